@@ -1,0 +1,38 @@
+# make demo   the main job on recorded machines, within a minute
+# make test   everything that is tested
+# make lint   style, types and the layers of the house
+# make bench  figures, each beside a reference measured in the same run
+.PHONY: demo test lint bench environment catalogue fixtures clean
+PYTHON ?= python3
+BIN := .venv/bin
+checks := $(wildcard checks/*.yaml checks/*/*.yaml)
+
+demo: environment catalogue
+	@$(BIN)/python -m nodeguard.cli.main --version >/dev/null
+	@PATH="$(CURDIR)/$(BIN):$$PATH" sh scripts/demo
+
+test: test-environment catalogue
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: environment catalogue
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: environment catalogue
+	@for figure in bench/*.py; do $(BIN)/python $$figure || exit 1; done
+
+environment:
+	@PYTHON=$(PYTHON) scripts/environment
+
+test-environment:
+	@PYTHON=$(PYTHON) scripts/environment cc
+
+# The compiled catalogue: what a start reads instead of YAML.
+catalogue: checks/compiled.msgpack
+checks/compiled.msgpack: $(checks) $(wildcard nodeguard/catalog/*.py nodeguard/model/*.py nodeguard/sources/*.py) | environment
+	@$(BIN)/python setup.py --quiet compile_catalogue
+
+clean:
+	rm -rf .venv build dist *.egg-info checks/compiled.msgpack

@@ -1,0 +1,1 @@
+"""The catalogue's files: checks, tables and platforms."""

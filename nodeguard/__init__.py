@@ -1,0 +1,1 @@
+"""GPU node health: sources read, judge judges, the fleet decides, executors write."""

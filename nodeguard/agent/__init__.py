@@ -1,0 +1,1 @@
+"""The node's own loop: input and output only."""

@@ -1,0 +1,1 @@
+"""Load, validate and compile checks, tables and platforms."""

@@ -1,0 +1,1 @@
+"""Observations to derived signals: correlation, decoding, peers, set differences. Pure."""

@@ -1,0 +1,1 @@
+"""Findings, windows and the verdict. Pure."""

@@ -1,0 +1,98 @@
+"""The compiled catalogue: checks, tables and platforms, ready to judge with."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from nodeguard.model.check import Check
+from nodeguard.model.platform import Platform
+
+
+class Xid(Struct, frozen=True):
+    """One row of the Xid table.
+
+    action, investigate: NVIDIA's immediate and investigatory action, in the catalogue's own words; `unknown`
+    where its cell is blank. workload: whether an ordinary application causes it: yes, possible, unlikely, no,
+    unknown. topic: groups rows for checks. reports_recovery: driver branch since which the driver also states
+    a recovery action (Xid 154); 0 where it does not.
+    """
+
+    code: int
+    name: str
+    summary: str
+    topic: str
+    workload: str
+    action: str
+    investigate: str
+    applies_to: tuple[str, ...] = ()
+    reports_recovery: int = 0
+    notes: tuple[str, ...] = ()
+
+
+class Sxid(Struct, frozen=True):
+    """One row of the SXid table.
+
+    Severity: the driver's, where it is fixed: fatal, non-fatal, contained or unknown.
+    """
+
+    code: int
+    name: str
+    block: str
+    severity: str
+    guide: str
+    action: str
+    note: str = ""
+
+
+class Nvlink5Rule(Struct, frozen=True):
+    """How one sub-code of Xid 144 to 150 is read: (intrinfo & mask) == value, and errstatus one of some, or any if empty.
+
+    v1 is the layout before driver R575, v2 from R575 on; each is (mask, value).
+    """
+
+    xid: int
+    unit: str
+    v1: tuple[int, int]
+    v2: tuple[int, int]
+    errstatus: tuple[int, ...]
+    action: str
+    investigate: str
+    severity: Literal["fatal", "link_fatal", "non_fatal"]
+    meaning: str = ""
+
+
+class LogPattern(Struct, frozen=True):
+    """A line of the kernel log that means something.
+
+    hint: text that every matching line contains, tried before the expression. signal: the event it becomes.
+    slot: kind of slot the event belongs to, found from the expression's groups `pci`, `dev`, `dimm`; `node`
+    where there is none.
+    """
+
+    id: str
+    hint: str
+    pattern: str
+    signal: str
+    slot: str
+    about: str
+    example: str = ""
+
+
+class Catalogue(Struct, frozen=True):
+    """Everything that judgement needs to know.
+
+    responses: NVIDIA's action word → (verdict, action): how it is held, `fatal`, `warning` or `ignored`, and
+    what to do. disabled: checks that a site file has switched off, by id, with the file's name.
+    """
+
+    checks: tuple[Check, ...] = ()
+    xids: dict[int, Xid] = {}
+    sxids: dict[int, Sxid] = {}
+    nvlink5: tuple[Nvlink5Rule, ...] = ()
+    link_down_reasons: dict[int, str] = {}
+    responses: dict[str, tuple[str, str]] = {}
+    patterns: tuple[LogPattern, ...] = ()
+    platforms: tuple[Platform, ...] = ()
+    disabled: dict[str, str] = {}

@@ -1,0 +1,111 @@
+"""Checks and their conditions, as the compiled catalogue holds them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from nodeguard.model.finding import Action, Health
+from nodeguard.model.signal import Scalar
+
+Operator = Literal["is", "is_not", "in", "below", "at_most", "above", "at_least"]
+
+# What ends an event's finding besides a window; each is an event or a change that the judge can see.
+Sign = Literal["reset", "driver-reload", "reboot", "part-replaced", "recovery-none", "retest", "operator"]
+
+
+class Reference(Struct, frozen=True):
+    """What a reading is held against, where that is no constant.
+
+    of: `signal`, another signal of the same slot; `platform`, what the platform's file expects; `peers`, what
+    most like it on this node read; `inventory`, the best that this slot has read before. name: the signal, or
+    the platform's field.
+    """
+
+    of: Literal["signal", "platform", "peers", "inventory"]
+    name: str
+
+
+class Compare(Struct, frozen=True, tag="compare"):
+    """A reading against a constant or a reference, moved by `by` (`below` the reference by at least so much)."""
+
+    signal: str
+    operator: Operator
+    value: Scalar | tuple[Scalar, ...] | None = None
+    than: Reference | None = None
+    by: float = 0.0
+
+
+class Increase(Struct, frozen=True, tag="increase"):
+    """A counter that rose by at least `by` within the last `over` seconds. bits: see Signal.bits."""
+
+    signal: str
+    by: float
+    over: float
+    bits: int = 0
+
+
+class Happened(Struct, frozen=True, tag="happened"):
+    """An event, at least `times` within the last `over` seconds, or in this boot where over is 0.
+
+    where: allowed values by field; an event counts when each field named has one of its values.
+    """
+
+    event: str
+    where: dict[str, tuple[Scalar, ...]] = {}
+    times: int = 1
+    over: float = 0.0
+
+
+class Every(Struct, frozen=True, tag="all"):
+    """All of some conditions."""
+
+    of: tuple[Condition, ...]
+
+
+class Either(Struct, frozen=True, tag="any"):
+    """At least one of some conditions."""
+
+    of: tuple[Condition, ...]
+
+
+class Sustained(Struct, frozen=True, tag="sustained"):
+    """A condition that has held without a break for so many seconds.
+
+    seen_once: whether one look that finds it is enough to tell of it (with a note) where there was no time to
+    wait.
+    """
+
+    condition: Condition
+    seconds: float
+    seen_once: bool = True
+
+
+Condition = Compare | Increase | Happened | Every | Either | Sustained
+
+
+class Check(Struct, frozen=True):
+    """A rule: when it fires, how bad that is, what to do, what clears it, and which views it may vote in.
+
+    target: kind of slot that it judges. clears: what ends it, for a check that hears of events; a check of
+    readings ends when the reading is good again. symptom_of: checks whose cause explains this one; where one
+    of them fires on the same slot or its parent, this one becomes its evidence. message, remedy: one sentence
+    each; `{signal}` stands for a value. basis: where the threshold or rule comes from.
+    """
+
+    id: str
+    title: str
+    family: str
+    target: str
+    health: Health
+    action: Action
+    when: Condition
+    message: str
+    remedy: str
+    explain: str
+    basis: str
+    clears: tuple[Sign, ...] = ()
+    views: tuple[str, ...] = ()
+    symptom_of: tuple[str, ...] = ()
+    runbook: str = ""

@@ -1,0 +1,132 @@
+"""Findings and the verdict: what a check said of a slot, and what all of them say of the node."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+from msgspec import Struct
+
+
+class _Ordered(StrEnum):
+    """Words with an order, least first."""
+
+    @property
+    def rank(self) -> int:
+        """Place in the order, 0 for the least."""
+        return list(type(self)).index(self)
+
+
+class Health(_Ordered):
+    """How bad: `warning` is told, `suspect` keeps gang work away, `fatal` keeps all work away."""
+
+    OK = "ok"
+    WARNING = "warning"
+    SUSPECT = "suspect"
+    FATAL = "fatal"
+
+
+class Knowledge(_Ordered):
+    """How well it is known, best first."""
+
+    FRESH = "fresh"
+    NOT_APPLICABLE = "not-applicable"
+    STALE = "stale"
+    UNKNOWN = "unknown"
+
+
+class Action(_Ordered):
+    """What to do, weakest first; the stronger wins."""
+
+    NONE = "none"
+    WATCH = "watch"
+    RESTART_WORKLOAD = "restart-workload"
+    RESET_GPU = "reset-gpu"
+    REBOOT_NODE = "reboot-node"
+    REPLACE_PART = "replace-part"
+    CONTACT_SUPPORT = "contact-support"
+
+
+class Evidence(Struct, frozen=True):
+    """One thing that was seen.
+
+    source: who saw it. what: signal and value, or the machine's own line. at: seconds since the epoch. count:
+    how often.
+    """
+
+    source: str
+    what: str
+    at: float
+    count: int = 1
+
+
+class Finding(Struct, frozen=True, omit_defaults=True):
+    """A check's outcome on a slot.
+
+    target: the slot; where many slots show one cause, their parent, with the slots themselves in slots. part:
+    identity of what sits in the slot, empty where unknown. since, seconds since the epoch: when it was first
+    seen. note: a limit of what is known, such as `seen once`.
+    """
+
+    check: str
+    target: str
+    part: str
+    health: Health
+    knowledge: Knowledge
+    action: Action
+    since: float
+    message: str
+    evidence: tuple[Evidence, ...]
+    family: str
+    title: str
+    remedy: str
+    runbook: str
+    slots: tuple[str, ...] = ()
+    note: str = ""
+
+
+class Unread(Struct, frozen=True):
+    """Something that applies to this machine and could not be read: of which slots, and why."""
+
+    source: str
+    slots: tuple[str, ...]
+    what: str
+    why: str
+
+
+class Fine(Struct, frozen=True):
+    """What one family of checks found in order: how many checks, on how many slots of each kind."""
+
+    family: str
+    checks: int
+    slots: dict[str, int]
+
+
+class Total(Struct, frozen=True):
+    """A counter whose increase is not known yet, because it was read once: its total so far."""
+
+    slot: str
+    signal: str
+    value: int | float
+
+
+class Verdict(Struct, frozen=True):
+    """What all checks say of the node: the worst health and the worst knowledge, with the reasons.
+
+    findings: all that is not ok, worst first. noted: what was seen and is not held against the node.
+    """
+
+    health: Health
+    knowledge: Knowledge
+    findings: tuple[Finding, ...] = ()
+    noted: tuple[Finding, ...] = ()
+    unread: tuple[Unread, ...] = ()
+    fine: tuple[Fine, ...] = ()
+    totals: tuple[Total, ...] = ()
+    judged: int = 0
+    platform: str = ""
+
+
+def worst(*states: Any) -> Any:
+    """The worst of some Health, Knowledge or Action words of one kind; they must not be empty."""
+    return max(states, key=lambda state: state.rank)

@@ -1,0 +1,73 @@
+"""Observations: what a source read of one slot at one instant."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from nodeguard.model.signal import Scalar
+
+Status = Literal["read", "absent", "failed", "hung", "lost"]
+
+
+class Part(Struct, frozen=True):
+    """What occupies a slot: a thing with a serial number that can be carried away and replaced.
+
+    id: the identity that counts, a UUID, serial or GUID; empty where it is unknown.
+    """
+
+    id: str
+    model: str = ""
+    serial: str = ""
+
+
+class Event(Struct, frozen=True):
+    """Something that happened at a moment.
+
+    signal: name of an event signal. at: seconds since boot (`Instant.mono`). text: what the machine said, one
+    line or more. count: how many like it this one stands for, where the source capped a flood.
+    """
+
+    signal: str
+    at: float
+    text: str = ""
+    fields: dict[str, Scalar] = {}
+    count: int = 1
+
+
+class Observation(Struct, frozen=True):
+    """What a source read of one slot.
+
+    status: `read`, or how it could not be: `absent` (the thing is not there), `failed` (the reading was
+        refused; detail says how), `hung` (no answer within the deadline), `lost` (count records of a log were
+        overwritten unread).
+    signals: value by signal name. A signal that is neither here nor in unread does not apply to this slot.
+    unread: reason by signal name, for signals that apply but could not be read.
+    epoch: what a counter's baseline belongs to, besides slot and part; a new epoch starts every counter anew.
+    """
+
+    source: str
+    slot: str
+    status: Status = "read"
+    signals: dict[str, Scalar] = {}
+    unread: dict[str, str] = {}
+    events: tuple[Event, ...] = ()
+    part: Part | None = None
+    epoch: str = ""
+    detail: str = ""
+    count: int = 0
+
+
+class Reading(Struct, frozen=True):
+    """One round of one source.
+
+    observations: all that the round gave. complete: whether every slot of this source was reached; a slot
+    that a complete round does not mention is gone, one that an incomplete round does not mention is unknown.
+    at: seconds since boot when the round ended.
+    """
+
+    source: str
+    at: float
+    observations: tuple[Observation, ...]
+    complete: bool = True

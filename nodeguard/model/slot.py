@@ -1,0 +1,100 @@
+"""Names of slots, the places in a node that findings hang on.
+
+A slot's name says where something sits, never what sits there: `node`, `gpu/0000:3b:00`,
+`gpu/0000:3b:00/nvlink/3`, `nvswitch/0000:c1:00`, `port/mlx5_0/1`, `pci/0000:9c:00.0`, `fs:/var`,
+`disk/nvme0n1`, `dimm/mc0/dimm3`, `service/kubelet`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal, get_args
+
+Kind = Literal["node", "gpu", "nvlink", "nvswitch", "port", "pci", "fs", "disk", "dimm", "service"]
+KINDS: tuple[str, ...] = get_args(Kind)
+
+NODE = "node"
+
+_ADDRESS = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})(?:\.([0-7]))?$", re.IGNORECASE)
+_FOLDS = {"nvlink": "gpu"}
+
+
+def bus_address(text: str) -> str | None:
+    """PCI address without function, lower case, domain of four digits: `00000000:3B:00.0` → `0000:3b:00`.
+
+    Returns None where the text is no PCI address. A missing domain is domain zero, as the kernel prints it.
+    """
+    found = _ADDRESS.match(text.strip())
+    if found is None:
+        return None
+    domain, bus, device, _ = found.groups()
+    return f"{int(domain or '0', 16):04x}:{bus}:{device}".lower()
+
+
+def function_address(text: str) -> str | None:
+    """PCI address with function, as sysfs names it: `0000:9C:00.0` → `0000:9c:00.0`.
+
+    Function 0 where none is given.
+    """
+    found = _ADDRESS.match(text.strip())
+    if found is None:
+        return None
+    return f"{bus_address(text)}.{found.group(4) or '0'}"
+
+
+def gpu(address: str) -> str:
+    """Slot of the GPU at a PCI address."""
+    return f"gpu/{bus_address(address) or address}"
+
+
+def nvlink(gpu_slot: str, link: int) -> str:
+    """Slot of one NVLink of a GPU."""
+    return f"{gpu_slot}/nvlink/{link}"
+
+
+def nvswitch(address: str) -> str:
+    """Slot of the NVSwitch at a PCI address."""
+    return f"nvswitch/{bus_address(address) or address}"
+
+
+def port(device: str, number: int | str) -> str:
+    """Slot of one port of an RDMA device."""
+    return f"port/{device}/{number}"
+
+
+def pci(address: str) -> str:
+    """Slot of a PCI function that is no GPU and no NVSwitch."""
+    return f"pci/{function_address(address) or address}"
+
+
+def filesystem(path: str) -> str:
+    """Slot of a mounted file system."""
+    return f"fs:{path}"
+
+
+def kind(slot: str) -> str:
+    """Kind of a slot, one of KINDS; `node` for a name that fits no other."""
+    if slot.startswith("fs:"):
+        return "fs"
+    head, _, rest = slot.partition("/")
+    if head == "gpu" and "/nvlink/" in rest:
+        return "nvlink"
+    return head if head in KINDS else NODE
+
+
+def parent(slot: str) -> str:
+    """Slot that holds this one: an NVLink's GPU, else the node. The node is its own parent."""
+    return slot.partition("/nvlink/")[0] if kind(slot) in _FOLDS else NODE
+
+
+def label(slot: str) -> str:
+    """A slot as a person says it: `GPU 0000:3b:00 NVLink 3`, `port mlx5_0/1`, `/var`."""
+    shown = {"gpu": "GPU", "nvswitch": "NVSwitch", "pci": "PCI function", "dimm": "DIMM"}
+    what = kind(slot)
+    if what == "fs":
+        return slot[3:]
+    if what == "nvlink":
+        owner, _, link = slot.partition("/nvlink/")
+        return f"{label(owner)} NVLink {link}"
+    head, _, rest = slot.partition("/")
+    return f"{shown.get(head, head)} {rest}" if rest else slot

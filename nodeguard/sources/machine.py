@@ -1,0 +1,68 @@
+"""What a source may ask of a machine, be it this one or a recorded one."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from nodeguard.model.instant import Instant
+from nodeguard.worker.answer import Answer
+
+# No file under /sys or /proc that a source reads is longer; what is, is cut.
+READ_LIMIT = 1 << 20
+
+
+class Log(Struct, frozen=True):
+    """New records of the kernel log, raw as /dev/kmsg gives them, and how many were overwritten before they
+    were read.
+    """
+
+    records: tuple[str, ...]
+    lost: int = 0
+
+
+class Machine(Protocol):
+    """A machine to read. Paths are absolute, as on the machine itself.
+
+    Each reading may raise OSError, with the errno that the machine gave, or UnansweredError.
+    """
+
+    def now(self) -> Instant:
+        """This moment on the machine."""
+        ...
+
+    def read(self, path: str) -> str:
+        """Text of a file, at most READ_LIMIT bytes; bytes that are no UTF-8 become U+FFFD."""
+        ...
+
+    def names(self, path: str) -> tuple[str, ...]:
+        """Names in a directory, sorted."""
+        ...
+
+    def link(self, path: str) -> str:
+        """Text of a symbolic link."""
+        ...
+
+    def call(self, name: str) -> dict[str, Any]:
+        """Answer of a system call that does not block, by field: `adjtimex`."""
+        ...
+
+    def log(self) -> Log:
+        """Records of the kernel log that were not read before, oldest first."""
+        ...
+
+    def statvfs(self, mounts: tuple[str, ...]) -> Answer:
+        """statvfs of each mount point, through the file-system lane.
+
+        The scope of an entry is the mount's index.
+        """
+        ...
+
+    def nvml(self) -> Answer:
+        """One round of NVML calls, through its lane; the scope of an entry is the device's index."""
+        ...
+
+    def nvml_events(self) -> tuple[dict[str, int], ...]:
+        """NVML events since the last call: device (its index), type and data."""
+        ...
