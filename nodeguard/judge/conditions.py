@@ -1,0 +1,172 @@
+"""Conditions, turned once into functions that look at a slot."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from nodeguard.judge.counters import rise, saturated
+from nodeguard.judge.events import matching
+from nodeguard.judge.outcome import FALSE, NOT_APPLICABLE, TRUE, UNKNOWN, all_of, any_of
+from nodeguard.judge.view import Seen, View
+from nodeguard.model.check import Compare, Condition, Every, Happened, Increase, Reference, Sign, Sustained
+from nodeguard.model.finding import Evidence
+
+Test = Callable[[View], int]
+
+_OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
+    "is": operator.eq,
+    "is_not": operator.ne,
+    "in": lambda value, allowed: value in allowed,
+    "below": operator.lt,
+    "at_most": operator.le,
+    "above": operator.gt,
+    "at_least": operator.ge,
+}
+_NAMES = {"platform": "the platform has", "peers": "its peers have", "inventory": "it had"}
+
+
+def prepare(condition: Condition, key: str, clears: tuple[Sign, ...], event_sources: dict[str, str]) -> Test:
+    """A function that evaluates the condition on a View and leaves there what it saw.
+
+    key: names the condition in the slot's memory. clears: signs that end events. event_sources: event signal
+    → source that must be readable for its silence to mean anything.
+    """
+    match condition:
+        case Compare():
+            return _compare(condition)
+        case Increase():
+            return _increase(condition)
+        case Happened():
+            return _happened(condition, clears, event_sources.get(condition.event, ""))
+        case Sustained():
+            return _sustained(condition, prepare(condition.condition, f"{key}.0", clears, event_sources), key)
+    tests = [prepare(part, f"{key}.{at}", clears, event_sources) for at, part in enumerate(condition.of)]
+    return _combined(tests, all_of if isinstance(condition, Every) else any_of)
+
+
+def _combined(tests: list[Test], combine: Callable[[list[int]], int]) -> Test:
+    def test(view: View) -> int:
+        outcomes = []
+        for part in tests:
+            reasons = len(view.seen)
+            outcome = part(view)
+            outcomes.append(outcome)
+            if outcome != TRUE:
+                del view.seen[reasons:]
+        return combine(outcomes)
+
+    return test
+
+
+def _compare(condition: Compare) -> Test:
+    signal, than, by = condition.signal, condition.than, condition.by
+    holds = _OPERATORS[condition.operator]
+    if condition.operator in {"below", "at_most"}:
+        by = -by
+
+    def test(view: View) -> int:
+        value = view.signals.get(signal)
+        if value is None:
+            return _missing(view, signal)
+        limit: Any = condition.value
+        if than is not None:
+            limit = _reference(view, than)
+            if limit is None:
+                return _missing(view, than.name)
+            if by:
+                limit += by
+        if not holds(value, limit):
+            return FALSE
+        what = f"{signal} = {shown(value)}"
+        if than is not None:
+            what += f" ({_NAMES.get(than.of, than.name)} {shown(_reference(view, than))})"
+        view.seen.append(Seen(view.now, Evidence(view.source_of(signal), what, view.wall)))
+        return TRUE
+
+    return test
+
+
+def _reference(view: View, than: Reference) -> Any:
+    if than.of == "platform":
+        return view.expect.get(than.name)
+    return view.signals.get(than.name if than.of == "signal" else f"{than.name}~{than.of}")
+
+
+def _missing(view: View, signal: str) -> int:
+    """Outcome for a signal without a value: unknown where it should have one, else it does not apply."""
+    why = view.unread.get(signal)
+    if why is None:
+        return NOT_APPLICABLE
+    view.missing.append((signal, why))
+    return UNKNOWN
+
+
+def _increase(condition: Increase) -> Test:
+    signal, by, over, bits = condition.signal, condition.by, condition.over, condition.bits
+
+    def test(view: View) -> int:
+        counter = view.counters.get(signal)
+        if counter is None or signal not in view.signals:
+            return _missing(view, signal)
+        risen = rise(counter, over, view.now)
+        if risen >= by:
+            what = f"{signal} rose by {shown(risen)} to {shown(counter.value)}"
+            evidence = Evidence(view.source_of(signal), what, view.wall_of(counter.risen[-1][0]))
+            view.seen.append(Seen(counter.risen[0][0], evidence))
+            return TRUE
+        if counter.since == view.now or saturated(counter.value, bits):
+            view.pending.append(signal)
+            return UNKNOWN
+        return FALSE
+
+    return test
+
+
+def _happened(condition: Happened, clears: tuple[Sign, ...], source: str) -> Test:
+    def test(view: View) -> int:
+        events = matching(view.events, condition, clears, view.signs, view.now) if view.events else ()
+        for event in events:
+            what = event.text or event.signal
+            evidence = Evidence(event.source, what, view.wall_of(event.last), event.count)
+            view.seen.append(Seen(event.first, evidence, event))
+        if events:
+            return TRUE
+        state = view.sources.get(source)
+        if state is None or state.status == "absent":
+            return NOT_APPLICABLE
+        return FALSE if state.status == "read" else UNKNOWN
+
+    return test
+
+
+def _sustained(condition: Sustained, inner: Test, key: str) -> Test:
+    seconds, seen_once = condition.seconds, condition.seen_once
+
+    def test(view: View) -> int:
+        outcome = inner(view)
+        if outcome == UNKNOWN and key in view.held:
+            view.holding[key] = view.held[key]
+        if outcome != TRUE:
+            return outcome
+        since = view.holding[key] = view.held.get(key, view.now)
+        if view.now - since >= seconds:
+            return TRUE
+        if view.one_look and seen_once and since <= view.first:
+            view.short = (view.now - since, seconds)
+            return TRUE
+        return FALSE
+
+    return test
+
+
+def shown(value: object) -> str:
+    """A value as a person reads it: no trailing zeros, truths as yes and no."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}"
+    if isinstance(value, tuple):
+        return ", ".join(shown(part) for part in value)
+    return str(value)

@@ -1,0 +1,88 @@
+"""All checks of one slot, evaluated. Pure."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from nodeguard.judge.findings import finding, stale, weathered
+from nodeguard.judge.outcome import FALSE, TRUE, UNKNOWN
+from nodeguard.judge.rules import Rules
+from nodeguard.judge.slots import merged
+from nodeguard.judge.state import SlotState, SourceState
+from nodeguard.judge.view import Seen, View
+from nodeguard.model.finding import Finding
+from nodeguard.model.instant import Instant
+from nodeguard.model.signal import Scalar
+from nodeguard.model.slot import kind
+
+
+class Judged(Struct, frozen=True):
+    """What the checks said of a slot.
+
+    findings: of the checks that fired, those of health `ok` among them. fine: checks that did not, as
+    (family, check). missing: (source, signal, why) of what could not be read; pending: counters whose rise is
+    not known yet, with their totals.
+    """
+
+    state: SlotState
+    findings: tuple[Finding, ...]
+    fine: tuple[tuple[str, str], ...]
+    missing: tuple[tuple[str, str, str], ...]
+    pending: dict[str, float]
+
+
+def evaluated(
+    rules: Rules,
+    slot: str,
+    state: SlotState,
+    sources: dict[str, SourceState],
+    instant: Instant,
+    expect: dict[str, Scalar | tuple[Scalar, ...]],
+    *,
+    one_look: bool,
+) -> Judged:
+    """Every check of the slot's kind, on what is remembered of the slot."""
+    signals, unread = merged(state.sources)
+    view = View(
+        now=instant.mono,
+        wall=instant.wall,
+        first=state.first,
+        one_look=one_look,
+        signals=signals,
+        unread=unread,
+        memories=state.sources,
+        counters=state.counters,
+        events=state.events,
+        signs=state.signs,
+        held=state.held,
+        expect=expect,
+        sources=sources,
+    )
+    part = state.part.id if state.part else ""
+    found: list[tuple[Finding, list[Seen]]] = []
+    kept: list[Finding] = []
+    fine: list[tuple[str, str]] = []
+    for rule in rules.of[kind(slot)]:
+        check = rule.check
+        outcome = rule.test(view)
+        if outcome == TRUE:
+            found.append((finding(check, slot, part, view, state.active.get(check.id)), view.seen))
+        elif outcome == FALSE:
+            fine.append((check.family, check.id))
+        elif outcome == UNKNOWN and check.id in state.active:
+            kept.append(stale(state.active[check.id], view.missing[-1][1] if view.missing else ""))
+        if view.seen:
+            view.seen = []
+        view.short = None
+    findings = (*weathered(found, instant.mono), *kept)
+    after = state
+    if view.holding != state.held or findings or state.active:
+        after = replace(state, held=view.holding, active={one.check: one for one in findings})
+    return Judged(
+        state=after,
+        findings=findings,
+        fine=tuple(fine),
+        missing=tuple({(view.source_of(name), name, why) for name, why in view.missing}),
+        pending={name: state.counters[name].value for name in view.pending},
+    )

@@ -1,0 +1,154 @@
+"""Events: how they are remembered, and what clears them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from nodeguard.judge.state import Occurrence
+from nodeguard.model.check import Happened, Sign
+from nodeguard.model.observation import Event
+
+# Distinct events remembered of one slot, and moments of each, newest kept: a flood costs no memory. A check
+# cannot ask for more in a window than there are moments.
+_DISTINCT = 64
+_MOMENTS = 64
+
+# A reading of "no recovery needed" speaks of what came before it, not of an error that the driver is still
+# working on.
+_SETTLING = 5.0
+
+# An event older than this, with nothing else to corroborate it, is no more than a warning.
+OLD = 86_400.0
+
+# Events that are a sign that earlier ones are over.
+SIGNS: dict[str, Sign] = {
+    "gpu.reset": "reset",
+    "nvswitch.reset": "reset",
+    "driver.load": "driver-reload",
+    "gpu.recovery_none": "recovery-none",
+}
+
+# Fields that tell one event from another of the same signal.
+_DISTINGUISHING = ("xid", "sxid", "link", "injected", "verdict", "dev", "label", "severity")
+
+
+def remember(
+    known: Mapping[str, Occurrence], source: str, events: Iterable[Event]
+) -> tuple[dict[str, Occurrence], dict[Sign, float]]:
+    """What a slot remembers after new events, and the signs among them with the moment of each (seconds since
+    boot).
+    """
+    after = dict(known)
+    signs: dict[Sign, float] = {}
+    for event in events:
+        sign = SIGNS.get(event.signal)
+        if sign is not None:
+            signs[sign] = max(event.at, signs.get(sign, event.at))
+            continue
+        key = _key(event)
+        old = after.pop(key, None)
+        after[key] = _first(source, event) if old is None else _again(old, event)
+    while len(after) > _DISTINCT:
+        del after[min(after, key=lambda key: after[key].last)]
+    return after, signs
+
+
+def _key(event: Event) -> str:
+    distinct = [f"{name}={event.fields[name]}" for name in _DISTINGUISHING if name in event.fields]
+    return " ".join([event.signal, *distinct])
+
+
+def _first(source: str, event: Event) -> Occurrence:
+    return Occurrence(
+        signal=event.signal,
+        source=source,
+        first=event.at,
+        last=event.at,
+        count=event.count,
+        text=event.text,
+        fields=event.fields,
+        times=(event.at,) * min(event.count, _MOMENTS),
+    )
+
+
+def _again(old: Occurrence, event: Event) -> Occurrence:
+    newer = event.at >= old.last
+    return Occurrence(
+        signal=old.signal,
+        source=old.source,
+        first=min(old.first, event.at),
+        last=max(old.last, event.at),
+        count=old.count + event.count,
+        text=event.text if newer else old.text,
+        fields=event.fields if newer else old.fields,
+        times=(*old.times, *((event.at,) * min(event.count, _MOMENTS)))[-_MOMENTS:],
+    )
+
+
+def cleared(event: Occurrence, clears: Iterable[Sign], signs: Mapping[str, float]) -> bool:
+    """Whether a sign that may clear this event was seen after it.
+
+    `recovery-none`, the driver's own word that nothing is left to be done, clears only what the driver
+    reports a recovery for (the event's field `recovery_reported`), and only once the driver had time to make
+    up its mind.
+    """
+    for sign in clears:
+        at = signs.get(sign)
+        if at is None:
+            continue
+        if sign == "recovery-none":
+            if event.fields.get("recovery_reported", True) and at > event.last + _SETTLING:
+                return True
+        elif at > event.last:
+            return True
+    return False
+
+
+def matching(
+    events: Mapping[str, Occurrence],
+    wanted: Happened,
+    clears: tuple[Sign, ...],
+    signs: Mapping[str, float],
+    now: float,
+) -> list[Occurrence]:
+    """Events that a condition asks for and that nothing has cleared, in the order they were last seen."""
+    found = []
+    for event in events.values():
+        if event.signal != wanted.event:
+            continue
+        if any(event.fields.get(field) not in allowed for field, allowed in wanted.where.items()):
+            continue
+        if wanted.over and event.last <= now - wanted.over:
+            continue
+        if not cleared(event, clears, signs):
+            found.append(event)
+    if wanted.times > 1 and sum(_times(event, wanted.over, now) for event in found) < wanted.times:
+        return []
+    return sorted(found, key=lambda event: event.last)
+
+
+def _times(event: Occurrence, over: float, now: float) -> int:
+    return sum(1 for at in event.times if at > now - over) if over else event.count
+
+
+def carried_over(
+    events: Mapping[str, Occurrence], signals: Iterable[str], ended: float
+) -> dict[str, Occurrence]:
+    """Events of some signals from the boot before, on this boot's clock, where they are negative.
+
+    ended: when that boot ended, in seconds since it began.
+    """
+    return {
+        key: Occurrence(
+            signal=event.signal,
+            source=event.source,
+            first=event.first - ended,
+            last=min(event.last - ended, 0.0),
+            count=event.count,
+            text=event.text,
+            fields=event.fields,
+            times=tuple(at - ended for at in event.times),
+        )
+        for key, event in events.items()
+        if event.signal in signals
+    }

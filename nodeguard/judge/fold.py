@@ -1,0 +1,124 @@
+"""One cause, one finding: symptoms join their cause, and many slots with one cause fold into their parent.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from msgspec.structs import replace
+
+from nodeguard.judge.findings import joined
+from nodeguard.model.finding import Finding, Health, worst
+from nodeguard.model.slot import NODE, kind, label, parent
+
+_PLURAL = {
+    "nvlink": "NVLinks",
+    "gpu": "GPUs",
+    "port": "ports",
+    "nvswitch": "NVSwitches",
+    "pci": "PCI functions",
+}
+
+# Slots of the node itself fold only where all of them show the cause, and where they are enough for that to
+# mean something: until then, each of them is a thing of its own to be repaired.
+_ALL_OF = 3
+
+
+def explained(findings: Iterable[Finding], symptom_of: Mapping[str, tuple[str, ...]]) -> list[Finding]:
+    """Findings without those that another one causes, on the same slot or one that holds it.
+
+    The cause has their evidence.
+
+    symptom_of: check → checks that explain it.
+    """
+    standing = {(one.check, one.target): one for one in findings}
+    for key, symptom in sorted(standing.items()):
+        for check in symptom_of.get(symptom.check, ()):
+            cause = next((at for at in _above(symptom.target) if (check, at) in standing), None)
+            if cause is not None and (check, cause) != key:
+                standing[check, cause] = joined(standing[check, cause], symptom)
+                del standing[key]
+                break
+    return list(standing.values())
+
+
+def _above(slot: str) -> Iterable[str]:
+    yield slot
+    while slot != NODE:
+        slot = parent(slot)
+        yield slot
+
+
+def folded(findings: Iterable[Finding], slots: Mapping[str, int]) -> list[Finding]:
+    """Findings, those of one check on many slots of one parent as one finding of the parent that counts them.
+
+    slots: how many slots of each kind the node has. Links of one GPU fold from two on; slots of the node fold
+    where all of their kind show it.
+    """
+    links: list[Finding] = []
+    rest: list[Finding] = []
+    for one in findings:
+        (links if kind(one.target) == "nvlink" else rest).append(one)
+    return _across(rest + _within(links), slots)
+
+
+def _within(links: list[Finding]) -> list[Finding]:
+    groups: dict[tuple[str, str], list[Finding]] = defaultdict(list)
+    for one in links:
+        groups[one.check, parent(one.target)].append(one)
+    return [_one(group, target) if len(group) > 1 else group[0] for (_, target), group in groups.items()]
+
+
+def _across(findings: list[Finding], slots: Mapping[str, int]) -> list[Finding]:
+    groups: dict[tuple[str, str], list[Finding]] = defaultdict(list)
+    for one in findings:
+        groups[one.check, kind(one.target)].append(one)
+    result: list[Finding] = []
+    for (_, what), group in groups.items():
+        if what in _PLURAL and len(group) >= max(_ALL_OF, slots.get(what, 0)):
+            result.append(_one(group, NODE))
+        else:
+            result.extend(group)
+    return result
+
+
+def _one(group: list[Finding], target: str) -> Finding:
+    """Findings of one check as one of their parent.
+
+    All slots are named, the first one's words speak for all.
+    """
+    first = min(group, key=lambda one: (-one.health.rank, one.target))
+    slots = tuple(sorted((slot for one in group for slot in one.slots or (one.target,)), key=_natural))
+    part = first.part if len({one.part for one in group}) == 1 else ""
+    what = _PLURAL.get(kind(slots[0]), "slots")
+    owner = f" of {label(target)}" if target != NODE else ""
+    message = first.message.split(": ", 1)[1] if ": " in first.message and first.slots else first.message
+    return replace(
+        first,
+        target=target,
+        part=part,
+        health=worst(*(one.health for one in group)),
+        knowledge=worst(*(one.knowledge for one in group)),
+        action=worst(*(one.action for one in group)),
+        since=min(one.since for one in group),
+        message=f"{len(slots)} {what}{owner}: {message}",
+        slots=slots,
+    )
+
+
+def _natural(slot: str) -> tuple[str, int]:
+    head, _, tail = slot.rpartition("/")
+    return (head, int(tail)) if tail.isdigit() else (slot, 0)
+
+
+def ordered(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Findings worst first, then by slot and check."""
+    return tuple(sorted(findings, key=lambda one: (-one.health.rank, one.target, one.check)))
+
+
+def worst_health(findings: Iterable[Finding]) -> Health:
+    """The worst health among findings, ok where there are none."""
+    return max((one.health for one in findings), key=lambda health: health.rank, default=Health.OK)

@@ -1,0 +1,102 @@
+"""The judge: from readings to a verdict, one round after the other. Pure.
+
+    state, verdict = judge(rules, state, readings, instant)
+
+The same input gives the same verdict, live, in replay and in simulation.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from nodeguard.judge.evaluate import Judged, evaluated
+from nodeguard.judge.events import carried_over
+from nodeguard.judge.rules import Rules
+from nodeguard.judge.slots import after, gone, unreached
+from nodeguard.judge.state import JudgeState, SlotState, SourceState
+from nodeguard.judge.verdict import verdict
+from nodeguard.model.finding import Verdict
+from nodeguard.model.instant import Instant
+from nodeguard.model.observation import Observation, Reading
+from nodeguard.model.signal import Scalar
+from nodeguard.model.slot import NODE, kind
+
+
+class Outlook(Struct, frozen=True):
+    """What is judged against, besides the readings.
+
+    platform: id of the matched platform, empty where none matched; expect: what it expects. one_look: whether
+    there may be no later look, as for a person at a prompt.
+    """
+
+    platform: str = ""
+    expect: dict[str, Scalar | tuple[Scalar, ...]] = {}
+    one_look: bool = False
+
+
+def judge(
+    rules: Rules, state: JudgeState, readings: Sequence[Reading], instant: Instant, outlook: Outlook
+) -> tuple[JudgeState, Verdict]:
+    """State and verdict after some readings. state: of the round before, JudgeState() at the start."""
+    if state.boot_id != instant.boot_id:
+        state = _new_boot(rules, state, instant)
+    sources = {**state.sources, **{reading.source: _ended(reading) for reading in readings}}
+    slots = _remembered(rules, state.slots, readings, instant.mono)
+    judged: dict[str, Judged] = {
+        name: evaluated(rules, name, slot, sources, instant, outlook.expect, one_look=outlook.one_look)
+        for name, slot in slots.items()
+    }
+    after_round = {name: one.state for name, one in judged.items() if one.state.sources or one.state.events}
+    return (
+        JudgeState(boot_id=instant.boot_id, slots=after_round, sources=sources),
+        verdict(rules, judged, sources, outlook.platform),
+    )
+
+
+def _new_boot(rules: Rules, state: JudgeState, instant: Instant) -> JudgeState:
+    """What outlives a reboot: events that a reboot does not clear, moved to the new boot's clock."""
+    lasting = {
+        leaf.event
+        for group in rules.of.values()
+        for rule in group
+        if "reboot" not in rule.check.clears
+        for leaf in leaves(rule.check.when)
+        if isinstance(leaf, Happened) and not leaf.over
+    }
+    ended = max((source.at for source in state.sources.values()), default=0.0)
+    slots = {}
+    for name, slot in state.slots.items():
+        moved = carried_over(slot.events, lasting, ended)
+        if moved:
+            slots[name] = SlotState(first=instant.mono, events=moved, signs={"reboot": 0.0}, part=slot.part)
+    return JudgeState(boot_id=instant.boot_id, slots=slots)
+
+
+def _ended(reading: Reading) -> SourceState:
+    whole = next(
+        (one for one in reading.observations if one.slot == NODE and one.status not in {"read", "lost"}), None
+    )
+    return SourceState(whole.status, reading.at, whole.detail) if whole else SourceState("read", reading.at)
+
+
+def _remembered(
+    rules: Rules, slots: Mapping[str, SlotState], readings: Sequence[Reading], now: float
+) -> dict[str, SlotState]:
+    """Slots after what was read of them, and after what was not."""
+    seen: dict[str, list[Observation]] = defaultdict(list)
+    for reading in readings:
+        for observation in reading.observations:
+            seen[observation.slot].append(observation)
+    result = dict(slots)
+    for name, observations in seen.items():
+        result[name] = after(slots.get(name), observations, rules.spans[kind(name)], now)
+    for reading in readings:
+        reached = {observation.slot for observation in reading.observations}
+        for name, slot in slots.items():
+            if reading.source in slot.sources and name not in reached:
+                left = gone if reading.complete else unreached
+                result[name] = left(result[name], reading.source)
+    return result

@@ -1,0 +1,68 @@
+"""The catalogue made ready to judge with.
+
+A function for each check, sorted by the kind of slot that it judges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from msgspec import Struct
+
+from nodeguard.judge.conditions import Test, prepare
+from nodeguard.model.catalogue import Catalogue
+from nodeguard.model.check import Check, Compare, Condition, Happened, Increase, Sustained
+from nodeguard.model.slot import KINDS
+
+
+class Rule(Struct, frozen=True):
+    """A check and the function that evaluates it."""
+
+    check: Check
+    test: Test
+
+
+class Rules(Struct, frozen=True):
+    """What to judge, by kind of slot.
+
+    spans: for each kind, the counters that some check watches and the longest window, in seconds, that it
+    needs of each.
+    """
+
+    of: dict[str, tuple[Rule, ...]]
+    spans: dict[str, dict[str, float]]
+    catalogue: Catalogue
+
+
+def rules(
+    catalogue: Catalogue, event_sources: Mapping[str, str], families: frozenset[str] | None = None
+) -> Rules:
+    """Rules of a catalogue.
+
+    event_sources: event signal → the source whose silence means that no such event happened. families: judge
+    these alone.
+    """
+    of: dict[str, list[Rule]] = {kind: [] for kind in KINDS}
+    spans: dict[str, dict[str, float]] = {kind: {} for kind in KINDS}
+    for check in catalogue.checks:
+        if families is not None and check.family not in families:
+            continue
+        test = prepare(check.when, check.id, check.clears, dict(event_sources))
+        of[check.target].append(Rule(check, test))
+        for leaf in leaves(check.when):
+            if isinstance(leaf, Increase):
+                known = spans[check.target]
+                known[leaf.signal] = max(leaf.over, known.get(leaf.signal, 0.0))
+    return Rules({kind: tuple(rows) for kind, rows in of.items()}, spans, catalogue)
+
+
+def leaves(condition: Condition) -> Iterator[Compare | Increase | Happened]:
+    """The conditions that look at a signal themselves, left to right."""
+    match condition:
+        case Compare() | Increase() | Happened():
+            yield condition
+        case Sustained():
+            yield from leaves(condition.condition)
+        case _:
+            for part in condition.of:
+                yield from leaves(part)

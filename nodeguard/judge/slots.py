@@ -1,0 +1,88 @@
+"""What a slot remembers after a round. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import replace
+
+from nodeguard.judge.counters import advance
+from nodeguard.judge.events import remember
+from nodeguard.judge.state import SlotState, SourceMemory
+from nodeguard.model.observation import Observation
+from nodeguard.model.signal import Scalar
+
+_NOTHING: dict[str, str] = {}
+
+
+def after(
+    state: SlotState | None, observations: Sequence[Observation], spans: Mapping[str, float], now: float
+) -> SlotState:
+    """A slot's memory after new observations of it (at least one), read at `now` seconds since boot.
+
+    A new part in the slot closes what was known of the old one.
+    """
+    if state is None:
+        state = SlotState(first=now)
+    for observation in observations:
+        state = _after_part(state, observation, now)
+        if observation.events:
+            events, signs = remember(state.events, observation.source, observation.events)
+            state = replace(state, events=events, signs={**state.signs, **signs} if signs else state.signs)
+        if observation.signals or observation.unread or observation.status in {"failed", "hung"}:
+            state = _after_reading(state, observation, spans, now)
+    return state
+
+
+def _after_part(state: SlotState, observation: Observation, now: float) -> SlotState:
+    part = observation.part
+    if part is None or not part.id or part == state.part:
+        return state
+    if state.part is None or state.part.id == part.id:
+        return replace(state, part=part)
+    signs = {**state.signs, "part-replaced": now}
+    return SlotState(first=now, events=state.events, signs=signs, part=part)
+
+
+def _after_reading(
+    state: SlotState, observation: Observation, spans: Mapping[str, float], now: float
+) -> SlotState:
+    old = state.sources.get(observation.source)
+    unread = observation.unread
+    if observation.status in {"failed", "hung"} and old is not None:
+        names = (name for name in (*old.signals, *old.unread) if name not in observation.signals)
+        unread = {**dict.fromkeys(names, observation.detail), **unread}
+    memory = SourceMemory(now, observation.signals, unread, observation.epoch)
+    counters = state.counters
+    if spans and (old is None or old.signals != observation.signals or now - old.at > min(spans.values())):
+        same = old is not None and old.epoch == observation.epoch
+        watched = {name: span for name, span in spans.items() if name in observation.signals}
+        counters = advance(counters, watched, observation.signals, old.at if same and old else None, now)
+    return replace(state, sources={**state.sources, observation.source: memory}, counters=counters)
+
+
+def unreached(state: SlotState, source: str) -> SlotState:
+    """A slot that a source should have reached and did not: what it read there before is no longer known."""
+    old = state.sources[source]
+    why = "its source did not get that far"
+    memory = replace(old, signals={}, unread={**old.unread, **dict.fromkeys(old.signals, why)})
+    return replace(state, sources={**state.sources, source: memory})
+
+
+def gone(state: SlotState, source: str) -> SlotState:
+    """A slot that a source no longer finds."""
+    return replace(state, sources={name: kept for name, kept in state.sources.items() if name != source})
+
+
+def merged(memories: Mapping[str, SourceMemory]) -> tuple[dict[str, Scalar], dict[str, str]]:
+    """Signals of all sources of a slot together, and what of them could not be read."""
+    if len(memories) == 1:
+        [memory] = memories.values()
+        return memory.signals, memory.unread
+    signals: dict[str, Scalar] = {}
+    unread: dict[str, str] = _NOTHING
+    for memory in memories.values():
+        signals.update(memory.signals)
+        if memory.unread:
+            unread = {**unread, **memory.unread}
+    return signals, unread

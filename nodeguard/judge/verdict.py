@@ -1,0 +1,81 @@
+"""The verdict: what the checks of all slots say of the node. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+
+from nodeguard.judge.evaluate import Judged
+from nodeguard.judge.fold import explained, folded, ordered, worst_health
+from nodeguard.judge.rules import Rules
+from nodeguard.judge.state import SourceState
+from nodeguard.model.finding import Fine, Health, Knowledge, Total, Unread, Verdict, worst
+from nodeguard.model.slot import NODE, kind
+
+
+def verdict(
+    rules: Rules, judged: Mapping[str, Judged], sources: Mapping[str, SourceState], platform: str
+) -> Verdict:
+    """The node's verdict. judged: by slot. platform: id of the matched platform, or empty."""
+    counts: dict[str, int] = defaultdict(int)
+    for slot in judged:
+        counts[kind(slot)] += 1
+    symptom_of = {check.id: check.symptom_of for check in rules.catalogue.checks if check.symptom_of}
+    every = explained((one for slot in judged.values() for one in slot.findings), symptom_of)
+    findings = folded((one for one in every if one.health != Health.OK), counts)
+    noted = folded((one for one in every if one.health == Health.OK), counts)
+    unread = _unread(judged, sources)
+    known = [Knowledge.UNKNOWN] if unread else [Knowledge.FRESH]
+    return Verdict(
+        health=worst_health(findings),
+        knowledge=worst(*known, *(one.knowledge for one in findings)),
+        findings=ordered(findings),
+        noted=ordered(noted),
+        unread=unread,
+        fine=_fine(judged),
+        totals=tuple(
+            Total(slot, name, value)
+            for slot, one in sorted(judged.items())
+            for name, value in sorted(one.pending.items())
+            if value
+        ),
+        judged=sum(len(one.fine) + len(one.findings) for one in judged.values()),
+        platform=platform,
+    )
+
+
+def _unread(judged: Mapping[str, Judged], sources: Mapping[str, SourceState]) -> tuple[Unread, ...]:
+    """What could not be read.
+
+    Whole sources first, then signals that checks wanted, those with one reason together.
+    """
+    whole = [
+        Unread(name, (NODE,), name, state.detail)
+        for name, state in sorted(sources.items())
+        if state.status in {"failed", "hung"}
+    ]
+    reasons: dict[tuple[str, str], tuple[set[str], set[str]]] = defaultdict(lambda: (set(), set()))
+    for slot, one in judged.items():
+        for source, signal, why in one.missing:
+            if source and sources.get(source, SourceState("read", 0)).status == "read":
+                slots, signals = reasons[source, why]
+                slots.add(slot)
+                signals.add(signal)
+    parts = [
+        Unread(source, tuple(sorted(slots)), ", ".join(sorted(signals)), why)
+        for (source, why), (slots, signals) in sorted(reasons.items())
+    ]
+    return (*whole, *parts)
+
+
+def _fine(judged: Mapping[str, Judged]) -> tuple[Fine, ...]:
+    checks: dict[str, set[str]] = defaultdict(set)
+    slots: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for slot, one in judged.items():
+        for family, check in one.fine:
+            checks[family].add(check)
+            slots[family][kind(slot)].add(slot)
+    return tuple(
+        Fine(family, len(checks[family]), {what: len(which) for what, which in slots[family].items()})
+        for family in sorted(checks)
+    )
