@@ -14,10 +14,11 @@ from msgspec import Struct
 
 from nodeguard.judge.evaluate import Judged, evaluated
 from nodeguard.judge.events import carried_over
-from nodeguard.judge.rules import Rules
+from nodeguard.judge.rules import Rules, leaves
 from nodeguard.judge.slots import after, gone, unreached
 from nodeguard.judge.state import JudgeState, SlotState, SourceState
 from nodeguard.judge.verdict import verdict
+from nodeguard.model.check import Happened
 from nodeguard.model.finding import Verdict
 from nodeguard.model.instant import Instant
 from nodeguard.model.observation import Observation, Reading
