@@ -45,7 +45,7 @@ def remember(
         if sign is not None:
             signs[sign] = max(event.at, signs.get(sign, event.at))
             continue
-        key = _key(event)
+        key = _key(source, event)
         old = after.pop(key, None)
         after[key] = _first(source, event) if old is None else _again(old, event)
     while len(after) > _DISTINCT:
@@ -53,9 +53,9 @@ def remember(
     return after, signs
 
 
-def _key(event: Event) -> str:
+def _key(source: str, event: Event) -> str:
     distinct = [f"{name}={event.fields[name]}" for name in _DISTINGUISHING if name in event.fields]
-    return " ".join([event.signal, *distinct])
+    return " ".join([source, event.signal, *distinct])
 
 
 def _first(source: str, event: Event) -> Occurrence:

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from nodeguard.judge.evaluate import Judged, evaluated
 from nodeguard.judge.events import carried_over
-from nodeguard.judge.rules import Rules, leaves
+from nodeguard.judge.rules import Rules
 from nodeguard.judge.slots import after, gone, unreached
 from nodeguard.judge.state import JudgeState, SlotState, SourceState
 from nodeguard.judge.verdict import verdict
@@ -64,7 +64,7 @@ def _new_boot(rules: Rules, state: JudgeState, instant: Instant) -> JudgeState:
         for group in rules.of.values()
         for rule in group
         if "reboot" not in rule.check.clears
-        for leaf in leaves(rule.check.when)
+        for leaf in rule.check.leaves()
         if isinstance(leaf, Happened) and not leaf.over
     }
     ended = max((source.at for source in state.sources.values()), default=0.0)

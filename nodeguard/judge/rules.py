@@ -5,13 +5,13 @@ A function for each check, sorted by the kind of slot that it judges.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from msgspec import Struct
 
 from nodeguard.judge.conditions import Test, prepare
 from nodeguard.model.catalogue import Catalogue
-from nodeguard.model.check import Check, Compare, Condition, Happened, Increase, Sustained
+from nodeguard.model.check import Check, Increase
 from nodeguard.model.slot import KINDS
 
 
@@ -48,21 +48,9 @@ def rules(
         if families is not None and check.family not in families:
             continue
         test = prepare(check.when, check.id, check.clears, dict(event_sources))
-        of[check.target].append(Rule(check, test))
-        for leaf in leaves(check.when):
-            if isinstance(leaf, Increase):
-                known = spans[check.target]
-                known[leaf.signal] = max(leaf.over, known.get(leaf.signal, 0.0))
+        for kind in check.targets:
+            of[kind].append(Rule(check, test))
+            for leaf in check.leaves():
+                if isinstance(leaf, Increase):
+                    spans[kind][leaf.signal] = max(leaf.over, spans[kind].get(leaf.signal, 0.0))
     return Rules({kind: tuple(rows) for kind, rows in of.items()}, spans, catalogue)
-
-
-def leaves(condition: Condition) -> Iterator[Compare | Increase | Happened]:
-    """The conditions that look at a signal themselves, left to right."""
-    match condition:
-        case Compare() | Increase() | Happened():
-            yield condition
-        case Sustained():
-            yield from leaves(condition.condition)
-        case _:
-            for part in condition.of:
-                yield from leaves(part)

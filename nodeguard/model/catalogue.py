@@ -47,7 +47,8 @@ class Sxid(Struct, frozen=True):
 
 
 class Nvlink5Rule(Struct, frozen=True):
-    """How one sub-code of Xid 144 to 150 is read: (intrinfo & mask) == value, and errstatus one of some, or any if empty.
+    """How one sub-code of Xid 144 to 150 is read: (intrinfo & mask) == value, and errstatus one of some, or
+    any if empty.
 
     v1 is the layout before driver R575, v2 from R575 on; each is (mask, value).
     """
@@ -61,6 +62,34 @@ class Nvlink5Rule(Struct, frozen=True):
     investigate: str
     severity: Literal["fatal", "link_fatal", "non_fatal"]
     meaning: str = ""
+
+
+class Xid74Bits(Struct, frozen=True):
+    """Bits of one register of an Xid 74 that mean the same.
+
+    register: 1 to 7, in the order of the message. bits: 0 to 31. kind: `ignore` where they mean nothing.
+    action: NVIDIA's word, or ours where it has none; see responses.
+    """
+
+    register: int
+    bits: tuple[int, ...]
+    kind: str
+    action: str
+    meaning: str = ""
+
+
+class Recovery(Struct, frozen=True):
+    """One value of the GPU recovery action, as NVML and Xid 154 report it.
+
+    name: in a few words. action: one of ours. remedy: a sentence. text: Xid 154's words for it; empty where
+    they are not known.
+    """
+
+    value: int
+    name: str
+    action: str
+    remedy: str
+    text: str = ""
 
 
 class LogPattern(Struct, frozen=True):
@@ -96,3 +125,5 @@ class Catalogue(Struct, frozen=True):
     patterns: tuple[LogPattern, ...] = ()
     platforms: tuple[Platform, ...] = ()
     disabled: dict[str, str] = {}
+    xid74: tuple[Xid74Bits, ...] = ()
+    recovery: dict[int, Recovery] = {}

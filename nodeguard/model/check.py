@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal
 
 from msgspec import Struct
@@ -28,7 +29,10 @@ class Reference(Struct, frozen=True):
 
 
 class Compare(Struct, frozen=True, tag="compare"):
-    """A reading against a constant or a reference, moved by `by` (`below` the reference by at least so much)."""
+    """A reading against a constant or a reference.
+
+    by: how far the reference is moved first: `below` it by at least so much.
+    """
 
     signal: str
     operator: Operator
@@ -88,7 +92,7 @@ Condition = Compare | Increase | Happened | Every | Either | Sustained
 class Check(Struct, frozen=True):
     """A rule: when it fires, how bad that is, what to do, what clears it, and which views it may vote in.
 
-    target: kind of slot that it judges. clears: what ends it, for a check that hears of events; a check of
+    targets: kinds of slot that it judges. clears: what ends it, for a check that hears of events; a check of
     readings ends when the reading is good again. symptom_of: checks whose cause explains this one; where one
     of them fires on the same slot or its parent, this one becomes its evidence. message, remedy: one sentence
     each; `{signal}` stands for a value. basis: where the threshold or rule comes from.
@@ -97,7 +101,7 @@ class Check(Struct, frozen=True):
     id: str
     title: str
     family: str
-    target: str
+    targets: tuple[str, ...]
     health: Health
     action: Action
     when: Condition
@@ -109,3 +113,19 @@ class Check(Struct, frozen=True):
     views: tuple[str, ...] = ()
     symptom_of: tuple[str, ...] = ()
     runbook: str = ""
+
+    def leaves(self) -> Iterator[Compare | Increase | Happened]:
+        """The conditions of this check that look at a signal themselves."""
+        return leaves(self.when)
+
+
+def leaves(condition: Condition) -> Iterator[Compare | Increase | Happened]:
+    """The conditions that look at a signal themselves, left to right."""
+    match condition:
+        case Compare() | Increase() | Happened():
+            yield condition
+        case Sustained():
+            yield from leaves(condition.condition)
+        case _:
+            for part in condition.of:
+                yield from leaves(part)

@@ -21,5 +21,5 @@ class Instant(Struct, frozen=True):
     boot_id: str
 
     def wall_of(self, mono: float) -> float:
-        """Wall-clock time (seconds since the epoch) of an earlier moment of this boot, as this clock sees it."""
+        """Seconds since the epoch of an earlier moment of this boot, as this clock sees it."""
         return self.wall - (self.mono - mono)

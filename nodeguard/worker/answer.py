@@ -6,8 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
-# Scope of a call that belongs to no device or mount.
-SYSTEM = -1
+from nodeguard.worker.ask import SYSTEM as SYSTEM  # noqa: PLC0414  (other rooms find it beside Entry)
 
 
 class Entry(Struct, frozen=True, array_like=True):
@@ -25,13 +24,17 @@ class Entry(Struct, frozen=True, array_like=True):
 class Answer(Struct, frozen=True):
     """One round of one lane.
 
-    entries: all that was read, in the order of the calls. stalled: calls that met no answer until SIGKILL
-    ended their process; their scope is at rest since. hung: a call that not even SIGKILL ended; nothing after
-    it was read, and nothing will be in this boot. missing: why the round could not begin at all, such as a
-    library that is not on the machine.
+    entries: all that was read, in the order of the calls; a call that has no result to give, such as one that
+    opens a device, is there only where it failed. stalled: calls that met no answer until SIGKILL ended their
+    process, or that ended it themselves (the result then says how); their scope is at rest since. Several
+    field values asked at once are one call, `nvmlDeviceGetFieldValues`. hung: a call that not even SIGKILL
+    ended; nothing after it was read, and nothing will be in this boot. missing: why there is no round, such
+    as a library that is not on the machine. resting: the calls that stalled in earlier rounds, whose scopes
+    were left alone in this one.
     """
 
     entries: tuple[Entry, ...] = ()
     stalled: tuple[Entry, ...] = ()
     hung: Entry | None = None
     missing: str = ""
+    resting: tuple[Entry, ...] = ()

@@ -1,0 +1,85 @@
+"""Reading sources: each to its deadline, none delayed by another, and never an exception out of one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+
+from nodeguard.model.failure import UnansweredError
+from nodeguard.model.observation import Observation, Reading
+from nodeguard.model.slot import NODE
+from nodeguard.sources.machine import Machine
+from nodeguard.sources.readings import reason
+from nodeguard.sources.source import Source
+
+
+def read(source: Source, machine: Machine) -> Reading:
+    """One round of one source, here and now. What it cannot read is part of the answer."""
+    observations: list[Observation] = []
+    _read_into(observations, source, machine)
+    return _reading(source, machine, observations)
+
+
+def _read_into(observations: list[Observation], source: Source, machine: Machine) -> None:
+    try:
+        observations.extend(source.read(machine))
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        observations.append(Observation(source.name, NODE, "failed", detail=where + reason(error)))
+    except UnansweredError as error:
+        observations.append(Observation(source.name, NODE, "hung", detail=f"{error.detail} gave no answer"))
+    except Exception as error:  # noqa: BLE001 - a source that errs must not take the others with it
+        detail = f"error in the source itself, please report it: {type(error).__name__}: {error}"
+        observations.append(Observation(source.name, NODE, "failed", detail=detail))
+
+
+def _reading(source: Source, machine: Machine, observations: Iterable[Observation]) -> Reading:
+    known = tuple(observations)
+    cut = any(one.slot == NODE and one.status in {"failed", "hung"} for one in known)
+    return Reading(source.name, machine.now().mono, known, complete=not cut)
+
+
+class Reader:
+    """Reads sources of a live machine side by side, each in a thread of its own.
+
+    A source that overstays its deadline is told of as hung and left to itself; until it comes back it is not
+    read again, so that no more than one thread of it ever waits.
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._late: dict[str, threading.Thread] = {}
+
+    def read(self, sources: Iterable[Source], within: float) -> list[Reading]:
+        """One round of some sources.
+
+        Within: seconds that any of them may take at most, whatever its deadline.
+        """
+        started = [(source, *self._start(source)) for source in sources]
+        began = self._machine.now().mono
+        result = []
+        for source, thread, observations in started:
+            limit = min(source.deadline, within)
+            if thread is not None:
+                thread.join(max(0.0, began + limit - self._machine.now().mono))
+            if thread is None or thread.is_alive():
+                if thread is not None:
+                    self._late[source.name] = thread
+                detail = f"gave no answer within {limit:g} s"
+                hung = Observation(source.name, NODE, "hung", detail=detail)
+                result.append(_reading(source, self._machine, [*observations, hung]))
+            else:
+                result.append(_reading(source, self._machine, observations))
+        return result
+
+    def _start(self, source: Source) -> tuple[threading.Thread | None, list[Observation]]:
+        observations: list[Observation] = []
+        late = self._late.get(source.name)
+        if late is not None and late.is_alive():
+            return None, observations
+        self._late.pop(source.name, None)
+        thread = threading.Thread(
+            target=_read_into, args=(observations, source, self._machine), name=source.name, daemon=True
+        )
+        thread.start()
+        return thread, observations

@@ -1,0 +1,39 @@
+"""A recording, judged from its beginning to its end in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from nodeguard.agent.judgement import Judgement
+from nodeguard.agent.reading import read
+from nodeguard.bundle.recording import Recording
+from nodeguard.model.finding import Verdict
+from nodeguard.sources.replay import ReplayMachine
+from nodeguard.sources.source import Source
+
+# A replay goes on for so many seconds past the last frame.
+_AFTER_LAST_FRAME = 30.0
+
+
+def replayed(
+    recording: Recording, sources: Sequence[Source], judgement: Judgement
+) -> Iterator[tuple[float, Verdict]]:
+    """The verdict of each round, with its second; the last one is the recording's.
+
+    Every source that was recorded is read at its own interval from second 0 on. One that was not recorded
+    does not exist.
+    """
+    machine = ReplayMachine(recording)
+    present = [source for source in sources if recording.is_recorded(source.name, source.paths)]
+    for at in moments([source.interval for source in present], recording.end + _AFTER_LAST_FRAME):
+        machine.seek(at)
+        due = [source for source in present if at % source.interval == 0]
+        yield at, judgement.judge([read(source, machine) for source in due], machine.now())
+
+
+def moments(intervals: Sequence[float], end: float) -> list[float]:
+    """Seconds at which something is due, from 0 to the end."""
+    found = {0.0}
+    for interval in set(intervals):
+        found.update(step * interval for step in range(int(end // interval) + 1))
+    return sorted(found)

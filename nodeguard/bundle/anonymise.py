@@ -1,0 +1,138 @@
+"""Taking out of a recording what names the machine and its parts.
+
+The same thing becomes the same other thing all over the recording. A replacement has the shape of what it
+stands for, so that whatever parses a recording reads it alike; IPv4 addresses alone may change their length.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from msgspec.structs import replace
+
+from nodeguard.bundle.manifest import Manifest
+from nodeguard.bundle.replacement import Replacements
+
+_OCTET = r"(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)"
+_GROUPS = r"[0-9A-F]{1,4}(?::[0-9A-F]{1,4})"
+_IDENTITIES = rf"""
+    (?P<uuid> [0-9A-F]{{8}}(?P<dash>[-_])(?:[0-9A-F]{{4}}(?P=dash)){{3}}[0-9A-F]{{12}}
+            | (?<![0-9A-Z])[0-9A-F]{{32}}(?![0-9A-Z]) )
+  | (?<![0-9A-Z])(?:
+        (?P<guid> (?:[0-9A-F]{{4}}:){{3}}[0-9A-F]{{4}}(?:(?::[0-9A-F]{{4}}){{4}})?(?!:[0-9A-F]) )
+      | (?P<mac> [0-9A-F]{{2}}(?::[0-9A-F]{{2}}){{5,}} )
+      | (?P<ipv6> {_GROUPS}{{7}} | (?:{_GROUPS}*)?::(?:{_GROUPS}*)? )
+    )(?![0-9A-Z]|\.\d)
+  | (?<![\w.])(?P<ipv4> (?:{_OCTET}\.){{3}}{_OCTET} )(?!\.?\w)
+  | \bserial(?:[ ]?(?:number|no\.?)[ \t]*[:=][ \t]*(?P<serial> [\w-]{{3,}})
+            | [:=][ \t]*(?P<named> [\w-]{{6,}}))
+  | (?: (?<!\S)// | \bserver[ ](?=\S+[ ](?:not[ ]responding|OK|is[ ])) )(?P<server> [A-Z][\w.-]* )
+  | (?<!\S)(?P<export> [A-Z][\w.,-]* )(?=:/(?!/))
+"""
+
+# Calls of NVML whose value is an identity, and fields that hold one byte by byte (nvml.h).
+_IDENTITY_CALL = re.compile(r"nvml\w*(?:Serial|BoardId)(?:_v\d)?(?:\(.*)?")
+_IDENTITY_BYTES = frozenset({"ibGuid", "clusterUuid", "rackGuid"})
+# Files whose whole content is an identity, and one whose content only looks like an address.
+_IDENTITY_FILE = re.compile(r".*/(?:node_desc|hostname|serial|serial_number|\w+_serial)")
+_VERSION_FILE = "/fw_ver"
+# Shorter serials would be found in numbers that have nothing to do with them.
+_SHORTEST_SERIAL = 6
+
+
+class Anonymiser:
+    """Replaces identities in one recording.
+
+    hostname: the machine's own name; with it goes its short name, and any domain behind it.
+    """
+
+    def __init__(self, hostname: str, replacements: Replacements | None = None) -> None:
+        self._new = replacements or Replacements()
+        self._host = re.escape(hostname.partition(".")[0])
+        self._serials: set[str] = set()
+        self._pattern = self._compiled()
+
+    def text(self, text: str) -> str:
+        """A text with every identity in it replaced."""
+        return self._pattern.sub(self._replaced, text)
+
+    def path(self, path: str) -> str:
+        """A path with every identity in its names replaced, each name for itself."""
+        return "/".join(self.text(name) for name in path.split("/"))
+
+    def file(self, path: str, text: str) -> str:
+        """Content of a file of the machine."""
+        if path.endswith(_VERSION_FILE):
+            return text
+        return self._words(text) if _IDENTITY_FILE.fullmatch(path) else self.text(text)
+
+    def manifest(self, manifest: Manifest) -> Manifest:
+        """A bundle's manifest."""
+        hostname = self._words(manifest.hostname)
+        return replace(manifest, hostname=hostname, boot_id=self.boot_id(manifest.boot_id))
+
+    def boot_id(self, boot_id: str) -> str:
+        """A boot's id, whatever its form."""
+        replaced = self.text(boot_id)
+        return self._words(boot_id) if replaced == boot_id else replaced
+
+    def nvml(self, call: str, result: Any) -> Any:
+        """Result of an NVML call, in the form of nvml.json."""
+        is_identity = _IDENTITY_CALL.fullmatch(call) is not None
+        if isinstance(result, str):
+            return self._serial(result) if is_identity else self.text(result)
+        if type(result) is int and is_identity:
+            return int(self._new.like("number", str(result)))
+        if isinstance(result, list):
+            return [self.nvml(call, item) for item in result]
+        if isinstance(result, dict) and "error" not in result:
+            return {field: self._field(field, value) for field, value in result.items()}
+        return result
+
+    def _field(self, field: str, value: Any) -> Any:
+        if field in _IDENTITY_BYTES and isinstance(value, list) and all(byte in range(256) for byte in value):
+            return list(bytes.fromhex(self._hex(bytes(value).hex())))
+        if isinstance(value, str) and "serial" in field.lower():
+            return self._serial(value)
+        return self.nvml(field, value)
+
+    def _compiled(self) -> re.Pattern[str]:
+        words = (
+            [rf"(?P<serials> {'|'.join(map(re.escape, sorted(self._serials)))} )"] if self._serials else []
+        )
+        if self._host not in ("", "localhost"):
+            words.append(rf"(?P<host> {self._host}(?:\.[0-9A-Z-]+)* )")
+        # An underscore joins words: mlx5_0 and NVML_ERROR_GPU_IS_LOST are no names of a machine.
+        known = rf"(?<!\w)(?:{'|'.join(words)})(?!\w) |" if words else ""
+        return re.compile(known + _IDENTITIES, re.VERBOSE | re.IGNORECASE | re.ASCII)
+
+    def _replaced(self, found: re.Match[str]) -> str:
+        kind = found.lastgroup or ""
+        value = found[kind]
+        before = found[0].removesuffix(value)
+        if kind == "guid":
+            # A port's GID ends with its GUID, which stands alone elsewhere.
+            halves = (value[:19], value[19:20], value[20:])
+            return "".join(map(self._hex, halves))
+        if kind in ("uuid", "mac", "ipv6"):
+            return self._hex(value)
+        if kind == "ipv4":
+            return value if value.startswith(("0.", "127.", "255.")) else self._new.ipv4(value)
+        return before + (self._words(value) if kind in ("host", "server", "export") else self._serial(value))
+
+    def _hex(self, value: str) -> str:
+        """A hexadecimal identity replaced. What is nobody's stays: zeros, broadcast, loopback, link-local."""
+        if set(value.lower()) <= set("0:-_") or set(value.lower()) <= set("f:-") or value == "::1":
+            return value
+        return value if value == "fe80:0000:0000:0000" else self._new.like("hex", value)
+
+    def _words(self, text: str) -> str:
+        """Every word of a text replaced, each label of a domain name for itself."""
+        return re.sub(r"[^\s.,]+", lambda found: self._new.like("word", found[0]), text)
+
+    def _serial(self, serial: str) -> str:
+        if len(serial) >= _SHORTEST_SERIAL and serial not in self._serials:
+            self._serials.add(serial)
+            self._pattern = self._compiled()
+        return self._new.like("word", serial)

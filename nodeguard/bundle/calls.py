@@ -1,0 +1,38 @@
+"""calls.json: answers of system calls, by call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from nodeguard.bundle.defect import BundleError
+from nodeguard.bundle.failing import check_result
+
+# Answers by call; None where a frame takes one away.
+Answers = dict[str, dict[str, Any]]
+AnswerChanges = dict[str, dict[str, Any] | None]
+
+
+def read_calls(data: bytes, file: str, *, base: bool) -> AnswerChanges:
+    """Content of calls.json. Only a frame may take an entry away. Raises BundleError."""
+    calls: AnswerChanges = decoded(data, file, dict[str, Any])
+    for call, result in calls.items():
+        if result is None and not base:
+            continue
+        if not isinstance(result, dict):
+            raise BundleError(file, call, "is no object", 'write the answer\'s fields, or {"error": "EIO"}')
+        check_result(result, file, call, nvml=False)
+    return calls
+
+
+def decoded(data: bytes, file: str, shape: Any) -> Any:
+    """A JSON document of some shape. Raises BundleError with the field that does not fit."""
+    try:
+        return msgspec.json.decode(data, type=shape)
+    except (msgspec.DecodeError, RecursionError, ValueError) as error:
+        problem, _, field = str(error).partition(" - at `$")
+        field = field.strip("`.").replace("[...]", "")
+        raise BundleError(
+            file, field, problem[:1].lower() + problem[1:], "write what the format asks for"
+        ) from error

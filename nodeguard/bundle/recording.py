@@ -1,0 +1,193 @@
+"""A recording, opened: what the machine was at any second of it."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterable
+from typing import Any
+
+from msgspec import Struct
+
+from nodeguard.bundle.calls import Answers, read_calls
+from nodeguard.bundle.defect import BundleError
+from nodeguard.bundle.errors import read_errors
+from nodeguard.bundle.kmsg import read_records
+from nodeguard.bundle.layer import MOST_FILES, Layer, frame_directories, scan
+from nodeguard.bundle.manifest import FrameManifest, Manifest, read_frame_manifest, read_manifest
+from nodeguard.bundle.nvml import Nvml, NvmlEvent, read_base, read_frame
+from nodeguard.bundle.patch import patched
+from nodeguard.bundle.tree import Texts, Tree
+from nodeguard.model.instant import Instant
+
+_UPTIME = "/proc/uptime"
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
+
+
+class Moment(Struct, frozen=True):
+    """What a recorded machine was at one second.
+
+    calls: answers of system calls, by call. nvml: results in the form of the base's nvml.json, `system`,
+    `devices` and perhaps `error`; None where there is none.
+    """
+
+    instant: Instant
+    tree: Tree
+    calls: Answers
+    nvml: dict[str, Any] | None
+
+    def read(self, path: str) -> str:
+        """Text of a file, as Tree.read gives it; of the clock and the boot, what the bundle's fields say.
+
+        The fields win over recorded files that say the same, and a file that stood still would be wrong.
+        """
+        text = self.tree.read(path)
+        if path == _UPTIME:
+            return " ".join([f"{self.instant.mono:.2f}", *text.split()[1:]]) + "\n"
+        return f"{self.instant.boot_id}\n" if path == _BOOT_ID else text
+
+
+class _Mark(Struct, frozen=True):
+    """A clock's reading, and the second of the recording at which it was read."""
+
+    reading: float
+    at: float
+
+    def on(self, seconds: float) -> float:
+        return self.reading + (seconds - self.at)
+
+
+class _State(Struct, frozen=True):
+    """The machine from one frame on. boot: counts the boots. log, events: what this frame adds."""
+
+    at: float
+    wall: _Mark
+    mono: _Mark
+    boot_id: str
+    boot: int
+    tree: Tree
+    calls: Answers
+    nvml: Nvml | None
+    document: dict[str, Any] | None
+    log: tuple[str, ...]
+    events: tuple[NvmlEvent, ...]
+
+
+class Recording:
+    """A bundle that was read and found in order.
+
+    manifest: its bundle.yaml. end: second of its last frame, 0 where it has none.
+    """
+
+    def __init__(self, manifest: Manifest, states: tuple[_State, ...], own: frozenset[str]) -> None:
+        self.manifest = manifest
+        self.end = states[-1].at
+        self._states = states
+        self._seconds = [state.at for state in states]
+        self._own = own
+
+    @classmethod
+    def open(cls, directory: str) -> Recording:
+        """Read a bundle. Raises BundleError where anything in it breaks the format."""
+        base = scan(directory, base=True, room=MOST_FILES)
+        file = base.path("bundle.yaml")
+        data = base.content("bundle.yaml")
+        if data is None:
+            raise BundleError(file, "", "is missing", "name the directory of a recording, or write this file")
+        manifest = read_manifest(data, file)
+        start = FrameManifest((), manifest.boot_id, manifest.recorded_at, manifest.uptime_s)
+        states = [_after(_nothing(), base, start, 0)]
+        own = set(base.own)
+        room = MOST_FILES - base.count
+        for seconds, path in frame_directories(directory):
+            layer = scan(path, base=False, room=room)
+            room -= layer.count
+            own |= layer.own
+            states.append(_after(states[-1], layer, _frame_manifest(layer), seconds))
+        return cls(manifest, tuple(states), frozenset(own))
+
+    def at(self, seconds: float) -> Moment:
+        """The machine so many seconds after `recorded_at`, from 0 on, also past the end."""
+        state = self._states[max(0, bisect_right(self._seconds, seconds) - 1)]
+        instant = Instant(state.wall.on(seconds), state.mono.on(seconds), state.boot_id)
+        return Moment(instant, state.tree, state.calls, state.document)
+
+    def log(self, until: float, since: float = -math.inf) -> tuple[str, ...]:
+        """Kernel log records that came after second `since` and not after `until`, oldest first.
+
+        A boot begins the log anew: only records of the boot at `until` are there. Each record is as /dev/kmsg
+        gives it, without its last newline.
+        """
+        states = self._between(since, until)
+        return tuple(record for state in states if state.boot == states[-1].boot for record in state.log)
+
+    def nvml_events(self, until: float, since: float = -math.inf) -> tuple[NvmlEvent, ...]:
+        """NVML events that happened after second `since` and not after `until`, oldest first."""
+        return tuple(event for state in self._between(since, until) for event in state.events)
+
+    def is_recorded(self, source: str, paths: Iterable[str]) -> bool:
+        """Whether a source was recorded: as the manifest says, else whether the bundle holds anything of it.
+
+        paths: absolute paths, `kmsg`, `nvml.json`, or `call:NAME` for a call, whatever its arguments.
+        """
+        if source in self.manifest.sources:
+            return self.manifest.sources[source] == "recorded"
+        return any(self._holds(path) for path in paths)
+
+    def _holds(self, path: str) -> bool:
+        if path.startswith("call:"):
+            name = path[5:]
+            calls = (call for state in self._states for call in state.calls)
+            return any(call == name or call.startswith(f"{name}(") for call in calls)
+        if not path.startswith("/"):
+            return path in self._own
+        return any(state.tree.is_recorded((path,)) for state in self._states)
+
+    def _between(self, since: float, until: float) -> tuple[_State, ...]:
+        return self._states[bisect_right(self._seconds, since) : bisect_right(self._seconds, until)]
+
+
+def _frame_manifest(layer: Layer) -> FrameManifest:
+    file = layer.path("frame.yaml")
+    data = layer.content("frame.yaml")
+    if data is None:
+        raise BundleError(file, "", "is missing", "write {} where the frame has nothing to say")
+    return read_frame_manifest(data, file)
+
+
+def _nothing() -> _State:
+    """The state before the base."""
+    never = _Mark(0.0, 0.0)
+    return _State(0.0, never, never, "", 0, Tree({}, {}, Texts()), {}, None, None, (), ())
+
+
+def _after(before: _State, layer: Layer, manifest: FrameManifest, seconds: float) -> _State:
+    """The machine once a layer, the base or a frame, is laid over it."""
+    base = not before.boot_id
+    errors, calls, nvml, document = before.tree.errors, before.calls, before.nvml, before.document
+    log: tuple[str, ...] = ()
+    events: tuple[NvmlEvent, ...] = ()
+    if (data := layer.content("errors.yaml")) is not None:
+        errors = patched(errors, read_errors(data, layer.path("errors.yaml"), base=base))
+    if (data := layer.content("calls.json")) is not None:
+        calls = patched(calls, read_calls(data, layer.path("calls.json"), base=base))
+    if (data := layer.content("nvml.json")) is not None:
+        file = layer.path("nvml.json")
+        nvml, events = read_base(data, file) if base else read_frame(nvml or Nvml(), data, file)
+        document = nvml.document()
+    if (data := layer.content("kmsg")) is not None:
+        log = read_records(data, layer.path("kmsg"))
+    boot_id = manifest.boot_id or before.boot_id
+    return _State(
+        at=float(seconds),
+        wall=before.wall if manifest.recorded_at is None else _Mark(manifest.recorded_at, seconds),
+        mono=before.mono if manifest.uptime_s is None else _Mark(manifest.uptime_s, seconds),
+        boot_id=boot_id,
+        boot=before.boot + (boot_id != before.boot_id),
+        tree=before.tree.after(manifest.removed, layer.tree, errors),
+        calls=calls,
+        nvml=nvml,
+        document=document,
+        log=log,
+        events=events,
+    )

@@ -1,0 +1,104 @@
+"""The files of a recorded machine at one time, read as a live machine is."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterable, Mapping
+
+from nodeguard.bundle.failing import failure, refusal
+from nodeguard.bundle.layer import FILE_LIMIT, Directory, Entry, File, Link, content
+from nodeguard.bundle.overlay import overlaid
+from nodeguard.bundle.walk import Place, absolute, names_of, walk
+
+# Characters of text kept at a time; a whole recording fits, a hostile one is read again and again.
+_MOST_KEPT = 64 << 20
+
+
+class Texts:
+    """Texts of the files of one bundle, read once."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, str] = {}
+        self._size = 0
+
+    def read(self, host: str) -> str:
+        """At most FILE_LIMIT bytes of a file; bytes that are no UTF-8 become U+FFFD. Raises BundleError."""
+        text = self._kept.get(host)
+        if text is None:
+            text = content(host, FILE_LIMIT).decode(errors="replace")
+            if self._size > _MOST_KEPT:
+                self._kept.clear()
+                self._size = 0
+            self._kept[host] = text
+            self._size += len(text)
+        return text
+
+
+class Tree:
+    """Files, directories and links of a machine at one time.
+
+    Paths are absolute, as on the machine. Every reading raises OSError with the errno that the machine would
+    give, or, for a path that errors.yaml names, what it says: OSError, StalledError or HungError. A path is
+    looked up there as it was asked for, and as it is without links.
+    """
+
+    def __init__(self, root: Directory, errors: Mapping[str, str], texts: Texts) -> None:
+        self.root = root
+        self.errors = errors
+        self._texts = texts
+
+    def after(self, removed: tuple[str, ...], above: Directory, errors: Mapping[str, str]) -> Tree:
+        """The tree after a frame: without some paths, with the frame's own files laid over it."""
+        root = overlaid(self.root, removed, above) if removed or above else self.root
+        if root is self.root and errors == self.errors:
+            return self
+        return Tree(root, errors, self._texts)
+
+    def read(self, path: str) -> str:
+        """Text of a file, at most FILE_LIMIT bytes; bytes that are no UTF-8 become U+FFFD."""
+        entry = self._entry(path)
+        if isinstance(entry, dict):
+            raise refusal(errno.EISDIR, path)
+        if isinstance(entry, File):
+            return self._texts.read(entry.host)
+        assert isinstance(entry, str)
+        return entry
+
+    def names(self, path: str) -> tuple[str, ...]:
+        """Names in a directory, sorted."""
+        entry = self._entry(path)
+        if not isinstance(entry, dict):
+            raise refusal(errno.ENOTDIR, path)
+        return tuple(sorted(entry))
+
+    def link(self, path: str) -> str:
+        """Text of a symbolic link, relative as the bundle holds it."""
+        entry = self._entry(path, follow=False)
+        if not isinstance(entry, Link):
+            raise refusal(errno.EINVAL, path)
+        return entry.text
+
+    def is_recorded(self, prefixes: Iterable[str]) -> bool:
+        """Whether anything stands at one of some paths or below: a file, a directory, or a failure."""
+        return any(self._stands(prefix) for prefix in prefixes)
+
+    def _stands(self, prefix: str) -> bool:
+        place = walk(self.root, prefix)
+        if place.entry is not None:
+            return True
+        below = tuple(f"{path}/" for path in (absolute(names_of(prefix)), place.path))
+        return any(f"{path}/".startswith(below) for path in self.errors)
+
+    def _entry(self, path: str, *, follow: bool = True) -> Entry:
+        place = walk(self.root, path, follow=follow)
+        if self.errors and (word := self._word(path, place)):
+            raise failure(word, path)
+        if place.entry is None:
+            raise refusal(place.code, path)
+        return place.entry
+
+    def _word(self, path: str, place: Place) -> str | None:
+        for known in (absolute(names_of(path)), *place.via, place.path):
+            if known in self.errors:
+                return self.errors[known]
+        return None

@@ -1,0 +1,158 @@
+"""Files of checks: read, held against the signals that exist, and turned into checks.
+
+A wrong one is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from msgspec import Struct, UnsetType
+
+from nodeguard.catalog.conditions import DefectError, condition
+from nodeguard.catalog.located import CatalogueError, Located, convert, load
+from nodeguard.catalog.written import CheckForm, FileForm
+from nodeguard.model.check import Check, Happened
+from nodeguard.model.finding import Health
+from nodeguard.model.signal import Signal
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
+    from pathlib import Path
+
+_PLACE = re.compile(r"\{([^}]*)\}")
+
+# What a sentence may name besides signals and an event's fields.
+_ALWAYS = frozenset({"slot", "part", "count"})
+
+
+class CheckFile(Struct, frozen=True):
+    """What a file of checks holds. lines: where each check begins, and each id that is to be disabled."""
+
+    file: str
+    checks: tuple[Check, ...]
+    disabled: tuple[str, ...]
+    lines: dict[str, int]
+
+
+def read(path: Path | Traversable, signals: Mapping[str, Signal]) -> CheckFile:
+    """The checks of one YAML file.
+
+    Signals: all that exist, by name. Raises CatalogueError for the first defect.
+    """
+    located = load(path)
+    form = convert(located, FileForm)
+    checks = []
+    lines: dict[str, int] = {}
+    for at, one in enumerate(form.checks):
+        if one.id in lines:
+            raise located.error(
+                ("checks", at, "id"), f"'{one.id}' stands twice", "rename or remove one of them"
+            )
+        lines[one.id] = located.line(("checks", at))
+        checks.append(_check(one, form, located, at, signals))
+    for at, name in enumerate(form.disable):
+        lines.setdefault(name, located.line(("disable", at)))
+    return CheckFile(located.file, tuple(checks), tuple(form.disable), lines)
+
+
+def _check(
+    form: CheckForm, file: FileForm, located: Located, at: int, signals: Mapping[str, Signal]
+) -> Check:
+    place = ("checks", at)
+    family = file.family if isinstance(form.family, UnsetType) else form.family
+    if isinstance(family, UnsetType):
+        raise located.error((*place, "family"), "is missing", "say it here, or once for the whole file")
+    try:
+        when = condition(form.when, signals)
+    except DefectError as defect:
+        raise located.error((*place, *_steps(defect.field)), defect.problem, defect.remedy) from None
+    check = Check(
+        id=form.id,
+        title=form.title,
+        family=family,
+        targets=(form.target,) if isinstance(form.target, str) else tuple(form.target),
+        health=form.health,
+        action=form.action,
+        when=when,
+        message=form.message,
+        remedy=form.remedy,
+        explain=form.explain.strip(),
+        basis=form.basis,
+        clears=tuple(form.clears),
+        views=tuple(form.views),
+        symptom_of=tuple(form.symptom_of),
+        runbook=f"docs/checks.md#{form.id}",
+    )
+    _held_to_clear(check, located, place)
+    _held_to_what_exists(check, located, place, signals)
+    return check
+
+
+def _steps(field: str) -> tuple[str | int, ...]:
+    """`when.any[1].signal` as steps."""
+    return tuple(int(step) if step.isdigit() else step for step in re.findall(r"[^.\[\]]+", field))
+
+
+def _held_to_clear(check: Check, located: Located, place: tuple[str | int, ...]) -> None:
+    """A check that hears of events says what ends them, unless a window does."""
+    lasting = [leaf for leaf in check.leaves() if isinstance(leaf, Happened) and not leaf.over]
+    if lasting and not check.clears:
+        problem = f"is missing, and {lasting[0].event} stands until something clears it"
+        remedy = "name what clears it, such as reset or reboot, or give the event a window with `over`"
+        raise located.error((*place, "clears"), problem, remedy)
+    if check.clears and not lasting:
+        problem = "is said of a check that hears of no lasting event"
+        raise located.error((*place, "clears"), problem, "take it away: it ends when its condition does")
+
+
+def _held_to_what_exists(
+    check: Check, located: Located, place: tuple[str | int, ...], signals: Mapping[str, Signal]
+) -> None:
+    """Sentences name only signals, and fields of the check's own events."""
+    fields = {
+        field for leaf in check.leaves() if isinstance(leaf, Happened) for field in signals[leaf.event].fields
+    }
+    for name in ("message", "remedy"):
+        for word in _PLACE.findall(getattr(check, name)):
+            if word.partition("~")[0] not in signals and word not in fields | _ALWAYS:
+                known = ", ".join(sorted(fields | _ALWAYS))
+                problem = f"names {{{word}}}, which is no signal and no field"
+                raise located.error((*place, name), problem, f"name a signal, or one of {known}")
+    if check.health == Health.OK and check.action != "none":
+        raise located.error((*place, "action"), "is said of a check that finds nothing wrong", "write `none`")
+
+
+def combined(files: Iterable[CheckFile]) -> tuple[tuple[Check, ...], dict[str, str]]:
+    """All checks of some files, and the disabled ones with the file that says so.
+
+    Files come in order: a check of a later file replaces one of the same id. Raises CatalogueError where a
+    file disables what is not there, or a check is a symptom of one that is not there.
+    """
+    checks: dict[str, Check] = {}
+    origin: dict[str, CheckFile] = {}
+    disabled: dict[str, str] = {}
+    for file in files:
+        for check in file.checks:
+            checks[check.id] = check
+            origin[check.id] = file
+            disabled.pop(check.id, None)
+        for name in file.disabled:
+            if name not in checks:
+                line = file.lines[name]
+                raise CatalogueError(
+                    file.file, line, "disable", f"'{name}' is no check", "see `nodeguard checks`"
+                )
+            disabled[name] = file.file
+    for check in checks.values():
+        for cause in check.symptom_of:
+            if cause not in checks:
+                file = origin[check.id]
+                problem = f"'{cause}' is no check"
+                raise CatalogueError(
+                    file.file, file.lines[check.id], "symptom_of", problem, "see `nodeguard checks`"
+                )
+    standing = tuple(check for name, check in sorted(checks.items()) if name not in disabled)
+    return standing, disabled

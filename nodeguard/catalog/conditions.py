@@ -1,0 +1,167 @@
+"""Conditions as written, turned into the conditions that the judge knows, and refused where they make no
+sense.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from msgspec import UNSET, UnsetType
+
+from nodeguard.catalog.written import ConditionForm, ReferenceForm, Side, Value, seconds
+from nodeguard.model.check import (
+    Compare,
+    Condition,
+    Either,
+    Every,
+    Happened,
+    Increase,
+    Operator,
+    Reference,
+    Sustained,
+)
+from nodeguard.model.platform import EXPECTATIONS
+from nodeguard.model.signal import Signal
+
+_OPERATORS: tuple[tuple[str, Operator], ...] = (
+    ("is_", "is"),
+    ("is_not", "is_not"),
+    ("in_", "in"),
+    ("below", "below"),
+    ("at_most", "at_most"),
+    ("above", "above"),
+    ("at_least", "at_least"),
+)
+_ORDERED = frozenset({"below", "at_most", "above", "at_least"})
+
+
+class DefectError(Exception):
+    """A condition that makes no sense. field: where in the condition; remedy: what to write instead."""
+
+    def __init__(self, field: str, problem: str, remedy: str) -> None:
+        super().__init__(problem)
+        self.field, self.problem, self.remedy = field, problem, remedy
+
+
+def condition(form: ConditionForm, signals: Mapping[str, Signal], path: str = "when") -> Condition:
+    """The condition that a form says. signals: all that exist, by name. Raises DefectError."""
+    inner = _inner(form, signals, path)
+    if isinstance(form.for_, UnsetType):
+        if form.seen_once is not UNSET:
+            raise DefectError(f"{path}.seen_once", "goes with `for`", "add `for`, or take it away")
+        return inner
+    return Sustained(inner, seconds(form.for_), seen_once=form.seen_once is not False)
+
+
+def _inner(form: ConditionForm, signals: Mapping[str, Signal], path: str) -> Condition:
+    kinds = [name for name in ("signal", "event", "any_", "all_") if getattr(form, name) is not UNSET]
+    if len(kinds) != 1:
+        said = " and ".join(kind.rstrip("_") for kind in kinds) or "none of them"
+        raise DefectError(path, f"has {said}", "write exactly one of signal, event, any, all")
+    if not isinstance(form.any_, UnsetType):
+        _only(form, path, "any_")
+        return Either(tuple(_each(form.any_, signals, f"{path}.any")))
+    if not isinstance(form.all_, UnsetType):
+        _only(form, path, "all_")
+        return Every(tuple(_each(form.all_, signals, f"{path}.all")))
+    return _event(form, signals, path) if form.event is not UNSET else _signal(form, signals, path)
+
+
+def _each(forms: list[ConditionForm], signals: Mapping[str, Signal], path: str) -> Iterator[Condition]:
+    return (condition(form, signals, f"{path}[{at}]") for at, form in enumerate(forms))
+
+
+def _only(form: ConditionForm, path: str, *allowed: str) -> None:
+    """Refuse words that do not go with this kind of condition."""
+    for name in form.__struct_fields__:
+        if name not in {*allowed, "for_", "seen_once"} and getattr(form, name) is not UNSET:
+            shown = name.rstrip("_")
+            raise DefectError(
+                f"{path}.{shown}", f"does not go with {allowed[0].rstrip('_')}", f"take {shown} away"
+            )
+
+
+def _known(name: object, signals: Mapping[str, Signal], field: str) -> Signal:
+    found = signals.get(str(name))
+    if found is None:
+        near = sorted(signals, key=lambda other: (-_common(other, str(name)), other))[:3]
+        raise DefectError(field, f"'{name}' is no signal", f"nearest are {', '.join(near)}")
+    return found
+
+
+def _common(one: str, other: str) -> int:
+    return sum(1 for part in one.split(".") if part in other.split(".")) * 10 + (one[:8] == other[:8])
+
+
+def _event(form: ConditionForm, signals: Mapping[str, Signal], path: str) -> Happened:
+    _only(form, path, "event", "where", "times", "over")
+    signal = _known(form.event, signals, f"{path}.event")
+    if signal.kind != "event":
+        raise DefectError(f"{path}.event", f"{signal.name} is a {signal.kind}", "use `signal` for it")
+    where: dict[str, tuple[Value, ...]] = {}
+    for field, value in ({} if isinstance(form.where, UnsetType) else form.where).items():
+        if field not in signal.fields:
+            has = ", ".join(signal.fields) or "none"
+            raise DefectError(
+                f"{path}.where.{field}", f"{signal.name} has no such field", f"its fields are {has}"
+            )
+        where[field] = tuple(value) if isinstance(value, list) else (value,)
+    over = 0.0 if isinstance(form.over, UnsetType) else seconds(form.over)
+    times = 1 if isinstance(form.times, UnsetType) else form.times
+    return Happened(signal.name, where, times, over)
+
+
+def _signal(form: ConditionForm, signals: Mapping[str, Signal], path: str) -> Compare | Increase:
+    signal = _known(form.signal, signals, f"{path}.signal")
+    if signal.kind == "event":
+        raise DefectError(f"{path}.signal", f"{signal.name} is an event", "use `event` for it")
+    if not isinstance(form.increases_by, UnsetType):
+        _only(form, path, "signal", "increases_by", "over")
+        if signal.kind != "counter":
+            problem = f"{signal.name} is a {signal.kind}, and only counters increase"
+            raise DefectError(f"{path}.increases_by", problem, "compare it instead")
+        if isinstance(form.over, UnsetType):
+            raise DefectError(f"{path}.over", "is missing", "say within what time, such as `over: 1h`")
+        return Increase(signal.name, form.increases_by, seconds(form.over), signal.bits)
+    return _compare(form, signal, signals, path)
+
+
+def _compare(form: ConditionForm, signal: Signal, signals: Mapping[str, Signal], path: str) -> Compare:
+    _only(form, path, "signal", "by", *(name for name, _ in _OPERATORS))
+    given = [(name, word) for name, word in _OPERATORS if getattr(form, name) is not UNSET]
+    if len(given) != 1:
+        words = ", ".join(word for _, word in _OPERATORS)
+        raise DefectError(path, f"compares {signal.name} {len(given)} times", f"write exactly one of {words}")
+    [(name, word)] = given
+    side: Side | list[Value] = getattr(form, name)
+    field = f"{path}.{word}"
+    by = 0.0 if isinstance(form.by, UnsetType) else form.by
+    if isinstance(side, ReferenceForm):
+        return Compare(signal.name, word, None, _reference(side, signal, signals, field), by)
+    if by:
+        raise DefectError(
+            f"{path}.by", "moves a reference, and this is a constant", "move the constant itself"
+        )
+    values = tuple(side) if isinstance(side, list) else (side,)
+    for value in values:
+        if word in _ORDERED and (isinstance(value, (bool, str))):
+            raise DefectError(field, f"{value!r} has no order", "write a number")
+    return Compare(signal.name, word, values if word == "in" else values[0])
+
+
+def _reference(side: ReferenceForm, signal: Signal, signals: Mapping[str, Signal], field: str) -> Reference:
+    given = [name for name in side.__struct_fields__ if getattr(side, name) is not UNSET]
+    if len(given) != 1:
+        raise DefectError(
+            field, f"has {len(given)} references", "write one of platform, signal, peers, inventory"
+        )
+    if not isinstance(side.platform, UnsetType):
+        if side.platform not in EXPECTATIONS:
+            names = ", ".join(EXPECTATIONS)
+            raise DefectError(
+                f"{field}.platform", f"no platform expects '{side.platform}'", f"it is one of {names}"
+            )
+        return Reference("platform", side.platform)
+    if not isinstance(side.signal, UnsetType):
+        return Reference("signal", _known(side.signal, signals, f"{field}.signal").name)
+    return Reference("peers" if side.peers is not UNSET else "inventory", signal.name)

@@ -1,0 +1,155 @@
+"""YAML with positions: what a file says, and the line on which it says it.
+
+Only what a configuration needs is read: mappings, sequences and scalars; no anchors, aliases or tags. Scalars
+are those of the YAML 1.2 core schema, so `no` and `on` are words; a number with a leading zero is text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from nodeguard.catalog.explained import Place, explain, name, steps
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
+    from pathlib import Path
+
+# No file of ours has a tenth of either; one that has more is a mistake or an attack.
+SIZE_LIMIT = 1 << 20
+DEPTH_LIMIT = 20
+
+Form = TypeVar("Form")
+
+_WORDS = {"": None, "~": None, "null": None, "true": True, "false": False}
+_INTEGER = re.compile(r"[-+]?(?:0|[1-9]\d{0,18})|0x[0-9a-fA-F]{1,16}", re.ASCII)
+_FLOAT = re.compile(r"[-+]?(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][-+]?\d+)?", re.ASCII)
+
+
+class CatalogueError(Exception):
+    """A file of the catalogue that cannot be used: which file, line (from 1; 0 for all of it) and field, what
+    is wrong, and the remedy. As text, one line.
+    """
+
+    def __init__(self, file: str, line: int, field: str, problem: str, remedy: str) -> None:
+        super().__init__(file, line, field, problem, remedy)
+        self.file, self.line, self.field, self.problem, self.remedy = file, line, field, problem, remedy
+
+    def __str__(self) -> str:
+        where = f"{self.file}:{self.line}" if self.line else self.file
+        return ": ".join(part for part in (where, self.field, self.problem, self.remedy) if part)
+
+
+class Located:
+    """What a file says: file, as messages name it; data, plain; lines, from 1, by place."""
+
+    def __init__(self, file: str, data: Any, lines: dict[Place, int]) -> None:
+        self.file, self.data, self.lines = file, data, lines
+
+    def line(self, place: str | Place) -> int:
+        """Line of a place, or of the nearest known one around it. msgspec's `$.rows[3].code` will do, too."""
+        place = steps(place) if isinstance(place, str) else place
+        while place not in self.lines:
+            place = place[:-1]
+        return self.lines[place]
+
+    def error(self, place: Place, problem: str, remedy: str) -> CatalogueError:
+        """An error at a place of this file."""
+        return CatalogueError(self.file, self.line(place), name(place), problem, remedy)
+
+
+def load(path: Path | Traversable) -> Located:
+    """Reads one YAML file. Raises CatalogueError where it cannot be read or is not as described above."""
+    import yaml  # noqa: PLC0415 - no start of the product parses YAML
+
+    file = str(path)
+    try:
+        text = _text(path)
+        return _Builder(file, yaml.parse(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))).document()
+    except OSError as error:
+        remedy = "check that it is there and may be read"
+        raise CatalogueError(file, 0, "", f"cannot be read: {error.strerror}", remedy) from None
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise CatalogueError(file, line, "", "is no UTF-8", "save the file as UTF-8") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        problem = getattr(error, "problem", None) or str(error).splitlines()[0]
+        raise CatalogueError(file, mark.line + 1 if mark else 0, "", problem, "correct the YAML") from None
+
+
+def convert(located: Located, form: type[Form]) -> Form:
+    """The data as a Struct or whatever msgspec converts to. Raises CatalogueError where it does not fit."""
+    try:
+        return msgspec.convert(located.data, form)
+    except msgspec.ValidationError as error:
+        raise located.error(*explain(str(error), form, located.data)) from None
+
+
+def _text(path: Path | Traversable) -> str:
+    with path.open("rb") as stream:
+        raw: bytes = stream.read(SIZE_LIMIT + 1)
+    if len(raw) > SIZE_LIMIT:
+        raise CatalogueError(str(path), 0, "", f"is larger than {SIZE_LIMIT} bytes", "split it")
+    return raw.decode()
+
+
+class _Builder:
+    """Builds data and lines from the parser's events, so that nothing is resolved that was not asked for."""
+
+    def __init__(self, file: str, events: Iterator[Any]) -> None:
+        self.events = ((type(event).__name__.removesuffix("Event"), event) for event in events)
+        self.found = Located(file, None, {})
+
+    def document(self) -> Located:
+        next(self.events)
+        kind, event = next(self.events)
+        if kind == "StreamEnd":
+            raise self.refused(event, (), "is empty", "remove it, or write what it is for")
+        self.found.data = self.node(*next(self.events), ())
+        next(self.events)
+        kind, event = next(self.events)
+        if kind != "StreamEnd":
+            raise self.refused(event, (), "a second document begins", "keep one document in a file")
+        return self.found
+
+    def node(self, kind: str, event: Any, place: Place) -> Any:
+        self.found.lines.setdefault(place, event.start_mark.line + 1)
+        if getattr(event, "anchor", None) or getattr(event, "tag", None):
+            raise self.refused(event, place, "has an anchor, alias or tag", "write the value out")
+        if len(place) > DEPTH_LIMIT:
+            raise self.refused(event, place, f"is nested deeper than {DEPTH_LIMIT} levels", "flatten it")
+        if kind == "Scalar":
+            return _scalar(event.value) if event.implicit[0] else event.value
+        return list(self.items(place)) if kind == "SequenceStart" else dict(self.entries(place))
+
+    def items(self, place: Place) -> Iterator[Any]:
+        index = 0
+        while (item := next(self.events))[0] != "SequenceEnd":
+            yield self.node(*item, (*place, index))
+            index += 1
+
+    def entries(self, place: Place) -> Iterator[tuple[str | int, Any]]:
+        while (item := next(self.events))[0] != "MappingEnd":
+            key, event = self.node(*item, place), item[1]
+            if isinstance(key, bool) or not isinstance(key, str | int):
+                raise self.refused(event, place, "a key is no name", "write a word or a whole number")
+            if (*place, key) in self.found.lines:
+                raise self.refused(event, (*place, key), "stands twice", "keep one of them")
+            self.found.lines[*place, key] = event.start_mark.line + 1
+            yield key, self.node(*next(self.events), (*place, key))
+
+    def refused(self, event: Any, place: Place, problem: str, remedy: str) -> CatalogueError:
+        line = event.start_mark.line + 1
+        return CatalogueError(self.found.file, line, name(place), problem, remedy)
+
+
+def _scalar(text: str) -> Any:
+    if text in _WORDS:
+        return _WORDS[text]
+    if _INTEGER.fullmatch(text):
+        return int(text, 0)
+    return float(text) if _FLOAT.fullmatch(text) else text

@@ -1,0 +1,105 @@
+"""Checks as people write them: the form of a file in checks/ or of a site's checks.d."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from nodeguard.model.check import Sign
+from nodeguard.model.finding import Action, Health
+from nodeguard.model.slot import Kind
+
+Word = Annotated[str, Meta(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$", max_length=63)]
+Sentence = Annotated[str, Meta(min_length=1, max_length=500)]
+Paragraph = Annotated[str, Meta(min_length=1, max_length=4000)]
+Name = Annotated[str, Meta(min_length=1, max_length=100)]
+Duration = Annotated[str, Meta(pattern=r"^[1-9][0-9]*(s|m|h|d)$")]
+View = Literal[
+    "fabric", "nvlink", "rack", "power", "zone", "driver", "kernel", "firmware", "agent", "catalogue"
+]
+Value = bool | int | float | str
+
+
+class ReferenceForm(Struct, forbid_unknown_fields=True):
+    """What a reading is held against, where that is no constant: exactly one of these."""
+
+    platform: Name | UnsetType = UNSET
+    signal: Name | UnsetType = UNSET
+    peers: Literal[True] | UnsetType = UNSET
+    inventory: Literal[True] | UnsetType = UNSET
+
+
+Side = bool | int | float | str | ReferenceForm
+
+
+class ConditionForm(
+    Struct,
+    forbid_unknown_fields=True,
+    rename={"is_": "is", "in_": "in", "any_": "any", "all_": "all", "for_": "for"},
+):
+    """One condition: of a signal, of an event, or of other conditions.
+
+    Any of them may have to hold `for` some time.
+    """
+
+    signal: Name | UnsetType = UNSET
+    event: Name | UnsetType = UNSET
+    any_: Annotated[list[ConditionForm], Meta(min_length=1, max_length=16)] | UnsetType = UNSET
+    all_: Annotated[list[ConditionForm], Meta(min_length=1, max_length=16)] | UnsetType = UNSET
+
+    is_: Side | UnsetType = UNSET
+    is_not: Side | UnsetType = UNSET
+    in_: Annotated[list[Value], Meta(min_length=1, max_length=64)] | UnsetType = UNSET
+    below: Side | UnsetType = UNSET
+    at_most: Side | UnsetType = UNSET
+    above: Side | UnsetType = UNSET
+    at_least: Side | UnsetType = UNSET
+    by: float | UnsetType = UNSET
+    increases_by: Annotated[float, Meta(gt=0)] | UnsetType = UNSET
+
+    where: dict[str, Value | list[Value]] | UnsetType = UNSET
+    times: Annotated[int, Meta(ge=1, le=64)] | UnsetType = UNSET
+    over: Duration | UnsetType = UNSET
+
+    for_: Duration | UnsetType = UNSET
+    seen_once: bool | UnsetType = UNSET
+
+
+class CheckForm(Struct, forbid_unknown_fields=True):
+    """One check. See nodeguard.model.check.Check for what its fields mean."""
+
+    id: Word
+    title: Sentence
+    target: Kind | Annotated[list[Kind], Meta(min_length=1, max_length=4)]
+    health: Health
+    action: Action
+    when: ConditionForm
+    message: Sentence
+    remedy: Sentence
+    explain: Paragraph
+    basis: Sentence
+    clears: list[Sign] = []
+    views: list[View] = []
+    symptom_of: list[Word] = []
+    family: Word | UnsetType = UNSET
+
+
+class FileForm(Struct, forbid_unknown_fields=True):
+    """One file of checks.
+
+    In a site's file, a check with a known id replaces it, and `disable` switches checks off.
+    """
+
+    family: Word | UnsetType = UNSET
+    about: Sentence | UnsetType = UNSET
+    checks: Annotated[list[CheckForm], Meta(max_length=500)] = []
+    disable: Annotated[list[Word], Meta(max_length=500)] = []
+
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+def seconds(duration: str) -> float:
+    """Seconds of a duration as files write it: `30s`, `5m`, `24h`, `7d`."""
+    return float(int(duration[:-1]) * _UNITS[duration[-1]])

@@ -1,0 +1,78 @@
+"""A page of styled lines on a terminal: in colour where that is wanted and possible, else plain."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+
+# Style by meaning → how rich writes it.
+_STYLES = {
+    "fatal": "bold red",
+    "suspect": "bold yellow",
+    "warning": "yellow",
+    "ok": "green",
+    "dim": "dim",
+    "strong": "bold",
+}
+
+_NARROWEST, _WIDEST = 40, 120
+
+
+class Words(Struct, frozen=True):
+    """Some words of one style, empty for none."""
+
+    text: str
+    style: str = ""
+
+
+class Line(Struct, frozen=True):
+    """A line: some words, then a text that is wrapped to the page beside them."""
+
+    head: tuple[Words, ...] = ()
+    text: str = ""
+    style: str = ""
+
+
+def width() -> int:
+    """Columns to write on: the terminal's, 80 where there is none."""
+    return max(_NARROWEST, min(shutil.get_terminal_size((80, 24)).columns, _WIDEST))
+
+
+def wrapped(lines: Iterable[Line], columns: int) -> list[list[Words]]:
+    """Lines cut to so many columns; what follows a first line is indented to where its text began."""
+    result: list[list[Words]] = []
+    for line in lines:
+        indent = sum(len(words.text) for words in line.head)
+        pieces = textwrap.wrap(line.text, max(20, columns - indent), break_on_hyphens=False) or [""]
+        result.append([*line.head, Words(pieces[0], line.style)])
+        result.extend([Words(" " * indent), Words(piece, line.style)] for piece in pieces[1:])
+    return result
+
+
+def show(lines: Sequence[Line]) -> None:
+    """Print a page."""
+    rows = wrapped(lines, width())
+    if not _in_colour() or not _show_rich(rows):
+        print("\n".join("".join(words.text for words in row).rstrip() for row in rows))
+
+
+def _in_colour() -> bool:
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def _show_rich(rows: Iterable[Sequence[Words]]) -> bool:
+    """Print in colour; False where rich is not installed."""
+    try:
+        from rich.console import Console  # noqa: PLC0415 - an extra, and slow to import
+        from rich.text import Text  # noqa: PLC0415
+    except ImportError:
+        return False
+    console = Console(highlight=False, soft_wrap=True)
+    for row in rows:
+        console.print(Text.assemble(*((words.text, _STYLES.get(words.style, "")) for words in row)))
+    return True

@@ -1,0 +1,138 @@
+"""The table of nodeguard check: the verdict in words, what is wrong, what is fine, what could not be read.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nodeguard.cli.moments import spoken
+from nodeguard.cli.page import Line, Words
+from nodeguard.judge.findings import span
+from nodeguard.model.finding import Action, Finding, Fine, Total, Unread, Verdict
+from nodeguard.model.instant import Instant
+from nodeguard.model.slot import NODE, label
+
+_FIELD = 10
+_SLOTS_SHOWN = 4
+_EVIDENCE_SHOWN = 3
+_DO = {
+    Action.NONE: "nothing",
+    Action.WATCH: "watch it",
+    Action.RESTART_WORKLOAD: "restart the workload",
+    Action.RESET_GPU: "reset the GPU",
+    Action.REBOOT_NODE: "reboot the node",
+    Action.REPLACE_PART: "replace the part",
+    Action.CONTACT_SUPPORT: "contact support",
+}
+_PLURALS = {
+    "gpu": ("GPU", "GPUs"),
+    "nvlink": ("NVLink", "NVLinks"),
+    "nvswitch": ("NVSwitch", "NVSwitches"),
+    "port": ("port", "ports"),
+    "pci": ("PCI function", "PCI functions"),
+    "fs": ("file system", "file systems"),
+    "disk": ("disk", "disks"),
+    "dimm": ("DIMM", "DIMMs"),
+    "service": ("service", "services"),
+    "node": ("", ""),
+}
+
+
+def table(hostname: str, verdict: Verdict, instant: Instant, *, quiet: bool = False) -> list[Line]:
+    """The lines of the table. quiet: without what is fine and what was only noted."""
+    lines = [headline(hostname, verdict)]
+    for one in verdict.findings:
+        lines += [Line(), *_finding(one, instant)]
+    if not quiet:
+        lines += _section(_noted(one) for one in verdict.noted)
+        lines += _section(_total(one) for one in verdict.totals)
+        lines += _section(_fine(one) for one in verdict.fine)
+    lines += _section(_unread(one) for one in verdict.unread)
+    return lines
+
+
+def headline(hostname: str, verdict: Verdict) -> Line:
+    """The verdict in words, and what could not be read."""
+    known = f" ({verdict.platform})" if verdict.platform else ""
+    if verdict.findings:
+        worst = verdict.findings[0]
+        others = len(verdict.findings) - 1
+        more = f", and {others} more" if others else ""
+        said = f"{worst.title}: {_where(worst)}{more}. {_DO[worst.action].capitalize()}."
+    elif verdict.judged:
+        said = "nothing wrong found."
+    else:
+        said = "nothing could be judged."
+    if verdict.unread:
+        said += f" Not read: {', '.join(dict.fromkeys(one.source for one in verdict.unread))}."
+    word = verdict.health.value if verdict.judged else "unknown"
+    return Line(
+        (Words(word.upper(), verdict.health.value), Words("  ")), f"{hostname}{known}: {said}", "strong"
+    )
+
+
+def _where(one: Finding) -> str:
+    return "the node" if one.target == NODE else label(one.target)
+
+
+def _finding(one: Finding, instant: Instant) -> Iterator[Line]:
+    title = f"{one.title} - {_where(one)}"
+    yield Line((Words(one.health.value.upper(), one.health.value), Words("  ")), title, "strong")
+    yield _field("what", one.message)
+    if one.slots:
+        shown = ", ".join(label(slot) for slot in one.slots[:_SLOTS_SHOWN])
+        rest = len(one.slots) - _SLOTS_SHOWN
+        yield _field("slots", f"{shown} and {rest} more" if rest > 0 else shown)
+    if one.part:
+        yield _field("part", one.part)
+    ago = span(max(0.0, instant.wall - one.since))
+    yield _field("since", f"{spoken(one.since)}, {ago} ago" + (f" ({one.note})" if one.note else ""))
+    for seen in one.evidence[-_EVIDENCE_SHOWN:]:
+        times = f" ({seen.count} times)" if seen.count > 1 else ""
+        yield _field("seen", f"{seen.source}: {seen.what.splitlines()[0] if seen.what else ''}{times}", "dim")
+    yield _field("do", f"{_DO[one.action]}. {one.remedy}")
+    yield _field("more", f"nodeguard explain {one.check}", "dim")
+
+
+def _field(name: str, text: str, style: str = "") -> Line:
+    return Line((Words(f"  {name:<{_FIELD - 2}}", "dim"),), text, style)
+
+
+def _section(lines: Iterator[Line]) -> list[Line]:
+    found = list(lines)
+    return [Line(), *found] if found else []
+
+
+def _noted(one: Finding) -> Line:
+    times = sum(seen.count for seen in one.evidence)
+    count = f", {times} times" if times > 1 else ""
+    return Line(
+        (Words(f"{'noted':<{_FIELD}}", "dim"),), f"{_where(one)}: {one.message}{count} ({one.title.lower()})"
+    )
+
+
+def _total(one: Total) -> Line:
+    text = f"{label(one.slot)}: {one.signal.partition('.')[2]} {one.value:.0f} in total; whether it rises takes --for"
+    return Line((Words(f"{'counted':<{_FIELD}}", "dim"),), text)
+
+
+def _fine(one: Fine) -> Line:
+    kinds = (
+        f"{count} {_PLURALS[kind][count != 1]}" for kind, count in sorted(one.slots.items()) if kind != NODE
+    )
+    on = ", ".join(kinds)
+    checks = f"{one.checks} {'check' if one.checks == 1 else 'checks'}"
+    said = f"{one.family}: {checks}{f' on {on}' if on else ''}"
+    return Line((Words(f"{'fine':<{_FIELD}}", "ok"),), said)
+
+
+def _unread(one: Unread) -> Line:
+    where = (
+        "" if one.slots == (NODE,) else f" of {', '.join(label(slot) for slot in one.slots[:_SLOTS_SHOWN])}"
+    )
+    if len(one.slots) > _SLOTS_SHOWN:
+        where += f" and {len(one.slots) - _SLOTS_SHOWN} more"
+    what = one.source if one.what == one.source else f"{one.source}{where}: {one.what}"
+    return Line((Words(f"{'not read':<{_FIELD}}", "warning"),), f"{what}: {one.why}")

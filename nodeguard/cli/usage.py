@@ -1,0 +1,40 @@
+"""What commands share: exit codes, words of the command line, and errors that a user can act on."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import NoReturn
+
+# Exit codes of the monitoring-plugins convention.
+OK, WARNING, FATAL, UNKNOWN = 0, 1, 2, 3
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+class UsageError(Exception):
+    """Something that the user can put right. Its text says what is wrong and how to mend it."""
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors end with UNKNOWN, as 2 means fatal here."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong and leave."""
+        print(f"{self.prog}: {message}; see {self.prog} --help", file=sys.stderr)
+        raise SystemExit(UNKNOWN)
+
+
+def duration(text: str) -> float:
+    """Seconds of a length of time: `30s`, `10m`, `2h`, `1d`, or a bare number of seconds.
+
+    Raises ArgumentTypeError.
+    """
+    number, unit = (text[:-1], text[-1:]) if text[-1:] in _UNITS else (text, "s")
+    try:
+        seconds = float(number) * _UNITS[unit]
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds <= 30 * 86_400:
+        raise argparse.ArgumentTypeError(f"'{text}' is no length of time: write it like 30s, 10m or 2h")
+    return seconds

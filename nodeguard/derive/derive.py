@@ -1,0 +1,190 @@
+"""Derivation: readings in, the same readings decoded and attributed out, and one more with what follows from
+them. Pure.
+
+state, derived = derive(catalogue, wanted, state, readings, instant, site)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from nodeguard.derive import counters, gpus, ports, presence, services
+from nodeguard.derive.attribution import attributed, owners
+from nodeguard.derive.driver import branch, changing, last_move
+from nodeguard.derive.events import decoded
+from nodeguard.derive.outlook import platform
+from nodeguard.derive.references import best, peers
+from nodeguard.derive.state import DeriveState, Wanted
+from nodeguard.derive.world import World, world
+from nodeguard.model.catalogue import Catalogue
+from nodeguard.model.instant import Instant
+from nodeguard.model.observation import Event, Observation, Reading
+from nodeguard.model.platform import Platform
+from nodeguard.model.signal import Scalar
+from nodeguard.model.slot import NODE
+
+SOURCE = "derived"
+
+
+class Site(Struct, frozen=True):
+    """What a site says of the node itself.
+
+    Platform: id of its platform. instance_type: the cloud's name for it.
+    """
+
+    platform: str = ""
+    instance_type: str = ""
+
+
+class Derived(Struct, frozen=True):
+    """Readings to judge, and the platform to judge them by, None where it is not known."""
+
+    readings: tuple[Reading, ...]
+    platform: Platform | None
+
+
+def derive(
+    catalogue: Catalogue,
+    wants: Wanted,
+    state: DeriveState,
+    readings: Sequence[Reading],
+    instant: Instant,
+    site: Site,
+) -> tuple[DeriveState, Derived]:
+    """State and derived readings after a round. state: of the round before, DeriveState() at the start."""
+    if state.boot_id != instant.boot_id:
+        state = DeriveState(boot_id=instant.boot_id, best=state.best)
+    latest = {**state.latest, **{reading.source: reading for reading in readings}}
+    owned = owners(latest.values())
+    seen = world((attributed(reading, owned) for reading in latest.values()), instant.mono)
+    state, new = decoded(state, [attributed(reading, owned) for reading in readings], catalogue, branch(seen))
+    moved = last_move(state.moved, (event for one in new for event in _events(one)))
+    make = platform(seen, catalogue.platforms, site.platform, site.instance_type)
+    state = replace(
+        state,
+        latest=_without_events(latest),
+        moved=moved,
+        starts=services.starts(seen, state.starts),
+        still=counters.still(seen, state.still),
+    )
+    signals, inventory = _signals(seen, make, wants, state)
+    observations = tuple(
+        Observation(SOURCE, slot, signals=values, events=_signs(seen, slot, instant.mono))
+        for slot, values in signals.items()
+    )
+    return replace(state, best=inventory), Derived((*new, Reading(SOURCE, instant.mono, observations)), make)
+
+
+def _events(reading: Reading) -> Iterable[Event]:
+    return (event for observation in reading.observations for event in observation.events)
+
+
+def _without_events(latest: dict[str, Reading]) -> dict[str, Reading]:
+    """Readings as they are kept: events happened once, signals stand until the next reading."""
+    return {
+        source: replace(reading, observations=tuple(_quiet(one) for one in reading.observations))
+        if any(one.events for one in reading.observations)
+        else reading
+        for source, reading in latest.items()
+    }
+
+
+def _quiet(observation: Observation) -> Observation:
+    return replace(observation, events=()) if observation.events else observation
+
+
+def _signs(seen: World, slot: str, now: float) -> tuple[Event, ...]:
+    """The driver's word that a GPU needs no recovery is a sign that what it reported before is over."""
+    if seen.of(slot).get("gpu.recovery_action") == 0:
+        return (Event("gpu.recovery_none", now),)
+    return ()
+
+
+def _signals(
+    seen: World, make: Platform | None, wants: Wanted, state: DeriveState
+) -> tuple[dict[str, dict[str, Scalar]], dict[str, dict[str, float]]]:
+    """Derived signals by slot, and the inventory after this look."""
+    result: dict[str, dict[str, Scalar]] = {NODE: changing(seen, state.moved)}
+
+    def add(pairs: Iterable[tuple[str, dict[str, Scalar]]]) -> None:
+        for slot, values in pairs:
+            result.setdefault(slot, {}).update(values)
+
+    add(presence.gpus(seen))
+    add(presence.rdma(seen))
+    add(gpus.gpus(seen))
+    add(services.services(seen, state.starts))
+    add(services.needed(seen, make))
+    add(counters.saturated(seen, wants.bits))
+    add(counters.silence(seen, state.still))
+    add(_writable(seen))
+    add([(NODE, _counts(seen, make))])
+    more = with_more(seen, result)
+    add(peers(more, wants.peers))
+    inventory = _inventory(more, wants, state.best)
+    add(_before(more, inventory, state.best))
+    more = with_more(seen, result)
+    add(gpus.links(more, make, _best_of(state.best, "gpu.nvlink.active")))
+    add(ports.expected(more, make, _best_of(state.best, "port.up")))
+    return {slot: values for slot, values in result.items() if values or _is_gpu(seen, slot)}, inventory
+
+
+def _best_of(best: dict[str, dict[str, float]], signal: str) -> dict[str, float]:
+    return {slot: row[signal] for slot, row in best.items() if signal in row}
+
+
+def _before(
+    seen: World, inventory: dict[str, dict[str, float]], known: dict[str, dict[str, float]]
+) -> Iterable[tuple[str, dict[str, Scalar]]]:
+    """What each slot read at its best before this look, or reads now where this is the first one."""
+    for slot in seen.signals:
+        row = known.get(slot) or inventory.get(slot)
+        if row:
+            yield slot, {f"{name}~inventory": value for name, value in row.items()}
+
+
+def _writable(seen: World) -> Iterable[tuple[str, dict[str, Scalar]]]:
+    for slot in seen.slots("fs"):
+        read_only = seen.of(slot).get("fs.read_only")
+        if isinstance(read_only, bool):
+            yield slot, {"fs.writable": not read_only}
+
+
+def _is_gpu(seen: World, slot: str) -> bool:
+    return "gpu.recovery_action" in seen.of(slot)
+
+
+def with_more(seen: World, derived: dict[str, dict[str, Scalar]]) -> World:
+    """The world with derived signals beside the read ones."""
+    return replace(
+        seen, signals={**seen.signals, **{slot: {**seen.of(slot), **more} for slot, more in derived.items()}}
+    )
+
+
+def _inventory(seen: World, wants: Wanted, known: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
+    after = dict(known)
+    for slot, signals in seen.signals.items():
+        row = {
+            name: value
+            for name in wants.inventory
+            if (value := best(known.get(slot, {}).get(name), signals.get(name))) is not None
+        }
+        if row:
+            after[slot] = row
+    return after
+
+
+def _counts(seen: World, make: Platform | None) -> dict[str, Scalar]:
+    """Counts of the node that no source can take by itself."""
+    counted: dict[str, Scalar] = {}
+    if "nvml" in seen.of_source and "nvml" not in seen.failed:
+        listed = [slot for slot in seen.slots("gpu") if slot in seen.of_source["nvml"]]
+        if listed or seen.node("gpu.pci_count"):
+            counted["gpu.count"] = len(listed)
+    if make is not None and "infiniband" in seen.of_source and "infiniband" not in seen.failed:
+        fabric = [slot for slot in seen.slots("port") if ports.in_fabric(seen.of(slot), make)]
+        counted["port.fabric_count"] = len(fabric)
+    return counted

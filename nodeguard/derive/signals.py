@@ -1,0 +1,70 @@
+"""All that derivation adds to what sources read."""
+
+from __future__ import annotations
+
+from nodeguard.model.signal import Signal, named
+
+SIGNALS = named(
+    Signal("driver.changing", "state", "whether the NVIDIA driver is being loaded, unloaded or changed"),
+    Signal("gpu.bound", "state", "whether the kernel has bound the GPU to the NVIDIA driver"),
+    Signal("gpu.lost", "state", "whether the kernel knows the GPU and NVML does not"),
+    Signal("gpu.seen_by", "state", "which enumerations list the GPU and which do not"),
+    Signal("gpu.count", "state", "GPUs that NVML lists"),
+    Signal("gpu.busy", "state", "whether the GPU does work now"),
+    Signal("gpu.temperature.margin", "gauge", "degrees left to the GPU's slow-down", "celsius"),
+    Signal("gpu.memory.temperature_margin", "gauge", "degrees left to the memory's limit", "celsius"),
+    Signal("gpu.fabric.ready", "state", "whether the GPU has joined its NVLink fabric"),
+    Signal("gpu.fabric.problem", "state", "what the fabric says is wrong with the GPU, or `none`"),
+    Signal("nvlink.down", "state", "whether a link is inactive that should be active"),
+    Signal("nvlink.expected_links", "state", "active links that the GPU should have"),
+    Signal("rdma.missing", "state", "whether an RDMA function has no RDMA device"),
+    Signal("rdma.all_missing", "state", "whether no RDMA function has its RDMA device"),
+    Signal("rdma.missing_count", "state", "RDMA functions without RDMA device"),
+    Signal("port.expected", "state", "whether the port should be up"),
+    Signal("port.expected_by", "state", "who expects it: platform, inventory, peers, or itself"),
+    Signal("port.fabric_count", "state", "RDMA ports of the compute fabric's link layer"),
+    *(
+        Signal(
+            f"gpu.xid.{topic}",
+            "event",
+            f"an Xid about {about}, decoded",
+            fields=("xid", "name", "summary", "response", "verdict", "action", "why", "link"),
+        )
+        for topic, about in {
+            "lost": "a GPU off the bus",
+            "ecc": "memory errors",
+            "repair": "memory repair",
+            "gsp": "the GPU System Processor",
+            "nvlink": "NVLink up to generation 4",
+            "nvlink5": "NVLink 5",
+            "recovery": "the driver's recovery action",
+            "power": "power",
+            "confidential": "confidential computing",
+            "c2c": "the link to a Grace CPU",
+            "pcie": "PCIe",
+            "engine": "engines, channels and applications",
+            "test": "a test",
+            "unlisted": "something that the table does not list",
+        }.items()
+    ),
+    Signal("gpu.recovery_none", "event", "the driver said that no recovery is needed"),
+    Signal(
+        "nvswitch.sxid",
+        "event",
+        "an NVSwitch error, decoded",
+        fields=("sxid", "summary", "verdict", "action", "severity", "block", "link"),
+    ),
+    Signal(
+        "port.in_fabric", "state", "whether the port is one of the compute fabric that the platform knows"
+    ),
+    Signal("port.saturated", "state", "counters of the port that stand at their maximum, or `none`"),
+    Signal("efa.silence", "gauge", "time since the device's latest heartbeat", "seconds"),
+    Signal("fs.writable", "state", "whether the file system is mounted for writing"),
+    Signal(
+        "service.role", "state", "what a service is for: kubelet, runtime, fabric-manager, persistence, imex"
+    ),
+    Signal("service.restarts", "counter", "starts of a service that were seen after the first"),
+    Signal("fabric_manager.needed", "state", "whether the node needs nvidia-fabricmanager"),
+    Signal("fabric_manager.running", "state", "whether nvidia-fabricmanager runs"),
+    Signal("module.peermem_expected", "state", "whether the platform expects nvidia_peermem"),
+)

@@ -1,0 +1,68 @@
+"""What derivation remembers from one round to the next, and what the catalogue wants it to look for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from nodeguard.derive.xid import Said
+from nodeguard.model.catalogue import Catalogue
+from nodeguard.model.check import Compare
+from nodeguard.model.observation import Event, Reading
+from nodeguard.model.signal import Signal
+
+
+class DeriveState(Struct, frozen=True):
+    """The memory of derivation. Empty at the start.
+
+    latest: each source's latest reading. lines: Xid lines of each GPU within the window in which they explain
+    each other, said: their codes. best: the last good inventory: by slot and signal, the best value ever
+    read. moved: when the driver was last loaded or unloaded, in seconds since boot. starts: see services;
+    still: see counters.
+    """
+
+    boot_id: str = ""
+    latest: dict[str, Reading] = {}
+    lines: dict[str, tuple[Event, ...]] = {}
+    said: dict[str, tuple[Said, ...]] = {}
+    best: dict[str, dict[str, float]] = {}
+    moved: float | None = None
+    starts: dict[str, tuple[int, int]] = {}
+    still: dict[str, tuple[float, float]] = {}
+
+
+class Wanted(Struct, frozen=True):
+    """What derivation is to look for.
+
+    peers: signal → its kind, where some check holds it against peers. inventory: signals that some check
+    holds against the last good inventory. bits: width by name of counters that stop at their maximum.
+    """
+
+    peers: dict[str, str]
+    inventory: frozenset[str]
+    bits: dict[str, int]
+
+
+# What derivation itself asks of peers and inventory, to know which ports and links should be up.
+_OWN_PEERS = {"port.up": "state", "gpu.nvlink.active": "state"}
+_OWN_INVENTORY = frozenset({"port.up", "gpu.nvlink.active"})
+
+
+def wanted(catalogue: Catalogue, signals: Mapping[str, Signal]) -> Wanted:
+    """What the checks of a catalogue want. signals: all that exist, by name."""
+    peers = dict(_OWN_PEERS)
+    inventory = set(_OWN_INVENTORY)
+    for check in catalogue.checks:
+        for leaf in check.leaves():
+            if isinstance(leaf, Compare) and leaf.than is not None:
+                if leaf.than.of == "peers":
+                    peers[leaf.than.name] = signals[leaf.than.name].kind
+                elif leaf.than.of == "inventory":
+                    inventory.add(leaf.than.name)
+    bits = {name: signal.bits for name, signal in signals.items() if signal.bits and signal.bits < _WIDE}
+    return Wanted(peers, frozenset(inventory), bits)
+
+
+# Counters as wide as this do not come to their end.
+_WIDE = 32

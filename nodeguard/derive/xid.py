@@ -1,0 +1,177 @@
+"""Xid lines and events, read with the table and with what came before them. Pure.
+
+A line becomes an event `gpu.xid.TOPIC`, which says how it is held: `verdict` is `fatal`, `warning`,
+`workload` (an application did this: counted, never held against the node), `ignored`, or `injected` (a test).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from nodeguard.derive.nvlink5 import nvlink5
+from nodeguard.model.catalogue import Catalogue, Xid
+from nodeguard.model.observation import Event
+from nodeguard.model.signal import Scalar
+
+# Xid 63 or 64 belongs to an Xid 48 that is no further away than this (seconds); so does a 154 to what it
+# judges.
+WINDOW = 60.0
+
+_PREFIX = re.compile(r"(?:pid='?<?[\w-]+>?'?(?:, |$))?(?:name=.*?(?:, |$))?")
+_PARENT = re.compile(r"caused by previous Xid (\d+)")
+_CONTAINED = re.compile(r"RST: (Yes|No), D-RST: (Yes|No)")
+_RECOVERY = re.compile(r"changed from 0x([0-9a-fA-F]+) .*? to 0x([0-9a-fA-F]+) ")
+_LINK = re.compile(r"\blink (\d+) ?\(((?:0x[0-9a-fA-F]+(?:, ?| )?)+)")
+_UNLISTED = Xid(0, "", "a code that the table does not list", "unlisted", "unknown", "unlisted", "unknown")
+
+
+class Said(Struct, frozen=True, array_like=True):
+    """One Xid that a GPU said.
+
+    Code and moment (seconds since boot), and the recovery action where it was a 154.
+    """
+
+    code: int
+    at: float
+    recovery: int = -1
+
+
+class Meaning(Struct, frozen=True):
+    """How one Xid is held. response: NVIDIA's word for what to do. why: a half sentence that explains it."""
+
+    response: str
+    why: str = ""
+    verdict: str = ""
+    action: str = ""
+    link: int = -1
+
+
+def held(event: Event, table: Catalogue, driver: int | None, said: Iterable[Said]) -> Event:
+    """The event that a line of Xid becomes.
+
+    event: with the fields `xid` and `rest`. driver: the driver's branch, such as 580, None where unknown.
+    said: what this GPU said within WINDOW of it.
+    """
+    code = int(event.fields["xid"])
+    message = _PREFIX.sub("", str(event.fields.get("rest", "")), count=1)
+    row = table.xids.get(code, _UNLISTED)
+    near = [one for one in said if abs(one.at - event.at) <= WINDOW]
+    read = _read(code, message, row, table, driver, near)
+    verdict, action = table.responses.get(read.response, table.responses.get("unknown", ("warning", "watch")))
+    if row.workload == "yes" and verdict != "fatal" and not read.verdict:
+        verdict, action = "workload", "none"
+    fields: dict[str, Scalar] = {
+        "xid": code,
+        "name": row.name,
+        "summary": row.summary,
+        "response": read.response,
+        "verdict": read.verdict or verdict,
+        "action": read.action or action,
+        "why": f" ({read.why})" if read.why else "",
+        "recovery_reported": 0 < row.reports_recovery <= (driver or row.reports_recovery),
+    }
+    if read.link >= 0:
+        fields["link"] = read.link
+    return Event(f"gpu.xid.{row.topic}", event.at, event.text, fields, event.count)
+
+
+def _read(
+    code: int, message: str, row: Xid, table: Catalogue, driver: int | None, near: list[Said]
+) -> Meaning:
+    match code:
+        case 45:
+            return _preempted(message, row)
+        case 48:
+            repaired = any(one.code in {63, 64} for one in near)
+            return Meaning("DRAIN_AND_RESET", "with 63 or 64") if repaired else Meaning("RESET_GPU")
+        case 94 | 95:
+            return _contained(message, row)
+        case 154:
+            return _recovery(message, table)
+        case 74:
+            return _registers(message, row, table)
+    if row.topic == "nvlink5":
+        return _nvlink5(code, message, row, table, driver, near)
+    return Meaning(row.action)
+
+
+def _preempted(message: str, row: Xid) -> Meaning:
+    parent = _PARENT.search(message)
+    if parent is None:
+        return Meaning(row.action)
+    return Meaning("IGNORE", f"follows Xid {parent[1]}", verdict="ignored", action="none")
+
+
+def _contained(message: str, row: Xid) -> Meaning:
+    """94 and 95 end with the driver's own verdict: whether to reset, and whether to drain first."""
+    flags = _CONTAINED.search(message)
+    if flags is None:
+        return Meaning(row.action)
+    reset, drain = flags[1] == "Yes", flags[2] == "Yes"
+    if drain and not reset:
+        return Meaning("DRAIN_AND_RESET", "the driver asks to drain and reset")
+    return Meaning("RESET_GPU", "the driver asks for a reset") if reset else Meaning(row.action)
+
+
+def recovery_in(message: str) -> int | None:
+    """The recovery action, by number, that a line of Xid 154 says is wanted now; None where it says none."""
+    found = _RECOVERY.search(message + " ")
+    return int(found[2], 16) if found else None
+
+
+def _recovery(message: str, table: Catalogue) -> Meaning:
+    value = recovery_in(message)
+    if value is None:
+        return Meaning("unknown")
+    row = table.recovery.get(value)
+    if value == 0:
+        return Meaning("XID_154", "nothing is left to be done", verdict="ignored", action="none")
+    if row is None:
+        return Meaning("XID_154", f"recovery action {value}", verdict="fatal", action="contact-support")
+    return Meaning("XID_154", row.name, verdict="fatal", action=row.action)
+
+
+def _registers(message: str, row: Xid, table: Catalogue) -> Meaning:
+    """74 carries seven registers; only bits that the table knows say something."""
+    found = _LINK.search(message)
+    if found is None:
+        return Meaning(row.action)
+    values = [int(word, 16) for word in re.findall(r"0x([0-9a-fA-F]+)", found[2])]
+    kinds = {
+        bits.kind
+        for bits in table.xid74
+        if bits.register <= len(values) and any(values[bits.register - 1] >> bit & 1 for bit in bits.bits)
+    }
+    link = int(found[1])
+    if kinds and kinds <= {"ignore"}:
+        return Meaning("IGNORE", "its registers show nothing to act on", link=link)
+    why = ", ".join(sorted(kind.replace("_", " ") for kind in kinds - {"ignore"}))
+    return Meaning(row.action, f"link {link}: {why}" if why else f"link {link}", link=link)
+
+
+def _nvlink5(
+    code: int, message: str, row: Xid, table: Catalogue, driver: int | None, near: list[Said]
+) -> Meaning:
+    found = nvlink5(code, message, table.nvlink5, driver)
+    if found is None:
+        return Meaning(row.action)
+    where = f"link {found.link}" if found.link >= 0 else "no single link"
+    if found.injected:
+        return Meaning(
+            "IGNORE", f"{where}, injected by a test", verdict="injected", action="none", link=found.link
+        )
+    if found.rule is None:
+        printed = "fatal" if found.fatal else "non-fatal"
+        response = "RESET_GPU" if found.fatal else "unknown"
+        return Meaning(
+            response, f"{where}: {found.unit}, a sub-code not listed, printed {printed}", link=found.link
+        )
+    response = found.rule.action
+    if response == "XID_154_EVAL":
+        asked = max((one.recovery for one in near), default=-1)
+        response = "RESET_GPU" if asked >= 1 else "RESTART_APP"
+    why = ", ".join(part for part in (where, found.unit, found.rule.meaning) if part)
+    return Meaning(response, why, link=found.link)

@@ -1,0 +1,118 @@
+"""File systems: what is mounted, how full it is, and whether it answers at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from nodeguard.model import slot as slots
+from nodeguard.model.observation import Observation
+from nodeguard.model.signal import Signal, named
+from nodeguard.sources.machine import Machine
+from nodeguard.sources.mounts import mounts, worth_asking
+from nodeguard.sources.readings import Draft, count, senseless
+from nodeguard.worker.answer import Answer
+
+_MOUNTS = "/proc/self/mounts"
+_FSTAB = "/etc/fstab"
+
+_ST_RDONLY = 1
+_SIZES = ("f_frsize", "f_blocks", "f_bfree", "f_bavail", "f_files", "f_ffree", "f_flag")
+_MEASURED = ("fs.used_ratio", "fs.free", "fs.inodes_used_ratio")
+
+
+class Filesystem:
+    """Reads the mounts, and asks statvfs of one mount of each device through the file-system lane."""
+
+    name = "filesystem"
+    interval = 30.0
+    deadline = 20.0
+    paths: tuple[str, ...] = (_MOUNTS, "call:statvfs")
+    signals = named(
+        Signal("fs.type", "state", "type of the file system, as mounted"),
+        Signal("fs.device", "state", "device or server that it is on"),
+        Signal("fs.network", "state", "whether it is served from elsewhere"),
+        Signal("fs.used_ratio", "gauge", "share in use, as df shows it: of what users can use", "ratio"),
+        Signal("fs.free", "gauge", "space left for users", "bytes"),
+        Signal("fs.inodes_used_ratio", "gauge", "share of its inodes in use", "ratio"),
+        Signal("fs.read_only", "state", "whether it is mounted read-only, or became so"),
+        Signal("fs.fstab_writable", "state", "true where /etc/fstab names the mount, and not as read-only"),
+        Signal("fs.answers", "state", "whether statvfs came back, be it with an error"),
+        Signal("fs.hung", "state", "whether not even SIGKILL ended the process that asked it"),
+        Signal("fs.error", "state", "error that statvfs came back with, empty where it succeeded"),
+    )
+
+    def read(self, machine: Machine) -> Iterator[Observation]:
+        """One round; see Source.read."""
+        text = machine.read(_MOUNTS)
+        if text.strip() and not any(mounts(text)):
+            yield Observation(self.name, slots.NODE, "failed", detail=senseless(_MOUNTS, text))
+            return
+        asked = worth_asking(text)
+        if not asked:
+            return
+        fstab = Draft(machine, self.name, slots.NODE)
+        writable = {
+            mount.path.rstrip("/") or "/"
+            for mount in mounts(fstab.text(_FSTAB, "fs.fstab_writable") or "")
+            if not mount.read_only
+        }
+        answer = machine.statvfs(tuple(mount.path for mount in asked))
+        results = {entry.call: entry.result for entry in answer.entries}
+        stalled = {entry.call for entry in (*answer.stalled, *answer.resting)}
+        for mount in asked:
+            draft = Draft(machine, self.name, slots.filesystem(mount.path))
+            draft.unread.update(fstab.unread)
+            draft.signals.update(
+                {
+                    "fs.type": mount.type,
+                    "fs.device": mount.device,
+                    "fs.network": mount.network,
+                    "fs.read_only": mount.read_only,
+                }
+            )
+            if mount.path in writable:
+                draft.signals["fs.fstab_writable"] = True
+            # By call and not by scope: what hangs was perhaps asked in an earlier round, among other mounts.
+            call = f"statvfs({mount.path})"
+            hung = answer.hung is not None and answer.hung.call == call
+            if hung or call in stalled:
+                draft.signals.update({"fs.answers": False, "fs.hung": hung})
+                yield draft.observation(status="hung", detail=f"{call} gave no answer")
+                continue
+            if call in results:
+                draft.signals.update({"fs.answers": True, "fs.hung": False})
+                _take_result(draft, call, results[call])
+            else:
+                draft.refuse(_why_not_asked(answer), "fs.answers", "fs.hung", "fs.error", *_MEASURED)
+            yield draft.observation()
+
+
+def _why_not_asked(answer: Answer) -> str:
+    if answer.hung is not None:
+        return f"not asked: {answer.hung.call} never came back, and holds the process that asks"
+    return answer.missing or "not asked"
+
+
+def _take_result(draft: Draft, call: str, result: Any) -> None:
+    if isinstance(result, dict) and isinstance(result.get("error"), str):
+        draft.signals["fs.error"] = result["error"]
+        draft.refuse(f"statvfs failed ({result['error']})", *_MEASURED)
+        return
+    draft.signals["fs.error"] = ""
+    if not isinstance(result, dict) or not all(_is_size(result.get(field)) for field in _SIZES):
+        draft.refuse(senseless(call, result), *_MEASURED)
+        return
+    size, blocks, free, available, files, free_files, flag = (result[field] for field in _SIZES)
+    used = blocks - free
+    draft.value("fs.free", call, str(available * size), count)
+    if used >= 0 and used + available > 0:
+        draft.signals["fs.used_ratio"] = used / (used + available)
+    if files > 0:
+        draft.signals["fs.inodes_used_ratio"] = max(0, files - free_files) / files
+    if flag & _ST_RDONLY:
+        draft.signals["fs.read_only"] = True
+
+
+def _is_size(value: object) -> bool:
+    return isinstance(value, int) and value >= 0

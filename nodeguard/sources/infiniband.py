@@ -1,0 +1,203 @@
+"""RDMA ports: InfiniBand, RoCE and EFA, from /sys/class/infiniband."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from nodeguard.model import slot as slots
+from nodeguard.model.observation import Observation, Part
+from nodeguard.model.signal import Signal, named
+from nodeguard.sources.machine import Machine
+from nodeguard.sources.rdma_counters import EFA, MLX5, PMA, take_counters
+from nodeguard.sources.readings import Draft, count, number, word
+
+_CLASS = "/sys/class/infiniband"
+
+# Linux drivers/infiniband/core/sysfs.c
+_STATES = ("NOP", "DOWN", "INIT", "ARMED", "ACTIVE", "ACTIVE_DEFER")
+_PHYSICAL_STATES = (
+    "Sleep",
+    "Polling",
+    "Disabled",
+    "PortConfigurationTraining",
+    "LinkUp",
+    "LinkErrorRecovery",
+    "Phy Test",
+)
+
+# Gb/s of one lane at SDR, which the kernel prints too for every speed that it does not know.
+_SDR_LANE = 2.5
+
+
+class Infiniband:
+    """Reads each port of each RDMA device, and its counters.
+
+    Remembers which counters a device refused, as long as it is there with the same node GUID and PCI address.
+    """
+
+    name = "infiniband"
+    interval = 10.0
+    deadline = 5.0
+    paths: tuple[str, ...] = (_CLASS,)
+    signals = named(
+        Signal("rdma.port_count", "state", "ports of all RDMA devices"),
+        Signal("port.link_layer", "state", "InfiniBand, Ethernet (RoCE) or EFA"),
+        Signal("port.state", "state", "logical state: DOWN, INIT, ARMED, ACTIVE"),
+        Signal("port.phys_state", "state", "physical state: Polling, Disabled, LinkUp, LinkErrorRecovery, …"),
+        Signal("port.up", "state", "whether the port is ACTIVE and LinkUp"),
+        Signal("port.rate", "gauge", "rate of an active port, Gb/s"),
+        Signal("port.lid", "state", "local identifier; 0 until a subnet manager gives one"),
+        Signal("port.sm_lid", "state", "local identifier of the subnet manager; 0 where none was heard"),
+        Signal("port.device_type", "state", "type of the adapter, such as MT4129"),
+        Signal("port.board", "state", "board id (PSID) of the adapter"),
+        Signal("port.firmware", "state", "firmware version of the adapter"),
+        Signal("port.pci", "state", "PCI address of the adapter's function"),
+        Signal("port.netdev", "state", "network interface of the same function"),
+        Signal("port.carrier_changes", "counter", "times that the interface lost its carrier, or changed it"),
+        *PMA.values(),
+        *MLX5.values(),
+        *EFA.values(),
+    )
+
+    def __init__(self) -> None:
+        # Device → what it is, and the error's name by group of counters.
+        self._refused: dict[str, tuple[tuple[str, str], dict[str, str]]] = {}
+
+    def read(self, machine: Machine) -> Iterator[Observation]:
+        """One round; see Source.read."""
+        node = Draft(machine, self.name, slots.NODE)
+        devices = node.names(_CLASS, "rdma.port_count") or ()
+        self._refused = {device: known for device, known in self._refused.items() if device in devices}
+        if not devices and not node.unread:
+            yield node.observation(status="absent", detail=f"no RDMA device: {_CLASS} is empty or not there")
+            return
+        ports = 0
+        for device in devices:
+            for observation in self._device(node, device):
+                ports += 1
+                yield observation
+        if not node.unread:
+            node.signals["rdma.port_count"] = ports
+        yield node.observation()
+
+    def _device(self, node: Draft, device: str) -> Iterator[Observation]:
+        """One observation for each port; what belongs to the whole adapter stands in each."""
+        path = f"{_CLASS}/{device}"
+        adapter = Draft(node.machine, self.name, device)
+        guid = _guid(adapter.text(f"{path}/node_guid") or "")
+        model = adapter.take("port.device_type", f"{path}/hca_type", word)
+        adapter.take("port.board", f"{path}/board_id", word)
+        adapter.take("port.firmware", f"{path}/fw_ver", _firmware)
+        function = (adapter.link(f"{path}/device", "port.pci") or "").rpartition("/")[2]
+        address = slots.function_address(function)
+        if address:
+            adapter.signals["port.pci"] = address
+        interfaces = adapter.names(f"{path}/device/net", "port.netdev")
+        if interfaces:
+            adapter.signals["port.netdev"] = interfaces[0]
+        refused = self._refusals(device, (guid, function))
+        efa = _is_efa(adapter, path, device)
+        if efa:
+            take_counters(adapter, f"{path}/hw_counters", EFA, refused)
+        part = Part(id=guid, model=model or "") if guid or model else None
+        for port in node.names(f"{path}/ports", "rdma.port_count") or ():
+            draft = Draft(node.machine, self.name, slots.port(device, port))
+            draft.signals.update(adapter.signals)
+            draft.unread.update(adapter.unread)
+            directory = f"{path}/ports/{port}"
+            if efa:
+                # Its driver states ACTIVE, LinkUp and a rate whatever happens: none of that is a reading.
+                draft.signals["port.link_layer"] = "EFA"
+            else:
+                _link(draft, directory)
+                take_counters(draft, f"{directory}/counters", PMA, refused)
+            take_counters(draft, f"{directory}/hw_counters", EFA if efa else MLX5, refused)
+            yield draft.observation(part)
+
+    def _refusals(self, device: str, identity: tuple[str, str]) -> dict[str, str]:
+        """Error's name by group of counters that this device, still the same one, has refused before."""
+        if self._refused.get(device, ("", {}))[0] != identity:
+            self._refused[device] = (identity, {})
+        return self._refused[device][1]
+
+
+def is_up(state: str | None, phys_state: str | None) -> bool | None:
+    """Whether a port is ACTIVE and LinkUp; None where the one that is known does not settle it."""
+    if state not in {None, "ACTIVE"} or phys_state not in {None, "LinkUp"}:
+        return False
+    return None if state is None or phys_state is None else True
+
+
+def rate(text: str) -> float | None:
+    """Gb/s of `400 Gb/sec (4X NDR)`; None where it is SDR, which is never believed.
+
+    Kernels print a speed that they do not know as SDR: `10 Gb/sec (4X SDR)`, older ones `10 Gb/sec (4X)`. A
+    true SDR link reads the same, and adapters with nothing faster are older than any GPU here. Raises
+    ValueError.
+    """
+    value, unit, rest = text.partition(" Gb/sec (")
+    lanes, x, _ = rest.partition("X")
+    if not unit or not x:
+        raise ValueError(text)
+    return None if number(value) == _SDR_LANE * count(lanes) else number(value)
+
+
+def _link(draft: Draft, directory: str) -> None:
+    layer = draft.take("port.link_layer", f"{directory}/link_layer", _one_of(("InfiniBand", "Ethernet")))
+    state = draft.take("port.state", f"{directory}/state", _numbered(_STATES))
+    phys_state = draft.take("port.phys_state", f"{directory}/phys_state", _numbered(_PHYSICAL_STATES))
+    up = is_up(state, phys_state)
+    if up is not None:
+        draft.signals["port.up"] = up
+    elif draft.unread.keys() & {"port.state", "port.phys_state"}:
+        draft.refuse("the port's state could not be read", "port.up")
+    if state == "ACTIVE":
+        said = draft.text(f"{directory}/rate", "port.rate")
+        if said is not None and draft.value("port.rate", f"{directory}/rate", said, rate) is None:
+            draft.unread.setdefault(
+                "port.rate",
+                f"says {said!r}, as of any speed that the kernel does not know: update its RDMA drivers",
+            )
+    if layer == "InfiniBand":
+        draft.take("port.lid", f"{directory}/lid", lambda text: count(text, 16))
+        draft.take("port.sm_lid", f"{directory}/sm_lid", lambda text: count(text, 16))
+    if layer == "Ethernet" and "port.netdev" in draft.signals:
+        interface = f"/sys/class/net/{draft.signals['port.netdev']}"
+        # Kernels before 4.16 count ups and downs together only.
+        for file in ("carrier_down_count", "carrier_changes"):
+            draft.take("port.carrier_changes", f"{interface}/{file}", count)
+            if "port.carrier_changes" in draft.signals.keys() | draft.unread.keys():
+                break
+
+
+def _is_efa(adapter: Draft, path: str, device: str) -> bool:
+    vendor = adapter.text(f"{path}/device/vendor")
+    if vendor:
+        return vendor == "0x1d0f"
+    driver = (adapter.link(f"{path}/device/driver") or "").rpartition("/")[2]
+    return driver == "efa" if driver else device.startswith("rdmap")
+
+
+def _one_of(words: tuple[str, ...]) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in words:
+            raise ValueError(text)
+        return text
+
+    return parse
+
+
+def _numbered(words: tuple[str, ...]) -> Callable[[str], str]:
+    """A word after its number: `4: ACTIVE`."""
+    known = _one_of(words)
+    return lambda text: known(text.partition(": ")[2])
+
+
+def _firmware(text: str) -> str | None:
+    return word(text) if text.strip("0.") else None
+
+
+def _guid(text: str) -> str:
+    """A node GUID, empty where it is all zero, as on EFA, or none at all."""
+    digits = text.replace(":", "").lower()
+    return text if len(digits) == 16 and set(digits) <= set("0123456789abcdef") and digits.strip("0") else ""

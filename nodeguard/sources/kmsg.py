@@ -1,0 +1,160 @@
+"""The kernel log: lines that mean something, found with the table of patterns.
+
+Records come as /dev/kmsg gives them: `prefix,sequence,microseconds,flags[,more];text`, then lines `
+KEY=value` that belong to it. Source: Linux Documentation/ABI/testing/dev-kmsg.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from msgspec import Struct
+
+from nodeguard.model.catalogue import LogPattern
+from nodeguard.model.observation import Event, Observation
+from nodeguard.model.signal import Scalar, Signal
+from nodeguard.model.slot import NODE, bus_address, filesystem, gpu, nvswitch, pci, port
+from nodeguard.sources.machine import Machine
+
+# Events of one pattern on one slot in one reading; what is beyond is counted into the last of them.
+_CAP = 64
+_TEXT = 400
+
+_ESCAPE = re.compile(r"\\x([0-9a-fA-F]{2})")
+_GROUP = re.compile(r"\(\?P<(\w+)>")
+
+
+class Record(Struct, frozen=True):
+    """One record of the kernel's own: seconds since boot, text, and whether it is a fragment of a line."""
+
+    at: float
+    text: str
+    fragment: bool = False
+
+
+class Kmsg:
+    """Reads what is new in the kernel log since the last round.
+
+    patterns: in the order in which they are tried; the first that matches names the event.
+    """
+
+    name = "kmsg"
+    interval = 10.0
+    deadline = 20.0
+    paths: tuple[str, ...] = ("kmsg",)
+
+    def __init__(self, patterns: Iterable[LogPattern]) -> None:
+        self._patterns = tuple(patterns)
+        self._compiled: dict[str, re.Pattern[str]] = {}
+        self.signals = signals(self._patterns)
+
+    def read(self, machine: Machine) -> Iterator[Observation]:
+        """One round; see Source.read."""
+        log = machine.log()
+        if log.lost:
+            now = machine.now().mono
+            text = f"{log.lost} records were overwritten before they were read"
+            event = Event("kmsg.lost", now, text, {"records": log.lost})
+            yield Observation(self.name, NODE, "lost", events=(event,), count=log.lost)
+        found: dict[tuple[str, str], list[Event]] = {}
+        for record in whole(parsed(log.records)):
+            for pattern in self._patterns:
+                if pattern.hint in record.text and (match := self._match(pattern, record.text)):
+                    if pattern.signal:
+                        slot, event = _event(pattern, match, record)
+                        _add(found.setdefault((slot, pattern.id), []), event)
+                    break
+        for (slot, _), events in found.items():
+            yield Observation(self.name, slot, events=tuple(events))
+
+    def _match(self, pattern: LogPattern, text: str) -> re.Match[str] | None:
+        compiled = self._compiled.get(pattern.id)
+        if compiled is None:
+            compiled = self._compiled[pattern.id] = re.compile(pattern.pattern)
+        return compiled.match(text)
+
+
+def signals(patterns: Iterable[LogPattern]) -> dict[str, Signal]:
+    """The events that a table of patterns gives, each with the fields of all its patterns."""
+    found = {"kmsg.lost": Signal("kmsg.lost", "event", "records were lost unread", fields=("records",))}
+    for pattern in patterns:
+        if not pattern.signal:
+            continue
+        known = found.get(pattern.signal)
+        fields = (*(known.fields if known else ()), *_GROUP.findall(pattern.pattern))
+        about = known.about if known else pattern.about
+        found[pattern.signal] = Signal(pattern.signal, "event", about, fields=tuple(dict.fromkeys(fields)))
+    return found
+
+
+def parsed(records: Iterable[str]) -> Iterator[Record]:
+    """The records of the kernel facility; those of user processes, and what is no record, are left out.
+
+    A process can write to /dev/kmsg, but never as the kernel: its facility is not 0.
+    """
+    for raw in records:
+        head, separator, body = raw.partition(";")
+        fields = head.split(",")
+        if not separator or len(fields) < 4:
+            continue
+        prefix, _, moment, flags = fields[:4]
+        if not (_short_number(prefix) and _short_number(moment)) or int(prefix) >> 3 != 0:
+            continue
+        text = body.partition("\n")[0]
+        if "\\x" in text:
+            text = _ESCAPE.sub(lambda escape: chr(int(escape[1], 16)), text)
+        yield Record(int(moment) / 1e6, text, flags[:1] in {"c", "+"})
+
+
+def _short_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 18
+
+
+def whole(records: Iterable[Record]) -> Iterator[Record]:
+    """Records with the fragments of one line put together, as far as they stand together."""
+    held: Record | None = None
+    for record in records:
+        if held is None or not record.fragment:
+            if held is not None:
+                yield held
+            held = record if record.fragment else None
+            if held is None:
+                yield record
+        else:
+            held = Record(held.at, held.text + record.text, fragment=True)
+    if held is not None:
+        yield held
+
+
+def _add(events: list[Event], event: Event) -> None:
+    if len(events) < _CAP:
+        events.append(event)
+        return
+    last = events[-1]
+    events[-1] = Event(last.signal, event.at, event.text, event.fields, last.count + 1)
+
+
+def _event(pattern: LogPattern, match: re.Match[str], record: Record) -> tuple[str, Event]:
+    groups = {name: text for name, text in match.groupdict().items() if text is not None}
+    fields: dict[str, Scalar] = {name: _value(name, text) for name, text in groups.items()}
+    return _slot(pattern.slot, groups), Event(pattern.signal, record.at, record.text[:_TEXT], fields)
+
+
+def _value(name: str, text: str) -> Scalar:
+    return int(text) if name not in {"pci", "dev"} and _short_number(text) else text
+
+
+def _slot(kind: str, groups: dict[str, str]) -> str:
+    """The slot that a match speaks of; the node where it does not say."""
+    address, device = groups.get("pci", ""), groups.get("dev", "")
+    if kind == "port":
+        return port(device, 1) if device else NODE
+    if kind == "disk":
+        return f"disk/{device}" if device else NODE
+    if kind == "fs":
+        return filesystem(device) if device else NODE
+    if kind == "dimm":
+        return f"dimm/{groups['dimm']}" if groups.get("dimm") else NODE
+    make = {"gpu": gpu, "nvswitch": nvswitch, "pci": pci}.get(kind)
+    return make(address) if make is not None and bus_address(address) else NODE

@@ -1,0 +1,116 @@
+"""This machine, read as it is."""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from typing import Any, Self
+
+from nodeguard.model.instant import Instant
+from nodeguard.sources.kernel_log import KernelLog
+from nodeguard.sources.machine import READ_LIMIT, Log
+from nodeguard.worker.answer import Answer
+from nodeguard.worker.lane import Lane, filesystem_lane, nvml_lane
+
+# Where the driver's library leaves a trace; without any there is no driver to ask, and no worker to start.
+_DRIVER_TRACES = (
+    "/dev/nvidiactl",
+    "/proc/driver/nvidia",
+    "/sys/module/nvidia",
+    "/run/nvidia/driver",
+    "/dev/dxg",
+)
+_LIBRARY = b"libnvidia-ml.so.1"
+
+
+class LiveMachine:
+    """This machine. root: where its root directory is, for a reader in a container of its own.
+
+    Reading a file may block where hardware does not answer: whoever must not wait reads in a thread.
+    """
+
+    def __init__(self, root: str = "") -> None:
+        self._root = root.rstrip("/")
+        self._log: KernelLog | None = None
+        self._filesystems: Lane | None = None
+        self._gpus: Lane | None = None
+        self._boot_id = self.read("/proc/sys/kernel/random/boot_id").strip()
+
+    def now(self) -> Instant:
+        """See Machine.now."""
+        return Instant(time.time(), time.clock_gettime(time.CLOCK_MONOTONIC), self._boot_id)
+
+    def read(self, path: str) -> str:
+        """See Machine.read."""
+        descriptor = os.open(self._root + path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            chunks = [os.read(descriptor, 65_536)]
+            while chunks[-1] and sum(map(len, chunks)) < READ_LIMIT:
+                chunks.append(os.read(descriptor, 65_536))
+        finally:
+            os.close(descriptor)
+        return b"".join(chunks)[:READ_LIMIT].decode(errors="replace")
+
+    def names(self, path: str) -> tuple[str, ...]:
+        """See Machine.names."""
+        return tuple(sorted(os.listdir(self._root + path)))
+
+    def link(self, path: str) -> str:
+        """See Machine.link."""
+        return os.readlink(self._root + path)
+
+    def call(self, name: str) -> dict[str, Any]:
+        """See Machine.call."""
+        if name != "adjtimex":
+            raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), name)
+        from nodeguard.sources.timex import adjtimex  # noqa: PLC0415 - brings ctypes, for one source alone
+
+        return adjtimex()
+
+    def log(self) -> Log:
+        """See Machine.log."""
+        if self._log is None:
+            self._log = KernelLog(f"{self._root}/dev/kmsg")
+        return self._log.read()
+
+    def statvfs(self, mounts: tuple[str, ...]) -> Answer:
+        """See Machine.statvfs."""
+        if self._filesystems is None:
+            self._filesystems = filesystem_lane()
+        return self._filesystems.round(mounts)
+
+    def nvml(self) -> Answer:
+        """See Machine.nvml."""
+        if self._gpus is None:
+            if not self._may_have_driver():
+                return Answer(missing="no NVIDIA driver and no libnvidia-ml.so.1 on this machine")
+            self._gpus = nvml_lane(root=self._root)
+        return self._gpus.round()
+
+    def nvml_events(self) -> tuple[dict[str, int], ...]:
+        """See Machine.nvml_events. One look has no past to tell of."""
+        return ()
+
+    def _may_have_driver(self) -> bool:
+        if any(os.path.exists(self._root + path) for path in _DRIVER_TRACES):
+            return True
+        try:
+            with open(f"{self._root}/etc/ld.so.cache", "rb") as cache:
+                return _LIBRARY in cache.read(16 * READ_LIMIT)
+        except OSError:
+            return False
+
+    def close(self) -> None:
+        """End the workers."""
+        for lane in (self._filesystems, self._gpus):
+            if lane is not None:
+                lane.close()
+        if self._log is not None:
+            self._log.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,123 @@
+"""Memory: how much there is, how it is pressed for, and the errors that its controllers counted."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+
+from nodeguard.model.observation import Observation, Part
+from nodeguard.model.signal import Signal, named
+from nodeguard.model.slot import NODE
+from nodeguard.sources.machine import Machine
+from nodeguard.sources.readings import Draft, attempt, count, number, reason
+
+_MEMINFO = "/proc/meminfo"
+_PRESSURE = "/proc/pressure/memory"
+_EDAC = "/sys/devices/system/edac/mc"
+
+
+class Memory:
+    """Reads /proc/meminfo, pressure stall information, and EDAC: the node, and each DIMM that is watched."""
+
+    name = "memory"
+    interval = 30.0
+    deadline = 5.0
+    paths: tuple[str, ...] = (_MEMINFO, _PRESSURE, _EDAC)
+    signals = named(
+        Signal("memory.total", "gauge", "memory that the kernel can use", "bytes"),
+        Signal(
+            "memory.available_ratio", "gauge", "share of it that new work can have without swapping", "ratio"
+        ),
+        Signal(
+            "memory.hardware_corrupted", "gauge", "memory put out of use because it is defective", "bytes"
+        ),
+        Signal(
+            "memory.pressure.some",
+            "gauge",
+            "share of the last minute that some task waited for memory",
+            "ratio",
+        ),
+        Signal(
+            "memory.pressure.full", "gauge", "share of the last minute that all tasks waited for it", "ratio"
+        ),
+        Signal("dimm.corrected", "counter", "memory errors that ECC corrected"),
+        Signal("dimm.uncorrected", "counter", "memory errors that ECC could not correct"),
+    )
+
+    def read(self, machine: Machine) -> Iterator[Observation]:
+        """One round; see Source.read."""
+        node = Draft(machine, self.name, NODE)
+        _meminfo(node)
+        _pressure(node)
+        controllers = node.names(_EDAC, "dimm.corrected", "dimm.uncorrected") or ()
+        yield node.observation()
+        for controller in controllers:
+            if controller.removeprefix("mc").isdecimal():
+                yield from self._controller(machine, controller)
+
+    def _controller(self, machine: Machine, controller: str) -> Iterator[Observation]:
+        """One EDAC controller: its DIMMs (or ranks), or itself where it does not count by DIMM.
+
+        Never both: the controller's own counts are the sum of its DIMMs'.
+        """
+        whole = Draft(machine, self.name, f"dimm/{controller}")
+        found = False
+        for name in whole.names(f"{_EDAC}/{controller}", "dimm.corrected", "dimm.uncorrected") or ():
+            if name[:4] not in {"dimm", "rank"} or not name[4:].isdecimal():
+                continue
+            draft = Draft(machine, self.name, f"dimm/{controller}/{name}")
+            path = f"{_EDAC}/{controller}/{name}"
+            draft.take("dimm.corrected", f"{path}/dimm_ce_count", count)
+            draft.take("dimm.uncorrected", f"{path}/dimm_ue_count", count)
+            if draft.signals or draft.unread:
+                found = True
+                label = draft.text(f"{path}/dimm_label")
+                yield draft.observation(Part(id=label) if label else None)
+        if not found and not whole.unread:
+            whole.take("dimm.corrected", f"{_EDAC}/{controller}/ce_count", count)
+            whole.take("dimm.uncorrected", f"{_EDAC}/{controller}/ue_count", count)
+        if whole.signals or whole.unread:
+            yield whole.observation()
+
+
+def _meminfo(draft: Draft) -> None:
+    text = draft.text(_MEMINFO, "memory.total", "memory.available_ratio", "memory.hardware_corrupted")
+    if text is None:
+        return
+    lines = {name: size.strip() for name, _, size in (line.partition(":") for line in text.splitlines())}
+    total = draft.value("memory.total", _MEMINFO, lines.get("MemTotal", text), _bytes)
+    if "HardwareCorrupted" in lines:
+        draft.value("memory.hardware_corrupted", _MEMINFO, lines["HardwareCorrupted"], _bytes)
+    if "MemAvailable" in lines:
+        if total:
+            draft.value(
+                "memory.available_ratio", _MEMINFO, lines["MemAvailable"], lambda said: _bytes(said) / total
+            )
+        else:
+            draft.refuse("the total is not known", "memory.available_ratio")
+
+
+def _pressure(draft: Draft) -> None:
+    answer = attempt(draft.machine.read, _PRESSURE)
+    if isinstance(answer, OSError):
+        # The file stands there and refuses where pressure stall information was switched off at boot.
+        if answer.errno != errno.EOPNOTSUPP:
+            draft.refuse(reason(answer), "memory.pressure.some", "memory.pressure.full")
+        return
+    for line in (answer or "").splitlines():
+        kind = "full" if line.startswith("full") else "some"
+        draft.value(f"memory.pressure.{kind}", _PRESSURE, line, _minute)
+
+
+def _bytes(text: str) -> int:
+    """`263856784 kB` in bytes."""
+    size, unit = text.split()
+    if unit != "kB":
+        raise ValueError(text)
+    return count(size) * 1024
+
+
+def _minute(line: str) -> float:
+    """avg60 of `some avg10=0.00 avg60=1.50 avg300=0.40 total=12345`, as a ratio."""
+    averages = dict(part.split("=") for part in line.split()[1:])
+    return number(averages.get("avg60", "")) / 100

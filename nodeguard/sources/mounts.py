@@ -1,0 +1,90 @@
+"""The mounts of a machine, and which of them are worth asking. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+_LOCAL = frozenset(
+    ("bcachefs", "btrfs", "exfat", "ext2", "ext3", "ext4", "f2fs", "jfs", "vfat", "xfs", "zfs")
+)
+_SHARES = ("9p", "afs", "ceph", "cifs", "glusterfs", "nfs", "nfs4", "smb3", "virtiofs")
+_PARALLEL = ("beegfs", "gpfs", "lustre", "orangefs", "panfs", "wekafs")
+_NETWORK = frozenset((*_SHARES, *_PARALLEL))
+# FUSE file systems that serve what is on this very machine. Any other speaks to some store: site-made clients
+# are common, so a list of those that do could never be whole.
+_LOCAL_FUSE = ("fuse-overlayfs", "gocryptfs", "gvfsd-fuse", "lxcfs", "mergerfs", "portal", "snapfuse")
+_SHARED_MEMORY = frozenset(("/dev/shm", "/run"))  # noqa: S108  (asked how full it is, not written to)
+# Below these a container runtime or kubelet mounts what belongs to single containers.
+_CONTAINERS = (
+    "/run/containerd/",
+    "/run/containers/",
+    "/run/k3s/",
+    "/var/lib/containerd/",
+    "/var/lib/containers/",
+    "/var/lib/docker/",
+    "/var/lib/kubelet/",
+    "/var/lib/rancher/",
+    "/var/snap/microk8s/",
+)
+
+
+class Mount(Struct, frozen=True):
+    """One line of /proc/self/mounts or /etc/fstab, its octal escapes decoded."""
+
+    device: str
+    path: str
+    type: str
+    read_only: bool
+
+    @property
+    def network(self) -> bool:
+        """Whether it is served from elsewhere."""
+        return self.type in _NETWORK or self.type == "fuse" or self.type.startswith("fuse.")
+
+
+def mounts(text: str) -> Iterator[Mount]:
+    """Mounts in a file's order. A line with fewer than three fields or a comment is none."""
+    for line in text.splitlines():
+        fields = line.split()
+        if len(fields) > 2 and not fields[0].startswith("#"):
+            device, path = unescape(fields[0]), unescape(fields[1])
+            yield Mount(device, path, fields[2], read_only="ro" in "".join(fields[3:4]).split(","))
+
+
+def worth_asking(text: str) -> tuple[Mount, ...]:
+    """Of each device the mount with the shortest path, from the text of /proc/self/mounts.
+
+    Local ones come first, so that a dead server cannot hide them. A mount hides what was mounted at the same
+    path before.
+    """
+    visible = {mount.path: mount for mount in mounts(text)}
+    chosen: dict[str, Mount] = {}
+    for mount in sorted(filter(_is_asked, visible.values()), key=lambda mount: (len(mount.path), mount.path)):
+        # The device's name of FUSE and tmpfs is only a label that many mounts can bear.
+        own = mount.type == "tmpfs" or mount.type.startswith("fuse")
+        chosen.setdefault(mount.path if own else mount.device, mount)
+    return tuple(sorted(chosen.values(), key=lambda mount: (mount.network, mount.path)))
+
+
+def unescape(text: str) -> str:
+    r"""A field with its octal escapes decoded: `/mnt/my\040disk`. A backslash before anything else stays."""
+    head, *rest = text.split("\\")
+    return head + "".join(
+        chr(int(part[:3], 8)) + part[3:] if _is_octal(part[:3]) else "\\" + part for part in rest
+    )
+
+
+def _is_octal(digits: str) -> bool:
+    return len(digits) == 3 and set(digits) <= set("01234567")
+
+
+def _is_asked(mount: Mount) -> bool:
+    if mount.path.startswith(_CONTAINERS):
+        return False
+    if mount.type == "tmpfs":
+        return mount.path in _SHARED_MEMORY
+    if mount.type == "overlay":
+        return mount.path == "/"
+    return mount.type in _LOCAL or (mount.network and mount.type.removeprefix("fuse.") not in _LOCAL_FUSE)

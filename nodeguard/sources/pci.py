@@ -1,0 +1,193 @@
+"""PCI: GPUs, NVSwitches and RDMA functions as the bus sees them, whatever their drivers say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from nodeguard.model import slot as slots
+from nodeguard.model.observation import Observation
+from nodeguard.model.signal import Scalar, Signal, named
+from nodeguard.sources.machine import Machine
+from nodeguard.sources.pcie import take_errors, take_link
+from nodeguard.sources.readings import Draft, count
+
+_BUS = "/sys/bus/pci/devices"
+_PROCFS = "/proc/driver/nvidia/gpus"
+
+_COUNTS = {"gpu": "gpu.pci_count", "nvswitch": "nvswitch.pci_count", "pci": "rdma.function_count"}
+_GPU = ("0300", "0302")
+_NVSWITCH = "0680"
+_NETWORK = ("02", "0c06")
+
+
+class Identity(Struct, frozen=True):
+    """What a function is: hexadecimal ids as text, the class without its programming interface.
+
+    virtual: whether it is an SR-IOV virtual function of another.
+    """
+
+    vendor: str
+    device: str
+    class_code: str
+    virtual: bool
+
+
+class Pci:
+    """Reads each watched function of the bus, and what the NVIDIA driver lists in /proc.
+
+    Remembers what sits at an address as long as every round lists that address.
+    """
+
+    name = "pci"
+    interval = 10.0
+    deadline = 5.0
+    paths: tuple[str, ...] = ("/sys/bus/pci", _PROCFS)
+    signals = named(
+        Signal("pci.present", "state", "whether the bus lists the function"),
+        Signal("pci.vendor", "state", "vendor id, hexadecimal"),
+        Signal("pci.device", "state", "device id, hexadecimal"),
+        Signal("pci.class", "state", "class and subclass, hexadecimal"),
+        Signal("pci.driver", "state", "kernel driver bound to it, empty where none is"),
+        Signal("pci.virtual", "state", "whether it is an SR-IOV virtual function"),
+        Signal("pci.answers", "state", "whether its configuration space reads as anything but all ones"),
+        Signal("pci.link.speed", "gauge", "link speed now, GT/s"),
+        Signal("pci.link.speed_max", "gauge", "highest link speed that it is capable of, GT/s"),
+        Signal("pci.link.width", "gauge", "lanes in use"),
+        Signal("pci.link.width_max", "gauge", "lanes that it is capable of"),
+        Signal("pci.aer.correctable", "counter", "PCIe errors corrected by the link"),
+        Signal("pci.aer.nonfatal", "counter", "PCIe errors not corrected that left the link working"),
+        Signal("pci.aer.fatal", "counter", "PCIe errors not corrected that made the link unreliable"),
+        Signal("pci.upstream", "state", "address of the bridge above it"),
+        Signal("pci.rdma_devices", "state", "RDMA devices that its driver registered"),
+        Signal("pci.procfs", "state", "whether the NVIDIA driver lists the GPU in /proc"),
+        Signal(
+            "gpu.pci_count",
+            "state",
+            "NVIDIA GPUs on the bus, without virtual ones and those held for a virtual machine",
+        ),
+        Signal("nvswitch.pci_count", "state", "NVSwitches on the bus, likewise"),
+        Signal("rdma.function_count", "state", "RDMA functions on the bus, likewise"),
+    )
+
+    def __init__(self) -> None:
+        self._identities: dict[str, Identity | None] = {}
+
+    def read(self, machine: Machine) -> Iterator[Observation]:
+        """One round; see Source.read."""
+        node = Draft(machine, self.name, slots.NODE)
+        addresses = node.names(_BUS, *_COUNTS.values())
+        if addresses is None and not node.unread:
+            yield node.observation(status="absent", detail=f"no PCI bus: {_BUS} is not there")
+            return
+        addresses = addresses or ()
+        present = frozenset(addresses)
+        self._identities = {at: known for at, known in self._identities.items() if at in present}
+        listed = node.names(_PROCFS, "pci.procfs") or ()
+        driven = {slots.gpu(name): name for name in listed if slots.bus_address(name)}
+        counts = dict.fromkeys(_COUNTS, 0)
+        seen: set[str] = set()
+        for address in addresses:
+            draft = self._function(node, address)
+            # A GPU's virtual functions can share its slot; the GPU itself comes first.
+            if draft is None or draft.slot in seen:
+                continue
+            seen.add(draft.slot)
+            kind = slots.kind(draft.slot)
+            if kind == "gpu" and driven:
+                draft.signals["pci.procfs"] = draft.slot in driven
+            counts[kind] += not draft.signals["pci.virtual"] and not _is_passed_on(draft)
+            yield draft.observation()
+        for slot, address in driven.items():
+            if slot not in seen and slots.function_address(address) not in present:
+                signals: dict[str, Scalar] = {"pci.present": False, "pci.procfs": True}
+                yield Observation(self.name, slot, signals=signals)
+        node.signals.update(
+            {_COUNTS[kind]: n for kind, n in counts.items() if _COUNTS[kind] not in node.unread}
+        )
+        yield node.observation()
+
+    def _function(self, node: Draft, address: str) -> Draft | None:
+        """What a function shows; None where it is none of those that are watched."""
+        identity = self._identity(node, address)
+        if identity is None:
+            return None
+        path = f"{_BUS}/{address}"
+        draft = Draft(node.machine, self.name, address)
+        rdma: tuple[str, ...] = ()
+        if identity.class_code.startswith(_NETWORK):
+            rdma = draft.names(f"{path}/infiniband", "pci.rdma_devices") or ()
+        slot = slot_of(address, identity, has_rdma=bool(rdma))
+        if slot is None:
+            for why in draft.unread.values():
+                node.refuse(f"{address}: {why}", "rdma.function_count")
+            return None
+        draft.slot = slot
+        draft.signals = {
+            "pci.present": True,
+            "pci.vendor": identity.vendor,
+            "pci.device": identity.device,
+            "pci.class": identity.class_code,
+            "pci.virtual": identity.virtual,
+        }
+        driver = draft.link(f"{path}/driver", "pci.driver")
+        if "pci.driver" not in draft.unread:
+            draft.signals["pci.driver"] = (driver or "").rpartition("/")[2]
+        above = (draft.link(path, "pci.upstream") or "").rpartition("/")[0]
+        bridge = slots.function_address(above.rpartition("/")[2])
+        if bridge:
+            draft.signals["pci.upstream"] = bridge
+        if slots.kind(slot) == "pci" and "pci.rdma_devices" not in draft.unread:
+            draft.signals["pci.rdma_devices"] = len(rdma)
+        take_link(draft, path)
+        take_errors(draft, path)
+        return draft
+
+    def _identity(self, node: Draft, address: str) -> Identity | None:
+        """What sits at an address; None where its class is none that is watched, or cannot be read."""
+        if address in self._identities:
+            return self._identities[address]
+        draft = Draft(node.machine, self.name, address)
+        path = f"{_BUS}/{address}"
+        identity = None
+        class_code = draft.take("pci.class", f"{path}/class", _hexadecimal)
+        if class_code and class_code.startswith((*_GPU, _NVSWITCH, *_NETWORK)):
+            vendor = draft.take("pci.vendor", f"{path}/vendor", _hexadecimal)
+            device = draft.take("pci.device", f"{path}/device", _hexadecimal)
+            if vendor and device:
+                virtual = draft.link(f"{path}/physfn", "pci.virtual") is not None
+                identity = Identity(vendor, device, class_code[:4], virtual)
+        for why in draft.unread.values():
+            node.refuse(f"{address}: {why}", *_COUNTS.values())
+        if identity or (class_code and not draft.unread):
+            self._identities[address] = identity
+        return identity
+
+
+def _is_passed_on(draft: Draft) -> bool:
+    """Whether a function is held for a virtual machine: by vfio-pci or a variant of it, pci-stub or Xen."""
+    driver = str(draft.signals.get("pci.driver", ""))
+    return "vfio" in driver or driver in {"pci-stub", "xen-pciback", "pciback"}
+
+
+def slot_of(address: str, identity: Identity, *, has_rdma: bool) -> str | None:
+    """Slot of a function that is watched: a GPU, an NVSwitch, or one that is made for RDMA or does it.
+
+    Class codes: PCI Code and ID Assignment Specification; ids: NVIDIA, Mellanox, and Amazon's EFA.
+    """
+    vendor, device, class_code = identity.vendor, identity.device, identity.class_code
+    if vendor == "10de" and class_code in _GPU:
+        return slots.gpu(address)
+    if vendor == "10de" and class_code == _NVSWITCH:
+        return slots.nvswitch(address)
+    mellanox = vendor == "15b3" and class_code in {"0200", "0207"}
+    efa = vendor == "1d0f" and device.startswith("efa")
+    return slots.pci(address) if mellanox or efa or has_rdma else None
+
+
+def _hexadecimal(text: str) -> str:
+    """`0x10de` without its prefix."""
+    if count(text, 16) >= 1 << 32:
+        raise ValueError(text)
+    return text.removeprefix("0x").lower()

@@ -1,0 +1,65 @@
+"""What PCI Express says of one function: its link and its error counters."""
+
+from __future__ import annotations
+
+import errno
+
+from nodeguard.sources.readings import Draft, attempt, count, number, reason
+
+
+def take_link(draft: Draft, path: str) -> None:
+    """Speed, width and whether the function answers, from files that Linux drivers/pci/pci-sysfs.c makes.
+
+    All lane bits set, 63, is a function that no longer answers on the bus; EINVAL, one that the kernel has
+    given up. Width 0 or 255 is neither: virtual functions, and endpoints that a hypervisor puts on the root
+    complex, have no link of their own.
+    """
+    said = attempt(draft.machine.read, f"{path}/current_link_width")
+    if said is None:
+        return
+    if isinstance(said, OSError):
+        if said.errno == errno.EINVAL:
+            draft.signals["pci.answers"] = False
+            return
+        draft.refuse(reason(said), "pci.link.width", "pci.answers")
+    elif said.strip() == "63":
+        draft.signals["pci.answers"] = False
+        return
+    elif draft.value("pci.link.width", f"{path}/current_link_width", said.strip(), _lanes):
+        draft.signals["pci.answers"] = True
+    elif "pci.link.width" not in draft.unread:
+        return
+    draft.take("pci.link.width_max", f"{path}/max_link_width", _lanes)
+    draft.take("pci.link.speed", f"{path}/current_link_speed", _gigatransfers)
+    draft.take("pci.link.speed_max", f"{path}/max_link_speed", _gigatransfers)
+
+
+def _lanes(text: str) -> int | None:
+    lanes = count(text)
+    if lanes in {0, 255}:
+        return None
+    if lanes not in {1, 2, 4, 8, 12, 16, 32}:
+        raise ValueError(text)
+    return lanes
+
+
+def _gigatransfers(text: str) -> float:
+    """`32.0 GT/s PCIe`, or `8 GT/s` as older kernels write it."""
+    value, unit, _ = text.partition(" GT/s")
+    if not unit:
+        raise ValueError(text)
+    return number(value)
+
+
+def take_errors(draft: Draft, path: str) -> None:
+    """Totals of Advanced Error Reporting, from files that Linux drivers/pci/pcie/aer.c makes."""
+    for severity in ("correctable", "nonfatal", "fatal"):
+        draft.take(f"pci.aer.{severity}", f"{path}/aer_dev_{severity}", _aer_total)
+
+
+def _aer_total(text: str) -> int:
+    """The line `TOTAL_ERR_…`, below one for each kind of error."""
+    for line in reversed(text.splitlines()):
+        if line.startswith("TOTAL_ERR_"):
+            return count(line.rpartition(" ")[2])
+    raise ValueError(text)

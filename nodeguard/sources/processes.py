@@ -1,0 +1,115 @@
+"""Processes that nothing ends: blocked in the kernel, or dead and not collected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from nodeguard.model.observation import Observation
+from nodeguard.model.signal import Signal, named
+from nodeguard.model.slot import NODE
+from nodeguard.sources.machine import Machine
+from nodeguard.sources.readings import Draft, attempt, count, reason, senseless
+
+_NAMED = 5
+# Running, sleeping, idle, stopped, traced, parked: known at a glance, since nearly all processes are.
+_AT_EASE = frozenset("RSITtP")
+
+
+class Stat(Struct, frozen=True):
+    """A process as /proc/PID/stat shows it. start: clock ticks from boot to its start."""
+
+    pid: int
+    comm: str
+    state: str
+    start: int
+
+
+class Processes:
+    """Reads /proc/PID/stat of every process; one observation, of the node.
+
+    Remembers since when each process has been seen blocked, and each zombie.
+    """
+
+    name = "processes"
+    interval = 60.0
+    deadline = 5.0
+    paths: tuple[str, ...] = ("/proc/1",)
+    signals = named(
+        Signal("process.blocked", "gauge", "processes in uninterruptible sleep, state D"),
+        Signal("process.blocked_oldest", "gauge", "longest that one of them has been seen so", "seconds"),
+        Signal("process.blocked_names", "state", "those seen longest, and where in the kernel they wait"),
+        Signal("process.zombies", "gauge", "processes that ended and were not collected by their parent"),
+        Signal("process.zombies_oldest", "gauge", "longest that one of them has been seen so", "seconds"),
+    )
+
+    def __init__(self) -> None:
+        # Boot, pid, start and state → seconds since boot at first sight.
+        self._since: dict[tuple[str, int, int, str], float] = {}
+
+    def read(self, machine: Machine) -> Iterator[Observation]:
+        """One round; see Source.read."""
+        draft = Draft(machine, self.name, NODE)
+        stuck, hidden = _stuck(machine)
+        now = machine.now()
+        keys = [(now.boot_id, process.pid, process.start, process.state) for process in stuck]
+        self._since = {key: self._since.get(key, now.mono) for key in keys}
+        aged = sorted(zip(self._since.values(), stuck, strict=True), key=lambda item: (item[0], item[1].pid))
+        for state, signal in (("D", "process.blocked"), ("Z", "process.zombies")):
+            first_seen = [since for since, process in aged if process.state == state]
+            draft.signals[signal] = len(first_seen)
+            draft.signals[f"{signal}_oldest"] = now.mono - first_seen[0] if first_seen else 0.0
+        blocked = [process for _, process in aged if process.state == "D"]
+        if blocked:
+            draft.signals["process.blocked_names"] = ", ".join(
+                _described(draft, each) for each in blocked[:_NAMED]
+            )
+        if hidden:
+            # A count of some processes would pass for the count of all.
+            draft.signals.clear()
+            draft.refuse(hidden, *self.signals)
+        yield draft.observation()
+
+
+def parse_stat(text: str) -> Stat:
+    """Text of /proc/PID/stat; the name between parentheses may hold any character. Raises ValueError."""
+    head, _, tail = text.rpartition(")")
+    pid, _, comm = head.partition(" (")
+    fields = tail.split()
+    if len(fields) < 20:
+        raise ValueError(text)
+    return Stat(count(pid), comm, fields[0], count(fields[19]))
+
+
+def _stuck(machine: Machine) -> tuple[list[Stat], str]:
+    """Processes in state D or Z, and why some could not be looked at, if so."""
+    names = machine.names("/proc")
+    stuck = []
+    hidden = ""
+    # Any live /proc has thread-self, and shows process 1 to whoever may see the processes of others.
+    if "thread-self" in names and "1" not in names:
+        hidden = "processes of other users are hidden (hidepid): run as root"
+    for name in names:
+        if not name.isdecimal():
+            continue
+        text = attempt(machine.read, f"/proc/{name}/stat")
+        if isinstance(text, OSError):
+            hidden = reason(text)
+        elif text is not None and text[text.rfind(")") + 1 :][1:2] not in _AT_EASE:
+            try:
+                process = parse_stat(text)
+            except ValueError:
+                hidden = senseless(f"/proc/{name}/stat", text)
+            else:
+                if process.state in {"D", "Z"}:
+                    stuck.append(process)
+    return stuck, hidden
+
+
+def _described(draft: Draft, process: Stat) -> str:
+    """`comm(pid) in wchan`; a process chooses its own name, so it may not bring control characters along."""
+    comm = "".join(letter if letter.isprintable() else "?" for letter in process.comm)
+    waits = draft.text(f"/proc/{process.pid}/wchan")
+    known = waits and waits != "0" and waits.isprintable()
+    return f"{comm}({process.pid})" + (f" in {waits}" if known else "")

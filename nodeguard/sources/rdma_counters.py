@@ -1,0 +1,137 @@
+"""RDMA counters that are known by name: what each counts, and where it stops."""
+
+from __future__ import annotations
+
+import errno
+
+from nodeguard.model.signal import Signal
+from nodeguard.sources.readings import Draft, attempt, count, errno_name, reason
+
+# What a restricted function (a virtual one, or one that a DPU manages) answers to the reading of a counter.
+_REFUSALS = frozenset((errno.EINVAL, errno.EIO, errno.EACCES, errno.EPERM, errno.EOPNOTSUPP))
+
+# File in ports/N/counters → width in bits, meaning. Widths: InfiniBand PortCounters attribute, as in Linux
+# drivers/infiniband/core/sysfs.c; 0 where adapters with the extended counters have 64 bits.
+_PMA = {
+    "symbol_error": (16, "minor errors on a lane"),
+    "link_error_recovery": (8, "times that the link recovered from errors by itself"),
+    "link_downed": (8, "times that recovery failed and the link went down"),
+    "port_rcv_errors": (16, "packets received with an error"),
+    "port_rcv_remote_physical_errors": (16, "packets received that an earlier hop had marked as bad"),
+    "port_rcv_switch_relay_errors": (16, "packets that a switch could not pass on"),
+    "port_xmit_discards": (16, "outgoing packets dropped because the port was down or congested"),
+    "port_xmit_constraint_errors": (8, "outgoing packets that partition rules forbade"),
+    "port_rcv_constraint_errors": (8, "incoming packets that partition rules forbade"),
+    "local_link_integrity_errors": (4, "times that errors on the link went over its threshold"),
+    "excessive_buffer_overrun_errors": (4, "times that the peer overran flow control again and again"),
+    "VL15_dropped": (16, "management packets dropped"),
+    "port_xmit_wait": (32, "ticks in which data waited to be sent"),
+    "port_xmit_data": (0, "data sent, in units of four bytes"),
+    "port_rcv_data": (0, "data received, in units of four bytes"),
+    "port_xmit_packets": (0, "packets sent"),
+    "port_rcv_packets": (0, "packets received"),
+    "unicast_xmit_packets": (0, "unicast packets sent"),
+    "unicast_rcv_packets": (0, "unicast packets received"),
+    "multicast_xmit_packets": (0, "multicast packets sent"),
+    "multicast_rcv_packets": (0, "multicast packets received"),
+}
+
+# File in ports/N/hw_counters of mlx5 (Linux drivers/infiniband/hw/mlx5/counters.c) → meaning.
+_MLX5 = {
+    "out_of_sequence": "packets that arrived out of order",
+    "packet_seq_err": "sequence errors that the responder reported",
+    "local_ack_timeout_err": "times that an acknowledgement did not come in time",
+    "implied_nak_seq_err": "responses found missing by the requester itself",
+    "rnr_nak_retry_err": "times that the peer had no receive buffer ready until retries ran out",
+    "duplicate_request": "requests that arrived twice",
+    "out_of_buffer": "packets dropped for want of a receive buffer",
+    "req_transport_retries_exceeded": "queue pairs that gave up because the path was dead",
+    "req_rnr_retries_exceeded": "queue pairs that gave up because the peer never became ready",
+    "req_cqe_error": "requests completed with an error",
+    "resp_cqe_error": "responses completed with an error",
+    "req_cqe_flush_error": "requests flushed after an error",
+    "resp_cqe_flush_error": "responses flushed after an error",
+    "req_remote_access_errors": "requests that the peer refused access to",
+    "resp_remote_access_errors": "requests of the peer that were refused access",
+    "req_remote_invalid_request": "requests that the peer found invalid",
+    "resp_local_length_error": "requests of the peer with a wrong length",
+    "rx_icrc_encapsulated": "RoCE packets with a bad invariant checksum",
+    "roce_adp_retrans": "adaptive retransmissions",
+    "roce_adp_retrans_to": "timeouts of adaptive retransmission",
+    "roce_slow_restart": "slow restarts",
+    "roce_slow_restart_cnps": "congestion notifications made by slow restart",
+    "roce_slow_restart_trans": "times that slow restart was entered",
+    "np_cnp_sent": "congestion notifications sent",
+    "np_ecn_marked_roce_packets": "packets received with a congestion mark",
+    "rp_cnp_handled": "congestion notifications obeyed",
+    "rp_cnp_ignored": "congestion notifications ignored",
+    "rx_read_requests": "RDMA reads received",
+    "rx_write_requests": "RDMA writes received",
+    "rx_atomic_requests": "atomic operations received",
+}
+
+# File in hw_counters or ports/1/hw_counters of an EFA device (amzn-drivers, efa_verbs.c) → meaning.
+_EFA = {
+    "rx_drops": "packets dropped on arrival",
+    "retrans_bytes": "bytes sent again",
+    "retrans_pkts": "packets sent again",
+    "retrans_timeout_events": "timeouts that made packets be sent again",
+    "unresponsive_remote_events": "times that a peer stopped answering",
+    "impaired_remote_conn_events": "times that a connection was found impaired",
+    "rdma_read_wr_err": "RDMA reads failed",
+    "rdma_write_wr_err": "RDMA writes failed",
+    "tx_bytes": "bytes sent",
+    "rx_bytes": "bytes received",
+    "tx_pkts": "packets sent",
+    "rx_pkts": "packets received",
+    "send_wrs": "sends requested",
+    "recv_wrs": "receives requested",
+    "rdma_read_wrs": "RDMA reads requested",
+    "rdma_write_wrs": "RDMA writes requested",
+    "cmds_err": "admin commands failed",
+    "no_completion_cmds": "admin commands that the device never completed",
+    "keep_alive_rcvd": "heartbeats of the device; a number that stands still is a dead device",
+    "submitted_cmds": "admin commands sent",
+    "completed_cmds": "admin commands completed",
+    "reg_mr_err": "memory registrations failed",
+    "create_qp_err": "queue pairs that could not be created",
+    "create_cq_err": "completion queues that could not be created",
+    "alloc_pd_err": "protection domains that could not be allocated",
+    "create_ah_err": "address handles that could not be created",
+    "alloc_ucontext_err": "user contexts that could not be allocated",
+    "mmap_err": "mappings failed",
+}
+
+# Signal by name of the counter's file.
+PMA = {
+    file: Signal(f"port.{file.lower()}", "counter", about, bits=bits) for file, (bits, about) in _PMA.items()
+}
+MLX5 = {file: Signal(f"port.{file}", "counter", about) for file, about in _MLX5.items()}
+EFA = {file: Signal(f"efa.{file}", "counter", about) for file, about in _EFA.items()}
+
+
+def take_counters(draft: Draft, directory: str, known: dict[str, Signal], refused: dict[str, str]) -> None:
+    """Signals of the counters in a directory that are known by name.
+
+    refused: error's name by group (last part of the directory). A group that refused one counter is not asked
+    again: each refusal writes to the kernel log. The groups are apart, since virtual functions have only one.
+    """
+    group = directory.rpartition("/")[2]
+    for file in draft.names(directory, *(signal.name for signal in known.values())) or ():
+        if file not in known:
+            continue
+        signal = known[file].name
+        answer = None if group in refused else attempt(draft.machine.read, f"{directory}/{file}")
+        if isinstance(answer, OSError) and answer.errno in _REFUSALS:
+            refused[group] = errno_name(answer)
+        if group in refused:
+            draft.refuse(f"refused once ({refused[group]}): not asked again", signal)
+        elif isinstance(answer, OSError):
+            draft.refuse(reason(answer), signal)
+        elif answer is not None:
+            draft.value(signal, f"{directory}/{file}", answer.strip(), _counter)
+
+
+def _counter(text: str) -> int | None:
+    """`N/A (no PMA)` is how older kernels say that the port has no such counters."""
+    return None if text.startswith("N/A") else count(text)

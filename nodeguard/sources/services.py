@@ -1,0 +1,183 @@
+"""Services that a GPU node lives by: enabled, running, and since when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nodeguard.model.observation import Observation
+from nodeguard.model.signal import Signal, named
+from nodeguard.model.slot import NODE
+from nodeguard.sources.machine import Machine
+from nodeguard.sources.processes import parse_stat
+from nodeguard.sources.readings import Draft
+
+_SYSTEMD = "/etc/systemd/system"
+_CGROUP = "/sys/fs/cgroup"
+_CGROUP_V1 = f"{_CGROUP}/systemd"
+_NVIDIA = "/sys/module/nvidia"
+_PEERMEM = ("/sys/module/nvidia_peermem", "/sys/module/nv_peer_mem")
+
+# Name of the unit → name of its main process, which the kernel cuts at 15 characters. k3s, rke2 and MicroK8s
+# run kubelet and containerd inside units of their own.
+_SERVICES = {
+    "kubelet": "kubelet",
+    "containerd": "containerd",
+    "crio": "crio",
+    "docker": "dockerd",
+    "k3s": "k3s-server",
+    "k3s-agent": "k3s-agent",
+    "rke2-server": "rke2",
+    "rke2-agent": "rke2",
+    "snap.microk8s.daemon-kubelite": "kubelite",
+    "snap.microk8s.daemon-containerd": "containerd",
+    "nvidia-fabricmanager": "nv-fabricmanager"[:15],
+    "nvidia-persistenced": "nvidia-persistenced"[:15],
+    "nvidia-imex": "nvidia-imex",
+}
+# Slices of people, virtual machines and pods: none of these services runs there.
+_OTHER_SLICES = frozenset(("user.slice", "machine.slice", "kubepods.slice"))
+
+
+class Services:
+    """Reads systemd's links and control groups, or process names where there are no control groups.
+
+    Remembers which services it has seen running, so that one that stops is told of, and their main processes.
+    """
+
+    name = "services"
+    interval = 30.0
+    deadline = 5.0
+    paths: tuple[str, ...] = (_SYSTEMD, _CGROUP, *_PEERMEM)
+    signals = named(
+        Signal("service.enabled", "state", "whether systemd is to start it at boot"),
+        Signal("service.running", "state", "whether it has processes"),
+        Signal("service.start_ticks", "state", "start of its main process, clock ticks since boot"),
+        Signal(
+            "module.nvidia_peermem", "state", "whether a module for GPUDirect RDMA is loaded beside nvidia"
+        ),
+    )
+
+    def __init__(self) -> None:
+        # Service → its main process, empty where that was not found.
+        self._seen: dict[str, str] = {}
+
+    def read(self, machine: Machine) -> Iterator[Observation]:
+        """One round; see Source.read."""
+        node = Draft(machine, self.name, NODE)
+        enabled = _enabled(node)
+        units = _units(node)
+        by_name = _by_name(node) if units is None and "service.running" not in node.unread else {}
+        _take_peermem(node)
+        if node.signals or node.unread:
+            yield node.observation()
+        known = {*(enabled or ()), *(units or ()), *by_name, *self._seen}
+        for service in _SERVICES:
+            if service not in known:
+                continue
+            draft = Draft(machine, self.name, f"service/{service}")
+            if "service.enabled" in node.unread:
+                draft.refuse(node.unread["service.enabled"], "service.enabled")
+            elif enabled is not None:
+                draft.signals["service.enabled"] = service in enabled
+            pids = by_name.get(service, ())
+            if units is not None and service in units:
+                pids = _take_unit(draft, units[service])
+            elif pids or "service.running" not in node.unread:
+                draft.signals["service.running"] = bool(pids)
+            else:
+                draft.refuse(node.unread["service.running"], "service.running")
+            if draft.signals.get("service.running"):
+                self._take_start(draft, service, pids)
+            yield draft.observation()
+
+    def _take_start(self, draft: Draft, service: str, pids: tuple[str, ...]) -> None:
+        """Start of the main process, known by its name: shims and helpers beside it may well be older."""
+
+        def start(text: str) -> int | None:
+            process = parse_stat(text)
+            return process.start if process.comm == _SERVICES[service] else None
+
+        main = self._seen.setdefault(service, "")
+        for pid in sorted(pids, key=lambda pid: pid != main):
+            if draft.take("service.start_ticks", f"/proc/{pid}/stat", start) is not None:
+                self._seen[service] = pid
+                return
+
+
+def _take_peermem(node: Draft) -> None:
+    signal = "module.nvidia_peermem"
+    if node.names(_NVIDIA, signal) is not None:
+        loaded = any(node.names(module, signal) is not None for module in _PEERMEM)
+        if loaded or signal not in node.unread:
+            node.signals[signal] = loaded
+
+
+def _enabled(node: Draft) -> set[str] | None:
+    """Services that systemd is to start; None where there is no systemd."""
+    entries = node.names(_SYSTEMD, "service.enabled")
+    if entries is None:
+        return None
+    enabled: set[str] = set()
+    for entry in entries:
+        if entry.endswith(".wants"):
+            enabled |= _services(node.names(f"{_SYSTEMD}/{entry}", "service.enabled")).keys()
+    # Masking overrules a link that asks for the service.
+    for service, unit in _services(entries).items():
+        if service in enabled and (node.link(f"{_SYSTEMD}/{unit}") or "").endswith("/dev/null"):
+            enabled.discard(service)
+    return enabled
+
+
+def _units(node: Draft) -> dict[str, str] | None:
+    """Control group of each service that has one; None where there are no control groups of systemd's.
+
+    Not all are in system.slice: the machine images of EKS run kubelet and containerd in runtime.slice.
+    """
+    for root in (_CGROUP, _CGROUP_V1):
+        slices = [name for name in node.names(root, "service.running") or () if name.endswith(".slice")]
+        if slices:
+            return {
+                service: f"{root}/{directory}/{unit}"
+                for directory in slices
+                if directory not in _OTHER_SLICES
+                for service, unit in _services(node.names(f"{root}/{directory}", "service.running")).items()
+            }
+    return None
+
+
+def _take_unit(draft: Draft, directory: str) -> tuple[str, ...]:
+    """Whether a control group has processes, and those that are in it and not in a group below."""
+    pids = (draft.text(f"{directory}/cgroup.procs", "service.start_ticks") or "").split()
+    if directory.startswith(_CGROUP_V1):
+        draft.signals["service.running"] = bool(pids)
+    else:
+        draft.take("service.running", f"{directory}/cgroup.events", _populated)
+        if "service.running" not in draft.unread:
+            draft.signals.setdefault("service.running", False)
+    return tuple(pid for pid in pids if pid.isdecimal() and pid != "0")
+
+
+def _populated(text: str) -> bool:
+    """`populated 1` of cgroup.events, Linux Documentation/admin-guide/cgroup-v2.rst."""
+    for line in text.splitlines():
+        if line in {"populated 0", "populated 1"}:
+            return line.endswith("1")
+    raise ValueError(text)
+
+
+def _by_name(node: Draft) -> dict[str, tuple[str, ...]]:
+    """Processes of each service that has any, found by the name of its main process."""
+    services = {comm: service for service, comm in reversed(_SERVICES.items())}
+    found: dict[str, tuple[str, ...]] = {}
+    for pid in node.names("/proc", "service.running") or ():
+        if pid.isdecimal():
+            service = services.get(node.text(f"/proc/{pid}/comm", "service.running") or "")
+            if service:
+                found[service] = (*found.get(service, ()), pid)
+    return found
+
+
+def _services(names: tuple[str, ...] | None) -> dict[str, str]:
+    """Unit by service, of those names that are units of the services."""
+    units = ((name.removesuffix(".service"), name) for name in names or () if name.endswith(".service"))
+    return {service: unit for service, unit in units if service in _SERVICES}

@@ -1,0 +1,97 @@
+"""A machine that tells a recording of all that is read of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from nodeguard.bundle.writer import BundleWriter
+from nodeguard.model.failure import UnansweredError
+from nodeguard.model.instant import Instant
+from nodeguard.sources.machine import Log, Machine
+from nodeguard.sources.readings import errno_name
+from nodeguard.worker.answer import Answer
+
+Read = TypeVar("Read")
+
+
+class ToldMachine:
+    """Another machine, read through this one: what it answers, and how it fails, goes into a bundle."""
+
+    def __init__(self, machine: Machine, writer: BundleWriter) -> None:
+        self._machine = machine
+        self._writer = writer
+
+    def now(self) -> Instant:
+        """See Machine.now."""
+        return self._machine.now()
+
+    def read(self, path: str) -> str:
+        """See Machine.read."""
+        text = self._failing(self._machine.read, path)
+        self._writer.file(path, text)
+        return text
+
+    def names(self, path: str) -> tuple[str, ...]:
+        """See Machine.names."""
+        names = self._failing(self._machine.names, path)
+        self._writer.names(path, names)
+        return names
+
+    def link(self, path: str) -> str:
+        """See Machine.link."""
+        text = self._failing(self._machine.link, path)
+        self._writer.link(path, text)
+        return text
+
+    def _failing(self, ask: Callable[[str], Read], path: str) -> Read:
+        try:
+            return ask(path)
+        except (OSError, UnansweredError) as error:
+            self._writer.failed(path, error)
+            raise
+
+    def call(self, name: str) -> dict[str, Any]:
+        """See Machine.call."""
+        try:
+            answer = self._machine.call(name)
+        except OSError as error:
+            self._writer.call(name, {"error": errno_name(error)})
+            raise
+        self._writer.call(name, answer)
+        return answer
+
+    def log(self) -> Log:
+        """See Machine.log."""
+        log = self._machine.log()
+        self._writer.log(log.records)
+        return log
+
+    def statvfs(self, mounts: tuple[str, ...]) -> Answer:
+        """See Machine.statvfs."""
+        answer = self._machine.statvfs(mounts)
+        for entry in answer.entries:
+            self._writer.call(entry.call, entry.result)
+        for entry, word in _unanswered(answer):
+            self._writer.call(entry.call, {"error": word})
+        return answer
+
+    def nvml(self) -> Answer:
+        """See Machine.nvml."""
+        answer = self._machine.nvml()
+        if not answer.missing:
+            late = [(entry.scope, entry.call, {"error": word}) for entry, word in _unanswered(answer)]
+            self._writer.nvml([*((entry.scope, entry.call, entry.result) for entry in answer.entries), *late])
+        return answer
+
+    def nvml_events(self) -> tuple[dict[str, int], ...]:
+        """See Machine.nvml_events."""
+        events = self._machine.nvml_events()
+        for event in events:
+            self._writer.event(event["device"], event["type"], event["data"])
+        return events
+
+
+def _unanswered(answer: Answer) -> list[tuple[Any, str]]:
+    late = [(entry, "stall") for entry in (*answer.stalled, *answer.resting)]
+    return late if answer.hung is None else [*late, (answer.hung, "hang")]

@@ -1,0 +1,85 @@
+"""The worker process: asks what may block, round after round, and writes down how far it came.
+
+Its descriptors: 0, a byte for each round wanted, whose end is ours; 1, a byte for each round that is over; 2,
+the parent's standard error or nothing; 3, a memory file that holds the round's request, one JSON line, and
+after it our log, a JSON line before and after each call. Memory, so that writing cannot block, and a file, so
+that it outlives us.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+from nodeguard.worker.ask import TYPE_CHECKING, Ask
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+_ROUNDS, _DONE, _LOG = 0, 1, 3
+
+
+def main() -> None:
+    """Serve the lane named in the arguments until the parent lets go.
+
+    Leaving earlier, with status 0, also says that a round is over.
+    """
+    lane, library, root = sys.argv[1:4]
+    _let_go()
+    if lane == "nvml":
+        _nvml(library, root)
+    else:
+        _filesystem()
+
+
+def _let_go() -> None:
+    """Close what the parent itself had inherited and handed on unasked."""
+    for descriptor in [int(name) for name in os.listdir("/proc/self/fd")]:
+        if descriptor > _LOG:
+            try:
+                os.close(descriptor)
+            except OSError:  # the one that listed the directory
+                continue
+
+
+def _nvml(path: str, root: str) -> None:
+    from nodeguard.worker import nvml_calls  # noqa: PLC0415  (each lane loads only what it asks)
+
+    try:
+        from nodeguard.worker.nvml_library import Nvml  # noqa: PLC0415
+    except ImportError as absent:
+        missing = f"the Python package nvidia-ml-py cannot be imported ({absent}): install it"
+        ask = Ask(lambda *_: {"missing": missing}, _write)
+        for _ in _requests():
+            nvml_calls.ask_all(ask, frozenset())
+        return
+    nvml = Nvml(path, root)
+    ask = Ask(nvml.call, _write, nvml.fields)
+    for request in _requests():
+        nvml_calls.ask_all(ask, frozenset(request["resting"]))
+        if nvml.broken:
+            return
+
+
+def _filesystem() -> None:
+    from nodeguard.worker import filesystem_calls  # noqa: PLC0415
+
+    ask = Ask(filesystem_calls.statvfs, _write)
+    for request in _requests():
+        filesystem_calls.ask_all(ask, frozenset(request["resting"]), request["mounts"])
+
+
+def _requests() -> Iterator[dict[str, Any]]:
+    """Each request; the round is over when the next one is wanted."""
+    while os.read(_ROUNDS, 1):
+        yield json.loads(os.pread(_LOG, os.fstat(_LOG).st_size, 0))
+        os.write(_DONE, b".")
+
+
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+
+
+def _write(line: list[Any]) -> None:
+    os.write(_LOG, f"{_encode(line)}\n".encode())

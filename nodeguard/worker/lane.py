@@ -1,0 +1,186 @@
+"""A lane: rounds of calls that may block, in a worker process of its own whose deadlines are kept here.
+
+For a single look, `round` waits by itself. An event loop uses the same three parts: `begin`, then `step`
+whenever `fileno` is readable or `look` has come, until there is an answer.
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Self
+
+from msgspec.structs import replace
+
+from nodeguard.worker.answer import Answer, Entry
+from nodeguard.worker.deadlines import Deadlines, Pace
+from nodeguard.worker.memory import Key, Memory
+from nodeguard.worker.process import Worker
+from nodeguard.worker.progress import GarbledLogError, Progress
+
+
+def nvml_lane(
+    library: str = "", root: str = "", deadlines: Deadlines | None = None, *, debug: bool = False
+) -> Lane:
+    """The lane of NVML.
+
+    library: path of libnvidia-ml, where it is known. root: where the host's root is mounted, in a container.
+    debug: whether the worker's standard error is ours.
+    """
+    return Lane(partial(Worker, "nvml", library, root, debug=debug), deadlines)
+
+
+def filesystem_lane(deadlines: Deadlines | None = None, *, debug: bool = False) -> Lane:
+    """The lane of file systems, asked by statvfs."""
+    return Lane(partial(Worker, "filesystem", debug=debug), deadlines)
+
+
+# pidfd_open came with Linux 5.3.
+_REMEDY = "see that processes and memory are left, and that Linux is 5.3 or newer"
+
+
+class Lane:
+    """One worker process at a time, started when it is needed; never a second one behind one that hangs.
+
+    start: starts a worker; raises OSError where it cannot. clock: seconds, never jumps.
+    """
+
+    def __init__(
+        self,
+        start: Callable[[], Worker],
+        deadlines: Deadlines | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._start = start
+        self._deadlines = deadlines or Deadlines()
+        self._clock = clock
+        self._memory = Memory()
+        self._events = select.epoll()
+        self._worker: Worker | None = None
+        self._mounts: tuple[str, ...] = ()
+        self._round = self._memory.begin()
+        self._progress = Progress()
+        self._moved = 0.0
+        self._killed: float | None = None
+        self._garbled = ""
+
+    def round(self, mounts: tuple[str, ...] = ()) -> Answer:
+        """One round, from beginning to end. mounts: what to ask, in the lane of file systems."""
+        answer = self.begin(mounts)
+        while answer is None:
+            self._events.poll(max(0.0, self.look() - self._clock()))
+            answer = self.step()
+        return answer
+
+    def begin(self, mounts: tuple[str, ...] = ()) -> Answer | None:
+        """Begin a round, once the one before it has its answer. Returns an answer where none is to come."""
+        hung = self._memory.hung(mounts)
+        if hung is not None:
+            if self._worker is not None:
+                self._worker.status()  # so that one that ended after all is no zombie
+            return Answer(hung=hung)
+        self._mounts = mounts
+        self._round = self._memory.begin(mounts)
+        return self._run()
+
+    def fileno(self) -> int:
+        """Readable when `step` has something to do; the same for as long as the lane lives."""
+        return self._events.fileno()
+
+    def look(self) -> float:
+        """When to call `step` at the latest, by the lane's clock."""
+        return self._deadlines.look(self._pace(), self._clock())
+
+    def step(self) -> Answer | None:
+        """Take what there is and kill what is overdue. Returns the answer once the round is over."""
+        worker, now = self._worker, self._clock()
+        assert worker is not None, "step comes after begin"
+        # Asked in this order: whatever was written before the end is then sure to be read.
+        over, status = worker.over(), worker.status()
+        self._take(worker, now)
+        run = self._progress
+        match self._deadlines.judge(self._pace(over=over, status=status), now):
+            case "overdue":
+                self._kill(worker, now)
+            case "over":
+                if status is not None:
+                    self._drop(worker)
+                return self._round.end(run.entries, run.missing)
+            case "hung":
+                self._unwatch(worker)
+                return self._round.hang(run.entries, run.call)
+            case "died":
+                died = f"signal {-status}" if status and status < 0 else f"exit status {status}"
+                return self._go_on(worker, replace(run.call, result={"error": f"worker died: {died}"}))
+            case "stalled":
+                return self._go_on(worker, run.call)
+        return None
+
+    def wake(self, key: Key | None = None) -> None:
+        """End the rest of one device (by index) or mount (by path), or of all."""
+        self._memory.wake(key)
+
+    def close(self) -> None:
+        """End the worker. One that hangs is left behind: nothing can end it."""
+        if self._worker is not None:
+            self._worker.close(0.0 if self._memory.hung() else self._deadlines.grace)
+            self._worker = None
+        self._events.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _pace(self, *, over: bool = False, status: int | None = None) -> Pace:
+        return Pace(self._progress.call.call, self._moved, self._killed, over, status)
+
+    def _run(self) -> Answer | None:
+        """Have a worker ask all that this round still wants."""
+        self._progress, self._moved, self._killed, self._garbled = Progress(), self._clock(), None, ""
+        if self._worker is not None and self._worker.status() is not None:
+            self._drop(self._worker)
+        try:
+            worker = self._worker or self._start()
+        except OSError as failed:
+            return self._round.end(missing=f"the worker process cannot be started ({failed}): {_REMEDY}")
+        if self._worker is None:
+            self._worker = worker
+            for descriptor in worker.descriptors:
+                # Edges only: a worker that dies slowly would else keep its closed pipe readable meanwhile.
+                self._events.register(descriptor, select.EPOLLIN | select.EPOLLET)
+        worker.request(sorted(self._round.skip()), self._mounts)
+        return None
+
+    def _take(self, worker: Worker, now: float) -> None:
+        news = worker.news()
+        if not news:
+            return
+        self._moved = now
+        try:
+            self._progress.feed(news)
+        except GarbledLogError as garbled:
+            self._garbled = self._garbled or str(garbled)
+            self._kill(worker, now)
+
+    def _kill(self, worker: Worker, now: float) -> None:
+        worker.kill()
+        self._killed = now if self._killed is None else self._killed
+
+    def _go_on(self, worker: Worker, call: Entry) -> Answer | None:
+        self._drop(worker)
+        if self._garbled:
+            return Answer(missing=self._garbled)
+        return self._run() if self._round.stall(self._progress.entries, call) else self._round.end()
+
+    def _drop(self, worker: Worker) -> None:
+        self._unwatch(worker)
+        worker.close(0.0)
+        self._worker = None
+
+    def _unwatch(self, worker: Worker) -> None:
+        for descriptor in worker.descriptors:
+            self._events.unregister(descriptor)

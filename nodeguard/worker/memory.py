@@ -1,0 +1,127 @@
+"""What a lane remembers from round to round, and what one round has brought; alike live and in replay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from nodeguard.worker.answer import SYSTEM, Answer, Entry
+from nodeguard.worker.nvml_calls import DEVICE_COUNT, DRIVER_VERSION
+
+# What a scope is remembered by: a device's index, or a mount point, whose own index changes with the list.
+Key = int | str
+
+# While these stay as they are, so does what stalled. The last two end what is asked of the system: without
+# either of them it was not read to its end.
+_WORLD = (DRIVER_VERSION, DEVICE_COUNT, "nvmlInit")
+
+
+class Rest(Struct, frozen=True):
+    """Why a scope rests, and what the world was like when its rest began."""
+
+    call: str
+    world: dict[str, Any]
+
+
+class Memory:
+    """The scopes at rest, and the call that hangs, for as long as the lane lives."""
+
+    def __init__(self) -> None:
+        self._rests: dict[Key, Rest] = {}
+        self._hang: tuple[Key, str] | None = None
+
+    def wake(self, key: Key | None = None) -> None:
+        """End the rest of one device (by index) or mount (by path), or of all."""
+        if key is None:
+            self._rests.clear()
+        else:
+            self._rests.pop(key, None)
+
+    def hung(self, mounts: Sequence[str] = ()) -> Entry | None:
+        """The call that hangs, its scope as these mounts count; SYSTEM for a mount that is not among them."""
+        if self._hang is None:
+            return None
+        key, call = self._hang
+        return Entry(_scope(key, mounts), call)
+
+    def begin(self, mounts: Sequence[str] = ()) -> Round:
+        """A new round. A mount that is no longer there has had its rest."""
+        for gone in [key for key in self._rests if isinstance(key, str) and key not in mounts]:
+            del self._rests[gone]
+        return Round(self, self._rests, mounts)
+
+    def latch(self, key: Key, call: str) -> None:
+        """Remember for good that this call hangs."""
+        self._hang = (key, call)
+
+
+def _scope(key: Key, mounts: Sequence[str]) -> int:
+    if isinstance(key, int):
+        return key
+    return mounts.index(key) if key in mounts else SYSTEM
+
+
+class Round:
+    """One round: what its runs have read, and what the next run leaves alone."""
+
+    def __init__(self, memory: Memory, rests: dict[Key, Rest], mounts: Sequence[str]) -> None:
+        self._memory = memory
+        self._rests = rests
+        self._mounts = mounts
+        self._resting = tuple(Entry(_scope(key, mounts), rest.call) for key, rest in rests.items())
+        self._entries: list[Entry] = []
+        self._stalled: list[Entry] = []
+
+    def skip(self) -> frozenset[int]:
+        """Scopes that a run leaves alone: those at rest, and those that an earlier run of this round read."""
+        return frozenset(_scope(key, self._mounts) for key in self._rests) | {
+            entry.scope for entry in self._entries
+        }
+
+    def stall(self, entries: Iterable[Entry], call: Entry) -> bool:
+        """A run ended in a call that stalled. Returns whether another run shall go on with the other scopes.
+
+        No scope stalls twice in a round, so the runs come to an end. Of the system nothing rests: each round
+        tries it again.
+        """
+        self._add(entries)
+        self._stalled.append(call)
+        if call.scope == SYSTEM:
+            return False
+        self._rests[self._key(call.scope)] = Rest(call.call, self._world())
+        return True
+
+    def hang(self, entries: Iterable[Entry], call: Entry) -> Answer:
+        """A run ended in a call that hangs: so does the round, and every later one."""
+        self._add(entries)
+        self._memory.latch(self._key(call.scope), call.call)
+        return self._answer(hung=Entry(call.scope, call.call))
+
+    def end(self, entries: Iterable[Entry] = (), missing: str = "") -> Answer:
+        """The round is over. Rests that began in another world, with another driver, say, end with it."""
+        self._add(entries)
+        world = self._world()
+        if not world.keys().isdisjoint(_WORLD[1:]):
+            for key in [key for key, rest in self._rests.items() if rest.world != world]:
+                del self._rests[key]
+        return self._answer(missing=missing)
+
+    def _answer(self, hung: Entry | None = None, missing: str = "") -> Answer:
+        return Answer(tuple(self._entries), tuple(self._stalled), hung, missing, self._resting)
+
+    def _key(self, scope: int) -> Key:
+        return self._mounts[scope] if self._mounts and scope != SYSTEM else scope
+
+    def _add(self, entries: Iterable[Entry]) -> None:
+        """A second run asks the system once more what it needs itself; the first answer stands."""
+        known = {entry.call for entry in self._entries if entry.scope == SYSTEM}
+        self._entries += [entry for entry in entries if entry.scope != SYSTEM or entry.call not in known]
+
+    def _world(self) -> dict[str, Any]:
+        return {
+            entry.call: entry.result
+            for entry in self._entries
+            if entry.scope == SYSTEM and entry.call in _WORLD
+        }

@@ -1,0 +1,201 @@
+"""What nodeguard reads of a GPU through NVML, and in which order.
+
+A row is one quantity; where it stands under several names, they are tried in turn until one does not fail.
+Names are pynvml's, with the arguments after the handle. Fields are NVML_FI_DEV_* of nvml.h, by number.
+"""
+
+from __future__ import annotations
+
+from nodeguard.worker.ask import SYSTEM, TYPE_CHECKING, Ask, error
+
+if TYPE_CHECKING:
+    from typing import Any
+
+DRIVER_VERSION = "nvmlSystemGetDriverVersion"
+DEVICE_COUNT = "nvmlDeviceGetCount"
+
+SYSTEM_CALLS = (
+    DRIVER_VERSION,
+    "nvmlSystemGetNVMLVersion",
+    "nvmlSystemGetConfComputeState",
+    "nvmlSystemGetConfComputeGpusReadyState",
+)
+
+# What cannot change while the driver stays loaded: who the device is, and its limits.
+IDENTITY = (
+    "nvmlDeviceGetPciInfo_v3 | nvmlDeviceGetPciInfo",
+    "nvmlDeviceGetUUID",
+    "nvmlDeviceGetName",
+    "nvmlDeviceGetSerial",
+    "nvmlDeviceGetBoardPartNumber",
+    "nvmlDeviceGetModuleId",  # number of the SXM socket
+    "nvmlDeviceGetMinorNumber",
+    "nvmlDeviceGetVbiosVersion",
+    "nvmlDeviceGetGspFirmwareMode",
+    "nvmlDeviceGetMemoryInfo",
+    "nvmlDeviceGetTemperatureThreshold(0)",  # shutdown
+    "nvmlDeviceGetTemperatureThreshold(1)",  # slowdown
+    "nvmlDeviceGetTemperatureThreshold(2)",  # memory, at most
+    "nvmlDeviceGetTemperatureThreshold(3)",  # GPU, at most
+    "nvmlDeviceGetMaxPcieLinkGeneration",
+    "nvmlDeviceGetMaxPcieLinkWidth",
+    "nvmlDeviceGetPlatformInfo",  # chassis, slot and tray
+)
+IDENTITY_FIELDS = (
+    193,  # TEMPERATURE_SHUTDOWN_TLIMIT; this and the next three are margins, degrees left
+    194,  # TEMPERATURE_SLOWDOWN_TLIMIT
+    195,  # TEMPERATURE_MEM_MAX_TLIMIT
+    196,  # TEMPERATURE_GPU_MAX_TLIMIT
+    189,  # POWER_DEFAULT_LIMIT
+)
+
+RECOVERY_ACTION = 230  # GET_GPU_RECOVERY_ACTION: what the driver itself wants done, asked before all else
+
+HEALTH = (
+    "nvmlDeviceGetPersistenceMode",
+    "nvmlDeviceGetEccMode",
+    "nvmlDeviceGetMigMode",
+    "nvmlDeviceGetRemappedRows",
+    "nvmlDeviceGetRowRemapperHistogram",
+    *(f"nvmlDeviceGetTotalEccErrors({kind},{since})" for kind in (0, 1) for since in (0, 1)),
+    # Volatile counts, corrected and not, by place: L1, L2, device memory, register file, CBU, SRAM.
+    *(
+        f"nvmlDeviceGetMemoryErrorCounter({kind},0,{place})"
+        for kind in (0, 1)
+        for place in (0, 1, 2, 3, 6, 7)
+    ),
+    "nvmlDeviceGetSramEccErrorStatus",
+    "nvmlDeviceGetRetiredPages_v2(0) | nvmlDeviceGetRetiredPages(0)",  # after repeated single-bit errors
+    "nvmlDeviceGetRetiredPages_v2(1) | nvmlDeviceGetRetiredPages(1)",  # after a double-bit error
+    "nvmlDeviceGetRetiredPagesPendingStatus",
+    "nvmlDeviceGetRepairStatus",
+    "nvmlDeviceGetUnrepairableMemoryFlag_v1",
+    "nvmlDeviceGetCurrentClocksEventReasons | nvmlDeviceGetCurrentClocksThrottleReasons",
+    "nvmlDeviceGetPerformanceState",
+    "nvmlDeviceGetUtilizationRates",
+    "nvmlDeviceGetTemperatureV(0) | nvmlDeviceGetTemperature(0)",
+    "nvmlDeviceGetMarginTemperature",
+    "nvmlDeviceGetCurrPcieLinkGeneration",
+    "nvmlDeviceGetCurrPcieLinkWidth",
+    "nvmlDeviceGetPcieReplayCounter",
+    "nvmlDeviceGetGpuFabricInfoV | nvmlDeviceGetGpuFabricInfo",
+    "nvmlDeviceGetComputeRunningProcesses_v3 | nvmlDeviceGetComputeRunningProcesses",
+)
+HEALTH_FIELDS = (
+    82,  # MEMORY_TEMP
+    186,  # POWER_INSTANT
+    190,  # POWER_CURRENT_LIMIT
+    74,  # PERF_POLICY_POWER: nanoseconds under the software power cap
+    269,  # CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN, nanoseconds, like the next two
+    270,  # CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN
+    271,  # CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN
+    95,  # PCIE_REPLAY_ROLLOVER_COUNTER
+    173,  # PCIE_COUNT_CORRECTABLE_ERRORS
+    174,  # PCIE_COUNT_NAKS_RECEIVED
+    175,  # PCIE_COUNT_RECEIVER_ERROR
+    176,  # PCIE_COUNT_BAD_TLP
+    177,  # PCIE_COUNT_NAKS_SENT
+    178,  # PCIE_COUNT_BAD_DLLP
+    179,  # PCIE_COUNT_NON_FATAL_ERROR
+    180,  # PCIE_COUNT_FATAL_ERROR
+    181,  # PCIE_COUNT_UNSUPPORTED_REQ
+    182,  # PCIE_COUNT_LCRC_ERROR
+    183,  # PCIE_COUNT_LANE_ERROR
+    258,  # PWR_SMOOTHING_HW_CIRCUITRY_PERCENT_LIFETIME_REMAINING
+)
+
+NVLINK_COUNT = 91  # NVLINK_LINK_COUNT
+# Of each active NVLink. All errors of a link, first as Hopper and older count them, then as Blackwell does.
+LINK_FIELDS = (
+    164,  # NVLINK_GET_SPEED, MB/s
+    167,  # NVLINK_GET_POWER_STATE
+    161,  # NVLINK_ERROR_DL_REPLAY
+    162,  # NVLINK_ERROR_DL_RECOVERY
+    163,  # NVLINK_ERROR_DL_CRC
+    206,  # NVLINK_COUNT_MALFORMED_PACKET_ERRORS
+    207,  # NVLINK_COUNT_BUFFER_OVERRUN_ERRORS
+    208,  # NVLINK_COUNT_RCV_ERRORS
+    209,  # NVLINK_COUNT_RCV_REMOTE_ERRORS
+    210,  # NVLINK_COUNT_RCV_GENERAL_ERRORS
+    211,  # NVLINK_COUNT_LOCAL_LINK_INTEGRITY_ERRORS
+    212,  # NVLINK_COUNT_XMIT_DISCARDS
+    213,  # NVLINK_COUNT_LINK_RECOVERY_SUCCESSFUL_EVENTS
+    214,  # NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS
+    215,  # NVLINK_COUNT_LINK_RECOVERY_EVENTS
+    219,  # NVLINK_COUNT_EFFECTIVE_ERRORS
+    220,  # NVLINK_COUNT_EFFECTIVE_BER
+    221,  # NVLINK_COUNT_SYMBOL_ERRORS
+    222,  # NVLINK_COUNT_SYMBOL_BER
+)
+
+# The links between a Grace CPU and its GPU.
+C2C_COUNT = 170  # C2C_LINK_COUNT
+C2C_STATUS = 171  # C2C_LINK_GET_STATUS
+
+# NVML_NVLINK_MAX_LINKS of NVML 13; what a driver claims above it is not believed.
+MAX_LINKS = 36
+
+# Answers to a link that say that neither it nor any after it is there.
+_NO_MORE_LINKS = {
+    "NVML_ERROR_INVALID_ARGUMENT",
+    "NVML_ERROR_NOT_SUPPORTED",
+    "NVML_ERROR_FUNCTION_NOT_FOUND",
+    "NVML_ERROR_GPU_IS_LOST",
+}
+
+
+def ask_all(ask: Ask, resting: frozenset[int], *, identity: bool = True) -> None:
+    """One round of all calls: the system's, then device after device, each to its end before the next.
+
+    resting: scopes to leave alone; of a resting SYSTEM only what the devices cannot do without is asked.
+    identity: whether to ask what cannot change. A driver that does not initialise ends the round, a device
+    without handle ends that device.
+    """
+    if ask(SYSTEM, "nvmlInit") is not None:
+        return
+    if SYSTEM not in resting:
+        for row in SYSTEM_CALLS:
+            _first(ask, SYSTEM, row)
+    count = ask(SYSTEM, DEVICE_COUNT)
+    for index in range(count if isinstance(count, int) else 0):
+        if index not in resting and ask(index, "nvmlDeviceGetHandleByIndex") is None:
+            _ask_device(ask, index, identity=identity)
+
+
+def _ask_device(ask: Ask, index: int, *, identity: bool) -> None:
+    if identity:
+        for row in IDENTITY:
+            _first(ask, index, row)
+        ask.fields(index, [(field, 0) for field in IDENTITY_FIELDS])
+    ask.fields(index, [(RECOVERY_ACTION, 0)])
+    for row in HEALTH:
+        _first(ask, index, row)
+    ask.fields(index, [(field, 0) for field in HEALTH_FIELDS])
+    nvlinks, c2c_links = (_count(result) for result in ask.fields(index, [(NVLINK_COUNT, 0), (C2C_COUNT, 0)]))
+    for link in _active_links(ask, index, nvlinks):
+        ask.fields(index, [(field, link) for field in LINK_FIELDS])
+    ask.fields(index, [(C2C_STATUS, link) for link in range(c2c_links or 0)])
+
+
+def _first(ask: Ask, scope: int, row: str) -> None:
+    for call in row.split(" | "):
+        if not error(ask(scope, call)):
+            return
+
+
+def _count(result: Any) -> int | None:
+    """A number of links as a field value tells it, None where it does not."""
+    value = result.get("value") if isinstance(result, dict) else None
+    return min(value, MAX_LINKS) if isinstance(value, int) else None
+
+
+def _active_links(ask: Ask, index: int, count: int | None) -> list[int]:
+    """Numbers of the active NVLinks; where their count is not known, each is tried until there is no more."""
+    active = []
+    for link in range(MAX_LINKS if count is None else count):
+        state = ask(index, f"nvmlDeviceGetNvLinkState({link})")
+        if count is None and error(state) in _NO_MORE_LINKS:
+            break
+        if state == 1:
+            active.append(link)
+    return active

@@ -1,0 +1,57 @@
+"""How far a worker came in a round, from what it wrote down."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from nodeguard.worker.answer import SYSTEM, Entry
+
+_line = msgspec.json.Decoder(tuple[int, str | dict[str, Any]])
+
+
+class GarbledLogError(Exception):
+    """A worker's log holds a line that no worker writes."""
+
+
+class Progress:
+    """One run of a worker, or of its rehearsal.
+
+    entries: what was read, in order. call: what was asked last; before the first call, `start`. missing: why
+    nothing can be read at all.
+    """
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.call = Entry(SYSTEM, "start")
+        self.missing = ""
+        self._lines = 0
+        self._rest = b""
+
+    def feed(self, data: bytes) -> None:
+        """Take more of the log. Its last line may be cut anywhere. Raises GarbledLogError."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            self._lines += 1
+            try:
+                scope, what = _line.decode(line)
+            except (msgspec.DecodeError, UnicodeDecodeError) as garbled:
+                text = line[:80].decode(errors="replace")
+                raise GarbledLogError(
+                    f"worker log, line {self._lines}: '{text}' is not what a worker writes ({garbled}): "
+                    "something in its process wrote over it; the worker is started anew"
+                ) from garbled
+            self.note([scope, what])
+
+    def note(self, line: list[Any]) -> None:
+        """Take one line: `[scope, CALL]`, asked, or `[scope, {CALL: result, …}]`, answered."""
+        scope, what = line
+        if isinstance(what, str):
+            self.call = Entry(scope, what)
+            return
+        for call, result in what.items():
+            if isinstance(result, dict) and "missing" in result:
+                self.missing = result["missing"]
+            elif result is not None:
+                self.entries.append(Entry(scope, call, result))

@@ -1,0 +1,99 @@
+"""Rounds on a recording: no process and no waiting, but the same calls in the same order, the same memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from nodeguard.model.failure import HungError, StalledError
+from nodeguard.worker import filesystem_calls, nvml_calls
+from nodeguard.worker.answer import SYSTEM, Answer
+from nodeguard.worker.ask import TYPE_CHECKING, Ask, error
+from nodeguard.worker.memory import Memory
+from nodeguard.worker.nvml_returns import failure
+from nodeguard.worker.progress import Progress
+
+if TYPE_CHECKING:
+    from nodeguard.worker.ask import Call
+
+_FAILURES = {"stall": StalledError, "hang": HungError}
+_NOT_SUPPORTED = failure(3)
+
+# Under this name a recording has the batch of field values that met no answer.
+_BATCH = "nvmlDeviceGetFieldValues"
+
+
+class RecordedNvml:
+    """NVML as a bundle's nvml.json tells it, `{"system": …, "devices": […]}`; None where no library is."""
+
+    def __init__(self, recorded: Mapping[str, Any] | None) -> None:
+        self._recorded = recorded
+        self._system: Mapping[str, Any] = recorded.get("system", {}) if recorded else {}
+        self._devices: Sequence[Mapping[str, Any]] = recorded.get("devices", ()) if recorded else ()
+
+    def call(self, scope: int, call: str) -> Any:
+        """Result of one call; NOT_SUPPORTED where it was not recorded. Raises StalledError, HungError."""
+        if call == "nvmlInit":
+            return self._init()
+        if call == "nvmlDeviceGetHandleByIndex":
+            return _answer(self._devices[scope], call) if error(self._devices[scope]) else None
+        calls = self._system if scope == SYSTEM else self._devices[scope]
+        missing = calls.get(_BATCH, _NOT_SUPPORTED) if call.startswith(_BATCH) else _NOT_SUPPORTED
+        result = _answer(calls.get(call, missing), call)
+        if call == nvml_calls.DEVICE_COUNT and error(result) in {"", error(_NOT_SUPPORTED)}:
+            return len(self._devices)
+        code = result.get("nvmlReturn", 0) if isinstance(result, dict) else 0
+        return failure(code) if code else result
+
+    def _init(self) -> Any:
+        if self._recorded is None:
+            return {"missing": "the recording was made on a machine without libnvidia-ml.so.1"}
+        return _answer(self._recorded, "nvmlInit") if error(self._recorded) else None
+
+
+def _answer(recorded: Any, call: str) -> Any:
+    failed = _FAILURES.get(error(recorded))
+    if failed is not None:
+        raise failed(call)
+    return {"error": error(recorded)} if error(recorded) else recorded
+
+
+def rehearse_nvml(memory: Memory, recorded: Mapping[str, Any] | None) -> Answer:
+    """One round of the NVML lane on a bundle's nvml.json, None where there is none.
+
+    memory: the lane's, kept by the caller from round to round.
+    """
+    return _rehearse(memory, RecordedNvml(recorded).call, nvml_calls.ask_all)
+
+
+def rehearse_statvfs(memory: Memory, recorded: Mapping[str, Any], mounts: tuple[str, ...]) -> Answer:
+    """One round of the file-system lane on a bundle's calls.json; a mount that it does not know is ENOENT."""
+
+    def call(_scope: int, call: str) -> Any:
+        return _answer(recorded.get(call, {"error": "ENOENT"}), call)
+
+    return _rehearse(memory, call, partial(filesystem_calls.ask_all, mounts=mounts), mounts)
+
+
+def _rehearse(
+    memory: Memory,
+    call: Call,
+    ask_all: Callable[[Ask, frozenset[int]], None],
+    mounts: tuple[str, ...] = (),
+) -> Answer:
+    hung = memory.hung(mounts)
+    if hung is not None:
+        return Answer(hung=hung)
+    played = memory.begin(mounts)
+    while True:
+        run = Progress()
+        try:
+            ask_all(Ask(call, run.note), played.skip())
+        except HungError:
+            return played.hang(run.entries, run.call)
+        except StalledError:
+            if not played.stall(run.entries, run.call):
+                return played.end()
+        else:
+            return played.end(run.entries, run.missing)

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import pytest
+
+from nodeguard.bundle.calls import read_calls
+from nodeguard.bundle.defect import BundleError
+
+
+def test_answers_and_failures_are_objects_by_call() -> None:
+    data = b'{"statvfs(/var)": {"f_frsize": 4096}, "adjtimex": {"error": "EPERM"}, "statvfs(/n)": {"error": "hang"}}'
+    assert read_calls(data, "calls.json", base=True) == {
+        "statvfs(/var)": {"f_frsize": 4096},
+        "adjtimex": {"error": "EPERM"},
+        "statvfs(/n)": {"error": "hang"},
+    }
+
+
+def test_only_a_frame_takes_an_answer_away() -> None:
+    assert read_calls(b'{"adjtimex": null}', "calls.json", base=False) == {"adjtimex": None}
+    with pytest.raises(
+        BundleError, match=r"^calls\.json: adjtimex: is no object: write the answer's fields, or "
+    ):
+        read_calls(b'{"adjtimex": null}', "calls.json", base=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[]", "expected `object`, got `array`"),
+        ('{"a": {', "input data was truncated"),
+        ('{"a": {}} x', "JSON is malformed"),
+        ('{"adjtimex": 5}', "adjtimex: is no object"),
+        (
+            '{"adjtimex": {"error": "EWRONG"}}',
+            "adjtimex.error: 'EWRONG' is no known failure: write an errno name such",
+        ),
+        ('{"adjtimex": {"error": 5}}', "adjtimex.error: 5 is no known failure"),
+        (
+            '{"adjtimex": {"error": "EIO", "x": 1}}',
+            "adjtimex: holds an error and values: keep the error, or the values",
+        ),
+        ('{"a":' * 100_000, ""),
+        ("\udcff".encode("utf-8", "surrogateescape").decode("latin-1"), ""),
+        ("9" * 10_000, ""),
+    ],
+)
+def test_what_is_no_answer_is_refused(text: str, message: str) -> None:
+    with pytest.raises(BundleError) as refused:
+        read_calls(text.encode(), "x/calls.json", base=True)
+    assert str(refused.value).lower().startswith(f"x/calls.json: {message}".lower())
+    assert "\n" not in str(refused.value)

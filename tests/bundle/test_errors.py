@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodeguard.bundle.defect import BundleError
+from nodeguard.bundle.errors import read_errors, write_errors
+
+
+def test_paths_may_begin_with_a_slash_or_not() -> None:
+    assert read_errors(b"sys/a: EINVAL\n/sys/b/: stall\nproc/c: hang\n", "errors.yaml", base=True) == {
+        "/sys/a": "EINVAL",
+        "/sys/b": "stall",
+        "/proc/c": "hang",
+    }
+
+
+def test_only_a_frame_takes_an_entry_away() -> None:
+    assert read_errors(b"sys/a: null\n", "errors.yaml", base=False) == {"/sys/a": None}
+    with pytest.raises(
+        BundleError, match=r"^errors\.yaml: sys/a: None is no known failure: write an errno name"
+    ):
+        read_errors(b"sys/a:\n", "errors.yaml", base=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("sys/a: EWRONG", "sys/a: 'EWRONG' is no known failure: write an errno name, stall or hang"),
+        ("sys/a: 5", "sys/a: 5 is no known failure"),
+        ("sys/a: {x: y}", "sys/a: {'x': 'y'} is no known failure"),
+        ("sys/../x: EIO", "sys/../x: 'sys/../x' is no path of the machine"),
+        ("sys/a: EIO\n/sys/a: EIO", "/sys/a: stands twice: keep one"),
+        ("[]", "is no map"),
+    ],
+)
+def test_what_names_no_failure_is_refused(text: str, message: str) -> None:
+    with pytest.raises(BundleError) as refused:
+        read_errors(text.encode(), "x/errors.yaml", base=True)
+    assert str(refused.value).startswith(f"x/errors.yaml: {message}")
+
+
+paths = st.lists(
+    st.text(st.characters(exclude_characters="/", exclude_categories=["Cs"]), min_size=1), min_size=1
+)
+plain = paths.map(lambda names: "/" + "/".join(names)).filter(
+    lambda path: not {".", ".."} & set(path.split("/"))
+)
+
+
+@given(st.dictionaries(plain, st.sampled_from(["EIO", "stall", "hang", None])))
+def test_errors_are_read_back(errors: dict[str, str | None]) -> None:
+    text = write_errors(errors) or "{}"
+    assert read_errors(text.encode(), "errors.yaml", base=False) == errors

@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodeguard.bundle.defect import BundleError
+from nodeguard.bundle.manifest import (
+    FrameManifest,
+    Manifest,
+    read_frame_manifest,
+    read_manifest,
+    write_frame_manifest,
+    write_manifest,
+)
+from tests.bundle.bundles import MANIFEST, NOON
+
+FILE = "fixtures/x/bundle.yaml"
+
+
+def test_a_manifest_says_which_machine_and_when() -> None:
+    manifest = read_manifest(MANIFEST.encode(), FILE)
+    assert manifest == Manifest("gpu-17", "5c8f1d2e-0a1b-2c3d-4e5f-60718293a4b5", NOON, 864000.0)
+
+
+def test_platform_instance_type_and_sources_are_optional() -> None:
+    more = "platform: dgx-h100\ninstance_type: p5.48xlarge\nsources: {nvml: recorded, kmsg: not-recorded}\n"
+    manifest = read_manifest((MANIFEST + more).encode(), FILE)
+    assert (manifest.platform, manifest.instance_type) == ("dgx-h100", "p5.48xlarge")
+    assert manifest.sources == {"nvml": "recorded", "kmsg": "not-recorded"}
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("2026-11-01T12:00:00Z", NOON),
+        ("2026-11-01t14:00:00.25+02:00", NOON + 0.25),
+        ("'2026-11-01 12:00:00z'", NOON),
+        ("2026-11-01T12:00:00.123456789Z", NOON + 0.123456),
+    ],
+)
+def test_times_are_rfc_3339(text: str, seconds: float) -> None:
+    data = MANIFEST.replace("2026-11-01T12:00:00Z", text).encode()
+    assert read_manifest(data, FILE).recorded_at == pytest.approx(seconds, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        (
+            "2026-11-01T12:00:00Z",
+            "yesterday",
+            "recorded_at: 'yesterday' is no RFC 3339 time: write it like 2026-",
+        ),
+        (
+            "2026-11-01T12:00:00Z",
+            "2026-11-01T12:00:00",
+            "recorded_at: '2026-11-01T12:00:00' is no RFC 3339 time",
+        ),
+        (
+            "2026-11-01T12:00:00Z",
+            "2026-06-31T12:00:00Z",
+            "recorded_at: '2026-06-31T12:00:00Z' is no RFC 3339 time",
+        ),
+        ("2026-11-01T12:00:00Z", "1793534400", "recorded_at: 1793534400 is no RFC 3339 time"),
+        ("864000", "-1", "uptime_s: -1 is no number of seconds: write it like 86400.5"),
+        ("864000", ".inf", "uptime_s: '.inf' is no number of seconds"),
+        ("864000", "true", "uptime_s: True is no number of seconds"),
+        ("864000", "9" * 400, "uptime_s: inf is no number of seconds"),
+        ("gpu-17", "17", "hostname: 17 is no text of one line: put the name in quotes"),
+        ("gpu-17", '"a\\nb"', r"hostname: 'a\nb' is no text of one line"),
+        ("hostname: gpu-17\n", "", "hostname: is missing: add it"),
+        ("uptime_s: 864000\n", "", "uptime_s: is missing: add it"),
+        ("format: 1", "format: 2", "format: 2 is not known: write 1, or use a newer nodeguard"),
+        ("format: 1", "format: true", "format: True is not known"),
+        ("format: 1", "format:", "format: is empty: give it a value, or leave it out"),
+        (
+            "format: 1",
+            "format: 1\nhost: x",
+            "host: is no field of this file: use format, hostname, boot_id, ",
+        ),
+        ("format: 1", "format: 1\nsources: [nvml]", "sources: is no map: "),
+        (
+            "format: 1",
+            "format: 1\nsources: {nvml: yes}",
+            "sources.nvml: 'yes' says nothing: write `source: recorded`",
+        ),
+    ],
+)
+def test_every_defect_names_file_and_field(before: str, after: str, message: str) -> None:
+    with pytest.raises(BundleError) as refused:
+        read_manifest(MANIFEST.replace(before, after).encode(), FILE)
+    assert str(refused.value).startswith(f"{FILE}: {message}")
+    assert refused.value.file == FILE
+
+
+def test_a_frame_may_say_nothing() -> None:
+    assert read_frame_manifest(b"{}\n", "frame.yaml") == FrameManifest()
+
+
+def test_a_frame_removes_and_sets_time() -> None:
+    text = b"removed: [sys/class/net/eth0/, /proc/driver]\nboot_id: b\nrecorded_at: 2026-11-01T12:00:00Z\nuptime_s: 3.5\n"
+    assert read_frame_manifest(text, "frame.yaml") == FrameManifest(
+        ("/sys/class/net/eth0", "/proc/driver"), "b", NOON, 3.5
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is no map"),
+        ("hostname: x", "hostname: is no field of this file: use removed, boot_id, recorded_at, uptime_s"),
+        ("removed: sys", "removed: is no list: write the paths as a list"),
+        ("removed: [sys, /]", "removed[1]: '/' is no path of the machine: write it like sys/class/net/eth0"),
+        ("removed: [sys/../..]", "removed[0]: 'sys/../..' is no path of the machine"),
+        ("removed: [1]", "removed[0]: 1 is no path of the machine"),
+    ],
+)
+def test_a_frame_that_says_something_else_is_refused(text: str, message: str) -> None:
+    with pytest.raises(BundleError) as refused:
+        read_frame_manifest(text.encode(), "f/frame.yaml")
+    assert str(refused.value).startswith(f"f/frame.yaml: {message}")
+
+
+lines = st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=40)
+times = st.integers(0, 4_000_000_000_000).map(lambda milliseconds: milliseconds / 1000)
+presences = st.dictionaries(lines, st.sampled_from(["recorded", "not-recorded"]))
+
+
+@given(st.builds(Manifest, lines, lines, times, times, lines, lines, presences))
+def test_a_manifest_is_read_back(manifest: Manifest) -> None:
+    again = read_manifest(write_manifest(manifest).encode(), FILE)
+    assert again.recorded_at == pytest.approx(manifest.recorded_at, abs=1e-6)
+    assert again == Manifest(
+        manifest.hostname,
+        manifest.boot_id,
+        again.recorded_at,
+        manifest.uptime_s,
+        manifest.platform,
+        manifest.instance_type,
+        manifest.sources,
+    )
+
+
+paths = st.lists(st.sampled_from(["sys", "proc", "a:b", "x y", "#"]), min_size=1).map(
+    lambda names: "/" + "/".join(names)
+)
+
+
+@given(st.lists(paths), st.none() | lines, st.none() | times)
+def test_a_frame_manifest_is_read_back(removed: list[str], boot_id: str | None, uptime: float | None) -> None:
+    frame = FrameManifest(tuple(removed), boot_id, None, uptime)
+    assert read_frame_manifest(write_frame_manifest(frame).encode(), "frame.yaml") == frame

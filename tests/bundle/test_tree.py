@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from nodeguard.bundle.layer import FILE_LIMIT, Directory, File, Link
+from nodeguard.bundle.tree import Texts, Tree
+from nodeguard.model.failure import HungError, StalledError
+
+ROOT: Directory = {
+    "sys": {
+        "class": {"infiniband": {"mlx5_0": Link("../../devices/mlx5_0")}, "empty": {}},
+        "devices": {"mlx5_0": {"state": "4: ACTIVE\n", "port": {"counter": "0"}, "old": Link("state")}},
+        "loop": Link("loop"),
+    },
+}
+
+
+def tree() -> Tree:
+    return Tree(ROOT, {}, Texts())
+
+
+def failing(path: str, word: str) -> Tree:
+    return Tree(ROOT, {path: word}, Texts())
+
+
+def test_files_directories_and_links_are_read() -> None:
+    assert tree().read("/sys/class/infiniband/mlx5_0/state") == "4: ACTIVE\n"
+    assert tree().names("/sys/class/infiniband/mlx5_0") == ("old", "port", "state")
+    assert tree().names("/sys/class/empty") == ()
+    assert tree().link("/sys/class/infiniband/mlx5_0") == "../../devices/mlx5_0"
+
+
+@pytest.mark.parametrize(
+    ("path", "code"),
+    [
+        ("/sys/class/infiniband/mlx5_1/state", errno.ENOENT),
+        ("/sys/class/infiniband/mlx5_0/state/x", errno.ENOTDIR),
+        ("/sys/class", errno.EISDIR),
+        ("/sys/loop", errno.ELOOP),
+    ],
+)
+def test_a_read_fails_as_on_the_machine(path: str, code: int) -> None:
+    with pytest.raises(OSError) as failed:  # noqa: PT011 - the errno tells, and stands below
+        tree().read(path)
+    assert (failed.value.errno, failed.value.filename) == (code, path)
+
+
+def test_a_listing_and_a_link_fail_as_on_the_machine() -> None:
+    with pytest.raises(NotADirectoryError):
+        tree().names("/sys/devices/mlx5_0/state")
+    with pytest.raises(FileNotFoundError):
+        tree().names("/sys/block")
+    with pytest.raises(OSError, match="Invalid argument") as failed:
+        tree().link("/sys/devices/mlx5_0/state")
+    assert failed.value.errno == errno.EINVAL
+
+
+def test_a_failure_is_found_by_the_path_as_asked_and_without_links() -> None:
+    asked = "/sys/class/infiniband/mlx5_0/port/counter"
+    real = "/sys/devices/mlx5_0/port/counter"
+    for path in (asked, real):
+        with pytest.raises(OSError, match="Invalid argument") as failed:
+            failing(path, "EINVAL").read(asked)
+        assert failed.value.errno == errno.EINVAL
+    assert failing(asked, "EINVAL").read(real) == "0"
+    assert failing(asked, "EINVAL").read("/sys/devices/mlx5_0/state") == "4: ACTIVE\n"
+
+
+def test_a_failure_of_the_link_itself_is_one_of_the_path_that_ends_there() -> None:
+    broken = failing("/sys/devices/mlx5_0/old", "EIO")
+    with pytest.raises(OSError, match="Input/output error"):
+        broken.read("/sys/class/infiniband/mlx5_0/old")
+    with pytest.raises(OSError, match="Input/output error"):
+        broken.link("/sys/devices/mlx5_0/old")
+    assert broken.read("/sys/devices/mlx5_0/state") == "4: ACTIVE\n"
+
+
+def test_a_failure_needs_no_file() -> None:
+    with pytest.raises(PermissionError):
+        failing("/sys/devices/mlx5_0/hidden/x", "EACCES").read("/sys/class/infiniband/mlx5_0/hidden/x")
+    with pytest.raises(PermissionError):
+        failing("/sys/class", "EACCES").names("/sys/class/")
+
+
+def test_no_answer_is_a_stall_or_a_hang() -> None:
+    with pytest.raises(StalledError) as stalled:
+        failing("/proc/self/mounts", "stall").read("/proc/self/mounts")
+    assert stalled.value.detail == "/proc/self/mounts"
+    with pytest.raises(HungError):
+        failing("/sys/class/empty", "hang").names("/sys/class/empty")
+
+
+def test_what_stands_at_a_path_or_below_is_recorded() -> None:
+    assert tree().is_recorded(["/sys/class/infiniband"])
+    assert tree().is_recorded(["/nowhere", "/sys/class/empty"])
+    assert tree().is_recorded(["/sys/class/infiniband/mlx5_0/state"])
+    assert not tree().is_recorded(["/sys/class/infiniband/mlx5"])
+    assert not tree().is_recorded([])
+    assert failing("/proc/self/mounts", "EIO").is_recorded(["/proc/self"])
+    assert failing("/sys/devices/mlx5_0/new/x", "EIO").is_recorded(["/sys/class/infiniband/mlx5_0/new"])
+    assert not failing("/proc/selfish", "EIO").is_recorded(["/proc/self"])
+
+
+def test_files_are_read_up_to_a_limit_and_once(tmp_path: Path) -> None:
+    (tmp_path / "long").write_bytes(b"a" * FILE_LIMIT + b"b")
+    (tmp_path / "odd").write_bytes(b"a\xffb")
+    on_disk = Tree({name: File(f"{tmp_path}/{name}") for name in ("long", "odd")}, {}, Texts())
+    assert on_disk.read("/long") == "a" * FILE_LIMIT
+    assert on_disk.read("/odd") == "a�b"
+    (tmp_path / "odd").unlink()
+    assert on_disk.read("/odd") == "a�b"
+
+
+def test_a_frame_without_files_shares_the_tree() -> None:
+    first = tree()
+    assert first.after((), {}, {}) is first
+    assert first.after((), {}, {"/a": "EIO"}).root is first.root

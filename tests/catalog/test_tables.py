@@ -1,0 +1,445 @@
+"""The tables of checks/tables, and how a wrong one is refused."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nodeguard.catalog.located import CatalogueError, load
+from nodeguard.catalog.tables import load_tables
+from nodeguard.model.catalogue import Catalogue, LogPattern, Nvlink5Rule, Sxid
+from nodeguard.model.finding import Action
+from nodeguard.model.slot import KINDS
+
+TABLES = Path(__file__).parents[2] / "checks" / "tables"
+CATALOGUE = load_tables(TABLES)
+EXAMPLES = [(row["id"], text) for row in load(TABLES / "kmsg.yaml").data for text in row["examples"]]
+MEANT = [pattern for pattern in CATALOGUE.patterns if pattern.signal]
+
+
+def test_the_catalogue_survives_its_compiled_form() -> None:
+    packed = msgspec.msgpack.encode(CATALOGUE)
+    assert msgspec.msgpack.decode(packed, type=Catalogue) == CATALOGUE
+
+
+# Xids.
+
+
+def test_every_xid_that_is_known_is_there() -> None:
+    assert list(CATALOGUE.xids) == [*range(1, 177), 185]
+
+
+def test_xids_are_grouped_by_topic() -> None:
+    topics: dict[str, set[int]] = {}
+    for code, xid in CATALOGUE.xids.items():
+        topics.setdefault(xid.topic, set()).add(code)
+    engine = topics.pop("engine")
+    assert topics == {
+        "lost": {79},
+        "ecc": {48, 92, 94, 95, 140, 168, 171, 172},
+        "repair": {63, 64, 156, 157, 160, 161, 175, 185},
+        "gsp": {119, 120},
+        "nvlink": {74, 108, 136, 137, 155},
+        "nvlink5": set(range(144, 151)),
+        "recovery": {154},
+        "power": {54, 162, 163, 164, 165},
+        "confidential": {151, 166, 170},
+        "c2c": {121, 159, 173},
+        "pcie": {32, 80, 167, 176},
+        "test": {14, 106, 107},
+    }
+    assert {13, 31, 43, 45, 46, 62, 69, 109, 143, 158} < engine
+
+
+def test_an_xid_says_what_nvidia_says_of_it() -> None:
+    lost = CATALOGUE.xids[79]
+    assert lost.name == "ROBUST_CHANNEL_GPU_HAS_FALLEN_OFF_THE_BUS"
+    assert (lost.action, lost.investigate, lost.workload) == ("RESTART_BM", "CONTACT_SUPPORT", "no")
+    assert (lost.applies_to, lost.reports_recovery) == (("A100", "H100", "B100", "GB200"), 565)
+    assert CATALOGUE.xids[48].action == "WORKFLOW_XID_48"
+    assert CATALOGUE.xids[63].action == "IGNORE"
+    assert CATALOGUE.xids[95].action == "RESET_GPU"
+    assert CATALOGUE.xids[74].applies_to == ("A100", "H100")
+    assert (CATALOGUE.xids[167].action, CATALOGUE.xids[167].investigate) == ("unknown", "unknown")
+    assert CATALOGUE.xids[1].applies_to == ()
+
+
+def test_notes_stand_with_their_xid() -> None:
+    notes = CATALOGUE.xids[45].notes
+    assert len(notes) == 3
+    assert "caused by previous Xid" in notes[0]
+    assert "restart Fabric Manager" in notes[1]
+    assert any("INFOROM_PAGE_RETIREMENT_EVENT" in note for note in CATALOGUE.xids[63].notes)
+
+
+def test_what_an_ordinary_application_causes_is_known() -> None:
+    assert {code for code, xid in CATALOGUE.xids.items() if xid.workload == "yes"} == {
+        13,
+        31,
+        43,
+        45,
+        69,
+        137,
+    }
+    assert CATALOGUE.xids[14].workload == "no"
+
+
+def test_the_driver_reports_a_recovery_action_since_a_branch() -> None:
+    since = Counter(xid.reports_recovery for xid in CATALOGUE.xids.values())
+    assert since == {0: 151, 565: 20, 575: 3, 1: 2, 570: 1}
+
+
+# Responses.
+
+
+@pytest.mark.parametrize(
+    ("word", "held"),
+    [
+        ("RESET_GPU", ("fatal", "reset-gpu")),
+        ("DRAIN_AND_RESET", ("fatal", "reset-gpu")),
+        ("RESTART_VM", ("fatal", "reboot-node")),
+        ("RESTART_BM", ("fatal", "reboot-node")),
+        ("RESTART_APP", ("warning", "restart-workload")),
+        ("IGNORE", ("ignored", "none")),
+        ("IGNORE_SYMPATHETIC", ("ignored", "none")),
+        ("INFORMATIONAL", ("ignored", "none")),
+        ("CONTACT_SUPPORT", ("warning", "contact-support")),
+        ("CHECK_MECHANICALS", ("warning", "contact-support")),
+        ("CHECK_APP/CUDA", ("warning", "watch")),
+        ("INVESTIGATE_SW", ("warning", "watch")),
+        ("unknown", ("warning", "watch")),
+    ],
+)
+def test_a_word_of_nvidia_has_a_response(word: str, held: tuple[str, str]) -> None:
+    assert CATALOGUE.responses[word] == held
+
+
+def test_every_action_is_one_of_ours() -> None:
+    assert {action for _, action in CATALOGUE.responses.values()} <= set(Action)
+    assert {row.action for row in CATALOGUE.recovery.values()} <= set(Action)
+
+
+def test_the_recovery_actions_of_the_driver() -> None:
+    assert {value: row.action for value, row in CATALOGUE.recovery.items()} == {
+        0: "none",
+        1: "reset-gpu",
+        2: "reboot-node",
+        3: "reset-gpu",
+        4: "reset-gpu",
+        5: "reboot-node",
+        6: "reboot-node",
+        7: "reboot-node",
+    }
+    assert CATALOGUE.recovery[2].text == "Node Reboot Required"
+    assert CATALOGUE.recovery[5].text == ""
+    assert "nvidia-imex" in CATALOGUE.recovery[5].remedy
+    assert all(row.remedy.endswith(".") for row in CATALOGUE.recovery.values())
+
+
+# NVLink.
+
+
+def test_every_rule_of_nvlink5_is_there_and_the_promoted_ones() -> None:
+    promoted = [rule for rule in CATALOGUE.nvlink5 if rule.meaning.endswith("promoted to fatal")]
+    assert len(CATALOGUE.nvlink5) == 95 + len(promoted) == 98
+    assert all((rule.action, rule.severity) == ("RESET_GPU", "fatal") for rule in promoted)
+    assert {rule.xid for rule in CATALOGUE.nvlink5} == set(range(144, 151))
+
+
+def matched(xid: int, info: int, status: int, layout: str) -> list[Nvlink5Rule]:
+    found = []
+    for rule in CATALOGUE.nvlink5:
+        mask, value = getattr(rule, layout)
+        if rule.xid == xid and info & mask == value and (not rule.errstatus or status in rule.errstatus):
+            found.append(rule)
+    return found
+
+
+@pytest.mark.parametrize("layout", ["v1", "v2"])
+def test_every_rule_of_nvlink5_is_reached_by_what_it_describes(layout: str) -> None:
+    """Where several rules match, what differs is only which unit they name."""
+    for rule in CATALOGUE.nvlink5:
+        for status in rule.errstatus or (0, 5):
+            first = matched(rule.xid, getattr(rule, layout)[1], status, layout)[0]
+            assert (first.action, first.severity) == (rule.action, rule.severity)
+
+
+def test_the_more_specific_rule_stands_first() -> None:
+    for layout in ("v1", "v2"):
+        for rule in CATALOGUE.nvlink5:
+            for status in rule.errstatus or (0,):
+                found = matched(rule.xid, getattr(rule, layout)[1], status, layout)
+                widths = [getattr(one, layout)[0].bit_count() for one in found]
+                assert widths == sorted(widths, reverse=True)
+                assert [len(one.errstatus) or 99 for one in found] == sorted(
+                    len(one.errstatus) or 99 for one in found
+                )
+
+
+def test_a_link_down_is_read_by_its_reason() -> None:
+    (rule,) = matched(149, 0x004505C6, 0, "v1")
+    assert rule.unit == "NETIR_LINK_EVT/NETIR_LINK_DOWN"
+    assert (rule.action, rule.investigate, rule.severity) == (
+        "RESET_GPU",
+        "INVESTIGATE_LINK_SI",
+        "link_fatal",
+    )
+    reasons = {other.v1[1] >> 20 for other in CATALOGUE.nvlink5 if other.unit == rule.unit}
+    assert reasons == set(CATALOGUE.link_down_reasons)
+    assert CATALOGUE.link_down_reasons[35] == "the peer is too hot"
+
+
+def test_the_bits_of_xid_74() -> None:
+    assert {row.register for row in CATALOGUE.xid74} == {1, 3, 4, 5}
+    kinds = {(row.register, bit): row.kind for row in CATALOGUE.xid74 for bit in row.bits}
+    assert (kinds[1, 0], kinds[1, 4], kinds[1, 21]) == (
+        "ignore",
+        "ecc_parity_hw",
+        "marginal_signal_integrity",
+    )
+    assert (kinds[4, 18], kinds[5, 29]) == ("sympathetic_fabric_reset", "ecc_threshold_exceeded")
+    assert (4, 31) not in kinds
+
+
+# SXids.
+
+
+def test_every_sxid_is_there() -> None:
+    assert len(CATALOGUE.sxids) == 420
+    assert Counter(row.guide for row in CATALOGUE.sxids.values()) == {
+        "not_listed": 327,
+        "fatal": 41,
+        "non_fatal": 27,
+        "always_fatal": 20,
+        "other": 5,
+    }
+
+
+def test_an_sxid_says_what_driver_and_guide_say_of_it() -> None:
+    assert CATALOGUE.sxids[22003].action == "reset_fabric_or_restart_host"
+    link = CATALOGUE.sxids[20034]
+    assert (link.severity, link.guide, link.action) == ("fatal", "fatal", "restart_partition_or_vm")
+    assert link.block == "nvlink data-link/physical layer"
+    assert CATALOGUE.sxids[12029].severity == "unknown"
+    assert "non-fatal on A100" in CATALOGUE.sxids[12029].note
+    assert CATALOGUE.sxids[10000] == Sxid(10000, "host", "host interface", "unknown", "not_listed", "unknown")
+
+
+# The kernel log.
+
+
+def first(text: str) -> LogPattern | None:
+    return next((one for one in CATALOGUE.patterns if re.match(one.pattern, text)), None)
+
+
+@pytest.mark.parametrize(("name", "text"), EXAMPLES)
+def test_an_example_is_claimed_by_its_own_pattern(name: str, text: str) -> None:
+    pattern = first(text)
+    assert pattern is not None
+    assert pattern.id == name
+
+
+@pytest.mark.parametrize(("name", "text"), EXAMPLES)
+@pytest.mark.parametrize("before", ["INFO: task ", "python3[4242]: "])
+def test_a_name_inside_another_message_forges_nothing(before: str, name: str, text: str) -> None:
+    assert first(before + text) is None
+
+
+TEXTS = st.sampled_from([text for _, text in EXAMPLES])
+
+
+@settings(max_examples=400, deadline=None)
+@given(text=TEXTS, length=st.integers(1, 15), start=st.integers(0, 200))
+def test_a_process_that_crashes_forges_nothing(text: str, length: int, start: int) -> None:
+    """A user chooses the name of a process, of at most 15 characters, and of the file that it crashes in."""
+    crash = f"{text[:length]}[1]: segfault at 0 ip 0 sp 0 error 4 in {text[start:]}[7f7c7ac00000+d3d3000]"
+    claimed = first(crash)
+    assert claimed is None or claimed.id == "nccl_segv"
+
+
+@given(name=TEXTS.map(lambda text: text[:15]) | st.text(max_size=15))
+def test_a_process_that_hangs_forges_nothing(name: str) -> None:
+    claimed = first(f"INFO: task {name}:1 blocked for more than 120 seconds.")
+    assert claimed is None or claimed.id == "hung_task"
+
+
+@pytest.mark.parametrize("pattern", CATALOGUE.patterns, ids=lambda pattern: pattern.id)
+@settings(max_examples=12, deadline=None)
+@given(data=st.data())
+def test_whatever_matches_has_the_hint(pattern: LogPattern, data: st.DataObject) -> None:
+    text = data.draw(st.from_regex(rf"\A(?:{pattern.pattern})"))
+    assert pattern.hint in text
+
+
+@pytest.mark.parametrize("pattern", MEANT, ids=lambda pattern: pattern.id)
+def test_the_slot_is_told_where_it_is_not_the_node(pattern: LogPattern) -> None:
+    found = re.match(pattern.pattern, pattern.example)
+    assert found is not None
+    group = {"port": "dev", "disk": "dev", "node": None}.get(pattern.slot, "pci")
+    assert pattern.slot in KINDS
+    assert group is None or found[group]
+
+
+def test_lines_of_many_lines_are_matched_whole() -> None:
+    text = "NVRM: The NVIDIA GPU 0000:18:00.0\nNVRM: (PCI ID: 10de:2901) installed in this system has\nNVRM: "
+    assert first(text + "fallen off the bus and is not responding to commands.") is not None
+    assert first(text + "been found") is None
+
+
+def test_an_xid_is_not_hidden_by_what_follows_it() -> None:
+    pattern = first("NVRM: Xid (PCI:0000:3b:00): 48, pid=1, name=two\nlines, Ch 00000010")
+    assert pattern is not None
+    assert pattern.id == "nv_xid"
+
+
+def test_what_means_nothing_becomes_no_event() -> None:
+    silent = {pattern.id for pattern in CATALOGUE.patterns if not pattern.signal}
+    assert {"nv_sxid_detail", "mlx5_cmd_err", "aer_status", "aer_bit"} <= silent
+
+
+# What is refused.
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    shutil.copytree(TABLES, tmp_path / "tables")
+    return tmp_path / "tables"
+
+
+PATTERN = "- {id: a, signal: %s, slot: %s, hint: %s, about: x,\n   pattern: '%s',\n   examples: [%s]}\n"
+RULE = (
+    "rules:\n- {xid: 149, unit: A, v1: %s, v2: [0xf, 0x1], errstatus: [],\n   action: %s,\n   investigate: "
+    "IGNORE, severity: %s, meaning: ''}\nlink_down_reasons: {}\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("table", "text", "said"),
+    [
+        (
+            "xid",
+            "- {code: 1, name: A, topic: engine, action: IGNORE, summary: a}\n" * 2,
+            "xid.yaml:2: code: 1 stands on line 1 already: keep one of them",
+        ),
+        (
+            "xid",
+            "- {code: 1, name: A, topic: engine,\n   action: RESET, summary: a}\n",
+            "xid.yaml:2: action: 'RESET' has no response: use a word of responses.yaml, or add it there",
+        ),
+        (
+            "xid",
+            "- {code: 1, name: A, topic: egine, action: IGNORE, summary: a}\n",
+            "xid.yaml:1: topic: 'egine' is none of ",
+        ),
+        (
+            "xid",
+            "- {code: 1, name: A, topic: engine, action: IGNORE, summary: a, aplies_to: []}\n",
+            "xid.yaml:1: aplies_to: is not known here: use one of code, name, ",
+        ),
+        (
+            "sxid",
+            "- block: a\n  codes:\n  - {code: 1, name: x}\n- block: b\n  codes:\n  - {code: 1, name: y}\n",
+            "sxid.yaml:6: code: 1 stands on line 3 already: keep one of them",
+        ),
+        (
+            "sxid",
+            "- block: a\n  codes:\n  - {code: 1, name: x, action: pray}\n",
+            "sxid.yaml:3: action: 'pray' has no response: use a word of responses.yaml, or add it there",
+        ),
+        (
+            "sxid",
+            "- block: a\n  codes:\n  - {code: 1, name: x, severity: non_fatal}\n",
+            "sxid.yaml:3: severity: 'non_fatal' is none of contained, fatal, non-fatal, unknown: ",
+        ),
+        (
+            "nvlink5",
+            RULE % ("[0x0f, 0x11]", "IGNORE", "fatal"),
+            "nvlink5.yaml:2: v1: the value 0x00000011 has bits that the mask 0x0000000f takes away: correct",
+        ),
+        (
+            "nvlink5",
+            RULE % ("[0xf, 0xg]", "IGNORE", "fatal"),
+            "nvlink5.yaml:2: v1[1]: '0xg' does not fit: write a whole number",
+        ),
+        (
+            "nvlink5",
+            RULE % ("[0x1ffffffff, 0]", "IGNORE", "fatal"),
+            "nvlink5.yaml:2: v1[0]: 8589934591 does not fit: write a whole number <= 4294967295",
+        ),
+        ("nvlink5", RULE % ("[0xf, 1]", "WAIT", "fatal"), "nvlink5.yaml:3: action: 'WAIT' has no response: "),
+        (
+            "nvlink5",
+            RULE % ("[0xf, 1]", "IGNORE", "deadly"),
+            "nvlink5.yaml:4: severity: 'deadly' is none of fatal, link_fatal, non_fatal: use one of these",
+        ),
+        (
+            "xid74",
+            "- {register: 1, bits: [3], kind: a, action: IGNORE}\n" * 2,
+            "xid74.yaml:2: bits: (1, 3) stands on line 1 already: keep one of them",
+        ),
+        (
+            "xid74",
+            "- {register: 8, bits: [0], kind: a, action: IGNORE}\n",
+            "xid74.yaml:1: register: 8 does not fit: write a whole number <= 7",
+        ),
+        (
+            "recovery",
+            "- {value: 1, name: a, action: reset, remedy: b}\n",
+            "recovery.yaml:1: action: 'reset' is none of none, watch, restart-workload, reset-gpu, ",
+        ),
+        (
+            "responses",
+            "- {word: IGNORE, verdict: harmless, action: none, meaning: x}\n",
+            "responses.yaml:1: verdict: 'harmless' is none of fatal, ignored, warning: use one of these",
+        ),
+        (
+            "responses",
+            "- {word: IGNORE, verdict: ignored, action: none}\n",
+            "responses.yaml:1: meaning: is missing",
+        ),
+        (
+            "kmsg",
+            PATTERN % ("a.b", "node", "x", "x(", "x"),
+            "kmsg.yaml:2: pattern: is no expression: missing ), unterminated subpattern at position 1: ",
+        ),
+        (
+            "kmsg",
+            PATTERN % ("a.b", "node", "y", "x", "x"),
+            "kmsg.yaml:3: examples[0]: has not the hint 'y': correct the hint or the example",
+        ),
+        (
+            "kmsg",
+            PATTERN % ("a.b", "node", "x", "x", "a x"),
+            "kmsg.yaml:3: examples[0]: is not matched by its pattern: correct the pattern or the example",
+        ),
+        (
+            "kmsg",
+            PATTERN % ("a.b", "gpu", "x", "x", "x"),
+            "kmsg.yaml:1: slot: 'gpu' is told by a group 'pci', which the pattern has not: name the group, ",
+        ),
+        ("kmsg", PATTERN % ("a.b", "fs", "x", "x", "x"), "kmsg.yaml:1: slot: 'fs' is none of "),
+        (
+            "kmsg",
+            PATTERN % ("a.b", "node", "x", "x", ""),
+            "kmsg.yaml:3: examples: a list does not fit: write a list of length >= 1",
+        ),
+    ],
+)
+def test_a_table_that_cannot_be_is_refused(folder: Path, table: str, text: str, said: str) -> None:
+    (folder / f"{table}.yaml").write_text(text)
+    with pytest.raises(CatalogueError) as caught:
+        load_tables(folder)
+    assert str(caught.value).startswith(f"{folder}/{said}")
+
+
+def test_a_table_that_is_not_there_is_told_of(folder: Path) -> None:
+    (folder / "sxid.yaml").unlink()
+    with pytest.raises(CatalogueError, match=r"sxid\.yaml: cannot be read: No such file"):
+        load_tables(folder)

@@ -1,0 +1,150 @@
+"""Machines for tests: one made of dictionaries, and the least that reads this very machine."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from nodeguard.model.instant import Instant
+from nodeguard.model.observation import Observation
+from nodeguard.sources.machine import READ_LIMIT, Log
+from nodeguard.sources.source import Source
+from nodeguard.worker.answer import Answer, Entry
+
+
+class FakeMachine:
+    """Files, links and errors by path; a directory is what has something below it or is named as one.
+
+    A link's path can have files below it, as if they were reached through it. errors: errno or exception by
+    path, for any way of asking. calls: answers by name. answer: what statvfs gives, else one made from the
+    calls named `statvfs(…)`. asked: each path, in the order of asking.
+    """
+
+    def __init__(
+        self,
+        files: Mapping[str, str] | None = None,
+        *,
+        links: Mapping[str, str] | None = None,
+        directories: Sequence[str] = (),
+        errors: Mapping[str, int | Exception] | None = None,
+        calls: Mapping[str, Any] | None = None,
+        answer: Answer | None = None,
+    ) -> None:
+        self.files = dict(files or {})
+        self.links = dict(links or {})
+        self.directories = list(directories)
+        self.errors = dict(errors or {})
+        self.calls = dict(calls or {})
+        self.answer = answer
+        self.instant = Instant(wall=1_800_000_000.0, mono=1000.0, boot_id="boot-1")
+        self.asked: list[str] = []
+
+    def now(self) -> Instant:
+        return self.instant
+
+    def read(self, path: str) -> str:
+        self._ask(path)
+        if path not in self.files:
+            raise self._missing(path)
+        return self.files[path]
+
+    def names(self, path: str) -> tuple[str, ...]:
+        self._ask(path)
+        below = {
+            known[len(path) + 1 :].split("/")[0]
+            for known in (*self.files, *self.links, *self.directories, *self.errors)
+            if known.startswith(path + "/")
+        }
+        if not below and path not in self.directories:
+            raise self._missing(path)
+        return tuple(sorted(below))
+
+    def link(self, path: str) -> str:
+        self._ask(path)
+        if path not in self.links:
+            raise self._missing(path)
+        return self.links[path]
+
+    def call(self, name: str) -> dict[str, Any]:
+        self._ask(f"call:{name}")
+        answer = self.calls[name]
+        assert isinstance(answer, dict)
+        return answer
+
+    def log(self) -> Log:
+        raise NotImplementedError
+
+    def statvfs(self, mounts: tuple[str, ...]) -> Answer:
+        if self.answer is not None:
+            return self.answer
+        calls = [f"statvfs({mount})" for mount in mounts]
+        return Answer(
+            tuple(Entry(i, call, self.calls.get(call, {"error": "ENOENT"})) for i, call in enumerate(calls))
+        )
+
+    def nvml(self) -> Answer:
+        raise NotImplementedError
+
+    def nvml_events(self) -> tuple[dict[str, int], ...]:
+        raise NotImplementedError
+
+    def later(self, seconds: float) -> None:
+        """Let time pass."""
+        old = self.instant
+        self.instant = Instant(old.wall + seconds, old.mono + seconds, old.boot_id)
+
+    def remove(self, prefix: str) -> None:
+        """Take away all that stands at a path or below."""
+        for known in (self.files, self.links, self.errors):
+            for path in [path for path in known if path == prefix or path.startswith(prefix + "/")]:
+                del known[path]
+
+    def _ask(self, path: str) -> None:
+        self.asked.append(path)
+        error = self.errors.get(path)
+        if isinstance(error, int):
+            raise OSError(error, os.strerror(error), path)
+        if error is not None:
+            raise error
+
+    def _missing(self, path: str) -> OSError:
+        return FileNotFoundError(errno.ENOENT, "No such file or directory", path)
+
+
+class ThisMachine(FakeMachine):
+    """This very machine, as far as a source without lanes needs it."""
+
+    def read(self, path: str) -> str:
+        with open(path, "rb") as file:
+            return file.read(READ_LIMIT).decode(errors="replace")
+
+    def names(self, path: str) -> tuple[str, ...]:
+        return tuple(sorted(os.listdir(path)))
+
+    def link(self, path: str) -> str:
+        return os.readlink(path)
+
+    def call(self, name: str) -> dict[str, Any]:
+        return {"status": 0x40, "offset_us": 0, "maxerror_us": 16_000_000, "esterror_us": 0, "state": 5}
+
+    def statvfs(self, mounts: tuple[str, ...]) -> Answer:
+        # Only the root: of any other mount nobody knows whether it answers, and here no lane stands between.
+        fields = ("f_frsize", "f_blocks", "f_bfree", "f_bavail", "f_files", "f_ffree", "f_favail", "f_flag")
+        root = os.statvfs("/")
+        return Answer(
+            (Entry(mounts.index("/"), "statvfs(/)", {field: getattr(root, field) for field in fields}),)
+        )
+
+
+def by_slot(source: Source, machine: FakeMachine) -> dict[str, Observation]:
+    """One round of a source, by slot. Holds what is true of any round of any source."""
+    round_ = list(source.read(machine))
+    observations = {observation.slot: observation for observation in round_}
+    assert len(observations) == len(round_), "a slot is mentioned twice"
+    for observation in round_:
+        assert observation.source == source.name
+        assert not observation.signals.keys() & observation.unread.keys(), observation
+        assert observation.signals.keys() | observation.unread.keys() <= source.signals.keys(), observation
+    return observations

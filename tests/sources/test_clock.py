@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import errno
+from typing import Any
+
+import pytest
+
+from nodeguard.model.slot import NODE
+from nodeguard.sources.clock import Clock
+from tests.sources.fake_machine import FakeMachine, ThisMachine, by_slot
+
+SOURCE = {"/sys/devices/system/clocksource/clocksource0/current_clocksource": "tsc\n"}
+# STA_PLL, kept by chrony.
+KEPT = {"status": 0x2001, "offset_us": -1250, "maxerror_us": 7500, "esterror_us": 12, "state": 0}
+
+
+def test_a_clock_that_is_kept() -> None:
+    observation = by_slot(Clock(), FakeMachine(SOURCE, calls={"adjtimex": KEPT}))[NODE]
+    assert observation.signals == {
+        "clock.synchronized": True,
+        "clock.offset": -0.00125,
+        "clock.max_error": 0.0075,
+        "clock.source": "tsc",
+    }
+
+
+def test_a_clock_that_is_not_kept() -> None:
+    answer = {**KEPT, "status": 0x40, "state": 5}
+    observation = by_slot(Clock(), FakeMachine(SOURCE, calls={"adjtimex": answer}))[NODE]
+    assert observation.signals["clock.synchronized"] is False
+
+
+def test_a_refused_call_leaves_the_clock_source() -> None:
+    machine = FakeMachine(SOURCE, errors={"call:adjtimex": errno.EPERM})
+    observation = by_slot(Clock(), machine)[NODE]
+    assert observation.signals == {"clock.source": "tsc"}
+    assert set(observation.unread.values()) == {"permission denied: run as root"}
+    assert len(observation.unread) == 3
+
+
+@pytest.mark.parametrize("status", [None, "64", 1.5, [64]])
+def test_garbage_in_the_answer(status: Any) -> None:
+    machine = FakeMachine(calls={"adjtimex": {**KEPT, "status": status}})
+    observation = by_slot(Clock(), machine)[NODE]
+    assert observation.unread == {"clock.synchronized": f"adjtimex: status says {status!r}"}
+    assert observation.signals["clock.offset"] == -0.00125
+
+
+def test_this_machine() -> None:
+    assert by_slot(Clock(), ThisMachine())[NODE].signals["clock.synchronized"] is False

@@ -1,0 +1,169 @@
+"""What holds for each of the simple sources: any file may hold anything, or be refused, at any time."""
+
+from __future__ import annotations
+
+import errno
+
+import msgspec
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from nodeguard.model.failure import HungError, StalledError
+from nodeguard.model.observation import Observation
+from nodeguard.sources.clock import Clock
+from nodeguard.sources.filesystem import Filesystem
+from nodeguard.sources.host import Host
+from nodeguard.sources.infiniband import Infiniband
+from nodeguard.sources.memory import Memory
+from nodeguard.sources.pci import Pci
+from nodeguard.sources.processes import Processes
+from nodeguard.sources.services import Services
+from nodeguard.sources.source import Source
+from tests.sources import (
+    test_clock,
+    test_filesystem,
+    test_host,
+    test_infiniband,
+    test_memory,
+    test_pci,
+    test_processes,
+    test_services,
+)
+from tests.sources.fake_machine import FakeMachine, by_slot
+
+SOURCES: tuple[type[Source], ...] = (Host, Pci, Infiniband, Memory, Filesystem, Clock, Services, Processes)
+
+
+def whole_machine() -> FakeMachine:
+    """A node that has something for each source."""
+    pci, rdma = test_pci.machine(), test_infiniband.device("mlx5_0", test_infiniband.INFINIBAND)
+    files = {
+        **test_host.FILES,
+        **pci.files,
+        **rdma,
+        **test_infiniband.efa(),
+        **test_memory.FILES,
+        f"{test_memory.MC}/mc0/dimm0/dimm_ce_count": "0\n",
+        f"{test_memory.MC}/mc1/ce_count": "0\n",
+        "/proc/self/mounts": test_filesystem.MOUNTS,
+        "/etc/fstab": test_filesystem.FSTAB,
+        **test_clock.SOURCE,
+        **test_services.unit("kubelet", 800),
+        "/sys/module/nvidia_peermem/initstate": "live\n",
+        "/proc/1/stat": test_processes.stat(1, "systemd"),
+        "/proc/500/stat": test_processes.stat(500, "dd", "D"),
+        "/proc/500/wchan": "io_schedule",
+        "/proc/800/stat": test_processes.stat(800, "kubelet"),
+    }
+    links = {**pci.links, **test_services.enabled("kubelet", "docker")}
+    return FakeMachine(files, links=links, calls={"adjtimex": test_clock.KEPT, **test_filesystem.CALLS})
+
+
+PATHS = sorted({*whole_machine().files, *whole_machine().links})
+# Without these there is no round at all.
+VITAL = ("/proc/self/mounts", "/proc")
+PLACES = sorted({*PATHS, *(path.rpartition("/")[0] for path in PATHS)})
+CODES = (
+    errno.EACCES,
+    errno.EPERM,
+    errno.EIO,
+    errno.EINVAL,
+    errno.ENOENT,
+    errno.ENODEV,
+    errno.ESRCH,
+    errno.ETIMEDOUT,
+)
+# Files that tell which slots there are, or that belong to several.
+TELLING = ("mounts", "fstab", "/class", "/vendor", "/device", "/stat")
+GARBAGE = st.one_of(
+    st.text(),
+    st.sampled_from(
+        ["", "-1", "nan", "1e999", "9" * 5000, "0x" + "f" * 40, "\x00\ufffd", "populated 2", "63", "255"]
+    ),
+)
+
+
+def _rounds(machine: FakeMachine) -> dict[str, dict[str, Observation]]:
+    return {source.name: by_slot(source, machine) for source in (kind() for kind in SOURCES)}
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+def test_a_whole_machine_is_read_whole(kind: type[Source]) -> None:
+    observations = by_slot(kind(), whole_machine())
+    assert observations
+    assert not [observation.unread for observation in observations.values() if observation.unread]
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+def test_a_round_is_repeatable(kind: type[Source]) -> None:
+    source, machine = kind(), whole_machine()
+    assert by_slot(source, machine) == by_slot(source, machine)
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+def test_no_file_is_read_twice_in_a_round(kind: type[Source]) -> None:
+    machine = whole_machine()
+    by_slot(kind(), machine)
+    assert len(machine.asked) == len(set(machine.asked))
+
+
+def test_their_names_and_signals_are_their_own() -> None:
+    signals = [name for kind in SOURCES for name in kind.signals]
+    assert len(signals) == len(set(signals))
+    assert len({kind.name for kind in SOURCES}) == len(SOURCES)
+    paths = [path for kind in SOURCES for path in kind.paths]
+    assert not [(a, b) for a in paths for b in paths if a != b and b.startswith(f"{a}/")]
+
+
+def test_intervals_and_deadlines() -> None:
+    assert {kind.name: (kind.interval, kind.deadline) for kind in SOURCES} == {
+        "host": (60, 5),
+        "pci": (10, 5),
+        "infiniband": (10, 5),
+        "memory": (30, 5),
+        "filesystem": (30, 20),
+        "clock": (60, 5),
+        "services": (30, 5),
+        "processes": (60, 5),
+    }
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.dictionaries(st.sampled_from(PATHS), GARBAGE, min_size=1, max_size=4))
+def test_garbage_never_breaks_a_round(garbage: dict[str, str]) -> None:
+    machine = whole_machine()
+    machine.files |= garbage
+    assert msgspec.msgpack.encode(_rounds(machine))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.dictionaries(st.sampled_from(PLACES), st.sampled_from(CODES), min_size=1, max_size=4))
+def test_refusals_never_break_a_round(errors: dict[str, int]) -> None:
+    machine = whole_machine()
+    machine.errors |= {path: code for path, code in errors.items() if path not in VITAL}
+    _rounds(machine)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.sampled_from(PATHS), GARBAGE)
+def test_garbage_in_one_file_harms_no_other_slot(path: str, garbage: str) -> None:
+    assume(not path.endswith(TELLING))
+    machine = whole_machine()
+    machine.files[path] = garbage
+    healthy, ill = _rounds(whole_machine()), _rounds(machine)
+    changed = [
+        slot for name in healthy for slot in healthy[name] if healthy[name][slot] != ill[name].get(slot)
+    ]
+    assert len(changed) <= 1, changed
+
+
+@pytest.mark.parametrize("failure", [StalledError, HungError])
+def test_silence_ends_a_round_and_keeps_what_was_read(failure: type[Exception]) -> None:
+    machine = whole_machine()
+    path = f"{test_infiniband.CLASS}/rdmap16s0/fw_ver"
+    machine.errors[path] = failure(path)
+    round_ = Infiniband().read(machine)
+    assert next(round_).slot == "port/mlx5_0/1"
+    with pytest.raises(failure):
+        next(round_)

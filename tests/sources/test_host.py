@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from nodeguard.model.slot import NODE
+from nodeguard.sources.host import Host, driver_version
+from tests.sources.fake_machine import FakeMachine, ThisMachine, by_slot
+
+PROPRIETARY = (
+    "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.129.03  Thu Oct 19 18:56:32 UTC 2023\n"
+    "GCC version:  gcc version 11.4.0 (Ubuntu 11.4.0-1ubuntu1~22.04)\n"
+)
+OPEN = (
+    "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build  "
+    "(dvs-builder@U22-I3-AF01-01-1)  Tue Sep 23 09:55:41 UTC 2025\nGCC version:  gcc version 12.3.0\n"
+)
+FILES = {
+    "/sys/class/dmi/id/product_name": "DGXH100\n",
+    "/sys/class/dmi/id/sys_vendor": "NVIDIA\n",
+    "/sys/class/dmi/id/chassis_asset_tag": "\n",
+    "/proc/sys/kernel/osrelease": "6.8.0-1013-nvidia\n",
+    "/proc/uptime": "123456.78 9876543.21\n",
+    "/proc/driver/nvidia/version": OPEN,
+    "/sys/module/nvidia/initstate": "live\n",
+}
+
+
+def test_a_healthy_host() -> None:
+    observation = by_slot(Host(), FakeMachine(FILES))[NODE]
+    assert observation.signals == {
+        "host.product_name": "DGXH100",
+        "host.sys_vendor": "NVIDIA",
+        "host.kernel": "6.8.0-1013-nvidia",
+        "host.uptime": 123456.78,
+        "driver.loaded": True,
+        "driver.version": "580.95.05",
+        "driver.module_state": "live",
+    }
+    assert observation.unread == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        (PROPRIETARY, "535.129.03"),
+        (OPEN, "580.95.05"),
+        ("NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  570.86  Release Build\n", "570.86"),
+    ],
+)
+def test_driver_version_of_both_kernel_modules(text: str, version: str) -> None:
+    assert driver_version(text) == version
+
+
+def test_no_trace_of_a_driver() -> None:
+    files = {path: text for path, text in FILES.items() if "nvidia" not in path}
+    observation = by_slot(Host(), FakeMachine(files))[NODE]
+    assert observation.signals["driver.loaded"] is False
+    assert "driver.version" not in observation.signals.keys() | observation.unread.keys()
+
+
+def test_a_module_on_its_way_in_counts_as_loaded() -> None:
+    observation = by_slot(Host(), FakeMachine({"/sys/module/nvidia/initstate": "coming\n"}))[NODE]
+    assert observation.signals == {"driver.loaded": True, "driver.module_state": "coming"}
+
+
+def test_a_driver_that_cannot_be_looked_at_is_neither_there_nor_not() -> None:
+    errors = {"/proc/driver/nvidia/version": errno.EACCES}
+    observation = by_slot(Host(), FakeMachine(errors=errors))[NODE]
+    assert observation.signals == {}
+    assert observation.unread.keys() == {"driver.loaded", "driver.version"}
+    beside = FakeMachine({"/sys/module/nvidia/initstate": "live"}, errors=errors)
+    assert by_slot(Host(), beside)[NODE].signals["driver.loaded"] is True
+
+
+def test_garbage_harms_its_own_signal_only() -> None:
+    garbage = {
+        "/proc/uptime": "soon",
+        "/sys/module/nvidia/initstate": "odd",
+        "/proc/driver/nvidia/version": "TempVersion",
+    }
+    observation = by_slot(Host(), FakeMachine({**FILES, **garbage}))[NODE]
+    assert observation.unread.keys() == {"host.uptime", "driver.module_state", "driver.version"}
+    assert observation.unread["host.uptime"] == "/proc/uptime says 'soon'"
+    assert observation.signals["driver.loaded"] is True
+
+
+def test_this_machine() -> None:
+    observation = by_slot(Host(), ThisMachine())[NODE]
+    assert observation.signals["host.kernel"]
+    assert float(observation.signals["host.uptime"]) > 0

@@ -1,0 +1,328 @@
+from __future__ import annotations
+
+import errno
+from typing import Any
+
+import pytest
+
+from nodeguard.model.slot import NODE
+from nodeguard.sources.infiniband import Infiniband, is_up, rate
+from nodeguard.sources.rdma_counters import EFA, MLX5, PMA
+from tests.sources.fake_machine import FakeMachine, ThisMachine, by_slot
+
+CLASS = "/sys/class/infiniband"
+PCI = {"mlx5_0": "0000:9c:00.0", "mlx5_1": "0000:9d:00.0", "rdmap16s0": "0000:10:00.0"}
+
+
+def _files(prefix: str, texts: dict[str, str]) -> dict[str, str]:
+    return {f"{prefix}/{name}": f"{text}\n" for name, text in texts.items()}
+
+
+def device(name: str, port: dict[str, str], **own: str) -> dict[str, str]:
+    """Files of a device with one port, as mlx5 on Linux 6.8 writes them."""
+    adapter = {
+        "node_guid": "a088:c203:0041:5a5e",
+        "sys_image_guid": "a088:c203:0041:5a5e",
+        "hca_type": "MT4129",
+        "board_id": "MT_0000000838",
+        "fw_ver": "28.39.1002",
+        "device/vendor": "0x15b3",
+        **own,
+    }
+    return _files(f"{CLASS}/{name}", adapter) | _files(f"{CLASS}/{name}/ports/1", port)
+
+
+INFINIBAND = {
+    "link_layer": "InfiniBand",
+    "state": "4: ACTIVE",
+    "phys_state": "5: LinkUp",
+    "rate": "400 Gb/sec (4X NDR)",
+    "lid": "0x1a",
+    "sm_lid": "0x1",
+    "counters/symbol_error": "0",
+    "counters/link_downed": "255",
+    "counters/VL15_dropped": "3",
+    "counters/port_xmit_data": "18446744073709551615",
+    "counters/unheard_of": "7",
+    "hw_counters/local_ack_timeout_err": "12",
+    "hw_counters/lifespan": "10",
+}
+ETHERNET = {
+    **{name: text for name, text in INFINIBAND.items() if not name.endswith("lid")},
+    "link_layer": "Ethernet",
+    "rate": "100 Gb/sec (4X EDR)",
+}
+
+
+def _machine(files: dict[str, str], **more: Any) -> FakeMachine:
+    links = {f"{CLASS}/{name}/device": f"../../../{address}" for name, address in PCI.items()}
+    return FakeMachine(files, links=links, **more)
+
+
+def _infiniband(**changed: str) -> FakeMachine:
+    return _machine(device("mlx5_0", {**INFINIBAND, **changed}))
+
+
+def test_an_infiniband_port() -> None:
+    slots = by_slot(Infiniband(), _machine(device("mlx5_0", INFINIBAND, **{"device/net/ib0/mtu": "4092"})))
+    assert slots[NODE].signals == {"rdma.port_count": 1}
+    port = slots["port/mlx5_0/1"]
+    assert port.signals == {
+        "port.link_layer": "InfiniBand",
+        "port.state": "ACTIVE",
+        "port.phys_state": "LinkUp",
+        "port.up": True,
+        "port.rate": 400.0,
+        "port.lid": 26,
+        "port.sm_lid": 1,
+        "port.device_type": "MT4129",
+        "port.board": "MT_0000000838",
+        "port.firmware": "28.39.1002",
+        "port.pci": "0000:9c:00.0",
+        "port.netdev": "ib0",
+        "port.symbol_error": 0,
+        "port.link_downed": 255,
+        "port.vl15_dropped": 3,
+        "port.port_xmit_data": 2**64 - 1,
+        "port.local_ack_timeout_err": 12,
+    }
+    assert port.unread == {}
+    assert port.part is not None
+    assert (port.part.id, port.part.model) == ("a088:c203:0041:5a5e", "MT4129")
+
+
+def test_counters_declare_where_they_stop() -> None:
+    bits = {name: signal.bits for name, signal in Infiniband.signals.items() if signal.bits}
+    assert (len(PMA), len(MLX5), len(EFA)) == (21, 30, 28)
+    assert bits["port.symbol_error"] == bits["port.vl15_dropped"] == 16
+    assert bits["port.link_downed"] == bits["port.link_error_recovery"] == 8
+    assert bits["port.local_link_integrity_errors"] == 4
+    assert bits["port.port_xmit_wait"] == 32
+    assert "port.port_xmit_data" not in bits
+
+
+def test_a_roce_port_counts_lost_carriers() -> None:
+    files = device("mlx5_1", ETHERNET, **{"device/net/eth2/mtu": "9000"})
+    files |= {"/sys/class/net/eth2/carrier_down_count": "3\n", "/sys/class/net/eth2/carrier_changes": "7\n"}
+    port = by_slot(Infiniband(), _machine(files))["port/mlx5_1/1"]
+    assert port.signals["port.link_layer"] == "Ethernet"
+    assert port.signals["port.carrier_changes"] == 3
+    assert port.signals["port.netdev"] == "eth2"
+    assert "port.lid" not in port.signals
+
+
+def test_a_roce_port_of_an_old_kernel_counts_changes() -> None:
+    files = device("mlx5_1", ETHERNET, **{"device/net/eth2/mtu": "9000"})
+    files["/sys/class/net/eth2/carrier_changes"] = "7\n"
+    assert by_slot(Infiniband(), _machine(files))["port/mlx5_1/1"].signals["port.carrier_changes"] == 7
+
+
+def test_a_refused_carrier_count_is_not_replaced_by_another() -> None:
+    machine = _machine(device("mlx5_1", ETHERNET, **{"device/net/eth2/mtu": "9000"}))
+    machine.files["/sys/class/net/eth2/carrier_changes"] = "7\n"
+    machine.errors["/sys/class/net/eth2/carrier_down_count"] = errno.EIO
+    assert "port.carrier_changes" in by_slot(Infiniband(), machine)["port/mlx5_1/1"].unread
+
+
+def efa(**own: str) -> dict[str, str]:
+    port = {
+        "link_layer": "Unknown",
+        "state": "4: ACTIVE",
+        "phys_state": "5: LinkUp",
+        "rate": "100 Gb/sec (4X EDR)",
+        "hw_counters/rx_drops": "4",
+    }
+    adapter = {
+        "node_guid": "0000:0000:0000:0000",
+        "fw_ver": "0.0.0.0",
+        "device/vendor": "0x1d0f",
+        "hw_counters/keep_alive_rcvd": "900",
+    }
+    files = device("rdmap16s0", port, **{**adapter, **own})
+    return {path: text for path, text in files.items() if not path.endswith(("hca_type", "board_id"))}
+
+
+def test_efa_is_not_believed_what_it_hard_codes() -> None:
+    port = by_slot(Infiniband(), _machine(efa()))["port/rdmap16s0/1"]
+    assert port.signals == {
+        "port.link_layer": "EFA",
+        "port.pci": "0000:10:00.0",
+        "efa.rx_drops": 4,
+        "efa.keep_alive_rcvd": 900,
+    }
+    assert port.part is None
+
+
+def test_efa_is_known_by_driver_or_name_where_the_vendor_is_not() -> None:
+    files = {path: text for path, text in efa().items() if not path.endswith("vendor")}
+    assert by_slot(Infiniband(), _machine(files))["port/rdmap16s0/1"].signals["port.link_layer"] == "EFA"
+    machine = _machine(files)
+    machine.links[f"{CLASS}/rdmap16s0/device/driver"] = "../../bus/pci/drivers/mlx5_core"
+    assert "efa.rx_drops" not in by_slot(Infiniband(), machine)["port/rdmap16s0/1"].signals
+
+
+def test_another_vendor_s_device_with_an_efa_like_name_is_none() -> None:
+    files = {path.replace("mlx5_0", "rdmap16s0"): text for path, text in device("mlx5_0", INFINIBAND).items()}
+    assert by_slot(Infiniband(), _machine(files))["port/rdmap16s0/1"].signals["port.up"] is True
+
+
+@pytest.mark.parametrize(
+    ("state", "phys_state", "up"),
+    [
+        ("ACTIVE", "LinkUp", True),
+        ("DOWN", "Polling", False),
+        ("INIT", "LinkUp", False),
+        ("ACTIVE", "LinkErrorRecovery", False),
+        (None, "Polling", False),
+        ("DOWN", None, False),
+        (None, "LinkUp", None),
+        ("ACTIVE", None, None),
+        (None, None, None),
+    ],
+)
+def test_up(state: str | None, phys_state: str | None, up: bool | None) -> None:
+    assert is_up(state, phys_state) is up
+
+
+def test_a_port_that_is_down_has_no_rate() -> None:
+    machine = _infiniband(state="1: DOWN", phys_state="2: Polling", rate="2.5 Gb/sec (1X SDR)")
+    signals = by_slot(Infiniband(), machine)["port/mlx5_0/1"].signals
+    assert (signals["port.state"], signals["port.phys_state"], signals["port.up"]) == (
+        "DOWN",
+        "Polling",
+        False,
+    )
+    assert "port.rate" not in signals
+
+
+@pytest.mark.parametrize(
+    ("text", "gbps"),
+    [
+        ("400 Gb/sec (4X NDR)", 400.0),
+        ("200 Gb/sec (2X NDR)", 200.0),
+        ("5 Gb/sec (1X DDR)", 5.0),
+        ("56 Gb/sec (4X FDR)", 56.0),
+        ("10 Gb/sec (1X QDR)", 10.0),
+        ("10 Gb/sec (4X SDR)", None),
+        ("10 Gb/sec (4X)", None),
+        ("2.5 Gb/sec (1X SDR)", None),
+        ("30 Gb/sec (12X SDR)", None),
+    ],
+)
+def test_rates(text: str, gbps: float | None) -> None:
+    assert rate(text) == gbps
+
+
+@pytest.mark.parametrize(
+    "text", ["", "fast", "400 Gb/sec", "400 Gb/sec (NDR)", "400 Gb/sec (4", "nan Gb/sec (4X NDR)"]
+)
+def test_no_rates(text: str) -> None:
+    with pytest.raises(ValueError, match=r".*"):
+        rate(text)
+
+
+def test_a_rate_that_old_kernels_print_for_all_they_do_not_know() -> None:
+    port = by_slot(Infiniband(), _infiniband(rate="10 Gb/sec (4X SDR)"))["port/mlx5_0/1"]
+    assert "port.rate" not in port.signals
+    assert "'10 Gb/sec (4X SDR)'" in port.unread["port.rate"]
+    assert port.signals["port.up"] is True
+
+
+def test_old_kernels_without_counters() -> None:
+    port = by_slot(Infiniband(), _infiniband(**{"counters/symbol_error": "N/A (no PMA)"}))["port/mlx5_0/1"]
+    assert "port.symbol_error" not in port.signals.keys() | port.unread.keys()
+
+
+def test_garbage_harms_its_own_signal_only() -> None:
+    garbage = {"phys_state": "9: <unknown>", "lid": "0xzz", "counters/link_downed": "many"}
+    port = by_slot(Infiniband(), _infiniband(**garbage))["port/mlx5_0/1"]
+    assert port.unread.keys() == {"port.phys_state", "port.up", "port.lid", "port.link_downed"}
+    assert port.signals["port.rate"] == 400.0
+
+
+def test_a_guid_that_is_none_names_no_part() -> None:
+    files = device("mlx5_0", INFINIBAND, node_guid="none", hca_type="")
+    assert by_slot(Infiniband(), _machine(files))["port/mlx5_0/1"].part is None
+
+
+@pytest.mark.parametrize("code", ["EINVAL", "EIO", "EACCES", "EPERM", "EOPNOTSUPP"])
+def test_a_device_that_refuses_is_asked_once(code: str) -> None:
+    source, machine = Infiniband(), _infiniband()
+    machine.errors[f"{CLASS}/mlx5_0/ports/1/counters/VL15_dropped"] = getattr(errno, code)
+    for _ in range(3):
+        port = by_slot(source, machine)["port/mlx5_0/1"]
+        refused = {
+            name for name, why in port.unread.items() if why == f"refused once ({code}): not asked again"
+        }
+        assert refused == {
+            "port.vl15_dropped",
+            "port.link_downed",
+            "port.symbol_error",
+            "port.port_xmit_data",
+        }
+        # Virtual functions refuse the port's counters and answer for their queue pairs'.
+        assert port.signals["port.local_ack_timeout_err"] == 12
+    assert len([path for path in machine.asked if "/counters/" in path]) == 1
+
+
+def test_a_refusal_is_the_device_s_not_the_port_s_and_no_other_device_s() -> None:
+    second = {f"{CLASS}/mlx5_0/ports/2/{name}": text for name, text in INFINIBAND.items()}
+    machine = _machine(device("mlx5_0", INFINIBAND) | second | device("mlx5_1", INFINIBAND))
+    machine.errors[f"{CLASS}/mlx5_0/ports/1/counters/symbol_error"] = errno.EINVAL
+    slots = by_slot(Infiniband(), machine)
+    assert slots[NODE].signals == {"rdma.port_count": 3}
+    assert "port.link_downed" in slots["port/mlx5_0/2"].unread
+    assert slots["port/mlx5_1/1"].unread == {}
+
+
+@pytest.mark.parametrize("change", ["guid", "pci", "gone"])
+def test_a_refusal_is_forgotten_with_the_device(change: str) -> None:
+    source, machine = Infiniband(), _infiniband()
+    refused = f"{CLASS}/mlx5_0/ports/1/counters/symbol_error"
+    machine.errors[refused] = errno.EINVAL
+    by_slot(source, machine)
+    del machine.errors[refused]
+    if change == "guid":
+        machine.files[f"{CLASS}/mlx5_0/node_guid"] = "a088:c203:0041:0001\n"
+    elif change == "pci":
+        machine.links[f"{CLASS}/mlx5_0/device"] = "../../../0000:aa:00.0"
+    else:
+        files = dict(machine.files)
+        machine.remove(CLASS)
+        assert by_slot(source, machine)[NODE].status == "absent"
+        machine.files = files
+    assert by_slot(source, machine)["port/mlx5_0/1"].unread == {}
+
+
+def test_a_counter_that_fails_otherwise_is_asked_again() -> None:
+    source, machine = Infiniband(), _infiniband()
+    counter = f"{CLASS}/mlx5_0/ports/1/counters/symbol_error"
+    machine.errors[counter] = errno.ETIMEDOUT
+    port = by_slot(source, machine)["port/mlx5_0/1"]
+    assert port.unread == {"port.symbol_error": "Connection timed out (ETIMEDOUT)"}
+    del machine.errors[counter]
+    assert by_slot(source, machine)["port/mlx5_0/1"].signals["port.symbol_error"] == 0
+
+
+@pytest.mark.parametrize("directories", [[], [CLASS]])
+def test_no_device_is_a_fact_and_no_error(directories: list[str]) -> None:
+    slots = by_slot(Infiniband(), FakeMachine(directories=directories))
+    assert slots.keys() == {NODE}
+    assert slots[NODE].status == "absent"
+    assert CLASS in slots[NODE].detail
+
+
+def test_a_device_that_is_pulled_while_it_is_read() -> None:
+    machine = _infiniband()
+    machine.errors = {f"{CLASS}/mlx5_0/{name}": errno.ENODEV for name in ("node_guid", "fw_ver", "ports")}
+    assert by_slot(Infiniband(), machine).keys() == {NODE}
+
+
+def test_no_file_is_read_twice_in_a_round() -> None:
+    for machine in (_infiniband(), _machine(efa())):
+        by_slot(Infiniband(), machine)
+        assert len(machine.asked) == len(set(machine.asked))
+
+
+def test_this_machine() -> None:
+    assert by_slot(Infiniband(), ThisMachine())[NODE].status in {"read", "absent"}

@@ -1,0 +1,277 @@
+from __future__ import annotations
+
+import errno
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodeguard.model.slot import NODE
+from nodeguard.sources.pci import Identity, Pci, slot_of
+from tests.sources.fake_machine import FakeMachine, ThisMachine, by_slot
+
+BUS = "/sys/bus/pci/devices"
+GPU = "0000:3b:00.0"
+AER = {
+    "correctable": "RxErr 0\nBadTLP 4\nBadDLLP 0\nRollover 0\nTimeout 1\nTOTAL_ERR_COR 5\n",
+    "fatal": "Undefined 0\nDLP 0\nSDES 0\nTLP 0\nTOTAL_ERR_FATAL 0\n",
+    "nonfatal": "Undefined 0\nUnsupReq 2\nTOTAL_ERR_NONFATAL 2\n",
+}
+
+
+def function(address: str, vendor: str, device: str, class_: str, *, linked: bool = True) -> dict[str, str]:
+    """Files of a PCI function, as Linux 6.8 writes them."""
+    path = f"{BUS}/{address}"
+    files = {
+        f"{path}/vendor": f"0x{vendor}\n",
+        f"{path}/device": f"0x{device}\n",
+        f"{path}/class": f"0x{class_}\n",
+    }
+    if linked:
+        files |= {
+            f"{path}/current_link_speed": "32.0 GT/s PCIe\n",
+            f"{path}/max_link_speed": "32.0 GT/s PCIe\n",
+            f"{path}/current_link_width": "16\n",
+            f"{path}/max_link_width": "16\n",
+        }
+        files |= {f"{path}/aer_dev_{severity}": text for severity, text in AER.items()}
+    return files
+
+
+def links(address: str, driver: str, bridge: str = "0000:3a:01.0") -> dict[str, str]:
+    return {
+        f"{BUS}/{address}": f"../../../devices/pci0000:3a/{bridge}/{address}",
+        f"{BUS}/{address}/driver": f"../../../../bus/pci/drivers/{driver}",
+    }
+
+
+def machine(*, nvidia: bool = True) -> FakeMachine:
+    """A node with a GPU and its audio function, an NVSwitch, two RDMA adapters, and what else is on a bus."""
+    files = {
+        **function("0000:00:00.0", "8086", "09a2", "060000", linked=False),
+        **function("0000:3a:01.0", "1000", "c030", "060400"),
+        **function(GPU, "10de", "2330", "030200"),
+        **function("0000:3b:00.1", "10de", "22e8", "040300"),
+        **function("0000:c1:00.0", "10de", "22a3", "068000"),
+        **function("0000:9c:00.0", "15b3", "1021", "020700"),
+        f"{BUS}/0000:9c:00.0/infiniband/mlx5_0/node_guid": "\n",
+        **function("0000:9d:00.0", "1d0f", "efa2", "020000"),
+        **function("0000:9e:00.0", "14e4", "1750", "020000"),
+        f"{BUS}/0000:9e:00.0/infiniband/bnxt_re0/node_guid": "\n",
+        **function("0000:9f:00.0", "8086", "1593", "020000"),
+    }
+    fake = FakeMachine(
+        files, links={**links(GPU, "nvidia"), **links("0000:9c:00.0", "mlx5_core", "0000:99:00.0")}
+    )
+    if nvidia:
+        fake.files[f"/proc/driver/nvidia/gpus/{GPU}/information"] = "Model: NVIDIA H100 80GB HBM3\n"
+    return fake
+
+
+def test_a_gpu() -> None:
+    observation = by_slot(Pci(), machine())["gpu/0000:3b:00"]
+    assert observation.signals == {
+        "pci.present": True,
+        "pci.vendor": "10de",
+        "pci.device": "2330",
+        "pci.class": "0302",
+        "pci.driver": "nvidia",
+        "pci.virtual": False,
+        "pci.answers": True,
+        "pci.link.speed": 32.0,
+        "pci.link.speed_max": 32.0,
+        "pci.link.width": 16,
+        "pci.link.width_max": 16,
+        "pci.aer.correctable": 5,
+        "pci.aer.nonfatal": 2,
+        "pci.aer.fatal": 0,
+        "pci.upstream": "0000:3a:01.0",
+        "pci.procfs": True,
+    }
+    assert observation.unread == {}
+
+
+def test_the_bus() -> None:
+    slots = by_slot(Pci(), machine())
+    assert slots.keys() == {
+        NODE,
+        "gpu/0000:3b:00",
+        "nvswitch/0000:c1:00",
+        "pci/0000:9c:00.0",
+        "pci/0000:9d:00.0",
+        "pci/0000:9e:00.0",
+    }
+    assert slots[NODE].signals == {"gpu.pci_count": 1, "nvswitch.pci_count": 1, "rdma.function_count": 3}
+    rdma = {
+        slot: seen.signals.get("pci.rdma_devices") for slot, seen in slots.items() if slot.startswith("pci/")
+    }
+    assert rdma == {"pci/0000:9c:00.0": 1, "pci/0000:9d:00.0": 0, "pci/0000:9e:00.0": 1}
+    assert slots["pci/0000:9d:00.0"].signals["pci.driver"] == ""
+    assert "pci.procfs" not in slots["nvswitch/0000:c1:00"].signals
+
+
+def test_a_machine_without_a_pci_bus() -> None:
+    slots = by_slot(Pci(), FakeMachine())
+    assert slots.keys() == {NODE}
+    assert slots[NODE].status == "absent"
+    assert "/sys/bus/pci" in slots[NODE].detail
+
+
+def test_an_empty_bus_is_a_fact() -> None:
+    observation = by_slot(Pci(), FakeMachine(directories=[BUS]))[NODE]
+    assert observation.signals == {"gpu.pci_count": 0, "nvswitch.pci_count": 0, "rdma.function_count": 0}
+
+
+def test_a_bus_that_is_refused_is_not_counted() -> None:
+    observation = by_slot(Pci(), FakeMachine(errors={BUS: errno.EACCES}))[NODE]
+    assert observation.signals == {}
+    assert observation.unread.keys() == {"gpu.pci_count", "nvswitch.pci_count", "rdma.function_count"}
+
+
+@pytest.mark.parametrize(
+    ("speed", "gigatransfers"), [("2.5 GT/s PCIe", 2.5), ("8 GT/s", 8.0), ("64.0 GT/s PCIe", 64.0)]
+)
+def test_link_speeds_of_old_and_new_kernels(speed: str, gigatransfers: float) -> None:
+    fake = machine()
+    fake.files[f"{BUS}/{GPU}/current_link_speed"] = f"{speed}\n"
+    assert by_slot(Pci(), fake)["gpu/0000:3b:00"].signals["pci.link.speed"] == gigatransfers
+
+
+def test_a_speed_that_the_kernel_does_not_know() -> None:
+    fake = machine()
+    fake.files[f"{BUS}/{GPU}/current_link_speed"] = "Unknown\n"
+    observation = by_slot(Pci(), fake)["gpu/0000:3b:00"]
+    assert "says 'Unknown'" in observation.unread["pci.link.speed"]
+    assert observation.signals["pci.answers"] is True
+
+
+def test_a_gpu_that_fell_off_the_bus() -> None:
+    fake = machine()
+    fake.files |= {f"{BUS}/{GPU}/current_link_width": "63\n", f"{BUS}/{GPU}/current_link_speed": "Unknown\n"}
+    observation = by_slot(Pci(), fake)["gpu/0000:3b:00"]
+    assert observation.signals["pci.answers"] is False
+    assert observation.unread == {}
+    assert not [name for name in observation.signals if "link" in name]
+    assert observation.signals["pci.aer.correctable"] == 5
+
+
+def test_a_function_that_the_kernel_has_given_up() -> None:
+    fake = machine()
+    fake.errors[f"{BUS}/{GPU}/current_link_width"] = errno.EINVAL
+    assert by_slot(Pci(), fake)["gpu/0000:3b:00"].signals["pci.answers"] is False
+
+
+@pytest.mark.parametrize("width", ["0", "255"])
+def test_no_link_of_its_own_is_no_silence(width: str) -> None:
+    fake = machine()
+    fake.files |= {f"{BUS}/{GPU}/current_link_width": width, f"{BUS}/{GPU}/current_link_speed": "Unknown"}
+    observation = by_slot(Pci(), fake)["gpu/0000:3b:00"]
+    assert not [
+        name for name in {**observation.signals, **observation.unread} if "link" in name or "answers" in name
+    ]
+
+
+def test_a_virtual_machine_has_no_link_files() -> None:
+    fake = FakeMachine(function(GPU, "10de", "2330", "030200", linked=False))
+    observation = by_slot(Pci(), fake)["gpu/0000:3b:00"]
+    assert observation.signals.keys() == {
+        "pci.present", "pci.vendor", "pci.device", "pci.class", "pci.driver", "pci.virtual",
+    }  # fmt: skip
+    assert observation.unread == {}
+
+
+def test_garbage_harms_its_own_signal_only() -> None:
+    fake = machine()
+    path = f"{BUS}/{GPU}"
+    fake.files |= {
+        f"{path}/max_link_width": "17",
+        f"{path}/aer_dev_fatal": "?",
+        f"{path}/current_link_speed": "fast",
+    }
+    fake.errors[f"{path}/driver"] = errno.EACCES
+    observation = by_slot(Pci(), fake)["gpu/0000:3b:00"]
+    assert observation.unread.keys() == {
+        "pci.link.width_max",
+        "pci.aer.fatal",
+        "pci.link.speed",
+        "pci.driver",
+    }
+    assert observation.signals["pci.link.width"] == 16
+
+
+def test_a_function_that_cannot_be_told_makes_the_counts_unknown() -> None:
+    fake = machine()
+    fake.files[f"{BUS}/{GPU}/class"] = "xyz"
+    slots = by_slot(Pci(), fake)
+    assert "gpu/0000:3b:00" not in slots
+    assert slots[NODE].signals == {}
+    assert slots[NODE].unread["gpu.pci_count"] == f"{GPU}: {BUS}/{GPU}/class says 'xyz'"
+
+
+def test_gpus_given_to_virtual_machines_are_not_counted() -> None:
+    fake = machine()
+    virtual = f"{BUS}/0000:3c:00.4"
+    fake.files |= function("0000:3c:00.4", "10de", "2330", "030200")
+    fake.links |= {
+        f"{virtual}/physfn": "../0000:3b:00.0",
+        f"{BUS}/{GPU}/driver": "../../drivers/nvgrace_gpu_vfio_pci",
+    }
+    slots = by_slot(Pci(), fake)
+    assert slots[NODE].signals["gpu.pci_count"] == 0
+    assert slots["gpu/0000:3c:00"].signals["pci.virtual"] is True
+    assert slots["gpu/0000:3b:00"].signals["pci.virtual"] is False
+
+
+def test_a_virtual_function_does_not_take_its_gpu_s_slot() -> None:
+    fake = machine()
+    fake.files |= function("0000:3b:00.4", "10de", "2330", "030200")
+    fake.links[f"{BUS}/0000:3b:00.4/physfn"] = f"../{GPU}"
+    assert by_slot(Pci(), fake)["gpu/0000:3b:00"].signals["pci.virtual"] is False
+
+
+def test_what_procfs_lists() -> None:
+    fake = machine()
+    fake.files["/proc/driver/nvidia/gpus/0000:5d:00.0/information"] = "Model: Unknown\n"
+    del fake.files[f"/proc/driver/nvidia/gpus/{GPU}/information"]
+    slots = by_slot(Pci(), fake)
+    assert slots["gpu/0000:3b:00"].signals["pci.procfs"] is False
+    assert slots["gpu/0000:5d:00"].signals == {"pci.present": False, "pci.procfs": True}
+    assert "pci.procfs" not in by_slot(Pci(), machine(nvidia=False))["gpu/0000:3b:00"].signals
+
+
+def test_hot_plug() -> None:
+    source, fake = Pci(), machine(nvidia=False)
+    by_slot(source, fake)
+    fake.remove(f"{BUS}/{GPU}")
+    assert "gpu/0000:3b:00" not in by_slot(source, fake)
+    fake.files |= function(GPU, "10de", "2335", "030200")
+    assert by_slot(source, fake)["gpu/0000:3b:00"].signals["pci.device"] == "2335"
+
+
+def test_what_cannot_change_is_read_once() -> None:
+    source, fake = Pci(), machine()
+    by_slot(source, fake)
+    assert len(fake.asked) == len(set(fake.asked))
+    fake.asked.clear()
+    by_slot(source, fake)
+    assert not [path for path in fake.asked if path.endswith(("/vendor", "/device", "/class", "/physfn"))]
+
+
+def test_a_driver_that_comes_later_makes_a_function_one_for_rdma() -> None:
+    source, fake = Pci(), machine()
+    by_slot(source, fake)
+    fake.files[f"{BUS}/0000:9f:00.0/infiniband/irdma0/node_guid"] = "\n"
+    slots = by_slot(source, fake)
+    assert slots["pci/0000:9f:00.0"].signals["pci.rdma_devices"] == 1
+    assert slots[NODE].signals["rdma.function_count"] == 4
+
+
+@given(*[st.text("0123456789abcdef", min_size=4, max_size=4)] * 3, st.booleans())
+def test_only_what_is_nvidia_s_is_a_gpu(vendor: str, device: str, class_code: str, has_rdma: bool) -> None:
+    slot = slot_of(GPU, Identity(vendor, device, class_code, virtual=False), has_rdma=has_rdma)
+    assert (slot == "gpu/0000:3b:00") == (vendor == "10de" and class_code in {"0300", "0302"})
+    assert slot is not None or not has_rdma
+
+
+def test_this_machine() -> None:
+    assert by_slot(Pci(), ThisMachine())[NODE].status in {"read", "absent"}

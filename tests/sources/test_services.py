@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+import errno
+
+from nodeguard.model.slot import NODE
+from nodeguard.sources.services import Services
+from tests.sources.fake_machine import FakeMachine, ThisMachine, by_slot
+from tests.sources.test_processes import stat
+
+WANTS = "/etc/systemd/system/multi-user.target.wants"
+V2 = "/sys/fs/cgroup"
+
+
+def enabled(*services: str) -> dict[str, str]:
+    return {
+        f"{WANTS}/{service}.service": f"/usr/lib/systemd/system/{service}.service" for service in services
+    }
+
+
+def unit(name: str, *pids: int, slice_: str = "system.slice", populated: bool = True) -> dict[str, str]:
+    directory = f"{V2}/{slice_}/{name}.service"
+    procs = "".join(f"{pid}\n" for pid in pids)
+    return {
+        f"{directory}/cgroup.events": f"populated {int(populated)}\nfrozen 0\n",
+        f"{directory}/cgroup.procs": procs,
+    }
+
+
+def test_a_node_with_control_groups() -> None:
+    machine = FakeMachine(
+        {
+            **unit("kubelet", 800),
+            **unit("containerd", 700),
+            "/proc/800/stat": stat(800, "kubelet", start=1234),
+        },
+        links=enabled("kubelet", "nvidia-fabricmanager", "unheard-of"),
+    )
+    slots = by_slot(Services(), machine)
+    assert slots.keys() == {"service/kubelet", "service/containerd", "service/nvidia-fabricmanager"}
+    assert slots["service/kubelet"].signals == {
+        "service.enabled": True,
+        "service.running": True,
+        "service.start_ticks": 1234,
+    }
+    assert slots["service/containerd"].signals == {"service.enabled": False, "service.running": True}
+    assert slots["service/nvidia-fabricmanager"].signals == {
+        "service.enabled": True,
+        "service.running": False,
+    }
+
+
+def test_eks_runs_them_in_a_slice_of_their_own() -> None:
+    machine = FakeMachine(
+        {**unit("kubelet", 800, slice_="runtime.slice"), **unit("sshd", 900)}, links=enabled("kubelet")
+    )
+    assert by_slot(Services(), machine)["service/kubelet"].signals["service.running"] is True
+
+
+def test_a_pod_s_service_is_none_of_the_node_s() -> None:
+    machine = FakeMachine({**unit("docker", 800, slice_="kubepods.slice"), **unit("sshd", 900)})
+    assert by_slot(Services(), machine) == {}
+
+
+def test_kubernetes_distributions_that_carry_kubelet_inside() -> None:
+    machine = FakeMachine({**unit("k3s-agent", 800), **unit("rke2-agent", 801)}, links=enabled("k3s-agent"))
+    assert by_slot(Services(), machine).keys() == {"service/k3s-agent", "service/rke2-agent"}
+
+
+def test_an_empty_control_group_does_not_run() -> None:
+    machine = FakeMachine(unit("docker", populated=False), links=enabled("docker"))
+    assert by_slot(Services(), machine)["service/docker"].signals["service.running"] is False
+
+
+def test_control_groups_of_version_1() -> None:
+    root = "/sys/fs/cgroup/systemd/system.slice"
+    files = {
+        "/sys/fs/cgroup/cpu/cgroup.procs": "1\n",
+        f"{root}/kubelet.service/cgroup.procs": "800\n801\n",
+        f"{root}/docker.service/cgroup.procs": "",
+        "/proc/800/stat": stat(800, "kubelet", start=77),
+    }
+    slots = by_slot(Services(), FakeMachine(files, links=enabled("docker")))
+    assert slots["service/kubelet"].signals["service.start_ticks"] == 77
+    assert slots["service/docker"].signals["service.running"] is False
+
+
+def test_a_restart_is_not_hidden_by_older_shims() -> None:
+    source = Services()
+    shims = {f"/proc/{pid}/stat": stat(pid, "containerd-shim", start=pid) for pid in (10, 11)}
+    machine = FakeMachine(
+        {**unit("containerd", 10, 11, 700), **shims, "/proc/700/stat": stat(700, "containerd", start=5)}
+    )
+    assert by_slot(source, machine)["service/containerd"].signals["service.start_ticks"] == 5
+    machine.asked.clear()
+    by_slot(source, machine)
+    assert [path for path in machine.asked if path.endswith("/stat")] == ["/proc/700/stat"]
+    machine.remove("/proc/700")
+    machine.files |= {
+        **unit("containerd", 10, 11, 900),
+        "/proc/900/stat": stat(900, "containerd", start=9000),
+    }
+    assert by_slot(source, machine)["service/containerd"].signals["service.start_ticks"] == 9000
+
+
+def test_a_service_that_ran_and_stopped_is_told_of() -> None:
+    source = Services()
+    machine = FakeMachine({**unit("nvidia-imex", 800), **unit("sshd", 900)})
+    by_slot(source, machine)
+    machine.remove(f"{V2}/system.slice/nvidia-imex.service")
+    assert by_slot(source, machine)["service/nvidia-imex"].signals == {"service.running": False}
+
+
+def test_a_masked_service_is_not_wanted() -> None:
+    links = {**enabled("docker"), "/etc/systemd/system/docker.service": "/dev/null"}
+    assert by_slot(Services(), FakeMachine(unit("sshd", 900), links=links)) == {}
+    links["/etc/systemd/system/docker.service"] = "/usr/lib/systemd/system/docker.service"
+    assert "service/docker" in by_slot(Services(), FakeMachine(unit("sshd", 900), links=links))
+
+
+def test_without_control_groups_the_names_of_processes_count() -> None:
+    files = {
+        "/proc/1/comm": "init\n",
+        "/proc/800/comm": "kubelet\n",
+        "/proc/800/stat": stat(800, "kubelet", start=42),
+        "/proc/810/comm": "nv-fabricmanage\n",
+    }
+    slots = by_slot(Services(), FakeMachine(files, links=enabled("containerd")))
+    assert slots["service/kubelet"].signals["service.start_ticks"] == 42
+    assert slots["service/nvidia-fabricmanager"].signals["service.running"] is True
+    assert slots["service/containerd"].signals["service.running"] is False
+
+
+def test_with_control_groups_no_process_is_searched() -> None:
+    machine = FakeMachine({**unit("kubelet", 800), "/proc/801/comm": "crio\n"})
+    assert "service/crio" not in by_slot(Services(), machine)
+    assert "/proc/801/comm" not in machine.asked
+
+
+def test_refusals_are_unread_and_not_false() -> None:
+    machine = FakeMachine(links=enabled("kubelet"), errors={V2: errno.EACCES})
+    slots = by_slot(Services(), machine)
+    assert slots["service/kubelet"].signals == {"service.enabled": True}
+    assert slots["service/kubelet"].unread == {"service.running": "permission denied: run as root"}
+    machine = FakeMachine(unit("kubelet", 800), errors={"/etc/systemd/system": errno.EACCES})
+    slots = by_slot(Services(), machine)
+    assert slots["service/kubelet"].signals == {"service.running": True}
+    assert slots["service/kubelet"].unread.keys() == {"service.enabled"}
+    assert slots[NODE].unread.keys() == {"service.enabled"}
+
+
+def test_hidden_processes_are_not_taken_for_stopped_services() -> None:
+    files = {"/proc/800/comm": "kubelet\n"}
+    machine = FakeMachine(files, links=enabled("containerd"), errors={"/proc/900/comm": errno.EPERM})
+    slots = by_slot(Services(), machine)
+    assert slots["service/kubelet"].signals["service.running"] is True
+    assert "service.running" in slots["service/containerd"].unread
+
+
+def test_garbage_harms_its_own_signal_only() -> None:
+    machine = FakeMachine({**unit("kubelet", 800), f"{V2}/system.slice/kubelet.service/cgroup.events": "xyz"})
+    observation = by_slot(Services(), machine)["service/kubelet"]
+    assert "says 'xyz'" in observation.unread["service.running"]
+    machine = FakeMachine({**unit("kubelet", 800), "/proc/800/stat": "800"})
+    observation = by_slot(Services(), machine)["service/kubelet"]
+    assert observation.signals["service.running"] is True
+    assert observation.unread.keys() == {"service.start_ticks"}
+
+
+def test_peer_memory_counts_only_beside_the_driver() -> None:
+    nvidia = {"/sys/module/nvidia/initstate": "live\n"}
+    for module, loaded in (("nvidia_peermem", True), ("nv_peer_mem", True), ("other", False)):
+        machine = FakeMachine({**nvidia, f"/sys/module/{module}/refcnt": "0\n"})
+        assert by_slot(Services(), machine)[NODE].signals == {"module.nvidia_peermem": loaded}
+    assert by_slot(Services(), FakeMachine({"/sys/module/nvidia_peermem/refcnt": "0\n"})) == {}
+
+
+def test_this_machine() -> None:
+    assert all(slot.startswith(("service/", NODE)) for slot in by_slot(Services(), ThisMachine()))

@@ -1,0 +1,185 @@
+"""A lane with workers that do as they are told, in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from nodeguard.worker.answer import SYSTEM, Answer, Entry
+from nodeguard.worker.lane import Lane
+from nodeguard.worker.process import Worker
+from tests.worker.puppets import Stage
+
+_NAME = "nvmlDeviceGetName"
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    stage = Stage()
+    with stage.lane:
+        yield stage
+    assert all(worker.closed for worker in stage.workers)
+
+
+def test_a_round_is_over_when_the_worker_says_so(stage: Stage) -> None:
+    assert stage.lane.begin() is None
+    stage.worker.does([SYSTEM, "nvmlInit"], [SYSTEM, {"nvmlInit": None}], [0, _NAME])
+    assert stage.later(1.0) is None
+    stage.worker.does([0, {_NAME: "a"}], over=True)
+    assert stage.later(1.0) == Answer((Entry(0, _NAME, "a"),))
+    assert stage.lane.begin() is None
+    stage.worker.does(over=True)
+    assert stage.later(0.0) == Answer()
+    assert len(stage.workers) == 1
+    assert stage.worker.requests == [([], ()), ([], ())]
+
+
+def test_a_call_has_its_deadline_and_progress_renews_it(stage: Stage) -> None:
+    stage.lane.begin()
+    stage.worker.does([0, _NAME])
+    for call in ("nvmlDeviceGetUUID", "nvmlDeviceGetSerial"):
+        assert stage.later(4.9) is None
+        assert stage.worker.status() is None
+        stage.worker.does([0, {_NAME: "a"}], [0, call])
+    assert stage.later(0.0) is None
+    assert stage.lane.look() == stage.now + 1.0
+    assert stage.later(5.0) is None
+    assert stage.worker.status() == -9
+
+
+def test_a_first_touch_has_a_longer_one(stage: Stage) -> None:
+    stage.lane.begin()
+    stage.worker.does([0, "nvmlDeviceGetHandleByIndex"])
+    stage.lane.step()
+    assert stage.later(29.0) is None
+    assert stage.worker.status() is None
+    stage.later(1.0)
+    assert stage.worker.status() == -9
+
+
+def test_a_stall_is_gone_on_from_with_a_new_worker(stage: Stage) -> None:
+    stage.lane.begin()
+    stage.worker.does([0, _NAME], [0, {_NAME: "a"}], [1, _NAME])
+    stage.lane.step()
+    assert stage.later(5.0) is None
+    assert stage.lane.look() == stage.now + 4.0
+    assert stage.later(0.1) is None
+    assert len(stage.workers) == 2
+    assert stage.worker.requests == [([0, 1], ())]
+    stage.worker.does([2, _NAME], [2, {_NAME: "c"}], over=True)
+    answer = stage.later(0.1)
+    assert answer == Answer((Entry(0, _NAME, "a"), Entry(2, _NAME, "c")), (Entry(1, _NAME),))
+    stage.lane.begin()
+    assert stage.worker.requests[-1] == ([1], ())
+    stage.worker.does(over=True)
+    stage.lane.step()
+    stage.lane.wake(1)
+    stage.lane.begin()
+    assert stage.worker.requests[-1] == ([], ())
+
+
+def test_a_stall_of_the_system_ends_the_round(stage: Stage) -> None:
+    stage.lane.begin()
+    stage.worker.does([SYSTEM, "nvmlInit"])
+    stage.lane.step()
+    stage.later(30.0)
+    assert stage.later(0.1) == Answer((), (Entry(SYSTEM, "nvmlInit"),))
+    assert len(stage.workers) == 1
+    assert stage.lane.begin() is None
+    assert stage.worker.requests == [([], ())]
+
+
+def test_a_worker_that_does_not_even_start_is_overdue(stage: Stage) -> None:
+    stage.lane.begin()
+    assert stage.later(30.0) is None
+    assert stage.later(0.1) == Answer((), (Entry(SYSTEM, "start"),))
+
+
+def test_what_outlives_sigkill_hangs_for_good(stage: Stage) -> None:
+    stage.obeys = False
+    stage.lane.begin()
+    stage.worker.does([0, _NAME], [0, {_NAME: "a"}], [1, _NAME])
+    stage.lane.step()
+    stage.later(5.0)
+    assert stage.later(3.9) is None
+    hung = Entry(1, _NAME)
+    assert stage.later(0.1) == Answer((Entry(0, _NAME, "a"),), hung=hung)
+    stage.lane.wake()
+    stage.worker.dies(-9)
+    assert stage.lane.begin() == Answer(hung=hung)
+    assert len(stage.workers) == 1
+
+
+def test_a_worker_that_dies_by_itself_says_how(stage: Stage) -> None:
+    stage.lane.begin()
+    stage.worker.does([0, _NAME])
+    stage.worker.dies(-11)
+    assert stage.later(0.1) is None
+    stage.worker.does([1, _NAME], [1, {_NAME: "b"}], [2, _NAME])
+    stage.worker.dies(1)
+    assert stage.later(0.1) is None
+    assert stage.worker.requests == [([0, 1, 2], ())]
+    stage.worker.does(over=True)
+    answer = stage.later(0.1)
+    assert answer is not None
+    assert answer.stalled == (
+        Entry(0, _NAME, {"error": "worker died: signal 11"}),
+        Entry(2, _NAME, {"error": "worker died: exit status 1"}),
+    )
+
+
+def test_a_worker_that_leaves_has_finished_its_round(stage: Stage) -> None:
+    stage.lane.begin()
+    stage.worker.does([0, _NAME], [0, {_NAME: "a"}])
+    stage.worker.dies(0)
+    assert stage.later(0.1) == Answer((Entry(0, _NAME, "a"),))
+    assert stage.lane.begin() is None
+    assert len(stage.workers) == 2
+
+
+def test_a_worker_that_died_between_rounds_is_replaced(stage: Stage) -> None:
+    stage.lane.begin()
+    stage.worker.does(over=True)
+    assert stage.later(0.0) == Answer()
+    stage.worker.dies(-9)
+    assert stage.lane.begin() is None
+    assert len(stage.workers) == 2
+
+
+def test_a_garbled_log_fails_the_round_and_ends_the_worker(stage: Stage) -> None:
+    stage.lane.begin()
+    stage.worker.does([0, _NAME], [0, {_NAME: "a"}])
+    stage.worker.writes(b"\0\0\0\n")
+    stage.lane.step()
+    answer = stage.later(0.1)
+    assert answer is not None
+    assert answer.entries == answer.stalled == ()
+    assert answer.missing.startswith("worker log, line 3: ")
+    assert stage.lane.begin() is None
+    assert len(stage.workers) == 2
+
+
+def test_a_last_line_cut_by_sigkill_is_ignored(stage: Stage) -> None:
+    stage.lane.begin()
+    stage.worker.does([SYSTEM, "nvmlInit"])
+    stage.worker.writes(b'[-1,{"nvmlIn')
+    stage.lane.step()
+    stage.later(30.0)
+    assert stage.later(0.1) == Answer((), (Entry(SYSTEM, "nvmlInit"),))
+
+
+def test_what_is_missing_is_told(stage: Stage) -> None:
+    stage.lane.begin()
+    stage.worker.does([SYSTEM, "nvmlInit"], [SYSTEM, {"nvmlInit": {"missing": "no library"}}], over=True)
+    assert stage.later(0.1) == Answer(missing="no library")
+
+
+def test_a_worker_that_cannot_be_started_is_missing() -> None:
+    def start() -> Worker:
+        raise OSError(11, "Resource temporarily unavailable")
+
+    with Lane(start) as lane:
+        missing = lane.round().missing
+    assert "Resource temporarily unavailable" in missing
+    assert missing.endswith("Linux is 5.3 or newer")

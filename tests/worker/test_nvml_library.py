@@ -1,0 +1,195 @@
+"""The real worker process, with unmodified pynvml, on the double of libnvidia-ml."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodeguard.worker.answer import SYSTEM, Answer, Entry
+from nodeguard.worker.deadlines import Deadlines
+from nodeguard.worker.lane import Lane, nvml_lane
+from nodeguard.worker.memory import Memory
+from nodeguard.worker.rehearsal import rehearse_nvml
+from tests.nvml_double import Build, Double
+from tests.worker import recordings
+
+_SHORT = Deadlines(call=0.5, first=10.0, grace=5.0)
+
+
+@contextmanager
+def _lane(double: Double) -> Iterator[Lane]:
+    with nvml_lane(str(double.path), deadlines=_SHORT) as lane:
+        yield lane
+
+
+def _results(answer: Answer, scope: int = 0) -> dict[str, Any]:
+    return {entry.call: entry.result for entry in answer.entries if entry.scope == scope}
+
+
+EVERYTHING: dict[str, Any] = {
+    "system": recordings.SYSTEM,
+    "devices": [
+        recordings.hopper(),
+        {"error": "NVML_ERROR_GPU_IS_LOST"},
+        recordings.rack(),
+        {
+            "nvmlDeviceGetUUID": {"error": "NVML_ERROR_GPU_IS_LOST"},
+            "nvmlDeviceGetRetiredPages(1)": [1, 2, 3],
+            "nvmlDeviceGetTemperature(0)": 40,
+            "nvmlDeviceGetCurrentClocksThrottleReasons": 1 << 40,
+            "nvmlDeviceGetGpuFabricInfo": {
+                "clusterUuid": [0] * 16,
+                "status": 3,
+                "cliqueId": 0,
+                "state": 2,
+            },
+            "nvmlDeviceGetFieldValues(230,0)": {"valueType": 1, "value": 0, "nvmlReturn": 16},
+        },
+    ],
+}
+
+
+def test_live_and_replay_read_the_same(nvml_double: Build) -> None:
+    replayed = rehearse_nvml(Memory(), EVERYTHING)
+    with _lane(nvml_double(EVERYTHING)) as lane:
+        assert lane.round() == replayed
+        assert lane.round() == replayed, "a long-lived session reads what a new one does"
+
+
+def test_replay_gives_back_what_was_recorded() -> None:
+    answer = rehearse_nvml(Memory(), EVERYTHING)
+    for index in (0, 2):
+        recorded = EVERYTHING["devices"][index]
+        assert isinstance(recorded, dict)
+        assert {call: _results(answer, index)[call] for call in recorded} == recorded
+    assert _results(answer, 1) == {"nvmlDeviceGetHandleByIndex": {"error": "NVML_ERROR_GPU_IS_LOST"}}
+    assert _results(answer, SYSTEM) == {**recordings.SYSTEM, "nvmlDeviceGetCount": 4}
+
+
+@pytest.mark.parametrize(
+    "name", ["NVML_ERROR_DRIVER_NOT_LOADED", "NVML_ERROR_LIB_RM_VERSION_MISMATCH", "NVML_ERROR_UNKNOWN"]
+)
+def test_a_driver_that_does_not_initialise_is_a_result_and_is_tried_again(
+    nvml_double: Build, name: str
+) -> None:
+    double = nvml_double({"error": name})
+    with _lane(double) as lane:
+        assert lane.round() == Answer((Entry(SYSTEM, "nvmlInit", {"error": name}),))
+        double.answer({"system": recordings.SYSTEM, "devices": [recordings.hopper()]})
+        assert _results(lane.round())["nvmlDeviceGetName"] == "NVIDIA H100 80GB HBM3"
+
+
+def test_a_session_that_breaks_is_begun_anew(nvml_double: Build) -> None:
+    lost = {"nvmlDeviceGetUUID": {"error": "NVML_ERROR_UNINITIALIZED"}}
+    double = nvml_double({"system": recordings.SYSTEM, "devices": [lost]})
+    with _lane(double) as lane:
+        assert _results(lane.round())["nvmlDeviceGetUUID"] == {"error": "NVML_ERROR_UNINITIALIZED"}
+        double.answer({"error": "NVML_ERROR_DRIVER_NOT_LOADED"})
+        answer = lane.round()
+        assert answer.entries == (Entry(SYSTEM, "nvmlInit", {"error": "NVML_ERROR_DRIVER_NOT_LOADED"}),)
+
+
+def test_devices_are_counted_anew_each_round(nvml_double: Build) -> None:
+    double = nvml_double(
+        {"system": recordings.SYSTEM, "devices": [recordings.hopper(0), recordings.hopper(1)]}
+    )
+    with _lane(double) as lane:
+        assert _results(lane.round(), 1)
+        double.answer({"system": recordings.SYSTEM, "devices": [recordings.hopper(0)]})
+        answer = lane.round()
+        assert _results(answer, 0)
+        assert not _results(answer, 1)
+
+
+def test_an_older_driver_lacks_functions(nvml_double: Build) -> None:
+    gone = ("nvmlDeviceGetTemperatureV", "nvmlDeviceGetGpuFabricInfoV", "nvmlDeviceGetRepairStatus")
+    device = recordings.hopper() | {"nvmlDeviceGetTemperature(0)": 44}
+    with _lane(nvml_double({"system": recordings.SYSTEM, "devices": [device]}, without=gone)) as lane:
+        results = _results(lane.round())
+    absent = {"error": "NVML_ERROR_FUNCTION_NOT_FOUND"}
+    assert [results["nvmlDeviceGetTemperatureV(0)"], results["nvmlDeviceGetTemperature(0)"]] == [absent, 44]
+    assert results["nvmlDeviceGetRepairStatus"] == absent
+    assert results["nvmlDeviceGetGpuFabricInfo"] == {"error": "NVML_ERROR_NOT_SUPPORTED"}
+
+
+def test_without_the_process_list_of_this_version_the_function_is_not_there(nvml_double: Build) -> None:
+    call = "nvmlDeviceGetComputeRunningProcesses"
+    double = nvml_double({"system": recordings.SYSTEM, "devices": [{}]}, without=(f"{call}_v3",))
+    with _lane(double) as lane:
+        assert _results(lane.round())[call] == {"error": "NVML_ERROR_FUNCTION_NOT_FOUND"}
+
+
+def test_a_text_that_is_no_utf8_is_read_all_the_same(nvml_double: Build) -> None:
+    double = nvml_double({"system": recordings.SYSTEM, "devices": [{"nvmlDeviceGetSerial": "1234\udcff"}]})
+    with _lane(double) as lane:
+        assert _results(lane.round())["nvmlDeviceGetSerial"] == "1234\ufffd"
+
+
+def test_a_call_that_never_returns_costs_its_device_only(nvml_double: Build) -> None:
+    stuck = recordings.hopper(1) | {"nvmlDeviceGetRemappedRows": {"error": "stall"}}
+    nvml = {"system": recordings.SYSTEM, "devices": [recordings.hopper(0), stuck, recordings.hopper(2)]}
+    memory = Memory()
+    with _lane(nvml_double(nvml)) as lane:
+        first, second = lane.round(), lane.round()
+        assert first == rehearse_nvml(memory, nvml)
+        assert second == rehearse_nvml(memory, nvml)
+    assert first.stalled == (Entry(1, "nvmlDeviceGetRemappedRows"),)
+    assert _results(first, 1)["nvmlDeviceGetUUID"] == stuck["nvmlDeviceGetUUID"], "what was read before stays"
+    assert _results(first, 2) == _results(second, 2)
+    assert (second.stalled, second.resting) == ((), first.stalled)
+    assert not _results(second, 1), "it rests"
+
+
+def test_a_field_that_never_returns_stalls_its_batch(nvml_double: Build) -> None:
+    stuck = recordings.hopper() | {"nvmlDeviceGetFieldValues(161,2)": {"error": "stall"}}
+    nvml = {"system": recordings.SYSTEM, "devices": [stuck]}
+    with _lane(nvml_double(nvml)) as lane:
+        answer = lane.round()
+    assert answer == rehearse_nvml(Memory(), nvml)
+    assert answer.stalled == (Entry(0, "nvmlDeviceGetFieldValues"),)
+
+
+def test_rest_ends_with_another_driver(nvml_double: Build) -> None:
+    stuck = recordings.hopper() | {"nvmlDeviceGetEccMode": {"error": "stall"}}
+    double = nvml_double({"system": recordings.SYSTEM, "devices": [stuck]})
+    with _lane(double) as lane:
+        assert lane.round().stalled
+        newer = recordings.SYSTEM | {"nvmlSystemGetDriverVersion": "590.1"}
+        double.answer({"system": newer, "devices": [recordings.hopper()]})
+        assert not _results(lane.round()), "the round that finds the new driver still lets it rest"
+        assert _results(lane.round())["nvmlDeviceGetEccMode"] == [1, 1]
+
+
+def test_a_library_that_crashes_costs_its_device_only(nvml_double: Build) -> None:
+    bad = recordings.hopper() | {"nvmlDeviceGetRepairStatus": {"error": "crash"}}
+    nvml = {"system": recordings.SYSTEM, "devices": [bad, recordings.hopper(1)]}
+    with _lane(nvml_double(nvml)) as lane:
+        answer = lane.round()
+    died = {"error": "worker died: signal 6"}
+    assert answer.stalled == (Entry(0, "nvmlDeviceGetRepairStatus", died),)
+    assert _results(answer, 1)["nvmlDeviceGetModuleId"] == 1
+
+
+@pytest.mark.parametrize("root", ["", "host"])
+def test_the_library_is_found_in_a_driver_container(nvml_double: Build, tmp_path: Path, root: str) -> None:
+    place = tmp_path / "host/run/nvidia/driver/usr/lib64"
+    nvml_double({"system": recordings.SYSTEM, "devices": [recordings.hopper()]}, directory=place)
+    with nvml_lane(root=str(tmp_path / root)) as lane:
+        answer = lane.round()
+    if root:
+        assert _results(answer)["nvmlDeviceGetUUID"]
+    else:
+        assert "libnvidia-ml.so.1" in answer.missing
+
+
+def test_a_library_that_is_none_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "libnvidia-ml.so.1").write_text("not a library")
+    with nvml_lane(str(tmp_path / "libnvidia-ml.so.1")) as lane:
+        assert lane.round() == lane.round()
+        missing = lane.round().missing
+    assert str(tmp_path) in missing
+    assert missing.endswith("install the NVIDIA driver, or say where libnvidia-ml.so.1 is")

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import os
+import select
+from collections.abc import Iterator
+
+import pytest
+
+from nodeguard.worker.process import Worker
+
+
+@pytest.fixture
+def worker() -> Iterator[Worker]:
+    worker = Worker("filesystem")
+    try:
+        yield worker
+    finally:
+        worker.close(5.0)
+
+
+def _wait(descriptor: int) -> None:
+    ready = select.poll()
+    ready.register(descriptor, select.POLLIN)
+    assert ready.poll(10_000)
+
+
+def _round(worker: Worker) -> bytes:
+    worker.request([], ("/",))
+    _wait(worker._done)
+    assert worker.over()
+    return worker.news()
+
+
+def test_the_log_tells_each_call_before_and_after(worker: Worker) -> None:
+    before, after = _round(worker).splitlines()
+    assert before == b'[0,"statvfs(/)"]'
+    assert after.startswith(b'[0,{"statvfs(/)":{"f_frsize":')
+    assert worker.news() == b""
+    assert _round(worker).splitlines()[0] == before, "each round has a log of its own"
+
+
+def test_a_round_is_over_once(worker: Worker) -> None:
+    _round(worker)
+    assert not worker.over()
+
+
+def test_nothing_is_inherited() -> None:
+    leaked = os.open("/", os.O_RDONLY)
+    os.set_inheritable(leaked, True)
+    worker = Worker("filesystem")
+    try:
+        _round(worker)
+        directory = f"/proc/{worker._pid}"
+        shown = {int(name): os.readlink(f"{directory}/fd/{name}") for name in os.listdir(f"{directory}/fd")}
+        assert sorted(shown) == [0, 1, 2, 3]
+        assert shown[2] == os.devnull
+        with open(f"{directory}/environ", "rb") as environment:
+            assert environment.read() == b""
+        assert os.getpgid(worker._pid) == worker._pid
+    finally:
+        worker.close(5.0)
+        os.close(leaked)
+
+
+def test_descriptors_of_the_worker_may_be_free_in_the_parent() -> None:
+    """A daemon may have closed its standard ones: the pipes then get their numbers."""
+    kept = os.dup(0)
+    os.close(0)
+    try:
+        worker = Worker("filesystem")
+        try:
+            assert _round(worker)
+        finally:
+            worker.close(5.0)
+    finally:
+        os.dup2(kept, 0)
+        os.close(kept)
+
+
+def test_it_leaves_when_the_parent_lets_go(worker: Worker) -> None:
+    _round(worker)
+    pipe = worker._rounds
+    worker._rounds = os.dup(worker._log)
+    os.close(pipe)
+    _wait(worker._life)
+    assert worker.status() == 0
+
+
+def test_its_end_is_seen_and_a_request_then_does_no_harm(worker: Worker) -> None:
+    _round(worker)
+    worker.kill()
+    _wait(worker._life)
+    assert worker.status() == -9
+    worker.request([], ())
+    worker.kill()
+    assert not worker.over()
+
+
+def test_close_leaves_nothing() -> None:
+    open_before = set(os.listdir("/proc/self/fd"))
+    worker = Worker("filesystem")
+    _round(worker)
+    worker.close(5.0)
+    assert set(os.listdir("/proc/self/fd")) == open_before
+    with pytest.raises(ProcessLookupError):
+        os.kill(worker._pid, 0)
+
+
+def test_a_program_that_is_not_there_is_an_error_and_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    open_before = set(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr("sys.executable", "/nonexistent/python")
+    with pytest.raises(FileNotFoundError):
+        Worker("filesystem")
+    assert set(os.listdir("/proc/self/fd")) == open_before
