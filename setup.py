@@ -2,8 +2,9 @@
 
 import sys
 from pathlib import Path
+from typing import ClassVar
 
-from setuptools import Command, setup
+from setuptools import Command, find_packages, setup
 from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).parent
@@ -33,7 +34,7 @@ class BuildPy(build_py):
 class CompileCatalogue(Command):
     """Compiles the catalogue of a working tree."""
 
-    user_options = []
+    user_options: ClassVar[list[tuple[str, str | None, str]]] = []
 
     def initialize_options(self) -> None: ...
 
@@ -43,4 +44,8 @@ class CompileCatalogue(Command):
         (ROOT / "checks" / "compiled.msgpack").write_bytes(compiled(working_tree=True))
 
 
-setup(cmdclass={"build_py": BuildPy, "compile_catalogue": CompileCatalogue})
+setup(
+    packages=[*find_packages(include=["nodeguard*"]), "nodeguard.checks"],
+    package_dir={"nodeguard": "nodeguard", "nodeguard.checks": "checks"},
+    cmdclass={"build_py": BuildPy, "compile_catalogue": CompileCatalogue},
+)

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable
 
 from nodeguard.bundle.failing import word_of
-from nodeguard.bundle.layer import Directory, Link, leads_out
+from nodeguard.bundle.layer import Directory, Entry, Link, leads_out
 from nodeguard.bundle.overlay import Draft
 from nodeguard.bundle.walk import absolute, names_of, walk
 from nodeguard.model.failure import UnansweredError
@@ -30,78 +30,99 @@ class Survey:
         self._draft = Draft(before)
         self._readlink = readlink
         self._links: dict[tuple[str, ...], str | None] = {}
-        self.errors = dict(errors)
+        self._errors = dict(errors)
+        # Places at which nothing is, and the errno's name that said so.
+        self._nothing: dict[tuple[str, ...], str] = {}
 
     @property
     def tree(self) -> Directory:
-        """All that is known; a leaf is its text."""
+        """All that is known; a leaf is its text, empty where it is only known to be there."""
         return self._draft.root
+
+    @property
+    def errors(self) -> dict[str, str]:
+        """How reading fails, by path, where the tree alone would not tell."""
+        nothing = {}
+        for at, word in self._nothing.items():
+            place = walk(self.tree, absolute(at), follow=False)
+            if place.entry is not None or errno.errorcode[place.code] != word:
+                nothing[absolute(at)] = word
+        return self._errors | nothing
 
     def file(self, path: str, said: str | Failure) -> None:
         """What came of reading a file: its text, or a failure."""
         at = self._located(path)
-        if not isinstance(said, str):
+        if isinstance(said, str):
+            self._put(at, said)
+        elif word_of(said) == "EISDIR":
+            self._draft.directory(at)
+            self._answered(at)
+        else:
             self._failed(at, said)
-            return
-        self._draft.put(at, said)
-        self.errors.pop(absolute(at), None)
 
     def link(self, path: str, said: str | Failure) -> None:
         """What came of reading a link: its text, or a failure."""
         at = self._located(path, follow=False)
         if isinstance(said, str):
-            self._draft.put(at, Link(portable(at[:-1], said)))
-            self.errors.pop(absolute(at), None)
-        elif word_of(said) != "EINVAL":
+            self._put(at, Link(portable(at[:-1], said)))
+        elif word_of(said) == "EINVAL":
+            # Something else is there than a link.
+            if not isinstance(self._entry(at), str | dict):
+                self._draft.put(at, "")
+            self._answered(at)
+        else:
             self._failed(at, said)
-        elif not isinstance(walk(self.tree, absolute(at), follow=False).entry, dict):
-            # That is no failure: something else is there than a link.
-            self._leaf(at)
 
     def names(self, path: str, said: Iterable[str] | Failure) -> None:
         """What came of listing a directory: its names, all of them, or a failure.
 
-        What the directory held besides is gone; of a name that is new, no more is known.
+        What the directory held besides is gone.
         """
         at = self._located(path)
-        if isinstance(said, OSError | UnansweredError):
-            self._failed(at, said, listing=True)
-            return
-        here = self._draft.directory(at)
-        self.errors.pop(absolute(at), None)
-        listed = set(said)
-        for gone in set(here) - listed:
-            self._forget((*at, gone))
-        for name in sorted(listed):
-            here.setdefault(name, "")
+        if not isinstance(said, OSError | UnansweredError):
+            here = self._draft.directory(at)
+            self._answered(at)
+            listed = set(said)
+            for gone in set(here) - listed:
+                self._forget((*at, gone))
+            for name in sorted(listed):
+                here.setdefault(name, "")
+        elif word_of(said) == "ENOTDIR" and isinstance(self._entry(at), str):
+            self._answered(at)
+        else:
+            self._failed(at, said)
 
-    def _failed(self, at: tuple[str, ...], error: Failure, *, listing: bool = False) -> None:
+    def _entry(self, at: tuple[str, ...]) -> Entry | None:
+        return walk(self.tree, absolute(at), follow=False).entry
+
+    def _failed(self, at: tuple[str, ...], error: Failure) -> None:
         word = word_of(error)
-        # Some failures tell what is there, and a tree in which it is so fails by itself.
-        if word == "ENOENT":
+        if word in ("ENOENT", "ENOTDIR"):
             self._forget(at)
-        elif word == "EISDIR":
-            self._draft.directory(at)
-        elif word == "ENOTDIR":
-            self._leaf(at if listing else at[:-1])
-        elif word != "ELOOP" and at:
-            self.errors[absolute(at)] = word
+            self._nothing[at] = word
+            return
+        self._answered(at)
+        # A loop of links is known by its links.
+        if word != "ELOOP" and at:
+            self._errors[absolute(at)] = word
 
-    def _leaf(self, at: tuple[str, ...]) -> None:
-        """Know of something at a place, or above it, that is neither directory nor link."""
-        place = walk(self.tree, absolute(at), follow=False)
-        if place.code != errno.ENOTDIR and not isinstance(place.entry, str) and at:
-            self._draft.put(at, "")
+    def _put(self, at: tuple[str, ...], entry: Entry) -> None:
+        """A file or link is at a place, and nothing below it."""
+        self._forget(at)
+        self._draft.put(at, entry)
+        self._answered(at)
+
+    def _answered(self, at: tuple[str, ...]) -> None:
+        """Something is at a place, and reading it fails no more."""
+        self._errors.pop(absolute(at), None)
+        for count in range(len(at) + 1):
+            self._nothing.pop(at[:count], None)
 
     def _forget(self, at: tuple[str, ...]) -> None:
-        """Nothing is at a place. What is above it, if it is there at all, is a directory."""
-        place = walk(self.tree, absolute(at), follow=False)
-        if place.code == errno.ENOTDIR:
-            self._draft.directory(at[:-1])
         self._draft.drop(at)
         gone = f"{absolute(at)}/"
-        for path in [path for path in self.errors if f"{path}/".startswith(gone)]:
-            del self.errors[path]
+        for path in [path for path in self._errors if f"{path}/".startswith(gone)]:
+            del self._errors[path]
 
     def _located(self, path: str, *, follow: bool = True) -> tuple[str, ...]:
         """Where a path leads on the machine; the links on its way become known."""
@@ -119,20 +140,23 @@ class Survey:
                 here = at
                 continue
             links += 1
-            self._draft.put(at, Link(portable(here, text)))
             todo.extend(names_of(text)[::-1])
             if text.startswith("/"):
                 here = ()
         return here
 
     def _link_at(self, at: tuple[str, ...]) -> str | None:
+        """Text of the link at a place, as the machine tells it once; None where there is none."""
         if at not in self._links:
             try:
-                self._links[at] = self._readlink(absolute(at))
-            except (OSError, UnansweredError):
+                self._links[at] = text = self._readlink(absolute(at))
+                self._put(at, Link(portable(at[:-1], text)))
+            except (OSError, UnansweredError) as error:
                 self._links[at] = None
-                if isinstance(walk(self.tree, absolute(at), follow=False).entry, Link):
-                    self._draft.drop(at)
+                if isinstance(self._entry(at), Link):
+                    self._forget(at)
+                    if word_of(error) == "EINVAL":
+                        self._draft.put(at, "")
         return self._links[at]
 
 

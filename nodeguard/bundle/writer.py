@@ -42,9 +42,11 @@ class BundleWriter:
     directory: where to; it must be empty or not there. manifest: of the base. readlink: text of a link of the
     machine (Machine.link). notes: what could not be taken whole, in sentences for the user.
 
-    What came of a reading is told by its answer or by what it raised. What is told before the first call of `frame` is the base. What is told again replaces what was told
-    before, and what is not told again stays. Raises BundleError where the directory is not free or the bundle
-    grows too large; what was written until then is a whole bundle. Raises OSError where the disk refuses.
+    What came of a reading is told by its answer or by what it raised. What is told before the first call of
+    `frame` is the base. What is told again replaces what was told before, and what is not told again stays.
+
+    Raises BundleError where the directory is not free or the bundle grows too large; what was written until
+    then is a whole bundle. Raises OSError where the disk refuses.
     """
 
     def __init__(

@@ -85,6 +85,7 @@ def _check(
         views=tuple(form.views),
         symptom_of=tuple(form.symptom_of),
         runbook=f"docs/checks.md#{form.id}",
+        hardware=tuple(file.hardware),
     )
     _held_to_clear(check, located, place)
     _held_to_what_exists(check, located, place, signals)

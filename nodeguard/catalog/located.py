@@ -7,7 +7,7 @@ are those of the YAML 1.2 core schema, so `no` and `on` are words; a number with
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -87,6 +87,22 @@ def convert(located: Located, form: type[Form]) -> Form:
         return msgspec.convert(located.data, form)
     except msgspec.ValidationError as error:
         raise located.error(*explain(str(error), form, located.data)) from None
+
+
+def read(path: Path | Traversable, form: type[Form]) -> tuple[Located, Form]:
+    """A YAML file, and what it says as a form. Raises CatalogueError as load and convert do."""
+    located = load(path)
+    return located, convert(located, form)
+
+
+def unique(located: Located, values: Iterable[tuple[Place, Any]]) -> None:
+    """Raises CatalogueError where two places have the same value."""
+    seen: dict[Any, Place] = {}
+    for place, value in values:
+        if value in seen:
+            problem = f"{value!r} stands on line {located.line(seen[value])} already"
+            raise located.error(place, problem, "keep one of them")
+        seen[value] = place
 
 
 def _text(path: Path | Traversable) -> str:

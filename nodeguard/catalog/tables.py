@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
 from nodeguard.catalog.explained import Place
-from nodeguard.catalog.located import Located, convert, load
-from nodeguard.model.catalogue import Catalogue, LogPattern, Nvlink5Rule, Recovery, Sxid, Xid, Xid74Bits
+from nodeguard.catalog.located import Located, read, unique
+from nodeguard.catalog.patterns import load_patterns
+from nodeguard.model.catalogue import Catalogue, Nvlink5Rule, Recovery, Sxid, Xid, Xid74Bits
 from nodeguard.model.finding import Action
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
     from pathlib import Path
 
-Form = TypeVar("Form")
 Responses = dict[str, tuple[str, str]]
 Word32 = Annotated[int, Meta(ge=0, lt=1 << 32)]
 Topic = (
     Literal["lost", "ecc", "repair", "gsp", "nvlink", "nvlink5", "recovery"]
     | Literal["power", "confidential", "c2c", "pcie", "engine", "test"]
 )
-
-# The group of a pattern that tells the slot. No pattern is of a file system: the kernel names no mount point.
-_GROUPS = {"gpu": "pci", "nvswitch": "pci", "pci": "pci", "port": "dev", "disk": "dev", "dimm": "dimm"}
 
 
 # Rows as they stand in YAML: strict, and with what may be left out.
@@ -78,16 +73,6 @@ class _ResponseRow(Struct, forbid_unknown_fields=True):
     meaning: str
 
 
-class _PatternRow(Struct, forbid_unknown_fields=True):
-    id: str
-    signal: str
-    slot: Literal["gpu", "nvswitch", "pci", "port", "disk", "dimm", "node"]
-    hint: str
-    pattern: str
-    about: str
-    examples: Annotated[tuple[str, ...], Meta(min_length=1)]
-
-
 def load_tables(folder: Path | Traversable) -> Catalogue:
     """A catalogue with every table of a folder, and neither checks nor platforms.
 
@@ -101,30 +86,30 @@ def load_tables(folder: Path | Traversable) -> Catalogue:
         nvlink5=rules,
         link_down_reasons=reasons,
         responses=responses,
-        patterns=_patterns(folder),
+        patterns=load_patterns(folder),
         xid74=_xid74(folder, responses),
         recovery=_recovery(folder),
     )
 
 
 def _responses(folder: Path | Traversable) -> Responses:
-    located, rows = _read(folder, "responses", tuple[_ResponseRow, ...])
-    _unique(located, (((at, "word"), row.word) for at, row in enumerate(rows)))
+    located, rows = read(folder / "responses.yaml", tuple[_ResponseRow, ...])
+    unique(located, (((at, "word"), row.word) for at, row in enumerate(rows)))
     return {row.word: (row.verdict, row.action.value) for row in rows}
 
 
 def _xids(folder: Path | Traversable, responses: Responses) -> dict[int, Xid]:
-    located, rows = _read(folder, "xid", tuple[_XidRow, ...])
-    _unique(located, (((at, "code"), row.code) for at, row in enumerate(rows)))
+    located, rows = read(folder / "xid.yaml", tuple[_XidRow, ...])
+    unique(located, (((at, "code"), row.code) for at, row in enumerate(rows)))
     for at, row in enumerate(rows):
         _answered(located, (at,), responses, action=row.action, investigate=row.investigate)
     return {row.code: _plain(Xid, row) for row in rows}
 
 
 def _sxids(folder: Path | Traversable, responses: Responses) -> dict[int, Sxid]:
-    located, blocks = _read(folder, "sxid", tuple[_SxidBlock, ...])
+    located, blocks = read(folder / "sxid.yaml", tuple[_SxidBlock, ...])
     rows = [((b, "codes", c), row) for b, block in enumerate(blocks) for c, row in enumerate(block.codes)]
-    _unique(located, (((*place, "code"), row.code) for place, row in rows))
+    unique(located, (((*place, "code"), row.code) for place, row in rows))
     for place, row in rows:
         _answered(located, place, responses, action=row.action)
     return {row.code: _plain(Sxid, row, block=block.block) for block in blocks for row in block.codes}
@@ -133,7 +118,7 @@ def _sxids(folder: Path | Traversable, responses: Responses) -> dict[int, Sxid]:
 def _nvlink5(
     folder: Path | Traversable, responses: Responses
 ) -> tuple[tuple[Nvlink5Rule, ...], dict[int, str]]:
-    located, file = _read(folder, "nvlink5", _Nvlink5File)
+    located, file = read(folder / "nvlink5.yaml", _Nvlink5File)
     for at, row in enumerate(file.rules):
         _answered(located, ("rules", at), responses, action=row.action, investigate=row.investigate)
         for field, (mask, value) in (("v1", row.v1), ("v2", row.v2)):
@@ -144,56 +129,17 @@ def _nvlink5(
 
 
 def _xid74(folder: Path | Traversable, responses: Responses) -> tuple[Xid74Bits, ...]:
-    located, rows = _read(folder, "xid74", tuple[_Xid74Row, ...])
-    _unique(located, (((at, "bits"), (row.register, bit)) for at, row in enumerate(rows) for bit in row.bits))
+    located, rows = read(folder / "xid74.yaml", tuple[_Xid74Row, ...])
+    unique(located, (((at, "bits"), (row.register, bit)) for at, row in enumerate(rows) for bit in row.bits))
     for at, row in enumerate(rows):
         _answered(located, (at,), responses, action=row.action)
     return tuple(_plain(Xid74Bits, row) for row in rows)
 
 
 def _recovery(folder: Path | Traversable) -> dict[int, Recovery]:
-    located, rows = _read(folder, "recovery", tuple[_RecoveryRow, ...])
-    _unique(located, (((at, "value"), row.value) for at, row in enumerate(rows)))
+    located, rows = read(folder / "recovery.yaml", tuple[_RecoveryRow, ...])
+    unique(located, (((at, "value"), row.value) for at, row in enumerate(rows)))
     return {row.value: _plain(Recovery, row, action=row.action.value) for row in rows}
-
-
-def _patterns(folder: Path | Traversable) -> tuple[LogPattern, ...]:
-    located, rows = _read(folder, "kmsg", tuple[_PatternRow, ...])
-    _unique(located, (((at, "id"), row.id) for at, row in enumerate(rows)))
-    for at, row in enumerate(rows):
-        _matches(located, at, row)
-    return tuple(_plain(LogPattern, row, example=row.examples[0]) for row in rows)
-
-
-def _matches(located: Located, at: int, row: _PatternRow) -> None:
-    try:
-        expression = re.compile(row.pattern)
-    except re.error as error:
-        raise located.error((at, "pattern"), f"is no expression: {error}", "correct it") from None
-    group = _GROUPS.get(row.slot)
-    if group and group not in expression.groupindex:
-        problem = f"{row.slot!r} is told by a group {group!r}, which the pattern has not"
-        raise located.error((at, "slot"), problem, "name the group, or write node")
-    for index, example in enumerate(row.examples):
-        place = (at, "examples", index)
-        if row.hint not in example:
-            raise located.error(place, f"has not the hint {row.hint!r}", "correct the hint or the example")
-        if not expression.match(example):
-            raise located.error(place, "is not matched by its pattern", "correct the pattern or the example")
-
-
-def _read(folder: Path | Traversable, table: str, form: type[Form]) -> tuple[Located, Form]:
-    located = load(folder / f"{table}.yaml")
-    return located, convert(located, form)
-
-
-def _unique(located: Located, values: Iterable[tuple[Place, Any]]) -> None:
-    seen: dict[Any, Place] = {}
-    for place, value in values:
-        if value in seen:
-            problem = f"{value!r} stands on line {located.line(seen[value])} already"
-            raise located.error(place, problem, "keep one of them")
-        seen[value] = place
 
 
 def _answered(located: Located, place: Place, responses: Responses, **words: str) -> None:
@@ -205,4 +151,4 @@ def _answered(located: Located, place: Place, responses: Responses, **words: str
 
 def _plain(form: Any, row: Struct, **changed: Any) -> Any:
     """A row in the model's own type."""
-    return form(**{name: getattr(row, name, "") for name in form.__struct_fields__} | changed)
+    return form(**{name: getattr(row, name, None) for name in form.__struct_fields__} | changed)

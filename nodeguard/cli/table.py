@@ -87,13 +87,19 @@ def _finding(one: Finding, instant: Instant) -> Iterator[Line]:
         yield _field("slots", f"{shown} and {rest} more" if rest > 0 else shown)
     if one.part:
         yield _field("part", one.part)
-    ago = span(max(0.0, instant.wall - one.since))
-    yield _field("since", f"{spoken(one.since)}, {ago} ago" + (f" ({one.note})" if one.note else ""))
+    yield _field(
+        "since",
+        f"{spoken(one.since)}, {_ago(instant.wall - one.since)}" + (f"; {one.note}" if one.note else ""),
+    )
     for seen in one.evidence[-_EVIDENCE_SHOWN:]:
         times = f" ({seen.count} times)" if seen.count > 1 else ""
         yield _field("seen", f"{seen.source}: {seen.what.splitlines()[0] if seen.what else ''}{times}", "dim")
     yield _field("do", f"{_DO[one.action]}. {one.remedy}")
     yield _field("more", f"nodeguard explain {one.check}", "dim")
+
+
+def _ago(seconds: float) -> str:
+    return "just now" if seconds < 1 else f"{span(seconds)} ago"
 
 
 def _field(name: str, text: str, style: str = "") -> Line:
@@ -114,7 +120,8 @@ def _noted(one: Finding) -> Line:
 
 
 def _total(one: Total) -> Line:
-    text = f"{label(one.slot)}: {one.signal.partition('.')[2]} {one.value:.0f} in total; whether it rises takes --for"
+    name = one.signal.partition(".")[2]
+    text = f"{label(one.slot)}: {name} {one.value:.0f} in total; whether it rises takes --for"
     return Line((Words(f"{'counted':<{_FIELD}}", "dim"),), text)
 
 

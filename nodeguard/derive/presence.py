@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from nodeguard.derive.world import World
 from nodeguard.model.signal import Scalar
 
-# Drivers that hand a function to a virtual machine: it is not this host's to judge.
-_PASSED_ON = frozenset({"vfio-pci", "pci-stub", "xen-pciback"})
+# Drivers that hand a function to a virtual machine, beside vfio and its variants: it is not this host's to
+# judge.
+_PASSED_ON = frozenset({"pci-stub", "xen-pciback"})
 
 
 def gpus(world: World) -> Iterator[tuple[str, dict[str, Scalar]]]:
@@ -26,7 +27,7 @@ def gpus(world: World) -> Iterator[tuple[str, dict[str, Scalar]]]:
     present = 0
     for slot in world.slots("gpu"):
         signals = world.of(slot)
-        if signals.get("pci.driver") in _PASSED_ON or signals.get("pci.virtual"):
+        if _is_passed_on(signals) or signals.get("pci.virtual"):
             continue
         bound = signals.get("pci.driver") == "nvidia" or signals.get("pci.procfs") is True
         in_nvml = slot in listed
@@ -69,7 +70,7 @@ def rdma(world: World) -> Iterator[tuple[str, dict[str, Scalar]]]:
     lacking = total = 0
     for slot in world.slots("pci"):
         signals = world.of(slot)
-        if not _needs_rdma(signals) or signals.get("pci.driver") in _PASSED_ON:
+        if not _needs_rdma(signals) or _is_passed_on(signals):
             continue
         total += 1
         missing = signals.get("pci.rdma_devices") == 0
@@ -78,6 +79,11 @@ def rdma(world: World) -> Iterator[tuple[str, dict[str, Scalar]]]:
     total += sum(1 for slot in world.slots("port") if _needs_rdma(world.of(slot)))
     if total:
         yield "node", {"rdma.all_missing": lacking == total, "rdma.missing_count": lacking}
+
+
+def _is_passed_on(signals: dict[str, Scalar]) -> bool:
+    driver = str(signals.get("pci.driver", ""))
+    return "vfio" in driver or driver in _PASSED_ON
 
 
 def _needs_rdma(signals: dict[str, Scalar]) -> bool:

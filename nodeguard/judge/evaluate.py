@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -11,10 +13,11 @@ from nodeguard.judge.rules import Rules
 from nodeguard.judge.slots import merged
 from nodeguard.judge.state import SlotState, SourceState
 from nodeguard.judge.view import Seen, View
+from nodeguard.model.check import Check
 from nodeguard.model.finding import Finding
 from nodeguard.model.instant import Instant
 from nodeguard.model.signal import Scalar
-from nodeguard.model.slot import kind
+from nodeguard.model.slot import NODE, kind
 
 
 class Judged(Struct, frozen=True):
@@ -32,23 +35,28 @@ class Judged(Struct, frozen=True):
     pending: dict[str, float]
 
 
-def evaluated(
-    rules: Rules,
-    slot: str,
-    state: SlotState,
-    sources: dict[str, SourceState],
-    instant: Instant,
-    expect: dict[str, Scalar | tuple[Scalar, ...]],
-    *,
-    one_look: bool,
-) -> Judged:
+class Look(Struct, frozen=True):
+    """What all slots are held against in one round.
+
+    expect: of the platform. kinds: kinds of the slots that the node has. one_look: whether there may be no
+    later look.
+    """
+
+    instant: Instant
+    sources: dict[str, SourceState]
+    expect: dict[str, Scalar | tuple[Scalar, ...]]
+    kinds: frozenset[str]
+    one_look: bool
+
+
+def evaluated(rules: Rules, slot: str, state: SlotState, look: Look) -> Judged:
     """Every check of the slot's kind, on what is remembered of the slot."""
     signals, unread = merged(state.sources)
     view = View(
-        now=instant.mono,
-        wall=instant.wall,
+        now=look.instant.mono,
+        wall=look.instant.wall,
         first=state.first,
-        one_look=one_look,
+        one_look=look.one_look,
         signals=signals,
         unread=unread,
         memories=state.sources,
@@ -56,8 +64,8 @@ def evaluated(
         events=state.events,
         signs=state.signs,
         held=state.held,
-        expect=expect,
-        sources=sources,
+        expect=look.expect,
+        sources=look.sources,
     )
     part = state.part.id if state.part else ""
     found: list[tuple[Finding, list[Seen]]] = []
@@ -68,14 +76,14 @@ def evaluated(
         outcome = rule.test(view)
         if outcome == TRUE:
             found.append((finding(check, slot, part, view, state.active.get(check.id)), view.seen))
-        elif outcome == FALSE:
+        elif outcome == FALSE and (slot != NODE or _applies(check, look.kinds)):
             fine.append((check.family, check.id))
         elif outcome == UNKNOWN and check.id in state.active:
             kept.append(stale(state.active[check.id], view.missing[-1][1] if view.missing else ""))
         if view.seen:
             view.seen = []
         view.short = None
-    findings = (*weathered(found, instant.mono), *kept)
+    findings = (*weathered(found, look.instant.mono), *kept)
     after = state
     if view.holding != state.held or findings or state.active:
         after = replace(state, held=view.holding, active={one.check: one for one in findings})
@@ -86,3 +94,12 @@ def evaluated(
         missing=tuple({(view.source_of(name), name, why) for name, why in view.missing}),
         pending={name: state.counters[name].value for name in view.pending},
     )
+
+
+def _applies(check: Check, kinds: Collection[str]) -> bool:
+    """Whether silence of a check on the node itself says anything.
+
+    Not where the node only stands in for slots that a message does not name, nor where it has no such
+    hardware.
+    """
+    return check.targets == (NODE,) and (not check.hardware or any(one in kinds for one in check.hardware))

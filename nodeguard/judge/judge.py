@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from nodeguard.judge.evaluate import Judged, evaluated
+from nodeguard.judge.evaluate import Look, evaluated
 from nodeguard.judge.events import carried_over
 from nodeguard.judge.rules import Rules
 from nodeguard.judge.slots import after, gone, unreached
@@ -46,10 +46,9 @@ def judge(
         state = _new_boot(rules, state, instant)
     sources = {**state.sources, **{reading.source: _ended(reading) for reading in readings}}
     slots = _remembered(rules, state.slots, readings, instant.mono)
-    judged: dict[str, Judged] = {
-        name: evaluated(rules, name, slot, sources, instant, outlook.expect, one_look=outlook.one_look)
-        for name, slot in slots.items()
-    }
+    kinds = frozenset(map(kind, slots))
+    look = Look(instant, sources, outlook.expect, kinds, outlook.one_look)
+    judged = {name: evaluated(rules, name, slot, look) for name, slot in slots.items()}
     after_round = {name: one.state for name, one in judged.items() if one.state.sources or one.state.events}
     return (
         JudgeState(boot_id=instant.boot_id, slots=after_round, sources=sources),

@@ -95,7 +95,8 @@ class Check(Struct, frozen=True):
     targets: kinds of slot that it judges. clears: what ends it, for a check that hears of events; a check of
     readings ends when the reading is good again. symptom_of: checks whose cause explains this one; where one
     of them fires on the same slot or its parent, this one becomes its evidence. message, remedy: one sentence
-    each; `{signal}` stands for a value. basis: where the threshold or rule comes from.
+    each; `{signal}` stands for a value. basis: where the threshold or rule comes from. hardware: kinds of
+    slot; where a node has none of them, silence about them means nothing.
     """
 
     id: str
@@ -113,6 +114,7 @@ class Check(Struct, frozen=True):
     views: tuple[str, ...] = ()
     symptom_of: tuple[str, ...] = ()
     runbook: str = ""
+    hardware: tuple[str, ...] = ()
 
     def leaves(self) -> Iterator[Compare | Increase | Happened]:
         """The conditions of this check that look at a signal themselves."""

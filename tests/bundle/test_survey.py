@@ -112,14 +112,25 @@ def test_what_is_gone_takes_with_it_all_below() -> None:
 
 def test_failures_that_tell_what_is_there_are_no_entries() -> None:
     known = survey()
-    known.names("/d", ["a", "b", "c"])
+    known.names("/d", ["a", "b"])
     known.file("/d/a", failure("EISDIR", ""))
     known.names("/d/b", failure("ENOTDIR", ""))
     known.link("/d/b", failure("EINVAL", ""))
-    known.file("/d/c/x", failure("ENOENT", ""))
-    known.file("/f/x", failure("ENOTDIR", ""))
+    known.file("/d/b/x", failure("ENOTDIR", ""))
+    known.file("/d/c", failure("ENOENT", ""))
     assert known.errors == {}
-    assert known.tree == {"d": {"a": {}, "b": "", "c": {}}, "f": ""}
+    assert known.tree == {"d": {"a": {}, "b": ""}}
+
+
+def test_a_failure_that_the_tree_does_not_tell_is_an_entry() -> None:
+    known = survey()
+    known.names("/d", ["a"])
+    known.file("/d/a/x", failure("ENOENT", ""))
+    known.file("/f/x", failure("ENOTDIR", ""))
+    assert known.errors == {"/d/a/x": "ENOENT", "/f/x": "ENOTDIR"}
+    known.file("/d/a/y", "1")
+    known.file("/f", "2")
+    assert known.errors == {}
 
 
 def test_what_was_known_before_stays_as_it_was() -> None:
