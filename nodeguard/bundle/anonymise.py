@@ -39,12 +39,15 @@ _IDENTITY_FILE = re.compile(r".*/(?:node_desc|hostname|serial|serial_number|\w+_
 _VERSION_FILE = "/fw_ver"
 # Shorter serials would be found in numbers that have nothing to do with them.
 _SHORTEST_SERIAL = 6
+# Host names that would be found in addresses, numbers and what the kernel says of any machine.
+_NO_NAME = re.compile(r"[0-9a-f]{1,4}|\d+|localhost|host|node|gpu|server|linux|kernel|nvidia", re.IGNORECASE)
 
 
 class Anonymiser:
     """Replaces identities in one recording.
 
-    hostname: the machine's own name; with it goes its short name, and any domain behind it.
+    hostname: the machine's own name; with it goes its short name, and any domain behind it. A name that could
+    be anything else is replaced only where it stands as the host's name.
     """
 
     def __init__(self, hostname: str, replacements: Replacements | None = None) -> None:
@@ -98,10 +101,10 @@ class Anonymiser:
         return self.nvml(field, value)
 
     def _compiled(self) -> re.Pattern[str]:
-        words = (
-            [rf"(?P<serials> {'|'.join(map(re.escape, sorted(self._serials)))} )"] if self._serials else []
-        )
-        if self._host not in ("", "localhost"):
+        words = []
+        if self._serials:
+            words.append(rf"(?P<serials> {'|'.join(map(re.escape, sorted(self._serials)))} )")
+        if self._host and not _NO_NAME.fullmatch(self._host):
             words.append(rf"(?P<host> {self._host}(?:\.[0-9A-Z-]+)* )")
         # An underscore joins words: mlx5_0 and NVML_ERROR_GPU_IS_LOST are no names of a machine.
         known = rf"(?<!\w)(?:{'|'.join(words)})(?!\w) |" if words else ""

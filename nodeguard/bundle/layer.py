@@ -211,9 +211,6 @@ def _own(directory: str, tree: Directory, *, base: bool) -> frozenset[str]:
 
 
 def _unreadable(path: str, error: OSError) -> BundleError:
-    remedy = (
-        "name the directory that holds bundle.yaml"
-        if isinstance(error, FileNotFoundError)
-        else "make it readable"
-    )
+    elsewhere = isinstance(error, FileNotFoundError | NotADirectoryError)
+    remedy = "name the directory that holds bundle.yaml" if elsewhere else "make it readable"
     return BundleError(path, "", f"cannot be read ({error.strerror})", remedy)

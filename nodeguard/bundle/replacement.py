@@ -38,8 +38,11 @@ class Replacements:
             made = self._fresh(kind, plain)
             self._made[kind, plain] = made
             self._given.add((kind, made))
-        pairs = zip(original, self._made[kind, plain], strict=True)
-        return "".join(new.upper() if old.isupper() else new for old, new in pairs)
+        made = self._made[kind, plain]
+        if kind != "word":
+            # A digit may have become a letter, so that capitals are a matter of the whole.
+            return made.upper() if original.isupper() else made
+        return "".join(new.upper() if old.isupper() else new for old, new in zip(original, made, strict=True))
 
     def ipv4(self, original: str) -> str:
         """The replacement of an IPv4 address: the next address that nobody has."""

@@ -16,12 +16,15 @@ from nodeguard.bundle.kmsg import is_record
 from nodeguard.bundle.layer import FILE_LIMIT, Directory, is_reserved
 from nodeguard.bundle.manifest import FrameManifest, Manifest
 from nodeguard.bundle.mask import is_private, public_records
-from nodeguard.bundle.nvml import Nvml, NvmlEvent, after_round, frame_document
+from nodeguard.bundle.nvml import Nvml, NvmlEvent
+from nodeguard.bundle.nvml_round import after_round, frame_document
 from nodeguard.bundle.overlay import difference
 from nodeguard.bundle.patch import changes_between
 from nodeguard.bundle.store import Store
 from nodeguard.bundle.survey import Failure, Survey
 from nodeguard.model.instant import Instant
+
+__all__ = ["BundleWriter", "Failure"]
 
 # A clock that is off by less between two frames has not jumped: a frame's second is a whole number.
 _CLOCK_SLACK = 1.0
@@ -131,14 +134,12 @@ class BundleWriter:
         jumped = abs(instant.wall - self._marked.wall - ago) > _CLOCK_SLACK
         slept = abs(instant.mono - self._marked.mono - ago) > _CLOCK_SLACK
         booted = instant.boot_id != self._marked.boot_id
-        if jumped or slept or booted:
-            self._marked, self._marked_at = instant, seconds
         self._seconds = seconds
-        self._manifest = FrameManifest(
-            boot_id=instant.boot_id if booted else None,
-            recorded_at=instant.wall if jumped or slept or booted else None,
-            uptime_s=instant.mono if jumped or slept or booted else None,
-        )
+        self._manifest = FrameManifest()
+        if jumped or slept or booted:
+            boot_id = instant.boot_id if booted else None
+            self._manifest = FrameManifest((), boot_id, instant.wall, instant.mono)
+            self._marked, self._marked_at = instant, seconds
 
     def close(self) -> None:
         """Write what was told last. Nothing can be told after."""

@@ -9,14 +9,14 @@ from msgspec import Meta, Struct
 from nodeguard.catalog.explained import Place
 from nodeguard.catalog.located import Located, read, unique
 from nodeguard.catalog.patterns import load_patterns
-from nodeguard.model.catalogue import Catalogue, Nvlink5Rule, Recovery, Sxid, Xid, Xid74Bits
+from nodeguard.model.catalogue import Catalogue, Nvlink5Rule, Recovery, Response, Sxid, Xid, Xid74Bits
 from nodeguard.model.finding import Action
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
     from pathlib import Path
 
-Responses = dict[str, tuple[str, str]]
+Responses = dict[str, Response]
 Word32 = Annotated[int, Meta(ge=0, lt=1 << 32)]
 Topic = (
     Literal["lost", "ecc", "repair", "gsp", "nvlink", "nvlink5", "recovery"]
@@ -95,7 +95,7 @@ def load_tables(folder: Path | Traversable) -> Catalogue:
 def _responses(folder: Path | Traversable) -> Responses:
     located, rows = read(folder / "responses.yaml", tuple[_ResponseRow, ...])
     unique(located, (((at, "word"), row.word) for at, row in enumerate(rows)))
-    return {row.word: (row.verdict, row.action.value) for row in rows}
+    return {row.word: Response(row.verdict, row.action.value, row.meaning) for row in rows}
 
 
 def _xids(folder: Path | Traversable, responses: Responses) -> dict[int, Xid]:

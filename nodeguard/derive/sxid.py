@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from nodeguard.model.catalogue import Catalogue, Sxid
+from nodeguard.model.catalogue import Catalogue, Response, Sxid
 from nodeguard.model.observation import Event
 from nodeguard.model.signal import Scalar
 
+_UNKNOWN = Response("warning", "watch")
 _UNLISTED = Sxid(0, "a code that the table does not list", "", "unknown", "not_listed", "unknown")
-
-# What the fabric manager's guide asks for where a fatal error hits the whole switch, not one partition of it.
-_WHOLE_FABRIC = frozenset({"reset_fabric_or_restart_host", "reset_all_gpus_and_nvswitches"})
-_HARMLESS = frozenset({"none", "ignore"})
 
 THERMAL_START, THERMAL_END = 10004, 10005
 
@@ -25,7 +22,7 @@ def held(event: Event, table: Catalogue) -> Event:
     row = table.sxids.get(code, _UNLISTED)
     printed = str(event.fields.get("sev", ""))
     severity = printed or {"fatal": "Fatal", "non-fatal": "Non-fatal"}.get(row.severity, "")
-    verdict, action = _verdict(severity, row)
+    verdict, action = _verdict(severity, row, table.responses.get(row.action, _UNKNOWN))
     fields: dict[str, Scalar] = {
         "sxid": code,
         "summary": str(event.fields.get("msg", "")) or row.name.replace("_", " "),
@@ -40,14 +37,15 @@ def held(event: Event, table: Catalogue) -> Event:
     return Event("nvswitch.sxid", event.at, event.text, fields, event.count)
 
 
-def _verdict(severity: str, row: Sxid) -> tuple[str, str]:
+def _verdict(severity: str, row: Sxid, response: Response) -> tuple[str, str]:
     if row.code in {THERMAL_START, THERMAL_END}:
         return ("warning", "watch") if row.code == THERMAL_START else ("ignored", "none")
+    harmless = response.verdict == "ignored"
     match severity:
         case "Fatal":
-            return "fatal", "reboot-node" if row.action in _WHOLE_FABRIC else "reset-gpu"
+            return "fatal", response.action if response.verdict == "fatal" else "reset-gpu"
         case "Non-fatal":
-            return ("ignored", "none") if row.action in _HARMLESS else ("warning", "watch")
+            return ("ignored", "none") if harmless else ("warning", "watch")
         case "Correctable":
             return "ignored", "none"
     return "warning", "watch"

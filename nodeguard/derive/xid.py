@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from nodeguard.derive.nvlink5 import nvlink5
-from nodeguard.model.catalogue import Catalogue, Xid
+from nodeguard.model.catalogue import Catalogue, Response, Xid
 from nodeguard.model.observation import Event
 from nodeguard.model.signal import Scalar
 
@@ -25,6 +25,7 @@ _PARENT = re.compile(r"caused by previous Xid (\d+)")
 _CONTAINED = re.compile(r"RST: (Yes|No), D-RST: (Yes|No)")
 _RECOVERY = re.compile(r"changed from 0x([0-9a-fA-F]+) .*? to 0x([0-9a-fA-F]+) ")
 _LINK = re.compile(r"\blink (\d+) ?\(((?:0x[0-9a-fA-F]+(?:, ?| )?)+)")
+_UNKNOWN = Response("warning", "watch")
 _UNLISTED = Xid(0, "", "a code that the table does not list", "unlisted", "unknown", "unlisted", "unknown")
 
 
@@ -60,7 +61,8 @@ def held(event: Event, table: Catalogue, driver: int | None, said: Iterable[Said
     row = table.xids.get(code, _UNLISTED)
     near = [one for one in said if abs(one.at - event.at) <= WINDOW]
     read = _read(code, message, row, table, driver, near)
-    verdict, action = table.responses.get(read.response, table.responses.get("unknown", ("warning", "watch")))
+    response = table.responses.get(read.response, _UNKNOWN)
+    verdict, action = response.verdict, response.action
     if row.workload == "yes" and verdict != "fatal" and not read.verdict:
         verdict, action = "workload", "none"
     fields: dict[str, Scalar] = {

@@ -92,6 +92,17 @@ class Recovery(Struct, frozen=True):
     text: str = ""
 
 
+class Response(Struct, frozen=True):
+    """What to make of an action word.
+
+    verdict: how it is held, `fatal`, `warning` or `ignored`. action: one of ours.
+    """
+
+    verdict: str
+    action: str
+    meaning: str = ""
+
+
 class LogPattern(Struct, frozen=True):
     """A line of the kernel log that means something.
 
@@ -112,8 +123,8 @@ class LogPattern(Struct, frozen=True):
 class Catalogue(Struct, frozen=True):
     """Everything that judgement needs to know.
 
-    responses: NVIDIA's action word → (verdict, action): how it is held, `fatal`, `warning` or `ignored`, and
-    what to do. disabled: checks that a site file has switched off, by id, with the file's name.
+    responses: by NVIDIA's action word. disabled: checks that a site file has switched off, by id, with the
+    file's name.
     """
 
     checks: tuple[Check, ...] = ()
@@ -121,7 +132,7 @@ class Catalogue(Struct, frozen=True):
     sxids: dict[int, Sxid] = {}
     nvlink5: tuple[Nvlink5Rule, ...] = ()
     link_down_reasons: dict[int, str] = {}
-    responses: dict[str, tuple[str, str]] = {}
+    responses: dict[str, Response] = {}
     patterns: tuple[LogPattern, ...] = ()
     platforms: tuple[Platform, ...] = ()
     disabled: dict[str, str] = {}

@@ -34,6 +34,9 @@ _SERVICES = {
     "nvidia-persistenced": "nvidia-persistenced"[:15],
     "nvidia-imex": "nvidia-imex",
 }
+# Names of their main processes.
+PROCESSES = frozenset(_SERVICES.values())
+
 # Slices of people, virtual machines and pods: none of these services runs there.
 _OTHER_SLICES = frozenset(("user.slice", "machine.slice", "kubepods.slice"))
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from nodeguard.bundle.survey import Failure
 from nodeguard.bundle.writer import BundleWriter
 from nodeguard.model.failure import UnansweredError
 from nodeguard.model.instant import Instant
 from nodeguard.sources.machine import Log, Machine
+from nodeguard.sources.processes import parse_stat
 from nodeguard.sources.readings import errno_name
+from nodeguard.sources.services import PROCESSES
 from nodeguard.worker.answer import Answer
 
 Read = TypeVar("Read")
@@ -28,28 +31,34 @@ class ToldMachine:
 
     def read(self, path: str) -> str:
         """See Machine.read."""
-        text = self._failing(self._machine.read, path)
-        self._writer.file(path, text)
-        return text
+        return self._told(self._machine.read, self._tell_file, path)
 
     def names(self, path: str) -> tuple[str, ...]:
         """See Machine.names."""
-        names = self._failing(self._machine.names, path)
-        self._writer.names(path, names)
-        return names
+        return self._told(self._machine.names, self._tell_names, path)
+
+    def _tell_file(self, path: str, said: str | Failure) -> None:
+        if not _is_bystander(path, said):
+            self._writer.file(path, said)
+
+    def _tell_names(self, path: str, said: tuple[str, ...] | Failure) -> None:
+        # Of the processes there remain those whose files are told.
+        self._writer.names(path, () if path == "/proc" and isinstance(said, tuple) else said)
 
     def link(self, path: str) -> str:
         """See Machine.link."""
-        text = self._failing(self._machine.link, path)
-        self._writer.link(path, text)
-        return text
+        return self._told(self._machine.link, self._writer.link, path)
 
-    def _failing(self, ask: Callable[[str], Read], path: str) -> Read:
+    def _told(
+        self, ask: Callable[[str], Read], tell: Callable[[str, Read | Failure], None], path: str
+    ) -> Read:
         try:
-            return ask(path)
+            said = ask(path)
         except (OSError, UnansweredError) as error:
-            self._writer.failed(path, error)
+            tell(path, error)
             raise
+        tell(path, said)
+        return said
 
     def call(self, name: str) -> dict[str, Any]:
         """See Machine.call."""
@@ -95,3 +104,22 @@ class ToldMachine:
 def _unanswered(answer: Answer) -> list[tuple[Any, str]]:
     late = [(entry, "stall") for entry in (*answer.stalled, *answer.resting)]
     return late if answer.hung is None else [*late, (answer.hung, "hang")]
+
+
+def _is_bystander(path: str, said: str | Failure) -> bool:
+    """Whether a file is of a process that no source asks for.
+
+    Neither stuck, nor a zombie, nor a known service.
+    """
+    _, proc, pid, *rest = [*path.split("/"), "", ""]
+    if proc != "proc" or not pid.isdigit() or pid == "1":
+        return False
+    if not isinstance(said, str):
+        return True
+    if rest[:1] == ["comm"]:
+        return said.strip() not in PROCESSES
+    try:
+        process = parse_stat(said)
+    except ValueError:
+        return False
+    return process.state not in {"D", "Z"} and process.comm not in PROCESSES

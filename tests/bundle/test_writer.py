@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -255,6 +256,30 @@ def test_anonymised_recordings_agree_with_themselves(tmp_path: Path) -> None:
     assert recording.at(30).tree.names(f"/run/{name}") == ()
 
 
+def test_this_machine_is_read_again(tmp_path: Path) -> None:
+    files = [
+        "/proc/self/mounts",
+        "/proc/sys/kernel/osrelease",
+        "/sys/class/net/lo/mtu",
+        "/sys/class/net/lo/nothing",
+    ]
+    listings = ["/sys/class/net", "/sys/class/net/lo/statistics", "/proc/nowhere"]
+    with BundleWriter(str(tmp_path), MANIFEST, os.readlink) as told:
+        for path in files:
+            told.file(path, said(Path(path).read_text))
+        for path in listings:
+            told.names(path, said(partial(os.listdir, path)))
+    tree = Recording.open(str(tmp_path)).at(0).tree
+    assert [outcome(partial(tree.read, path)) for path in files] == [
+        outcome(Path(path).read_text) for path in files
+    ]
+    for path in listings:
+        listed = outcome(partial(os.listdir, path))
+        assert outcome(partial(tree.names, path)) == (
+            tuple(sorted(listed)) if isinstance(listed, list) else listed
+        )
+
+
 names = st.sampled_from(["a", "b", "c"])
 texts = st.sampled_from(["", "1", "é\n2"])
 targets = st.sampled_from(["a", "b/c", "../a", "../../b", "nowhere", "../../../../a", "."])
@@ -282,16 +307,12 @@ readings = st.lists(st.tuples(st.sampled_from(["read", "names", "link"]), paths)
 
 def tell(told: BundleWriter, machine: Tree, asked: list[tuple[str, str]]) -> None:
     for kind, path in asked:
-        if kind == "read":
-            told.file(path, said(lambda path=path: machine.read(path)))  # type: ignore[misc]
-        elif kind == "names":
-            told.names(path, said(lambda path=path: machine.names(path)))  # type: ignore[misc]
-        else:
-            told.link(path, said(lambda path=path: machine.link(path)))  # type: ignore[misc]
+        heard = said(partial(getattr(machine, kind), path))
+        {"read": told.file, "names": told.names, "link": told.link}[kind](path, heard)
 
 
 def expected(machine: Tree, kind: str, path: str) -> Any:
-    found = outcome(lambda: getattr(machine, kind)(path))
+    found = outcome(partial(getattr(machine, kind), path))
     if kind == "link" and isinstance(found, str):
         return portable(walk(machine.root, path, follow=False).names[:-1], found)
     return found
@@ -299,10 +320,8 @@ def expected(machine: Tree, kind: str, path: str) -> Any:
 
 def replays(moment: Moment, machine: Tree, asked: list[tuple[str, str]]) -> None:
     for kind, path in asked:
-        assert outcome(lambda k=kind, p=path: getattr(moment.tree, k)(p)) == expected(machine, kind, path), (
-            kind,
-            path,
-        )  # type: ignore[misc]
+        heard = outcome(partial(getattr(moment.tree, kind), path))
+        assert heard == expected(machine, kind, path), (kind, path)
 
 
 @settings(deadline=None)
@@ -312,7 +331,11 @@ def test_what_was_read_is_read_again(
 ) -> None:
     directory = tmp_path_factory.mktemp("written")
     now = lives[0]
-    with BundleWriter(str(directory), MANIFEST, lambda path: now.link(path)) as told:
+
+    def readlink(path: str) -> str:
+        return now.link(path)
+
+    with BundleWriter(str(directory), MANIFEST, readlink) as told:
         for turn, machine in enumerate(lives):
             now = machine
             if turn:

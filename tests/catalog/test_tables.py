@@ -112,11 +112,12 @@ def test_the_driver_reports_a_recovery_action_since_a_branch() -> None:
     ],
 )
 def test_a_word_of_nvidia_has_a_response(word: str, held: tuple[str, str]) -> None:
-    assert CATALOGUE.responses[word] == held
+    response = CATALOGUE.responses[word]
+    assert (response.verdict, response.action) == held
 
 
 def test_every_action_is_one_of_ours() -> None:
-    assert {action for _, action in CATALOGUE.responses.values()} <= set(Action)
+    assert {response.action for response in CATALOGUE.responses.values()} <= set(Action)
     assert {row.action for row in CATALOGUE.recovery.values()} <= set(Action)
 
 

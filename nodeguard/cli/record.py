@@ -1,0 +1,128 @@
+"""nodeguard record: what is read of this machine, into a bundle."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import time
+from collections.abc import Sequence
+
+from nodeguard.agent.reading import Reader
+from nodeguard.bundle.defect import BundleError
+from nodeguard.bundle.manifest import Manifest
+from nodeguard.bundle.writer import BundleWriter
+from nodeguard.cli.knowledge import knowledge
+from nodeguard.cli.usage import OK, Parser, UsageError, duration
+from nodeguard.model.observation import Reading
+from nodeguard.model.slot import NODE
+from nodeguard.sources.every import every_source
+from nodeguard.sources.live import LiveMachine
+from nodeguard.sources.source import Source
+from nodeguard.sources.tell import ToldMachine
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command; returns its exit code. Raises UsageError."""
+    options = _parser().parse_args(arguments)
+    catalogue, _ = knowledge()
+    sources = every_source(catalogue.patterns)
+    with LiveMachine() as machine:
+        manifest = _manifest(machine, sources, options.platform, options.instance_type)
+        try:
+            with BundleWriter(
+                options.directory, manifest, machine.link, anonymise=options.anonymise
+            ) as writer:
+                recorder = _Recorder(machine, writer, sources, options.timeout)
+                recorder.record(options.seconds or 0.0)
+        except BundleError as error:
+            raise UsageError(str(error)) from None
+        except OSError as error:
+            where = error.filename or options.directory
+            raise UsageError(f"{where}: {error.strerror}: name a folder that can be written to") from None
+    for line in (*recorder.unread, *writer.notes):
+        print(line, file=sys.stderr)
+    print(f"{options.directory}: recorded. Judge it with: nodeguard check --from {options.directory}")
+    return OK
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="nodeguard record",
+        description="Records what is read of this machine into a folder, for a bug report or a test.",
+        epilog="Left out always: messages of user processes, audit records, command lines, environments, process "
+        "names in driver messages.",
+    )
+    parser.add_argument("directory", metavar="DIR", help="where to: a folder that is empty or not there")
+    parser.add_argument(
+        "--for", dest="seconds", metavar="TIME", type=duration, help="record for so long (10m), not just once"
+    )
+    parser.add_argument(
+        "--anonymise", action="store_true", help="replace host names, serials, UUIDs, GUIDs and addresses"
+    )
+    parser.add_argument(
+        "--platform", metavar="ID", default="", help="what this machine is, where it cannot be recognised"
+    )
+    parser.add_argument(
+        "--instance-type", metavar="TYPE", default="", help="what the cloud calls this machine"
+    )
+    parser.add_argument(
+        "--timeout", metavar="TIME", type=duration, default=60.0, help="wait no longer for any source (60s)"
+    )
+    return parser
+
+
+def _manifest(machine: LiveMachine, sources: Sequence[Source], platform: str, instance_type: str) -> Manifest:
+    now = machine.now()
+    return Manifest(
+        hostname=os.uname().nodename,
+        boot_id=now.boot_id,
+        recorded_at=now.wall,
+        uptime_s=now.mono,
+        platform=platform,
+        instance_type=instance_type,
+        sources={source.name: "recorded" for source in sources},
+    )
+
+
+class _Recorder:
+    """Reads sources one after the other, so that what a frame holds is of one moment, and tells a writer."""
+
+    def __init__(
+        self, machine: LiveMachine, writer: BundleWriter, sources: Sequence[Source], within: float
+    ) -> None:
+        self._machine = machine
+        self._writer = writer
+        self._sources = sources
+        self._within = within
+        self._reader = Reader(ToldMachine(machine, writer))
+        self.unread: list[str] = []
+
+    def record(self, lasting: float) -> None:
+        """Record the base, then a frame whenever sources are due, for so many seconds."""
+        began = self._machine.now().mono
+        for source in self._sources:
+            self._told(source)
+        for at in range(1, math.floor(lasting) + 1):
+            due = [
+                source for source in self._sources if at % source.interval == 0 or at == math.floor(lasting)
+            ]
+            if due:
+                time.sleep(max(0.0, began + at - self._machine.now().mono))
+                self._writer.frame(at, self._machine.now())
+                for source in due:
+                    self._told(source)
+
+    def _told(self, source: Source) -> None:
+        [reading] = self._reader.read([source], self._within)
+        for why in _failures(reading):
+            if why not in self.unread:
+                self.unread.append(why)
+
+
+def _failures(reading: Reading) -> list[str]:
+    return [
+        f"{reading.source}: {one.detail}"
+        for one in reading.observations
+        if one.slot == NODE and one.status in {"failed", "hung"}
+    ]

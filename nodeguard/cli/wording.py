@@ -1,0 +1,106 @@
+"""Checks and their conditions in words. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nodeguard.judge.conditions import shown
+from nodeguard.judge.findings import span
+from nodeguard.model.check import (
+    Check,
+    Compare,
+    Condition,
+    Either,
+    Every,
+    Happened,
+    Increase,
+    Reference,
+    Sustained,
+)
+
+_OPERATORS = {
+    "is": "is",
+    "is_not": "is not",
+    "in": "is one of",
+    "below": "is below",
+    "at_most": "is at most",
+    "above": "is above",
+    "at_least": "is at least",
+}
+_CLEARS = {
+    "reset": "a reset of the GPU or switch",
+    "driver-reload": "a reload of the driver",
+    "reboot": "a reboot",
+    "part-replaced": "another part in the slot",
+    "recovery-none": "the driver's word that no recovery is needed",
+    "retest": "a test that passes",
+    "operator": "a person",
+}
+
+
+def condition(one: Condition) -> str:
+    """A condition as a half sentence."""
+    match one:
+        case Compare():
+            return f"{one.signal} {_OPERATORS[one.operator]} {_side(one)}"
+        case Increase():
+            return f"{one.signal} rises by {shown(one.by)} or more within {span(one.over)}"
+        case Happened():
+            return _happened(one)
+        case Sustained():
+            return f"{_grouped(one.condition)} for {span(one.seconds)}"
+        case Every() | Either():
+            word = " and " if isinstance(one, Every) else " or "
+            return word.join(_grouped(part) for part in one.of)
+
+
+def _grouped(one: Condition) -> str:
+    return f"({condition(one)})" if isinstance(one, (Every, Either)) else condition(one)
+
+
+def _side(one: Compare) -> str:
+    if one.than is None:
+        return shown(one.value)
+    by = f"{shown(one.by)} from " if one.by else ""
+    return f"{by}{_reference(one.than)}"
+
+
+def _reference(than: Reference) -> str:
+    match than.of:
+        case "platform":
+            return f"what the platform expects ({than.name})"
+        case "peers":
+            return "its peers'"
+        case "inventory":
+            return "the best that was read there before"
+    return than.name
+
+
+def _happened(one: Happened) -> str:
+    where = "".join(f", {field} {' or '.join(map(shown, values))}" for field, values in one.where.items())
+    times = f" {one.times} times" if one.times > 1 else ""
+    within = f" within {span(one.over)}" if one.over else " in this boot"
+    return f"event {one.event}{where}{times}{within}"
+
+
+def ends(check: Check) -> str:
+    """What ends a check's finding."""
+    if check.clears:
+        return ", ".join(_CLEARS[sign] for sign in check.clears)
+    return "the condition no longer holds"
+
+
+def facts(check: Check) -> Iterator[tuple[str, str]]:
+    """All that a check is, name by name, in the order in which a reader wants it."""
+    yield "health", check.health.value
+    yield "action", check.action.value
+    yield "judges", ", ".join(check.targets)
+    yield "family", check.family
+    yield "fires when", condition(check.when)
+    yield "ends with", ends(check)
+    if check.views:
+        yield "votes in", ", ".join(check.views)
+    if check.symptom_of:
+        yield "part of", ", ".join(check.symptom_of)
+    yield "what to do", check.remedy
+    yield "basis", check.basis

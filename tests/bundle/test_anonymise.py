@@ -1,0 +1,209 @@
+from __future__ import annotations
+
+import re
+import string
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodeguard.bundle.anonymise import Anonymiser
+from nodeguard.bundle.manifest import Manifest
+from nodeguard.bundle.replacement import Replacements
+
+HOST = "gpu-17.corp.example.com"
+UUID = "5c8f1d2e-0a1b-2c3d-4e5f-60718293a4b5"
+
+
+def anonymiser() -> Anonymiser:
+    return Anonymiser(HOST, Replacements(b"key"))
+
+
+def shape(text: str) -> str:
+    """A text with its letters, hexadecimal or not, and digits made alike."""
+    return re.sub(r"[a-z0-9]", "x", re.sub(r"[A-Z]", "X", text))
+
+
+@pytest.mark.parametrize(
+    ("text", "original"),
+    [
+        ("NVRM: GPU at PCI:0000:18:00: GPU-{}", UUID),
+        ("MIG-{} MIG-GPU-{}/1/0", UUID),
+        ("kubepods-burstable-pod{}.slice", UUID.replace("-", "_")),
+        ("machine {}", UUID.replace("-", "")),
+        ("node_guid {}", "946d:ae03:004a:1b2c"),
+        ("link/ether {} brd", "b8:3f:d2:cc:1d:2e"),
+        ("MAC:{}: up", "b8:3f:d2:cc:1d:2e"),
+        ("{}", "80:00:02:08:fe:80:00:00:00:00:00:00:94:6d:ae:03:00:4a:1b:2c"),
+        ("addr {}%eth0", "fe80::ba3f:d2ff:fecc:1d2e"),
+        ("addr {}: unreachable", "fd00:12:34::5"),
+        ("NVRM: GPU Board Serial Number: {}", "1650522000123"),
+        ("usb 1-1: SerialNumber: {}", "AB12cd34"),
+        ("{} login", "gpu-17"),
+        ("/mnt/{}/x,{}", "gpu-17"),
+        ("{}", HOST),
+        ("NFS {}:/export /mnt", "gpu-17"),
+    ],
+)
+def test_an_identity_becomes_another_of_its_shape(text: str, original: str) -> None:
+    before = text.replace("{}", original)
+    after = anonymiser().text(before)
+    assert original not in after
+    wanted = re.escape(text).replace(r"\{\}", "(.+)")
+    found = re.fullmatch(wanted, after)
+    assert found is not None
+    assert {shape(group) for group in found.groups()} == {shape(original)}
+    assert len(set(found.groups())) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "pcieport 0000:15:01.0: AER: Corrected error received: 0000:16:00.0",
+        "0000:0000:0000:0000",
+        "fe80:0000:0000:0000:0000:0000:0000:0000",
+        "ff:ff:ff:ff:ff:ff 00:00:00:00:00:00",
+        "127.0.0.1 0.0.0.0 ::1 :: 255.255.255.0",
+        "580.95.05 96.00.74.00.01 G525.0230.00.05 28.39.1002",
+        "std::vector a:b:c 12:30:59",
+        "Serial: 8250/16550 driver, 32 ports",
+        "New USB device strings: Mfr=1, Product=2, SerialNumber=3",
+        "overlay / overlay rw,lowerdir=/var/lib/x/1/fs:/var/lib/x/2/fs 0 0",
+        "1:name=systemd:/init.scope",
+        "https://example.org/x",
+        "NVRM: Xid (PCI:0000:3b:00): 79, pid=1, name=<masked>, GPU has fallen off the bus.",
+        "mlx5_core 0000:9c:00.0: wait_func:964:(pid 112): ENABLE_HCA(0x104) timeout",
+        "gpu-178 other-gpu17 gpu_17",
+    ],
+)
+def test_what_names_nobody_stays(text: str) -> None:
+    assert anonymiser().text(text) == text
+
+
+def test_ipv4_addresses_become_those_of_documentation() -> None:
+    new = anonymiser()
+    mounts = "10.0.0.5:/data /mnt nfs4 rw,clientaddr=10.0.0.9,addr=10.0.0.5 0 0"
+    assert new.text(mounts) == "192.0.2.1:/data /mnt nfs4 rw,clientaddr=192.0.2.2,addr=192.0.2.1 0 0"
+    assert new.text("nfs: server 10.0.0.5 OK.") == "nfs: server 192.0.2.1 OK."
+    assert new.text("::ffff:10.0.0.9").endswith(":192.0.2.2")
+    many = [new.text(f"10.1.{third}.{fourth}") for third in range(5) for fourth in range(1, 251)]
+    assert len(set(many)) == len(many)
+    assert {address.rpartition(".")[0] for address in many[:760]} == {"192.0.2", "198.51.100", "203.0.113"}
+
+
+@pytest.mark.parametrize(
+    ("text", "server"),
+    [
+        ("{}:/export /mnt nfs4 rw 0 0", "nfs01"),
+        ("//{}/share /mnt cifs rw 0 0", "filer"),
+        ("{}:/ /mnt ceph rw 0 0", "mon1,mon2"),
+        ("nfs: server {} not responding, still trying", "nfs01"),
+        ("nfs: server {} OK", "nfs01.corp.example.com"),
+    ],
+)
+def test_servers_of_file_systems_are_replaced(text: str, server: str) -> None:
+    after = anonymiser().text(text.format(server))
+    assert server not in after
+    assert shape(after) == shape(text.format(server))
+
+
+def test_the_same_name_is_replaced_alike_wherever_it_stands() -> None:
+    new = anonymiser()
+    name = new.text("gpu-17")
+    assert new.text("GPU-17") == name.upper()
+    assert new.text(HOST).partition(".")[0] == name
+    domain = new.text(HOST).partition(".")[2]
+    assert new.text("nfs01.corp.example.com:/x").partition(":")[0].partition(".")[2] == domain
+    guid = new.text("946d:ae03:004a:1b2c")
+    assert new.text("fe80:0000:0000:0000:946d:ae03:004a:1b2c") == f"fe80:0000:0000:0000:{guid}"
+    assert new.text(UUID.upper()) == new.text(UUID).upper()
+    assert new.manifest(Manifest(HOST, UUID, 0, 0)) == Manifest(new.text(HOST), new.text(UUID), 0, 0)
+
+
+def test_serials_that_nvml_told_are_found_unnamed() -> None:
+    new = anonymiser()
+    assert new.text("board 1650522000123") == "board 1650522000123"
+    serial = new.nvml("nvmlDeviceGetSerial", "1650522000123")
+    assert new.text("board 1650522000123") == f"board {serial}"
+    assert shape(serial) == "x" * 13
+
+
+def test_nvml_results_keep_their_form() -> None:
+    new = anonymiser()
+    board = new.nvml("nvmlDeviceGetBoardId", 6912)
+    assert isinstance(board, int)
+    assert 1000 <= board <= 9999 != board
+    assert board != 6912
+    info = {"ibGuid": [9, 8, 7, 6] * 4, "chassisSerialNumber": "AB12345", "slotNumber": 5, "moduleId": 2}
+    replaced = new.nvml("nvmlDeviceGetPlatformInfo", info)
+    assert replaced["ibGuid"] != info["ibGuid"]
+    assert len(replaced["ibGuid"]) == 16
+    assert replaced["chassisSerialNumber"] != "AB12345"
+    assert (replaced["slotNumber"], replaced["moduleId"]) == (5, 2)
+    assert new.nvml("nvmlDeviceGetGpuFabricInfoV", {"clusterUuid": [0] * 16}) == {"clusterUuid": [0] * 16}
+    assert new.nvml("nvmlDeviceGetUUID", f"GPU-{UUID}") == f"GPU-{new.text(UUID)}"
+    assert new.nvml("nvmlDeviceGetSerial", {"error": "NVML_ERROR_NOT_SUPPORTED"}) == {
+        "error": "NVML_ERROR_NOT_SUPPORTED"
+    }
+    assert new.nvml("nvmlDeviceGetRemappedRows", [0, 1, 0, 0]) == [0, 1, 0, 0]
+    assert new.nvml("nvmlDeviceGetPciInfo", {"busId": "00000000:3B:00.0"}) == {"busId": "00000000:3B:00.0"}
+
+
+def test_files_that_are_an_identity_are_replaced_whole() -> None:
+    new = anonymiser()
+    for path in (
+        "/sys/class/infiniband/mlx5_0/node_desc",
+        "/etc/hostname",
+        "/sys/class/dmi/id/product_serial",
+    ):
+        assert "other" not in new.file(path, "other name\n")
+    assert new.file("/sys/class/infiniband/bnxt_re0/fw_ver", "229.2.52.0\n") == "229.2.52.0\n"
+    assert new.file("/sys/class/infiniband/mlx5_0/node_desc", "gpu-17 x\n").startswith(
+        new.text("gpu-17") + " "
+    )
+
+
+def test_two_recordings_share_no_replacement() -> None:
+    assert Anonymiser(HOST).text(UUID) != Anonymiser(HOST).text(UUID)
+
+
+@pytest.mark.parametrize("hostname", ["localhost", "ab", "17", "gpu", "node.example.com"])
+def test_a_name_that_could_be_anything_is_replaced_only_as_the_hosts(hostname: str) -> None:
+    new = Anonymiser(hostname)
+    text = "3,17,17,-;NVRM: GPU 0000:ab:00.0: node localhost GPU has fallen off the bus."
+    assert new.text(text) == text
+    assert new.manifest(Manifest(hostname, UUID, 0, 0)).hostname != hostname
+
+
+hexes = st.text("0123456789abcdef", min_size=4, max_size=4)
+uuids = st.uuids().map(str)
+guids = st.tuples(hexes, hexes, hexes, hexes).map(":".join)
+macs = st.lists(st.integers(1, 254).map(lambda byte: f"{byte:02x}"), min_size=6, max_size=6).map(":".join)
+addresses = st.tuples(*[st.integers(1, 254)] * 3).map(lambda parts: "10." + ".".join(map(str, parts)))
+words = st.text(string.ascii_lowercase, min_size=6, max_size=12).filter(
+    lambda word: word not in ("serial", "number")
+)
+hosts = st.tuples(words, st.integers(10, 99)).map(lambda parts: f"{parts[0]}-{parts[1]}")
+identities = uuids | guids.filter(lambda guid: len(set(guid)) > 4) | macs | addresses
+
+
+@given(hosts, st.lists(st.tuples(st.sampled_from(["GPU-", "x ", "(", "=", ""]), identities)))
+def test_no_original_is_left_and_everything_is_consistent(host: str, found: list[tuple[str, str]]) -> None:
+    new = Anonymiser(host)
+    text = " ".join([host, *(before + identity for before, identity in found), host])
+    after = new.text(text)
+    for original in (host, *(identity for _, identity in found)):
+        assert not re.search(rf"(?<!\w){re.escape(original)}(?!\w)", after)
+    assert new.text(text) == after
+    assert all(new.text(identity) in after for _, identity in found)
+
+
+@given(
+    st.sampled_from(["word", "hex", "number"]),
+    st.lists(st.text("abcdef0123456789", min_size=8), min_size=2, unique=True),
+)
+def test_different_names_stay_different(kind: str, originals: list[str]) -> None:
+    new = Replacements()
+    replaced = [new.like(kind, original) for original in originals]  # type: ignore[arg-type]
+    assert len(set(replaced)) == len(originals)
+    assert [len(name) for name in replaced] == [len(name) for name in originals]
