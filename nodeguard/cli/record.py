@@ -50,8 +50,8 @@ def _parser() -> Parser:
     parser = Parser(
         prog="nodeguard record",
         description="Records what is read of this machine into a folder, for a bug report or a test.",
-        epilog="Left out always: messages of user processes, audit records, command lines, environments, process "
-        "names in driver messages.",
+        epilog="Left out always: messages of user processes, audit records, command lines, environments, "
+        "process names in driver messages.",
     )
     parser.add_argument("directory", metavar="DIR", help="where to: a folder that is empty or not there")
     parser.add_argument(
