@@ -2,7 +2,7 @@
 # make test   everything that is tested
 # make lint   style, types and the layers of the house
 # make bench  figures, each beside a reference measured in the same run
-.PHONY: demo test lint bench environment catalogue fixtures clean
+.PHONY: demo test lint bench docs environment test-environment catalogue clean
 PYTHON ?= python3
 BIN := .venv/bin
 checks := $(wildcard checks/*.yaml checks/*/*.yaml)
@@ -33,6 +33,10 @@ test-environment:
 catalogue: checks/compiled.msgpack
 checks/compiled.msgpack: $(checks) $(wildcard nodeguard/catalog/*.py nodeguard/model/*.py nodeguard/sources/*.py) | environment
 	@$(BIN)/python setup.py --quiet compile_catalogue
+
+# The page of checks, from the catalogue.
+docs: environment catalogue
+	$(BIN)/nodeguard checks --format markdown > docs/checks.md
 
 clean:
 	rm -rf .venv build dist *.egg-info checks/compiled.msgpack

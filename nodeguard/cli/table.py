@@ -5,12 +5,12 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from nodeguard.cli.moments import spoken
 from nodeguard.cli.page import Line, Words
 from nodeguard.judge.findings import span
-from nodeguard.model.finding import Action, Finding, Fine, Total, Unread, Verdict
+from nodeguard.model.finding import Action, Evidence, Finding, Fine, Total, Unread, Verdict
 from nodeguard.model.instant import Instant
 from nodeguard.model.slot import NODE, label
 
@@ -91,11 +91,21 @@ def _finding(one: Finding, instant: Instant) -> Iterator[Line]:
         "since",
         f"{spoken(one.since)}, {_ago(instant.wall - one.since)}" + (f"; {one.note}" if one.note else ""),
     )
-    for seen in one.evidence[-_EVIDENCE_SHOWN:]:
+    for seen in _telling(one.evidence):
         times = f" ({seen.count} times)" if seen.count > 1 else ""
         yield _field("seen", f"{seen.source}: {seen.what.splitlines()[0] if seen.what else ''}{times}", "dim")
     yield _field("do", f"{_DO[one.action]}. {one.remedy}")
     yield _field("more", f"nodeguard explain {one.check}", "dim")
+
+
+def _telling(evidence: Sequence[Evidence]) -> list[Evidence]:
+    """The evidence that tells most.
+
+    The latest of each source, the machine's own words before what follows from them.
+    """
+    latest = {seen.source: seen for seen in evidence}
+    ordered = sorted(latest.values(), key=lambda seen: (seen.source == "derived", seen.source != "kmsg"))
+    return [*ordered, *(seen for seen in reversed(evidence) if seen not in ordered)][:_EVIDENCE_SHOWN]
 
 
 def _ago(seconds: float) -> str:

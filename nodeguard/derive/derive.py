@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nodeguard.derive import counters, gpus, ports, presence, services
+from nodeguard.derive import counters, gpus, ports, presence, services, storage
 from nodeguard.derive.attribution import attributed, owners
 from nodeguard.derive.driver import branch, changing, last_move
 from nodeguard.derive.events import decoded
@@ -120,7 +120,7 @@ def _signals(
     add(services.needed(seen, make))
     add(counters.saturated(seen, wants.bits))
     add(counters.silence(seen, state.still))
-    add(_writable(seen))
+    add(storage.filesystems(seen))
     add([(NODE, _counts(seen, make))])
     more = with_more(seen, result)
     add(peers(more, wants.peers))
@@ -144,13 +144,6 @@ def _before(
         row = known.get(slot) or inventory.get(slot)
         if row:
             yield slot, {f"{name}~inventory": value for name, value in row.items()}
-
-
-def _writable(seen: World) -> Iterable[tuple[str, dict[str, Scalar]]]:
-    for slot in seen.slots("fs"):
-        read_only = seen.of(slot).get("fs.read_only")
-        if isinstance(read_only, bool):
-            yield slot, {"fs.writable": not read_only}
 
 
 def _is_gpu(seen: World, slot: str) -> bool:
@@ -185,6 +178,5 @@ def _counts(seen: World, make: Platform | None) -> dict[str, Scalar]:
         if listed or seen.node("gpu.pci_count"):
             counted["gpu.count"] = len(listed)
     if make is not None and "infiniband" in seen.of_source and "infiniband" not in seen.failed:
-        fabric = [slot for slot in seen.slots("port") if ports.in_fabric(seen.of(slot), make)]
-        counted["port.fabric_count"] = len(fabric)
+        counted["port.fabric_count"] = len(ports.fabric(seen, make))
     return counted

@@ -19,7 +19,7 @@ def expected(
     that is down is expected.
     """
     ports = {slot: world.of(slot) for slot in world.slots("port") if "port.up" in world.of(slot)}
-    by_platform = _by_platform(ports, platform)
+    by_platform = _by_platform(world, platform)
     for slot, signals in ports.items():
         by = (
             "platform"
@@ -36,36 +36,45 @@ def expected(
             yield slot, {"port.in_fabric": slot in by_platform}
 
 
-def _by_platform(ports: Mapping[str, Mapping[str, Scalar]], platform: Platform | None) -> set[str]:
+def _by_platform(world: World, platform: Platform | None) -> set[str]:
+    """Ports of the fabric that should be up: those that are, where that is enough of them, else all."""
     if platform is None:
         return set()
+    ports = fabric(world, platform)
+    if "port_devices" in platform.expect:
+        return ports
+    up = {slot for slot in ports if world.of(slot).get("port.up")}
+    return up if len(up) >= _wanted(platform) else ports
+
+
+def fabric(world: World, platform: Platform) -> set[str]:
+    """Ports of the platform's compute fabric, as far as they are there.
+
+    They are those with the names that it fixes; else, of those with its link layer, the most numerous make,
+    and other boards of the same adapter as long as all together are no more than it has: a node's storage or
+    management ports are few, and of another make.
+    """
     names = platform.expect.get("port_devices")
     if isinstance(names, tuple):
-        return {slot for slot in ports if slot.split("/")[1] in names}
-    wanted = platform.expect.get("ports")
-    if not isinstance(wanted, int) or isinstance(wanted, bool):
-        return set()
-    fabric = _likeliest({slot: one for slot, one in ports.items() if in_fabric(one, platform)}, wanted)
-    up = {slot for slot in fabric if ports[slot]["port.up"]}
-    return fabric if len(up) < wanted else up
-
-
-def _likeliest(ports: Mapping[str, Mapping[str, Scalar]], wanted: int) -> set[str]:
-    """Ports of the most numerous makes, as many makes as it takes to have the number that is wanted.
-
-    A node's storage or management ports are few and of another make than those of its fabric.
-    """
+        return {slot for slot in world.slots("port") if slot.split("/")[1] in names}
+    layer = platform.expect.get("port_link_layer")
     makes: dict[tuple[Scalar | None, ...], list[str]] = {}
-    for slot, signals in ports.items():
-        makes.setdefault((signals.get("port.device_type"), signals.get("port.board")), []).append(slot)
+    for slot in world.slots("port"):
+        make = tuple(map(world.of(slot).get, _MAKE))
+        if layer is None or make[0] == layer:
+            makes.setdefault(make, []).append(slot)
+    by_number = sorted(makes, key=lambda make: -len(makes[make]))
     chosen: set[str] = set()
-    for slots in sorted(makes.values(), key=len, reverse=True):
-        if len(chosen) < wanted:
-            chosen.update(slots)
+    for make in by_number:
+        fits = make[:2] == by_number[0][:2] and len(chosen) + len(makes[make]) <= _wanted(platform)
+        if not chosen or fits:
+            chosen.update(makes[make])
     return chosen
 
 
-def in_fabric(signals: Mapping[str, Scalar], platform: Platform) -> bool:
-    """Whether a port may be of the platform's compute fabric: it has its link layer."""
-    layer = platform.expect.get("port_link_layer")
-    return layer is None or signals.get("port.link_layer") == layer
+_MAKE = ("port.link_layer", "port.device_type", "port.board")
+
+
+def _wanted(platform: Platform) -> int:
+    ports = platform.expect.get("ports")
+    return ports if isinstance(ports, int) else 0

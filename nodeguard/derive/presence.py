@@ -20,10 +20,14 @@ def gpus(world: World) -> Iterator[tuple[str, dict[str, Scalar]]]:
 
     A GPU is lost where the kernel has it bound to the driver and NVML, which answers for others or for none,
     does not list it. One that is bound but that the driver's own procfs hides belongs to another container.
+    Whether it is bound says something only while the driver is there.
     """
     answered = world.node("nvml.ready") is True and "nvml" not in world.failed
     listed = world.of_source.get("nvml", frozenset())
     hidden = _hides(world)
+    settled = (
+        world.node("driver.loaded") is True and world.node("driver.module_state") not in {"coming", "going"}
+    )
     present = 0
     for slot in world.slots("gpu"):
         signals = world.of(slot)
@@ -32,10 +36,10 @@ def gpus(world: World) -> Iterator[tuple[str, dict[str, Scalar]]]:
         bound = signals.get("pci.driver") == "nvidia" or signals.get("pci.procfs") is True
         in_nvml = slot in listed
         present += in_nvml
-        if hidden and not in_nvml and not signals.get("pci.procfs"):
+        if hidden and bound and not in_nvml and not signals.get("pci.procfs"):
             continue
         derived: dict[str, Scalar] = {}
-        if "pci.driver" in signals:
+        if "pci.driver" in signals and settled:
             derived["gpu.bound"] = bound
         if answered and (bound or in_nvml):
             derived["gpu.lost"] = bound and not in_nvml

@@ -67,5 +67,5 @@ def needed(world: World, make: Platform | None) -> Iterator[tuple[str, dict[str,
                 "fabric_manager.running": manager.get("service.running") is True,
             },
         )
-    modules = make.expect.get("modules") if make else None
-    yield NODE, {"module.peermem_expected": isinstance(modules, tuple) and "nvidia_peermem" in modules}
+        modules = make.expect.get("modules") if make else None
+        yield NODE, {"module.peermem_expected": isinstance(modules, tuple) and "nvidia_peermem" in modules}

@@ -6,7 +6,7 @@ from nodeguard.model.signal import Signal, named
 
 SIGNALS = named(
     Signal("driver.changing", "state", "whether the NVIDIA driver is being loaded, unloaded or changed"),
-    Signal("gpu.bound", "state", "whether the kernel has bound the GPU to the NVIDIA driver"),
+    Signal("gpu.bound", "state", "whether the GPU is bound to the NVIDIA driver, where that is loaded"),
     Signal("gpu.lost", "state", "whether the kernel knows the GPU and NVML does not"),
     Signal("gpu.seen_by", "state", "which enumerations list the GPU and which do not"),
     Signal("gpu.count", "state", "GPUs that NVML lists"),
@@ -60,6 +60,7 @@ SIGNALS = named(
     Signal("port.saturated", "state", "counters of the port that stand at their maximum, or `none`"),
     Signal("efa.silence", "gauge", "time since the device's latest heartbeat", "seconds"),
     Signal("fs.writable", "state", "whether the file system is mounted for writing"),
+    Signal("fs.disk", "state", "slot of the disk that the file system is on"),
     Signal(
         "service.role", "state", "what a service is for: kubelet, runtime, fabric-manager, persistence, imex"
     ),

@@ -85,7 +85,7 @@ def _read(
 ) -> Meaning:
     match code:
         case 45:
-            return _preempted(message, row)
+            return _preempted(message, row, table, near)
         case 48:
             repaired = any(one.code in {63, 64} for one in near)
             return Meaning("DRAIN_AND_RESET", "with 63 or 64") if repaired else Meaning("RESET_GPU")
@@ -100,11 +100,20 @@ def _read(
     return Meaning(row.action)
 
 
-def _preempted(message: str, row: Xid) -> Meaning:
-    parent = _PARENT.search(message)
-    if parent is None:
+def _preempted(message: str, row: Xid, table: Catalogue, near: list[Said]) -> Meaning:
+    """45 follows what newer drivers name at its end, or else an error near it that no application causes."""
+    found = _PARENT.search(message)
+    causes = [int(found[1])] if found else [one.code for one in near if _is_own(one.code, table)]
+    if not causes:
         return Meaning(row.action)
-    return Meaning("IGNORE", f"follows Xid {parent[1]}", verdict="ignored", action="none")
+    return Meaning("IGNORE", f"follows Xid {causes[0]}", verdict="ignored", action="none")
+
+
+def _is_own(code: int, table: Catalogue) -> bool:
+    """Whether an Xid tells of an error of the GPU itself that is to be acted on."""
+    row = table.xids.get(code, _UNLISTED)
+    held = table.responses.get(row.action, _UNKNOWN).verdict
+    return row.workload == "no" and row.topic != "recovery" and held != "ignored"
 
 
 def _contained(message: str, row: Xid) -> Meaning:

@@ -116,7 +116,10 @@ def _increase(condition: Increase) -> Test:
             evidence = Evidence(view.source_of(signal), what, view.wall_of(counter.risen[-1][0]))
             view.seen.append(Seen(counter.risen[0][0], evidence))
             return TRUE
-        if counter.since == view.now or saturated(counter.value, bits):
+        if saturated(counter.value, bits):
+            view.missing.append((signal, "stands at its maximum and can rise no more"))
+            return UNKNOWN
+        if counter.since == view.now:
             view.pending.append(signal)
             return UNKNOWN
         return FALSE

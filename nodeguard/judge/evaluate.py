@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -49,8 +49,11 @@ class Look(Struct, frozen=True):
     one_look: bool
 
 
-def evaluated(rules: Rules, slot: str, state: SlotState, look: Look) -> Judged:
-    """Every check of the slot's kind, on what is remembered of the slot."""
+def evaluated(rules: Rules, slot: str, state: SlotState, signs: Mapping[str, float], look: Look) -> Judged:
+    """Every check of the slot's kind, on what is remembered of the slot.
+
+    signs: what may clear its events → when it was last seen, in seconds since boot.
+    """
     signals, unread = merged(state.sources)
     view = View(
         now=look.instant.mono,
@@ -62,7 +65,7 @@ def evaluated(rules: Rules, slot: str, state: SlotState, look: Look) -> Judged:
         memories=state.sources,
         counters=state.counters,
         events=state.events,
-        signs=state.signs,
+        signs=signs,
         held=state.held,
         expect=look.expect,
         sources=look.sources,

@@ -29,7 +29,7 @@ SIGNS: dict[str, Sign] = {
 }
 
 # Fields that tell one event from another of the same signal.
-_DISTINGUISHING = ("xid", "sxid", "link", "injected", "verdict", "dev", "label", "severity")
+_DISTINGUISHING = ("xid", "sxid", "link", "injected", "verdict", "dev", "label", "severity", "constraint")
 
 
 def remember(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -17,7 +17,7 @@ from nodeguard.model.slot import label
 _PLACE = re.compile(r"\{([a-z0-9_.~-]+)\}")
 
 # Pieces of evidence kept for one finding, the latest last.
-_EVIDENCE = 8
+_EVIDENCE = 12
 
 
 def finding(check: Check, slot: str, part: str, view: View, active: Finding | None) -> Finding:
@@ -43,7 +43,7 @@ def finding(check: Check, slot: str, part: str, view: View, active: Finding | No
         action=worst(check.action, *_actions(seen)),
         since=since,
         message=fill(check.message, values),
-        evidence=tuple(reason.evidence for reason in seen[-_EVIDENCE:]),
+        evidence=tuple(dict.fromkeys(reason.evidence for reason in seen))[-_EVIDENCE:],
         family=check.family,
         title=check.title,
         remedy=fill(check.remedy, values),
@@ -114,13 +114,19 @@ def stale(active: Finding, why: str) -> Finding:
     return replace(active, knowledge=Knowledge.STALE, note=note)
 
 
-def joined(cause: Finding, symptom: Finding) -> Finding:
-    """A cause with what one of its symptoms has to say: evidence, the worse health, the stronger action."""
-    more = (one for one in symptom.evidence if one not in cause.evidence)
+def joined(cause: Finding, symptoms: Sequence[Finding]) -> Finding:
+    """A cause with what its symptoms have to say: evidence, the worst health, the strongest action.
+
+    Its own evidence stays; of theirs, what another source saw comes first.
+    """
+    own = cause.evidence
+    more = dict.fromkeys(seen for one in symptoms for seen in one.evidence if seen not in own)
+    known = {seen.source for seen in own}
+    others = sorted(more, key=lambda seen: seen.source in known)[: _EVIDENCE - len(own)]
     return replace(
         cause,
-        health=worst(cause.health, symptom.health),
-        action=worst(cause.action, symptom.action),
-        since=min(cause.since, symptom.since),
-        evidence=tuple(sorted((*cause.evidence, *more), key=lambda one: one.at))[-_EVIDENCE:],
+        health=worst(cause.health, *(one.health for one in symptoms)),
+        action=worst(cause.action, *(one.action for one in symptoms)),
+        since=min([cause.since, *(one.since for one in symptoms if one.health != Health.OK)]),
+        evidence=tuple(sorted((*others, *own), key=lambda seen: seen.at)),
     )

@@ -14,6 +14,8 @@ from nodeguard.judge.findings import joined
 from nodeguard.model.finding import Finding, Health, worst
 from nodeguard.model.slot import NODE, kind, label, parent
 
+_Key = tuple[str, str]
+
 _PLURAL = {
     "nvlink": "NVLinks",
     "gpu": "GPUs",
@@ -22,27 +24,58 @@ _PLURAL = {
     "pci": "PCI functions",
 }
 
-# Slots of the node itself fold only where all of them show the cause, and where they are enough for that to
-# mean something: until then, each of them is a thing of its own to be repaired.
-_ALL_OF = 3
+# Slots of the node itself fold only where they are enough for that to mean something: all GPUs, since each
+# that is well can go on working, else more than half of them, since a node has ports that nobody uses. Until
+# then, each of them is a thing of its own to be repaired.
+_LEAST = 3
 
 
-def explained(findings: Iterable[Finding], symptom_of: Mapping[str, tuple[str, ...]]) -> list[Finding]:
-    """Findings without those that another one causes, on the same slot or one that holds it.
+def explained(
+    findings: Iterable[Finding], symptom_of: Mapping[str, tuple[str, ...]], disks: Mapping[str, str]
+) -> list[Finding]:
+    """Findings without those that another one causes; the cause, at the end of the chain, has their evidence.
 
-    The cause has their evidence.
-
-    symptom_of: check → checks that explain it.
+    symptom_of: check → checks that explain it. disks: file system → the disk that it is on. A cause stands on
+    the same slot or one that holds it; that of a GPU or link also on any NVSwitch, that of a file system on
+    its disk, that of the node on any slot.
     """
     standing = {(one.check, one.target): one for one in findings}
-    for key, symptom in sorted(standing.items()):
-        for check in symptom_of.get(symptom.check, ()):
-            cause = next((at for at in _above(symptom.target) if (check, at) in standing), None)
-            if cause is not None and (check, cause) != key:
-                standing[check, cause] = joined(standing[check, cause], symptom)
-                del standing[key]
-                break
-    return list(standing.values())
+    causes: dict[_Key, _Key] = {}
+    for key in sorted(standing):
+        cause = _cause(key, standing, symptom_of, disks)
+        if cause is not None and _root(cause, causes) != key:
+            causes[key] = cause
+    symptoms: dict[_Key, list[Finding]] = defaultdict(list)
+    for key in causes:
+        symptoms[_root(key, causes)].append(standing.pop(key))
+    return [joined(one, symptoms[key]) if key in symptoms else one for key, one in standing.items()]
+
+
+def _cause(
+    key: _Key,
+    standing: Mapping[_Key, Finding],
+    symptom_of: Mapping[str, tuple[str, ...]],
+    disks: Mapping[str, str],
+) -> _Key | None:
+    """The finding that explains this one, None where none stands."""
+    check, slot = key
+    for other in symptom_of.get(check, ()):
+        elsewhere = sorted(at for name, at in standing if name == other and _shared(at, slot))
+        for at in (*_above(slot), disks.get(slot, slot), *elsewhere):
+            if (other, at) in standing and (other, at) != key:
+                return other, at
+    return None
+
+
+def _root(key: _Key, causes: Mapping[_Key, _Key]) -> _Key:
+    while key in causes:
+        key = causes[key]
+    return key
+
+
+def _shared(cause: str, slot: str) -> bool:
+    """Whether what is wrong with one slot may show on another that it does not hold."""
+    return slot == NODE or (kind(cause) == "nvswitch" and kind(slot) in {"gpu", "nvlink"})
 
 
 def _above(slot: str) -> Iterable[str]:
@@ -56,7 +89,7 @@ def folded(findings: Iterable[Finding], slots: Mapping[str, int]) -> list[Findin
     """Findings, those of one check on many slots of one parent as one finding of the parent that counts them.
 
     slots: how many slots of each kind the node has. Links of one GPU fold from two on; slots of the node fold
-    where all of their kind show it.
+    where all or most of their kind show it.
     """
     links: list[Finding] = []
     rest: list[Finding] = []
@@ -78,7 +111,8 @@ def _across(findings: list[Finding], slots: Mapping[str, int]) -> list[Finding]:
         groups[one.check, kind(one.target)].append(one)
     result: list[Finding] = []
     for (_, what), group in groups.items():
-        if what in _PLURAL and len(group) >= max(_ALL_OF, slots.get(what, 0)):
+        all_of = slots.get(what, 0)
+        if what in _PLURAL and len(group) >= max(_LEAST, all_of if what == "gpu" else all_of // 2 + 1):
             result.append(_one(group, NODE))
         else:
             result.extend(group)
@@ -96,6 +130,7 @@ def _one(group: list[Finding], target: str) -> Finding:
     what = _PLURAL.get(kind(slots[0]), "slots")
     owner = f" of {label(target)}" if target != NODE else ""
     message = first.message.split(": ", 1)[1] if ": " in first.message and first.slots else first.message
+    message = message.replace(label(first.target), "each")
     return replace(
         first,
         target=target,

@@ -23,7 +23,7 @@ from nodeguard.model.finding import Verdict
 from nodeguard.model.instant import Instant
 from nodeguard.model.observation import Observation, Reading
 from nodeguard.model.signal import Scalar
-from nodeguard.model.slot import NODE, kind
+from nodeguard.model.slot import NODE, kind, parent
 
 
 class Outlook(Struct, frozen=True):
@@ -48,12 +48,21 @@ def judge(
     slots = _remembered(rules, state.slots, readings, instant.mono)
     kinds = frozenset(map(kind, slots))
     look = Look(instant, sources, outlook.expect, kinds, outlook.one_look)
-    judged = {name: evaluated(rules, name, slot, look) for name, slot in slots.items()}
+    judged = {name: evaluated(rules, name, slot, _signs(slots, name), look) for name, slot in slots.items()}
     after_round = {name: one.state for name, one in judged.items() if one.state.sources or one.state.events}
     return (
         JudgeState(boot_id=instant.boot_id, slots=after_round, sources=sources),
         verdict(rules, judged, sources, outlook.platform),
     )
+
+
+def _signs(slots: Mapping[str, SlotState], name: str) -> dict[str, float]:
+    """What may clear a slot's events: signs of its own, and of what holds it, whose renewal renews it too."""
+    found: dict[str, float] = {}
+    for holder in {NODE, parent(name), name}:
+        for sign, at in slots[holder].signs.items() if holder in slots else ():
+            found[sign] = max(at, found.get(sign, at))
+    return found
 
 
 def _new_boot(rules: Rules, state: JudgeState, instant: Instant) -> JudgeState:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from nodeguard.judge.evaluate import Judged
 from nodeguard.judge.fold import explained, folded, ordered, worst_health
 from nodeguard.judge.rules import Rules
+from nodeguard.judge.slots import merged
 from nodeguard.judge.state import SourceState
 from nodeguard.model.finding import Fine, Health, Knowledge, Total, Unread, Verdict, worst
 from nodeguard.model.slot import NODE, kind
@@ -21,7 +22,7 @@ def verdict(
     for slot in judged:
         counts[kind(slot)] += 1
     symptom_of = {check.id: check.symptom_of for check in rules.catalogue.checks if check.symptom_of}
-    every = explained((one for slot in judged.values() for one in slot.findings), symptom_of)
+    every = explained((one for slot in judged.values() for one in slot.findings), symptom_of, _disks(judged))
     findings = folded((one for one in every if one.health != Health.OK), counts)
     noted = folded((one for one in every if one.health == Health.OK), counts)
     unread = _unread(judged, sources)
@@ -42,6 +43,12 @@ def verdict(
         judged=sum(len(one.fine) + len(one.findings) for one in judged.values()),
         platform=platform,
     )
+
+
+def _disks(judged: Mapping[str, Judged]) -> dict[str, str]:
+    """The disk of each file system, where it is on one of this node's."""
+    known = {slot: merged(one.state.sources)[0] for slot, one in judged.items() if kind(slot) == "fs"}
+    return {slot: str(signals["fs.disk"]) for slot, signals in known.items() if "fs.disk" in signals}
 
 
 def _unread(judged: Mapping[str, Judged], sources: Mapping[str, SourceState]) -> tuple[Unread, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from msgspec import Struct
 
 from nodeguard.judge.state import Counter, Occurrence, SourceMemory, SourceState
@@ -38,7 +40,7 @@ class View(Struct, kw_only=True):
     memories: dict[str, SourceMemory]
     counters: dict[str, Counter]
     events: dict[str, Occurrence]
-    signs: dict[str, float]
+    signs: Mapping[str, float]
     held: dict[str, float]
     expect: dict[str, Scalar | tuple[Scalar, ...]]
     sources: dict[str, SourceState]

@@ -24,6 +24,7 @@ class ToldMachine:
     def __init__(self, machine: Machine, writer: BundleWriter) -> None:
         self._machine = machine
         self._writer = writer
+        self._in_proc: set[str] = set()
 
     def now(self) -> Instant:
         """See Machine.now."""
@@ -38,12 +39,18 @@ class ToldMachine:
         return self._told(self._machine.names, self._tell_names, path)
 
     def _tell_file(self, path: str, said: str | Failure) -> None:
-        if not _is_bystander(path, said):
-            self._writer.file(path, said)
+        if _is_bystander(path, said):
+            return
+        if path.startswith("/proc/"):
+            name = path.split("/")[2]
+            self._in_proc.add(self._machine.link("/proc/self") if name == "self" else name)
+        self._writer.file(path, said)
 
     def _tell_names(self, path: str, said: tuple[str, ...] | Failure) -> None:
-        # Of the processes there remain those whose files are told.
-        self._writer.names(path, () if path == "/proc" and isinstance(said, tuple) else said)
+        # Of the processes there remain those of which something was told.
+        if path == "/proc" and isinstance(said, tuple):
+            said = tuple(name for name in said if name in self._in_proc or name == "self")
+        self._writer.names(path, said)
 
     def link(self, path: str) -> str:
         """See Machine.link."""

@@ -4,7 +4,7 @@ import re
 import string
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nodeguard.bundle.anonymise import Anonymiser
@@ -187,6 +187,7 @@ hosts = st.tuples(words, st.integers(10, 99)).map(lambda parts: f"{parts[0]}-{pa
 identities = uuids | guids.filter(lambda guid: len(set(guid)) > 4) | macs | addresses
 
 
+@settings(deadline=None)
 @given(hosts, st.lists(st.tuples(st.sampled_from(["GPU-", "x ", "(", "=", ""]), identities)))
 def test_no_original_is_left_and_everything_is_consistent(host: str, found: list[tuple[str, str]]) -> None:
     new = Anonymiser(host)
@@ -198,6 +199,7 @@ def test_no_original_is_left_and_everything_is_consistent(host: str, found: list
     assert all(new.text(identity) in after for _, identity in found)
 
 
+@settings(deadline=None)
 @given(
     st.sampled_from(["word", "hex", "number"]),
     st.lists(st.text("abcdef0123456789", min_size=8), min_size=2, unique=True),

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nodeguard.bundle.defect import BundleError
@@ -70,6 +70,7 @@ def test_an_alias_bomb_is_refused_at_its_first_alias() -> None:
         mapping(bomb.encode(), "f.yaml")
 
 
+@settings(deadline=None)
 @given(st.text(st.characters(exclude_categories=["Cs"])), st.text(st.characters(exclude_categories=["Cs"])))
 def test_quoted_text_is_read_back(key: str, value: str) -> None:
     text = f"{quoted(key[:900])}: {quoted(value)}\n"

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nodeguard.bundle.defect import BundleError
@@ -49,6 +49,7 @@ plain = paths.map(lambda names: "/" + "/".join(names)).filter(
 )
 
 
+@settings(deadline=None)
 @given(st.dictionaries(plain, st.sampled_from(["EIO", "stall", "hang", None])))
 def test_errors_are_read_back(errors: dict[str, str | None]) -> None:
     text = write_errors(errors) or "{}"

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nodeguard.bundle.defect import BundleError
@@ -54,6 +54,7 @@ records = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(st.lists(records))
 def test_records_are_read_as_they_were_written(written: list[str]) -> None:
     data = "".join(f"{record}\n" for record in written).encode()

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nodeguard.bundle.defect import BundleError
@@ -127,6 +127,7 @@ times = st.integers(0, 4_000_000_000_000).map(lambda milliseconds: milliseconds 
 presences = st.dictionaries(lines, st.sampled_from(["recorded", "not-recorded"]))
 
 
+@settings(deadline=None)
 @given(st.builds(Manifest, lines, lines, times, times, lines, lines, presences))
 def test_a_manifest_is_read_back(manifest: Manifest) -> None:
     again = read_manifest(write_manifest(manifest).encode(), FILE)
@@ -147,6 +148,7 @@ paths = st.lists(st.sampled_from(["sys", "proc", "a:b", "x y", "#"]), min_size=1
 )
 
 
+@settings(deadline=None)
 @given(st.lists(paths), st.none() | lines, st.none() | times)
 def test_a_frame_manifest_is_read_back(removed: list[str], boot_id: str | None, uptime: float | None) -> None:
     frame = FrameManifest(tuple(removed), boot_id, None, uptime)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nodeguard.bundle.nvml import Nvml, read_base, read_frame
@@ -62,6 +62,7 @@ entries = st.one_of(
 )
 
 
+@settings(deadline=None)
 @given(st.lists(st.lists(entries), min_size=1, max_size=4))
 def test_rounds_are_read_back_from_base_and_frames(rounds: list[list[tuple[int, str, Any]]]) -> None:
     told = after_round(Nvml(), rounds[0])

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import copy
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nodeguard.bundle.layer import Directory, Link
@@ -16,6 +16,7 @@ trees = st.recursive(
 directories = st.dictionaries(names, trees, max_size=3)
 
 
+@settings(deadline=None)
 @given(directories, directories)
 def test_a_difference_laid_over_what_was_gives_what_is(before: Directory, after: Directory) -> None:
     kept = copy.deepcopy((before, after))
@@ -24,11 +25,13 @@ def test_a_difference_laid_over_what_was_gives_what_is(before: Directory, after:
     assert (before, after) == kept
 
 
+@settings(deadline=None)
 @given(directories)
 def test_nothing_new_is_no_difference(tree: Directory) -> None:
     assert difference(tree, copy.deepcopy(tree)) == ([], {})
 
 
+@settings(deadline=None)
 @given(directories, directories)
 def test_no_tree_is_changed(before: Directory, above: Directory) -> None:
     kept = copy.deepcopy((before, above))

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nodeguard.bundle.patch import changes_between, patched
@@ -8,6 +8,7 @@ from nodeguard.bundle.patch import changes_between, patched
 maps = st.dictionaries(st.sampled_from("abcd"), st.integers(0, 2))
 
 
+@settings(deadline=None)
 @given(maps, maps)
 def test_the_changes_between_two_maps_make_one_of_the_other(
     before: dict[str, int], after: dict[str, int]

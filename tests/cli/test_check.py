@@ -1,0 +1,228 @@
+"""nodeguard check as its users meet it: exit codes, the table, the formats, the errors."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from fixtures.build.expect import bundles
+from nodeguard.cli import page
+from nodeguard.cli.main import main
+from nodeguard.cli.output import Output
+from nodeguard.model.finding import Health
+
+FIXTURES = Path(__file__).parent.parent.parent / "fixtures"
+HEALTHY = str(FIXTURES / "healthy-dgx-h100")
+LOST = str(FIXTURES / "gpu-off-bus")
+COMMAND = [sys.executable, "-m", "nodeguard.cli.main", "check"]
+
+
+def test_a_healthy_machine_is_ok_in_the_first_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--from", HEALTHY]) == 0
+    first, *rest = capsys.readouterr().out.splitlines()
+    assert first == "OK  healthy-dgx-h100 (dgx-h100): nothing wrong found."
+    assert "fine      gpu-memory: 14 checks on 8 GPUs" in rest
+
+
+def test_a_fault_says_slot_part_what_when_and_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--from", LOST]) == 2
+    said = capsys.readouterr().out
+    first = " ".join(said.split("\n\n")[0].split())
+    assert first.startswith("FATAL gpu-off-bus: GPU lost: GPU 0000:c3:00. Reboot the node.")
+    for field in ("what", "since", "seen", "do", "more"):
+        assert re.search(rf"^  {field} ", said, re.MULTILINE), field
+    assert "fine" in said
+
+
+@pytest.mark.parametrize("directory", bundles(), ids=lambda path: path.name)
+def test_a_table_fits_eighty_columns(
+    directory: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    main(["check", "--from", str(directory)])
+    for line in capsys.readouterr().out.splitlines():
+        assert len(line) <= 80 or " " not in line.strip(), line
+
+
+def test_json_is_of_its_schema(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--from", LOST, "--format", "json"]) == 2
+    output = msgspec.json.decode(capsys.readouterr().out, type=Output, strict=True)
+    assert (output.version, output.verdict.health, output.verdict.node) == (1, Health.FATAL, "gpu-off-bus")
+    lost = output.findings[0]
+    assert (lost.check, lost.target, lost.since[:4]) == ("gpu-lost", "gpu/0000:c3:00", "2026")
+    assert lost.evidence
+
+
+def test_the_schema_names_what_the_json_has(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--schema"]) == 0
+    schema = msgspec.json.decode(capsys.readouterr().out)
+    fields = schema["$defs"]["FindingOutput"]["properties"]
+    assert {
+        "check",
+        "target",
+        "part",
+        "health",
+        "knowledge",
+        "action",
+        "since",
+        "message",
+        "evidence",
+    } <= set(fields)
+    assert {"version", "verdict", "findings", "unread"} <= set(schema["$defs"]["Output"]["properties"])
+
+
+def test_metrics_are_what_prometheus_reads(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--from", LOST, "--format", "prometheus"]) == 2
+    families = {family.name: family for family in text_string_to_metric_families(capsys.readouterr().out)}
+    states = {sample.labels["health"]: sample.value for sample in families["nodeguard_node_health"].samples}
+    assert states == {"ok": 0, "warning": 0, "suspect": 0, "fatal": 1}
+    assert {sample.labels["check"] for sample in families["nodeguard_finding"].samples} >= {"gpu-lost"}
+
+
+def test_quiet_says_nothing_where_nothing_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--from", HEALTHY, "--quiet"]) == 0
+    assert capsys.readouterr().out == ""
+    assert main(["check", "--from", LOST, "--quiet"]) == 2
+    said = capsys.readouterr().out
+    assert "GPU lost" in said
+    assert "fine" not in said
+
+
+def test_only_judges_the_families_that_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--from", LOST, "--only", "clock,kernel"]) == 0
+    families = re.findall(r"^fine +(\S+):", capsys.readouterr().out, re.MULTILINE)
+    assert families == ["clock", "kernel"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--only", "clocks"], "--only: 'clocks' is no family: it is one of clock, "),
+        (["--from", "nowhere"], "nowhere"),
+        (["--from", HEALTHY, "--for", "30s"], "--for is for a live machine"),
+        (["--from", HEALTHY, "--platform", "h200"], "platform 'h200' is not known: it is one of aws-p4d, "),
+        (["--for", "soon"], "'soon' is no length of time: write it like 30s, 10m or 2h"),
+        (["--checks", "/nowhere"], "/nowhere: cannot be read: No such file or directory: name a folder"),
+        (["--frob"], "unrecognized arguments: --frob"),
+    ],
+)
+def test_a_wrong_use_ends_with_3_and_says_how_to_mend_it(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        code = main(["check", *arguments])
+    except SystemExit as left:
+        code = int(left.code or 0)
+    assert code == 3
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert said in err
+    assert "Traceback" not in err
+
+
+def copy(name: str, target: Path) -> Path:
+    """A bundle to change, its links as they are."""
+    subprocess.run(["cp", "-a", str(FIXTURES / name), str(target)], check=True)
+    return target / name
+
+
+def test_what_could_not_be_read_is_named_first_and_counts_only_when_strict(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bundle = copy("healthy-cpu-only", tmp_path)
+    (bundle / "errors.yaml").write_text("proc/meminfo: EACCES\n")
+    assert main(["check", "--from", str(bundle)]) == 0
+    said = capsys.readouterr().out
+    assert said.splitlines()[0] == "OK  healthy-cpu-only: nothing wrong found. Not read: memory."
+    assert (
+        "not read  memory: memory.available_ratio, memory.total: permission denied: run as root"
+        in " ".join(said.split()).replace("not read memory", "not read  memory")
+    )
+    assert main(["check", "--from", str(bundle), "--strict"]) == 3
+
+
+def test_nothing_to_judge_ends_with_3(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "bundle.yaml").write_text(
+        'format: 1\nhostname: "bare"\nboot_id: "b"\nrecorded_at: 2026-11-01T12:00:00Z\nuptime_s: 1\n'
+    )
+    assert main(["check", "--from", str(tmp_path), "--format", "json"]) == 3
+    assert msgspec.json.decode(capsys.readouterr().out, type=Output).verdict.judged == 0
+    assert main(["check", "--from", str(tmp_path)]) == 3
+    assert capsys.readouterr().out.strip() == "UNKNOWN  bare: nothing could be judged."
+
+
+def test_colour_says_the_same_as_plain(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    main(["check", "--from", LOST])
+    plain = capsys.readouterr().out
+    monkeypatch.setattr(page, "_in_colour", lambda: True)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    main(["check", "--from", LOST])
+    coloured = capsys.readouterr().out
+    assert "\x1b[" in coloured
+    stripped = re.sub(r"\x1b\[[0-9;]*m", "", coloured)
+    assert [line.rstrip() for line in stripped.splitlines()] == plain.splitlines()
+
+
+@pytest.mark.parametrize(("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
+def test_no_colour_where_none_is_wanted(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    assert page._in_colour()
+    monkeypatch.setenv(name, value)
+    assert not page._in_colour()
+
+
+def test_a_reader_that_leaves_meets_no_traceback() -> None:
+    with subprocess.Popen(
+        [*COMMAND, "--from", LOST, "--format", "json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as running:
+        assert running.stdout is not None
+        assert running.stderr is not None
+        running.stdout.close()
+        assert running.stderr.read() == b""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="becoming another user takes root")
+def test_without_rights_it_judges_what_it_can() -> None:
+    become = "import os, sys; os.setgroups([]); os.setgid(65534); os.setuid(65534); sys.argv = ['nodeguard', 'check'];"
+    code = f"{become} from nodeguard.cli.main import main; sys.exit(main())"
+    probe = f"{become} os.execv(sys.executable, [sys.executable, '-c', 'import msgspec'])"
+    if subprocess.run([sys.executable, "-c", probe], capture_output=True).returncode != 0:  # noqa: PLW1510
+        pytest.skip("this Python is out of other users' reach")
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)  # noqa: PLW1510
+    assert ran.returncode in {0, 1, 2}, ran.stderr
+    assert ran.stderr == ""
+    assert "fine" in ran.stdout
+
+
+def test_the_site_file_of_the_readme_is_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    readme = (FIXTURES.parent / "README.md").read_text()
+    (tmp_path / "site.yaml").write_text(readme.split("```yaml\n")[1].split("```")[0])
+    assert main(["checks", "--checks", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert "gpu-warm-here" in said
+    assert f"disabledby{tmp_path}/site.yaml" in "".join(said.split())
+
+
+def test_a_site_check_fires_and_a_disabled_one_does_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "site.yaml").write_text(
+        "family: site\ndisable: [gpu-lost]\nchecks:\n- {id: site-hot, title: Hot, target: gpu, health: warning, action: watch, "
+        "when: {signal: gpu.temperature, at_least: 60}, message: hot, remedy: Cool it., explain: Hot., basis: Ours.}\n"
+    )
+    main(["check", "--from", LOST, "--checks", str(tmp_path), "--format", "json"])
+    found = msgspec.json.decode(capsys.readouterr().out, type=Output)
+    assert {"site-hot"} <= {one.check for one in found.findings}
+    assert "gpu-lost" not in {one.check for one in found.findings}

@@ -1,0 +1,52 @@
+"""nodeguard checks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from nodeguard.cli.main import main
+from nodeguard.model.check import Check
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def test_it_lists_every_check_by_family(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["checks", "--only", "clock"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "clock"
+    assert lines[-1] == "3 checks in 1 family"
+
+
+def test_json_gives_the_checks_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["checks", "--format", "json"]) == 0
+    checks = msgspec.json.decode(capsys.readouterr().out, type=list[Check])
+    assert len(checks) >= 100
+    assert len({check.family for check in checks}) >= 12
+
+
+def test_the_page_of_checks_is_what_the_catalogue_says(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["checks", "--format", "markdown"]) == 0
+    assert capsys.readouterr().out == (ROOT / "docs" / "checks.md").read_text(), "run `make docs`"
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("checks:\n- id: x\n", "site.yaml:2: title: is missing: add it"),
+        ("disable: [no-such]\n", "site.yaml:1: disable: 'no-such' is no check: see `nodeguard checks`"),
+        ("check: []\n", "site.yaml:1: check: "),
+        ("a: &x 1\n", "site.yaml:1: a: has an anchor, alias or tag: write the value out"),
+        ("a: [\n", "site.yaml:2: "),
+    ],
+)
+def test_a_wrong_site_file_is_refused_with_file_line_field_and_remedy(
+    text: str, error: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "site.yaml").write_text(text)
+    assert main(["checks", "--checks", str(tmp_path)]) == 3
+    said = capsys.readouterr().err
+    assert f"{tmp_path}/{error}" in said
+    assert said.count("\n") == 1

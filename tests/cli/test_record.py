@@ -1,0 +1,63 @@
+"""nodeguard record: this machine, for real."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from nodeguard.cli.main import main
+from nodeguard.cli.output import Output
+
+
+def verdict(capsys: pytest.CaptureFixture[str], *arguments: str) -> Output:
+    main(["check", "--format", "json", *arguments])
+    return msgspec.json.decode(capsys.readouterr().out, type=Output)
+
+
+def told(output: Output) -> list[tuple[str, str, str, str]]:
+    # Whether somebody's process waits for a disk just now is nothing that two looks need agree on.
+    moving = {"kernel-hung-task"}
+    return [
+        (one.check, one.target, one.health, one.message) for one in output.findings if one.check not in moving
+    ]
+
+
+def test_a_recording_of_this_machine_comes_to_its_verdict(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = str(tmp_path / "bundle")
+    assert main(["record", directory]) == 0
+    assert f"nodeguard check --from {directory}" in capsys.readouterr().out
+    live, replayed = verdict(capsys), verdict(capsys, "--from", directory)
+    assert told(replayed) == told(live)
+    assert replayed.unread == live.unread
+    assert replayed.fine == live.fine
+
+
+def test_an_anonymised_recording_names_nobody_and_judges_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = tmp_path / "bundle"
+    assert main(["record", str(directory), "--anonymise", "--for", "2s"]) == 0
+    capsys.readouterr()
+    boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    for path in directory.rglob("*"):
+        if path.is_file():
+            assert boot_id not in path.read_text(errors="replace"), path
+    assert os.uname().nodename not in (directory / "bundle.yaml").read_text().split()
+    assert told(verdict(capsys, "--from", str(directory))) == told(verdict(capsys))
+
+
+def test_a_folder_that_is_not_empty_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine").write_text("x")
+    assert main(["record", str(tmp_path)]) == 3
+    assert str(tmp_path) in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_a_folder_that_cannot_be_made_is_said_to_be_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["record", "/proc/nodeguard"]) == 3
+    assert "/proc/nodeguard" in capsys.readouterr().err
