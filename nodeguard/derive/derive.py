@@ -107,7 +107,8 @@ def _signals(
     seen: World, make: Platform | None, wants: Wanted, state: DeriveState
 ) -> tuple[dict[str, dict[str, Scalar]], dict[str, dict[str, float]]]:
     """Derived signals by slot, and the inventory after this look."""
-    result: dict[str, dict[str, Scalar]] = {NODE: changing(seen, state.moved)}
+    result: dict[str, dict[str, Scalar]] = {slot: {} for slot in seen.slots("gpu")}
+    result[NODE] = changing(seen, state.moved)
 
     def add(pairs: Iterable[tuple[str, dict[str, Scalar]]]) -> None:
         for slot, values in pairs:

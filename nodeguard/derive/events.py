@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
 from nodeguard.derive import sxid, xid
-from nodeguard.derive.state import DeriveState
+from nodeguard.derive.state import DeriveState, Line
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.observation import Event, Observation, Reading
 
@@ -25,39 +25,33 @@ def decoded(
     A line that is read differently in the light of a later one (48 with 63, an NVLink error with 154) is told
     of again.
     """
-    fresh: dict[str, list[Event]] = {}
+    fresh: dict[str, list[Line]] = {}
     for reading in readings:
         for observation in reading.observations:
-            lines = [event for event in observation.events if event.signal == _XID]
+            lines = [Line(reading.source, event) for event in observation.events if event.signal == _XID]
             if lines:
                 fresh.setdefault(observation.slot, []).extend(lines)
-    said = {**state.said, **{slot: _said(state.said.get(slot, ()), new) for slot, new in fresh.items()}}
-    result = [
-        replace(
-            reading,
-            observations=tuple(_decoded(one, catalogue, driver, said) for one in reading.observations),
-        )
-        if any(one.events for one in reading.observations)
-        else reading
-        for reading in readings
-    ]
-    again = {
-        slot: told
-        for slot, new in fresh.items()
-        if (told := _again(state, slot, new, catalogue, driver, said[slot]))
+    said = {
+        slot: (*state.said.get(slot, ()), *(_one(line.event) for line in new)) for slot, new in fresh.items()
     }
-    if again:
-        rows = (Observation(result[0].source, slot, events=events) for slot, events in again.items())
-        result[0] = replace(result[0], observations=(*result[0].observations, *rows))
+    result = []
+    told: set[str] = set()
+    for reading in readings:
+        rows: list[Observation] = []
+        for one in reading.observations:
+            if any(event.signal == _XID for event in one.events) and one.slot not in told:
+                told.add(one.slot)
+                rows += _again(state, one.slot, fresh[one.slot], catalogue, driver, said[one.slot])
+            rows.append(_decoded(one, catalogue, driver, said) if one.events else one)
+        result.append(replace(reading, observations=tuple(rows)))
     kept = {slot: (*state.lines.get(slot, ()), *new)[-_KEPT:] for slot, new in fresh.items()}
-    return replace(state, said=said, lines={**state.lines, **kept}), result
+    recent = {slot: _recent(codes) for slot, codes in said.items()}
+    return replace(state, said={**state.said, **recent}, lines={**state.lines, **kept}), result
 
 
-def _said(known: Iterable[xid.Said], new: Iterable[Event]) -> tuple[xid.Said, ...]:
-    more = [_one(event) for event in new]
-    latest = max(one.at for one in more)
-    kept = [one for one in known if latest - one.at <= 2 * xid.WINDOW]
-    return (*kept, *more)[-_KEPT:]
+def _recent(said: Sequence[xid.Said]) -> tuple[xid.Said, ...]:
+    latest = max(one.at for one in said)
+    return tuple(one for one in said if latest - one.at <= 2 * xid.WINDOW)[-_KEPT:]
 
 
 def _one(event: Event) -> xid.Said:
@@ -70,7 +64,7 @@ def _decoded(
     observation: Observation,
     catalogue: Catalogue,
     driver: int | None,
-    said: dict[str, tuple[xid.Said, ...]],
+    said: Mapping[str, Sequence[xid.Said]],
 ) -> Observation:
     events: list[Event] = []
     for event in observation.events:
@@ -89,19 +83,17 @@ def _decoded(
 def _again(
     state: DeriveState,
     slot: str,
-    new: Sequence[Event],
+    new: Sequence[Line],
     catalogue: Catalogue,
     driver: int | None,
     said: Sequence[xid.Said],
-) -> tuple[Event, ...]:
+) -> Iterator[Observation]:
     """Earlier lines of the slot that read differently now, as events that count nothing."""
-    told = []
-    first = min(event.at for event in new)
+    first = min(line.event.at for line in new)
     for line in state.lines.get(slot, ()):
-        if first - line.at > xid.WINDOW:
+        if first - line.event.at > xid.WINDOW:
             continue
-        before = xid.held(line, catalogue, driver, state.said.get(slot, ()))
-        now = xid.held(line, catalogue, driver, said)
+        before = xid.held(line.event, catalogue, driver, state.said.get(slot, ()))
+        now = xid.held(line.event, catalogue, driver, said)
         if now != before:
-            told.append(replace(now, count=0))
-    return tuple(told)
+            yield Observation(line.source, slot, events=(replace(now, count=0),))

@@ -57,8 +57,10 @@ def _fabric(signals: Mapping[str, Scalar]) -> dict[str, Scalar]:
     state, status = signals.get("gpu.fabric.state"), signals.get("gpu.fabric.status")
     if not isinstance(state, int) or state == 0:
         return {}
+    progress = {1: "not begun", 2: "in progress"}.get(state, "ended")
     return {
         "gpu.fabric.ready": state == 3 and not status,
+        "gpu.fabric.registration": f"{progress} with NVML's error {status}" if status else progress,
         "gpu.fabric.problem": ", ".join(_problems(signals)) or "none",
     }
 

@@ -25,9 +25,8 @@ def gpus(world: World) -> Iterator[tuple[str, dict[str, Scalar]]]:
     answered = world.node("nvml.ready") is True and "nvml" not in world.failed
     listed = world.of_source.get("nvml", frozenset())
     hidden = _hides(world)
-    settled = (
-        world.node("driver.loaded") is True and world.node("driver.module_state") not in {"coming", "going"}
-    )
+    moving = world.node("driver.module_state") in {"coming", "going"}
+    settled = world.node("driver.loaded") is True and not moving
     present = 0
     for slot in world.slots("gpu"):
         signals = world.of(slot)

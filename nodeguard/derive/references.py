@@ -42,8 +42,9 @@ _MAKE = ("port.link_layer", "port.board", "pci.vendor", "pci.device")
 
 
 def _majority(values: list[tuple[str, Scalar]]) -> Iterator[tuple[str, Scalar]]:
-    counts = Counter(value for _, value in values)
-    most, times = counts.most_common(1)[0]
+    (most, times), *rest = Counter(value for _, value in values).most_common(2)
+    if rest and rest[0][1] == times:
+        return  # two camps of one size: neither is the other's measure
     others = len(values) - 1
     for slot, value in values:
         agreeing = times - (value == most)

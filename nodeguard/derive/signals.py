@@ -14,6 +14,7 @@ SIGNALS = named(
     Signal("gpu.temperature.margin", "gauge", "degrees left to the GPU's slow-down", "celsius"),
     Signal("gpu.memory.temperature_margin", "gauge", "degrees left to the memory's limit", "celsius"),
     Signal("gpu.fabric.ready", "state", "whether the GPU has joined its NVLink fabric"),
+    Signal("gpu.fabric.registration", "state", "how far the GPU's registration with its NVLink fabric is"),
     Signal("gpu.fabric.problem", "state", "what the fabric says is wrong with the GPU, or `none`"),
     Signal("nvlink.down", "state", "whether a link is inactive that should be active"),
     Signal("nvlink.expected_links", "state", "active links that the GPU should have"),

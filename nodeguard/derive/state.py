@@ -13,6 +13,13 @@ from nodeguard.model.observation import Event, Reading
 from nodeguard.model.signal import Signal
 
 
+class Line(Struct, frozen=True, array_like=True):
+    """A line of Xid, and the source that brought it."""
+
+    source: str
+    event: Event
+
+
 class DeriveState(Struct, frozen=True):
     """The memory of derivation. Empty at the start.
 
@@ -24,7 +31,7 @@ class DeriveState(Struct, frozen=True):
 
     boot_id: str = ""
     latest: dict[str, Reading] = {}
-    lines: dict[str, tuple[Event, ...]] = {}
+    lines: dict[str, tuple[Line, ...]] = {}
     said: dict[str, tuple[Said, ...]] = {}
     best: dict[str, dict[str, float]] = {}
     moved: float | None = None

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from nodeguard.derive.nvlink5 import nvlink5
 from nodeguard.model.catalogue import Catalogue, Response, Xid
+from nodeguard.model.finding import Action
 from nodeguard.model.observation import Event
 from nodeguard.model.signal import Scalar
 
@@ -73,7 +74,8 @@ def held(event: Event, table: Catalogue, driver: int | None, said: Iterable[Said
         "verdict": read.verdict or verdict,
         "action": read.action or action,
         "why": f" ({read.why})" if read.why else "",
-        "recovery_reported": 0 < row.reports_recovery <= (driver or row.reports_recovery),
+        "recovery_reported": row.topic == "recovery"
+        or 0 < row.reports_recovery <= (driver or row.reports_recovery),
     }
     if read.link >= 0:
         fields["link"] = read.link
@@ -87,8 +89,10 @@ def _read(
         case 45:
             return _preempted(message, row, table, near)
         case 48:
-            repaired = any(one.code in {63, 64} for one in near)
-            return Meaning("DRAIN_AND_RESET", "with 63 or 64") if repaired else Meaning("RESET_GPU")
+            repair = next((one.code for one in near if one.code in {63, 64}), 0)
+            if repair:
+                return Meaning("DRAIN_AND_RESET", f"with Xid {repair}: drain, then reset")
+            return Meaning("RESET_GPU")
         case 94 | 95:
             return _contained(message, row)
         case 154:
@@ -113,7 +117,7 @@ def _is_own(code: int, table: Catalogue) -> bool:
     """Whether an Xid tells of an error of the GPU itself that is to be acted on."""
     row = table.xids.get(code, _UNLISTED)
     held = table.responses.get(row.action, _UNKNOWN).verdict
-    return row.workload == "no" and row.topic != "recovery" and held != "ignored"
+    return row.workload != "yes" and row.topic != "recovery" and held != "ignored"
 
 
 def _contained(message: str, row: Xid) -> Meaning:
@@ -146,21 +150,25 @@ def _recovery(message: str, table: Catalogue) -> Meaning:
 
 
 def _registers(message: str, row: Xid, table: Catalogue) -> Meaning:
-    """74 carries seven registers; only bits that the table knows say something."""
+    """74 carries seven registers; bits that the table knows say what to do, the strongest of them counts."""
     found = _LINK.search(message)
     if found is None:
         return Meaning(row.action)
     values = [int(word, 16) for word in re.findall(r"0x([0-9a-fA-F]+)", found[2])]
-    kinds = {
-        bits.kind
+    known = [
+        bits
         for bits in table.xid74
         if bits.register <= len(values) and any(values[bits.register - 1] >> bit & 1 for bit in bits.bits)
-    }
-    link = int(found[1])
-    if kinds and kinds <= {"ignore"}:
-        return Meaning("IGNORE", "its registers show nothing to act on", link=link)
-    why = ", ".join(sorted(kind.replace("_", " ") for kind in kinds - {"ignore"}))
-    return Meaning(row.action, f"link {link}: {why}" if why else f"link {link}", link=link)
+    ]
+    known = [bits for bits in known if bits.kind != "ignore"] or known
+    response = max((bits.action for bits in known), key=lambda word: _rank(word, table), default=row.action)
+    why = "; ".join((f"link {found[1]}", *dict.fromkeys(bits.meaning for bits in known)))
+    return Meaning(response, why, link=int(found[1]))
+
+
+def _rank(word: str, table: Catalogue) -> tuple[int, int]:
+    held = table.responses.get(word, _UNKNOWN)
+    return ("ignored", "warning", "fatal").index(held.verdict), Action(held.action).rank
 
 
 def _nvlink5(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from nodeguard.judge.counters import rise, saturated
@@ -43,19 +43,25 @@ def prepare(condition: Condition, key: str, clears: tuple[Sign, ...], event_sour
         case Sustained():
             return _sustained(condition, prepare(condition.condition, f"{key}.0", clears, event_sources), key)
     tests = [prepare(part, f"{key}.{at}", clears, event_sources) for at, part in enumerate(condition.of)]
-    return _combined(tests, all_of if isinstance(condition, Every) else any_of)
+    return _combined(tests, every=isinstance(condition, Every))
 
 
-def _combined(tests: list[Test], combine: Callable[[list[int]], int]) -> Test:
+def _combined(tests: list[Test], *, every: bool) -> Test:
     def test(view: View) -> int:
         outcomes = []
+        shorts: list[tuple[float, float] | None] = []
         for part in tests:
-            reasons = len(view.seen)
+            reasons, view.short = len(view.seen), None
             outcome = part(view)
             outcomes.append(outcome)
-            if outcome != TRUE:
+            if outcome == TRUE:
+                shorts.append(view.short)
+            else:
                 del view.seen[reasons:]
-        return combine(outcomes)
+        # One part that was told of early makes all of them early; one that was not makes any of them certain.
+        early = [short for short in shorts if short is not None]
+        view.short = early[0] if early and (every or len(early) == len(shorts)) else None
+        return all_of(outcomes) if every else any_of(outcomes)
 
     return test
 
@@ -81,7 +87,9 @@ def _compare(condition: Compare) -> Test:
             return FALSE
         what = f"{signal} = {shown(value)}"
         if than is not None:
-            what += f" ({_NAMES.get(than.of, than.name)} {shown(_reference(view, than))})"
+            other = _reference(view, than)
+            other = bool(other) if isinstance(value, bool) else other
+            what += f" ({_NAMES.get(than.of, than.name)} {shown(other)})"
         view.seen.append(Seen(view.now, Evidence(view.source_of(signal), what, view.wall)))
         return TRUE
 
@@ -114,7 +122,7 @@ def _increase(condition: Increase) -> Test:
         if risen >= by:
             what = f"{signal} rose by {shown(risen)} to {shown(counter.value)}"
             evidence = Evidence(view.source_of(signal), what, view.wall_of(counter.risen[-1][0]))
-            view.seen.append(Seen(counter.risen[0][0], evidence))
+            view.seen.append(Seen(_first(over, view.now, (at for at, _ in counter.risen)), evidence))
             return TRUE
         if saturated(counter.value, bits):
             view.missing.append((signal, "stands at its maximum and can rise no more"))
@@ -133,7 +141,9 @@ def _happened(condition: Happened, clears: tuple[Sign, ...], source: str) -> Tes
         for event in events:
             what = event.text or event.signal
             evidence = Evidence(event.source, what, view.wall_of(event.last), event.count)
-            view.seen.append(Seen(event.first, evidence, event))
+            times = (*event.times, event.last)
+            since = _first(condition.over, view.now, times) if condition.over else event.first
+            view.seen.append(Seen(since, evidence, event))
         if events:
             return TRUE
         state = view.sources.get(source)
@@ -148,12 +158,16 @@ def _sustained(condition: Sustained, inner: Test, key: str) -> Test:
     seconds, seen_once = condition.seconds, condition.seen_once
 
     def test(view: View) -> int:
+        reasons = len(view.seen)
         outcome = inner(view)
         if outcome == UNKNOWN and key in view.held:
             view.holding[key] = view.held[key]
         if outcome != TRUE:
             return outcome
         since = view.holding[key] = view.held.get(key, view.now)
+        view.seen[reasons:] = (
+            Seen(min(reason.since, since), reason.evidence, reason.event) for reason in view.seen[reasons:]
+        )
         if view.now - since >= seconds:
             return TRUE
         if view.one_look and seen_once and since <= view.first:
@@ -162,6 +176,11 @@ def _sustained(condition: Sustained, inner: Test, key: str) -> Test:
         return FALSE
 
     return test
+
+
+def _first(over: float, now: float, moments: Iterable[float]) -> float:
+    """The first of some moments that lies within the last `over` seconds."""
+    return min(at for at in moments if at > now - over)
 
 
 def shown(value: object) -> str:

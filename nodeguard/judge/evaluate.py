@@ -75,14 +75,15 @@ def evaluated(rules: Rules, slot: str, state: SlotState, signs: Mapping[str, flo
     kept: list[Finding] = []
     fine: list[tuple[str, str]] = []
     for rule in rules.of[kind(slot)]:
-        check = rule.check
+        check, missing = rule.check, len(view.missing)
         outcome = rule.test(view)
         if outcome == TRUE:
             found.append((finding(check, slot, part, view, state.active.get(check.id)), view.seen))
         elif outcome == FALSE and (slot != NODE or _applies(check, look.kinds)):
             fine.append((check.family, check.id))
         elif outcome == UNKNOWN and check.id in state.active:
-            kept.append(stale(state.active[check.id], view.missing[-1][1] if view.missing else ""))
+            why = view.missing[-1][1] if len(view.missing) > missing else ""
+            kept.append(stale(state.active[check.id], why))
         if view.seen:
             view.seen = []
         view.short = None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from msgspec.structs import replace
+
 from nodeguard.judge.state import Occurrence
 from nodeguard.model.check import Happened, Sign
 from nodeguard.model.observation import Event
@@ -136,18 +138,19 @@ def carried_over(
 ) -> dict[str, Occurrence]:
     """Events of some signals from the boot before, on this boot's clock, where they are negative.
 
-    ended: when that boot ended, in seconds since it began.
+    ended: when that boot was last heard of, in seconds since it began; it took a second at least to come to
+    the next one.
     """
+
+    def moved(at: float) -> float:
+        return min(at - ended, 0.0) - 1.0
+
     return {
-        key: Occurrence(
-            signal=event.signal,
-            source=event.source,
-            first=event.first - ended,
-            last=min(event.last - ended, 0.0),
-            count=event.count,
-            text=event.text,
-            fields=event.fields,
-            times=tuple(at - ended for at in event.times),
+        key: replace(
+            event,
+            first=moved(event.first),
+            last=moved(event.last),
+            times=tuple(moved(at) for at in event.times),
         )
         for key, event in events.items()
         if event.signal in signals

@@ -20,6 +20,10 @@ _PLACE = re.compile(r"\{([a-z0-9_.~-]+)\}")
 _EVIDENCE = 12
 
 
+# Events of one finding that its message speaks of, the latest last.
+_TOLD = 3
+
+
 def finding(check: Check, slot: str, part: str, view: View, active: Finding | None) -> Finding:
     """The finding of a check whose condition holds, as the view shows it.
 
@@ -32,6 +36,7 @@ def finding(check: Check, slot: str, part: str, view: View, active: Finding | No
     events = [reason.event for reason in seen if reason.event is not None]
     values: dict[str, object] = dict(view.signals)
     values.update(slot=label(slot), part=part, count=sum(event.count for event in events))
+    told = dict.fromkeys(fill(check.message, {**values, **event.fields}) for event in events[-_TOLD:])
     if events:
         values.update(events[-1].fields)
     return Finding(
@@ -42,7 +47,7 @@ def finding(check: Check, slot: str, part: str, view: View, active: Finding | No
         knowledge=Knowledge.FRESH,
         action=worst(check.action, *_actions(seen)),
         since=since,
-        message=fill(check.message, values),
+        message="; ".join(told) or fill(check.message, values),
         evidence=tuple(dict.fromkeys(reason.evidence for reason in seen))[-_EVIDENCE:],
         family=check.family,
         title=check.title,

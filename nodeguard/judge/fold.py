@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from msgspec.structs import replace
 
 from nodeguard.judge.findings import joined
+from nodeguard.model.check import Check
 from nodeguard.model.finding import Finding, Health, worst
 from nodeguard.model.slot import NODE, kind, label, parent
 
@@ -31,18 +32,17 @@ _LEAST = 3
 
 
 def explained(
-    findings: Iterable[Finding], symptom_of: Mapping[str, tuple[str, ...]], disks: Mapping[str, str]
+    findings: Iterable[Finding], checks: Mapping[str, Check], holders: Mapping[str, str]
 ) -> list[Finding]:
     """Findings without those that another one causes; the cause, at the end of the chain, has their evidence.
 
-    symptom_of: check → checks that explain it. disks: file system → the disk that it is on. A cause stands on
-    the same slot or one that holds it; that of a GPU or link also on any NVSwitch, that of a file system on
-    its disk, that of the node on any slot.
+    checks: by id. holders: slot → what it hangs on besides its parent. A cause stands on the same slot or one
+    that holds it; that of a GPU or link also on any NVSwitch, that of a check of the node alone on any slot.
     """
     standing = {(one.check, one.target): one for one in findings}
     causes: dict[_Key, _Key] = {}
     for key in sorted(standing):
-        cause = _cause(key, standing, symptom_of, disks)
+        cause = _cause(key, standing, checks[key[0]], holders)
         if cause is not None and _root(cause, causes) != key:
             causes[key] = cause
     symptoms: dict[_Key, list[Finding]] = defaultdict(list)
@@ -52,16 +52,13 @@ def explained(
 
 
 def _cause(
-    key: _Key,
-    standing: Mapping[_Key, Finding],
-    symptom_of: Mapping[str, tuple[str, ...]],
-    disks: Mapping[str, str],
+    key: _Key, standing: Mapping[_Key, Finding], check: Check, holders: Mapping[str, str]
 ) -> _Key | None:
     """The finding that explains this one, None where none stands."""
-    check, slot = key
-    for other in symptom_of.get(check, ()):
-        elsewhere = sorted(at for name, at in standing if name == other and _shared(at, slot))
-        for at in (*_above(slot), disks.get(slot, slot), *elsewhere):
+    slot = key[1]
+    for other in check.symptom_of:
+        elsewhere = sorted(at for name, at in standing if name == other and _shared(at, slot, check))
+        for at in (*_above(slot), holders.get(slot, slot), *elsewhere):
             if (other, at) in standing and (other, at) != key:
                 return other, at
     return None
@@ -73,9 +70,14 @@ def _root(key: _Key, causes: Mapping[_Key, _Key]) -> _Key:
     return key
 
 
-def _shared(cause: str, slot: str) -> bool:
-    """Whether what is wrong with one slot may show on another that it does not hold."""
-    return slot == NODE or (kind(cause) == "nvswitch" and kind(slot) in {"gpu", "nvlink"})
+def _shared(cause: str, slot: str, check: Check) -> bool:
+    """Whether what is wrong with one slot may show on another that it does not hold.
+
+    A finding of the node that stands for a slot which the log does not name may be any slot's, or none's.
+    """
+    if slot == NODE:
+        return check.targets == (NODE,)
+    return kind(cause) == "nvswitch" and kind(slot) in {"gpu", "nvlink"}
 
 
 def _above(slot: str) -> Iterable[str]:

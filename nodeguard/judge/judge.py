@@ -49,11 +49,16 @@ def judge(
     kinds = frozenset(map(kind, slots))
     look = Look(instant, sources, outlook.expect, kinds, outlook.one_look)
     judged = {name: evaluated(rules, name, slot, _signs(slots, name), look) for name, slot in slots.items()}
-    after_round = {name: one.state for name, one in judged.items() if one.state.sources or one.state.events}
+    after_round = {name: one.state for name, one in judged.items() if _is_known(one.state)}
     return (
         JudgeState(boot_id=instant.boot_id, slots=after_round, sources=sources),
         verdict(rules, judged, sources, outlook.platform),
     )
+
+
+def _is_known(slot: SlotState) -> bool:
+    """Whether anything is left to be remembered of a slot."""
+    return bool(slot.sources or slot.events or slot.signs)
 
 
 def _signs(slots: Mapping[str, SlotState], name: str) -> dict[str, float]:

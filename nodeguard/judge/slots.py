@@ -52,7 +52,11 @@ def _after_reading(
     if observation.status in {"failed", "hung"} and old is not None:
         names = (name for name in (*old.signals, *old.unread) if name not in observation.signals)
         unread = {**dict.fromkeys(names, observation.detail), **unread}
-    memory = SourceMemory(now, observation.signals, unread, observation.epoch)
+    at, epoch = now, observation.epoch
+    if old is not None and not observation.signals:
+        # What brought nothing is no reading: the next one continues the one before it.
+        at, epoch = old.at, old.epoch
+    memory = SourceMemory(at, observation.signals, unread, epoch)
     counters = state.counters
     if spans and (old is None or old.signals != observation.signals or now - old.at > min(spans.values())):
         same = old is not None and old.epoch == observation.epoch

@@ -11,7 +11,7 @@ from nodeguard.judge.rules import Rules
 from nodeguard.judge.slots import merged
 from nodeguard.judge.state import SourceState
 from nodeguard.model.finding import Fine, Health, Knowledge, Total, Unread, Verdict, worst
-from nodeguard.model.slot import NODE, kind
+from nodeguard.model.slot import NODE, kind, pci
 
 
 def verdict(
@@ -21,8 +21,10 @@ def verdict(
     counts: dict[str, int] = defaultdict(int)
     for slot in judged:
         counts[kind(slot)] += 1
-    symptom_of = {check.id: check.symptom_of for check in rules.catalogue.checks if check.symptom_of}
-    every = explained((one for slot in judged.values() for one in slot.findings), symptom_of, _disks(judged))
+    found = [one for slot in judged.values() for one in slot.findings]
+    every = (
+        explained(found, {one.id: one for one in rules.catalogue.checks}, _holders(judged)) if found else []
+    )
     findings = folded((one for one in every if one.health != Health.OK), counts)
     noted = folded((one for one in every if one.health == Health.OK), counts)
     unread = _unread(judged, sources)
@@ -45,10 +47,23 @@ def verdict(
     )
 
 
-def _disks(judged: Mapping[str, Judged]) -> dict[str, str]:
-    """The disk of each file system, where it is on one of this node's."""
-    known = {slot: merged(one.state.sources)[0] for slot, one in judged.items() if kind(slot) == "fs"}
-    return {slot: str(signals["fs.disk"]) for slot, signals in known.items() if "fs.disk" in signals}
+def _holders(judged: Mapping[str, Judged]) -> dict[str, str]:
+    """What slots hang on besides their parent.
+
+    A file system on its disk, a port on its function, and a function that lost its port on what it was when
+    the log last spoke of it.
+    """
+    found: dict[str, str] = {}
+    for slot, one in judged.items():
+        signals = merged(one.state.sources)[0]
+        if "fs.disk" in signals:
+            found[slot] = str(signals["fs.disk"])
+        if "port.pci" in signals:
+            found[slot] = pci(str(signals["port.pci"]))
+        if kind(slot) == "port":
+            named = (event.fields.get("pci") for event in one.state.events.values())
+            found.update({pci(str(address)): slot for address in named if address})
+    return found
 
 
 def _unread(judged: Mapping[str, Judged], sources: Mapping[str, SourceState]) -> tuple[Unread, ...]:

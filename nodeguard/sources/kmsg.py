@@ -17,7 +17,7 @@ from nodeguard.model.signal import Scalar, Signal
 from nodeguard.model.slot import NODE, bus_address, filesystem, gpu, nvswitch, pci, port
 from nodeguard.sources.machine import Machine
 
-# Events of one pattern on one slot in one reading; what is beyond is counted into the last of them.
+# Events of one pattern and code on one slot in one reading; what is beyond is counted into the last of them.
 _CAP = 64
 _TEXT = 400
 
@@ -57,15 +57,15 @@ class Kmsg:
             text = f"{log.lost} records were overwritten before they were read"
             event = Event("kmsg.lost", now, text, {"records": log.lost})
             yield Observation(self.name, NODE, "lost", events=(event,), count=log.lost)
-        found: dict[tuple[str, str], list[Event]] = {}
+        found: dict[tuple[str, str, Scalar], list[Event]] = {}
         for record in whole(parsed(log.records)):
             for pattern in self._patterns:
                 if pattern.hint in record.text and (match := self._match(pattern, record.text)):
                     if pattern.signal:
                         slot, event = _event(pattern, match, record)
-                        _add(found.setdefault((slot, pattern.id), []), event)
+                        _add(found.setdefault((slot, pattern.id, _code(event)), []), event)
                     break
-        for (slot, _), events in found.items():
+        for (slot, _, _), events in found.items():
             yield Observation(self.name, slot, events=tuple(events))
 
     def _match(self, pattern: LogPattern, text: str) -> re.Match[str] | None:
@@ -125,6 +125,11 @@ def whole(records: Iterable[Record]) -> Iterator[Record]:
             held = Record(held.at, held.text + record.text, fragment=True)
     if held is not None:
         yield held
+
+
+def _code(event: Event) -> Scalar:
+    """What a flood must not hide: an Xid among a thousand others."""
+    return event.fields.get("xid", event.fields.get("sxid", ""))
 
 
 def _add(events: list[Event], event: Event) -> None:

@@ -105,10 +105,11 @@ HEALTH_FIELDS = (
 )
 
 NVLINK_COUNT = 91  # NVLINK_LINK_COUNT
+LINK_POWER = 167  # NVLINK_GET_POWER_STATE: an inactive NVLink may but sleep
 # Of each active NVLink. All errors of a link, first as Hopper and older count them, then as Blackwell does.
 LINK_FIELDS = (
     164,  # NVLINK_GET_SPEED, MB/s
-    167,  # NVLINK_GET_POWER_STATE
+    LINK_POWER,
     161,  # NVLINK_ERROR_DL_REPLAY
     162,  # NVLINK_ERROR_DL_RECOVERY
     163,  # NVLINK_ERROR_DL_CRC
@@ -172,8 +173,10 @@ def _ask_device(ask: Ask, index: int, *, identity: bool) -> None:
         _first(ask, index, row)
     ask.fields(index, [(field, 0) for field in HEALTH_FIELDS])
     nvlinks, c2c_links = (_count(result) for result in ask.fields(index, [(NVLINK_COUNT, 0), (C2C_COUNT, 0)]))
-    for link in _active_links(ask, index, nvlinks):
+    states = _link_states(ask, index, nvlinks)
+    for link in (link for link, state in states.items() if state == 1):
         ask.fields(index, [(field, link) for field in LINK_FIELDS])
+    ask.fields(index, [(LINK_POWER, link) for link, state in states.items() if state == 0])
     ask.fields(index, [(C2C_STATUS, link) for link in range(c2c_links or 0)])
 
 
@@ -189,13 +192,12 @@ def _count(result: Any) -> int | None:
     return min(value, MAX_LINKS) if isinstance(value, int) else None
 
 
-def _active_links(ask: Ask, index: int, count: int | None) -> list[int]:
-    """Numbers of the active NVLinks; where their count is not known, each is tried until there is no more."""
-    active = []
+def _link_states(ask: Ask, index: int, count: int | None) -> dict[int, Any]:
+    """State of each NVLink; where their count is not known, each is tried until there is no more."""
+    states = {}
     for link in range(MAX_LINKS if count is None else count):
         state = ask(index, f"nvmlDeviceGetNvLinkState({link})")
         if count is None and error(state) in _NO_MORE_LINKS:
             break
-        if state == 1:
-            active.append(link)
-    return active
+        states[link] = state
+    return states

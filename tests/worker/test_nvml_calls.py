@@ -104,10 +104,11 @@ def test_of_several_names_the_first_that_does_not_fail_counts() -> None:
     assert (0, older) in _asked({(0, newer): {"error": "NVML_ERROR_FUNCTION_NOT_FOUND"}})
 
 
-def test_only_active_links_are_asked_for_errors() -> None:
+def test_an_inactive_link_is_asked_for_nothing_but_whether_it_sleeps() -> None:
     states = {(0, "nvmlDeviceGetNvLinkState(0)"): 1, (0, "nvmlDeviceGetNvLinkState(1)"): 0}
     asked = _asked(states | {(0, "nvmlDeviceGetFieldValues(91,0)"): value(2)})
-    assert _fields(asked, LINK_FIELDS) == {f"nvmlDeviceGetFieldValues({field},0)" for field in LINK_FIELDS}
+    of_active = {f"nvmlDeviceGetFieldValues({field},0)" for field in LINK_FIELDS}
+    assert _fields(asked, LINK_FIELDS) == of_active | {"nvmlDeviceGetFieldValues(167,1)"}
 
 
 def test_a_link_that_fails_does_not_hide_the_next() -> None:

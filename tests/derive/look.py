@@ -1,0 +1,71 @@
+"""A machine as some observations show it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cache
+
+from nodeguard.cli.knowledge import knowledge
+from nodeguard.derive.world import World, world
+from nodeguard.model.catalogue import Catalogue
+from nodeguard.model.observation import Event, Observation, Part, Reading
+from nodeguard.model.platform import Platform
+from nodeguard.model.signal import Scalar
+
+GPUS = [f"gpu/0000:{bus:02x}:00" for bus in (0x1B, 0x43, 0x52, 0x61)]
+
+
+@cache
+def tables() -> Catalogue:
+    """The catalogue that comes with nodeguard."""
+    return knowledge()[0]
+
+
+def seen(
+    source: str, slot: str, signals: Mapping[str, Scalar] | None = None, *, part: str = ""
+) -> Observation:
+    """What a source read of a slot. part: its model."""
+    return Observation(
+        source, slot, signals=dict(signals or {}), part=Part("id", model=part) if part else None
+    )
+
+
+def readings(
+    *observations: Observation, at: float = 100.0, empty: tuple[str, ...] = (), cut: tuple[str, ...] = ()
+) -> list[Reading]:
+    """One round. empty: sources that found nothing; cut: those that did not come to their end."""
+    names = dict.fromkeys((*empty, *cut, *(one.source for one in observations)))
+    return [
+        Reading(name, at, tuple(one for one in observations if one.source == name), complete=name not in cut)
+        for name in names
+    ]
+
+
+def machine(
+    *observations: Observation, at: float = 100.0, empty: tuple[str, ...] = (), cut: tuple[str, ...] = ()
+) -> World:
+    """The world of one round."""
+    return world(readings(*observations, at=at, empty=empty, cut=cut), at)
+
+
+def expecting(**expect: Scalar | tuple[Scalar, ...]) -> Platform:
+    """A platform that expects this."""
+    return Platform("made-up", "A made-up platform", (), dict(expect), "")
+
+
+def xid(code: int, rest: str = "pid=1234, name=python3, Ch 00000008", at: float = 100.0) -> Event:
+    """A line of Xid as the kernel log's source gives it."""
+    return Event(
+        "gpu.xid.line",
+        at,
+        f"NVRM: Xid (PCI:0000:1b:00): {code}, {rest}",
+        {"pci": "0000:1b:00", "xid": code, "rest": rest},
+    )
+
+
+def told(pairs: Iterable[tuple[str, dict[str, Scalar]]]) -> dict[str, dict[str, Scalar]]:
+    """Derived signals by slot, all that is said of one slot together."""
+    result: dict[str, dict[str, Scalar]] = {}
+    for slot, signals in pairs:
+        result.setdefault(slot, {}).update(signals)
+    return result

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import pytest
+
+from nodeguard.derive.attribution import attributed, owners
+from nodeguard.model.observation import Event, Observation, Part, Reading
+from tests.derive.look import GPUS, readings, seen
+
+ROUND = readings(
+    seen("nvml", GPUS[0], {"a": 1}),
+    seen("pci", GPUS[0], {"pci.upstream": "0000:1a:01.0"}),
+    seen("infiniband", "port/mlx5_0/1", {"port.pci": "0000:9c:00.0"}),
+    seen("pci", "pci/0000:9c:00.0", {"pci.upstream": "0000:9b:01.0"}),
+    seen("infiniband", "port/mlx5_1/1", {"port.pci": "0000:9d:00.0"}),
+    seen("infiniband", "port/mlx5_1/2", {"port.pci": "0000:9d:00.0"}),
+    seen("pci", "pci/0000:05:00.0", {"pci.upstream": "0000:04:01.0"}),
+    seen("pci", "pci/0000:05:00.1", {"pci.upstream": "0000:04:01.0"}),
+    seen("filesystem", "fs:/raid", {"fs.device": "/dev/nvme1n1"}),
+    seen("filesystem", "fs:/", {"fs.device": "/dev/nvme0n1p2"}),
+    seen("filesystem", "fs:/home", {"fs.device": "10.0.0.5:/home"}),
+    Observation("memory", "dimm/mc0/dimm0", signals={"dimm.corrected": 0}, part=Part("CPU0_DIMM_A1")),
+    Observation("memory", "dimm/mc1/dimm0", signals={"dimm.corrected": 0}, part=Part("DIMM")),
+    Observation("memory", "dimm/mc1/dimm1", signals={"dimm.corrected": 0}, part=Part("DIMM")),
+)
+
+
+def place(slot: str, signal: str = "pci.fatal_error", **fields: str) -> str:
+    """Where an event of a slot is said to have happened."""
+    log = Reading("kmsg", 100, (Observation("kmsg", slot, events=(Event(signal, 99, fields=dict(fields)),)),))
+    [one] = attributed(log, owners(ROUND)).observations
+    return one.slot
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ("pci/0000:1b:00.0", GPUS[0]),
+        ("pci/0000:1a:01.0", GPUS[0]),
+        ("pci/0000:9c:00.0", "port/mlx5_0/1"),
+        ("pci/0000:9b:01.0", "port/mlx5_0/1"),
+        ("pci/0000:9d:00.0", "pci/0000:9d:00.0"),
+        ("pci/0000:04:01.0", "pci/0000:04:01.0"),
+        ("pci/0000:ff:00.0", "pci/0000:ff:00.0"),
+        ("node", "node"),
+    ],
+)
+def test_what_is_said_of_an_address_belongs_to_the_one_thing_that_sits_there(said: str, meant: str) -> None:
+    assert place(said) == meant
+
+
+@pytest.mark.parametrize(
+    ("device", "signal", "meant"),
+    [
+        ("nvme1n1", "fs.shut_down", "fs:/raid"),
+        ("nvme0n1p2", "fs.kernel_error", "fs:/"),
+        ("dm-3", "fs.shut_down", "disk/dm-3"),
+        ("nvme1n1", "disk.io_error", "disk/nvme1"),
+        ("nvme1", "disk.lost", "disk/nvme1"),
+        ("dm-3", "disk.io_error", "disk/dm-3"),
+    ],
+)
+def test_what_is_said_of_a_device_belongs_to_its_file_system_or_its_disk(
+    device: str, signal: str, meant: str
+) -> None:
+    assert place(f"disk/{device}", signal, dev=device) == meant
+
+
+@pytest.mark.parametrize(
+    ("label", "meant"), [("CPU0_DIMM_A1", "dimm/mc0/dimm0"), ("DIMM", "node"), ("unknown memory", "node")]
+)
+def test_what_is_said_of_a_label_belongs_to_the_one_dimm_that_bears_it(label: str, meant: str) -> None:
+    assert place("node", "dimm.corrected_error", label=label) == meant
+
+
+def test_events_of_one_observation_may_have_several_owners() -> None:
+    labels = ("CPU0_DIMM_A1", "DIMM", "CPU0_DIMM_A1")
+    events = tuple(
+        Event("dimm.corrected_error", float(at), fields={"label": label}) for at, label in enumerate(labels)
+    )
+    log = Reading("kmsg", 100, (Observation("kmsg", "node", events=events),))
+    moved = attributed(log, owners(ROUND)).observations
+    assert {one.slot: [event.at for event in one.events] for one in moved} == {
+        "dimm/mc0/dimm0": [0, 2],
+        "node": [1],
+    }
+
+
+def test_readings_move_as_events_do_and_others_stay_as_they_are() -> None:
+    owned = owners(ROUND)
+    functions = Reading("pci", 100, (seen("pci", "pci/0000:9c:00.0", {"b": 1}),))
+    assert [one.slot for one in attributed(functions, owned).observations] == ["port/mlx5_0/1"]
+    assert attributed(ROUND[0], owned) is ROUND[0]

@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodeguard.agent.signals import known
+from nodeguard.derive.derive import Derived, Site, derive
+from nodeguard.derive.state import DeriveState, wanted
+from nodeguard.model.instant import Instant
+from nodeguard.model.observation import Event, Observation, Reading
+from nodeguard.model.signal import Scalar
+from nodeguard.model.slot import NODE
+from tests.derive.look import GPUS, readings, seen, tables, xid
+
+WANTS = wanted(tables(), known(tables().patterns))
+
+
+class Node:
+    """A machine, derived round by round."""
+
+    def __init__(self) -> None:
+        self.state = DeriveState()
+
+    def round(
+        self, at: float, *observations: Observation, boot: str = "boot", empty: tuple[str, ...] = ()
+    ) -> Derived:
+        instant = Instant(1_000_000 + at, at, boot)
+        self.state, derived = derive(
+            tables(), WANTS, self.state, readings(*observations, at=at, empty=empty), instant, Site()
+        )
+        return derived
+
+    def signals(
+        self, at: float, *observations: Observation, slot: str = NODE, **words: str
+    ) -> dict[str, Scalar]:
+        """What is derived of one slot."""
+        one = next(
+            (
+                one
+                for one in self.round(at, *observations, **words).readings[-1].observations
+                if one.slot == slot
+            ),
+            None,
+        )
+        return one.signals if one else {}
+
+
+def memory(total: int) -> Observation:
+    return seen("memory", NODE, {"memory.total": total})
+
+
+def test_what_was_read_comes_out_with_one_more_reading() -> None:
+    derived = Node().round(0, memory(64), seen("host", NODE, {"host.uptime": 9000.0}))
+    assert [reading.source for reading in derived.readings] == ["memory", "host", "derived"]
+    assert derived.readings[0].observations == (memory(64),)
+
+
+def test_what_a_source_read_before_is_still_known() -> None:
+    node = Node()
+    node.round(0, seen("host", NODE, {"host.uptime": 90_000.0, "driver.module_state": "coming"}))
+    assert node.signals(10, memory(64))["driver.changing"] is True
+    assert (
+        node.signals(20, seen("host", NODE, {"host.uptime": 90_000.0, "driver.module_state": "live"}))[
+            "driver.changing"
+        ]
+        is False
+    )
+
+
+def test_the_first_reading_is_its_own_measure_and_the_best_one_stays() -> None:
+    node = Node()
+    told = [
+        node.signals(at, memory(total))["memory.total~inventory"]
+        for at, total in ((0, 64), (10, 48), (20, 96), (30, 64))
+    ]
+    assert told == [64, 64, 64, 96]
+
+
+def test_the_inventory_outlives_a_reboot_and_nothing_else_does() -> None:
+    node = Node()
+    node.round(
+        1000,
+        memory(64),
+        Observation("kmsg", GPUS[0], events=(xid(48, at=990),)),
+        seen("host", NODE, {"host.uptime": 1000.0}),
+    )
+    assert node.signals(30, memory(48), boot="next")["memory.total~inventory"] == 64
+    assert (node.state.lines, node.state.said, set(node.state.latest)) == ({}, {}, {"memory"})
+
+
+def test_events_happen_once() -> None:
+    node = Node()
+    first = node.round(0, Observation("kmsg", GPUS[0], events=(xid(79, at=-5),)))
+    assert [event.signal for event in first.readings[0].observations[0].events] == ["gpu.xid.lost"]
+    assert node.round(10, memory(64)).readings[0].observations[0].events == ()
+    assert all(not one.events for reading in node.state.latest.values() for one in reading.observations)
+
+
+def test_a_driver_that_was_loaded_is_changing_for_a_while() -> None:
+    node = Node()
+    log = Observation("kmsg", NODE, events=(Event("driver.load", 50_000),))
+    assert node.signals(50_001, log, seen("host", NODE, {"host.uptime": 50_001.0}))["driver.changing"] is True
+    assert node.signals(50_599, memory(64))["driver.changing"] is True
+    assert node.signals(50_600, memory(64))["driver.changing"] is False
+
+
+def test_what_the_log_says_of_an_address_is_told_of_what_sits_there() -> None:
+    node = Node()
+    node.round(0, seen("infiniband", "port/mlx5_0/1", {"port.pci": "0000:9c:00.0", "port.up": True}))
+    log = Observation("kmsg", "pci/0000:9c:00.0", events=(Event("nic.firmware_dead", 5),))
+    assert [one.slot for one in node.round(10, log).readings[0].observations] == ["port/mlx5_0/1"]
+
+
+def test_a_file_system_hangs_on_its_disk() -> None:
+    mount = seen("filesystem", "fs:/raid", {"fs.device": "/dev/nvme1n1", "fs.read_only": False})
+    assert Node().signals(0, mount, slot="fs:/raid") == {
+        "fs.writable": True,
+        "fs.disk": "disk/nvme1",
+        "fs.writable~inventory": 1.0,
+    }
+
+
+def test_the_drivers_word_in_a_reading_is_a_sign_too() -> None:
+    derived = Node().round(
+        10,
+        seen("nvml", GPUS[0], {"gpu.recovery_action": 0}),
+        seen("nvml", GPUS[1], {"gpu.recovery_action": 1}),
+    )
+    signs = {
+        one.slot: [event.signal for event in one.events]
+        for one in derived.readings[-1].observations
+        if one.events
+    }
+    assert signs == {GPUS[0]: ["gpu.recovery_none"]}
+
+
+def test_gpus_are_counted_where_nvml_answers() -> None:
+    assert (
+        Node().signals(0, seen("nvml", GPUS[0], {"a": 1}), seen("nvml", GPUS[1], {"a": 1}))["gpu.count"] == 2
+    )
+    assert (
+        Node().signals(0, seen("pci", NODE, {"gpu.pci_count": 2}), seen("nvml", NODE, {"nvml.ready": True}))[
+            "gpu.count"
+        ]
+        == 0
+    )
+    assert "gpu.count" not in Node().signals(
+        0, Observation("nvml", NODE, "failed", detail="x"), seen("pci", NODE, {"gpu.pci_count": 2})
+    )
+    assert "gpu.count" not in Node().signals(0, memory(64))
+
+
+rounds = st.lists(
+    st.tuples(
+        st.sampled_from(["memory", "nvml", "pci"]),
+        st.sampled_from([NODE, GPUS[0], GPUS[1]]),
+        st.dictionaries(
+            st.sampled_from(["memory.total", "gpu.recovery_action", "pci.driver", "gpu.nvlink.active"]),
+            st.integers(0, 9),
+        ),
+        st.lists(st.sampled_from([45, 48, 63, 79, 154]), max_size=2),
+    ),
+    max_size=10,
+)
+
+
+@given(played=rounds)
+def test_the_same_input_from_the_same_memory_comes_to_the_same(
+    played: list[tuple[str, str, dict[str, Scalar], list[int]]],
+) -> None:
+    kept = lent = DeriveState()
+    for number, (source, slot, signals, codes) in enumerate(played):
+        at = 100.0 + 10 * number
+        events = tuple(xid(code, at=at - 1) for code in codes)
+        one = Reading(source, at, (Observation(source, slot, signals=signals, events=events),))
+        instant = Instant(at, at, f"boot {number // 6}")
+        lent = msgspec.msgpack.decode(msgspec.msgpack.encode(lent), type=DeriveState)
+        (kept, derived), (lent, again) = (
+            derive(tables(), WANTS, state, [one], instant, Site()) for state in (kept, lent)
+        )
+        assert (kept, derived) == (lent, again)

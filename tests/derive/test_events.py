@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodeguard.derive.events import decoded
+from nodeguard.derive.state import DeriveState
+from nodeguard.model.observation import Event, Observation, Reading
+from tests.derive.look import GPUS, tables, xid
+
+RECOVERY = "pid='<unknown>', name=<unknown>, GPU recovery action changed from 0x{} (x) to 0x{} (y)"
+
+
+def log(*events: Event, slot: str = GPUS[0]) -> Reading:
+    return Reading("kmsg", 100, (Observation("kmsg", slot, events=events),))
+
+
+def after(state: DeriveState, *readings: Reading) -> tuple[DeriveState, list[Event]]:
+    state, result = decoded(state, readings, tables(), 580)
+    return state, [event for reading in result for one in reading.observations for event in one.events]
+
+
+def told(events: Sequence[Event]) -> list[tuple[str, object, int]]:
+    return [(event.signal, event.fields.get("response"), event.count) for event in events]
+
+
+def test_lines_become_events() -> None:
+    line = Event("nvswitch.sxid.line", 99, "text", {"sxid": 20034, "sev": "Fatal", "msg": "LTSSM Fault Up"})
+    _, events = after(DeriveState(), log(xid(79), line, Event("gpu.fell_off", 99)))
+    assert [event.signal for event in events] == ["gpu.xid.lost", "nvswitch.sxid", "gpu.fell_off"]
+
+
+def test_what_stands_in_one_round_is_read_together() -> None:
+    _, events = after(DeriveState(), log(xid(48, at=99), xid(63, at=99.5)))
+    assert told(events) == [("gpu.xid.ecc", "DRAIN_AND_RESET", 1), ("gpu.xid.repair", "IGNORE", 1)]
+
+
+def test_an_earlier_line_is_told_again_where_a_later_one_changes_its_meaning() -> None:
+    state, events = after(DeriveState(), log(xid(48, at=90)))
+    assert told(events) == [("gpu.xid.ecc", "RESET_GPU", 1)]
+    state, events = after(state, log(xid(63, at=95)))
+    assert ("gpu.xid.ecc", "DRAIN_AND_RESET", 0) in told(events)
+    _, events = after(state, log(xid(63, at=97)))
+    assert [event.signal for event in events] == ["gpu.xid.repair"]
+
+
+def test_what_is_told_again_comes_from_the_source_that_told_it() -> None:
+    line = Reading("nvml", 90, (Observation("nvml", GPUS[0], events=(xid(48, at=90),)),))
+    state, _ = decoded(DeriveState(), [line], tables(), 580)
+    _, result = decoded(state, [log(xid(63, at=95))], tables(), 580)
+    sources = {
+        one.source
+        for reading in result
+        for one in reading.observations
+        if any(event.count == 0 for event in one.events)
+    }
+    assert sources == {"nvml"}
+
+
+def test_a_line_of_long_ago_stays_as_it_was_read() -> None:
+    state, _ = after(DeriveState(), log(xid(48, at=30)))
+    _, events = after(state, log(xid(63, at=95)))
+    assert [event.signal for event in events] == ["gpu.xid.repair"]
+
+
+def test_one_gpu_says_nothing_of_another() -> None:
+    state, _ = after(DeriveState(), log(xid(48, at=90)))
+    _, events = after(state, log(xid(63, at=95), slot=GPUS[1]))
+    assert [event.signal for event in events] == ["gpu.xid.repair"]
+
+
+def test_the_drivers_word_that_nothing_is_left_to_do_is_a_sign() -> None:
+    _, events = after(DeriveState(), log(xid(154, RECOVERY.format(1, 0))))
+    assert [event.signal for event in events] == ["gpu.xid.recovery", "gpu.recovery_none"]
+    _, events = after(DeriveState(), log(xid(154, RECOVERY.format(0, 1))))
+    assert [event.signal for event in events] == ["gpu.xid.recovery"]
+
+
+def test_a_reading_without_events_is_left_as_it_is() -> None:
+    quiet = Reading("nvml", 100, (Observation("nvml", GPUS[0], signals={"a": 1}),))
+    state, [same] = decoded(DeriveState(), [quiet], tables(), 580)
+    assert (state, same) == (DeriveState(), quiet)
+
+
+@given(codes=st.lists(st.sampled_from([13, 31, 45, 48, 63, 94, 154]), min_size=1, max_size=120))
+def test_a_storm_costs_no_memory_and_loses_no_line(codes: list[int]) -> None:
+    state = DeriveState()
+    counted = 0
+    for number, code in enumerate(codes):
+        state, events = after(state, log(xid(code, at=100.0 + number)))
+        counted += sum(event.count for event in events if event.signal.startswith("gpu.xid."))
+    assert counted == len(codes)
+    assert all(len(rows) <= 32 for rows in (*state.lines.values(), *state.said.values()))

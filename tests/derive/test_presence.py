@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import pytest
+
+from nodeguard.derive.presence import gpus, rdma
+from nodeguard.model.observation import Observation
+from nodeguard.model.signal import Scalar
+from tests.derive.look import GPUS, machine, seen
+
+READY = seen("nvml", "node", {"nvml.ready": True, "driver.loaded": True})
+BOUND: dict[str, Scalar] = {"pci.present": True, "pci.driver": "nvidia", "pci.procfs": True}
+
+
+def on_bus(gpu: str, **signals: Scalar) -> Observation:
+    """A GPU as the bus shows it; `driver` stands for the signal `pci.driver`."""
+    return seen("pci", gpu, {**BOUND, **{f"pci.{name}": value for name, value in signals.items()}})
+
+
+def found(
+    *observations: Observation, cut: tuple[str, ...] = ()
+) -> dict[str, tuple[Scalar | None, Scalar | None]]:
+    """For each GPU, whether it is bound and whether it is lost."""
+    return {
+        slot: (signals.get("gpu.bound"), signals.get("gpu.lost"))
+        for slot, signals in gpus(machine(*observations, cut=cut))
+    }
+
+
+def test_a_gpu_that_all_lists_have_is_there() -> None:
+    assert found(READY, on_bus(GPUS[0]), seen("nvml", GPUS[0], {"a": 1})) == {GPUS[0]: (True, False)}
+
+
+def test_a_gpu_that_nvml_no_longer_lists_is_lost() -> None:
+    result = found(READY, on_bus(GPUS[0]), on_bus(GPUS[1]), seen("nvml", GPUS[0], {"a": 1}))
+    assert result == {GPUS[0]: (True, False), GPUS[1]: (True, True)}
+
+
+def test_it_is_said_who_sees_a_lost_gpu_and_who_does_not() -> None:
+    look = machine(READY, on_bus(GPUS[0]))
+    assert dict(gpus(look))[GPUS[0]]["gpu.seen_by"] == "seen by PCI and procfs, not by NVML"
+
+
+def test_a_gpu_that_left_the_bus_is_lost_whatever_nvml_says() -> None:
+    assert found(on_bus(GPUS[0], present=False))[GPUS[0]][1] is True
+
+
+@pytest.mark.parametrize("cut", [(), ("nvml",)])
+def test_no_gpu_is_lost_for_an_nvml_that_does_not_answer(cut: tuple[str, ...]) -> None:
+    silent = seen("nvml", "node", {"nvml.ready": bool(cut), "driver.loaded": True})
+    assert found(silent, on_bus(GPUS[0]), cut=cut) == {GPUS[0]: (True, None)}
+
+
+@pytest.mark.parametrize(
+    "signals",
+    [
+        {"driver": "vfio-pci", "procfs": False},
+        {"driver": "nvgrace_gpu_vfio_pci", "procfs": False},
+        {"driver": "pci-stub"},
+        {"virtual": True},
+    ],
+)
+def test_a_gpu_that_was_passed_on_is_not_judged(signals: dict[str, Scalar]) -> None:
+    assert found(READY, on_bus(GPUS[0], **signals)) == {}
+
+
+def test_a_container_that_sees_some_gpus_misses_none_of_the_others() -> None:
+    result = found(READY, on_bus(GPUS[0]), on_bus(GPUS[1], procfs=False), seen("nvml", GPUS[0], {"a": 1}))
+    assert result == {GPUS[0]: (True, False)}
+
+
+def test_a_gpu_without_its_driver_is_not_bound() -> None:
+    nouveau = {**BOUND, "pci.driver": "nouveau", "pci.procfs": False}
+    result = found(READY, on_bus(GPUS[0]), seen("pci", GPUS[1], nouveau), seen("nvml", GPUS[0], {"a": 1}))
+    assert result[GPUS[1]] == (False, None)
+
+
+@pytest.mark.parametrize(
+    "driver", [{}, {"driver.loaded": False}, {"driver.loaded": True, "driver.module_state": "coming"}]
+)
+def test_a_gpu_is_not_missed_by_a_driver_that_is_not_there_yet(driver: dict[str, Scalar]) -> None:
+    unbound = seen("pci", GPUS[0], {"pci.present": True, "pci.driver": "", "pci.procfs": False})
+    assert found(seen("host", "node", driver), unbound).get(GPUS[0]) is None
+
+
+INFINIBAND: dict[str, Scalar] = {"pci.class": "020700", "pci.vendor": "15b3"}
+
+
+@pytest.mark.parametrize(
+    ("signals", "missing"),
+    [
+        ({**INFINIBAND, "pci.rdma_devices": 0}, True),
+        ({**INFINIBAND, "pci.rdma_devices": 1}, False),
+        ({"pci.class": "020000", "pci.vendor": "1d0f", "pci.rdma_devices": 0}, True),
+        ({"pci.class": "020000", "pci.vendor": "15b3", "pci.rdma_devices": 0}, None),
+        ({**INFINIBAND, "pci.rdma_devices": 0, "pci.driver": "vfio-pci"}, None),
+    ],
+)
+def test_a_function_that_is_nothing_without_rdma_lacks_its_device(
+    signals: dict[str, Scalar], missing: bool | None
+) -> None:
+    look = machine(seen("pci", "pci/0000:9c:00.0", signals), empty=("infiniband",))
+    assert dict(rdma(look)).get("pci/0000:9c:00.0", {}).get("rdma.missing") is missing
+
+
+def test_all_are_missing_where_each_one_is() -> None:
+    lacking = [
+        seen("pci", f"pci/0000:9{number}:00.0", {**INFINIBAND, "pci.rdma_devices": 0}) for number in range(2)
+    ]
+    look = machine(*lacking, empty=("infiniband",))
+    assert dict(rdma(look))["node"] == {"rdma.all_missing": True, "rdma.missing_count": 2}
+    port = seen("pci", "port/mlx5_0/1", INFINIBAND)
+    assert dict(rdma(machine(*lacking, port, empty=("infiniband",))))["node"]["rdma.all_missing"] is False
+
+
+@pytest.mark.parametrize("cut", [(), ("infiniband",)])
+def test_no_device_is_missed_where_nobody_could_look(cut: tuple[str, ...]) -> None:
+    function = seen("pci", "pci/0000:9c:00.0", {**INFINIBAND, "pci.rdma_devices": 0})
+    assert dict(rdma(machine(function, cut=cut))) == {}

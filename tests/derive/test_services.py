@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import pytest
+
+from nodeguard.derive.services import needed, services, starts
+from nodeguard.model.platform import Platform
+from nodeguard.model.signal import Scalar
+from tests.derive.look import expecting, machine, seen, told
+
+KUBELET = "service/kubelet"
+MANAGER = "service/nvidia-fabricmanager"
+
+
+@pytest.mark.parametrize(
+    ("service", "role"),
+    [
+        ("kubelet", "kubelet"),
+        ("rke2-agent", "kubelet"),
+        ("crio", "runtime"),
+        ("nvidia-fabricmanager", "fabric-manager"),
+        ("nvidia-imex", "imex"),
+        ("sshd", "other"),
+    ],
+)
+def test_a_service_has_a_role(service: str, role: str) -> None:
+    look = machine(seen("services", f"service/{service}", {"service.running": True}))
+    assert dict(services(look, {})) == {f"service/{service}": {"service.role": role}}
+
+
+def test_only_starts_that_were_seen_count() -> None:
+    known: dict[str, tuple[int, int]] = {}
+    counted = []
+    for ticks in (500, 500, 700, None, 700, 900):
+        look = machine(seen("services", KUBELET, {} if ticks is None else {"service.start_ticks": ticks}))
+        known = starts(look, known)
+        counted.append(known[KUBELET][1])
+    assert counted == [0, 0, 1, 1, 1, 2]
+    look = machine(seen("services", KUBELET, {"service.running": True}))
+    assert dict(services(look, known))[KUBELET]["service.restarts"] == 2
+
+
+def manager(switches: int, *, platform: bool | None = None, **signals: Scalar) -> tuple[Scalar, Scalar]:
+    """Whether the node needs a fabric manager, and whether one runs."""
+    rows = [seen("pci", "node", {"nvswitch.pci_count": switches})]
+    if signals:
+        rows.append(seen("services", MANAGER, {f"service.{name}": value for name, value in signals.items()}))
+    make: Platform | None = None if platform is None else expecting(fabric_manager=platform)
+    node = told(needed(machine(*rows, empty=("services",)), make))["node"]
+    return node["fabric_manager.needed"], node["fabric_manager.running"]
+
+
+def test_a_fabric_manager_is_needed_where_the_platform_says_so() -> None:
+    assert manager(0, platform=True) == (True, False)
+    assert manager(4, platform=False, enabled=True, running=True) == (False, True)
+
+
+def test_without_a_platform_it_is_needed_where_there_are_switches_and_it_was_set_up() -> None:
+    assert manager(4, enabled=True, running=False) == (True, False)
+    assert manager(4, enabled=False, running=False) == (False, False)
+    assert manager(4) == (False, False)
+    assert manager(0, enabled=True, running=True) == (False, True)
+
+
+@pytest.mark.parametrize("cut", [(), ("services",)])
+def test_nothing_is_needed_where_nobody_could_look(cut: tuple[str, ...]) -> None:
+    look = machine(seen("pci", "node", {"nvswitch.pci_count": 4}), cut=cut)
+    assert told(needed(look, expecting(fabric_manager=True, modules=("nvidia_peermem",)))) == {}
+
+
+@pytest.mark.parametrize(
+    ("modules", "wanted"), [(("nvidia_peermem",), True), (("gdrdrv",), False), (None, False)]
+)
+def test_a_platform_may_expect_a_module(modules: tuple[str, ...] | None, wanted: bool) -> None:
+    make = expecting(modules=modules) if modules else None
+    assert told(needed(machine(empty=("services",)), make))["node"]["module.peermem_expected"] is wanted

@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import pytest
+
+from nodeguard.derive.xid import Said, held, recovery_in
+from nodeguard.model.finding import Action
+from nodeguard.model.observation import Event
+from tests.derive.look import tables, xid
+
+RECOVERY = "GPU recovery action changed from 0x0 (None) to {} ({})"
+
+
+def read(
+    code: int, rest: str = "pid=1234, name=python3, Ch 00000008", *near: Said, driver: int | None = 580
+) -> Event:
+    return held(xid(code, rest), tables(), driver, (Said(code, 100.0), *near))
+
+
+def verdict(code: int, rest: str = "pid=1234, name=python3, Ch 00000008", *near: Said) -> tuple[str, str]:
+    fields = read(code, rest, *near).fields
+    return str(fields["verdict"]), str(fields["action"])
+
+
+@pytest.mark.parametrize("code", [13, 31])
+def test_what_an_application_does_by_itself_is_its_own(code: int) -> None:
+    assert verdict(code) == ("workload", "none")
+
+
+@pytest.mark.parametrize(
+    ("code", "action"), [(62, "reset-gpu"), (79, "reboot-node"), (119, "reset-gpu"), (140, "reset-gpu")]
+)
+def test_what_asks_for_a_reset_or_a_reboot_is_fatal(code: int, action: str) -> None:
+    assert verdict(code) == ("fatal", action)
+
+
+def test_a_code_that_the_table_does_not_list_is_kept_and_told() -> None:
+    event = read(9999)
+    assert (event.signal, event.fields["verdict"], event.fields["xid"]) == (
+        "gpu.xid.unlisted",
+        "warning",
+        9999,
+    )
+
+
+def test_text_moment_and_count_of_a_line_stay() -> None:
+    line = Event("gpu.xid.line", 42.0, "text", {"xid": 79, "rest": ""}, 7)
+    event = held(line, tables(), 580, ())
+    assert (event.signal, event.at, event.text, event.count) == ("gpu.xid.lost", 42.0, "text", 7)
+
+
+def test_a_repair_is_nothing_and_an_error_asks_for_a_reset_and_both_ask_to_drain_first() -> None:
+    assert verdict(63)[0] == "ignored"
+    assert (verdict(48), read(48).fields["response"]) == (("fatal", "reset-gpu"), "RESET_GPU")
+    for code in (63, 64):
+        assert read(48, "", Said(code, 110.0)).fields["response"] == "DRAIN_AND_RESET"
+    assert read(48, "", Said(63, 161.0)).fields["response"] == "RESET_GPU"
+
+
+@pytest.mark.parametrize(
+    ("flags", "held_as"),
+    [
+        ("RST: No, D-RST: No", ("warning", "restart-workload")),
+        ("RST: Yes, D-RST: No", ("fatal", "reset-gpu")),
+        ("RST: No, D-RST: Yes", ("fatal", "reset-gpu")),
+        ("", ("warning", "restart-workload")),
+    ],
+)
+def test_a_contained_error_ends_with_what_the_driver_makes_of_it(
+    flags: str, held_as: tuple[str, str]
+) -> None:
+    assert verdict(94, f"pid=7194, name=python3, Contained: SM (0x1,0x0). {flags}") == held_as
+
+
+def test_an_uncontained_error_asks_for_a_reset_whatever_its_flags() -> None:
+    for flags in ("RST: No, D-RST: No", ""):
+        assert verdict(95, f"pid=7194, name=python3, Uncontained: LTC TAG (0x2,0x0). {flags}") == (
+            "fatal",
+            "reset-gpu",
+        )
+
+
+def test_a_channel_that_goes_with_another_error_is_none_of_its_own() -> None:
+    event = read(45, "pid=4242, name=trainer, Ch 00000011 caused by previous Xid 94")
+    assert (event.fields["verdict"], event.fields["why"]) == ("ignored", " (follows Xid 94)")
+    assert verdict(45, "pid=4242, name=trainer, Ch 00000011", Said(79, 99.0)) == ("ignored", "none")
+
+
+@pytest.mark.parametrize(
+    ("value", "words", "held_as"),
+    [
+        ("0x0", "None", ("ignored", "none")),
+        ("0x1", "GPU Reset Required", ("fatal", "reset-gpu")),
+        ("0x2", "Node Reboot Required", ("fatal", "reboot-node")),
+        ("0x4", "words of a later driver", ("fatal", "reset-gpu")),
+        ("0x2a", "unheard of", ("fatal", "contact-support")),
+    ],
+)
+def test_the_recovery_action_is_read_by_its_number(value: str, words: str, held_as: tuple[str, str]) -> None:
+    rest = f"pid='<unknown>', name=<unknown>, {RECOVERY.format(value, words)}"
+    assert verdict(154, rest) == held_as
+    assert recovery_in(rest) == int(value, 16)
+
+
+def test_a_recovery_action_that_is_not_said_is_not_known() -> None:
+    assert recovery_in("pid='<unknown>', name=<unknown>") is None
+    assert verdict(154, "")[0] == "warning"
+
+
+@pytest.mark.parametrize(
+    ("driver", "code", "reported"),
+    [(580, 79, True), (550, 79, False), (None, 79, True), (580, 119, False), (550, 154, True)],
+)
+def test_the_driver_reports_a_recovery_for_some_codes_since_some_version(
+    driver: int | None, code: int, reported: bool
+) -> None:
+    assert read(code, driver=driver).fields["recovery_reported"] is reported
+
+
+def registers(*values: int) -> str:
+    words = ", ".join(f"0x{value:x}" for value in (*values, *[0] * (7 - len(values))))
+    return f"pid='<unknown>', name=<unknown>, NVLink: fatal error detected on link 3({words})"
+
+
+def test_the_registers_of_a_link_error_say_what_to_do() -> None:
+    event = read(74, registers(0, 0, 0x10000))
+    assert (event.fields["verdict"], event.fields["action"], event.fields["link"]) == (
+        "warning",
+        "contact-support",
+        3,
+    )
+    assert verdict(74, registers(1)) == ("ignored", "none")
+    assert verdict(74, registers(1, 0, 0, 1 << 18))[0] == "fatal"
+
+
+def test_a_link_error_without_registers_is_held_by_the_table() -> None:
+    assert verdict(74, "NVLink: training failed") == ("fatal", "reset-gpu")
+    assert verdict(74, registers(0)) == ("fatal", "reset-gpu")
+
+
+def nvlink5(info: int, status: int, *, injected: int = 0, severity: str = "Nonfatal") -> str:
+    return f"RLW_REMAP {severity} XC0 i{injected} Link 08 (0x{info:08x} 0x{status:08x} 0x00000000 0x00000000)"
+
+
+def test_an_nvlink5_error_that_leaves_it_to_the_driver_waits_for_its_word() -> None:
+    text = nvlink5(0x4, 0x1)
+    assert verdict(145, text) == ("warning", "restart-workload")
+    assert verdict(145, text, Said(154, 105.0, 1)) == ("fatal", "reset-gpu")
+    assert verdict(145, text, Said(154, 105.0, 0)) == ("warning", "restart-workload")
+    assert read(145, text).fields["link"] == 8
+
+
+def test_an_injected_error_is_a_test() -> None:
+    assert verdict(145, nvlink5(0x4, 0x1, injected=1)) == ("injected", "none")
+
+
+def test_an_nvlink5_sub_code_that_is_not_listed_is_held_by_its_printed_word() -> None:
+    assert verdict(145, nvlink5(0x7E, 0x1, severity="Fatal")) == ("fatal", "reset-gpu")
+    assert verdict(145, nvlink5(0x7E, 0x1))[0] == "warning"
+
+
+@pytest.mark.parametrize("code", sorted(tables().xids))
+def test_every_code_of_the_table_is_held_in_some_known_way(code: int) -> None:
+    event = read(code, "")
+    assert event.fields["verdict"] in {"fatal", "warning", "workload", "ignored", "injected"}
+    assert Action(str(event.fields["action"])) is not Action.REPLACE_PART

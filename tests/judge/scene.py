@@ -1,0 +1,101 @@
+"""A node in the making, judged round by round."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nodeguard.judge.judge import Outlook, judge
+from nodeguard.judge.rules import rules
+from nodeguard.judge.state import JudgeState
+from nodeguard.model.catalogue import Catalogue
+from nodeguard.model.check import Check, Condition
+from nodeguard.model.finding import Action, Evidence, Finding, Health, Knowledge, Verdict
+from nodeguard.model.instant import Instant
+from nodeguard.model.observation import Event, Observation, Part, Reading
+from nodeguard.model.signal import Scalar
+from nodeguard.model.slot import NODE
+
+# Seconds since the epoch when the machine of these tests booted.
+BOOTED = 1_000_000.0
+
+
+def check(when: Condition, name: str = "one", **fields: Any) -> Check:
+    """A check of the node, suspect and to be watched, except for what fields say."""
+    words = {
+        "family": "family",
+        "targets": (NODE,),
+        "health": Health.SUSPECT,
+        "action": Action.WATCH,
+        "message": "{slot}",
+        "remedy": "Look.",
+        "explain": "",
+        "basis": "",
+        "title": name,
+    }
+    return Check(id=name, when=when, **{**words, **fields})
+
+
+def finding(name: str = "one", target: str = NODE, **fields: Any) -> Finding:
+    """A fresh finding, suspect and to be watched, except for what fields say."""
+    words = {
+        "part": "",
+        "health": Health.SUSPECT,
+        "knowledge": Knowledge.FRESH,
+        "action": Action.WATCH,
+        "since": 0.0,
+        "message": "m",
+        "evidence": (Evidence("memory", f"{name} on {target}", 1.0),),
+        "family": "family",
+        "title": name,
+        "remedy": "",
+        "runbook": "",
+    }
+    return Finding(check=name, target=target, **{**words, **fields})
+
+
+def seen(slot: str = NODE, source: str = "memory", *, part: str = "", **signals: Scalar) -> Observation:
+    """What a source read of a slot; `a__b` stands for the signal `a.b`."""
+    values = {name.replace("__", "."): value for name, value in signals.items()}
+    return Observation(source, slot, signals=values, part=Part(part) if part else None)
+
+
+def unread(slot: str, signal: str, why: str = "refused", source: str = "memory") -> Observation:
+    """What a source could not read of a slot."""
+    return Observation(source, slot, unread={signal: why})
+
+
+def told(slot: str, *events: Event) -> Observation:
+    """Events that the kernel log tells of a slot."""
+    return Observation("kmsg", slot, events=events)
+
+
+class Scene:
+    """Some checks, and what the judge remembers."""
+
+    def __init__(self, *checks: Check, one_look: bool = False) -> None:
+        self.rules = rules(Catalogue(checks=checks), {"a.happened": "kmsg", "b.happened": "kmsg"})
+        self.state = JudgeState()
+        self.outlook = Outlook(one_look=one_look)
+
+    def round(
+        self,
+        at: float,
+        *observations: Observation,
+        sources: tuple[str, ...] = (),
+        boot: str = "boot",
+        complete: bool = True,
+    ) -> Verdict:
+        """The verdict of a round. sources: those that were read, beside those that observed something."""
+        names = dict.fromkeys((*sources, *(one.source for one in observations)))
+        readings = [
+            Reading(name, at, tuple(one for one in observations if one.source == name), complete)
+            for name in names
+        ]
+        self.state, verdict = judge(
+            self.rules, self.state, readings, Instant(BOOTED + at, at, boot), self.outlook
+        )
+        return verdict
+
+    def health(self, at: float, *observations: Observation, **words: Any) -> Health:
+        """The health that a round comes to."""
+        return self.round(at, *observations, **words).health

@@ -1,0 +1,237 @@
+from __future__ import annotations
+
+import pytest
+
+from nodeguard.judge.conditions import prepare, shown
+from nodeguard.judge.outcome import FALSE, NOT_APPLICABLE, TRUE, UNKNOWN
+from nodeguard.judge.state import Counter, Occurrence, SourceMemory, SourceState
+from nodeguard.judge.view import View
+from nodeguard.model.check import Compare, Condition, Either, Every, Happened, Increase, Reference, Sustained
+from nodeguard.model.signal import Scalar
+
+A = "a.happened"
+HOT = Compare("hot", "is", value=True)
+HIGH = Compare("level", "at_least", 3)
+
+
+def view(
+    now: float = 1000.0,
+    *,
+    first: float = 0.0,
+    one_look: bool = False,
+    held: float | None = None,
+    **signals: Scalar,
+) -> View:
+    """A view of a slot whose condition named `key` has held since `held`."""
+    values = {name.replace("__", "~"): value for name, value in signals.items()}
+    return View(
+        now=now,
+        wall=1_000_000 + now,
+        first=first,
+        one_look=one_look,
+        signals=values,
+        unread={},
+        memories={"memory": SourceMemory(now, values)},
+        counters={},
+        events={},
+        signs={},
+        held={} if held is None else {"key": held},
+        expect={},
+        sources={"kmsg": SourceState("read", now)},
+    )
+
+
+def outcome(condition: Condition, seen: View) -> int:
+    return prepare(condition, "key", (), {A: "kmsg"})(seen)
+
+
+def happened(*times: float) -> dict[str, Occurrence]:
+    return {"a": Occurrence(A, "kmsg", times[0], times[-1], len(times), "text", {}, times)}
+
+
+@pytest.mark.parametrize(
+    ("condition", "comes_to"),
+    [
+        (Compare("level", "is", 3), TRUE),
+        (Compare("level", "is_not", 3), FALSE),
+        (Compare("level", "in", (1, 3)), TRUE),
+        (Compare("level", "below", 3), FALSE),
+        (Compare("level", "at_most", 3), TRUE),
+        (Compare("level", "above", 3), FALSE),
+        (Compare("level", "at_least", 3), TRUE),
+        (Compare("other", "is", 3), NOT_APPLICABLE),
+    ],
+)
+def test_a_reading_against_a_constant(condition: Compare, comes_to: int) -> None:
+    assert outcome(condition, view(level=3)) == comes_to
+
+
+@pytest.mark.parametrize(
+    ("of", "by", "comes_to"),
+    [
+        ("signal", 0, TRUE),
+        ("peers", 0, TRUE),
+        ("peers", 4, FALSE),
+        ("platform", 0, TRUE),
+        ("inventory", 0, NOT_APPLICABLE),
+    ],
+)
+def test_a_reading_against_a_reference_that_may_be_moved(of: str, by: float, comes_to: int) -> None:
+    seen = view(level=3, other=4, level__peers=6)
+    seen.expect = {"level": 4}
+    names = {"signal": "other"}
+    condition = Compare("level", "below", than=Reference(of, names.get(of, "level")), by=by)  # type: ignore[arg-type]
+    assert outcome(condition, seen) == comes_to
+
+
+def test_what_should_be_there_and_is_not_is_unknown() -> None:
+    seen = view()
+    seen.unread = {"level": "refused"}
+    assert outcome(HIGH, seen) == UNKNOWN
+    assert seen.missing == [("level", "refused")]
+
+
+def test_a_truth_against_the_best_that_it_was_is_told_as_a_truth() -> None:
+    seen = view(loaded=False, loaded__inventory=1.0)
+    assert outcome(Compare("loaded", "below", than=Reference("inventory", "loaded")), seen) == TRUE
+    assert seen.seen[0].evidence.what == "loaded = no (it had yes)"
+
+
+def test_an_event_is_true_for_as_long_as_its_window() -> None:
+    seen = view()
+    seen.events = happened(990.0)
+    assert outcome(Happened(A, over=60), seen) == TRUE
+    seen.events = happened(900.0)
+    assert outcome(Happened(A, over=60), seen) == FALSE
+
+
+@pytest.mark.parametrize(
+    ("status", "comes_to"),
+    [("read", FALSE), ("failed", UNKNOWN), ("hung", UNKNOWN), ("absent", NOT_APPLICABLE)],
+)
+def test_silence_means_something_where_the_log_can_be_read(status: str, comes_to: int) -> None:
+    seen = view()
+    seen.sources = {"kmsg": SourceState(status, 1000)}
+    assert outcome(Happened(A), seen) == comes_to
+    seen.sources = {}
+    assert outcome(Happened(A), seen) == NOT_APPLICABLE
+
+
+def test_a_counter_that_was_read_once_is_unknown_and_then_not() -> None:
+    seen = view(n=5)
+    seen.counters = {"n": Counter(5, 1000)}
+    assert outcome(Increase("n", 1, 60), seen) == UNKNOWN
+    assert seen.pending == ["n"]
+    seen.counters = {"n": Counter(5, 990)}
+    assert outcome(Increase("n", 1, 60), seen) == FALSE
+
+
+def test_a_counter_at_its_end_is_unknown_and_says_so() -> None:
+    seen = view(n=15)
+    seen.counters = {"n": Counter(15, 0)}
+    assert outcome(Increase("n", 1, 60, bits=4), seen) == UNKNOWN
+    assert [name for name, _ in seen.missing] == ["n"]
+
+
+def test_a_rise_began_with_the_first_one_in_the_window() -> None:
+    """Another check may watch the same counter for longer: its rises are none of this one's."""
+    seen = view(n=30)
+    seen.counters = {"n": Counter(30, 0, ((100.0, 10), (950.0, 10), (990.0, 10)))}
+    assert outcome(Increase("n", 20, 60), seen) == TRUE
+    assert [(one.since, one.evidence.what) for one in seen.seen] == [(950, "n rose by 20 to 30")]
+
+
+def test_an_event_in_a_window_began_with_the_first_one_in_it() -> None:
+    seen = view()
+    seen.events = happened(100.0, 950.0, 990.0)
+    assert outcome(Happened(A, over=60), seen) == TRUE
+    assert [one.since for one in seen.seen] == [950]
+    seen = view()
+    seen.events = happened(100.0, 950.0, 990.0)
+    assert outcome(Happened(A), seen) == TRUE
+    assert [one.since for one in seen.seen] == [100]
+
+
+@pytest.mark.parametrize(
+    ("held", "comes_to"),
+    [(None, FALSE), (701.0, FALSE), (700.0, TRUE), (100.0, TRUE)],
+    ids=["new", "short", "just", "long"],
+)
+def test_a_condition_must_hold_without_a_break(held: float | None, comes_to: int) -> None:
+    seen = view(hot=True, held=held)
+    assert outcome(Sustained(HOT, 300), seen) == comes_to
+    assert seen.holding == {"key": held or 1000.0}
+
+
+def test_what_has_held_began_when_it_began_to_hold() -> None:
+    seen = view(hot=True, held=100.0)
+    assert outcome(Sustained(HOT, 300), seen) == TRUE
+    assert [one.since for one in seen.seen] == [100]
+
+
+def test_a_break_forgets_and_not_knowing_does_not() -> None:
+    cold = view(hot=False, held=900.0)
+    assert outcome(Sustained(HOT, 300), cold) == FALSE
+    assert cold.holding == {}
+    blind = view(held=900.0)
+    blind.unread = {"hot": "refused"}
+    assert outcome(Sustained(HOT, 300), blind) == UNKNOWN
+    assert blind.holding == {"key": 900.0}
+
+
+@pytest.mark.parametrize(
+    ("first", "one_look", "seen_once", "comes_to"),
+    [
+        (900.0, True, True, TRUE),
+        (899.0, True, True, FALSE),
+        (900.0, False, True, FALSE),
+        (900.0, True, False, FALSE),
+    ],
+)
+def test_one_look_tells_at_once_of_what_held_from_its_beginning(
+    first: float, one_look: bool, seen_once: bool, comes_to: int
+) -> None:
+    seen = view(hot=True, held=900.0, first=first, one_look=one_look)
+    assert outcome(Sustained(HOT, 300, seen_once=seen_once), seen) == comes_to
+    assert seen.short == ((100, 300) if comes_to == TRUE else None)
+
+
+def test_what_is_certain_is_not_called_short() -> None:
+    """One of two reasons has not held for long; the other one needs no time."""
+    for parts in ((Sustained(HOT, 300), HIGH), (HIGH, Sustained(HOT, 300))):
+        seen = view(hot=True, level=3, first=1000.0, one_look=True)
+        assert outcome(Either(parts), seen) == TRUE
+        assert seen.short is None
+        assert outcome(Every(parts), seen) == TRUE
+        assert seen.short == (0, 300)
+
+
+def test_reasons_of_a_part_that_fails_are_not_told() -> None:
+    seen = view(hot=True, level=1, n=1)
+    both = Every((HOT, HIGH))
+    assert outcome(Either((both, Compare("n", "is", 1))), seen) == TRUE
+    assert [one.evidence.what for one in seen.seen] == ["n = 1"]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (True, "yes"),
+        (False, "no"),
+        (3.0, "3"),
+        (0.98765, "0.9877"),
+        (123456.7, "123457"),
+        ((1, True), "1, yes"),
+        ("a", "a"),
+    ],
+)
+def test_values_as_people_read_them(value: object, text: str) -> None:
+    assert shown(value) == text
+
+
+def test_an_event_that_counts_nothing_is_still_told() -> None:
+    """A line that reads differently in the light of a later one is told of again, with no count of its own."""
+    seen = view()
+    seen.events = {"a": Occurrence(A, "kmsg", 990, 990, 0, "text", {}, ())}
+    assert outcome(Happened(A, over=60), seen) == TRUE
+    assert [one.since for one in seen.seen] == [990]

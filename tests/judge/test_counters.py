@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodeguard.judge.counters import advance, rise, saturated
+from nodeguard.judge.state import Counter
+
+SPANS = {"n": 600.0}
+
+
+def followed(values: list[float], step: float = 10.0, span: float = 600.0) -> Counter:
+    """A counter after being read at every step from second 0 on."""
+    counters: dict[str, Counter] = {}
+    previous = None
+    for number, value in enumerate(values):
+        now = number * step
+        counters = advance(counters, {"n": span}, {"n": value}, previous, now)
+        previous = now
+    return counters["n"]
+
+
+def test_a_first_reading_is_a_baseline_and_no_rise() -> None:
+    counter = followed([5000])
+    assert (counter.value, rise(counter, 600, 0)) == (5000, 0)
+
+
+def test_a_rise_counts_within_its_window_alone() -> None:
+    counter = followed([10, 10, 14, 15])
+    assert rise(counter, 600, 30) == 5
+    assert rise(counter, 10, 30) == 1
+    assert rise(counter, 10, 40) == 0
+
+
+def test_a_fall_begins_anew_and_is_counted() -> None:
+    counter = followed([10, 14, 3, 5])
+    assert (counter.fell, rise(counter, 600, 30)) == (1, 2)
+
+
+@pytest.mark.parametrize("previous", [None, 0.0])
+def test_what_rose_in_a_gap_or_another_epoch_cannot_be_placed(previous: float | None) -> None:
+    counters = advance({}, SPANS, {"n": 1}, None, 0)
+    after = advance(counters, SPANS, {"n": 100}, previous, 1201)
+    assert (after["n"].value, rise(after["n"], 600, 1201)) == (100, 0)
+
+
+def test_a_gap_of_twice_the_window_is_still_bridged() -> None:
+    counters = advance({}, SPANS, {"n": 1}, None, 0)
+    assert rise(advance(counters, SPANS, {"n": 100}, 0, 1200)["n"], 600, 1200) == 99
+
+
+@pytest.mark.parametrize("value", [None, "many", True])
+def test_what_is_no_number_leaves_a_counter_as_it_was(value: object) -> None:
+    counters = followed_from = {"n": Counter(3.0, 0.0)}
+    signals = {} if value is None else {"n": value}
+    assert advance(counters, SPANS, signals, 0, 10) == followed_from
+
+
+def test_only_what_some_check_watches_is_remembered() -> None:
+    assert advance({}, SPANS, {"other": 4}, None, 0) == {}
+
+
+def test_a_narrow_counter_ends_at_its_maximum() -> None:
+    assert saturated(15, 4)
+    assert not saturated(14, 4)
+    assert not saturated(0xFFFF, 0)
+
+
+@given(steps=st.lists(st.integers(0, 5), max_size=300))
+def test_merged_rises_keep_their_sum(steps: list[int]) -> None:
+    values = [float(sum(steps[: number + 1])) for number in range(len(steps))] or [0.0]
+    counter = followed(values, step=1, span=10_000)
+    assert rise(counter, 10_000, len(values)) == values[-1] - values[0]
+    assert len(counter.risen) <= 32
+
+
+@given(values=st.lists(st.integers(0, 1000), min_size=1, max_size=200), over=st.floats(1, 3000))
+def test_a_sum_of_rises_is_never_negative_and_never_more_than_was_read(
+    values: list[int], over: float
+) -> None:
+    counter = followed([float(value) for value in values])
+    risen = rise(counter, over, 10.0 * len(values))
+    assert 0 <= risen <= counter.value
+    assert rise(counter, over * 2, 10.0 * len(values)) >= risen

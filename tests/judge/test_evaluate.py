@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import pytest
+
+from nodeguard.model.check import Compare, Either, Happened, Increase, Sustained
+from nodeguard.model.finding import Health, Knowledge
+from nodeguard.model.observation import Event
+from tests.judge.scene import Scene, check, seen, told, unread
+
+HOT = Compare("hot", "is", value=True)
+DIMM = ("dimm", "node")
+
+
+def test_a_check_judges_its_kinds_of_slot_alone() -> None:
+    scene = Scene(check(HOT, targets=("gpu",)))
+    verdict = scene.round(
+        0, seen(hot=True), seen("port/mlx5_0/1", hot=True), seen("gpu/0000:1b:00", hot=True)
+    )
+    assert [one.target for one in verdict.findings] == ["gpu/0000:1b:00"]
+
+
+@pytest.mark.parametrize(("hot", "fine"), [(False, 1), (True, 0), (None, 0)])
+def test_only_what_was_looked_at_is_fine(hot: bool | None, fine: int) -> None:
+    verdict = Scene(check(HOT)).round(0, seen(other=1) if hot is None else seen(hot=hot))
+    assert len(verdict.fine) == fine
+
+
+def test_silence_of_a_node_that_stands_in_for_others_means_nothing() -> None:
+    scene = Scene(check(Happened("a.happened"), targets=DIMM))
+    assert scene.round(0, seen("dimm/mc0/dimm0", n=1), sources=("kmsg",)).fine[0].slots == {"dimm": 1}
+    assert (
+        Scene(check(Happened("a.happened"), targets=DIMM)).round(0, seen(n=1), sources=("kmsg",)).fine == ()
+    )
+
+
+@pytest.mark.parametrize(("slot", "fine"), [("gpu/0000:1b:00", 1), ("port/mlx5_0/1", 0)])
+def test_silence_about_hardware_that_is_not_there_means_nothing(slot: str, fine: int) -> None:
+    scene = Scene(check(Compare("hot", "is", value=True), hardware=("gpu",)))
+    assert len(scene.round(0, seen(hot=False), seen(slot, n=1)).fine) == fine
+
+
+def test_a_finding_whose_signals_become_unread_stands_and_says_so() -> None:
+    scene = Scene(check(HOT))
+    assert scene.round(0, seen(hot=True)).findings[0].knowledge is Knowledge.FRESH
+    [one] = scene.round(10, unread("node", "hot")).findings
+    assert (one.knowledge, one.note) == (Knowledge.STALE, "not read any more: refused")
+    assert scene.round(20, unread("node", "hot")).findings[0].note == "not read any more: refused"
+    assert scene.round(30, seen(hot=False)).findings == ()
+
+
+def test_what_was_never_seen_is_not_found_for_being_unread() -> None:
+    verdict = Scene(check(HOT)).round(0, unread("node", "hot"))
+    assert (verdict.findings, verdict.knowledge) == ((), Knowledge.UNKNOWN)
+
+
+def test_a_stale_finding_gives_its_own_reason() -> None:
+    """Another check of the same slot is unread for another reason."""
+    scene = Scene(
+        check(Compare("other", "is", value=True), "a"),
+        check(Increase("n", 1, 60), "b"),
+        check(Compare("more", "is", value=True), "c"),
+    )
+    scene.round(0, seen(n=1))
+    assert [one.check for one in scene.round(10, seen(n=2)).findings] == ["b"]
+    # A new epoch starts the counter anew: nothing is unread of it, and nothing is known.
+    [one] = scene.round(
+        20, seen(n=2), unread("node", "other", "first", "x"), unread("node", "more", "last", "y")
+    ).findings
+    assert one.check == "b"
+    [one] = scene.round(
+        100, seen(n=1), unread("node", "other", "first", "x"), unread("node", "more", "last", "y")
+    ).findings
+    assert (one.knowledge, one.note) == (Knowledge.STALE, "not read any more")
+
+
+def test_a_slot_that_goes_away_takes_its_findings_along() -> None:
+    scene = Scene(check(HOT, targets=("gpu",)))
+    assert scene.round(0, seen("gpu/0000:1b:00", hot=True)).findings
+    assert scene.round(10, sources=("memory",)).findings == ()
+    assert scene.state.slots == {}
+
+
+def test_a_slot_that_a_cut_round_did_not_reach_keeps_its_findings() -> None:
+    scene = Scene(check(HOT, targets=("gpu",)))
+    scene.round(0, seen("gpu/0000:1b:00", hot=True))
+    [one] = scene.round(10, sources=("memory",), complete=False).findings
+    assert one.knowledge is Knowledge.STALE
+
+
+def test_what_holds_for_long_is_remembered_from_round_to_round() -> None:
+    scene = Scene(check(Sustained(HOT, 60)))
+    assert [scene.health(at, seen(hot=True)) for at in (0, 30, 59, 60)] == [Health.OK] * 3 + [Health.SUSPECT]
+    assert scene.health(70, seen(hot=False)) is Health.OK
+    assert [scene.health(at, seen(hot=True)) for at in (80, 100)] == [Health.OK] * 2
+
+
+def test_one_look_says_that_it_saw_it_once() -> None:
+    scene = Scene(
+        check(Sustained(HOT, 60)), check(Either((HOT, Sustained(HOT, 60))), "certain"), one_look=True
+    )
+    notes = {one.check: one.note for one in scene.round(0, seen(hot=True)).findings}
+    assert notes == {"one": "seen once", "certain": ""}
+    notes = {one.check: one.note for one in scene.round(20, seen(hot=True)).findings}
+    assert notes == {"one": "has held for 20 s, settles after 1 min", "certain": ""}
+
+
+def test_a_check_of_health_ok_is_noted_and_held_against_nobody() -> None:
+    scene = Scene(check(Happened("a.happened", over=60), health=Health.OK))
+    verdict = scene.round(10, told("node", Event("a.happened", 5)))
+    assert (verdict.health, verdict.findings, [one.check for one in verdict.noted]) == (
+        Health.OK,
+        (),
+        ["one"],
+    )

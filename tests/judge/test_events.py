@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+from itertools import permutations
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodeguard.judge.events import carried_over, cleared, matching, remember
+from nodeguard.judge.state import Occurrence
+from nodeguard.model.check import Happened, Sign
+from nodeguard.model.observation import Event
+
+A = "a.happened"
+
+
+def event(at: float, count: int = 1, signal: str = A, **fields: Any) -> Event:
+    return Event(signal, at, f"{signal} at {at:g}", dict(fields), count)
+
+
+def known(*events: Event) -> dict[str, Occurrence]:
+    return remember({}, "kmsg", events)[0]
+
+
+def found(
+    events: dict[str, Occurrence],
+    wanted: Happened,
+    now: float = 1000.0,
+    *,
+    clears: tuple[Sign, ...] = (),
+    **signs: float,
+) -> list[str]:
+    moments = {name.replace("_", "-"): at for name, at in signs.items()}
+    return [one.text for one in matching(events, wanted, clears, moments, now)]
+
+
+def test_one_thing_that_happens_again_is_one_occurrence() -> None:
+    [one] = known(event(10), event(30, count=3), event(20)).values()
+    assert (one.first, one.last, one.count, one.text) == (10, 30, 5, "a.happened at 30")
+
+
+@pytest.mark.parametrize("field", ["xid", "link", "dev", "severity", "constraint"])
+def test_what_tells_events_apart_is_remembered_apart(field: str) -> None:
+    x, y = Event(A, 10, fields={field: "x"}), Event(A, 20, fields={field: "y"})
+    assert len(known(x, y)) == 2
+
+
+def test_an_occurrence_that_the_source_retells_with_no_count_counts_nothing() -> None:
+    [one] = known(event(10), event(10, count=0)).values()
+    assert (one.count, one.times) == (1, (10,))
+
+
+def test_order_within_a_round_does_not_matter() -> None:
+    events = [event(10, dev="x"), event(30, dev="x"), event(20, dev="y"), event(25, signal="gpu.reset")]
+    rounds = [remember({}, "kmsg", order) for order in permutations(events)]
+    for after, signs in rounds:
+        assert signs == {"reset": 25}
+        assert {
+            (one.text, one.first, one.last, one.count, tuple(sorted(one.times))) for one in after.values()
+        } == {
+            ("a.happened at 30", 10, 30, 2, (10, 30)),
+            ("a.happened at 20", 20, 20, 1, (20,)),
+        }
+
+
+@given(st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 500), st.integers(0, 10**6)), max_size=400))
+def test_a_flood_costs_no_memory(flood: list[tuple[int, int, int]]) -> None:
+    after = known(*(event(float(at), count=count, dev=str(dev)) for at, dev, count in flood))
+    assert len(after) <= 64
+    assert all(len(one.times) <= 64 for one in after.values())
+    latest = {str(dev): at for at, dev, _ in sorted(flood)}
+    assert not flood or str(max(latest.values())) in {f"{one.last:g}" for one in after.values()}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "texts"),
+    [
+        (Happened(A), ["a.happened at 10", "a.happened at 990"]),
+        (Happened(A, over=60), ["a.happened at 990"]),
+        (Happened(A, over=10), []),
+        (Happened(A, where={"dev": ("x",)}), ["a.happened at 10"]),
+        (Happened(A, where={"mode": ("x",)}), []),
+        (Happened(A, times=2), ["a.happened at 10", "a.happened at 990"]),
+        (Happened(A, times=3), []),
+        (Happened(A, times=2, over=60), []),
+        (Happened("b.happened"), []),
+    ],
+)
+def test_a_condition_finds_its_events(wanted: Happened, texts: list[str]) -> None:
+    assert found(known(event(10, dev="x"), event(990, dev="y")), wanted) == texts
+
+
+def test_a_window_counts_what_happened_in_it_and_not_what_is_remembered() -> None:
+    events = known(event(10, count=60), event(990))
+    assert found(events, Happened(A, times=5, over=60)) == []
+    assert found(events, Happened(A, times=5)) == ["a.happened at 990"]
+
+
+def test_a_sign_clears_what_came_before_it_where_the_check_says_so() -> None:
+    events = known(event(10))
+    assert found(events, Happened(A), clears=("reset",), reset=11.0) == []
+    assert found(events, Happened(A), clears=("reset",), reset=10.0) != []
+    assert found(events, Happened(A), clears=("reboot",), reset=11.0) != []
+
+
+@pytest.mark.parametrize(
+    ("reported", "at", "over"), [(True, 10.5, False), (True, 16, True), (False, 16, False), (None, 16, True)]
+)
+def test_no_recovery_needed_counts_for_what_the_driver_recovers_and_when_it_had_time(
+    reported: bool | None, at: float, over: bool
+) -> None:
+    fields: dict[str, Any] = {} if reported is None else {"recovery_reported": reported}
+    [one] = known(event(10, **fields)).values()
+    assert cleared(one, ("recovery-none",), {"recovery-none": at}) is over
+
+
+@given(at=st.floats(0, 5000), ended=st.floats(0, 5000))
+def test_what_outlives_a_boot_lies_before_the_next_one(at: float, ended: float) -> None:
+    """Whether or not the source was read after the event, a reboot comes after it."""
+    [one] = carried_over(known(event(at), event(at, signal="b.happened")), {A}, ended).values()
+    assert one.signal == A
+    assert one.first <= one.last
+    assert cleared(one, ("reboot",), {"reboot": 0.0})

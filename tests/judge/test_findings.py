@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import pytest
+
+from nodeguard.judge.findings import fill, joined, span, stale, weathered
+from nodeguard.judge.state import Occurrence
+from nodeguard.judge.view import Seen
+from nodeguard.model.check import Compare, Happened
+from nodeguard.model.finding import Action, Evidence, Finding, Health, Knowledge
+from nodeguard.model.observation import Event
+from tests.judge.scene import BOOTED, Scene, check, finding, seen, told
+
+A = Happened("a.happened", over=3600)
+DAY = 86_400.0
+
+
+def reason(at: float, *, event: bool = True) -> Seen:
+    occurred = Occurrence("a.happened", "kmsg", at, at, 1, "", {}, (at,)) if event else None
+    return Seen(at, Evidence("kmsg", "x", at), occurred)
+
+
+@pytest.mark.parametrize(
+    ("template", "text"),
+    [
+        ("{slot} is {level} of {limit~peers}", "GPU 1 is 3 of 4.5"),
+        ("{nothing}", "?"),
+        ("{on}", "yes"),
+        ("no {Place} at all", "no {Place} at all"),
+    ],
+)
+def test_a_sentence_is_filled_with_values(template: str, text: str) -> None:
+    assert fill(template, {"slot": "GPU 1", "level": 3, "limit~peers": 4.5, "on": True}) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 s"),
+        (0.4, "0.4 s"),
+        (59, "59 s"),
+        (60, "1 min"),
+        (125, "2 min 5 s"),
+        (3600, "1 h"),
+        (3_466_800, "40 d 3 h"),
+        (86_405, "1 d"),
+    ],
+)
+def test_lengths_of_time_as_people_say_them(seconds: float, text: str) -> None:
+    assert span(seconds) == text
+
+
+def test_a_finding_speaks_of_its_latest_event_and_begins_with_its_first() -> None:
+    scene = Scene(check(A, message="{code}, {count} times", clears=()))
+    scene.round(
+        10,
+        told(
+            "node",
+            Event("a.happened", 4, "first", {"code": 1}),
+            Event("a.happened", 8, "second", {"code": 2}),
+        ),
+    )
+    [one] = scene.round(20, told("node", Event("a.happened", 15, "third", {"code": 3}))).findings
+    assert (one.message, one.since) == ("3, 3 times", BOOTED + 4)
+    assert one.evidence == (Evidence("kmsg", "third", BOOTED + 15, 3),)
+
+
+def test_a_finding_keeps_its_beginning_while_it_stands() -> None:
+    scene = Scene(check(Compare("hot", "is", value=True)))
+    assert [scene.round(at, seen(hot=True)).findings[0].since for at in (10, 20)] == [BOOTED + 10] * 2
+    scene.round(30, seen(hot=False))
+    assert scene.round(40, seen(hot=True)).findings[0].since == BOOTED + 40
+
+
+@pytest.mark.parametrize(
+    ("said", "action"), [("reset-gpu", Action.RESET_GPU), ("none", Action.WATCH), ("nonsense", Action.WATCH)]
+)
+def test_the_stronger_of_what_the_check_and_its_event_ask_for_is_done(said: str, action: Action) -> None:
+    scene = Scene(check(A))
+    [one] = scene.round(10, told("node", Event("a.happened", 4, fields={"action": said}))).findings
+    assert one.action is action
+
+
+@pytest.mark.parametrize(
+    ("health", "age", "read", "after"),
+    [
+        (Health.FATAL, DAY - 1, False, Health.FATAL),
+        (Health.FATAL, DAY + 1, False, Health.WARNING),
+        (Health.SUSPECT, DAY + 1, False, Health.WARNING),
+        (Health.WARNING, DAY + 1, False, Health.WARNING),
+        (Health.OK, DAY + 1, False, Health.OK),
+        (Health.FATAL, DAY + 1, True, Health.FATAL),
+    ],
+)
+def test_an_old_event_alone_is_no_more_than_a_warning(
+    health: Health, age: float, read: bool, after: Health
+) -> None:
+    reasons = [reason(1000.0), *([reason(1000.0 + age, event=False)] if read else [])]
+    [one] = weathered([(finding(health=health), reasons)], 1000.0 + age)
+    assert one.health is after
+    assert bool(one.note) is (health is not after)
+
+
+@pytest.mark.parametrize(
+    ("other", "after"), [(Health.SUSPECT, Health.FATAL), (Health.WARNING, Health.WARNING)]
+)
+def test_a_bad_reading_of_the_same_slot_corroborates_an_old_event(other: Health, after: Health) -> None:
+    old = (finding("old", health=Health.FATAL), [reason(0.0)])
+    read = (finding("read", health=other), [reason(2 * DAY, event=False)])
+    assert weathered([old, read], 2 * DAY)[0].health is after
+
+
+def test_a_stale_finding_stands_and_says_why() -> None:
+    one = stale(finding(), "permission denied")
+    assert (one.knowledge, one.note, one.health) == (
+        Knowledge.STALE,
+        "not read any more: permission denied",
+        Health.SUSPECT,
+    )
+
+
+def test_a_cause_takes_over_the_worst_of_its_symptoms() -> None:
+    cause = finding("cause", since=50.0)
+    symptoms = [finding("a", health=Health.FATAL, since=20.0), finding("b", action=Action.REPLACE_PART)]
+    one = joined(cause, symptoms)
+    assert (one.check, one.health, one.action, one.since) == ("cause", Health.FATAL, Action.REPLACE_PART, 0.0)
+    assert {seen.what for seen in one.evidence} == {"cause on node", "a on node", "b on node"}
+
+
+def test_the_evidence_of_a_cause_stays_beside_that_of_many_symptoms() -> None:
+    def telling(name: str, source: str, number: int) -> Finding:
+        return finding(
+            name, evidence=tuple(Evidence(source, f"{name} {at}", float(at)) for at in range(number))
+        )
+
+    one = joined(telling("cause", "kmsg", 2), [telling("a", "kmsg", 8), telling("b", "nvml", 1)])
+    assert len(one.evidence) <= 12
+    assert {"cause 0", "cause 1", "b 0"} <= {seen.what for seen in one.evidence}
+    assert [seen.at for seen in one.evidence] == sorted(seen.at for seen in one.evidence)

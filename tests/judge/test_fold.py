@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodeguard.judge.fold import explained, folded, ordered, worst_health
+from nodeguard.model.check import Compare
+from nodeguard.model.finding import Finding, Health, Knowledge
+from nodeguard.model.slot import NODE
+from tests.judge.scene import check, finding
+
+GPUS = [f"gpu/0000:{bus:02x}:00" for bus in range(8)]
+LINKS = [f"{GPUS[0]}/nvlink/{number}" for number in range(18)]
+SLOTS = {"gpu": 8, "nvlink": 144, "disk": 3}
+
+checks = st.sampled_from(["a", "b", "c", "d"])
+slots = st.sampled_from(
+    [
+        NODE,
+        *GPUS,
+        *LINKS[:4],
+        f"{GPUS[1]}/nvlink/0",
+        "port/mlx5_0/1",
+        "nvswitch/0000:c1:00",
+        "fs:/raid",
+        "disk/nvme1",
+    ]
+)
+findings = st.lists(
+    st.builds(finding, checks, slots, health=st.sampled_from(Health)),
+    max_size=40,
+    unique_by=lambda one: (one.check, one.target),
+)
+relations = st.dictionaries(checks, st.lists(checks, max_size=3).map(tuple))
+
+
+def explain(
+    found: list[Finding], symptom_of: Mapping[str, tuple[str, ...]], targets: tuple[str, ...] = (NODE,)
+) -> list[Finding]:
+    """What is left of findings, where file system /raid is on disk nvme1."""
+    rules = {
+        one.check: check(
+            Compare("x", "is", 1), one.check, targets=targets, symptom_of=symptom_of.get(one.check, ())
+        )
+        for one in found
+    }
+    return explained(found, rules, {"fs:/raid": "disk/nvme1"})
+
+
+def names(found: list[Finding]) -> list[tuple[str, str]]:
+    return sorted((one.check, one.target) for one in found)
+
+
+@pytest.mark.parametrize(
+    ("symptom", "cause", "one"),
+    [
+        (NODE, NODE, True),
+        (GPUS[0], GPUS[0], True),
+        (GPUS[0], GPUS[1], False),
+        (LINKS[0], GPUS[0], True),
+        (LINKS[0], GPUS[1], False),
+        (GPUS[0], LINKS[0], False),
+        (GPUS[0], NODE, True),
+        (NODE, GPUS[0], True),
+        (LINKS[0], "nvswitch/0000:c1:00", True),
+        ("port/mlx5_0/1", "nvswitch/0000:c1:00", False),
+        ("fs:/raid", "disk/nvme1", True),
+        ("fs:/home", "disk/nvme1", False),
+        ("disk/nvme1", "fs:/raid", False),
+    ],
+)
+def test_a_symptom_joins_its_cause_where_one_may_show_on_the_other(
+    symptom: str, cause: str, one: bool
+) -> None:
+    found = explain([finding("symptom", symptom), finding("cause", cause)], {"symptom": ("cause",)})
+    assert names(found) == [("cause", cause), *([] if one else [("symptom", symptom)])]
+
+
+def test_what_the_log_does_not_place_is_not_taken_for_what_happened_elsewhere() -> None:
+    found = [finding("symptom", NODE), finding("cause", GPUS[0])]
+    assert len(explain(found, {"symptom": ("cause",)}, ("gpu", NODE))) == 2
+
+
+def test_a_chain_ends_in_one_finding_that_has_all_evidence() -> None:
+    chain = {"a": ("b",), "b": ("c",), "c": ("d",)}
+    for order in ("abcd", "dcba", "badc"):
+        [one] = explain([finding(name) for name in order], chain)
+        assert one.check == "d"
+        assert {seen.what for seen in one.evidence} == {f"{name} on node" for name in "abcd"}
+
+
+def test_the_first_cause_that_stands_is_taken() -> None:
+    found = explain([finding("a"), finding("b"), finding("c")], {"a": ("x", "c", "b")})
+    assert {one.check: len(one.evidence) for one in found} == {"b": 1, "c": 2}
+
+
+@given(found=findings, symptom_of=relations)
+def test_explaining_loses_no_evidence_and_no_severity(
+    found: list[Finding], symptom_of: dict[str, tuple[str, ...]]
+) -> None:
+    """Whatever is said to cause what, in a circle even."""
+    after = explain(found, symptom_of)
+    before = {(one.check, one.target) for one in found}
+    assert {(one.check, one.target) for one in after} <= before
+    assert worst_health(after) == worst_health(found)
+    assert bool(after) == bool(found)
+    told = {seen.what for one in after for seen in one.evidence}
+    assert len(told) == len(before) or any(len(one.evidence) >= 8 for one in after)
+
+
+def test_links_of_one_gpu_fold_into_it() -> None:
+    [one] = folded([finding("down", link, message="is down") for link in reversed(LINKS)], SLOTS)
+    assert (one.target, one.message) == (GPUS[0], "18 NVLinks of GPU 0000:00:00: is down")
+    assert one.slots == tuple(LINKS)
+    assert names(folded([finding("down", LINKS[3])], SLOTS)) == [("down", LINKS[3])]
+
+
+def test_links_of_every_gpu_fold_into_the_node() -> None:
+    links = [f"{owner}/nvlink/{number}" for owner in GPUS for number in (0, 1)]
+    [one] = folded([finding("down", link, message="is down") for link in links], SLOTS)
+    assert (one.target, one.message, len(one.slots)) == (NODE, "16 NVLinks: is down", 16)
+
+
+@pytest.mark.parametrize(("number", "standing"), [(8, 1), (7, 7)])
+def test_slots_of_the_node_fold_where_all_of_them_show_it(number: int, standing: int) -> None:
+    assert len(folded([finding("lost", gpu) for gpu in GPUS[:number]], SLOTS)) == standing
+
+
+def test_two_of_two_are_two_things_to_repair() -> None:
+    assert len(folded([finding("lost", gpu) for gpu in GPUS[:2]], {"gpu": 2})) == 2
+
+
+def test_what_is_folded_is_as_bad_and_as_little_known_as_its_worst_part() -> None:
+    rows = [finding("lost", gpu, part=gpu, since=float(at)) for at, gpu in enumerate(GPUS)]
+    rows[3] = finding(
+        "lost", GPUS[3], health=Health.FATAL, knowledge=Knowledge.STALE, since=-5.0, message="worst"
+    )
+    [one] = folded(rows, SLOTS)
+    assert (one.health, one.knowledge, one.since, one.part, one.message) == (
+        Health.FATAL,
+        Knowledge.STALE,
+        -5.0,
+        "",
+        "8 GPUs: worst",
+    )
+
+
+@given(found=findings)
+def test_folding_loses_and_doubles_no_slot(found: list[Finding]) -> None:
+    after = folded(found, SLOTS)
+    shown = Counter((one.check, slot) for one in after for slot in one.slots or (one.target,))
+    assert shown == Counter((one.check, one.target) for one in found)
+
+
+@given(found=findings)
+def test_folding_what_is_folded_changes_nothing(found: list[Finding]) -> None:
+    once = folded(found, SLOTS)
+    assert sorted(folded(once, SLOTS), key=repr) == sorted(once, key=repr)
+
+
+@given(found=findings)
+def test_findings_are_told_worst_first_in_one_order(found: list[Finding]) -> None:
+    told = ordered(found)
+    assert [one.health.rank for one in told] == sorted((one.health.rank for one in found), reverse=True)
+    assert ordered(reversed(found)) == told
+    assert worst_health(told) == (told[0].health if told else Health.OK)

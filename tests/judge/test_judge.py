@@ -1,0 +1,196 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodeguard.judge.judge import judge
+from nodeguard.judge.state import JudgeState
+from nodeguard.model.check import Compare, Happened, Increase, Sustained
+from nodeguard.model.finding import Health
+from nodeguard.model.instant import Instant
+from nodeguard.model.observation import Event, Observation, Reading
+from tests.judge.scene import BOOTED, Scene, check, seen, told
+
+GPU = "gpu/0000:1b:00"
+A = Happened("a.happened")
+CHECKS = (
+    check(Compare("hot", "is", value=True), "hot", targets=("gpu", "node")),
+    check(
+        Sustained(Compare("slow", "is", value=True), 25), "slow", targets=("gpu", "node"), symptom_of=("hot",)
+    ),
+    check(Increase("n", 3, 60), "errors", targets=("gpu",), health=Health.WARNING),
+    check(A, "event", targets=("gpu", "node"), clears=("reset", "part-replaced"), health=Health.FATAL),
+    check(Happened("b.happened", times=2, over=30), "often", targets=("node",), health=Health.OK),
+)
+
+slots = st.sampled_from(["node", GPU, f"{GPU}/nvlink/0"])
+truths = st.booleans()
+readings_of = st.builds(
+    lambda slot, hot, slow, n, part: seen(slot, hot=hot, slow=slow, n=n, part=part),
+    slots,
+    truths,
+    truths,
+    st.integers(0, 20),
+    st.sampled_from(["", "one", "two"]),
+)
+refusals = st.builds(lambda slot: Observation("memory", slot, unread={"hot": "refused"}), slots)
+failures = st.just(Observation("memory", "node", "failed", detail="refused"))
+events = st.builds(
+    lambda slot, signal, ago: (slot, signal, ago),
+    slots,
+    st.sampled_from(["a.happened", "b.happened", "gpu.reset"]),
+    st.floats(0, 9),
+)
+rounds = st.lists(
+    st.tuples(
+        st.lists(st.one_of(readings_of, refusals, failures), max_size=3, unique_by=lambda one: one.slot),
+        st.lists(events, max_size=2),
+    ),
+    max_size=12,
+)
+Rounds = list[tuple[list[Observation], list[tuple[str, str, float]]]]
+
+
+def inputs(played: Rounds) -> list[tuple[list[Reading], Instant]]:
+    """Rounds ten seconds apart, the seventh and all later ones in another boot."""
+    result = []
+    for number, (observations, happened) in enumerate(played):
+        boot, at = divmod(number, 6)
+        now = 100.0 + at * 10
+        logged = tuple(
+            told(slot, Event(signal, now - ago, f"{signal} {number}")) for slot, signal, ago in happened
+        )
+        cut = any(one.status == "failed" for one in observations)
+        readings = [
+            Reading("memory", now, tuple(observations), complete=not cut),
+            Reading("kmsg", now, logged),
+        ]
+        result.append((readings, Instant(BOOTED + number * 10, now, f"boot {boot}")))
+    return result
+
+
+@given(played=rounds)
+def test_the_same_input_from_the_same_memory_comes_to_the_same(played: Rounds) -> None:
+    scene = Scene(*CHECKS)
+    state = JudgeState()
+    for readings, instant in inputs(played):
+        one = judge(scene.rules, state, readings, instant, scene.outlook)
+        assert judge(scene.rules, state, readings, instant, scene.outlook) == one
+        state = one[0]
+
+
+@given(played=rounds)
+def test_memory_may_be_written_down_at_any_time(played: Rounds) -> None:
+    scene = Scene(*CHECKS)
+    kept = lent = JudgeState()
+    for readings, instant in inputs(played):
+        kept, verdict = judge(scene.rules, kept, readings, instant, scene.outlook)
+        lent = msgspec.msgpack.decode(msgspec.msgpack.encode(lent), type=JudgeState)
+        lent, again = judge(scene.rules, lent, readings, instant, scene.outlook)
+        assert (lent, again) == (kept, verdict)
+
+
+@given(played=rounds)
+def test_a_round_that_brings_nothing_changes_no_health(played: Rounds) -> None:
+    """No time passes, and nothing is read: nothing is given back, and nothing is taken away."""
+    scene = Scene(*CHECKS)
+    state = JudgeState()
+    for readings, instant in inputs(played):
+        state, verdict = judge(scene.rules, state, readings, instant, scene.outlook)
+        _, again = judge(scene.rules, state, [], instant, scene.outlook)
+        assert (again.health, again.findings) == (verdict.health, verdict.findings)
+
+
+@given(played=rounds)
+def test_what_fails_as_a_whole_gives_back_no_finding_and_adds_none(played: Rounds) -> None:
+    scene = Scene(*CHECKS)
+    state = JudgeState()
+    for readings, instant in inputs(played):
+        state, verdict = judge(scene.rules, state, readings, instant, scene.outlook)
+        failed = [
+            Reading(name, instant.mono, (Observation(name, "node", "failed", detail="x"),), complete=False)
+            for name in ("memory", "kmsg")
+        ]
+        _, blind = judge(scene.rules, state, failed, instant, scene.outlook)
+        assert {(one.check, one.target) for one in blind.findings} == {
+            (one.check, one.target) for one in verdict.findings
+        }
+
+
+def test_order_of_sources_in_a_round_does_not_matter() -> None:
+    reading, log = (
+        Reading("memory", 100, (seen(GPU, hot=True, n=1),)),
+        Reading("kmsg", 100, (told(GPU, Event("a.happened", 99)),)),
+    )
+    instant = Instant(BOOTED, 100, "boot")
+    scene = Scene(*CHECKS)
+    (_, one), (_, other) = (
+        judge(scene.rules, JudgeState(), order, instant, scene.outlook)
+        for order in ([reading, log], [log, reading])
+    )
+    assert one == other
+
+
+@pytest.mark.parametrize(
+    ("clears", "signal", "slot", "stands"),
+    [
+        (("reset",), "gpu.reset", GPU, False),
+        (("reset",), "gpu.reset", "gpu/0000:43:00", True),
+        (("driver-reload",), "gpu.reset", GPU, True),
+        (("driver-reload",), "driver.load", "node", False),
+    ],
+)
+def test_what_clears_an_event_happens_to_its_slot_or_to_what_holds_it(
+    clears: tuple[str, ...], signal: str, slot: str, stands: bool
+) -> None:
+    scene = Scene(check(A, targets=("gpu",), clears=clears))
+    scene.round(10, told(GPU, Event("a.happened", 5)))
+    assert bool(scene.round(20, told(slot, Event(signal, 15))).findings) is stands
+    assert bool(scene.round(30, sources=("kmsg",)).findings) is stands
+
+
+def test_an_event_that_comes_after_what_clears_it_stands() -> None:
+    scene = Scene(check(A, clears=("reset",)))
+    verdict = scene.round(20, told("node", Event("gpu.reset", 10), Event("a.happened", 15)))
+    assert [one.check for one in verdict.findings] == ["one"]
+
+
+@pytest.mark.parametrize(
+    ("clears", "stands"), [(("reboot", "operator"), False), (("part-replaced", "operator"), True)]
+)
+def test_an_event_outlives_a_reboot_that_does_not_clear_it(clears: tuple[str, ...], stands: bool) -> None:
+    scene = Scene(check(A, clears=clears, health=Health.FATAL))
+    scene.round(1000, told("node", Event("a.happened", 1000)))
+    assert bool(scene.round(30, sources=("kmsg",), boot="next").findings) is stands
+    [*found] = scene.round(30 + 86_400, sources=("kmsg",), boot="next").findings
+    assert [one.health for one in found] == ([Health.WARNING] if stands else [])
+
+
+def test_an_event_in_a_window_ends_with_its_boot() -> None:
+    scene = Scene(check(Happened("a.happened", over=3600)))
+    assert scene.round(1000, told("node", Event("a.happened", 990))).findings
+    assert scene.round(5, sources=("kmsg",), boot="next").findings == ()
+
+
+def test_readings_and_counters_of_the_boot_before_are_forgotten() -> None:
+    scene = Scene(check(Increase("n", 3, 600)))
+    scene.round(1000, seen(n=2))
+    assert scene.round(5, seen(n=90), boot="next").findings == ()
+    assert scene.round(15, seen(n=93), boot="next").findings != ()
+
+
+def test_a_new_part_ends_what_only_a_new_part_ends() -> None:
+    scene = Scene(check(A, targets=("gpu",), clears=("part-replaced",)))
+    scene.round(10, seen(GPU, part="one"), told(GPU, Event("a.happened", 5)))
+    assert scene.round(20, seen(GPU, part="one")).findings
+    assert scene.round(30, seen(GPU, part="two")).findings == ()
+
+
+def test_a_slot_is_remembered_while_something_is_known_of_it() -> None:
+    scene = Scene(check(A, targets=("gpu",), clears=("operator",)))
+    scene.round(10, seen(GPU, n=1), told(GPU, Event("a.happened", 5)), seen("port/mlx5_0/1", n=1))
+    verdict = scene.round(20, sources=("memory", "kmsg"))
+    assert [one.target for one in verdict.findings] == [GPU]
+    assert set(scene.state.slots) == {GPU}

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+from nodeguard.model.check import Compare, Increase
+from nodeguard.model.finding import Fine, Health, Knowledge, Total, Unread
+from nodeguard.model.observation import Observation
+from tests.judge.scene import Scene, check, seen, unread
+
+HOT = Compare("hot", "is", value=True)
+GPUS = [f"gpu/0000:{bus:02x}:00" for bus in range(4)]
+
+
+def test_the_verdict_is_the_worst_of_all() -> None:
+    scene = Scene(
+        check(HOT, "a", health=Health.WARNING),
+        check(Compare("lost", "is", value=True), "b", health=Health.FATAL),
+    )
+    assert scene.round(0).health is Health.OK
+    assert scene.round(10, seen(hot=True, lost=False)).health is Health.WARNING
+    verdict = scene.round(20, seen(hot=True, lost=True))
+    assert (verdict.health, [one.check for one in verdict.findings]) == (Health.FATAL, ["b", "a"])
+
+
+def test_nothing_to_judge_is_judged() -> None:
+    assert Scene(check(HOT)).round(0, seen(other=1)).judged == 0
+    assert Scene(check(HOT)).round(0, seen(hot=False)).judged == 1
+
+
+def test_a_symptom_is_no_finding_of_its_own() -> None:
+    scene = Scene(
+        check(HOT, "cause"), check(Compare("slow", "is", value=True), "symptom", symptom_of=("cause",))
+    )
+    assert [one.check for one in scene.round(0, seen(hot=True, slow=True)).findings] == ["cause"]
+    assert [one.check for one in scene.round(10, seen(hot=False, slow=True)).findings] == ["symptom"]
+
+
+def test_a_file_system_suffers_from_its_own_disk() -> None:
+    scene = Scene(
+        check(Compare("lost", "is", value=True), "cause", targets=("disk",)),
+        check(Compare("fs.error", "is_not", ""), "symptom", targets=("fs",), symptom_of=("cause",)),
+    )
+    error = {"fs__error": "EIO", "fs__disk": "disk/nvme1"}
+    lost = [
+        one.check for one in scene.round(0, seen("disk/nvme1", lost=True), seen("fs:/raid", **error)).findings
+    ]
+    assert lost == ["cause"]
+    other = scene.round(
+        10, seen("disk/nvme1", lost=True), seen("fs:/raid", **{**error, "fs__disk": "disk/nvme2"})
+    )
+    assert [one.check for one in other.findings] == ["cause", "symptom"]
+
+
+def test_what_could_not_be_read_is_told_by_reason() -> None:
+    scene = Scene(
+        check(HOT, targets=("gpu",)), check(Compare("slow", "is", value=True), "b", targets=("gpu",))
+    )
+    verdict = scene.round(
+        0,
+        *(
+            Observation("memory", gpu, unread={"hot": "refused", "slow": "refused", "unwanted": "x"})
+            for gpu in GPUS[:2]
+        ),
+        unread(GPUS[2], "hot", "timed out"),
+    )
+    assert verdict.unread == (
+        Unread("memory", tuple(GPUS[:2]), "hot, slow", "refused"),
+        Unread("memory", (GPUS[2],), "hot", "timed out"),
+    )
+
+
+def test_a_source_that_fails_as_a_whole_is_told_once() -> None:
+    scene = Scene(check(HOT), check(Compare("slow", "is", value=True), "b"))
+    scene.round(0, seen(hot=False, slow=False))
+    verdict = scene.round(10, Observation("memory", "node", "failed", detail="no such file"))
+    assert verdict.unread == (Unread("memory", ("node",), "memory", "no such file"),)
+    assert verdict.knowledge is Knowledge.UNKNOWN
+
+
+def test_a_source_that_is_not_on_the_machine_is_not_missed() -> None:
+    verdict = Scene(check(HOT)).round(0, Observation("nvml", "node", "absent", detail="no library"))
+    assert (verdict.unread, verdict.knowledge) == ((), Knowledge.FRESH)
+
+
+def test_what_is_fine_is_counted_by_family_and_kind() -> None:
+    scene = Scene(
+        check(HOT, "a", targets=("gpu", "node")),
+        check(HOT, "b", targets=("gpu",)),
+        check(HOT, "c", family="other"),
+    )
+    verdict = scene.round(0, *(seen(gpu, hot=False) for gpu in GPUS), seen(hot=False))
+    assert verdict.fine == (Fine("family", 2, {"gpu": 4}), Fine("other", 1, {"node": 1}))
+
+
+def test_counters_that_were_read_once_show_their_totals_where_there_are_any() -> None:
+    scene = Scene(check(Increase("n", 1, 60), targets=("gpu",)))
+    first = scene.round(0, seen(GPUS[0], n=0), seen(GPUS[1], n=7))
+    assert first.totals == (Total(GPUS[1], "n", 7),)
+    assert scene.round(10, seen(GPUS[0], n=0), seen(GPUS[1], n=7)).totals == ()
