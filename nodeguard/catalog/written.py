@@ -71,7 +71,7 @@ class CheckForm(Struct, forbid_unknown_fields=True):
 
     id: Word
     title: Sentence
-    target: Kind | Annotated[list[Kind], Meta(min_length=1, max_length=4)]
+    target: Kind | Annotated[list[Kind], Meta(min_length=1, max_length=6)]
     health: Health
     action: Action
     when: ConditionForm

@@ -17,15 +17,15 @@ def knowledge(folders: Sequence[str] = ()) -> tuple[Catalogue, dict[str, Signal]
 
     Raises UsageError where a file is wrong.
     """
-    catalogue = builtin(known)
-    signals = known(catalogue.patterns)
-    if folders:
-        from nodeguard.catalog.located import CatalogueError  # noqa: PLC0415 - only site files are parsed
+    from nodeguard.catalog.located import CatalogueError  # noqa: PLC0415 - brings what only site files need
 
-        try:
+    try:
+        catalogue = builtin(known)
+        signals = known(catalogue.patterns)
+        if folders:
             catalogue = with_site(catalogue, [Path(folder) for folder in folders], signals)
-        except CatalogueError as error:
-            raise UsageError(str(error)) from None
+    except CatalogueError as error:
+        raise UsageError(str(error)) from None
     return catalogue, signals
 
 

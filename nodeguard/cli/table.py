@@ -15,7 +15,7 @@ from nodeguard.model.instant import Instant
 from nodeguard.model.slot import NODE, label
 
 _FIELD = 10
-_SLOTS_SHOWN = 4
+_SHOWN = 4
 _EVIDENCE_SHOWN = 3
 _DO = {
     Action.NONE: "nothing",
@@ -60,7 +60,7 @@ def headline(hostname: str, verdict: Verdict) -> Line:
         worst = verdict.findings[0]
         others = len(verdict.findings) - 1
         more = f", and {others} more" if others else ""
-        said = f"{worst.title}: {_where(worst)}{more}. {_DO[worst.action].capitalize()}."
+        said = f"{worst.title}: {_where(worst)}{more}. {_DO[worst.action][0].upper()}{_DO[worst.action][1:]}."
     elif verdict.judged:
         said = "nothing wrong found."
     else:
@@ -82,9 +82,7 @@ def _finding(one: Finding, instant: Instant) -> Iterator[Line]:
     yield Line((Words(one.health.value.upper(), one.health.value), Words("  ")), title, "strong")
     yield _field("what", one.message)
     if one.slots:
-        shown = ", ".join(label(slot) for slot in one.slots[:_SLOTS_SHOWN])
-        rest = len(one.slots) - _SLOTS_SHOWN
-        yield _field("slots", f"{shown} and {rest} more" if rest > 0 else shown)
+        yield _field("slots", _some([label(slot) for slot in one.slots]))
     if one.part:
         yield _field("part", one.part)
     yield _field(
@@ -146,10 +144,12 @@ def _fine(one: Fine) -> Line:
 
 
 def _unread(one: Unread) -> Line:
-    where = (
-        "" if one.slots == (NODE,) else f" of {', '.join(label(slot) for slot in one.slots[:_SLOTS_SHOWN])}"
-    )
-    if len(one.slots) > _SLOTS_SHOWN:
-        where += f" and {len(one.slots) - _SLOTS_SHOWN} more"
-    what = one.source if one.what == one.source else f"{one.source}{where}: {one.what}"
+    where = "" if one.slots == (NODE,) else f" of {_some([label(slot) for slot in one.slots])}"
+    what = one.source if one.what == one.source else f"{one.source}{where}: {_some(one.what.split(', '))}"
     return Line((Words(f"{'not read':<{_FIELD}}", "warning"),), f"{what}: {one.why}")
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first few of some names, and how many there are besides."""
+    rest = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")

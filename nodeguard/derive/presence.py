@@ -27,14 +27,12 @@ def gpus(world: World) -> Iterator[tuple[str, dict[str, Scalar]]]:
     hidden = _hides(world)
     moving = world.node("driver.module_state") in {"coming", "going"}
     settled = world.node("driver.loaded") is True and not moving
-    present = 0
     for slot in world.slots("gpu"):
         signals = world.of(slot)
         if _is_passed_on(signals) or signals.get("pci.virtual"):
             continue
         bound = signals.get("pci.driver") == "nvidia" or signals.get("pci.procfs") is True
         in_nvml = slot in listed
-        present += in_nvml
         if hidden and bound and not in_nvml and not signals.get("pci.procfs"):
             continue
         derived: dict[str, Scalar] = {}

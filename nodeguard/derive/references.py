@@ -19,13 +19,12 @@ def peers(world: World, wanted: Mapping[str, str]) -> Iterator[tuple[str, dict[s
     """For each slot, what its peers read: `SIGNAL~peers`.
 
     wanted: signal → its kind. For a gauge it is the median of the peers, at least three; else the value that
-    more than half of them, and at least two, share. Peers are slots of the same kind and make (model of the
-    part, link layer).
+    more than half of them, and at least two, share. Peers are slots of one kind; ports, of one link layer
+    and make, too.
     """
     groups: dict[tuple[str, ...], list[str]] = {}
     for slot, signals in world.signals.items():
-        part = world.parts.get(slot)
-        make = (kind(slot), part.model if part else "", *(str(signals.get(name, "")) for name in _MAKE))
+        make = (kind(slot), *(str(signals.get(name, "")) for name in _MAKE))
         groups.setdefault(make, []).append(slot)
     for slots in groups.values():
         if len(slots) <= _PEERS:
@@ -38,7 +37,7 @@ def peers(world: World, wanted: Mapping[str, str]) -> Iterator[tuple[str, dict[s
                 yield slot, {f"{signal}~peers": value}
 
 
-_MAKE = ("port.link_layer", "port.board", "pci.vendor", "pci.device")
+_MAKE = ("port.link_layer", "port.device_type", "port.board")
 
 
 def _majority(values: list[tuple[str, Scalar]]) -> Iterator[tuple[str, Scalar]]:

@@ -153,7 +153,8 @@ def _registers(message: str, row: Xid, table: Catalogue) -> Meaning:
     """74 carries seven registers; bits that the table knows say what to do, the strongest of them counts."""
     found = _LINK.search(message)
     if found is None:
-        return Meaning(row.action)
+        # NVML's event of it says no more than the number.
+        return Meaning(row.action if message else "unknown")
     values = [int(word, 16) for word in re.findall(r"0x([0-9a-fA-F]+)", found[2])]
     known = [
         bits

@@ -53,7 +53,7 @@ class Infiniband:
         Signal("port.firmware", "state", "firmware version of the adapter"),
         Signal("port.pci", "state", "PCI address of the adapter's function"),
         Signal("port.netdev", "state", "network interface of the same function"),
-        Signal("port.carrier_changes", "counter", "times that the interface lost its carrier, or changed it"),
+        Signal("port.carrier_losses", "counter", "times that the interface lost its carrier"),
         *PMA.values(),
         *MLX5.values(),
         *EFA.values(),
@@ -163,11 +163,10 @@ def _link(draft: Draft, directory: str) -> None:
         draft.take("port.sm_lid", f"{directory}/sm_lid", lambda text: count(text, 16))
     if layer == "Ethernet" and "port.netdev" in draft.signals:
         interface = f"/sys/class/net/{draft.signals['port.netdev']}"
-        # Kernels before 4.16 count ups and downs together only.
-        for file in ("carrier_down_count", "carrier_changes"):
-            draft.take("port.carrier_changes", f"{interface}/{file}", count)
-            if "port.carrier_changes" in draft.signals.keys() | draft.unread.keys():
-                break
+        # Kernels before 4.16 count losses and returns together only.
+        draft.take("port.carrier_losses", f"{interface}/carrier_down_count", count)
+        if "port.carrier_losses" not in draft.signals.keys() | draft.unread.keys():
+            draft.take("port.carrier_losses", f"{interface}/carrier_changes", lambda text: count(text) // 2)
 
 
 def _is_efa(adapter: Draft, path: str, device: str) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 from nodeguard.model.observation import Event, Observation, Part, Status
 from nodeguard.model.signal import Scalar, Signal, named
-from nodeguard.model.slot import NODE, gpu, nvlink
+from nodeguard.model.slot import NODE, gpu, label, nvlink
 from nodeguard.sources.machine import Machine
 from nodeguard.sources.nvml_table import GPU, NVLINK, Row
 from nodeguard.worker.answer import SYSTEM, Answer, Entry
@@ -84,9 +84,9 @@ class Nvml:
         scopes = _by_scope(answer)
         system = scopes.pop(SYSTEM, {})
         handled = {index: calls for index, calls in scopes.items() if _HANDLE not in calls}
-        # A device at rest is not asked who it is: it is the one that stood at its index.
-        self._slots = self._slots | {index: _slot(index, calls) for index, calls in handled.items()}
-        yield _node(answer, system, scopes)
+        # A device that does not say who it is, at rest or lost, is the one that stood at its index.
+        self._slots |= {index: slot for index, calls in handled.items() if (slot := _slot(calls))}
+        yield _node(answer, system, scopes, self._slots)
         silent = {entry.scope: entry.call for entry in (*answer.resting, *answer.stalled)}
         if answer.hung is not None:
             silent[answer.hung.scope] = answer.hung.call
@@ -114,15 +114,17 @@ def _by_scope(answer: Answer) -> dict[int, dict[str, Any]]:
     return scopes
 
 
-def _slot(index: int, calls: dict[str, Any]) -> str:
+def _slot(calls: dict[str, Any]) -> str | None:
     for name in ("nvmlDeviceGetPciInfo_v3", "nvmlDeviceGetPciInfo"):
         found = calls.get(name)
         if isinstance(found, dict) and isinstance(found.get("busId"), str):
             return gpu(found["busId"])
-    return gpu(f"index-{index}")
+    return None
 
 
-def _node(answer: Answer, system: dict[str, Any], scopes: dict[int, dict[str, Any]]) -> Observation:
+def _node(
+    answer: Answer, system: dict[str, Any], scopes: dict[int, dict[str, Any]], slots: dict[int, str]
+) -> Observation:
     """What NVML says as a whole: whether it is there, initialises, answers."""
     init = _error(system.get("nvmlInit"))
     signals: dict[str, Scalar] = {
@@ -132,7 +134,7 @@ def _node(answer: Answer, system: dict[str, Any], scopes: dict[int, dict[str, An
     }
     late = answer.hung or next(iter((*answer.stalled, *answer.resting)), None)
     if late is not None:
-        signals["nvml.unanswered"] = _told(late)
+        signals["nvml.unanswered"] = _told(late, slots)
     if answer.hung is None:
         signals["nvml.ready"] = not init
         signals["nvml.error"] = init.removeprefix("NVML_ERROR_") or "none"
@@ -149,7 +151,7 @@ def _node(answer: Answer, system: dict[str, Any], scopes: dict[int, dict[str, An
     signals["gpu.handles_refused"] = len(refused)
     signals["gpu.handle_error"] = refused[-1].removeprefix("NVML_ERROR_") if refused else "none"
     if answer.hung is not None:
-        detail = f"{_told(answer.hung)} does not return, not even to SIGKILL"
+        detail = f"{_told(answer.hung, slots)} does not return, not even to SIGKILL"
         return Observation("nvml", NODE, "hung", signals, detail=detail)
     if init:
         return Observation("nvml", NODE, "failed", signals, detail=_REASONS.get(init, init))
@@ -163,9 +165,11 @@ def _node(answer: Answer, system: dict[str, Any], scopes: dict[int, dict[str, An
 _SYSTEM = {"nvml.driver_version": "nvmlSystemGetDriverVersion", "nvml.version": "nvmlSystemGetNVMLVersion"}
 
 
-def _told(entry: Entry) -> str:
-    """A call as a person reads it, with its device."""
-    return entry.call if entry.scope == SYSTEM else f"{entry.call} of device {entry.scope}"
+def _told(entry: Entry, slots: dict[int, str]) -> str:
+    """A call as a person reads it, with the GPU that it was about."""
+    if entry.scope == SYSTEM:
+        return entry.call
+    return f"{entry.call} of {label(slots.get(entry.scope, f'gpu/index-{entry.scope}'))}"
 
 
 def _gpu(slot: str, calls: dict[str, Any], unanswered: str) -> Iterator[Observation]:

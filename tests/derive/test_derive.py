@@ -32,13 +32,13 @@ class Node:
         return derived
 
     def signals(
-        self, at: float, *observations: Observation, slot: str = NODE, **words: str
+        self, at: float, *observations: Observation, slot: str = NODE, boot: str = "boot"
     ) -> dict[str, Scalar]:
         """What is derived of one slot."""
         one = next(
             (
                 one
-                for one in self.round(at, *observations, **words).readings[-1].observations
+                for one in self.round(at, *observations, boot=boot).readings[-1].observations
                 if one.slot == slot
             ),
             None,

@@ -106,7 +106,7 @@ def test_a_roce_port_counts_lost_carriers() -> None:
     files |= {"/sys/class/net/eth2/carrier_down_count": "3\n", "/sys/class/net/eth2/carrier_changes": "7\n"}
     port = by_slot(Infiniband(), _machine(files))["port/mlx5_1/1"]
     assert port.signals["port.link_layer"] == "Ethernet"
-    assert port.signals["port.carrier_changes"] == 3
+    assert port.signals["port.carrier_losses"] == 3
     assert port.signals["port.netdev"] == "eth2"
     assert "port.lid" not in port.signals
 
@@ -114,14 +114,14 @@ def test_a_roce_port_counts_lost_carriers() -> None:
 def test_a_roce_port_of_an_old_kernel_counts_changes() -> None:
     files = device("mlx5_1", ETHERNET, **{"device/net/eth2/mtu": "9000"})
     files["/sys/class/net/eth2/carrier_changes"] = "7\n"
-    assert by_slot(Infiniband(), _machine(files))["port/mlx5_1/1"].signals["port.carrier_changes"] == 7
+    assert by_slot(Infiniband(), _machine(files))["port/mlx5_1/1"].signals["port.carrier_losses"] == 3
 
 
 def test_a_refused_carrier_count_is_not_replaced_by_another() -> None:
     machine = _machine(device("mlx5_1", ETHERNET, **{"device/net/eth2/mtu": "9000"}))
     machine.files["/sys/class/net/eth2/carrier_changes"] = "7\n"
     machine.errors["/sys/class/net/eth2/carrier_down_count"] = errno.EIO
-    assert "port.carrier_changes" in by_slot(Infiniband(), machine)["port/mlx5_1/1"].unread
+    assert "port.carrier_losses" in by_slot(Infiniband(), machine)["port/mlx5_1/1"].unread
 
 
 def efa(**own: str) -> dict[str, str]:
