@@ -1,84 +1,119 @@
 """How long it takes to judge one round of an 8-GPU, 8-port node, beside a reference in the same run.
 
 The reference is encoding the same readings as JSON with msgspec, which is as fast as Python gets at touching
-each value once. Reading is not part of it. First: with no memory. Steady: nothing has changed. Busy: every
-counter has moved.
+each value once. Reading is not part of it; derivation is, and has a figure of its own. First: with no memory.
+Steady: the node works, so that its temperatures, load and traffic have moved. Storm: every counter has moved.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from statistics import median
+from typing import TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
-from nodeguard.agent.judgement import Judgement
 from nodeguard.agent.reading import read
 from nodeguard.bundle.recording import Recording
 from nodeguard.cli.knowledge import knowledge
-from nodeguard.derive.derive import Site
+from nodeguard.derive.derive import Derived, Site, derive
+from nodeguard.derive.state import DeriveState, wanted
+from nodeguard.judge.judge import Outlook, judge
+from nodeguard.judge.rules import rules
+from nodeguard.judge.state import JudgeState
+from nodeguard.model.instant import Instant
 from nodeguard.model.observation import Observation, Reading
 from nodeguard.sources.every import every_source
 from nodeguard.sources.replay import ReplayMachine
 
 BUNDLE = Path(__file__).parent.parent / "fixtures" / "healthy-dgx-h100"
-ROUNDS = 101
+ROUNDS = 51
+INTERVAL = 10.0
+T = TypeVar("T")
+
+# What moves on a node that works, besides its counters of traffic.
+LIVELY = frozenset(
+    {
+        "gpu.temperature",
+        "gpu.temperature.limit_distance",
+        "gpu.memory.temperature",
+        "gpu.utilization",
+        "host.uptime",
+        "memory.available_ratio",
+        "fs.free",
+    }
+)
 
 
 def main() -> None:
     """Print the figures."""
     catalogue, signals = knowledge()
-    recording = Recording.open(str(BUNDLE))
-    machine = ReplayMachine(recording)
+    machine = ReplayMachine(Recording.open(str(BUNDLE)))
     readings = [read(source, machine) for source in every_source(catalogue.patterns)]
-    instant = machine.now()
     counters = {name for name, signal in signals.items() if signal.kind == "counter"}
+    wants, rows = wanted(catalogue, signals), rules(catalogue, signals)
+    instant = machine.now()
 
-    def judgement() -> Judgement:
-        return Judgement(catalogue, signals, Site(), one_look=True)
+    def derived(state: DeriveState, new: list[Reading], now: Instant) -> tuple[DeriveState, Derived]:
+        return derive(catalogue, wants, state, new, now, Site())
 
-    def at(seconds: float) -> object:
-        return replace(instant, mono=instant.mono + seconds, wall=instant.wall + seconds)
+    def judged(state: JudgeState, one: Derived, now: Instant) -> JudgeState:
+        make = one.platform
+        return judge(rows, state, one.readings, now, Outlook(make.id, make.expect) if make else Outlook())[0]
 
-    fresh = [judgement() for _ in range(ROUNDS)]
-    old = judgement()
-    old.judge(readings, instant)
     slots = len({one.slot for reading in readings for one in reading.observations})
     values = sum(len(one.signals) for reading in readings for one in reading.observations)
-    print(f"{slots} slots, {values} values, {len(catalogue.checks)} checks")
-    reference = timed("reference: readings as JSON", lambda _: msgspec.json.encode(readings))
-    for name, one in (
-        ("first round", lambda step: fresh[step].judge(readings, instant)),
-        ("steady round", lambda step: old.judge(readings, at(10 * (step + 1)))),  # type: ignore[arg-type]
-        ("busy round", lambda step: old.judge(moved(readings, counters, step + 1), at(10 * (ROUNDS + step)))),  # type: ignore[arg-type]
+    print(f"{slots} slots, {values} values, {len(catalogue.checks)} checks; medians of {ROUNDS}")
+    reference = median(timed(lambda: msgspec.json.encode(readings))[1] for _ in range(ROUNDS))
+    print(f"{'reference: readings as JSON':<30}{reference * 1000:7.2f} ms")
+    for name, moving, remembers in (
+        ("first round", frozenset[str](), False),
+        ("steady round", LIVELY, True),
+        ("storm", frozenset(counters), True),
     ):
-        timed(name, one, reference)
+        before, memory = DeriveState(), JudgeState()
+        took: list[tuple[float, float]] = []
+        for step in range(ROUNDS + 1):
+            now = replace(instant, mono=instant.mono + INTERVAL * step, wall=instant.wall + INTERVAL * step)
+            new = moved(readings, moving, step, now.mono)
+            (after, one), deriving = timed(lambda: derived(before, new, now))  # noqa: B023
+            known, judging = timed(lambda: judged(memory, one, now))  # noqa: B023
+            took.append((deriving, judging))
+            if remembers:
+                before, memory = after, known
+        deriving, judging = (median(times) for times in zip(*took[1:], strict=True))
+        print(
+            f"{name:<30}{judging * 1000:7.2f} ms   {judging / reference:5.1f} times the reference"
+            f"   (deriving {deriving * 1000:.2f} ms)"
+        )
 
 
-def moved(readings: list[Reading], counters: set[str], step: int) -> list[Reading]:
-    """The readings with every counter a little higher."""
+def moved(readings: Iterable[Reading], moving: frozenset[str], step: int, at: float) -> list[Reading]:
+    """The readings of a later moment: what moves is a little higher, and so is all traffic."""
 
-    def higher(one: Observation) -> Observation:
-        rising = {name: value + step * 1e-3 for name, value in one.signals.items() if name in counters}  # type: ignore[operator]
+    def later(one: Observation) -> Observation:
+        rising = {
+            name: value + step * 1e-3
+            for name, value in one.signals.items()
+            if isinstance(value, (int, float)) and (name in moving or (moving and _is_traffic(name, value)))
+        }
         return replace(one, signals={**one.signals, **rising}) if rising else one
 
-    return [replace(reading, observations=tuple(map(higher, reading.observations))) for reading in readings]
+    return [replace(one, at=at, observations=tuple(map(later, one.observations))) for one in readings]
 
 
-def timed(name: str, call: Callable[[int], object], reference: float = 0.0) -> float:
-    """Print and return the median seconds of a call."""
-    took = []
-    for step in range(ROUNDS):
-        began = time.perf_counter()
-        call(step)
-        took.append(time.perf_counter() - began)
-    middle = median(took)
-    ratio = f"   {middle / reference:5.1f} times the reference" if reference else ""
-    print(f"{name:<30}{middle * 1000:7.2f} ms{ratio}")
-    return middle
+def _is_traffic(name: str, value: float) -> bool:
+    return name.startswith("port.") and name.endswith(("_data", "_packets")) and value > 0
+
+
+def timed(call: Callable[[], T]) -> tuple[T, float]:
+    """What a call returns, and the seconds that it took."""
+    began = time.perf_counter()
+    result = call()
+    return result, time.perf_counter() - began
 
 
 main()

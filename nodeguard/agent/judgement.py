@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from nodeguard.agent.signals import event_sources
 from nodeguard.derive.derive import Site, derive
 from nodeguard.derive.state import DeriveState, wanted
 from nodeguard.judge.judge import Outlook, judge
@@ -34,7 +33,7 @@ class Judgement:
         one_look: bool = False,
     ) -> None:
         self._catalogue = catalogue
-        self._rules = rules(catalogue, event_sources(signals.values()), families)
+        self._rules = rules(catalogue, signals, families)
         self._wanted = wanted(catalogue, signals)
         self._site = site
         self._one_look = one_look

@@ -12,13 +12,16 @@ from nodeguard.sources.kmsg import signals as logged
 
 
 def known(patterns: Iterable[LogPattern]) -> dict[str, Signal]:
-    """Every signal by name. Raises ValueError where two rooms declare one name."""
+    """Every signal by name.
+
+    Of an event that several tell of, such as an Xid's line, what the log says of it counts. Raises ValueError
+    where anything else is declared twice.
+    """
     found: dict[str, Signal] = {}
     for signals in (*(source.signals for source in SOURCES), SIGNALS, logged(patterns)):
-        found.update(signals)
+        for name, signal in signals.items():
+            other = found.get(name)
+            if other is not None and not other.kind == signal.kind == "event":
+                raise ValueError(f"{name} is declared twice: rename one of them")
+            found[name] = signal
     return found
-
-
-def event_sources(signals: Iterable[Signal]) -> dict[str, str]:
-    """For each event, the source whose silence means that it did not happen: the kernel log for all."""
-    return {signal.name: "kmsg" for signal in signals if signal.kind == "event"}

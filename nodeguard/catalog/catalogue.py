@@ -39,7 +39,7 @@ def builtin(signals: Signals) -> Catalogue:
     if compiled.is_file():
         try:
             found = msgspec.msgpack.decode(compiled.read_bytes(), type=Compiled)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeDecodeError):
             return compiled_from(folder, signals)
         if not found.made_from or found.made_from == fingerprint(folder):
             return found.catalogue

@@ -73,7 +73,7 @@ def _check(
         id=form.id,
         title=form.title,
         family=family,
-        targets=(form.target,) if isinstance(form.target, str) else tuple(form.target),
+        targets=(form.target,) if isinstance(form.target, str) else tuple(dict.fromkeys(form.target)),
         health=form.health,
         action=form.action,
         when=when,
@@ -152,8 +152,7 @@ def combined(files: Iterable[CheckFile]) -> tuple[tuple[Check, ...], dict[str, s
             if cause not in checks:
                 file = origin[check.id]
                 problem = f"'{cause}' is no check"
-                raise CatalogueError(
-                    file.file, file.lines[check.id], "symptom_of", problem, "see `nodeguard checks`"
-                )
+                line = file.lines.get(check.id, 0)
+                raise CatalogueError(file.file, line, "symptom_of", problem, "see `nodeguard checks`")
     standing = tuple(check for name, check in sorted(checks.items()) if name not in disabled)
     return standing, disabled

@@ -50,7 +50,7 @@ def condition(form: ConditionForm, signals: Mapping[str, Signal], path: str = "w
         if form.seen_once is not UNSET:
             raise DefectError(f"{path}.seen_once", "goes with `for`", "add `for`, or take it away")
         return inner
-    return Sustained(inner, seconds(form.for_), seen_once=form.seen_once is not False)
+    return Sustained(inner, _seconds(form.for_, f"{path}.for"), seen_once=form.seen_once is not False)
 
 
 def _inner(form: ConditionForm, signals: Mapping[str, Signal], path: str) -> Condition:
@@ -81,16 +81,29 @@ def _only(form: ConditionForm, path: str, *allowed: str) -> None:
             )
 
 
+def _seconds(duration: str, field: str) -> float:
+    try:
+        return seconds(duration)
+    except ValueError:
+        problem = f"{duration!r} is no length of time"
+        raise DefectError(field, problem, "write it like 30s, 5m, 24h or 7d") from None
+
+
 def _known(name: object, signals: Mapping[str, Signal], field: str) -> Signal:
     found = signals.get(str(name))
     if found is None:
-        near = sorted(signals, key=lambda other: (-_common(other, str(name)), other))[:3]
+        from difflib import get_close_matches  # noqa: PLC0415 - only for a misspelt name
+
+        near = get_close_matches(str(name), signals, n=3, cutoff=0.0)
         raise DefectError(field, f"'{name}' is no signal", f"nearest are {', '.join(near)}")
     return found
 
 
-def _common(one: str, other: str) -> int:
-    return sum(1 for part in one.split(".") if part in other.split(".")) * 10 + (one[:8] == other[:8])
+def _reading(name: object, signals: Mapping[str, Signal], field: str) -> Signal:
+    found = _known(name, signals, field)
+    if found.kind == "event":
+        raise DefectError(field, f"{found.name} is an event", "use `event` for it")
+    return found
 
 
 def _event(form: ConditionForm, signals: Mapping[str, Signal], path: str) -> Happened:
@@ -106,15 +119,13 @@ def _event(form: ConditionForm, signals: Mapping[str, Signal], path: str) -> Hap
                 f"{path}.where.{field}", f"{signal.name} has no such field", f"its fields are {has}"
             )
         where[field] = tuple(value) if isinstance(value, list) else (value,)
-    over = 0.0 if isinstance(form.over, UnsetType) else seconds(form.over)
+    over = 0.0 if isinstance(form.over, UnsetType) else _seconds(form.over, f"{path}.over")
     times = 1 if isinstance(form.times, UnsetType) else form.times
     return Happened(signal.name, where, times, over)
 
 
 def _signal(form: ConditionForm, signals: Mapping[str, Signal], path: str) -> Compare | Increase:
-    signal = _known(form.signal, signals, f"{path}.signal")
-    if signal.kind == "event":
-        raise DefectError(f"{path}.signal", f"{signal.name} is an event", "use `event` for it")
+    signal = _reading(form.signal, signals, f"{path}.signal")
     if not isinstance(form.increases_by, UnsetType):
         _only(form, path, "signal", "increases_by", "over")
         if signal.kind != "counter":
@@ -122,7 +133,7 @@ def _signal(form: ConditionForm, signals: Mapping[str, Signal], path: str) -> Co
             raise DefectError(f"{path}.increases_by", problem, "compare it instead")
         if isinstance(form.over, UnsetType):
             raise DefectError(f"{path}.over", "is missing", "say within what time, such as `over: 1h`")
-        return Increase(signal.name, form.increases_by, seconds(form.over), signal.bits)
+        return Increase(signal.name, form.increases_by, _seconds(form.over, f"{path}.over"), signal.bits)
     return _compare(form, signal, signals, path)
 
 
@@ -136,6 +147,8 @@ def _compare(form: ConditionForm, signal: Signal, signals: Mapping[str, Signal],
     side: Side | list[Value] = getattr(form, name)
     field = f"{path}.{word}"
     by = 0.0 if isinstance(form.by, UnsetType) else form.by
+    if by and word not in _ORDERED:
+        raise DefectError(f"{path}.by", f"does not go with {word}", "take by away, or use below or above")
     if isinstance(side, ReferenceForm):
         return Compare(signal.name, word, None, _reference(side, signal, signals, field), by)
     if by:
@@ -163,5 +176,5 @@ def _reference(side: ReferenceForm, signal: Signal, signals: Mapping[str, Signal
             )
         return Reference("platform", side.platform)
     if not isinstance(side.signal, UnsetType):
-        return Reference("signal", _known(side.signal, signals, f"{field}.signal").name)
+        return Reference("signal", _reading(side.signal, signals, f"{field}.signal").name)
     return Reference("peers" if side.peers is not UNSET else "inventory", signal.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -10,11 +11,10 @@ from nodeguard.model.check import Sign
 from nodeguard.model.finding import Action, Health
 from nodeguard.model.slot import Kind
 
-Word = Annotated[str, Meta(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$", max_length=63)]
+Word = Annotated[str, Meta(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*\Z", max_length=63)]
 Sentence = Annotated[str, Meta(min_length=1, max_length=500)]
 Paragraph = Annotated[str, Meta(min_length=1, max_length=4000)]
 Name = Annotated[str, Meta(min_length=1, max_length=100)]
-Duration = Annotated[str, Meta(pattern=r"^[1-9][0-9]*(s|m|h|d)$")]
 View = Literal[
     "fabric", "nvlink", "rack", "power", "zone", "driver", "kernel", "firmware", "agent", "catalogue"
 ]
@@ -55,14 +55,14 @@ class ConditionForm(
     at_most: Side | UnsetType = UNSET
     above: Side | UnsetType = UNSET
     at_least: Side | UnsetType = UNSET
-    by: float | UnsetType = UNSET
+    by: Annotated[float, Meta(gt=0)] | UnsetType = UNSET
     increases_by: Annotated[float, Meta(gt=0)] | UnsetType = UNSET
 
-    where: dict[str, Value | list[Value]] | UnsetType = UNSET
+    where: dict[str, Value | Annotated[list[Value], Meta(min_length=1)]] | UnsetType = UNSET
     times: Annotated[int, Meta(ge=1, le=64)] | UnsetType = UNSET
-    over: Duration | UnsetType = UNSET
+    over: str | UnsetType = UNSET
 
-    for_: Duration | UnsetType = UNSET
+    for_: str | UnsetType = UNSET
     seen_once: bool | UnsetType = UNSET
 
 
@@ -88,8 +88,6 @@ class CheckForm(Struct, forbid_unknown_fields=True):
 class FileForm(Struct, forbid_unknown_fields=True):
     """One file of checks. hardware: kinds of slot without any of which the family does not apply to a node.
 
-
-
     In a site's file, a check with a known id replaces it, and `disable` switches checks off.
     """
 
@@ -100,9 +98,13 @@ class FileForm(Struct, forbid_unknown_fields=True):
     disable: Annotated[list[Word], Meta(max_length=500)] = []
 
 
+_DURATION = re.compile(r"([1-9][0-9]{0,8})([smhd])")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 def seconds(duration: str) -> float:
-    """Seconds of a duration as files write it: `30s`, `5m`, `24h`, `7d`."""
-    return float(int(duration[:-1]) * _UNITS[duration[-1]])
+    """Seconds of a duration as files write it: `30s`, `5m`, `24h`, `7d`. Raises ValueError."""
+    found = _DURATION.fullmatch(duration)
+    if found is None:
+        raise ValueError(duration)
+    return float(int(found[1]) * _UNITS[found[2]])

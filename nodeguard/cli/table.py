@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from nodeguard.cli.moments import spoken
 from nodeguard.cli.page import Line, Words
-from nodeguard.judge.findings import span
+from nodeguard.judge.words import span
 from nodeguard.model.finding import Action, Evidence, Finding, Fine, Total, Unread, Verdict
 from nodeguard.model.instant import Instant
 from nodeguard.model.slot import NODE, label

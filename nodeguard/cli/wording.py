@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nodeguard.judge.conditions import shown
-from nodeguard.judge.findings import span
+from nodeguard.judge.words import shown, span
 from nodeguard.model.check import (
     Check,
     Compare,
@@ -27,6 +26,13 @@ _OPERATORS = {
     "above": "is above",
     "at_least": "is at least",
 }
+# The same, where the other side is moved by some amount first.
+_APART = {
+    "below": "is more than {} below",
+    "at_most": "is {} or more below",
+    "above": "is more than {} above",
+    "at_least": "is {} or more above",
+}
 _CLEARS = {
     "reset": "a reset of the GPU or switch",
     "driver-reload": "a reload of the driver",
@@ -42,7 +48,7 @@ def condition(one: Condition) -> str:
     """A condition as a half sentence."""
     match one:
         case Compare():
-            return f"{one.signal} {_OPERATORS[one.operator]} {_side(one)}"
+            return f"{one.signal} {_compared(one)}"
         case Increase():
             return f"{one.signal} rises by {shown(one.by)} or more within {span(one.over)}"
         case Happened():
@@ -58,11 +64,18 @@ def _grouped(one: Condition) -> str:
     return f"({condition(one)})" if isinstance(one, (Every, Either)) else condition(one)
 
 
-def _side(one: Compare) -> str:
+def _compared(one: Compare) -> str:
     if one.than is None:
-        return shown(one.value)
-    by = f"{shown(one.by)} from " if one.by else ""
-    return f"{by}{_reference(one.than)}"
+        return f"{_OPERATORS[one.operator]} {_constant(one.value)}"
+    apart = _APART[one.operator].format(shown(one.by)) if one.by else _OPERATORS[one.operator]
+    return f"{apart} {_reference(one.than)}"
+
+
+def _constant(value: object) -> str:
+    """A constant as it reads in a sentence, where an empty text would leave a hole."""
+    if isinstance(value, tuple):
+        return ", ".join(map(_constant, value))
+    return "empty" if value == "" else shown(value)
 
 
 def _reference(than: Reference) -> str:
@@ -77,7 +90,7 @@ def _reference(than: Reference) -> str:
 
 
 def _happened(one: Happened) -> str:
-    where = "".join(f", {field} {' or '.join(map(shown, values))}" for field, values in one.where.items())
+    where = "".join(f", {field} {' or '.join(map(_constant, values))}" for field, values in one.where.items())
     times = f" {one.times} times" if one.times > 1 else ""
     within = f" within {span(one.over)}" if one.over else " in this boot"
     return f"event {one.event}{where}{times}{within}"

@@ -58,8 +58,10 @@ def _name(observation: Observation) -> str:
 
 def attributed(reading: Reading, owners: Mapping[str, str]) -> Reading:
     """A reading with what it says of a thing by another name said of its owner."""
+    if not any(one.events or one.slot in owners for one in reading.observations):
+        return reading
     moved = tuple(part for one in reading.observations for part in _owned(one, owners))
-    return reading if moved == reading.observations else replace(reading, observations=moved)
+    return replace(reading, observations=moved)
 
 
 def _owned(observation: Observation, owners: Mapping[str, str]) -> Iterator[Observation]:

@@ -16,7 +16,7 @@ from nodeguard.derive.attribution import attributed, owners
 from nodeguard.derive.driver import branch, changing, last_move
 from nodeguard.derive.events import decoded
 from nodeguard.derive.outlook import platform
-from nodeguard.derive.references import best, peers
+from nodeguard.derive.references import before, inventory, peers
 from nodeguard.derive.state import DeriveState, Wanted
 from nodeguard.derive.world import World, world
 from nodeguard.model.catalogue import Catalogue
@@ -70,12 +70,12 @@ def derive(
         starts=services.starts(seen, state.starts),
         still=counters.still(seen, state.still),
     )
-    signals, inventory = _signals(seen, make, wants, state)
+    signals, best = _signals(seen, make, wants, state)
     observations = tuple(
         Observation(SOURCE, slot, signals=values, events=_signs(seen, slot, instant.mono))
         for slot, values in signals.items()
     )
-    return replace(state, best=inventory), Derived((*new, Reading(SOURCE, instant.mono, observations)), make)
+    return replace(state, best=best), Derived((*new, Reading(SOURCE, instant.mono, observations)), make)
 
 
 def _events(reading: Reading) -> Iterable[Event]:
@@ -125,26 +125,16 @@ def _signals(
     add([(NODE, _counts(seen, make))])
     more = with_more(seen, result)
     add(peers(more, wants.peers))
-    inventory = _inventory(more, wants, state.best)
-    add(_before(more, inventory, state.best))
+    best = inventory(more, wants.inventory, state.best)
+    add(before(more, state.best, best))
     more = with_more(seen, result)
     add(gpus.links(more, make, _best_of(state.best, "gpu.nvlink.active")))
     add(ports.expected(more, make, _best_of(state.best, "port.up")))
-    return {slot: values for slot, values in result.items() if values or _is_gpu(seen, slot)}, inventory
+    return {slot: values for slot, values in result.items() if values or _is_gpu(seen, slot)}, best
 
 
 def _best_of(best: dict[str, dict[str, float]], signal: str) -> dict[str, float]:
     return {slot: row[signal] for slot, row in best.items() if signal in row}
-
-
-def _before(
-    seen: World, inventory: dict[str, dict[str, float]], known: dict[str, dict[str, float]]
-) -> Iterable[tuple[str, dict[str, Scalar]]]:
-    """What each slot read at its best before this look, or reads now where this is the first one."""
-    for slot in seen.signals:
-        row = known.get(slot) or inventory.get(slot)
-        if row:
-            yield slot, {f"{name}~inventory": value for name, value in row.items()}
 
 
 def _is_gpu(seen: World, slot: str) -> bool:
@@ -156,19 +146,6 @@ def with_more(seen: World, derived: dict[str, dict[str, Scalar]]) -> World:
     return replace(
         seen, signals={**seen.signals, **{slot: {**seen.of(slot), **more} for slot, more in derived.items()}}
     )
-
-
-def _inventory(seen: World, wants: Wanted, known: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
-    after = dict(known)
-    for slot, signals in seen.signals.items():
-        row = {
-            name: value
-            for name in wants.inventory
-            if (value := best(known.get(slot, {}).get(name), signals.get(name))) is not None
-        }
-        if row:
-            after[slot] = row
-    return after
 
 
 def _counts(seen: World, make: Platform | None) -> dict[str, Scalar]:

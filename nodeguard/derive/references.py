@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from math import inf
 from statistics import median
 
 from nodeguard.derive.world import World
@@ -14,6 +15,9 @@ from nodeguard.model.slot import kind
 _PEERS = 2
 _PEERS_FOR_MEDIAN = 3
 
+# By slot and signal, the best ever read.
+Inventory = Mapping[str, Mapping[str, float]]
+
 
 def peers(world: World, wanted: Mapping[str, str]) -> Iterator[tuple[str, dict[str, Scalar]]]:
     """For each slot, what its peers read: `SIGNAL~peers`.
@@ -22,18 +26,16 @@ def peers(world: World, wanted: Mapping[str, str]) -> Iterator[tuple[str, dict[s
     more than half of them, and at least two, share. Peers are slots of one kind; ports, of one link layer
     and make, too.
     """
-    groups: dict[tuple[str, ...], list[str]] = {}
+    groups: dict[tuple[str, ...], list[tuple[str, Scalar]]] = {}
     for slot, signals in world.signals.items():
-        make = (kind(slot), *(str(signals.get(name, "")) for name in _MAKE))
-        groups.setdefault(make, []).append(slot)
-    for slots in groups.values():
-        if len(slots) <= _PEERS:
-            continue
-        for signal, what in wanted.items():
-            values = [(slot, world.of(slot)[signal]) for slot in slots if signal in world.of(slot)]
-            if len(values) <= _PEERS:
-                continue
-            for slot, value in _median(values) if what == "gauge" else _majority(values):
+        what = kind(slot)
+        make = tuple(str(signals.get(name, "")) for name in _MAKE) if what == "port" else ()
+        for signal in wanted.keys() & signals.keys():
+            groups.setdefault((signal, what, *make), []).append((slot, signals[signal]))
+    for (signal, *_), values in groups.items():
+        if len(values) > _PEERS:
+            told = _median(values) if wanted[signal] == "gauge" else _majority(values)
+            for slot, value in told:
                 yield slot, {f"{signal}~peers": value}
 
 
@@ -59,8 +61,26 @@ def _median(values: list[tuple[str, Scalar]]) -> Iterator[tuple[str, Scalar]]:
         yield slot, median(value for other, value in numbers if other != slot)
 
 
-def best(known: float | None, value: Scalar | None) -> float | None:
-    """The best of what was known and what is read now: the higher number."""
-    if value is None or isinstance(value, str):
-        return known
-    return float(value) if known is None else max(known, float(value))
+def inventory(world: World, wanted: frozenset[str], known: Inventory) -> dict[str, dict[str, float]]:
+    """The last good inventory after this look: by slot and signal, the highest number ever read.
+
+    wanted: signals that belong in it. known: the inventory before.
+    """
+    after = {slot: dict(row) for slot, row in known.items()}
+    for slot, signals in world.signals.items():
+        row = after.get(slot, {})
+        for name in wanted & signals.keys():
+            value = signals[name]
+            if not isinstance(value, str):
+                row[name] = max(float(value), row.get(name, -inf))
+        if row:
+            after[slot] = row
+    return after
+
+
+def before(world: World, known: Inventory, now: Inventory) -> Iterator[tuple[str, dict[str, Scalar]]]:
+    """For each slot, its best before this look, or now where this is the first one: `SIGNAL~inventory`."""
+    for slot in world.signals:
+        row = known.get(slot) or now.get(slot)
+        if row:
+            yield slot, {f"{name}~inventory": value for name, value in row.items()}

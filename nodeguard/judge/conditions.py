@@ -1,155 +1,95 @@
-"""Conditions, turned once into functions that look at a slot."""
+"""Conditions, turned once into functions that look at a slot. Pure."""
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Mapping
 
-from nodeguard.judge.counters import rise, saturated
-from nodeguard.judge.events import matching
-from nodeguard.judge.outcome import FALSE, NOT_APPLICABLE, TRUE, UNKNOWN, all_of, any_of
-from nodeguard.judge.view import Seen, View
-from nodeguard.model.check import Compare, Condition, Every, Happened, Increase, Reference, Sign, Sustained
-from nodeguard.model.finding import Evidence
-
-Test = Callable[[View], int]
-
-_OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
-    "is": operator.eq,
-    "is_not": operator.ne,
-    "in": lambda value, allowed: value in allowed,
-    "below": operator.lt,
-    "at_most": operator.le,
-    "above": operator.gt,
-    "at_least": operator.ge,
-}
-_NAMES = {"platform": "the platform has", "peers": "its peers have", "inventory": "it had"}
+from nodeguard.judge.leaves import compare, happened, increase
+from nodeguard.judge.outcome import FALSE, NOT_APPLICABLE, TRUE, UNKNOWN
+from nodeguard.judge.view import Seen, Test, View
+from nodeguard.model.check import Compare, Condition, Every, Happened, Increase, Sign, Sustained
 
 
-def prepare(condition: Condition, key: str, clears: tuple[Sign, ...], event_sources: dict[str, str]) -> Test:
+def prepare(condition: Condition, key: str, clears: tuple[Sign, ...], units: Mapping[str, str]) -> Test:
     """A function that evaluates the condition on a View and leaves there what it saw.
 
-    key: names the condition in the slot's memory. clears: signs that end events. event_sources: event signal
-    → source that must be readable for its silence to mean anything.
+    key: names the condition in the slot's memory. clears: signs that end events. units: by signal.
     """
     match condition:
         case Compare():
-            return _compare(condition)
+            return compare(condition, units)
         case Increase():
-            return _increase(condition)
+            return increase(condition, units)
         case Happened():
-            return _happened(condition, clears, event_sources.get(condition.event, ""))
+            return happened(condition, clears)
         case Sustained():
-            return _sustained(condition, prepare(condition.condition, f"{key}.0", clears, event_sources), key)
-    tests = [prepare(part, f"{key}.{at}", clears, event_sources) for at, part in enumerate(condition.of)]
-    return _combined(tests, every=isinstance(condition, Every))
+            return _sustained(condition, prepare(condition.condition, f"{key}.0", clears, units), key)
+    tests = [prepare(part, f"{key}.{at}", clears, units) for at, part in enumerate(condition.of)]
+    return _every(condition, tests) if isinstance(condition, Every) else _either(tests)
 
 
-def _combined(tests: list[Test], *, every: bool) -> Test:
+def _every(condition: Every, tests: list[Test]) -> Test:
+    """`all`: false where one is, which settles it; else not applicable, else unknown where one is.
+
+    One part that was told of early makes all of them early.
+    """
+    # What has to hold for a while must be asked each time, or it would forget since when it has held.
+    lasting = {test for test, part in zip(tests, condition.of, strict=True) if _lasts(part)}
+
     def test(view: View) -> int:
-        outcomes = []
-        shorts: list[tuple[float, float] | None] = []
+        seen, missing, pending = len(view.seen), len(view.missing), len(view.pending)
+        worst = TRUE
+        short: tuple[float, float] | None = None
         for part in tests:
-            reasons, view.short = len(view.seen), None
+            if worst == FALSE and part not in lasting:
+                continue
             outcome = part(view)
-            outcomes.append(outcome)
-            if outcome == TRUE:
-                shorts.append(view.short)
+            if view.short is not None:
+                short, view.short = view.short, None
+            if outcome != TRUE and worst != FALSE and (worst == TRUE or outcome != UNKNOWN):
+                worst = outcome
+        if worst == TRUE:
+            view.short = short
+            return TRUE
+        del view.seen[seen:]
+        if worst == FALSE:
+            del view.missing[missing:], view.pending[pending:]
+        return worst
+
+    return test
+
+
+def _lasts(condition: Condition) -> bool:
+    match condition:
+        case Compare() | Increase() | Happened():
+            return False
+        case Sustained():
+            return True
+    return any(_lasts(part) for part in condition.of)
+
+
+def _either(tests: list[Test]) -> Test:
+    """`any`: true where one is, else unknown where one is, else false where one is.
+
+    All that are true are told of; one that was not told of early makes any of them certain.
+    """
+
+    def test(view: View) -> int:
+        best, certain = NOT_APPLICABLE, False
+        short: tuple[float, float] | None = None
+        for part in tests:
+            seen = len(view.seen)
+            outcome = part(view)
+            early, view.short = view.short, None
+            if outcome != TRUE:
+                del view.seen[seen:]
+            elif early is None:
+                certain = True
             else:
-                del view.seen[reasons:]
-        # One part that was told of early makes all of them early; one that was not makes any of them certain.
-        early = [short for short in shorts if short is not None]
-        view.short = early[0] if early and (every or len(early) == len(shorts)) else None
-        return all_of(outcomes) if every else any_of(outcomes)
-
-    return test
-
-
-def _compare(condition: Compare) -> Test:
-    signal, than, by = condition.signal, condition.than, condition.by
-    holds = _OPERATORS[condition.operator]
-    if condition.operator in {"below", "at_most"}:
-        by = -by
-
-    def test(view: View) -> int:
-        value = view.signals.get(signal)
-        if value is None:
-            return _missing(view, signal)
-        limit: Any = condition.value
-        if than is not None:
-            limit = _reference(view, than)
-            if limit is None:
-                return _missing(view, than.name)
-            if by:
-                limit += by
-        if not holds(value, limit):
-            return FALSE
-        what = f"{signal} = {shown(value)}"
-        if than is not None:
-            other = _reference(view, than)
-            other = bool(other) if isinstance(value, bool) else other
-            what += f" ({_NAMES.get(than.of, than.name)} {shown(other)})"
-        view.seen.append(Seen(view.now, Evidence(view.source_of(signal), what, view.wall)))
-        return TRUE
-
-    return test
-
-
-def _reference(view: View, than: Reference) -> Any:
-    if than.of == "platform":
-        return view.expect.get(than.name)
-    return view.signals.get(than.name if than.of == "signal" else f"{than.name}~{than.of}")
-
-
-def _missing(view: View, signal: str) -> int:
-    """Outcome for a signal without a value: unknown where it should have one, else it does not apply."""
-    why = view.unread.get(signal)
-    if why is None:
-        return NOT_APPLICABLE
-    view.missing.append((signal, why))
-    return UNKNOWN
-
-
-def _increase(condition: Increase) -> Test:
-    signal, by, over, bits = condition.signal, condition.by, condition.over, condition.bits
-
-    def test(view: View) -> int:
-        counter = view.counters.get(signal)
-        if counter is None or signal not in view.signals:
-            return _missing(view, signal)
-        risen = rise(counter, over, view.now)
-        if risen >= by:
-            what = f"{signal} rose by {shown(risen)} to {shown(counter.value)}"
-            evidence = Evidence(view.source_of(signal), what, view.wall_of(counter.risen[-1][0]))
-            view.seen.append(Seen(_first(over, view.now, (at for at, _ in counter.risen)), evidence))
-            return TRUE
-        if saturated(counter.value, bits):
-            view.missing.append((signal, "stands at its maximum and can rise no more"))
-            return UNKNOWN
-        if counter.since == view.now:
-            view.pending.append(signal)
-            return UNKNOWN
-        return FALSE
-
-    return test
-
-
-def _happened(condition: Happened, clears: tuple[Sign, ...], source: str) -> Test:
-    def test(view: View) -> int:
-        events = matching(view.events, condition, clears, view.signs, view.now) if view.events else ()
-        for event in events:
-            what = event.text or event.signal
-            evidence = Evidence(event.source, what, view.wall_of(event.last), event.count)
-            times = (*event.times, event.last)
-            since = _first(condition.over, view.now, times) if condition.over else event.first
-            view.seen.append(Seen(since, evidence, event))
-        if events:
-            return TRUE
-        state = view.sources.get(source)
-        if state is None or state.status == "absent":
-            return NOT_APPLICABLE
-        return FALSE if state.status == "read" else UNKNOWN
+                short = short or early
+            best = max(best, outcome)
+        view.short = None if certain else short
+        return best
 
     return test
 
@@ -166,7 +106,7 @@ def _sustained(condition: Sustained, inner: Test, key: str) -> Test:
             return outcome
         since = view.holding[key] = view.held.get(key, view.now)
         view.seen[reasons:] = (
-            Seen(min(reason.since, since), reason.evidence, reason.event) for reason in view.seen[reasons:]
+            Seen(min(reason.since, since), reason.tell, reason.event) for reason in view.seen[reasons:]
         )
         if view.now - since >= seconds:
             return TRUE
@@ -176,19 +116,3 @@ def _sustained(condition: Sustained, inner: Test, key: str) -> Test:
         return FALSE
 
     return test
-
-
-def _first(over: float, now: float, moments: Iterable[float]) -> float:
-    """The first of some moments that lies within the last `over` seconds."""
-    return min(at for at in moments if at > now - over)
-
-
-def shown(value: object) -> str:
-    """A value as a person reads it: no trailing zeros, truths as yes and no."""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}"
-    if isinstance(value, tuple):
-        return ", ".join(shown(part) for part in value)
-    return str(value)

@@ -4,62 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from nodeguard.judge.findings import finding, stale, weathered
+from nodeguard.judge.leaves import silence
 from nodeguard.judge.outcome import FALSE, TRUE, UNKNOWN
 from nodeguard.judge.rules import Rules
 from nodeguard.judge.slots import merged
-from nodeguard.judge.state import SlotState, SourceState
+from nodeguard.judge.state import Background, Judged, SlotState
 from nodeguard.judge.view import Seen, View
 from nodeguard.model.check import Check
 from nodeguard.model.finding import Finding
 from nodeguard.model.instant import Instant
-from nodeguard.model.signal import Scalar
 from nodeguard.model.slot import NODE, kind
 
 
-class Judged(Struct, frozen=True):
-    """What the checks said of a slot.
-
-    findings: of the checks that fired, those of health `ok` among them. fine: checks that did not, as
-    (family, check). missing: (source, signal, why) of what could not be read; pending: counters whose rise is
-    not known yet, with their totals.
-    """
-
-    state: SlotState
-    findings: tuple[Finding, ...]
-    fine: tuple[tuple[str, str], ...]
-    missing: tuple[tuple[str, str, str], ...]
-    pending: dict[str, float]
-
-
-class Look(Struct, frozen=True):
-    """What all slots are held against in one round.
-
-    expect: of the platform. kinds: kinds of the slots that the node has. one_look: whether there may be no
-    later look.
-    """
-
-    instant: Instant
-    sources: dict[str, SourceState]
-    expect: dict[str, Scalar | tuple[Scalar, ...]]
-    kinds: frozenset[str]
-    one_look: bool
-
-
-def evaluated(rules: Rules, slot: str, state: SlotState, signs: Mapping[str, float], look: Look) -> Judged:
+def evaluated(
+    rules: Rules,
+    slot: str,
+    state: SlotState,
+    signs: Mapping[str, float],
+    background: Background,
+    instant: Instant,
+) -> Judged:
     """Every check of the slot's kind, on what is remembered of the slot.
 
     signs: what may clear its events → when it was last seen, in seconds since boot.
     """
     signals, unread = merged(state.sources)
     view = View(
-        now=look.instant.mono,
-        wall=look.instant.wall,
+        now=instant.mono,
+        wall=instant.wall,
         first=state.first,
-        one_look=look.one_look,
+        one_look=background.one_look,
         signals=signals,
         unread=unread,
         memories=state.sources,
@@ -67,36 +44,49 @@ def evaluated(rules: Rules, slot: str, state: SlotState, signs: Mapping[str, flo
         events=state.events,
         signs=signs,
         held=state.held,
-        expect=look.expect,
-        sources=look.sources,
+        expect=background.expect,
+        statuses=background.statuses,
     )
     part = state.part.id if state.part else ""
     found: list[tuple[Finding, list[Seen]]] = []
     kept: list[Finding] = []
-    fine: list[tuple[str, str]] = []
-    for rule in rules.of[kind(slot)]:
+    fine, silent = 0, None if state.events else silence(background.statuses)
+    for at, rule in enumerate(rules.of[kind(slot)]):
         check, missing = rule.check, len(view.missing)
-        outcome = rule.test(view)
+        outcome = silent if silent is not None and rule.of_events else rule.test(view)
         if outcome == TRUE:
-            found.append((finding(check, slot, part, view, state.active.get(check.id)), view.seen))
-        elif outcome == FALSE and (slot != NODE or _applies(check, look.kinds)):
-            fine.append((check.family, check.id))
+            found.append(
+                (finding(check, slot, part, view, state.active.get(check.id), rules.units), view.seen)
+            )
+        elif outcome == FALSE and (slot != NODE or _applies(check, background.kinds)):
+            fine |= 1 << at
         elif outcome == UNKNOWN and check.id in state.active:
             why = view.missing[-1][1] if len(view.missing) > missing else ""
             kept.append(stale(state.active[check.id], why))
         if view.seen:
             view.seen = []
         view.short = None
-    findings = (*weathered(found, look.instant.mono), *kept)
+    findings = (*weathered(found, instant.mono), *kept)
     after = state
     if view.holding != state.held or findings or state.active:
         after = replace(state, held=view.holding, active={one.check: one for one in findings})
     return Judged(
         state=after,
         findings=findings,
-        fine=tuple(fine),
+        fine=fine,
         missing=tuple({(view.source_of(name), name, why) for name, why in view.missing}),
         pending={name: state.counters[name].value for name in view.pending},
+        settled=after is state and _rests(state, rules.spans[kind(slot)], instant.mono),
+    )
+
+
+def _rests(state: SlotState, spans: Mapping[str, float], now: float) -> bool:
+    """Whether nothing that is remembered of a slot means something else a moment later."""
+    if state.events or state.held:
+        return False
+    return all(
+        one.since < now and (not one.risen or one.risen[-1][0] <= now - spans.get(name, 0.0))
+        for name, one in state.counters.items()
     )
 
 

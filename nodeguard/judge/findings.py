@@ -2,41 +2,40 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from nodeguard.judge.conditions import shown
 from nodeguard.judge.events import OLD
+from nodeguard.judge.state import Occurrence
 from nodeguard.judge.view import Seen, View
+from nodeguard.judge.words import fill, span
 from nodeguard.model.check import Check
 from nodeguard.model.finding import Action, Finding, Health, Knowledge, worst
 from nodeguard.model.slot import label
 
-_PLACE = re.compile(r"\{([a-z0-9_.~-]+)\}")
-
 # Pieces of evidence kept for one finding, the latest last.
 _EVIDENCE = 12
-
 
 # Events of one finding that its message speaks of, the latest last.
 _TOLD = 3
 
 
-def finding(check: Check, slot: str, part: str, view: View, active: Finding | None) -> Finding:
+def finding(
+    check: Check, slot: str, part: str, view: View, active: Finding | None, units: Mapping[str, str]
+) -> Finding:
     """The finding of a check whose condition holds, as the view shows it.
 
-    active: the same finding as it stood the round before; it keeps its beginning.
+    active: the same finding as it stood the round before; it keeps its beginning. units: by signal.
     """
-    seen = sorted(view.seen, key=lambda reason: reason.evidence.at)
-    since = view.wall_of(min(reason.since for reason in seen))
+    evidence = sorted((reason.tell(view) for reason in view.seen), key=lambda one: one.at)
+    since = view.wall_of(min(reason.since for reason in view.seen))
     if active is not None:
         since = min(since, active.since)
-    events = [reason.event for reason in seen if reason.event is not None]
+    events = sorted((one.event for one in view.seen if one.event is not None), key=lambda event: event.last)
     values: dict[str, object] = dict(view.signals)
     values.update(slot=label(slot), part=part, count=sum(event.count for event in events))
-    told = dict.fromkeys(fill(check.message, {**values, **event.fields}) for event in events[-_TOLD:])
+    told = dict.fromkeys(fill(check.message, {**values, **event.fields}, units) for event in events[-_TOLD:])
     if events:
         values.update(events[-1].fields)
     return Finding(
@@ -45,20 +44,20 @@ def finding(check: Check, slot: str, part: str, view: View, active: Finding | No
         part=part,
         health=check.health,
         knowledge=Knowledge.FRESH,
-        action=worst(check.action, *_actions(seen)),
+        action=worst(check.action, *_actions(events)),
         since=since,
-        message="; ".join(told) or fill(check.message, values),
-        evidence=tuple(dict.fromkeys(reason.evidence for reason in seen))[-_EVIDENCE:],
+        message="; ".join(told) or fill(check.message, values, units),
+        evidence=tuple(dict.fromkeys(evidence))[-_EVIDENCE:],
         family=check.family,
         title=check.title,
-        remedy=fill(check.remedy, values),
+        remedy=fill(check.remedy, values, units),
         runbook=check.runbook,
         note=_note(view.short),
     )
 
 
-def _actions(seen: list[Seen]) -> list[Action]:
-    named = (reason.event.fields.get("action") for reason in seen if reason.event is not None)
+def _actions(events: list[Occurrence]) -> list[Action]:
+    named = (event.fields.get("action") for event in events)
     return [Action(str(word)) for word in named if word in set(Action)]
 
 
@@ -67,26 +66,6 @@ def _note(short: tuple[float, float] | None) -> str:
         return ""
     held, wanted = short
     return "seen once" if held == 0 else f"has held for {span(held)}, settles after {span(wanted)}"
-
-
-def span(seconds: float) -> str:
-    """A length of time as a person says it, in its two largest units: `40 d 3 h`, `2 min 5 s`, `0.4 s`."""
-    if seconds < 10:
-        return f"{seconds:.2g} s"
-    units = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
-    rest, said = int(seconds), []
-    for size, name in units:
-        if rest >= size:
-            said.append(f"{rest // size} {name}")
-            rest %= size
-        elif said:
-            break
-    return " ".join(said[:2])
-
-
-def fill(template: str, values: Mapping[str, object]) -> str:
-    """A sentence with `{name}` replaced by values; a value that is not known reads as `?`."""
-    return _PLACE.sub(lambda place: shown(values.get(place[1], "?")), template)
 
 
 def weathered(found: list[tuple[Finding, list[Seen]]], now: float) -> list[Finding]:
@@ -122,7 +101,7 @@ def stale(active: Finding, why: str) -> Finding:
 def joined(cause: Finding, symptoms: Sequence[Finding]) -> Finding:
     """A cause with what its symptoms have to say: evidence, the worst health, the strongest action.
 
-    Its own evidence stays; of theirs, what another source saw comes first.
+    Its own evidence stays and comes first; of theirs, what another source saw is kept before the rest.
     """
     own = cause.evidence
     more = dict.fromkeys(seen for one in symptoms for seen in one.evidence if seen not in own)
@@ -133,5 +112,5 @@ def joined(cause: Finding, symptoms: Sequence[Finding]) -> Finding:
         health=worst(cause.health, *(one.health for one in symptoms)),
         action=worst(cause.action, *(one.action for one in symptoms)),
         since=min([cause.since, *(one.since for one in symptoms if one.health != Health.OK)]),
-        evidence=tuple(sorted((*others, *own), key=lambda seen: seen.at)),
+        evidence=(*own, *sorted(others, key=lambda seen: seen.at)),
     )

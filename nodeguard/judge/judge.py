@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from nodeguard.judge.evaluate import Look, evaluated
+from nodeguard.judge.evaluate import evaluated
 from nodeguard.judge.events import carried_over
 from nodeguard.judge.rules import Rules
 from nodeguard.judge.slots import after, gone, unreached
-from nodeguard.judge.state import JudgeState, SlotState, SourceState
+from nodeguard.judge.state import Background, JudgeState, SlotState, SourceState
 from nodeguard.judge.verdict import verdict
 from nodeguard.model.check import Happened
 from nodeguard.model.finding import Verdict
@@ -45,15 +45,28 @@ def judge(
     if state.boot_id != instant.boot_id:
         state = _new_boot(rules, state, instant)
     sources = {**state.sources, **{reading.source: _ended(reading) for reading in readings}}
-    slots = _remembered(rules, state.slots, readings, instant.mono)
-    kinds = frozenset(map(kind, slots))
-    look = Look(instant, sources, outlook.expect, kinds, outlook.one_look)
-    judged = {name: evaluated(rules, name, slot, _signs(slots, name), look) for name, slot in slots.items()}
-    after_round = {name: one.state for name, one in judged.items() if _is_known(one.state)}
-    return (
-        JudgeState(boot_id=instant.boot_id, slots=after_round, sources=sources),
-        verdict(rules, judged, sources, outlook.platform),
+    slots = _remembered(rules, state, readings, instant.mono)
+    background = Background(
+        expect=outlook.expect,
+        kinds=frozenset(map(kind, slots)),
+        statuses={name: one.status for name, one in sources.items()},
+        one_look=outlook.one_look,
     )
+    settled = state.settled if state.background == background else {}
+    judged = {
+        name: settled[name]
+        if name in settled and settled[name].state is slot
+        else evaluated(rules, name, slot, _signs(slots, name), background, instant)
+        for name, slot in slots.items()
+    }
+    after_round = JudgeState(
+        boot_id=instant.boot_id,
+        slots={name: one.state for name, one in judged.items() if _is_known(one.state)},
+        sources=sources,
+        background=background,
+        settled={name: one for name, one in judged.items() if one.settled},
+    )
+    return after_round, verdict(rules, judged, sources, outlook.platform)
 
 
 def _is_known(slot: SlotState) -> bool:
@@ -97,20 +110,24 @@ def _ended(reading: Reading) -> SourceState:
 
 
 def _remembered(
-    rules: Rules, slots: Mapping[str, SlotState], readings: Sequence[Reading], now: float
+    rules: Rules, state: JudgeState, readings: Sequence[Reading], now: float
 ) -> dict[str, SlotState]:
     """Slots after what was read of them, and after what was not."""
+    slots = state.slots
+    rounds = {name: source.at for name, source in state.sources.items()}
     seen: dict[str, list[Observation]] = defaultdict(list)
     for reading in readings:
         for observation in reading.observations:
             seen[observation.slot].append(observation)
     result = dict(slots)
     for name, observations in seen.items():
-        result[name] = after(slots.get(name), observations, rules.spans[kind(name)], now)
-    for reading in readings:
-        reached = {observation.slot for observation in reading.observations}
-        for name, slot in slots.items():
-            if reading.source in slot.sources and name not in reached:
-                left = gone if reading.complete else unreached
-                result[name] = left(result[name], reading.source)
+        result[name] = after(slots.get(name), observations, rules.spans[kind(name)], rounds, now)
+    reached = {one.source: {observation.slot for observation in one.observations} for one in readings}
+    complete = {one.source for one in readings if one.complete}
+    for name, slot in slots.items():
+        for source in slot.sources:
+            if source in reached and name not in reached[source]:
+                left = result[name]
+                ended = source in complete
+                result[name] = gone(left, source) if ended else unreached(left, source, rounds[source])
     return result

@@ -9,48 +9,51 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from nodeguard.judge.conditions import Test, prepare
+from nodeguard.judge.conditions import prepare
+from nodeguard.judge.view import Test
 from nodeguard.model.catalogue import Catalogue
-from nodeguard.model.check import Check, Increase
+from nodeguard.model.check import Check, Happened, Increase
+from nodeguard.model.signal import Signal
 from nodeguard.model.slot import KINDS
 
 
 class Rule(Struct, frozen=True):
-    """A check and the function that evaluates it."""
+    """A check and the function that evaluates it. of_events: whether it looks at nothing but events."""
 
     check: Check
     test: Test
+    of_events: bool
 
 
 class Rules(Struct, frozen=True):
     """What to judge, by kind of slot.
 
     spans: for each kind, the counters that some check watches and the longest window, in seconds, that it
-    needs of each.
+    needs of each. units: by signal, of those that have one.
     """
 
     of: dict[str, tuple[Rule, ...]]
     spans: dict[str, dict[str, float]]
+    units: dict[str, str]
     catalogue: Catalogue
 
 
 def rules(
-    catalogue: Catalogue, event_sources: Mapping[str, str], families: frozenset[str] | None = None
+    catalogue: Catalogue, signals: Mapping[str, Signal], families: frozenset[str] | None = None
 ) -> Rules:
-    """Rules of a catalogue.
-
-    event_sources: event signal → the source whose silence means that no such event happened. families: judge
-    these alone.
-    """
+    """Rules of a catalogue. signals: all that exist, by name. families: judge these alone; None for all."""
+    units = {name: signal.unit for name, signal in signals.items() if signal.unit}
     of: dict[str, list[Rule]] = {kind: [] for kind in KINDS}
     spans: dict[str, dict[str, float]] = {kind: {} for kind in KINDS}
     for check in catalogue.checks:
         if families is not None and check.family not in families:
             continue
-        test = prepare(check.when, check.id, check.clears, dict(event_sources))
+        test = prepare(check.when, check.id, check.clears, units)
+        leaves = tuple(check.leaves())
+        rule = Rule(check, test, all(isinstance(leaf, Happened) for leaf in leaves))
         for kind in check.targets:
-            of[kind].append(Rule(check, test))
-            for leaf in check.leaves():
+            of[kind].append(rule)
+            for leaf in leaves:
                 if isinstance(leaf, Increase):
                     spans[kind][leaf.signal] = max(leaf.over, spans[kind].get(leaf.signal, 0.0))
-    return Rules({kind: tuple(rows) for kind, rows in of.items()}, spans, catalogue)
+    return Rules({kind: tuple(rows) for kind, rows in of.items()}, spans, units, catalogue)

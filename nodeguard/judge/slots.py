@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import inf
 
 from msgspec.structs import replace
 
@@ -16,22 +17,45 @@ _NOTHING: dict[str, str] = {}
 
 
 def after(
-    state: SlotState | None, observations: Sequence[Observation], spans: Mapping[str, float], now: float
+    state: SlotState | None,
+    observations: Sequence[Observation],
+    spans: Mapping[str, float],
+    rounds: Mapping[str, float],
+    now: float,
 ) -> SlotState:
-    """A slot's memory after new observations of it (at least one), read at `now` seconds since boot.
+    """A slot's memory after new observations of it (at least one), read at `now` seconds since boot; the same
+    object where nothing is new.
 
-    A new part in the slot closes what was known of the old one.
+    spans: see counters.advance. rounds: when each source's round before this one ended. A new part in the
+    slot closes what was known of the old one.
     """
     if state is None:
         state = SlotState(first=now)
+    shortest = min(spans.values(), default=inf)
     for observation in observations:
+        old = state.sources.get(observation.source)
+        previous = rounds.get(observation.source, now)
+        if old is not None and now - previous <= shortest and _same(state, old, observation):
+            continue
         state = _after_part(state, observation, now)
         if observation.events:
             events, signs = remember(state.events, observation.source, observation.events)
             state = replace(state, events=events, signs={**state.signs, **signs} if signs else state.signs)
         if observation.signals or observation.unread or observation.status in {"failed", "hung"}:
-            state = _after_reading(state, observation, spans, now)
+            state = _after_reading(state, observation, spans, previous, now)
     return state
+
+
+def _same(state: SlotState, old: SourceMemory, new: Observation) -> bool:
+    return (
+        new.status == "read"
+        and not new.events
+        and new.signals == old.signals
+        and new.unread == old.unread
+        and new.epoch == old.epoch
+        and (new.part is None or new.part == state.part)
+        and old.lapsed is None
+    )
 
 
 def _after_part(state: SlotState, observation: Observation, now: float) -> SlotState:
@@ -45,31 +69,35 @@ def _after_part(state: SlotState, observation: Observation, now: float) -> SlotS
 
 
 def _after_reading(
-    state: SlotState, observation: Observation, spans: Mapping[str, float], now: float
+    state: SlotState, observation: Observation, spans: Mapping[str, float], previous: float, now: float
 ) -> SlotState:
     old = state.sources.get(observation.source)
+    if old is not None and old.lapsed is not None:
+        previous = old.lapsed
     unread = observation.unread
     if observation.status in {"failed", "hung"} and old is not None:
         names = (name for name in (*old.signals, *old.unread) if name not in observation.signals)
         unread = {**dict.fromkeys(names, observation.detail), **unread}
-    at, epoch = now, observation.epoch
-    if old is not None and not observation.signals:
+    if observation.signals:
+        memory = SourceMemory(observation.signals, unread, observation.epoch)
+    else:
         # What brought nothing is no reading: the next one continues the one before it.
-        at, epoch = old.at, old.epoch
-    memory = SourceMemory(at, observation.signals, unread, epoch)
-    counters = state.counters
-    if spans and (old is None or old.signals != observation.signals or now - old.at > min(spans.values())):
-        same = old is not None and old.epoch == observation.epoch
-        watched = {name: span for name, span in spans.items() if name in observation.signals}
-        counters = advance(counters, watched, observation.signals, old.at if same and old else None, now)
+        memory = SourceMemory({}, unread, old.epoch if old else observation.epoch, previous)
+    same = old is not None and old.epoch == observation.epoch
+    watched = {name: span for name, span in spans.items() if name in observation.signals}
+    counters = advance(state.counters, watched, observation.signals, previous if same else None, now)
     return replace(state, sources={**state.sources, observation.source: memory}, counters=counters)
 
 
-def unreached(state: SlotState, source: str) -> SlotState:
-    """A slot that a source should have reached and did not: what it read there before is no longer known."""
+def unreached(state: SlotState, source: str, previous: float) -> SlotState:
+    """A slot that a source should have reached and did not: what it read there before is no longer known.
+
+    previous: when the source's round before this one ended, in seconds since boot.
+    """
     old = state.sources[source]
     why = "its source did not get that far"
-    memory = replace(old, signals={}, unread={**old.unread, **dict.fromkeys(old.signals, why)})
+    unread = {**old.unread, **dict.fromkeys(old.signals, why)}
+    memory = SourceMemory({}, unread, old.epoch, previous if old.lapsed is None else old.lapsed)
     return replace(state, sources={**state.sources, source: memory})
 
 

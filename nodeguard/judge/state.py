@@ -40,14 +40,15 @@ class Occurrence(Struct, frozen=True):
 
 
 class SourceMemory(Struct, frozen=True):
-    """What one source last read of a slot. fresh: whether its latest round still reached the slot."""
+    """What one source last read of a slot.
 
-    at: float
+    lapsed: when it last read anything there (seconds since boot), where its later rounds did not.
+    """
+
     signals: dict[str, Scalar] = {}
     unread: dict[str, str] = {}
     epoch: str = ""
-    fresh: bool = True
-    why: str = ""
+    lapsed: float | None = None
 
 
 class SlotState(Struct, frozen=True):
@@ -67,6 +68,23 @@ class SlotState(Struct, frozen=True):
     part: Part | None = None
 
 
+class Judged(Struct, frozen=True):
+    """What the checks said of a slot.
+
+    findings: of the checks that fired, those of health `ok` among them. fine: bit n is set where the n-th
+    rule of the slot's kind found it in order. missing: (source, signal, why) of what could not be read;
+    pending: counters whose rise is not known yet, with their totals. settled: whether time alone changes
+    nothing of it.
+    """
+
+    state: SlotState
+    findings: tuple[Finding, ...]
+    fine: int
+    missing: tuple[tuple[str, str, str], ...]
+    pending: dict[str, float]
+    settled: bool
+
+
 class SourceState(Struct, frozen=True):
     """How a source's latest round ended: `read`, `absent`, `failed` or `hung`, and why."""
 
@@ -75,9 +93,28 @@ class SourceState(Struct, frozen=True):
     detail: str = ""
 
 
+class Background(Struct, frozen=True):
+    """What all slots are held against, besides what is known of each.
+
+    expect: of the platform. kinds: kinds of the slots that the node has. statuses: how each source's latest
+    round ended. one_look: whether there may be no later look.
+    """
+
+    expect: dict[str, Scalar | tuple[Scalar, ...]] = {}
+    kinds: frozenset[str] = frozenset()
+    statuses: dict[str, str] = {}
+    one_look: bool = False
+
+
 class JudgeState(Struct, frozen=True):
-    """The judge's memory. Empty at the start."""
+    """The judge's memory. Empty at the start.
+
+    settled: what was said of slots, to be said again as long as they and the background stay the same. It
+    only saves work: leave it out where the memory is written down.
+    """
 
     boot_id: str = ""
     slots: dict[str, SlotState] = {}
     sources: dict[str, SourceState] = {}
+    background: Background = Background()
+    settled: dict[str, Judged] = {}

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 
-from nodeguard.judge.evaluate import Judged
 from nodeguard.judge.fold import explained, folded, ordered, worst_health
 from nodeguard.judge.rules import Rules
 from nodeguard.judge.slots import merged
-from nodeguard.judge.state import SourceState
+from nodeguard.judge.state import Judged, SourceState
 from nodeguard.model.finding import Fine, Health, Knowledge, Total, Unread, Verdict, worst
 from nodeguard.model.slot import NODE, kind, pci
 
@@ -18,9 +17,7 @@ def verdict(
     rules: Rules, judged: Mapping[str, Judged], sources: Mapping[str, SourceState], platform: str
 ) -> Verdict:
     """The node's verdict. judged: by slot. platform: id of the matched platform, or empty."""
-    counts: dict[str, int] = defaultdict(int)
-    for slot in judged:
-        counts[kind(slot)] += 1
+    counts = Counter(map(kind, judged))
     found = [one for slot in judged.values() for one in slot.findings]
     every = (
         explained(found, {one.id: one for one in rules.catalogue.checks}, _holders(judged)) if found else []
@@ -35,14 +32,14 @@ def verdict(
         findings=ordered(findings),
         noted=ordered(noted),
         unread=unread,
-        fine=_fine(judged),
+        fine=_fine(rules, judged),
         totals=tuple(
             Total(slot, name, value)
-            for slot, one in sorted(judged.items())
-            for name, value in sorted(one.pending.items())
+            for slot in sorted(name for name, one in judged.items() if one.pending)
+            for name, value in sorted(judged[slot].pending.items())
             if value
         ),
-        judged=sum(len(one.fine) + len(one.findings) for one in judged.values()),
+        judged=sum(one.fine.bit_count() + len(one.findings) for one in judged.values()),
         platform=platform,
     )
 
@@ -90,14 +87,14 @@ def _unread(judged: Mapping[str, Judged], sources: Mapping[str, SourceState]) ->
     return (*whole, *parts)
 
 
-def _fine(judged: Mapping[str, Judged]) -> tuple[Fine, ...]:
+def _fine(rules: Rules, judged: Mapping[str, Judged]) -> tuple[Fine, ...]:
+    alike = Counter((kind(slot), one.fine) for slot, one in judged.items() if one.fine)
     checks: dict[str, set[str]] = defaultdict(set)
-    slots: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
-    for slot, one in judged.items():
-        for family, check in one.fine:
-            checks[family].add(check)
-            slots[family][kind(slot)].add(slot)
-    return tuple(
-        Fine(family, len(checks[family]), {what: len(which) for what, which in slots[family].items()})
-        for family in sorted(checks)
-    )
+    slots: dict[str, Counter[str]] = defaultdict(Counter)
+    for (what, mask), many in alike.items():
+        fine = [rule.check for at, rule in enumerate(rules.of[what]) if mask >> at & 1]
+        for check in fine:
+            checks[check.family].add(check.id)
+        for family in {check.family for check in fine}:
+            slots[family][what] += many
+    return tuple(Fine(family, len(checks[family]), dict(slots[family])) for family in sorted(checks))

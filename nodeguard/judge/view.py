@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
-from nodeguard.judge.state import Counter, Occurrence, SourceMemory, SourceState
+from nodeguard.judge.state import Counter, Occurrence, SourceMemory
 from nodeguard.model.finding import Evidence
 from nodeguard.model.signal import Scalar
 
@@ -14,11 +14,12 @@ from nodeguard.model.signal import Scalar
 class Seen(Struct, frozen=True, array_like=True):
     """One reason why a condition holds.
 
-    Since: seconds since boot. event: what is remembered, where it was an event.
+    since: seconds since boot. tell: puts it into words, for a finding, which few reasons come to. event: what
+    is remembered, where it was an event.
     """
 
     since: float
-    evidence: Evidence
+    tell: Callable[[View], Evidence]
     event: Occurrence | None = None
 
 
@@ -27,8 +28,8 @@ class View(Struct, kw_only=True):
 
     now, first: seconds since boot of this look and of the first one; wall: seconds since the epoch of this
     one. one_look: whether there may be no later look, so that a condition that has held since the first is
-    told of at once. signals, unread: of all sources together; who: which source gave a signal. expect: what
-    the platform expects.
+    told of at once. signals, unread: of all sources together; memories: by source. expect: what the
+    platform expects. statuses: how each source's latest round ended.
     """
 
     now: float
@@ -43,7 +44,7 @@ class View(Struct, kw_only=True):
     signs: Mapping[str, float]
     held: dict[str, float]
     expect: dict[str, Scalar | tuple[Scalar, ...]]
-    sources: dict[str, SourceState]
+    statuses: dict[str, str]
 
     # What conditions leave behind. seen: reasons. short: (held for, would have to hold for), where it is told
     # of early. holding: since when a sustained condition holds. missing: (signal, why) of what could not be
@@ -64,3 +65,7 @@ class View(Struct, kw_only=True):
             if signal in memory.signals or signal in memory.unread:
                 return source
         return ""
+
+
+# A condition made ready: looks at a view, leaves there what it saw, and says what it comes to (see outcome).
+Test = Callable[[View], int]

@@ -8,6 +8,7 @@ A slot's name says where something sits, never what sits there: `node`, `gpu/000
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Literal, get_args
 
 Kind = Literal["node", "gpu", "nvlink", "nvswitch", "port", "pci", "fs", "disk", "dimm", "service"]
@@ -72,6 +73,7 @@ def filesystem(path: str) -> str:
     return f"fs:{path}"
 
 
+@lru_cache(maxsize=4096)
 def kind(slot: str) -> str:
     """Kind of a slot, one of KINDS; `node` for a name that fits no other."""
     if slot.startswith("fs:"):

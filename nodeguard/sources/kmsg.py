@@ -21,7 +21,7 @@ from nodeguard.sources.machine import Machine
 _CAP = 64
 _TEXT = 400
 
-_ESCAPE = re.compile(r"\\x([0-9a-fA-F]{2})")
+_ESCAPED = re.compile(r"(?:\\x[0-9a-fA-F]{2})+")
 _GROUP = re.compile(r"\(\?P<(\w+)>")
 
 
@@ -103,8 +103,13 @@ def parsed(records: Iterable[str]) -> Iterator[Record]:
             continue
         text = body.partition("\n")[0]
         if "\\x" in text:
-            text = _ESCAPE.sub(lambda escape: chr(int(escape[1], 16)), text)
+            text = _ESCAPED.sub(_unescaped, text)
         yield Record(int(moment) / 1e6, text, flags[:1] in {"c", "+"})
+
+
+def _unescaped(run: re.Match[str]) -> str:
+    """The text that a run of escapes stands for: they are of bytes, so a letter can take several."""
+    return bytes.fromhex(run[0].replace("\\x", "")).decode(errors="replace")
 
 
 def _short_number(text: str) -> bool:

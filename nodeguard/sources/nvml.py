@@ -3,44 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from nodeguard.model.observation import Event, Observation, Part, Status
 from nodeguard.model.signal import Scalar, Signal, named
-from nodeguard.model.slot import NODE, gpu, label, nvlink
+from nodeguard.model.slot import NODE, bus_address, gpu, label, nvlink
 from nodeguard.sources.machine import Machine
-from nodeguard.sources.nvml_table import GPU, NVLINK, Row
+from nodeguard.sources.nvml_results import error_of, read, reason
+from nodeguard.sources.nvml_table import C2C, GPU, NVLINK
 from nodeguard.worker.answer import SYSTEM, Answer, Entry
+from nodeguard.worker.nvml_calls import DEVICE_COUNT
 
-_FIELD = re.compile(r"fields\((\d+)(?:,(\d+|\{link\}))?\)")
-_LINK_STATE = re.compile(r"nvmlDeviceGetNvLinkState\((\d+)\)")
+_NVLINK_STATE = re.compile(r"nvmlDeviceGetNvLinkState\((\d{1,3})\)")
+_C2C_STATUS = re.compile(r"nvmlDeviceGetFieldValues\(171,(\d{1,3})\)")
 _HANDLE = "nvmlDeviceGetHandleByIndex"
 _XID_EVENT = 8
-
-# Answers by which NVML says that a thing does not exist on this GPU or in this driver, not that it could not
-# be read.
-_NOT_THERE = frozenset(
-    {
-        "NVML_ERROR_NOT_SUPPORTED",
-        "NVML_ERROR_FUNCTION_NOT_FOUND",
-        "NVML_ERROR_NOT_FOUND",
-        "NVML_ERROR_INVALID_ARGUMENT",
-        "NVML_ERROR_ARGUMENT_VERSION_MISMATCH",
-        "NVML_ERROR_DEPRECATED",
-    }
-)
-_RETURNS = {4: "NO_PERMISSION", 10: "TIMEOUT", 15: "GPU_IS_LOST", 16: "RESET_REQUIRED", 21: "NO_DATA"}
-_NO_SUCH = frozenset({2, 3, 6, 13, 25, 26})
-_REASONS = {
-    "NVML_ERROR_NO_PERMISSION": "permission denied: run as root",
-    "NVML_ERROR_GPU_IS_LOST": "the GPU is lost",
-    "NVML_ERROR_RESET_REQUIRED": "the GPU must be reset first",
-    "NVML_ERROR_TIMEOUT": "the driver timed out",
-    "NVML_ERROR_NO_DATA": "no sample yet",
-    "NVML_ERROR_DRIVER_NOT_LOADED": "the NVIDIA driver is not loaded",
-    "NVML_ERROR_LIB_RM_VERSION_MISMATCH": "the driver's library and kernel module differ in version",
-}
 
 
 class Nvml:
@@ -74,6 +52,7 @@ class Nvml:
 
     def __init__(self) -> None:
         self._slots: dict[int, str] = {}
+        self._links: dict[str, list[str]] = {}
 
     def read(self, machine: Machine) -> Iterator[Observation]:
         """One round; see Source.read."""
@@ -93,8 +72,21 @@ class Nvml:
         silent.pop(SYSTEM, None)
         for index in sorted(handled.keys() | silent.keys()):
             slot = self._slots.setdefault(index, gpu(f"index-{index}"))
-            yield from _gpu(slot, scopes.get(index, {}), silent.get(index, ""))
+            observed = list(_gpu(slot, scopes.get(index, {}), silent.get(index, "")))
+            yield from observed
+            yield from self._unreached(observed)
         yield from self._events(machine)
+
+    def _unreached(self, observed: list[Observation]) -> Iterator[Observation]:
+        """The NVLinks of a GPU that fell silent before they were asked: not read, but not gone either."""
+        whole, *links = observed
+        if whole.status == "read":
+            self._links[whole.slot] = [link.slot for link in links]
+            return
+        read_now = {link.slot for link in links}
+        for slot in self._links.get(whole.slot, ()):
+            if slot not in read_now:
+                yield Observation(self.name, slot, "hung", detail=whole.detail)
 
     def _events(self, machine: Machine) -> Iterator[Observation]:
         for event in machine.nvml_events():
@@ -117,8 +109,9 @@ def _by_scope(answer: Answer) -> dict[int, dict[str, Any]]:
 def _slot(calls: dict[str, Any]) -> str | None:
     for name in ("nvmlDeviceGetPciInfo_v3", "nvmlDeviceGetPciInfo"):
         found = calls.get(name)
-        if isinstance(found, dict) and isinstance(found.get("busId"), str):
-            return gpu(found["busId"])
+        address = found.get("busId") if isinstance(found, dict) else None
+        if isinstance(address, str) and bus_address(address):
+            return gpu(address)
     return None
 
 
@@ -126,7 +119,7 @@ def _node(
     answer: Answer, system: dict[str, Any], scopes: dict[int, dict[str, Any]], slots: dict[int, str]
 ) -> Observation:
     """What NVML says as a whole: whether it is there, initialises, answers."""
-    init = _error(system.get("nvmlInit"))
+    init = error_of(system.get("nvmlInit"))
     signals: dict[str, Scalar] = {
         "nvml.library": True,
         "nvml.answers": not (answer.stalled or answer.resting) and answer.hung is None,
@@ -144,22 +137,29 @@ def _node(
             signals[name] = value
     ready = system.get("nvmlSystemGetConfComputeGpusReadyState")
     state = system.get("nvmlSystemGetConfComputeState")
-    if isinstance(state, dict) and isinstance(ready, int):
+    if isinstance(state, dict) and not error_of(state) and isinstance(ready, int):
         signals["nvml.confidential"] = bool(state.get("ccFeature"))
         signals["nvml.confidential_ready"] = bool(ready)
-    refused = [_error(calls[_HANDLE]) for calls in scopes.values() if _HANDLE in calls]
-    signals["gpu.handles_refused"] = len(refused)
-    signals["gpu.handle_error"] = refused[-1].removeprefix("NVML_ERROR_") if refused else "none"
+    refused = [error_of(calls[_HANDLE]) for calls in scopes.values() if _HANDLE in calls]
+    status, detail = _ended(answer, system, slots)
+    # That no handle was refused is known only where each was asked for.
+    if refused or status == "read":
+        signals["gpu.handles_refused"] = len(refused)
+        signals["gpu.handle_error"] = refused[-1].removeprefix("NVML_ERROR_") if refused else "none"
+    return Observation("nvml", NODE, status, signals, detail=detail)
+
+
+def _ended(answer: Answer, system: dict[str, Any], slots: dict[int, str]) -> tuple[Status, str]:
+    """How a round ended as a whole, and why not well."""
     if answer.hung is not None:
-        detail = f"{_told(answer.hung, slots)} does not return, not even to SIGKILL"
-        return Observation("nvml", NODE, "hung", signals, detail=detail)
-    if init:
-        return Observation("nvml", NODE, "failed", signals, detail=_REASONS.get(init, init))
-    if any(entry.scope == SYSTEM for entry in answer.stalled):
-        return Observation(
-            "nvml", NODE, "hung", signals, detail=f"{signals['nvml.unanswered']} met no answer"
-        )
-    return Observation("nvml", NODE, "read", signals)
+        return "hung", f"{_told(answer.hung, slots)} does not return, not even to SIGKILL"
+    stalled = next((entry.call for entry in answer.stalled if entry.scope == SYSTEM), "")
+    if stalled:
+        return "hung", f"{stalled} met no answer"
+    for call in ("nvmlInit", DEVICE_COUNT):
+        if error := error_of(system.get(call)):
+            return "failed", reason(error) if call == "nvmlInit" else f"{call}: {reason(error)}"
+    return "read", ""
 
 
 _SYSTEM = {"nvml.driver_version": "nvmlSystemGetDriverVersion", "nvml.version": "nvmlSystemGetNVMLVersion"}
@@ -174,20 +174,14 @@ def _told(entry: Entry, slots: dict[int, str]) -> str:
 
 def _gpu(slot: str, calls: dict[str, Any], unanswered: str) -> Iterator[Observation]:
     """A GPU and its NVLinks. unanswered: the call that met no answer, after which nothing more was read."""
-    signals, unread = _read(GPU, calls, None, complete=not unanswered)
-    links = sorted(int(found[1]) for call in calls if (found := _LINK_STATE.match(call)))
-    observed = []
-    for link in links:
-        of_link, not_of_link = _read(NVLINK, calls, link, complete=not unanswered)
-        if of_link or not_of_link:
-            observed.append(Observation("nvml", nvlink(slot, link), "read", of_link, not_of_link))
-    if not unanswered:
-        if any("nvlink.active" in one.signals for one in observed):
-            signals["gpu.nvlink.active"] = sum(one.signals.get("nvlink.active") is True for one in observed)
-        c2c = [_result(calls, f"fields(171,{link})") for link in range(int(signals.get("gpu.c2c.count", 0)))]
-        if c2c:
-            signals["gpu.c2c.active"] = c2c.count(1)
-    errors = {_error(result) for result in calls.values()}
+    complete = not unanswered
+    signals, unread = read(GPU, calls, complete=complete)
+    nvlinks = {link: read(NVLINK, calls, link, complete=complete) for link in _numbers(_NVLINK_STATE, calls)}
+    c2c = [read(C2C, calls, link) for link in _numbers(_C2C_STATUS, calls)]
+    if complete:
+        _count_active("nvlink.active", nvlinks.values(), signals, unread)
+        _count_active("c2c.active", c2c, signals, unread)
+    errors = {error_of(result) for result in calls.values()}
     broken = next(
         (word for word in ("NVML_ERROR_GPU_IS_LOST", "NVML_ERROR_RESET_REQUIRED") if word in errors), ""
     )
@@ -199,58 +193,31 @@ def _gpu(slot: str, calls: dict[str, Any], unanswered: str) -> Iterator[Observat
     mode = "mig" if signals.get("gpu.mig.enabled") else ""
     detail = f"{unanswered} met no answer" if unanswered else ""
     yield Observation("nvml", slot, status, signals, unread, part=_part(calls), epoch=mode, detail=detail)
-    yield from observed
+    for link, (of_link, not_of_link) in nvlinks.items():
+        if of_link or not_of_link:
+            yield Observation("nvml", nvlink(slot, link), "read", of_link, not_of_link)
+
+
+def _numbers(of: re.Pattern[str], calls: Iterable[str]) -> list[int]:
+    return sorted(int(found[1]) for call in calls if (found := of.fullmatch(call)))
+
+
+def _count_active(
+    name: str,
+    links: Collection[tuple[dict[str, Scalar], dict[str, str]]],
+    signals: dict[str, Scalar],
+    unread: dict[str, str],
+) -> None:
+    """Count the links of a GPU whose signal of this name is true, unless one of them could not be read."""
+    refused = [not_read[name] for _, not_read in links if name in not_read]
+    states = [read_of[name] for read_of, _ in links if name in read_of]
+    if refused:
+        unread[f"gpu.{name}"] = refused[0]
+    elif states:
+        signals[f"gpu.{name}"] = sum(map(bool, states))
 
 
 def _part(calls: dict[str, Any]) -> Part | None:
     words = [calls.get(name) for name in ("nvmlDeviceGetUUID", "nvmlDeviceGetName", "nvmlDeviceGetSerial")]
     uuid, name, serial = (word if isinstance(word, str) else "" for word in words)
     return Part(uuid, name, serial) if uuid else None
-
-
-def _read(
-    rows: tuple[Row, ...], calls: dict[str, Any], link: int | None, *, complete: bool
-) -> tuple[dict[str, Scalar], dict[str, str]]:
-    """Signals of some rows, and why those could not be read that should have been."""
-    signals: dict[str, Scalar] = {}
-    unread: dict[str, str] = {}
-    for row in rows:
-        name = row.signal.name
-        why = "" if complete else "a call before it met no answer"
-        for call, item in row.calls:
-            result = _result(calls, call if link is None else call.replace("{link}", str(link)))
-            error = _error(result)
-            if result is None or error in _NOT_THERE:
-                continue
-            if error:
-                why = _REASONS.get(error, error)
-                continue
-            try:
-                signals[name] = row.convert(result if item is None else result[item])
-            except (ValueError, TypeError, LookupError, OverflowError):
-                why = f"{call} says {str(result)[:60]!r}"
-                continue
-            why = ""
-            break
-        if why:
-            unread[name] = why
-    return signals, unread
-
-
-def _result(calls: dict[str, Any], call: str) -> Any:
-    """Result of a call as the table writes it; a field's value is taken out of its envelope."""
-    field = _FIELD.match(call)
-    if field is None:
-        return calls.get(call)
-    result = calls.get(f"nvmlDeviceGetFieldValues({field[1]},{field[2] or 0})")
-    if not isinstance(result, dict) or "error" in result:
-        return result
-    code = result.get("nvmlReturn", 0)
-    if code:
-        return None if code in _NO_SUCH else {"error": f"NVML_ERROR_{_RETURNS.get(code, code)}"}
-    return result.get("value")
-
-
-def _error(result: Any) -> str:
-    """Name of the error that a result is, empty where it is none."""
-    return str(result["error"]) if isinstance(result, dict) and "error" in result else ""

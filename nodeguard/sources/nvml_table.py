@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from math import isfinite
 from typing import Any
 
 from msgspec import Struct
@@ -46,6 +47,8 @@ def _text(value: Any) -> str:
 def _whole(value: Any) -> int:
     if type(value) is not int:
         raise TypeError(value)
+    if not -(1 << 63) <= value < 1 << 64:
+        raise OverflowError(value)
     return value
 
 
@@ -59,9 +62,18 @@ def _scaled(by: float) -> Callable[[Any], float]:
     def convert(value: Any) -> float:
         if type(value) not in {int, float}:
             raise TypeError(value)
-        return float(value * by)
+        scaled = float(value * by)
+        if not isfinite(scaled):
+            raise ValueError(value)
+        return scaled
 
     return convert
+
+
+def _length(value: Any) -> int:
+    if type(value) is not list:
+        raise TypeError(value)
+    return len(value)
 
 
 def _bit(mask: int) -> Sort:
@@ -71,7 +83,7 @@ def _bit(mask: int) -> Sort:
 _TEXT = Sort("state", _text)
 _NUMBER = Sort("state", _whole)
 _TRUTH = Sort("state", lambda value: _whole(value) != 0)
-_LENGTH = Sort("state", lambda value: len(list(value)))
+_LENGTH = Sort("state", _length)
 _COUNTER = Sort("counter", _count)
 _GAUGE = Sort("gauge", _count)
 _BYTES = Sort("state", _count, "bytes")
@@ -311,3 +323,6 @@ NVLINK = _rows(
     ("nvlink.effective_errors", _COUNTER, "fields(219,{link})", "errors left after correction"),
     ("nvlink.symbol_errors", _COUNTER, "fields(221,{link})", "symbol errors"),
 )
+
+# Of the links of a GPU to its CPU, whose slot is the GPU's own.
+C2C = _rows(("c2c.active", _TRUTH, "fields(171,{link})", "whether the link is active"))

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from nodeguard.bundle.failing import word_of
 from nodeguard.bundle.survey import Failure
 from nodeguard.bundle.writer import BundleWriter
 from nodeguard.model.failure import UnansweredError
 from nodeguard.model.instant import Instant
 from nodeguard.sources.machine import Log, Machine
 from nodeguard.sources.processes import parse_stat
-from nodeguard.sources.readings import errno_name
+from nodeguard.sources.readings import ABSENT
 from nodeguard.sources.services import PROCESSES
 from nodeguard.worker.answer import Answer
 
@@ -47,9 +48,10 @@ class ToldMachine:
         self._writer.file(path, said)
 
     def _tell_names(self, path: str, said: tuple[str, ...] | Failure) -> None:
-        # Of the processes there remain those of which something was told.
+        # Of the processes there remain those of which something was told. By thread-self a reader knows
+        # whether it is shown all of them.
         if path == "/proc" and isinstance(said, tuple):
-            said = tuple(name for name in said if name in self._in_proc or name == "self")
+            said = tuple(name for name in said if name in self._in_proc or name in {"self", "thread-self"})
         self._writer.names(path, said)
 
     def link(self, path: str) -> str:
@@ -71,8 +73,8 @@ class ToldMachine:
         """See Machine.call."""
         try:
             answer = self._machine.call(name)
-        except OSError as error:
-            self._writer.call(name, {"error": errno_name(error)})
+        except (OSError, UnansweredError) as error:
+            self._writer.call(name, {"error": word_of(error)})
             raise
         self._writer.call(name, answer)
         return answer
@@ -114,15 +116,14 @@ def _unanswered(answer: Answer) -> list[tuple[Any, str]]:
 
 
 def _is_bystander(path: str, said: str | Failure) -> bool:
-    """Whether a file is of a process that no source asks for.
-
-    Neither stuck, nor a zombie, nor a known service.
+    """Whether a file is of a process that no source asks for: it has ended, or is neither stuck, nor a
+    zombie, nor a known service.
     """
     _, proc, pid, *rest = [*path.split("/"), "", ""]
     if proc != "proc" or not pid.isdigit() or pid == "1":
         return False
     if not isinstance(said, str):
-        return True
+        return isinstance(said, OSError) and said.errno in ABSENT
     if rest[:1] == ["comm"]:
         return said.strip() not in PROCESSES
     try:

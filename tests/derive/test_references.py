@@ -4,17 +4,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeguard.derive.references import best, peers
+from nodeguard.derive.references import before, inventory, peers
 from nodeguard.model.signal import Scalar
 from tests.derive.look import machine, seen
 
+GPU = "gpu/0000:01:00"
 
-def told(kind: str, *values: Scalar | None, makes: str = "") -> list[Scalar | None]:
-    """What each GPU's peers read. makes: a letter for each GPU's model, one for all where it is empty."""
+
+def told(kind: str, *values: Scalar | None) -> list[Scalar | None]:
+    """What each GPU's peers read."""
     slots = [f"gpu/0000:{bus:02x}:00" for bus in range(len(values))]
     rows = [
-        seen("nvml", slot, {} if value is None else {"x": value}, part=make)
-        for slot, value, make in zip(slots, values, makes or "A" * len(values), strict=True)
+        seen("nvml", slot, {} if value is None else {"x": value})
+        for slot, value in zip(slots, values, strict=True)
     ]
     result = dict(peers(machine(*rows), {"x": kind}))
     return [result.get(slot, {}).get("x~peers") for slot in slots]
@@ -48,13 +50,31 @@ def test_a_gauge_is_the_median_of_at_least_three_others(
     assert told("gauge", *values) == peer
 
 
-def test_only_slots_of_one_make_are_peers() -> None:
-    assert told("state", 18, 18, 18, 12, 12, 12, makes="AAABBB") == [18, 18, 18, 12, 12, 12]
-    assert told("state", 18, 18, 12, 12, makes="AABB") == [None] * 4
+def test_ports_of_another_make_are_no_peers() -> None:
+    rows = [
+        seen("infiniband", f"port/mlx5_{n}/1", {"port.board": "AB"[n % 2], "port.rate": 400 - n % 2})
+        for n in range(6)
+    ]
+    result = dict(peers(machine(*rows), {"port.rate": "state"}))
+    assert [one["port.rate~peers"] for one in result.values()] == [400] * 3 + [399] * 3
+    assert dict(peers(machine(*rows[:4]), {"port.rate": "state"})) == {}
 
 
-@given(value=st.none() | st.integers() | st.booleans() | st.text(), known=st.none() | st.floats(0, 100))
-def test_the_best_never_gets_worse(value: Scalar | None, known: float | None) -> None:
-    after = best(known, value)
-    assert known is None or (after is not None and after >= known)
-    assert best(after, value) == after
+@given(values=st.lists(st.none() | st.integers() | st.booleans() | st.text(), min_size=1, max_size=5))
+def test_the_best_never_gets_worse(values: list[Scalar | None]) -> None:
+    known: dict[str, dict[str, float]] = {}
+    for value in values:
+        look = machine(seen("nvml", GPU, {} if value is None else {"x": value}))
+        after = inventory(look, frozenset({"x"}), known)
+        assert known.items() <= after.items() or after[GPU]["x"] > known[GPU]["x"]
+        assert inventory(look, frozenset({"x"}), after) == after
+        known = after
+    numbers = [float(value) for value in values if isinstance(value, (int, float))]
+    assert known == ({GPU: {"x": max(numbers)}} if numbers else {})
+
+
+def test_a_slot_is_held_against_what_it_was_before_this_look() -> None:
+    look = machine(seen("nvml", GPU, {"x": 3}))
+    known = {GPU: {"x": 4.0}}
+    assert dict(before(look, known, inventory(look, frozenset({"x"}), known))) == {GPU: {"x~inventory": 4.0}}
+    assert dict(before(look, {}, inventory(look, frozenset({"x"}), {}))) == {GPU: {"x~inventory": 3.0}}

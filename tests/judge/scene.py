@@ -73,7 +73,7 @@ class Scene:
     """Some checks, and what the judge remembers."""
 
     def __init__(self, *checks: Check, one_look: bool = False) -> None:
-        self.rules = rules(Catalogue(checks=checks), {"a.happened": "kmsg", "b.happened": "kmsg"})
+        self.rules = rules(Catalogue(checks=checks), {})
         self.state = JudgeState()
         self.outlook = Outlook(one_look=one_look)
 

@@ -15,14 +15,27 @@ SPANS = {"n": 600.0}
 def read(now: float, state: SlotState | None = None, *, n: int | None = None, **fields: Any) -> SlotState:
     signals = {} if n is None else {"n": n}
     words: dict[str, Any] = {"signals": signals, **fields}
-    return after(state, [Observation("memory", "node", **words)], SPANS, now)
+    return after(state, [Observation("memory", "node", **words)], SPANS, {"memory": now - 10}, now)
 
 
 def test_a_slot_begins_with_its_first_reading() -> None:
     state = read(10, n=5)
     assert state.first == 10
-    assert state.sources == {"memory": SourceMemory(10, {"n": 5})}
+    assert state.sources == {"memory": SourceMemory({"n": 5})}
     assert read(20, state, n=5).first == 10
+
+
+def test_a_slot_of_which_nothing_is_new_is_the_same_object() -> None:
+    state = read(10, n=5, part=Part("one"), unread={"b": "refused"}, epoch="1")
+    assert read(20, state, n=5, part=Part("one"), unread={"b": "refused"}, epoch="1") is state
+    assert read(20, state, n=5, unread={"b": "late"}, epoch="1") is not state
+    assert read(20, state, n=5, unread={"b": "refused"}, epoch="2") is not state
+
+
+def test_a_long_gap_starts_every_counter_anew() -> None:
+    state = read(10, n=5)
+    late = after(state, [Observation("memory", "node", signals={"n": 5})], SPANS, {"memory": 10}, 1300)
+    assert late.counters["n"].since == 1300
 
 
 def test_a_new_part_closes_what_was_known_of_the_old_one() -> None:
@@ -77,23 +90,23 @@ def test_a_failed_reading_belongs_to_no_epoch() -> None:
 
 
 def test_a_slot_that_a_cut_round_did_not_reach_is_unknown() -> None:
-    state = unreached(read(10, n=5), "memory")
+    state = unreached(read(10, n=5), "memory", 10)
     assert merged(state.sources) == ({}, {"n": "its source did not get that far"})
 
 
 def test_a_slot_that_a_source_no_longer_finds_keeps_what_others_read() -> None:
-    state = after(read(10, n=5), [Observation("pci", "node", signals={"m": 1})], SPANS, 10)
+    state = after(read(10, n=5), [Observation("pci", "node", signals={"m": 1})], SPANS, {}, 10)
     assert merged(gone(state, "memory").sources) == ({"m": 1}, {})
 
 
 def test_signals_of_all_sources_stand_together() -> None:
     memories = {
-        "one": SourceMemory(0, {"a": 1}, {"b": "refused"}),
-        "two": SourceMemory(0, {"c": 2}, {"d": "late"}),
+        "one": SourceMemory({"a": 1}, {"b": "refused"}),
+        "two": SourceMemory({"c": 2}, {"d": "late"}),
     }
     assert merged(memories) == ({"a": 1, "c": 2}, {"b": "refused", "d": "late"})
 
 
 def test_what_one_source_refuses_another_may_have_read() -> None:
-    memories = {"one": SourceMemory(0, {}, {"a": "refused"}), "two": SourceMemory(0, {"a": 1})}
+    memories = {"one": SourceMemory({}, {"a": "refused"}), "two": SourceMemory({"a": 1})}
     assert merged(memories)[0] == {"a": 1}

@@ -1,0 +1,52 @@
+"""Sources and a judgement for tests: what they are asked, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from nodeguard.agent.judgement import Judgement
+from nodeguard.derive.derive import Site
+from nodeguard.model.catalogue import Catalogue
+from nodeguard.model.finding import Health, Knowledge, Verdict
+from nodeguard.model.instant import Instant
+from nodeguard.model.observation import Observation, Reading
+from nodeguard.model.signal import Signal
+from nodeguard.model.slot import NODE
+from nodeguard.sources.machine import Machine
+
+Read = Callable[[Machine], Iterator[Observation]]
+
+
+class Scripted:
+    """A source that reads as it is told, and counts its rounds."""
+
+    paths: tuple[str, ...] = ()
+    signals: dict[str, Signal] = {}  # noqa: RUF012 - the protocol's own type
+
+    def __init__(
+        self, name: str, read: Read | None = None, *, interval: float = 10.0, deadline: float = 5.0
+    ) -> None:
+        self.name, self.interval, self.deadline = name, interval, deadline
+        self.paths = (f"/{name}",)
+        self.rounds = 0
+        self._read = read or (lambda _: iter([self.says(n=1)]))
+
+    def says(self, slot: str = NODE, **signals: int) -> Observation:
+        """An observation of this source."""
+        return Observation(self.name, slot, signals=dict(signals))
+
+    def read(self, machine: Machine) -> Iterator[Observation]:
+        self.rounds += 1
+        yield from self._read(machine)
+
+
+class Noting(Judgement):
+    """A judgement that only notes what it is given: (seconds since boot, names of the sources)."""
+
+    def __init__(self) -> None:
+        super().__init__(Catalogue(), {}, Site())
+        self.rounds: list[tuple[float, tuple[str, ...]]] = []
+
+    def judge(self, readings: Sequence[Reading], instant: Instant) -> Verdict:
+        self.rounds.append((instant.mono, tuple(reading.source for reading in readings)))
+        return Verdict(Health.OK, Knowledge.FRESH, judged=len(self.rounds))

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+from typing import Any
+
+from nodeguard.agent.judgement import Judgement
+from nodeguard.derive.derive import Site
+from nodeguard.model.catalogue import Catalogue
+from nodeguard.model.check import Compare, Condition, Happened, Increase, Reference, Sustained
+from nodeguard.model.finding import Health, Verdict
+from nodeguard.model.instant import Instant
+from nodeguard.model.observation import Event, Observation, Reading
+from nodeguard.model.platform import Platform
+from nodeguard.model.signal import Signal, named
+from nodeguard.model.slot import NODE
+from tests.judge.scene import check
+
+SIGNALS = named(
+    Signal("a.level", "gauge", "a level"),
+    Signal("a.errors", "counter", "errors"),
+    Signal("a.happened", "event", "something"),
+)
+LOW = Compare("a.level", "below", 5)
+
+
+def judgement(*conditions: Condition, site: Site | None = None, **more: Any) -> Judgement:
+    checks = tuple(check(when, f"check-{at}", family=f"family-{at}") for at, when in enumerate(conditions))
+    platforms = (Platform("p", "P", (), {"gpus": 8}, ""),)
+    return Judgement(Catalogue(checks=checks, platforms=platforms), SIGNALS, site or Site(), **more)
+
+
+def told(one: Judgement, at: float, *events: Event, boot: str = "boot", **signals: Any) -> Verdict:
+    """The verdict after one round: signals by name, `a__level` for `a.level`; events of the kernel log."""
+    values = {name.replace("__", "."): value for name, value in signals.items()}
+    readings = [
+        Reading("memory", at, (Observation("memory", NODE, signals=values),)),
+        Reading("kmsg", at, (Observation("kmsg", NODE, events=events),) if events else ()),
+    ]
+    return one.judge(readings, Instant(1e9 + at, at, boot))
+
+
+def fired(verdict: Verdict) -> list[str]:
+    return [one.check for one in verdict.findings]
+
+
+def test_a_reading_comes_to_a_verdict() -> None:
+    assert fired(told(judgement(LOW), 0.0, a__level=3)) == ["check-0"]
+    assert told(judgement(LOW), 0.0, a__level=7).health == Health.OK
+
+
+def test_what_was_read_is_remembered_from_round_to_round() -> None:
+    one = judgement(Increase("a.errors", 3, 60.0))
+    assert [fired(told(one, at, a__errors=at)) for at in (0.0, 2.0, 4.0)] == [[], [], ["check-0"]]
+
+
+def test_a_source_that_is_not_due_keeps_its_last_word() -> None:
+    one = judgement(LOW)
+    told(one, 0.0, a__level=3)
+    assert fired(one.judge([], Instant(1e9 + 10, 10.0, "boot"))) == ["check-0"]
+
+
+def test_an_event_stands_for_the_boot() -> None:
+    one = judgement(Happened("a.happened"))
+    told(one, 10.0, Event("a.happened", 5.0))
+    assert fired(told(one, 20.0)) == ["check-0"]
+
+
+def test_families_that_are_not_wanted_are_not_judged() -> None:
+    one = judgement(LOW, LOW, families=frozenset({"family-1"}))
+    assert fired(told(one, 0.0, a__level=3)) == ["check-1"]
+
+
+def test_one_look_tells_at_once_of_what_would_have_to_last() -> None:
+    lasting = Sustained(LOW, 60.0)
+    assert fired(told(judgement(lasting), 0.0, a__level=3)) == []
+    [early] = told(judgement(lasting, one_look=True), 0.0, a__level=3).findings
+    assert early.note == "seen once"
+
+
+def test_the_site_says_what_the_platform_is() -> None:
+    few = Compare("a.level", "below", than=Reference("platform", "gpus"))
+    verdict = told(judgement(few, site=Site(platform="p")), 0.0, a__level=7)
+    assert (verdict.platform, fired(verdict)) == ("p", ["check-0"])
+    unknown = told(judgement(few), 0.0, a__level=7)
+    assert (unknown.platform, fired(unknown)) == ("", [])

@@ -1,0 +1,273 @@
+"""The catalogue as a whole: compiled or from YAML, and with what a site adds."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nodeguard.agent.signals import known
+from nodeguard.catalog import catalogue as module
+from nodeguard.catalog.catalogue import (
+    COMPILED,
+    Compiled,
+    builtin,
+    compiled_from,
+    encoded,
+    fingerprint,
+    with_site,
+)
+from nodeguard.catalog.located import CatalogueError, load
+from nodeguard.model.catalogue import Catalogue, LogPattern
+from nodeguard.model.check import Check
+from nodeguard.model.signal import Signal
+from tests.catalog.test_checks import one
+from tests.catalog.test_conditions import SIGNALS
+
+CHECKS = Path(__file__).parents[2] / "checks"
+
+
+def signals(patterns: tuple[LogPattern, ...]) -> Mapping[str, Signal]:
+    return {**SIGNALS, **known(patterns)}
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder like checks/, with two checks of its own and the tables that every one needs."""
+    folder = tmp_path_factory.mktemp("checks")
+    shutil.copytree(CHECKS / "tables", folder / "tables")
+    (folder / "platforms").mkdir()
+    (folder / "x.yaml").write_text("family: x\nchecks:\n" + one("a"))
+    (folder / "y.yaml").write_text("family: y\nchecks:\n" + one("b", symptom_of="[a]"))
+    (folder / "notes.txt").write_text("no YAML")
+    return folder
+
+
+@pytest.fixture
+def folder(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The same for one test, in the place of the built-in one."""
+    copy = tmp_path / "checks"
+    shutil.copytree(small, copy)
+    monkeypatch.setattr("importlib.resources.files", lambda _: copy)
+    return copy
+
+
+def ids(catalogue: Catalogue) -> list[str]:
+    return [check.id for check in catalogue.checks]
+
+
+# Compiled and not.
+
+
+def test_a_folder_is_compiled_whole(small: Path) -> None:
+    catalogue = compiled_from(small, signals)
+    assert ids(catalogue) == ["a", "b"]
+    assert catalogue.patterns
+    assert catalogue.xids
+
+
+def test_the_compiled_form_says_the_same(small: Path) -> None:
+    catalogue = compiled_from(small, signals)
+    assert msgspec.msgpack.decode(encoded(catalogue), type=Compiled).catalogue == catalogue
+
+
+def test_the_built_in_catalogue_is_what_its_yaml_says() -> None:
+    from_yaml = compiled_from(CHECKS, known)
+    assert builtin(known) == from_yaml
+    assert msgspec.msgpack.decode(encoded(from_yaml), type=Compiled).catalogue == from_yaml
+
+
+def test_no_check_of_the_built_in_catalogue_is_written_twice() -> None:
+    written = [check["id"] for path in CHECKS.glob("*.yaml") for check in load(path).data["checks"]]
+    assert sorted(written) == ids(builtin(known))
+
+
+def compiled_with(folder: Path, made_from: module.Fingerprint) -> None:
+    """Puts a compiled catalogue in a folder that its YAML does not say."""
+    (folder / COMPILED).write_bytes(
+        encoded(Catalogue(link_down_reasons={1: "from the compiled file"}), made_from)
+    )
+
+
+def is_read_from_yaml(catalogue: Catalogue) -> bool:
+    return catalogue.link_down_reasons != {1: "from the compiled file"}
+
+
+def test_a_compiled_catalogue_that_is_true_is_taken(folder: Path) -> None:
+    compiled_with(folder, fingerprint(folder))
+    assert not is_read_from_yaml(builtin(signals))
+
+
+def test_a_package_s_compiled_catalogue_is_taken_as_it_is(folder: Path) -> None:
+    compiled_with(folder, ())
+    (folder / "x.yaml").write_text("changed: by nobody\n")
+    assert not is_read_from_yaml(builtin(signals))
+
+
+def test_without_a_compiled_one_the_yaml_is_read(folder: Path) -> None:
+    assert ids(builtin(signals)) == ["a", "b"]
+
+
+@pytest.mark.parametrize("change", ["write", "touch", "add", "remove", "table"])
+def test_a_compiled_catalogue_of_other_yaml_is_not_taken(change: str, folder: Path) -> None:
+    compiled_with(folder, fingerprint(folder))
+    match change:
+        case "write":
+            (folder / "x.yaml").write_text("family: x\nchecks:\n" + one("a") + one("c"))
+        case "touch":
+            os.utime(folder / "x.yaml", ns=(1, 1))
+        case "add":
+            (folder / "z.yaml").write_text("family: z\n")
+        case "remove":
+            (folder / "y.yaml").unlink()
+        case "table":
+            os.utime(folder / "tables" / "xid.yaml", ns=(1, 1))
+    assert is_read_from_yaml(builtin(signals))
+
+
+WHOLE = encoded(builtin(known))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, len(WHOLE) - 1), st.binary(min_size=1, max_size=3), st.booleans())
+def test_a_damaged_catalogue_is_whole_or_refused(at: int, damage: bytes, cut: bool) -> None:
+    broken = WHOLE[:at] + damage + (b"" if cut else WHOLE[at + len(damage) :])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("importlib.resources.files", lambda _: _Packed(broken))
+        patch.setattr(module, "compiled_from", lambda *_: Catalogue())
+        assert isinstance(builtin(known), Catalogue)
+
+
+class _Packed:
+    """A folder in a package, of which only the compiled catalogue is read."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    def __truediv__(self, name: str) -> _Packed:
+        assert name == COMPILED
+        return self
+
+    def is_file(self) -> bool:
+        return True
+
+    def read_bytes(self) -> bytes:
+        return self.data
+
+
+@pytest.mark.parametrize(
+    "damage", [b"", b"\xff", b"not a catalogue", WHOLE[:1000], WHOLE.replace(b"gpu", b"\xffpu")]
+)
+def test_a_damaged_catalogue_is_made_anew_from_yaml(damage: bytes, folder: Path) -> None:
+    (folder / COMPILED).write_bytes(damage)
+    assert ids(builtin(signals)) == ["a", "b"]
+
+
+def test_wrong_yaml_is_an_error_with_its_place(folder: Path) -> None:
+    (folder / "x.yaml").write_text("family: x\nchecks:\n" + one("a", when="{signal: a.levle, below: 1}"))
+    with pytest.raises(CatalogueError, match=r"x\.yaml:8: signal: 'a\.levle' is no signal"):
+        builtin(signals)
+
+
+# What a site adds.
+
+
+def site(folder: Path, name: str, *checks: str, disable: str = "", family: str = "site") -> Path:
+    folder.mkdir(exist_ok=True)
+    head = f"family: {family}\n" + (f"disable: [{disable}]\n" if disable else "")
+    (folder / name).write_text(head + ("checks:\n" + "".join(checks) if checks else ""))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def base(small: Path) -> Catalogue:
+    return compiled_from(small, signals)
+
+
+def of(catalogue: Catalogue) -> dict[str, Check]:
+    return {check.id: check for check in catalogue.checks}
+
+
+def test_a_site_overrides_adds_and_disables(base: Catalogue, tmp_path: Path) -> None:
+    folder = site(tmp_path / "d", "s.yaml", one("a", title="Ours"), one("c"), disable="b")
+    catalogue = with_site(base, [folder], SIGNALS)
+    assert {name: check.family for name, check in of(catalogue).items()} == {"a": "site", "c": "site"}
+    assert of(catalogue)["a"].title == "Ours"
+    assert catalogue.disabled == {"b": f"{folder}/s.yaml"}
+    assert (catalogue.xids, catalogue.platforms) == (base.xids, base.platforms)
+    assert ids(base) == ["a", "b"]
+
+
+def test_a_later_file_and_a_later_folder_win(base: Catalogue, tmp_path: Path) -> None:
+    first = site(tmp_path / "1", "z.yaml", one("a", title="First folder"))
+    site(first, "a.yaml", one("a", title="First file"), one("c", title="First file"))
+    second = site(tmp_path / "2", "a.yaml", one("c", title="Second folder"))
+    found = of(with_site(base, [first, second], SIGNALS))
+    assert (found["a"].title, found["c"].title) == ("First folder", "Second folder")
+
+
+def test_files_that_have_nothing_in_common_may_come_in_any_order(base: Catalogue, tmp_path: Path) -> None:
+    folders = [
+        site(tmp_path / name, f"{name}.yaml", one(name), disable=gone)
+        for name, gone in (("c", "a"), ("d", "b"))
+    ]
+    assert with_site(base, folders, SIGNALS) == with_site(base, folders[::-1], SIGNALS)
+
+
+def test_a_site_check_may_be_a_symptom_of_a_built_in_one(base: Catalogue, tmp_path: Path) -> None:
+    folder = site(tmp_path / "d", "s.yaml", one("c", symptom_of="[a]"))
+    assert of(with_site(base, [folder], SIGNALS))["c"].symptom_of == ("a",)
+
+
+def test_a_built_in_check_whose_cause_is_disabled_stands(base: Catalogue, tmp_path: Path) -> None:
+    folder = site(tmp_path / "d", "s.yaml", disable="a")
+    assert ids(with_site(base, [folder], SIGNALS)) == ["b"]
+
+
+def test_an_empty_folder_adds_nothing(base: Catalogue, tmp_path: Path) -> None:
+    (tmp_path / "readme.md").write_text("x")
+    (tmp_path / "folder.yaml").mkdir()
+    assert with_site(base, [tmp_path], SIGNALS) == base
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("checks: [\n", "s.yaml:2: "),
+        ("", "s.yaml:1: is empty: remove it, or write what it is for"),
+        ("disable: [c]\n", "s.yaml:1: disable: 'c' is no check: see `nodeguard checks`"),
+        ("family: s\nchecks:\n" + one("c", symptom_of="[d]"), "s.yaml:3: symptom_of: 'd' is no check: see "),
+        (
+            "family: s\nchecks:\n" + one("c", when="{signal: a.x, is: 1}"),
+            "s.yaml:8: signal: 'a.x' is no signal",
+        ),
+    ],
+)
+def test_a_wrong_site_file_is_refused(base: Catalogue, text: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text(text)
+    with pytest.raises(CatalogueError) as caught:
+        with_site(base, [tmp_path], SIGNALS)
+    assert str(caught.value).startswith(f"{tmp_path}/{said}")
+
+
+def test_a_folder_that_is_not_there_is_refused(base: Catalogue, tmp_path: Path) -> None:
+    with pytest.raises(CatalogueError) as caught:
+        with_site(base, [tmp_path / "none"], SIGNALS)
+    assert (
+        str(caught.value)
+        == f"{tmp_path}/none: cannot be read: No such file or directory: name a folder of YAML files"
+    )
+
+
+def test_a_built_in_check_that_lost_its_cause_is_an_error_and_no_crash(
+    tmp_path: Path, base: Catalogue
+) -> None:
+    halved = msgspec.structs.replace(base, checks=base.checks[1:])
+    with pytest.raises(CatalogueError, match="the built-in catalogue: symptom_of: 'a' is no check"):
+        with_site(halved, [tmp_path], SIGNALS)

@@ -1,0 +1,293 @@
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodeguard.catalog.patterns import load_patterns
+from nodeguard.model.catalogue import LogPattern
+from nodeguard.model.observation import Event, Observation
+from nodeguard.model.slot import NODE
+from nodeguard.sources.kmsg import Kmsg, Record, parsed, signals, whole
+from nodeguard.sources.machine import Log
+from tests.sources.fake_machine import FakeMachine
+
+PATTERNS = load_patterns(Path(__file__).parents[2] / "checks" / "tables")
+XID = "NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
+
+
+class Logging(FakeMachine):
+    """A machine whose kernel log has these new records."""
+
+    def __init__(self, *records: str, lost: int = 0) -> None:
+        super().__init__()
+        self.new = Log(records, lost)
+
+    def log(self) -> Log:
+        new, self.new = self.new, Log(())
+        return new
+
+
+def line(text: str, at: float = 5.0, *, prefix: int = 3, flags: str = "-", more: str = "") -> str:
+    """A record as /dev/kmsg gives it."""
+    return f"{prefix},17,{at * 1e6:.0f},{flags}{more};{text}\n"
+
+
+def read(*records: str, patterns: tuple[LogPattern, ...] = PATTERNS, lost: int = 0) -> list[Observation]:
+    return list(Kmsg(patterns).read(Logging(*records, lost=lost)))
+
+
+def one(record: str) -> tuple[str, Event]:
+    """Slot and event of a record that becomes exactly one."""
+    [observation] = read(record)
+    [event] = observation.events
+    return observation.slot, event
+
+
+def pattern(
+    name: str, hint: str, *, signal: str = "a.happened", slot: str = "node", text: str = ""
+) -> LogPattern:
+    return LogPattern(name, hint, text or hint, signal, slot, "about")
+
+
+# Which records count.
+
+
+def test_a_line_becomes_an_event_on_its_slot() -> None:
+    slot, event = one(line(XID, at=12.345678))
+    assert (slot, event.signal, event.at, event.text) == (
+        "gpu/0000:3b:00",
+        "gpu.xid.line",
+        12.345678,
+        XID,
+    )
+    assert (event.fields["xid"], event.fields["pci"], event.count) == (79, "0000:3b:00", 1)
+
+
+@pytest.mark.parametrize("facility", [1, 3, 10, 23])
+def test_what_a_process_writes_never_counts(facility: int) -> None:
+    assert read(line(XID, prefix=facility * 8 + 3)) == []
+
+
+def test_a_prefix_may_have_more_fields() -> None:
+    assert one(line(XID, more=",caller=T12"))[0] == "gpu/0000:3b:00"
+
+
+def test_continuation_lines_belong_to_the_record_and_are_no_text() -> None:
+    link_down = "mlx5_core 0000:0c:00.0: Fatal error 1 detected"
+    slot, event = one(line(f"{link_down}\n SUBSYSTEM=pci\n DEVICE=+pci:0000:0c:00.0"))
+    assert (slot, event.text) == ("pci/0000:0c:00.0", link_down)
+    assert read(line(f"usb 1-1: new device\n MODEL={XID}\n{XID}")) == []
+
+
+def test_one_record_of_several_lines_is_matched_whole() -> None:
+    text = (
+        r"NVRM: The NVIDIA GPU 0000:18:00.0\x0aNVRM: (PCI ID: 10de:2901) installed in this system has"
+        r"\x0aNVRM: fallen off the bus and is not responding to commands."
+    )
+    slot, event = one(line(text))
+    assert (slot, event.signal) == ("gpu/0000:18:00", "gpu.fell_off")
+    assert event.text.count("\n") == 2
+
+
+def test_escapes_are_of_bytes() -> None:
+    [record] = parsed([line(r"caf\xc3\xa9 \x5cx41 \xff 100\x")])
+    assert record.text == "café \\x41 \ufffd 100\\x"
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        "",
+        ";",
+        "3,1,5",
+        "3,1;text",
+        "x,1,5,-;text",
+        "3,1,x,-;text",
+        "-3,1,5,-;text",
+        "²,1,5,-;text",
+        f"{'9' * 5000},1,5,-;t",
+    ],
+)
+def test_what_is_no_record_is_left_out(raw: str) -> None:
+    assert list(parsed([raw])) == []
+
+
+@given(st.lists(st.text() | st.from_regex(r"\A[0-9]{0,3},[0-9]*,[0-9]*,[-c+](,\w+=\w+)?;.*", fullmatch=True)))
+def test_parsing_never_raises_and_keeps_nothing_but_the_kernel_s_own(records: list[str]) -> None:
+    kept = list(parsed(records))
+    kernel = [raw for raw in records if raw.partition(",")[0].isdecimal() and int(raw.partition(",")[0]) < 8]
+    assert len(kept) <= len(kernel)
+
+
+@given(st.lists(st.tuples(st.integers(0, 191), st.text(st.characters(exclude_characters="\n\\")))))
+def test_the_facility_alone_decides_of_a_whole_record(records: list[tuple[int, str]]) -> None:
+    kept = [record.text for record in parsed(line(text, prefix=prefix) for prefix, text in records)]
+    assert kept == [text for prefix, text in records if prefix < 8]
+
+
+# Fragments of one line.
+
+
+def test_fragments_are_put_together_where_they_stand_together() -> None:
+    first, second = XID[:30], XID[30:]
+    [found] = read(line(first, at=1.0, flags="c"), line(second, at=2.0, flags="+"), line("else", at=3.0))
+    assert found.slot == "gpu/0000:3b:00"
+    assert [(event.text, event.at) for event in found.events] == [(XID, 1.0)]
+
+
+RECORDS = st.lists(st.builds(Record, st.floats(0, 1e6), st.text(max_size=5), st.booleans()))
+
+
+@given(RECORDS)
+def test_joining_fragments_loses_no_text_and_joins_nothing_else(records: list[Record]) -> None:
+    joined = list(whole(records))
+    assert "".join(record.text for record in joined) == "".join(record.text for record in records)
+    assert [one.text for one in joined if not one.fragment] == [
+        one.text for one in records if not one.fragment
+    ]
+    assert not any(a.fragment and b.fragment for a, b in pairwise(joined))
+
+
+# Slots.
+
+
+@pytest.mark.parametrize(
+    ("place", "slot", "fields"),
+    [
+        ("PCI:0000:9d:00", "gpu/0000:9d:00", {}),
+        ("PCI:00000000:9D:00", "gpu/0000:9d:00", {}),
+        ("0000:9d:00.0", "gpu/0000:9d:00", {}),
+        ("PCI:0018:01:00", "gpu/0018:01:00", {}),
+        ("PCI:10000:01:00", "gpu/10000:01:00", {}),
+        ("PCI:0000:9d:00 GPU-I:05", "gpu/0000:9d:00", {"gi": 5}),
+        ("PCI:0000:9d:00 GPU-I:05 GPU-CI:00", "gpu/0000:9d:00", {"gi": 5, "ci": 0}),
+    ],
+)
+def test_an_xid_in_every_form_of_address(place: str, slot: str, fields: dict[str, int]) -> None:
+    found, event = one(line(f"NVRM: Xid ({place}): 94, pid=7194, name=python, Contained: SM (0x1,0x0)."))
+    assert found == slot
+    assert {name: event.fields.get(name) for name in ("gi", "ci") if name in event.fields} == fields
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "slot"),
+    [
+        ("gpu", "x 0000:3B:00.0", "gpu/0000:3b:00"),
+        ("nvswitch", "x 00000000:c1:00.0", "nvswitch/0000:c1:00"),
+        ("pci", "x 0000:9c:00", "pci/0000:9c:00.0"),
+        ("pci", "x 0000:9c:00.1", "pci/0000:9c:00.1"),
+        ("gpu", "x nowhere", NODE),
+        ("port", "x 0000:9c:00", NODE),
+        ("node", "x 0000:9c:00", NODE),
+    ],
+)
+def test_a_slot_from_an_address(kind: str, text: str, slot: str) -> None:
+    wanted = pattern("a", "x ", slot=kind, text=r"x (?P<pci>\S+)")
+    assert [found.slot for found in read(line(text), patterns=(wanted,))] == [slot]
+
+
+@pytest.mark.parametrize(
+    ("kind", "slot"), [("port", "port/mlx5_0/1"), ("disk", "disk/mlx5_0"), ("gpu", NODE), ("dimm", NODE)]
+)
+def test_a_slot_from_a_device(kind: str, slot: str) -> None:
+    wanted = pattern("a", "x ", slot=kind, text=r"x (?P<dev>\S+)(?P<pci>absent)?")
+    [found] = read(line("x mlx5_0"), patterns=(wanted,))
+    assert found.slot == slot
+    assert found.events[0].fields == {"dev": "mlx5_0"}
+
+
+def test_only_numbers_become_numbers() -> None:
+    wanted = pattern("a", "x ", text=r"x (?P<dev>\S+) (?P<n>\S+) (?P<hex>\S+) (?P<long>\S+)")
+    [found] = read(line(f"x 12 034 0x5 {'9' * 30}"), patterns=(wanted,))
+    assert found.events[0].fields == {"dev": "12", "n": 34, "hex": "0x5", "long": "9" * 30}
+
+
+# Patterns.
+
+
+def test_the_first_pattern_that_matches_names_the_event() -> None:
+    first, second = pattern("one", "down", signal="a.first"), pattern("two", "down", signal="a.second")
+    for patterns in ((first, second), (second, first)):
+        [found] = read(line("down"), patterns=patterns)
+        assert [event.signal for event in found.events] == [patterns[0].signal]
+
+
+def test_a_pattern_that_does_not_match_lets_the_next_one_try() -> None:
+    near, right = pattern("one", "down", signal="a.first", text="up or down"), pattern("two", "down")
+    [found] = read(line("down"), patterns=(near, right))
+    assert found.events[0].signal == "a.happened"
+
+
+def test_a_line_that_is_known_to_mean_nothing_hides_from_later_patterns() -> None:
+    silent, loud = pattern("one", "SXid detail", signal=""), pattern("two", "SXid")
+    assert read(line("SXid detail"), patterns=(silent, loud)) == []
+
+
+def test_a_pattern_is_matched_at_the_beginning() -> None:
+    assert read(line(f"python3: {XID}")) == []
+
+
+def test_unknown_text_costs_no_expression() -> None:
+    broken = pattern("one", "never said", text="(")
+    assert read(line("usb 1-1: new device"), patterns=(broken,)) == []
+
+
+def test_each_signal_has_the_fields_of_all_its_patterns() -> None:
+    one = pattern("one", "a", text=r"a (?P<x>.)(?P<y>.)")
+    two = pattern("two", "b", text=r"b (?P<y>.)(?P<z>.)")
+    silent = pattern("three", "c", signal="")
+    found = signals((one, two, silent))
+    assert set(found) == {"kmsg.lost", "a.happened"}
+    assert (found["a.happened"].kind, found["a.happened"].fields) == ("event", ("x", "y", "z"))
+    assert Kmsg((one, two, silent)).signals == found
+
+
+# Floods and losses.
+
+
+def test_a_flood_is_capped_and_its_count_kept() -> None:
+    flood = [line(XID.replace("79", "13"), at=float(at)) for at in range(1, 1001)]
+    [found] = read(*flood)
+    assert len(found.events) == 64
+    assert sum(event.count for event in found.events) == 1000
+    assert (found.events[0].at, found.events[-1].at) == (1.0, 1000.0)
+
+
+def test_a_flood_hides_no_other_code_and_no_other_gpu() -> None:
+    flood = [line(XID.replace("79", "13"))] * 1000
+    elsewhere = line(XID.replace("3b", "5e"))
+    events = [
+        (one.slot, event.fields["xid"]) for one in read(*flood, line(XID), elsewhere) for event in one.events
+    ]
+    assert events.count(("gpu/0000:3b:00", 13)) == 64
+    assert {*events} == {("gpu/0000:3b:00", 13), ("gpu/0000:3b:00", 79), ("gpu/0000:5e:00", 79)}
+
+
+def test_a_long_line_is_cut() -> None:
+    assert len(one(line(XID + "x" * 5000))[1].text) == 400
+
+
+def test_lost_records_are_told_of_with_their_number() -> None:
+    lost, xid = read(line(XID), lost=17)
+    assert (lost.slot, lost.status, lost.count) == (NODE, "lost", 17)
+    [event] = lost.events
+    assert (event.signal, event.fields, event.at) == ("kmsg.lost", {"records": 17}, 1000.0)
+    assert xid.status == "read"
+
+
+def test_what_was_read_once_is_not_read_again() -> None:
+    source, machine = Kmsg(PATTERNS), Logging(line(XID))
+    assert len(list(source.read(machine))) == 1
+    assert list(source.read(machine)) == []
+
+
+@given(st.lists(st.text() | st.sampled_from([found.example for found in PATTERNS])))
+def test_no_text_breaks_a_round(texts: list[str]) -> None:
+    source = Kmsg(PATTERNS)
+    for found in source.read(Logging(*(line(text.replace("\n", r"\x0a")) for text in texts))):
+        for event in found.events:
+            assert event.fields.keys() <= set(source.signals[event.signal].fields)

@@ -1,0 +1,341 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nodeguard.model.observation import Observation
+from nodeguard.model.slot import NODE
+from nodeguard.sources.nvml import Nvml
+from nodeguard.worker.answer import SYSTEM, Answer, Entry
+from nodeguard.worker.memory import Memory
+from nodeguard.worker.rehearsal import rehearse_nvml
+from tests.sources.fake_machine import FakeMachine, by_slot
+from tests.sources.test_nvml_results import DENIED, JSON, UNSUPPORTED
+from tests.worker import recordings
+from tests.worker.recordings import hopper, rack, value
+
+FIRST, SECOND = "gpu/0000:01:00", "gpu/0000:02:00"
+LOST = {"error": "NVML_ERROR_GPU_IS_LOST"}
+HANDLE = "nvmlDeviceGetHandleByIndex"
+
+
+class Gpus(FakeMachine):
+    """A machine whose NVML answers as a bundle's nvml.json says. told: events, which happen once."""
+
+    def __init__(self, *devices: dict[str, Any], **more: Any) -> None:
+        super().__init__()
+        self.document: dict[str, Any] | None = {"system": recordings.SYSTEM, "devices": list(devices), **more}
+        self.memory = Memory()
+        self.told: tuple[dict[str, int], ...] = ()
+
+    def nvml(self) -> Answer:
+        return rehearse_nvml(self.memory, self.document)
+
+    def nvml_events(self) -> tuple[dict[str, int], ...]:
+        told, self.told = self.told, ()
+        return told
+
+
+class Answered(Gpus):
+    """A machine whose NVML gave this answer."""
+
+    def __init__(self, *entries: tuple[int, str, Any], **more: Any) -> None:
+        super().__init__()
+        self.answer = Answer(tuple(Entry(*entry) for entry in entries), **more)
+
+    def nvml(self) -> Answer:
+        assert self.answer is not None
+        return self.answer
+
+
+def read(*devices: dict[str, Any], **more: Any) -> dict[str, Observation]:
+    return by_slot(Nvml(), Gpus(*devices, **more))
+
+
+def of_gpu(calls: dict[str, Any]) -> Observation:
+    """What is read of a GPU that answers these calls and no other."""
+    pci = {"nvmlDeviceGetPciInfo_v3": {"busId": "00000000:01:00.0"}}
+    return by_slot(Nvml(), Answered(*((0, call, result) for call, result in {**pci, **calls}.items())))[FIRST]
+
+
+def test_a_gpu_its_part_and_its_links() -> None:
+    found = read(hopper(), hopper(1, links=2))
+    assert set(found) == {
+        NODE,
+        FIRST,
+        SECOND,
+        *(f"{FIRST}/nvlink/{link}" for link in range(18)),
+        *(f"{SECOND}/nvlink/{link}" for link in range(2)),
+    }
+    assert not [one.unread for one in found.values() if one.unread]
+    assert {one.status for one in found.values()} == {"read"}
+    whole = found[FIRST]
+    assert whole.part is not None
+    assert (whole.part.id, whole.part.model) == (
+        "GPU-00000000-0000-4000-8000-000000000000",
+        "NVIDIA H100 80GB HBM3",
+    )
+    expected = {
+        "gpu.ecc.enabled": True,
+        "gpu.row_remap.uncorrected": 1,
+        "gpu.row_remap.pending": True,
+        "gpu.row_remap.failed": False,
+        "gpu.retired_pages.uncorrected": 2,
+        "gpu.clocks.hw_thermal": True,
+        "gpu.clocks.hw_slowdown": False,
+        "gpu.utilization": 0.97,
+        "gpu.temperature": 61.0,
+        "gpu.temperature.limit_distance": -1.0,
+        "gpu.power.limit": 700.0,
+        "gpu.pcie.width": 8,
+        "gpu.pcie.width_max": 16,
+        "gpu.processes": 2,
+        "gpu.nvlink.count": 18,
+        "gpu.nvlink.active": 17,
+        "gpu.error": "none",
+        "gpu.answers": True,
+    }
+    assert {name: whole.signals.get(name) for name in expected} == expected
+    assert found[f"{FIRST}/nvlink/1"].signals == {"nvlink.active": False}
+    assert found[f"{FIRST}/nvlink/3"].signals["nvlink.replays"] == 3
+    node = found[NODE].signals
+    assert (node["nvml.driver_version"], node["nvml.ready"], node["nvml.error"]) == (
+        "580.95.05",
+        True,
+        "none",
+    )
+    assert (node["nvml.answers"], node["nvml.hung"], node["gpu.handles_refused"]) == (True, False, 0)
+
+
+def test_a_gpu_of_a_rack_counts_its_links_to_the_cpu() -> None:
+    whole = read(rack())[FIRST]
+    assert (whole.signals["gpu.c2c.count"], whole.signals["gpu.c2c.active"]) == (2, 1)
+    assert (whole.signals["gpu.chassis"], whole.signals["gpu.tray"]) == ("1820125000000", 0)
+    assert whole.signals["gpu.fabric.health_summary"] == 3
+
+
+# GPUs that are lost, and those that fall silent.
+
+
+def test_a_gpu_that_loses_every_call_keeps_its_slot_and_is_said_to_be_lost() -> None:
+    source, machine = Nvml(), Gpus(hopper(), hopper(1))
+    by_slot(source, machine)
+    assert machine.document is not None
+    machine.document["devices"][1] = dict.fromkeys(hopper(1), LOST)
+    found = by_slot(source, machine)
+    assert found[SECOND].signals["gpu.error"] == "GPU_IS_LOST"
+    assert found[SECOND].unread["gpu.temperature"] == "the GPU is lost"
+    assert found[SECOND].part is None
+    assert found[FIRST].signals["gpu.error"] == "none"
+
+
+@pytest.mark.parametrize("pci", [LOST, {"busId": "nonsense"}, "nonsense", {"busId": 7}])
+def test_a_gpu_that_never_said_where_it_is_goes_by_its_index(pci: Any) -> None:
+    assert "gpu/index-0" in read({**hopper(), "nvmlDeviceGetPciInfo_v3": pci})
+
+
+def test_an_older_driver_tells_the_address_by_the_older_name() -> None:
+    device = hopper()
+    device["nvmlDeviceGetPciInfo"] = device.pop("nvmlDeviceGetPciInfo_v3")
+    assert FIRST in read(device)
+
+
+def test_a_gpu_without_handle_is_counted_and_hides_no_other() -> None:
+    found = read(LOST, hopper(1, links=0))
+    assert set(found) == {NODE, SECOND}
+    node = found[NODE].signals
+    assert (node["gpu.handles_refused"], node["gpu.handle_error"]) == (1, "GPU_IS_LOST")
+    assert found[NODE].status == "read"
+
+
+def test_a_reset_that_is_due_is_the_gpu_s_error() -> None:
+    required = {"error": "NVML_ERROR_RESET_REQUIRED"}
+    assert of_gpu({"nvmlDeviceGetEccMode": required}).signals["gpu.error"] == "RESET_REQUIRED"
+
+
+def test_a_stall_keeps_what_was_read_before_and_leaves_the_rest_unread() -> None:
+    stalling = {**hopper(), "nvmlDeviceGetUtilizationRates": {"error": "stall"}}
+    found = read(stalling, hopper(1))
+    silent = found[FIRST]
+    assert (silent.status, silent.detail) == ("hung", "nvmlDeviceGetUtilizationRates met no answer")
+    assert (silent.signals["gpu.answers"], silent.signals["gpu.unanswered"]) == (
+        False,
+        "nvmlDeviceGetUtilizationRates",
+    )
+    assert silent.signals["gpu.row_remap.pending"] is True
+    assert silent.unread["gpu.temperature"] == "a call before it met no answer"
+    assert "gpu.nvlink.active" not in silent.signals
+    node = found[NODE]
+    assert (node.status, node.signals["nvml.answers"], node.signals["nvml.hung"]) == ("read", False, False)
+    assert node.signals["nvml.unanswered"] == "nvmlDeviceGetUtilizationRates of GPU 0000:01:00"
+    assert (found[SECOND].status, found[SECOND].unread) == ("read", {})
+
+
+def test_what_was_asked_before_a_stall_and_is_not_supported_does_not_apply() -> None:
+    stalling = {
+        **hopper(),
+        "nvmlDeviceGetModuleId": UNSUPPORTED,
+        "nvmlDeviceGetUtilizationRates": {"error": "stall"},
+    }
+    assert "gpu.module" not in read(stalling)[FIRST].unread
+
+
+def test_a_gpu_at_rest_keeps_its_slot_and_its_links_are_not_gone() -> None:
+    source, machine = Nvml(), Gpus(hopper(links=2), hopper(1, links=2))
+    whole = by_slot(source, machine)
+    assert machine.document is not None
+    machine.document["devices"][1]["nvmlDeviceGetEccMode"] = {"error": "stall"}
+    for _ in range(3):
+        found = by_slot(source, machine)
+        assert set(found) == set(whole)
+        assert found[SECOND].status == "hung"
+        assert found[f"{SECOND}/nvlink/0"].status == "hung"
+        assert found[f"{FIRST}/nvlink/0"].status == "read"
+
+
+def test_a_hang_ends_all_that_comes_after_and_the_round_is_not_whole() -> None:
+    source = Nvml()
+    machine = Gpus(hopper(links=0), {**hopper(1), "nvmlDeviceGetEccMode": {"error": "hang"}}, hopper(2))
+    first = by_slot(source, machine)
+    assert set(first) == {NODE, FIRST, SECOND}
+    node = first[NODE]
+    assert node.status == "hung"
+    assert node.detail == "nvmlDeviceGetEccMode of GPU 0000:02:00 does not return, not even to SIGKILL"
+    assert (node.signals["nvml.hung"], node.signals["nvml.answers"]) == (True, False)
+    assert "nvml.ready" not in node.signals
+    assert "gpu.handles_refused" not in node.signals
+    assert first[SECOND].signals["gpu.name"] == "NVIDIA H100 80GB HBM3"
+    assert first[SECOND].status == "hung"
+    assert first[FIRST].status == "read"
+    later = by_slot(source, machine)
+    assert set(later) == {NODE, SECOND}
+    assert later[NODE].detail == node.detail
+
+
+def test_a_driver_that_stalls_as_a_whole() -> None:
+    document = {**recordings.SYSTEM, "nvmlSystemGetNVMLVersion": {"error": "stall"}}
+    found = by_slot(Nvml(), Gpus(hopper(), system=document))
+    assert set(found) == {NODE}
+    assert (found[NODE].status, found[NODE].detail) == ("hung", "nvmlSystemGetNVMLVersion met no answer")
+    assert found[NODE].signals["nvml.hung"] is False
+
+
+# The library and the driver.
+
+
+def test_no_library() -> None:
+    machine = Gpus()
+    machine.document = None
+    found = by_slot(Nvml(), machine)
+    assert found[NODE].status == "absent"
+    assert found[NODE].signals == {"nvml.library": False}
+    assert "libnvidia-ml.so.1" in found[NODE].detail
+
+
+@pytest.mark.parametrize(
+    ("word", "why"),
+    [
+        ("DRIVER_NOT_LOADED", "the NVIDIA driver is not loaded"),
+        ("LIB_RM_VERSION_MISMATCH", "the driver's library and kernel module differ in version"),
+        ("UNKNOWN", "NVML_ERROR_UNKNOWN"),
+    ],
+)
+def test_a_library_that_does_not_initialise(word: str, why: str) -> None:
+    found = read(hopper(), error=f"NVML_ERROR_{word}")
+    assert set(found) == {NODE}
+    assert (found[NODE].status, found[NODE].detail) == ("failed", why)
+    signals = found[NODE].signals
+    assert (signals["nvml.ready"], signals["nvml.error"], signals["nvml.library"]) == (False, word, True)
+    assert "gpu.handles_refused" not in signals
+
+
+def test_gpus_that_cannot_be_counted_are_not_gone() -> None:
+    system = {**recordings.SYSTEM, "nvmlDeviceGetCount": {"error": "NVML_ERROR_UNKNOWN"}}
+    found = read(hopper(), system=system)
+    assert (found[NODE].status, found[NODE].detail) == ("failed", "nvmlDeviceGetCount: NVML_ERROR_UNKNOWN")
+
+
+def test_confidential_computing() -> None:
+    system = {
+        **recordings.SYSTEM,
+        "nvmlSystemGetConfComputeState": {"ccFeature": 1},
+        "nvmlSystemGetConfComputeGpusReadyState": 0,
+    }
+    signals = read(system=system)[NODE].signals
+    assert (signals["nvml.confidential"], signals["nvml.confidential_ready"]) == (True, False)
+    system["nvmlSystemGetConfComputeState"] = UNSUPPORTED
+    assert "nvml.confidential" not in read(system=system)[NODE].signals
+
+
+# Modes, links and events.
+
+
+def test_mig_begins_a_new_epoch_for_counters() -> None:
+    assert read(hopper())[FIRST].epoch != read({**hopper(), "nvmlDeviceGetMigMode": [1, 1]})[FIRST].epoch
+
+
+def test_an_nvlink_that_refuses_leaves_the_count_unknown() -> None:
+    device = {**hopper(links=3), "nvmlDeviceGetNvLinkState(2)": DENIED}
+    found = read(device)
+    assert found[f"{FIRST}/nvlink/2"].unread["nvlink.active"] == "permission denied: run as root"
+    assert found[FIRST].unread["gpu.nvlink.active"] == "permission denied: run as root"
+    assert "gpu.nvlink.active" not in found[FIRST].signals
+
+
+def test_a_link_to_the_cpu_that_does_not_say_is_not_taken_for_inactive() -> None:
+    unknown = {**rack(), "nvmlDeviceGetFieldValues(171,0)": UNSUPPORTED}
+    del unknown["nvmlDeviceGetFieldValues(171,1)"]
+    found = read(unknown)[FIRST]
+    assert "gpu.c2c.active" not in found.signals
+    assert found.unread == {}
+    refused = read({**rack(), "nvmlDeviceGetFieldValues(171,0)": DENIED})[FIRST]
+    assert refused.unread == {"gpu.c2c.active": "permission denied: run as root"}
+
+
+def test_an_xid_event_is_said_of_the_gpu_once() -> None:
+    source, machine = Nvml(), Gpus(hopper(links=0), hopper(1, links=0))
+    machine.told = (
+        {"device": 1, "type": 8, "data": 79},
+        {"device": 0, "type": 1, "data": 4},
+        {"device": 7, "type": 8, "data": 79},
+    )
+    [event] = [event for one in source.read(machine) for event in one.events]
+    assert (event.signal, event.fields["xid"], event.at) == ("gpu.xid.line", 79, machine.now().mono)
+    machine.told = ({"device": 1, "type": 8, "data": 79},)
+    assert [one.slot for one in source.read(machine) if one.events] == [SECOND]
+    assert not any(one.events for one in source.read(machine))
+
+
+# Whatever a driver or a recording may say.
+
+SYSTEM_CALLS = (*recordings.SYSTEM, "nvmlInit", "nvmlDeviceGetCount")
+DEVICE_CALLS = (HANDLE, *hopper(links=2))
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.dictionaries(st.sampled_from(SYSTEM_CALLS), JSON, max_size=3),
+    st.dictionaries(st.tuples(st.integers(0, 2), st.sampled_from(DEVICE_CALLS)), JSON, max_size=6),
+    st.lists(st.builds(Entry, st.integers(SYSTEM, 2), st.sampled_from(DEVICE_CALLS)), max_size=2),
+    st.none() | st.builds(Entry, st.integers(SYSTEM, 2), st.sampled_from(DEVICE_CALLS)),
+)
+def test_no_answer_breaks_a_round(
+    system: dict[str, Any], devices: dict[tuple[int, str], Any], stalled: list[Entry], hung: Entry | None
+) -> None:
+    entries = [(SYSTEM, call, result) for call, result in system.items()]
+    entries += [(scope, call, result) for (scope, call), result in devices.items()]
+    machine = Answered(*entries, stalled=tuple(stalled), hung=hung)
+    source = Nvml()
+    for _ in range(2):
+        for one in source.read(machine):
+            assert one.signals.keys() | one.unread.keys() <= source.signals.keys()
+            assert not one.signals.keys() & one.unread.keys()
+
+
+def test_a_count_of_links_that_cannot_be_costs_nothing() -> None:
+    found = of_gpu({"nvmlDeviceGetFieldValues(170,0)": value(1 << 60)})
+    assert found.signals["gpu.c2c.count"] == 1 << 60
+    assert "gpu.c2c.active" not in found.signals

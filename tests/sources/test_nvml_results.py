@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nodeguard.model.signal import Scalar
+from nodeguard.sources.nvml_results import error_of, read, reason
+from nodeguard.sources.nvml_table import C2C, GPU, NVLINK, Row
+from tests.worker.recordings import value
+
+DENIED = {"error": "NVML_ERROR_NO_PERMISSION"}
+UNSUPPORTED = {"error": "NVML_ERROR_NOT_SUPPORTED"}
+NOTHING: tuple[dict[str, Scalar], dict[str, str]] = ({}, {})
+
+
+def failed(word: str) -> dict[str, str]:
+    return {"error": f"NVML_ERROR_{word}"}
+
+
+# Which of several names counts, and what it means that a call fails.
+
+
+def test_the_newer_name_counts_where_it_answers() -> None:
+    newer, older = "nvmlDeviceGetTemperatureV(0)", "nvmlDeviceGetTemperature(0)"
+    for first in (UNSUPPORTED, DENIED, None):
+        assert read(GPU, {newer: first, older: 50}) == ({"gpu.temperature": 50.0}, {})
+    assert read(GPU, {newer: 60, older: 50}) == ({"gpu.temperature": 60.0}, {})
+    assert read(GPU, {newer: DENIED, older: UNSUPPORTED})[1] == {"gpu.temperature": reason(error_of(DENIED))}
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "NOT_SUPPORTED",
+        "FUNCTION_NOT_FOUND",
+        "NOT_FOUND",
+        "INVALID_ARGUMENT",
+        "ARGUMENT_VERSION_MISMATCH",
+        "DEPRECATED",
+    ],
+)
+def test_what_is_not_there_does_not_apply(word: str) -> None:
+    assert read(GPU, {"nvmlDeviceGetPersistenceMode": failed(word)}) == NOTHING
+    assert read(GPU, {"nvmlDeviceGetPersistenceMode": failed(word)}, complete=False)[1].keys() == {
+        row.signal.name for row in GPU if row.signal.name != "gpu.persistence"
+    }
+
+
+def test_what_was_never_asked_does_not_apply() -> None:
+    assert read(GPU, {}) == NOTHING
+
+
+@pytest.mark.parametrize(
+    ("word", "why"),
+    [
+        ("NO_PERMISSION", "permission denied: run as root"),
+        ("TIMEOUT", "the driver timed out"),
+        ("NO_DATA", "no sample yet"),
+        ("UNKNOWN", "NVML_ERROR_UNKNOWN"),
+    ],
+)
+def test_what_is_refused_is_unread_and_says_why(word: str, why: str) -> None:
+    unread = {"gpu.ecc.enabled": why, "gpu.ecc.enabled_next": why}
+    assert read(GPU, {"nvmlDeviceGetEccMode": failed(word)}) == ({}, unread)
+
+
+@pytest.mark.parametrize(
+    ("code", "unread"),
+    [
+        (3, None),
+        (13, None),
+        (4, "permission denied: run as root"),
+        (10, "the driver timed out"),
+        (15, "the GPU is lost"),
+        (999, "NVML_ERROR_UNKNOWN"),
+        (4711, "NVML_ERROR_4711"),
+        ("x", "NVML_ERROR_UNKNOWN"),
+        ([1], "NVML_ERROR_UNKNOWN"),
+    ],
+)
+def test_a_field_value_fails_by_its_own_code(code: Any, unread: str | None) -> None:
+    envelope = {"valueType": 1, "value": 0, "nvmlReturn": code}
+    signals, why = read(GPU, {"nvmlDeviceGetFieldValues(82,0)": envelope})
+    assert signals == {}
+    assert why.get("gpu.memory.temperature") == unread
+
+
+def test_of_a_field_the_value_and_not_the_envelope_counts() -> None:
+    assert read(GPU, {"nvmlDeviceGetFieldValues(230,0)": value(2, 1)}) == ({"gpu.recovery_action": 2}, {})
+
+
+def test_a_link_is_read_by_its_own_number() -> None:
+    calls = {f"nvmlDeviceGetFieldValues(161,{link})": value(link) for link in range(3)}
+    assert read(NVLINK, calls, 2) == ({"nvlink.replays": 2}, {})
+
+
+def test_a_struct_of_an_older_version_has_not_all_fields() -> None:
+    signals, unread = read(GPU, {"nvmlDeviceGetGpuFabricInfoV": {"state": 3, "status": 0, "healthMask": 0}})
+    assert signals == {"gpu.fabric.state": 3, "gpu.fabric.status": 0, "gpu.fabric.health_mask": 0}
+    assert unread == {}
+
+
+# Whatever a driver or a recording may say.
+
+ROWS = [*GPU, *NVLINK, *C2C]
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.sampled_from([-(1 << 63), 1 << 64, 10**400])
+    | st.floats()
+    | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(
+            st.text(max_size=5) | st.sampled_from(["error", "value", "nvmlReturn"]), inner, max_size=3
+        )
+    ),
+    max_leaves=6,
+)
+
+
+def named(call: str) -> str:
+    """A call of the table, of link 0, under its name in an answer."""
+    call = call.replace("{link}", "0")
+    if call.startswith("fields("):
+        field, _, link = call.removeprefix("fields(").rstrip(")").partition(",")
+        return f"nvmlDeviceGetFieldValues({field},{link or 0})"
+    return call
+
+
+def is_of_its_kind(row: Row, said: Scalar) -> bool:
+    if row.signal.unit in {"celsius", "watts", "ratio", "seconds"}:
+        return isinstance(said, float) and math.isfinite(said)
+    if row.signal.kind in {"counter", "gauge"} or row.signal.unit == "bytes":
+        return type(said) is int and said >= 0
+    return isinstance(said, bool | int | str)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.signal.name)
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_a_row_gives_a_value_of_its_kind_or_says_that_it_is_unread(row: Row, data: st.DataObject) -> None:
+    results: dict[str, Any] = {}
+    for call, item in row.calls:
+        result = data.draw(JSON)
+        if item is not None and data.draw(st.booleans()):
+            result = [result] * 4 if isinstance(item, int) else {item: result}
+        if call.startswith("fields(") and data.draw(st.booleans()):
+            result = {"valueType": 1, "value": result, "nvmlReturn": 0}
+        results[named(call)] = result
+    signals, unread = read((row,), results, 0)
+    assert signals.keys() | unread.keys() <= {row.signal.name}
+    assert not signals.keys() & unread.keys()
+    assert all(is_of_its_kind(row, said) for said in signals.values())
+    assert msgspec.msgpack.encode(signals)
+
+
+@pytest.mark.parametrize(
+    ("calls", "signal"),
+    [
+        ({"nvmlDeviceGetName": 7}, "gpu.name"),
+        ({"nvmlDeviceGetName": "a\x1b[31m"}, "gpu.name"),
+        ({"nvmlDeviceGetPersistenceMode": True}, "gpu.persistence"),
+        ({"nvmlDeviceGetRemappedRows": [1, 2]}, "gpu.row_remap.pending"),
+        ({"nvmlDeviceGetRemappedRows": [-1, 0, 0, 0]}, "gpu.row_remap.corrected"),
+        ({"nvmlDeviceGetRetiredPages(1)": "abc"}, "gpu.retired_pages.uncorrected"),
+        ({"nvmlDeviceGetMemoryInfo": 5}, "gpu.memory.total"),
+        ({"nvmlDeviceGetMemoryInfo": {"total": 1 << 64}}, "gpu.memory.total"),
+        ({"nvmlDeviceGetTemperatureV(0)": math.nan}, "gpu.temperature"),
+        ({"nvmlDeviceGetFieldValues(189,0)": value(10**400)}, "gpu.power.limit_default"),
+    ],
+)
+def test_garbage_is_unread_and_says_what_it_says(calls: dict[str, Any], signal: str) -> None:
+    signals, unread = read(GPU, calls)
+    assert signal not in signals
+    assert " says " in unread[signal]
+    assert unread[signal].isprintable()
+    assert len(unread[signal]) < 140
+
+
+def test_what_a_link_says_is_told_with_its_number() -> None:
+    assert read(NVLINK, {"nvmlDeviceGetNvLinkState(7)": "on"}, 7)[1] == {
+        "nvlink.active": "nvmlDeviceGetNvLinkState(7) says 'on'"
+    }
+
+
+@pytest.mark.parametrize("convert", [row.convert for row in ROWS], ids=[row.signal.name for row in ROWS])
+def test_a_truth_passes_for_no_value(convert: Callable[[Any], Scalar]) -> None:
+    with pytest.raises((ValueError, TypeError)):
+        convert(True)
