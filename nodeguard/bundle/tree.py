@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from nodeguard.bundle.failing import failure, refusal
 from nodeguard.bundle.layer import FILE_LIMIT, Directory, Entry, File, Link, content
@@ -65,11 +65,21 @@ class Tree:
         return entry
 
     def names(self, path: str) -> tuple[str, ...]:
-        """Names in a directory, sorted."""
+        """Names in a directory, sorted; what cannot be read has a name, too."""
         entry = self._entry(path)
         if not isinstance(entry, dict):
             raise refusal(errno.ENOTDIR, path)
-        return tuple(sorted(entry))
+        return tuple(sorted({*entry, *self._failing_in(path)}))
+
+    def _failing_in(self, path: str) -> Iterator[str]:
+        """Names in a directory that errors.yaml alone tells of."""
+        if not self.errors:
+            return
+        parents = {absolute(names_of(path)), walk(self.root, path).path}
+        for known, word in self.errors.items():
+            above, _, name = known.rpartition("/")
+            if (above or "/") in parents and word != "ENOENT":
+                yield name
 
     def link(self, path: str) -> str:
         """Text of a symbolic link, relative as the bundle holds it."""

@@ -15,18 +15,17 @@ from nodeguard.derive import counters, gpus, ports, presence, services, storage
 from nodeguard.derive.attribution import attributed, owners
 from nodeguard.derive.driver import branch, changing, last_move
 from nodeguard.derive.events import decoded
+from nodeguard.derive.lapsed import lapsed
 from nodeguard.derive.outlook import platform
 from nodeguard.derive.references import before, inventory, peers
 from nodeguard.derive.state import DeriveState, Wanted
-from nodeguard.derive.world import World, world
+from nodeguard.derive.world import NOTHING, World, world
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.instant import Instant
-from nodeguard.model.observation import Event, Observation, Reading
+from nodeguard.model.observation import DERIVED, Event, Observation, Reading
 from nodeguard.model.platform import Platform
 from nodeguard.model.signal import Scalar
 from nodeguard.model.slot import NODE
-
-SOURCE = "derived"
 
 
 class Site(Struct, frozen=True):
@@ -71,11 +70,20 @@ def derive(
         still=counters.still(seen, state.still),
     )
     signals, best = _signals(seen, make, wants, state)
+    unread = lapsed(seen, state.derived, signals)
     observations = tuple(
-        Observation(SOURCE, slot, signals=values, events=_signs(seen, slot, instant.mono))
-        for slot, values in signals.items()
+        Observation(
+            DERIVED,
+            slot,
+            signals=signals.get(slot, NOTHING),
+            unread=unread.get(slot, {}),
+            events=_signs(seen, slot, instant.mono),
+        )
+        for slot in {**signals, **unread}
     )
-    return replace(state, best=best), Derived((*new, Reading(SOURCE, instant.mono, observations)), make)
+    names = {slot: (*signals.get(slot, ()), *unread.get(slot, ())) for slot in {**signals, **unread}}
+    state = replace(state, best=best, derived=names)
+    return state, Derived((*new, Reading(DERIVED, instant.mono, observations)), make)
 
 
 def _events(reading: Reading) -> Iterable[Event]:

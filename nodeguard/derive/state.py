@@ -26,7 +26,7 @@ class DeriveState(Struct, frozen=True):
     latest: each source's latest reading. lines: Xid lines of each GPU within the window in which they explain
     each other, said: their codes. best: the last good inventory: by slot and signal, the best value ever
     read. moved: when the driver was last loaded or unloaded, in seconds since boot. starts: see services;
-    still: see counters.
+    still: see counters. derived: names of the signals derived of each slot, those that lapsed among them.
     """
 
     boot_id: str = ""
@@ -37,6 +37,7 @@ class DeriveState(Struct, frozen=True):
     moved: float | None = None
     starts: dict[str, tuple[int, int]] = {}
     still: dict[str, tuple[float, float]] = {}
+    derived: dict[str, tuple[str, ...]] = {}
 
 
 class Wanted(Struct, frozen=True):

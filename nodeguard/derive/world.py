@@ -16,15 +16,16 @@ NOTHING: dict[str, Scalar] = {}
 class World(Struct, frozen=True):
     """Signals by slot, those of all sources together, as each source last read them.
 
-    of_source: slots that each source reached. failed: sources whose latest round did not come to its end.
-    mono: seconds since boot of this look.
+    of_source: slots that each source reached. failed: why, by source whose latest round did not come to its
+    end; refused: why, by slot of which a source could read nothing. mono: seconds since boot of this look.
     """
 
     signals: dict[str, dict[str, Scalar]]
     by_kind: dict[str, tuple[str, ...]]
     parts: dict[str, Part]
     of_source: dict[str, frozenset[str]]
-    failed: frozenset[str]
+    failed: dict[str, str]
+    refused: dict[str, str]
     mono: float
 
     def of(self, slot: str) -> dict[str, Scalar]:
@@ -44,18 +45,20 @@ def world(latest: Iterable[Reading], mono: float) -> World:
     """The world of the latest reading of each source, at `mono` seconds since boot."""
     signals: dict[str, dict[str, Scalar]] = {}
     parts: dict[str, Part] = {}
-    failed: set[str] = set()
+    failed: dict[str, str] = {}
+    refused: dict[str, str] = {}
     reached = {}
     for reading in latest:
         source = reading.source
         reached[source] = frozenset(observation.slot for observation in reading.observations)
         if not reading.complete:
-            failed.add(source)
+            failed[source] = f"the round of {source} was cut short"
         for observation in reading.observations:
             if observation.part is not None:
                 parts[observation.slot] = observation.part
-            if observation.slot == NODE and observation.status in {"failed", "hung"}:
-                failed.add(source)
+            if observation.status in {"failed", "hung"}:
+                of = failed if observation.slot == NODE else refused
+                of[source if observation.slot == NODE else observation.slot] = observation.detail
             if observation.signals:
                 known = signals.get(observation.slot)
                 both = observation.signals if known is None else {**known, **observation.signals}
@@ -63,4 +66,4 @@ def world(latest: Iterable[Reading], mono: float) -> World:
     by_kind: dict[str, tuple[str, ...]] = {}
     for slot in sorted(signals):
         by_kind[kind(slot)] = (*by_kind.get(kind(slot), ()), slot)
-    return World(signals, by_kind, parts, reached, frozenset(failed), mono)
+    return World(signals, by_kind, parts, reached, failed, refused, mono)

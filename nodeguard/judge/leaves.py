@@ -50,14 +50,18 @@ def compare(condition: Compare, units: Mapping[str, str]) -> Test:
         if value is None:
             return _missing(view, signal)
         limit: Any = constant
-        if than is not None:
-            limit = _reference(view, than)
-            if limit is None:
-                return _missing(view, than.name)
-            if by:
-                limit += by
-        if not holds(value, limit):
-            return FALSE
+        try:
+            if than is not None:
+                limit = _reference(view, than)
+                if limit is None:
+                    return _missing(view, than.name)
+                if by:
+                    limit += by
+            if not holds(value, limit):
+                return FALSE
+        except TypeError:
+            view.missing.append((signal, f"{shown(value, unit)} and {shown(limit)} have no order"))
+            return UNKNOWN
         view.seen.append(Seen(view.now, tell))
         return TRUE
 

@@ -10,6 +10,7 @@ from nodeguard.judge.rules import Rules
 from nodeguard.judge.slots import merged
 from nodeguard.judge.state import Judged, SourceState
 from nodeguard.model.finding import Fine, Health, Knowledge, Total, Unread, Verdict, worst
+from nodeguard.model.observation import DERIVED
 from nodeguard.model.slot import NODE, kind, pci
 
 
@@ -64,9 +65,8 @@ def _holders(judged: Mapping[str, Judged]) -> dict[str, str]:
 
 
 def _unread(judged: Mapping[str, Judged], sources: Mapping[str, SourceState]) -> tuple[Unread, ...]:
-    """What could not be read.
-
-    Whole sources first, then signals that checks wanted, those with one reason together.
+    """What could not be read: whole sources first, then signals that checks wanted, those with one reason
+    together. What could not be derived is named where nothing else explains it.
     """
     whole = [
         Unread(name, (NODE,), name, state.detail)
@@ -84,7 +84,8 @@ def _unread(judged: Mapping[str, Judged], sources: Mapping[str, SourceState]) ->
         Unread(source, tuple(sorted(slots)), ", ".join(sorted(signals)), why)
         for (source, why), (slots, signals) in sorted(reasons.items())
     ]
-    return (*whole, *parts)
+    read = [one for one in parts if one.source != DERIVED]
+    return (*whole, *(read if whole or read else parts))
 
 
 def _fine(rules: Rules, judged: Mapping[str, Judged]) -> tuple[Fine, ...]:

@@ -8,6 +8,9 @@ from msgspec import Struct
 
 from nodeguard.model.signal import Scalar
 
+# The source of what derivation makes of all other sources' readings.
+DERIVED = "derived"
+
 Status = Literal["read", "absent", "failed", "hung", "lost"]
 
 

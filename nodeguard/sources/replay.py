@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 import math
-import os
 from typing import Any
 
+from nodeguard.bundle.failing import failure
 from nodeguard.bundle.recording import Recording
-from nodeguard.model.failure import HungError, StalledError
 from nodeguard.model.instant import Instant
 from nodeguard.sources.machine import Log
 from nodeguard.worker.answer import Answer
@@ -58,13 +56,9 @@ class ReplayMachine:
     def call(self, name: str) -> dict[str, Any]:
         """See Machine.call."""
         answer = self._moment.calls.get(name, {"error": "ENOSYS"})
-        word = answer.get("error")
-        if word is None:
-            return answer
-        if word in {"stall", "hang"}:
-            raise (HungError if word == "hang" else StalledError)(name)
-        code = getattr(errno, str(word), errno.EIO)
-        raise OSError(code, os.strerror(code), name)
+        if "error" in answer:
+            raise failure(answer["error"], name)
+        return answer
 
     def log(self) -> Log:
         """See Machine.log."""

@@ -44,7 +44,7 @@ class RecordedNvml:
         if call == nvml_calls.DEVICE_COUNT and error(result) in {"", error(_NOT_SUPPORTED)}:
             return len(self._devices)
         code = result.get("nvmlReturn", 0) if isinstance(result, dict) else 0
-        return failure(code) if code else result
+        return failure(code) if code and isinstance(code, int) else result
 
     def _init(self) -> Any:
         if self._recorded is None:

@@ -34,8 +34,9 @@ def test_a_source_that_failed_as_a_whole_is_known(status: Status, failed: bool) 
 
 
 def test_a_source_that_did_not_come_to_its_end_failed() -> None:
-    assert machine(cut=("nvml",)).failed == {"nvml"}
+    assert list(machine(cut=("nvml",)).failed) == ["nvml"]
 
 
 def test_one_slot_that_cannot_be_read_fails_no_source() -> None:
-    assert world([Reading("nvml", 1, (Observation("nvml", GPUS[0], "failed"),))], 1).failed == frozenset()
+    look = world([Reading("nvml", 1, (Observation("nvml", GPUS[0], "failed", detail="refused"),))], 1)
+    assert (look.failed, look.refused) == ({}, {GPUS[0]: "refused"})
