@@ -2,16 +2,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from nodeguard.agent.judgement import Judgement
+from nodeguard.cli.knowledge import knowledge
 from nodeguard.derive.derive import Site
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.check import Compare, Condition, Happened, Increase, Reference, Sustained
-from nodeguard.model.finding import Health, Verdict
+from nodeguard.model.finding import Health, Knowledge, Verdict
 from nodeguard.model.instant import Instant
-from nodeguard.model.observation import Event, Observation, Reading
+from nodeguard.model.observation import Event, Observation, Reading, Status
 from nodeguard.model.platform import Platform
 from nodeguard.model.signal import Signal, named
-from nodeguard.model.slot import NODE
+from nodeguard.model.slot import NODE, gpu, nvlink
 from tests.judge.scene import check
 
 SIGNALS = named(
@@ -82,3 +85,22 @@ def test_the_site_says_what_the_platform_is() -> None:
     assert (verdict.platform, fired(verdict)) == ("p", ["check-0"])
     unknown = told(judgement(few), 0.0, a__level=7)
     assert (unknown.platform, fired(unknown)) == ("", [])
+
+
+@pytest.mark.parametrize("status", ["hung", "failed"])
+def test_a_derived_fault_stands_while_its_gpu_cannot_be_read(status: Status) -> None:
+    slot = gpu("3b:00")
+    links = [nvlink(slot, at) for at in range(3)]
+    counts = {"gpu.nvlink.count": 3, "gpu.nvlink.active": 2}
+    read = [
+        Observation("nvml", slot, signals=counts),
+        *(Observation("nvml", link, signals={"nvlink.active": link != links[0]}) for link in links),
+    ]
+    silent = [Observation("nvml", where, status, detail="no answer") for where in (slot, *links)]
+    one = Judgement(*knowledge(), Site())
+    for at in (0.0, 40.0):
+        before = one.judge([Reading("nvml", at, tuple(read))], Instant(1e9 + at, at, "boot"))
+    after = one.judge([Reading("nvml", 50.0, tuple(silent))], Instant(1e9 + 50, 50.0, "boot"))
+    assert fired(before) == ["nvlink-down"]
+    [stands] = (found for found in after.findings if found.check == "nvlink-down")
+    assert stands.knowledge == Knowledge.STALE

@@ -85,6 +85,17 @@ def test_a_failure_needs_no_file() -> None:
         failing("/sys/class", "EACCES").names("/sys/class/")
 
 
+def test_what_cannot_be_read_is_listed() -> None:
+    assert failing("/sys/class/empty/mlx5_1", "EIO").names("/sys/class/empty") == ("mlx5_1",)
+    assert failing("/sys/devices/mlx5_0/gid", "EIO").names("/sys/class/infiniband/mlx5_0") == (
+        "gid",
+        "old",
+        "port",
+        "state",
+    )
+    assert failing("/sys/class/empty/mlx5_1", "ENOENT").names("/sys/class/empty") == ()
+
+
 def test_no_answer_is_a_stall_or_a_hang() -> None:
     with pytest.raises(StalledError) as stalled:
         failing("/proc/self/mounts", "stall").read("/proc/self/mounts")
