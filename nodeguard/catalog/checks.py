@@ -10,11 +10,12 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, UnsetType
+from msgspec.structs import replace
 
 from nodeguard.catalog.conditions import DefectError, condition
 from nodeguard.catalog.located import CatalogueError, Located, convert, load
 from nodeguard.catalog.written import CheckForm, FileForm
-from nodeguard.model.check import Check, Happened
+from nodeguard.model.check import Check, Compare, Happened
 from nodeguard.model.finding import Health
 from nodeguard.model.signal import Signal
 
@@ -44,6 +45,7 @@ def read(path: Path | Traversable, signals: Mapping[str, Signal]) -> CheckFile:
     """
     located = load(path)
     form = convert(located, FileForm)
+    applies = _applies(form, located, signals)
     checks = []
     lines: dict[str, int] = {}
     for at, one in enumerate(form.checks):
@@ -52,7 +54,7 @@ def read(path: Path | Traversable, signals: Mapping[str, Signal]) -> CheckFile:
                 ("checks", at, "id"), f"'{one.id}' stands twice", "rename or remove one of them"
             )
         lines[one.id] = located.line(("checks", at))
-        checks.append(_check(one, form, located, at, signals))
+        checks.append(replace(_check(one, form, located, at, signals), applies=applies))
     for at, name in enumerate(form.disable):
         lines.setdefault(name, located.line(("disable", at)))
     return CheckFile(located.file, tuple(checks), tuple(form.disable), lines)
@@ -90,6 +92,20 @@ def _check(
     _held_to_clear(check, located, place)
     _held_to_what_exists(check, located, place, signals)
     return check
+
+
+def _applies(form: FileForm, located: Located, signals: Mapping[str, Signal]) -> Compare | None:
+    if isinstance(form.applies, UnsetType):
+        return None
+    try:
+        found = condition(form.applies, signals, "applies")
+    except DefectError as defect:
+        raise located.error(_steps(defect.field), defect.problem, defect.remedy) from None
+    if not isinstance(found, Compare):
+        raise located.error(
+            ("applies",), "is more than one reading", "compare one signal, such as port.link_layer"
+        )
+    return found
 
 
 def _steps(field: str) -> tuple[str | int, ...]:

@@ -86,14 +86,16 @@ class CheckForm(Struct, forbid_unknown_fields=True):
 
 
 class FileForm(Struct, forbid_unknown_fields=True):
-    """One file of checks. hardware: kinds of slot without any of which the family does not apply to a node.
+    """One file of checks.
 
-    In a site's file, a check with a known id replaces it, and `disable` switches checks off.
+    hardware: kinds of slot without any of which the family does not apply to a node. applies: what a slot has
+    to be for it. In a site's file, a check with a known id replaces it, and `disable` switches checks off.
     """
 
     family: Word | UnsetType = UNSET
     about: Sentence | UnsetType = UNSET
     hardware: list[Kind] = []
+    applies: ConditionForm | UnsetType = UNSET
     checks: Annotated[list[CheckForm], Meta(max_length=500)] = []
     disable: Annotated[list[Word], Meta(max_length=500)] = []
 

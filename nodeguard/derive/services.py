@@ -54,16 +54,21 @@ def services(world: World, known: Starts) -> Iterator[tuple[str, dict[str, Scala
 
 
 def needed(world: World, make: Platform | None) -> Iterator[tuple[str, dict[str, Scalar]]]:
-    """For the node, whether it needs and has a fabric manager, and whether GPUDirect's module is expected."""
+    """For the node, whether it needs and has a fabric manager, and whether GPUDirect's module is expected.
+
+    One that a driver container brought cannot be told from a pod's own processes: of it, only what it does
+    for the GPUs' fabric is seen.
+    """
     switches = world.node("nvswitch.pci_count")
     manager = world.of(_FABRIC_MANAGER)
     wanted = make.expect.get("fabric_manager") if make else None
     if "services" in world.of_source and "services" not in world.failed:
-        needs = wanted if wanted is not None else bool(switches) and manager.get("service.enabled") is True
+        enabled = manager.get("service.enabled") is True
+        needs = enabled if wanted is None else wanted and (enabled or not world.node("driver.container"))
         yield (
             NODE,
             {
-                "fabric_manager.needed": bool(needs),
+                "fabric_manager.needed": bool(needs) and (bool(switches) or wanted is True),
                 "fabric_manager.running": manager.get("service.running") is True,
             },
         )

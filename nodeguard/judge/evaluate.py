@@ -12,7 +12,7 @@ from nodeguard.judge.outcome import FALSE, TRUE, UNKNOWN
 from nodeguard.judge.rules import Rules
 from nodeguard.judge.slots import merged
 from nodeguard.judge.state import Background, Judged, SlotState
-from nodeguard.judge.view import Seen, View
+from nodeguard.judge.view import Seen, Test, View
 from nodeguard.model.check import Check
 from nodeguard.model.finding import Finding
 from nodeguard.model.instant import Instant
@@ -52,13 +52,15 @@ def evaluated(
     kept: list[Finding] = []
     fine, silent = 0, None if state.events else silence(background.statuses)
     for at, rule in enumerate(rules.of[kind(slot)]):
+        if rule.applies is not None and not _is_for(rule.applies, view):
+            continue
         check, missing = rule.check, len(view.missing)
         outcome = silent if silent is not None and rule.of_events else rule.test(view)
         if outcome == TRUE:
             found.append(
                 (finding(check, slot, part, view, state.active.get(check.id), rules.units), view.seen)
             )
-        elif outcome == FALSE and (slot != NODE or _applies(check, background.kinds)):
+        elif outcome == FALSE and (slot != NODE or _tells(check, background.kinds)):
             fine |= 1 << at
         elif outcome == UNKNOWN and check.id in state.active:
             why = view.missing[-1][1] if len(view.missing) > missing else ""
@@ -80,6 +82,15 @@ def evaluated(
     )
 
 
+def _is_for(applies: Test, view: View) -> bool:
+    """Whether a check is for the slot, as far as that can be told."""
+    missing = len(view.missing)
+    outcome = applies(view)
+    view.seen.clear()
+    del view.missing[missing:]
+    return outcome != FALSE
+
+
 def _rests(state: SlotState, spans: Mapping[str, float], now: float) -> bool:
     """Whether nothing that is remembered of a slot means something else a moment later."""
     if state.events or state.held:
@@ -90,7 +101,7 @@ def _rests(state: SlotState, spans: Mapping[str, float], now: float) -> bool:
     )
 
 
-def _applies(check: Check, kinds: Collection[str]) -> bool:
+def _tells(check: Check, kinds: Collection[str]) -> bool:
     """Whether silence of a check on the node itself says anything.
 
     Not where the node only stands in for slots that a message does not name, nor where it has no such

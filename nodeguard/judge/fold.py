@@ -5,6 +5,7 @@ Pure.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
@@ -29,6 +30,9 @@ _PLURAL = {
 # that is well can go on working, else more than half of them, since a node has ports that nobody uses. Until
 # then, each of them is a thing of its own to be repaired.
 _LEAST = 3
+
+# Words of a message that may differ where the cause is the same: values, addresses and names of parts.
+_NUMBERED = re.compile(r"\S*\d\S*")
 
 
 def explained(
@@ -90,8 +94,8 @@ def _above(slot: str) -> Iterable[str]:
 def folded(findings: Iterable[Finding], slots: Mapping[str, int]) -> list[Finding]:
     """Findings, those of one check on many slots of one parent as one finding of the parent that counts them.
 
-    slots: how many slots of each kind the node has. Links of one GPU fold from two on; slots of the node fold
-    where all or most of their kind show it.
+    Only findings that say the same, but for numbers, fold. slots: how many slots of each kind the node has.
+    Links of one GPU fold from two on; slots of the node fold where all or most of their kind show it.
     """
     links: list[Finding] = []
     rest: list[Finding] = []
@@ -101,24 +105,28 @@ def folded(findings: Iterable[Finding], slots: Mapping[str, int]) -> list[Findin
 
 
 def _within(links: list[Finding]) -> list[Finding]:
-    groups: dict[tuple[str, str], list[Finding]] = defaultdict(list)
+    groups: dict[tuple[str, str, str], list[Finding]] = defaultdict(list)
     for one in links:
-        groups[one.check, parent(one.target)].append(one)
-    return [_one(group, target) if len(group) > 1 else group[0] for (_, target), group in groups.items()]
+        groups[one.check, _said(one), parent(one.target)].append(one)
+    return [_one(group, target) if len(group) > 1 else group[0] for (*_, target), group in groups.items()]
 
 
 def _across(findings: list[Finding], slots: Mapping[str, int]) -> list[Finding]:
-    groups: dict[tuple[str, str], list[Finding]] = defaultdict(list)
+    groups: dict[tuple[str, str, str], list[Finding]] = defaultdict(list)
     for one in findings:
-        groups[one.check, kind(one.target)].append(one)
+        groups[one.check, _said(one), kind(one.target)].append(one)
     result: list[Finding] = []
-    for (_, what), group in groups.items():
+    for (*_, what), group in groups.items():
         all_of = slots.get(what, 0)
         if what in _PLURAL and len(group) >= max(_LEAST, all_of if what == "gpu" else all_of // 2 + 1):
             result.append(_one(group, NODE))
         else:
             result.extend(group)
     return result
+
+
+def _said(one: Finding) -> str:
+    return _NUMBERED.sub("", one.message)
 
 
 def _one(group: list[Finding], target: str) -> Finding:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from nodeguard.judge.conditions import prepare
+from nodeguard.judge.leaves import compare
 from nodeguard.judge.view import Test
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.check import Check, Happened, Increase
@@ -18,11 +19,15 @@ from nodeguard.model.slot import KINDS
 
 
 class Rule(Struct, frozen=True):
-    """A check and the function that evaluates it. of_events: whether it looks at nothing but events."""
+    """A check and the function that evaluates it.
+
+    of_events: whether it looks at nothing but events. applies: evaluates whether a slot is what it is for.
+    """
 
     check: Check
     test: Test
     of_events: bool
+    applies: Test | None
 
 
 class Rules(Struct, frozen=True):
@@ -50,7 +55,12 @@ def rules(
             continue
         test = prepare(check.when, check.id, check.clears, units)
         leaves = tuple(check.leaves())
-        rule = Rule(check, test, all(isinstance(leaf, Happened) for leaf in leaves))
+        rule = Rule(
+            check,
+            test,
+            all(isinstance(leaf, Happened) for leaf in leaves),
+            compare(check.applies, units) if check.applies else None,
+        )
         for kind in check.targets:
             of[kind].append(rule)
             for leaf in leaves:

@@ -93,10 +93,11 @@ class Check(Struct, frozen=True):
     """A rule: when it fires, how bad that is, what to do, what clears it, and which views it may vote in.
 
     targets: kinds of slot that it judges. clears: what ends it, for a check that hears of events; a check of
-    readings ends when the reading is good again. symptom_of: checks whose cause explains this one; where one
-    of them fires on the same slot or its parent, this one becomes its evidence. message, remedy: one sentence
-    each; `{signal}` stands for a value. basis: where the threshold or rule comes from. hardware: kinds of
-    slot; where a node has none of them, silence about them means nothing.
+    readings ends when the reading is good again. symptom_of: checks whose cause explains this one, the first
+    before the others; where one of them fires on a slot that may show here, this one becomes its evidence.
+    message, remedy: one sentence each; `{signal}` stands for a value. basis: where the threshold or rule
+    comes from. hardware: kinds of slot; where a node has none of them, silence about them means nothing.
+    applies: what a slot has to be; where that is read and does not hold, the check is not applicable.
     """
 
     id: str
@@ -115,6 +116,7 @@ class Check(Struct, frozen=True):
     symptom_of: tuple[str, ...] = ()
     runbook: str = ""
     hardware: tuple[str, ...] = ()
+    applies: Compare | None = None
 
     def leaves(self) -> Iterator[Compare | Increase | Happened]:
         """The conditions of this check that look at a signal themselves."""

@@ -15,6 +15,8 @@ _SYSTEMD = "/etc/systemd/system"
 _CGROUP = "/sys/fs/cgroup"
 _CGROUP_V1 = f"{_CGROUP}/systemd"
 _NVIDIA = "/sys/module/nvidia"
+# Where the driver container of NVIDIA's GPU operator mounts its root directory.
+_DRIVER_CONTAINER = "/run/nvidia/driver"
 _PEERMEM = ("/sys/module/nvidia_peermem", "/sys/module/nv_peer_mem")
 
 # Name of the unit → name of its main process, which the kernel cuts at 15 characters. k3s, rke2 and MicroK8s
@@ -58,6 +60,7 @@ class Services:
         Signal(
             "module.nvidia_peermem", "state", "whether a module for GPUDirect RDMA is loaded beside nvidia"
         ),
+        Signal("driver.container", "state", "whether a container brought the NVIDIA driver and its services"),
     )
 
     def __init__(self) -> None:
@@ -71,6 +74,7 @@ class Services:
         units = _units(node)
         by_name = _by_name(node) if units is None and "service.running" not in node.unread else {}
         _take_peermem(node)
+        _take_container(node)
         if node.signals or node.unread:
             yield node.observation()
         known = {*(enabled or ()), *(units or ()), *by_name, *self._seen}
@@ -113,6 +117,12 @@ def _take_peermem(node: Draft) -> None:
         loaded = any(node.names(module, signal) is not None for module in _PEERMEM)
         if loaded or signal not in node.unread:
             node.signals[signal] = loaded
+
+
+def _take_container(node: Draft) -> None:
+    names = node.names(_DRIVER_CONTAINER, "driver.container")
+    if names is not None:
+        node.signals["driver.container"] = bool(names)
 
 
 def _enabled(node: Draft) -> set[str] | None:

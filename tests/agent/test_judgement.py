@@ -13,7 +13,7 @@ from nodeguard.model.finding import Health, Knowledge, Verdict
 from nodeguard.model.instant import Instant
 from nodeguard.model.observation import Event, Observation, Reading, Status
 from nodeguard.model.platform import Platform
-from nodeguard.model.signal import Signal, named
+from nodeguard.model.signal import Scalar, Signal, named
 from nodeguard.model.slot import NODE, gpu, nvlink
 from tests.judge.scene import check
 
@@ -91,7 +91,7 @@ def test_the_site_says_what_the_platform_is() -> None:
 def test_a_derived_fault_stands_while_its_gpu_cannot_be_read(status: Status) -> None:
     slot = gpu("3b:00")
     links = [nvlink(slot, at) for at in range(3)]
-    counts = {"gpu.nvlink.count": 3, "gpu.nvlink.active": 2}
+    counts: dict[str, Scalar] = {"gpu.nvlink.count": 3, "gpu.nvlink.active": 2}
     read = [
         Observation("nvml", slot, signals=counts),
         *(Observation("nvml", link, signals={"nvlink.active": link != links[0]}) for link in links),

@@ -60,6 +60,24 @@ def test_a_check(tmp_path: Path) -> None:
     assert check.runbook == "docs/checks.md#one"
 
 
+def test_a_family_may_be_for_some_slots_alone(tmp_path: Path) -> None:
+    head = "family: fam\napplies: {signal: a.level, above: 1}\n"
+    found = file(tmp_path, one(), one("two"), head=head).checks
+    assert [check.applies for check in found] == [Compare("a.level", "above", 1)] * 2
+
+
+@pytest.mark.parametrize(
+    ("applies", "said"),
+    [
+        ("{signal: a.levle, is: 1}", "a.yaml:2: signal: 'a.levle' is no signal: nearest are "),
+        ("{event: a.happened}", "a.yaml:2: applies: is more than one reading: compare one signal, such as"),
+        ("{signal: a.level, is: 1, for: 5m}", "a.yaml:2: applies: is more than one reading: "),
+    ],
+)
+def test_what_a_family_is_for_is_one_reading(tmp_path: Path, applies: str, said: str) -> None:
+    assert refused(tmp_path, one(), head=f"family: fam\napplies: {applies}\n").startswith(said)
+
+
 def test_a_check_of_events(tmp_path: Path) -> None:
     words: dict[str, str | None] = {"clears": "[reset, operator]", "views": "[rack]", "symptom_of": "[two]"}
     [check] = file(tmp_path, one(when=EVENT, message='"{code} {count}"', **words)).checks

@@ -39,9 +39,14 @@ def test_only_starts_that_were_seen_count() -> None:
     assert dict(services(look, known))[KUBELET]["service.restarts"] == 2
 
 
-def manager(switches: int, *, platform: bool | None = None, **signals: Scalar) -> tuple[Scalar, Scalar]:
+def manager(
+    switches: int, *, platform: bool | None = None, container: bool = False, **signals: Scalar
+) -> tuple[Scalar, Scalar]:
     """Whether the node needs a fabric manager, and whether one runs."""
-    rows = [seen("pci", "node", {"nvswitch.pci_count": switches})]
+    rows = [
+        seen("pci", "node", {"nvswitch.pci_count": switches}),
+        seen("services", "node", {"driver.container": container}),
+    ]
     if signals:
         rows.append(seen("services", MANAGER, {f"service.{name}": value for name, value in signals.items()}))
     make: Platform | None = None if platform is None else expecting(fabric_manager=platform)
@@ -59,6 +64,11 @@ def test_without_a_platform_it_is_needed_where_there_are_switches_and_it_was_set
     assert manager(4, enabled=False, running=False) == (False, False)
     assert manager(4) == (False, False)
     assert manager(0, enabled=True, running=True) == (False, True)
+
+
+def test_one_in_a_driver_container_is_not_missed() -> None:
+    assert manager(4, platform=True, container=True) == (False, False)
+    assert manager(4, platform=True, container=True, enabled=True, running=False) == (True, False)
 
 
 @pytest.mark.parametrize("cut", [(), ("services",)])

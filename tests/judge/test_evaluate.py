@@ -39,6 +39,20 @@ def test_silence_about_hardware_that_is_not_there_means_nothing(slot: str, fine:
     assert len(scene.round(0, seen(hot=False), seen(slot, n=1)).fine) == fine
 
 
+@pytest.mark.parametrize(("make", "fine", "found"), [("a", 1, 1), ("b", 0, 0), (None, 1, 1)])
+def test_a_check_is_not_applied_to_what_it_is_not_for(make: str | None, fine: int, found: int) -> None:
+    rule = check(HOT, applies=Compare("make", "is", "a"))
+    more = {} if make is None else {"make": make}
+    assert len(Scene(rule).round(0, seen(hot=False, **more)).fine) == fine
+    assert len(Scene(rule).round(0, seen(hot=True, **more)).findings) == found
+
+
+def test_a_make_that_cannot_be_read_is_no_fault_of_its_own() -> None:
+    rule = check(HOT, applies=Compare("make", "is", "a"))
+    verdict = Scene(rule).round(0, seen(hot=True), unread("node", "make", source="clock"))
+    assert (len(verdict.findings), verdict.unread) == (1, ())
+
+
 def test_a_finding_whose_signals_become_unread_stands_and_says_so() -> None:
     scene = Scene(check(HOT))
     assert scene.round(0, seen(hot=True)).findings[0].knowledge is Knowledge.FRESH

@@ -130,14 +130,28 @@ def test_slots_of_the_node_fold_where_all_of_them_show_it(number: int, standing:
     assert len(folded([finding("lost", gpu) for gpu in GPUS[:number]], SLOTS)) == standing
 
 
+@pytest.mark.parametrize("words", ["{} at 0000:0{}:00 has {} errors", "Xid {}: word {}{}"])
+def test_what_differs_in_numbers_alone_is_one_cause(words: str) -> None:
+    found = [finding("x", gpu, message=words.format(at, at + 1, at + 2)) for at, gpu in enumerate(GPUS)]
+    assert len(folded(found, SLOTS)) == 1
+
+
+def test_what_differs_in_words_stays_apart() -> None:
+    words = ["double bit error", "row remapping failed"]
+    found = [finding("x", gpu, message=f"Xid 48: {words[at % 2]}") for at, gpu in enumerate(GPUS)]
+    assert len(folded(found, SLOTS)) == 8
+    found = [finding("x", link, message=words[at % 2]) for at, link in enumerate(LINKS)]
+    assert [len(one.slots) for one in folded(found, SLOTS)] == [9, 9]
+
+
 def test_two_of_two_are_two_things_to_repair() -> None:
     assert len(folded([finding("lost", gpu) for gpu in GPUS[:2]], {"gpu": 2})) == 2
 
 
 def test_what_is_folded_is_as_bad_and_as_little_known_as_its_worst_part() -> None:
-    rows = [finding("lost", gpu, part=gpu, since=float(at)) for at, gpu in enumerate(GPUS)]
+    rows = [finding("lost", gpu, part=gpu, since=float(at), message="m 1") for at, gpu in enumerate(GPUS)]
     rows[3] = finding(
-        "lost", GPUS[3], health=Health.FATAL, knowledge=Knowledge.STALE, since=-5.0, message="worst"
+        "lost", GPUS[3], health=Health.FATAL, knowledge=Knowledge.STALE, since=-5.0, message="m 7"
     )
     [one] = folded(rows, SLOTS)
     assert (one.health, one.knowledge, one.since, one.part, one.message) == (
@@ -145,7 +159,7 @@ def test_what_is_folded_is_as_bad_and_as_little_known_as_its_worst_part() -> Non
         Knowledge.STALE,
         -5.0,
         "",
-        "8 GPUs: worst",
+        "8 GPUs: m 7",
     )
 
 

@@ -174,5 +174,14 @@ def test_peer_memory_counts_only_beside_the_driver() -> None:
     assert by_slot(Services(), FakeMachine({"/sys/module/nvidia_peermem/refcnt": "0\n"})) == {}
 
 
+def test_a_driver_from_a_container_is_told_by_what_is_mounted() -> None:
+    root = "/run/nvidia/driver"
+    full, empty = FakeMachine({f"{root}/usr/bin/nvidia-smi": ""}), FakeMachine(directories=[root])
+    assert by_slot(Services(), full)[NODE].signals == {"driver.container": True}
+    assert by_slot(Services(), empty)[NODE].signals == {"driver.container": False}
+    refused = FakeMachine(errors={root: errno.EACCES})
+    assert by_slot(Services(), refused)[NODE].unread == {"driver.container": "permission denied: run as root"}
+
+
 def test_this_machine() -> None:
     assert all(slot.startswith(("service/", NODE)) for slot in by_slot(Services(), ThisMachine()))
