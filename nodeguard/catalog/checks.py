@@ -41,7 +41,7 @@ class CheckFile(Struct, frozen=True):
 def read(path: Path | Traversable, signals: Mapping[str, Signal]) -> CheckFile:
     """The checks of one YAML file.
 
-    Signals: all that exist, by name. Raises CatalogueError for the first defect.
+    signals: all that exist, by name. Raises CatalogueError for the first defect.
     """
     located = load(path)
     form = convert(located, FileForm)

@@ -11,27 +11,25 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nodeguard.derive import counters, gpus, ports, presence, services, storage
+from nodeguard.derive import counters, services
 from nodeguard.derive.attribution import attributed, owners
-from nodeguard.derive.driver import branch, changing, last_move
+from nodeguard.derive.conclusions import conclusions
+from nodeguard.derive.driver import branch, last_move
 from nodeguard.derive.events import decoded
 from nodeguard.derive.lapsed import lapsed
 from nodeguard.derive.outlook import platform
-from nodeguard.derive.references import before, inventory, peers
 from nodeguard.derive.state import DeriveState, Wanted
 from nodeguard.derive.world import NOTHING, World, world
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.instant import Instant
 from nodeguard.model.observation import DERIVED, Event, Observation, Reading
 from nodeguard.model.platform import Platform
-from nodeguard.model.signal import Scalar
-from nodeguard.model.slot import NODE
 
 
 class Site(Struct, frozen=True):
     """What a site says of the node itself.
 
-    Platform: id of its platform. instance_type: the cloud's name for it.
+    platform: id of its platform. instance_type: the cloud's name for it.
     """
 
     platform: str = ""
@@ -69,7 +67,7 @@ def derive(
         starts=services.starts(seen, state.starts),
         still=counters.still(seen, state.still),
     )
-    signals, best = _signals(seen, make, wants, state)
+    signals, best = conclusions(seen, make, wants, state)
     unread = lapsed(seen, state.derived, signals)
     observations = tuple(
         Observation(
@@ -109,60 +107,3 @@ def _signs(seen: World, slot: str, now: float) -> tuple[Event, ...]:
     if seen.of(slot).get("gpu.recovery_action") == 0:
         return (Event("gpu.recovery_none", now),)
     return ()
-
-
-def _signals(
-    seen: World, make: Platform | None, wants: Wanted, state: DeriveState
-) -> tuple[dict[str, dict[str, Scalar]], dict[str, dict[str, float]]]:
-    """Derived signals by slot, and the inventory after this look."""
-    result: dict[str, dict[str, Scalar]] = {slot: {} for slot in seen.slots("gpu")}
-    result[NODE] = changing(seen, state.moved)
-
-    def add(pairs: Iterable[tuple[str, dict[str, Scalar]]]) -> None:
-        for slot, values in pairs:
-            result.setdefault(slot, {}).update(values)
-
-    add(presence.gpus(seen))
-    add(presence.rdma(seen))
-    add(gpus.gpus(seen))
-    add(services.services(seen, state.starts))
-    add(services.needed(seen, make))
-    add(counters.saturated(seen, wants.bits))
-    add(counters.silence(seen, state.still))
-    add(storage.filesystems(seen))
-    add([(NODE, _counts(seen, make))])
-    more = with_more(seen, result)
-    add(peers(more, wants.peers))
-    best = inventory(more, wants.inventory, state.best)
-    add(before(more, state.best, best))
-    more = with_more(seen, result)
-    add(gpus.links(more, make, _best_of(state.best, "gpu.nvlink.active")))
-    add(ports.expected(more, make, _best_of(state.best, "port.up")))
-    return {slot: values for slot, values in result.items() if values or _is_gpu(seen, slot)}, best
-
-
-def _best_of(best: dict[str, dict[str, float]], signal: str) -> dict[str, float]:
-    return {slot: row[signal] for slot, row in best.items() if signal in row}
-
-
-def _is_gpu(seen: World, slot: str) -> bool:
-    return "gpu.recovery_action" in seen.of(slot)
-
-
-def with_more(seen: World, derived: dict[str, dict[str, Scalar]]) -> World:
-    """The world with derived signals beside the read ones."""
-    return replace(
-        seen, signals={**seen.signals, **{slot: {**seen.of(slot), **more} for slot, more in derived.items()}}
-    )
-
-
-def _counts(seen: World, make: Platform | None) -> dict[str, Scalar]:
-    """Counts of the node that no source can take by itself."""
-    counted: dict[str, Scalar] = {}
-    if "nvml" in seen.of_source and "nvml" not in seen.failed:
-        listed = [slot for slot in seen.slots("gpu") if slot in seen.of_source["nvml"]]
-        if listed or seen.node("gpu.pci_count"):
-            counted["gpu.count"] = len(listed)
-    if make is not None and "infiniband" in seen.of_source and "infiniband" not in seen.failed:
-        counted["port.fabric_count"] = len(ports.fabric(seen, make))
-    return counted

@@ -14,7 +14,7 @@ from msgspec import Struct
 from nodeguard.model.catalogue import LogPattern
 from nodeguard.model.observation import Event, Observation
 from nodeguard.model.signal import Scalar, Signal
-from nodeguard.model.slot import NODE, bus_address, filesystem, gpu, nvswitch, pci, port
+from nodeguard.model.slot import NODE, bus_address, gpu, nvswitch, pci, port
 from nodeguard.sources.machine import Machine
 
 # Events of one pattern and code on one slot in one reading; what is beyond is counted into the last of them.
@@ -162,8 +162,6 @@ def _slot(kind: str, groups: dict[str, str]) -> str:
         return port(device, 1) if device else NODE
     if kind == "disk":
         return f"disk/{device}" if device else NODE
-    if kind == "fs":
-        return filesystem(device) if device else NODE
     if kind == "dimm":
         return f"dimm/{groups['dimm']}" if groups.get("dimm") else NODE
     make = {"gpu": gpu, "nvswitch": nvswitch, "pci": pci}.get(kind)

@@ -19,7 +19,7 @@ def verdict(capsys: pytest.CaptureFixture[str], *arguments: str) -> Output:
 
 def told(output: Output) -> list[tuple[str, str, str, str]]:
     # Whether somebody's process waits for a disk just now is nothing that two looks need agree on.
-    moving = {"kernel-hung-task"}
+    moving = {"kernel-hung-task", "process-blocked"}
     return [
         (one.check, one.target, one.health, one.message) for one in output.findings if one.check not in moving
     ]
