@@ -54,6 +54,13 @@ def _best_of(best: dict[str, dict[str, float]], signal: str) -> dict[str, float]
     return {slot: row[signal] for slot, row in best.items() if signal in row}
 
 
+def _is_there(seen: World, slot: str) -> bool:
+    """Whether a GPU is on the bus or in NVML's list, whoever may use it."""
+    signals = seen.of(slot)
+    on_bus = bool(signals.get("pci.present")) and not signals.get("pci.virtual")
+    return on_bus or slot in seen.of_source.get("nvml", ())
+
+
 def _is_gpu(seen: World, slot: str) -> bool:
     return "gpu.recovery_action" in seen.of(slot)
 
@@ -68,10 +75,8 @@ def _with(seen: World, derived: dict[str, dict[str, Scalar]]) -> World:
 def _counts(seen: World, make: Platform | None) -> dict[str, Scalar]:
     """Counts of the node that no source can take by itself."""
     counted: dict[str, Scalar] = {}
-    if "nvml" in seen.of_source and "nvml" not in seen.failed:
-        listed = [slot for slot in seen.slots("gpu") if slot in seen.of_source["nvml"]]
-        if listed or seen.node("gpu.pci_count"):
-            counted["gpu.count"] = len(listed)
+    if any(source in seen.of_source and source not in seen.failed for source in ("pci", "nvml")):
+        counted["gpu.count"] = sum(1 for slot in seen.slots("gpu") if _is_there(seen, slot))
     if make is not None and "infiniband" in seen.of_source and "infiniband" not in seen.failed:
         counted["port.fabric_count"] = len(ports.fabric(seen, make))
     return counted
