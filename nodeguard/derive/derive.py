@@ -17,7 +17,7 @@ from nodeguard.derive.conclusions import conclusions
 from nodeguard.derive.driver import branch, last_move
 from nodeguard.derive.events import decoded
 from nodeguard.derive.lapsed import lapsed
-from nodeguard.derive.outlook import platform
+from nodeguard.derive.platform import platform
 from nodeguard.derive.state import DeriveState, Wanted
 from nodeguard.derive.world import NOTHING, World, world
 from nodeguard.model.catalogue import Catalogue
@@ -59,9 +59,10 @@ def derive(
     seen = world((attributed(reading, owned) for reading in latest.values()), instant.mono)
     state, new = decoded(state, [attributed(reading, owned) for reading in readings], catalogue, branch(seen))
     moved = last_move(state.moved, (event for one in new for event in _events(one)))
-    make = platform(seen, catalogue.platforms, site.platform, site.instance_type)
+    make = platform(seen, catalogue.platforms, site.platform, site.instance_type, state.platform)
     state = replace(
         state,
+        platform=make.id if make else "",
         latest=_without_events(latest),
         moved=moved,
         starts=services.starts(seen, state.starts),

@@ -10,8 +10,10 @@ from nodeguard.model.signal import Scalar
 class Match(Struct, frozen=True):
     """One way to know a platform: every word that is given must be equal, to the letter.
 
+    A node that lost a part must still be known for what it is: counts are of the least that there must be.
+
     product_name, sys_vendor, chassis_asset_tag: DMI. instance_type: the cloud's name for the machine.
-    gpu: NVML's name of every GPU. nvswitches: NVSwitch functions on PCI.
+    gpu: NVML's name of every GPU. nvswitches: NVSwitch functions on PCI, at least.
     """
 
     product_name: str = ""

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from nodeguard.derive.outlook import platform
+from nodeguard.derive.platform import platform
 from nodeguard.derive.world import World
 from nodeguard.model.platform import Match, Platform
 from tests.derive.look import GPUS, machine, seen, tables
@@ -15,7 +15,7 @@ def known(name: str, *match: Match) -> Platform:
 PLATFORMS = (
     known("dgx", Match(product_name="DGXH100", sys_vendor="NVIDIA")),
     known("cloud", Match(instance_type="p5.48xlarge"), Match(product_name="p5.48xlarge")),
-    known("board", Match(gpu="NVIDIA H200", nvswitches=4)),
+    known("board", Match(gpu="NVIDIA H200", nvswitches=1)),
     known("nothing", Match()),
 )
 
@@ -37,6 +37,8 @@ def node(product: str = "", *, names: tuple[str, ...] = (), switches: int | None
         (node("p5.48xlarge"), "", "cloud"),
         (node(), "p5", None),
         (node(names=("NVIDIA H200",) * 4, switches=4), "", "board"),
+        (node(names=("NVIDIA H200",) * 4, switches=3), "", "board"),
+        (node(names=("NVIDIA H200",) * 4, switches=0), "", None),
         (node(names=("NVIDIA H200",) * 4), "", None),
         (node(names=("NVIDIA GH200",) * 4, switches=4), "", None),
         (node(names=("NVIDIA H200", "NVIDIA H100"), switches=4), "", None),
@@ -46,15 +48,20 @@ def node(product: str = "", *, names: tuple[str, ...] = (), switches: int | None
 def test_a_platform_is_known_to_the_letter_or_not_at_all(
     look: World, instance: str, name: str | None
 ) -> None:
-    found = platform(look, PLATFORMS, "", instance)
+    found = platform(look, PLATFORMS, "", instance, "")
     assert (found.id if found else None) == name
 
 
 def test_what_a_site_names_counts() -> None:
-    found = platform(node("DGXH100"), PLATFORMS, "board", "")
+    found = platform(node("DGXH100"), PLATFORMS, "board", "", "")
     assert found is not None
     assert found.id == "board"
-    assert platform(node("DGXH100"), PLATFORMS, "unheard-of", "") is None
+    assert platform(node("DGXH100"), PLATFORMS, "unheard-of", "", "") is None
+
+
+def test_what_breaks_does_not_make_another_machine_of_it() -> None:
+    found = [platform(node(product), PLATFORMS, "", "", "board") for product in ("", "DGXH100")]
+    assert [one.id if one else None for one in found] == ["board", "dgx"]
 
 
 def test_no_machine_is_taken_for_two_of_the_platforms_that_come_along() -> None:

@@ -8,11 +8,14 @@ from nodeguard.derive.world import World
 from nodeguard.model.platform import Match, Platform
 
 
-def platform(world: World, platforms: Iterable[Platform], named: str, instance_type: str) -> Platform | None:
-    """The platform with this id where one is named, else the first that matches.
+def platform(
+    world: World, platforms: Iterable[Platform], named: str, instance_type: str, before: str
+) -> Platform | None:
+    """The platform with this id where one is named, else the first that matches, else the one known before.
 
-    instance_type: the cloud's name for the machine, empty where unknown. Nothing matches by a part of a name:
-    `gh200` is not `h200`.
+    instance_type: the cloud's name for the machine, empty where unknown. before: id of what the node was at
+    the last look, empty where that is not known; what breaks does not make another machine of it. Nothing
+    matches by a part of a name: `gh200` is not `h200`.
     """
     known = tuple(platforms)
     if named:
@@ -26,10 +29,13 @@ def platform(world: World, platforms: Iterable[Platform], named: str, instance_t
         "gpu": names.pop() if len(names) == 1 else None,
         "nvswitches": world.node("nvswitch.pci_count"),
     }
-    return next((one for one in known if any(_equal(match, facts) for match in one.match)), None)
+    found = next((one for one in known if any(_equal(match, facts) for match in one.match)), None)
+    return found or next((one for one in known if one.id == before), None)
 
 
 def _equal(match: Match, facts: dict[str, object]) -> bool:
     wanted = {name: getattr(match, name) for name in match.__struct_fields__}
     given = {name: value for name, value in wanted.items() if value not in {"", None}}
-    return bool(given) and all(facts[name] == value for name, value in given.items())
+    least, switches = given.pop("nvswitches", 0), facts["nvswitches"]
+    enough = isinstance(switches, int) and switches >= least if least else True
+    return enough and bool(given) and all(facts[name] == value for name, value in given.items())
