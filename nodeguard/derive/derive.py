@@ -70,13 +70,14 @@ def derive(
     )
     signals, best = conclusions(seen, make, wants, state)
     unread = lapsed(seen, state.derived, signals)
+    signs = _signs(readings)
     observations = tuple(
         Observation(
             DERIVED,
             slot,
             signals=signals.get(slot, NOTHING),
             unread=unread.get(slot, {}),
-            events=_signs(seen, slot, instant.mono),
+            events=signs.get(slot, ()),
         )
         for slot in {**signals, **unread}
     )
@@ -103,8 +104,14 @@ def _quiet(observation: Observation) -> Observation:
     return replace(observation, events=()) if observation.events else observation
 
 
-def _signs(seen: World, slot: str, now: float) -> tuple[Event, ...]:
-    """The driver's word that a GPU needs no recovery is a sign that what it reported before is over."""
-    if seen.of(slot).get("gpu.recovery_action") == 0:
-        return (Event("gpu.recovery_none", now),)
-    return ()
+def _signs(readings: Iterable[Reading]) -> dict[str, tuple[Event, ...]]:
+    """By slot, the driver's word that a GPU needs no recovery: a sign that what it reported before is over.
+
+    It was asked after the reading began, which is therefore the moment that it surely speaks of.
+    """
+    return {
+        one.slot: (Event("gpu.recovery_none", reading.began),)
+        for reading in readings
+        for one in reading.observations
+        if one.signals.get("gpu.recovery_action") == 0
+    }

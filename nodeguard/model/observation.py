@@ -67,10 +67,16 @@ class Reading(Struct, frozen=True):
 
     observations: all that the round gave. complete: whether every slot of this source was reached; a slot
     that a complete round does not mention is gone, one that an incomplete round does not mention is unknown.
-    at: seconds since boot when the round ended.
+    at: seconds since boot when the round ended; took: how many seconds it took.
     """
 
     source: str
     at: float
     observations: tuple[Observation, ...]
     complete: bool = True
+    took: float = 0.0
+
+    @property
+    def began(self) -> float:
+        """Seconds since boot when the round began."""
+        return self.at - self.took

@@ -136,6 +136,18 @@ def test_the_drivers_word_in_a_reading_is_a_sign_too() -> None:
     assert signs == {GPUS[0]: ["gpu.recovery_none"]}
 
 
+def test_the_drivers_word_speaks_of_when_it_was_asked() -> None:
+    node, none = Node(), seen("nvml", GPUS[0], {"gpu.recovery_action": 0})
+    slow = Reading("nvml", 20.0, (none,), took=19.0)
+    node.state, derived = derive(
+        tables(), WANTS, node.state, [slow], Instant(1_000_020, 20.0, "boot"), Site()
+    )
+    [[sign]] = [one.events for one in derived.readings[-1].observations if one.events]
+    assert sign.at == 1.0
+    later = node.round(30, seen("kmsg", GPUS[0]))
+    assert not any(one.events for one in later.readings[-1].observations)
+
+
 PRESENT: dict[str, Scalar] = {"pci.present": True}
 
 
