@@ -19,7 +19,7 @@ from nodeguard.derive.events import decoded
 from nodeguard.derive.lapsed import lapsed
 from nodeguard.derive.platform import platform
 from nodeguard.derive.state import DeriveState, Wanted
-from nodeguard.derive.world import NOTHING, World, world
+from nodeguard.derive.world import NOTHING, world
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.instant import Instant
 from nodeguard.model.observation import DERIVED, Event, Observation, Reading

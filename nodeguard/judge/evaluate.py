@@ -96,7 +96,7 @@ def _rests(state: SlotState, spans: Mapping[str, float], now: float) -> bool:
     if state.events or state.held:
         return False
     return all(
-        one.since < now and (not one.risen or one.risen[-1][0] <= now - spans.get(name, 0.0))
+        one.since < now and (not one.risen or one.risen[-1].at <= now - spans.get(name, 0.0))
         for name, one in state.counters.items()
     )
 

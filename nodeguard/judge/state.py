@@ -9,16 +9,27 @@ from nodeguard.model.observation import Part
 from nodeguard.model.signal import Scalar
 
 
+class Rise(Struct, frozen=True, array_like=True):
+    """A counter found higher than before.
+
+    at: seconds since boot. by: how much. gap: seconds since the reading before it.
+    """
+
+    at: float
+    by: float
+    gap: float
+
+
 class Counter(Struct, frozen=True, array_like=True):
     """A counter's baseline and its rises.
 
-    value: as last read. since: seconds since boot of the baseline. risen: (seconds since boot, by how much),
-    oldest first. fell: how often it was found lower than before.
+    value: as last read. since: seconds since boot of the baseline. risen: oldest first. fell: how often it
+    was found lower than before, as somebody set it back.
     """
 
     value: float
     since: float
-    risen: tuple[tuple[float, float], ...] = ()
+    risen: tuple[Rise, ...] = ()
     fell: int = 0
 
 

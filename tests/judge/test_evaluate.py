@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from nodeguard.model.check import Compare, Either, Happened, Increase, Sustained
 from nodeguard.model.finding import Health, Knowledge
@@ -82,7 +83,10 @@ def test_a_stale_finding_gives_its_own_reason() -> None:
     ).findings
     assert one.check == "b"
     [one] = scene.round(
-        100, seen(n=1), unread("node", "other", "first", "x"), unread("node", "more", "last", "y")
+        100,
+        replace(seen(n=2), epoch="reset"),
+        unread("node", "other", "first", "x"),
+        unread("node", "more", "last", "y"),
     ).findings
     assert (one.knowledge, one.note) == (Knowledge.STALE, "not read any more")
 
