@@ -83,7 +83,8 @@ def links(
     of them.
 
     most: the most active links that a GPU's slot has had. A GPU should have as many as the platform says, as
-    its peers have, as it had, or all where more than half of them are active.
+    its peers have, or as it had: boards wire fewer than the GPU has. In MIG mode the links of some GPUs are
+    off (A100, NVIDIA's Fabric Manager user guide), and none is expected.
     """
     for slot in world.slots("nvlink"):
         signals = world.of(slot)
@@ -91,13 +92,13 @@ def links(
             continue
         owner = parent(slot)
         of_gpu = world.of(owner)
+        if of_gpu.get("gpu.mig.enabled") is True:
+            continue
         active = _count(of_gpu.get("gpu.nvlink.active"))
-        present = _count(of_gpu.get("gpu.nvlink.count"))
         expected = max(
             _count(platform.expect.get("nvlink_links") if platform else None),
             _count(of_gpu.get("gpu.nvlink.active~peers")),
             most.get(owner, 0),
-            present if active * 2 > present else 0,
         )
         down = active < expected and signals.get("nvlink.sleeping") is not True
         yield slot, {"nvlink.down": down, "nvlink.expected_links": int(expected)}
