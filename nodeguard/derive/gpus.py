@@ -40,6 +40,9 @@ def gpus(world: World) -> Iterator[tuple[str, dict[str, Scalar]]]:
     for slot in world.slots("gpu"):
         signals = world.of(slot)
         derived = {**margins(signals), **_busy(signals), **_fabric(signals)}
+        if derived.get("gpu.busy") and "gpu.temperature.margin" in derived:
+            # An idle GPU beside one at work is cool, and no measure for it.
+            derived["gpu.temperature.busy_margin"] = derived["gpu.temperature.margin"]
         if derived:
             yield slot, derived
 

@@ -12,6 +12,7 @@ SIGNALS = named(
     Signal("gpu.count", "state", "GPUs on the bus or in NVML's list"),
     Signal("gpu.busy", "state", "whether the GPU does work now"),
     Signal("gpu.temperature.margin", "gauge", "degrees left to the GPU's slow-down", "celsius"),
+    Signal("gpu.temperature.busy_margin", "gauge", "the same, of a GPU that does work now", "celsius"),
     Signal("gpu.memory.temperature_margin", "gauge", "degrees left to the memory's limit", "celsius"),
     Signal("gpu.fabric.ready", "state", "whether the GPU has joined its NVLink fabric"),
     Signal("gpu.fabric.registration", "state", "how far the GPU's registration with its NVLink fabric is"),

@@ -72,6 +72,13 @@ def test_what_the_fabric_says_is_wrong(mask: int | None, summary: int | None, pr
     )
 
 
+@pytest.mark.parametrize(("used", "margin"), [(90, 7), (0, None)])
+def test_only_gpus_at_work_are_a_measure_of_heat(used: int, margin: int | None) -> None:
+    signals: dict[str, Scalar] = {"gpu.clocks.idle": used == 0, "gpu.utilization": used}
+    found = derived({**signals, "gpu.temperature.limit_distance": 7})
+    assert (found["gpu.temperature.margin"], found.get("gpu.temperature.busy_margin")) == (7, margin)
+
+
 def down(
     active: int,
     *,
