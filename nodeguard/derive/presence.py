@@ -64,14 +64,14 @@ def rdma(world: World) -> Iterator[tuple[str, dict[str, Scalar]]]:
     """For each RDMA function, whether it lacks its RDMA device; for the node, whether all of them do.
 
     Only functions that are nothing without RDMA count: InfiniBand controllers and EFA. An Ethernet card
-    without an RDMA device is an Ethernet card.
+    without an RDMA device is an Ethernet card, and a virtual function waits for its virtual machine.
     """
     if "infiniband" in world.failed or "infiniband" not in world.of_source:
         return
     lacking = total = 0
     for slot in world.slots("pci"):
         signals = world.of(slot)
-        if not _needs_rdma(signals) or _is_passed_on(signals):
+        if not _needs_rdma(signals) or _is_passed_on(signals) or signals.get("pci.virtual"):
             continue
         total += 1
         missing = signals.get("pci.rdma_devices") == 0

@@ -23,14 +23,13 @@ def peers(world: World, wanted: Mapping[str, str]) -> Iterator[tuple[str, dict[s
     """For each slot, what its peers read: `SIGNAL~peers`.
 
     wanted: signal → its kind. For a gauge it is the median of the peers, at least three; else the value that
-    more than half of them, and at least two, share. Peers are slots of one kind; ports, of one link layer
-    and make, too.
+    more than half of them, and at least two, share. Peers are slots of one kind and one make.
     """
     groups: dict[tuple[str, ...], list[tuple[str, Scalar]]] = {}
     for slot, signals in world.signals.items():
         what = kind(slot)
-        make = tuple(str(signals.get(name, "")) for name in _MAKE) if what == "port" else ()
         for signal in wanted.keys() & signals.keys():
+            make = (str(signals.get(name, "")) for name in _MAKES.get(what, ()) if name != signal)
             groups.setdefault((signal, what, *make), []).append((slot, signals[signal]))
     for (signal, *_), values in groups.items():
         if len(values) > _PEERS:
@@ -39,7 +38,12 @@ def peers(world: World, wanted: Mapping[str, str]) -> Iterator[tuple[str, dict[s
                 yield slot, {f"{signal}~peers": value}
 
 
-_MAKE = ("port.link_layer", "port.device_type", "port.board")
+# What makes slots of one kind alike; a GPU that drives a screen is none beside those that compute.
+_MAKES = {
+    "gpu": ("pci.class", "gpu.name"),
+    "pci": ("pci.class", "pci.vendor", "pci.device"),
+    "port": ("port.link_layer", "port.device_type", "port.board"),
+}
 
 
 def _majority(values: list[tuple[str, Scalar]]) -> Iterator[tuple[str, Scalar]]:

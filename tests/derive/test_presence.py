@@ -93,6 +93,7 @@ INFINIBAND: dict[str, Scalar] = {"pci.class": "020700", "pci.vendor": "15b3"}
         ({"pci.class": "020000", "pci.vendor": "1d0f", "pci.rdma_devices": 0}, True),
         ({"pci.class": "020000", "pci.vendor": "15b3", "pci.rdma_devices": 0}, None),
         ({**INFINIBAND, "pci.rdma_devices": 0, "pci.driver": "vfio-pci"}, None),
+        ({**INFINIBAND, "pci.rdma_devices": 0, "pci.virtual": True}, None),
     ],
 )
 def test_a_function_that_is_nothing_without_rdma_lacks_its_device(

@@ -60,6 +60,19 @@ def test_ports_of_another_make_are_no_peers() -> None:
     assert dict(peers(machine(*rows[:4]), {"port.rate": "state"})) == {}
 
 
+def test_what_is_of_another_make_is_no_peer() -> None:
+    screen = seen("pci", "gpu/0000:ff:00", {"pci.class": "0300", "gpu.name": "DGX Display", "x": 4})
+    models = ["A100"] * 3 + ["T4"]
+    rows = [
+        seen("nvml", f"gpu/0000:0{at}:00", {"pci.class": "0302", "gpu.name": name, "x": len(name)})
+        for at, name in enumerate(models)
+    ]
+    result = dict(peers(machine(*rows, screen), {"x": "state"}))
+    assert [slot[-5:-3] for slot in result] == ["00", "01", "02"]
+    named = dict(peers(machine(*rows, screen), {"gpu.name": "state"}))
+    assert [one["gpu.name~peers"] for one in named.values()] == ["A100"] * 4
+
+
 @given(values=st.lists(st.none() | st.integers() | st.booleans() | st.text(), min_size=1, max_size=5))
 def test_the_best_never_gets_worse(values: list[Scalar | None]) -> None:
     known: dict[str, dict[str, float]] = {}
