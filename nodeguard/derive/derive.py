@@ -16,7 +16,7 @@ from nodeguard.derive.attribution import attributed, owners
 from nodeguard.derive.conclusions import conclusions
 from nodeguard.derive.driver import branch, last_move
 from nodeguard.derive.events import decoded
-from nodeguard.derive.lapsed import lapsed
+from nodeguard.derive.lapsed import failing, lapsed, why
 from nodeguard.derive.platform import platform
 from nodeguard.derive.state import DeriveState, Wanted
 from nodeguard.derive.world import NOTHING, world
@@ -69,7 +69,8 @@ def derive(
         still=counters.still(seen, state.still),
     )
     signals, best = conclusions(seen, make, wants, state)
-    unread = lapsed(seen, state.derived, signals)
+    lost = lapsed(seen, state.derived, signals, state.failing)
+    unread = {slot: {name: why(seen, cause) for name, cause in row.items()} for slot, row in lost.items()}
     signs = _signs(readings)
     observations = tuple(
         Observation(
@@ -81,8 +82,11 @@ def derive(
         )
         for slot in {**signals, **unread}
     )
-    names = {slot: (*signals.get(slot, ()), *unread.get(slot, ())) for slot in {**signals, **unread}}
-    state = replace(state, best=best, derived=names)
+    known = {
+        slot: {**dict.fromkeys(signals.get(slot, ()), ""), **lost.get(slot, {})}
+        for slot in {**signals, **lost}
+    }
+    state = replace(state, best=best, derived=known, failing=failing(seen))
     return state, Derived((*new, Reading(DERIVED, instant.mono, observations)), make)
 
 

@@ -26,8 +26,8 @@ class DeriveState(Struct, frozen=True):
     platform: id of the node's platform, empty where it is not known. latest: each source's latest reading.
     lines: Xid lines of each GPU within the window in which they explain each other, said: their codes. best:
     the last good inventory: by slot and signal, the best value ever read. moved: when the driver was last
-    loaded or unloaded, in seconds since boot. starts: see services; still: see counters. derived: names of
-    the signals derived of each slot, those that lapsed among them.
+    loaded or unloaded, in seconds since boot. starts: see services; still: see counters. derived,
+    failing: see lapsed.
     """
 
     boot_id: str = ""
@@ -39,7 +39,8 @@ class DeriveState(Struct, frozen=True):
     moved: float | None = None
     starts: dict[str, tuple[int, int]] = {}
     still: dict[str, tuple[float, float]] = {}
-    derived: dict[str, tuple[str, ...]] = {}
+    derived: dict[str, dict[str, str]] = {}
+    failing: frozenset[str] = frozenset()
 
 
 class Wanted(Struct, frozen=True):
