@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from msgspec.structs import replace
 
-from nodeguard.judge.findings import finding, stale, weathered
+from nodeguard.judge.events import over
+from nodeguard.judge.findings import ended, finding, stale, weathered
 from nodeguard.judge.leaves import silence
 from nodeguard.judge.outcome import FALSE, TRUE, UNKNOWN
 from nodeguard.judge.rules import Rules
 from nodeguard.judge.slots import merged
 from nodeguard.judge.state import Background, Judged, SlotState
 from nodeguard.judge.view import Seen, Test, View
-from nodeguard.model.check import Check
+from nodeguard.model.check import Check, Happened
 from nodeguard.model.finding import Finding
 from nodeguard.model.instant import Instant
 from nodeguard.model.slot import NODE, kind
@@ -50,6 +51,7 @@ def evaluated(
     part = state.part.id if state.part else ""
     found: list[tuple[Finding, list[Seen]]] = []
     kept: list[Finding] = []
+    past: list[Finding] = []
     fine, silent = 0, None if state.events else silence(background.statuses)
     for at, rule in enumerate(rules.of[kind(slot)]):
         if rule.applies is not None and not _is_for(rule.applies, view):
@@ -60,8 +62,11 @@ def evaluated(
             found.append(
                 (finding(check, slot, part, view, state.active.get(check.id), rules.units), view.seen)
             )
-        elif outcome == FALSE and (slot != NODE or _tells(check, background.kinds)):
-            fine |= 1 << at
+        elif outcome == FALSE:
+            if slot != NODE or _tells(check, background.kinds):
+                fine |= 1 << at
+            if state.events:
+                past.extend(_past(check, slot, part, view))
         elif outcome == UNKNOWN and check.id in state.active:
             why = view.missing[-1][1] if len(view.missing) > missing else ""
             kept.append(stale(state.active[check.id], why))
@@ -75,11 +80,24 @@ def evaluated(
     return Judged(
         state=after,
         findings=findings,
+        past=tuple(past),
         fine=fine,
         missing=tuple({(view.source_of(name), name, why) for name, why in view.missing}),
         pending={name: state.counters[name].value for name in view.pending},
         settled=after is state and _rests(state, rules.spans[kind(slot)], instant.mono),
     )
+
+
+def _past(check: Check, slot: str, part: str, view: View) -> Iterable[Finding]:
+    """What is to be told of a check's events that are over."""
+    events = [
+        one
+        for leaf in check.leaves()
+        if isinstance(leaf, Happened)
+        for one in over(view.events, leaf, check.clears, view.signs, view.now)
+    ]
+    if events:
+        yield ended(check, slot, part, view, events)
 
 
 def _is_for(applies: Test, view: View) -> bool:

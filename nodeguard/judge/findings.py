@@ -11,7 +11,7 @@ from nodeguard.judge.state import Occurrence
 from nodeguard.judge.view import Seen, View
 from nodeguard.judge.words import fill, span
 from nodeguard.model.check import Check
-from nodeguard.model.finding import Action, Finding, Health, Knowledge, worst
+from nodeguard.model.finding import Action, Evidence, Finding, Health, Knowledge, worst
 from nodeguard.model.slot import label
 
 # Pieces of evidence kept for one finding, the latest last.
@@ -53,6 +53,32 @@ def finding(
         remedy=fill(check.remedy, values, units),
         runbook=check.runbook,
         note=_note(view.short),
+    )
+
+
+def ended(
+    check: Check, slot: str, part: str, view: View, events: Sequence[tuple[Occurrence, str]]
+) -> Finding:
+    """What is still told of a check's events that are over: nothing wrong, but seen.
+
+    events: with what ended each, the latest counts.
+    """
+    event, since = max(events, key=lambda one: one[0].last)
+    values = {**view.signals, **event.fields, "slot": label(slot), "part": part, "count": event.count}
+    return Finding(
+        check=check.id,
+        target=slot,
+        part=part,
+        health=Health.OK,
+        knowledge=Knowledge.FRESH,
+        action=Action.NONE,
+        since=view.wall_of(event.first),
+        message=f"{fill(check.message, values, {})}; {since}",
+        evidence=(Evidence(event.source, event.text or event.signal, view.wall_of(event.last), event.count),),
+        family=check.family,
+        title=check.title,
+        remedy="",
+        runbook=check.runbook,
     )
 
 

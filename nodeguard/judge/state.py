@@ -82,14 +82,15 @@ class SlotState(Struct, frozen=True):
 class Judged(Struct, frozen=True):
     """What the checks said of a slot.
 
-    findings: of the checks that fired, those of health `ok` among them. fine: bit n is set where the n-th
-    rule of the slot's kind found it in order. missing: (source, signal, why) of what could not be read;
-    pending: counters whose rise is not known yet, with their totals. settled: whether time alone changes
-    nothing of it.
+    findings: of the checks that fired, those of health `ok` among them. past: what is told of events that are
+    over. fine: bit n is set where the n-th rule of the slot's kind found it in order. missing: (source,
+    signal, why) of what could not be read; pending: counters whose rise is not known yet, with their totals.
+    settled: whether time alone changes nothing of it.
     """
 
     state: SlotState
     findings: tuple[Finding, ...]
+    past: tuple[Finding, ...]
     fine: int
     missing: tuple[tuple[str, str, str], ...]
     pending: dict[str, float]

@@ -24,7 +24,8 @@ def verdict(
         explained(found, {one.id: one for one in rules.catalogue.checks}, _holders(judged)) if found else []
     )
     findings = folded((one for one in every if one.health != Health.OK), counts)
-    noted = folded((one for one in every if one.health == Health.OK), counts)
+    past = (one for slot in judged.values() for one in slot.past)
+    noted = folded((*(one for one in every if one.health == Health.OK), *past), counts)
     unread = _unread(judged, sources)
     known = [Knowledge.UNKNOWN] if unread else [Knowledge.FRESH]
     return Verdict(

@@ -91,6 +91,19 @@ def test_a_stale_finding_gives_its_own_reason() -> None:
     assert (one.knowledge, one.note) == (Knowledge.STALE, "not read any more")
 
 
+def test_an_event_that_is_over_is_noted_and_blamed_for_nothing() -> None:
+    scene = Scene(
+        check(Happened("a.happened"), "a", clears=("reset",)),
+        check(HOT, "b", symptom_of=("a",)),
+    )
+    happened = told("node", Event("a.happened", 5))
+    assert [one.check for one in scene.round(10, happened, seen(hot=True)).findings] == ["a"]
+    verdict = scene.round(20, told("node", Event("gpu.reset", 15)), seen(hot=True))
+    assert [one.check for one in verdict.findings] == ["b"]
+    [noted] = verdict.noted
+    assert (noted.check, noted.health, noted.message) == ("a", Health.OK, "node; it was reset since")
+
+
 def test_a_slot_that_goes_away_takes_its_findings_along() -> None:
     scene = Scene(check(HOT, targets=("gpu",)))
     assert scene.round(0, seen("gpu/0000:1b:00", hot=True)).findings
