@@ -26,7 +26,7 @@ class FindingOutput(Struct, frozen=True):
 
     target: the slot, such as gpu/0000:3b:00; slots: all of them, where many with one cause are told of as
     one. part: identity of what sits there, empty where unknown. since: RFC 3339. note: a limit of what is
-    known, such as `seen once`.
+    known, such as `seen once`. evidence: what tells most first.
     """
 
     check: str

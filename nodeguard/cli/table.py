@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from nodeguard.cli.moments import spoken
 from nodeguard.cli.page import Line, Words
 from nodeguard.judge.words import span
-from nodeguard.model.finding import Action, Evidence, Finding, Fine, Total, Unread, Verdict
+from nodeguard.model.finding import Action, Finding, Fine, Total, Unread, Verdict
 from nodeguard.model.instant import Instant
 from nodeguard.model.slot import NODE, label
 
@@ -89,21 +89,18 @@ def _finding(one: Finding, instant: Instant) -> Iterator[Line]:
         "since",
         f"{spoken(one.since)}, {_ago(instant.wall - one.since)}" + (f"; {one.note}" if one.note else ""),
     )
-    for seen in _telling(one.evidence):
+    for seen in one.evidence[:_EVIDENCE_SHOWN]:
         times = f" ({seen.count} times)" if seen.count > 1 else ""
-        yield _field("seen", f"{seen.source}: {seen.what.splitlines()[0] if seen.what else ''}{times}", "dim")
+        yield _field("seen", f"{seen.source}: {_joined(seen.what)}{times}", "dim")
     yield _field("do", f"{_DO[one.action]}. {one.remedy}")
     yield _field("more", f"nodeguard explain {one.check}", "dim")
 
 
-def _telling(evidence: Sequence[Evidence]) -> list[Evidence]:
-    """The evidence that tells most.
-
-    The latest of each source, the machine's own words before what follows from them.
-    """
-    latest = {seen.source: seen for seen in evidence}
-    ordered = sorted(latest.values(), key=lambda seen: (seen.source == "derived", seen.source != "kmsg"))
-    return [*ordered, *(seen for seen in reversed(evidence) if seen not in ordered)][:_EVIDENCE_SHOWN]
+def _joined(text: str) -> str:
+    """The lines of a message of several lines as one, without the tag that each of them begins with."""
+    first, *rest = text.splitlines() or [""]
+    tag = first.partition(":")[0] + ":"
+    return " ".join((first, *(line.removeprefix(tag).strip() for line in rest)))
 
 
 def _ago(seconds: float) -> str:

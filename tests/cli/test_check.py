@@ -226,3 +226,20 @@ def test_a_site_check_fires_and_a_disabled_one_does_not(
     found = msgspec.json.decode(capsys.readouterr().out, type=Output)
     assert {"site-hot"} <= {one.check for one in found.findings}
     assert "gpu-lost" not in {one.check for one in found.findings}
+
+
+@pytest.mark.parametrize(
+    ("bundle", "check", "seen"),
+    [
+        ("gpu-off-bus", "gpu-lost", "kmsg: NVRM: Xid (PCI:0000:c3:00): 79"),
+        ("nvswitch-fatal", "nvswitch-fatal", "kmsg: nvidia-nvswitch"),
+        ("fabric-manager-down", "fabric-manager-down", "derived: fabric_manager.running = no"),
+    ],
+)
+def test_what_fired_a_check_is_shown_first(
+    bundle: str, check: str, seen: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["check", "--from", str(FIXTURES / bundle)])
+    shown = [block for block in capsys.readouterr().out.split("\n\n") if f"explain {check}\n" in f"{block}\n"]
+    first = next(line for line in shown[0].splitlines() if line.startswith("  seen "))
+    assert first.removeprefix("  seen    ").startswith(seen)
