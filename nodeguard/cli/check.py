@@ -8,6 +8,14 @@ from typing import TYPE_CHECKING
 
 from nodeguard.agent.judgement import Judgement
 from nodeguard.cli.knowledge import families, knowledge
+from nodeguard.cli.options import (
+    add_checks,
+    add_machine,
+    add_only,
+    folder,
+    hear_instance_type,
+    hold_platform,
+)
 from nodeguard.cli.streams import say
 from nodeguard.cli.usage import FATAL, OK, UNKNOWN, WARNING, Parser, UsageError, duration
 from nodeguard.derive.derive import Site
@@ -29,7 +37,7 @@ def run(arguments: Sequence[str]) -> int:
 
         say(schema())
         return OK
-    hostname, verdict, instant = _recorded(options) if options.bundle else _live(options)
+    hostname, verdict, instant = _live(options) if options.bundle is None else _recorded(options)
     code = exit_code(verdict, strict=options.strict)
     _print(options, hostname, verdict, instant, code)
     return code
@@ -42,7 +50,7 @@ def _parser() -> Parser:
         epilog="Exit codes: 0 ok, 1 warning or suspect, 2 fatal, 3 usage error or nothing could be judged.",
     )
     add = parser.add_argument
-    add("--from", dest="bundle", metavar="DIR", help="judge a recording instead of this machine")
+    add("--from", dest="bundle", metavar="DIR", type=folder, help="judge a recording instead of this machine")
     add(
         "--for",
         dest="seconds",
@@ -50,25 +58,20 @@ def _parser() -> Parser:
         type=duration,
         help="look for so long (30s, 5m), not just once",
     )
-    add("--only", metavar="FAMILY,…", default="", help="judge these families of checks alone")
-    add(
-        "--checks", metavar="DIR", action="append", default=[], help="add or override checks from this folder"
-    )
-    add("--platform", metavar="ID", default="", help="what this machine is, where it cannot be recognised")
-    add("--instance-type", metavar="TYPE", default="", help="what the cloud calls this machine")
+    add_only(parser)
+    add_checks(parser)
+    add_machine(parser)
     add("--format", choices=("table", "json", "prometheus"), default="table", help="how to say it")
-    add("--quiet", action="store_true", help="say only what is wrong: nothing where nothing is")
+    add("--quiet", action="store_true", help="a table of what is wrong alone, none where nothing is")
     add("--strict", action="store_true", help="exit with 3 where something could not be read")
-    add("--timeout", metavar="TIME", type=duration, default=60.0, help="wait no longer for any source (60s)")
     add("--schema", action="store_true", help="print the JSON schema of --format json")
     return parser
 
 
 def _judgement(options: Namespace, site: Site) -> tuple[Judgement, tuple[Source, ...]]:
     catalogue, signals = knowledge(options.checks)
-    if site.platform and site.platform not in {platform.id for platform in catalogue.platforms}:
-        names = ", ".join(sorted(platform.id for platform in catalogue.platforms))
-        raise UsageError(f"platform '{site.platform}' is not known: it is one of {names}")
+    hold_platform(catalogue, site.platform)
+    hear_instance_type(catalogue, options)
     only = families(catalogue, options.only)
     return Judgement(catalogue, signals, site, only, one_look=True), every_source(catalogue.patterns)
 
@@ -111,8 +114,6 @@ def exit_code(verdict: Verdict, *, strict: bool) -> int:
 
 
 def _print(options: Namespace, hostname: str, verdict: Verdict, instant: Instant, code: int) -> None:
-    if options.quiet and code == OK:
-        return
     match options.format:
         case "json":
             from nodeguard.cli.output import as_json  # noqa: PLC0415 - one format of three
@@ -123,6 +124,8 @@ def _print(options: Namespace, hostname: str, verdict: Verdict, instant: Instant
 
             say(as_metrics(verdict, instant), end="")
         case _:
+            if options.quiet and code == OK:
+                return
             from nodeguard.cli.page import show  # noqa: PLC0415
             from nodeguard.cli.table import table  # noqa: PLC0415
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from nodeguard.cli.knowledge import knowledge
+from nodeguard.cli.options import add_checks
 from nodeguard.cli.page import Line, Words, show
 from nodeguard.cli.usage import OK, Parser, UsageError, near
 from nodeguard.cli.wording import facts
@@ -43,9 +44,7 @@ def _parser() -> Parser:
         prog="nodeguard explain", description="Says what a check, an Xid or an SXid means and what to do."
     )
     parser.add_argument("what", nargs="+", metavar="CHECK | xid N | sxid N", help="what to explain")
-    parser.add_argument(
-        "--checks", metavar="DIR", action="append", default=[], help="look in this folder, too"
-    )
+    add_checks(parser)
     return parser
 
 

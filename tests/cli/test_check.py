@@ -95,8 +95,9 @@ def test_quiet_says_nothing_where_nothing_is_wrong(capsys: pytest.CaptureFixture
     assert "fine" not in said
 
 
-def test_only_judges_the_families_that_are_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["check", "--from", LOST, "--only", "clock,kernel"]) == 0
+@pytest.mark.parametrize("only", [["--only", "clock,kernel"], ["--only", "clock", "--only", "kernel"]])
+def test_only_judges_the_families_that_are_named(only: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--from", LOST, *only]) == 0
     families = re.findall(r"^fine +(\S+):", capsys.readouterr().out, re.MULTILINE)
     assert families == ["clock", "kernel"]
 
@@ -105,7 +106,11 @@ def test_only_judges_the_families_that_are_named(capsys: pytest.CaptureFixture[s
     ("arguments", "said"),
     [
         (["--only", "clocks"], "--only: 'clocks' is no family: it is one of clock, "),
+        (["--only", ","], "--only names no family: write some of clock, "),
+        (["--only", ""], "--only names no family: write some of clock, "),
         (["--from", "nowhere"], "nowhere"),
+        (["--from", ""], "argument --from: an empty name is no folder: write where it is"),
+        (["--checks", ""], "argument --checks: an empty name is no folder: write where it is"),
         (["--from", HEALTHY, "--for", "30s"], "--for is for a live machine"),
         (["--from", HEALTHY, "--platform", "h200"], "platform 'h200' is not known: it is one of aws-p4d, "),
         (["--for", "soon"], "'soon' is no length of time: write it like 30s, 10m or 2h"),
@@ -243,3 +248,22 @@ def test_what_fired_a_check_is_shown_first(
     shown = [block for block in capsys.readouterr().out.split("\n\n") if f"explain {check}\n" in f"{block}\n"]
     first = next(line for line in shown[0].splitlines() if line.startswith("  seen "))
     assert first.removeprefix("  seen    ").startswith(seen)
+
+
+@pytest.mark.parametrize("output", ["json", "prometheus"])
+def test_quiet_takes_nothing_from_what_machines_read(output: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--from", HEALTHY, "--format", output]) == 0
+    whole = capsys.readouterr().out
+    assert main(["check", "--from", HEALTHY, "--format", output, "--quiet"]) == 0
+    assert capsys.readouterr().out == whole != ""
+
+
+def test_an_instance_type_of_no_platform_is_told_of(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--from", HEALTHY, "--instance-type", "nonsense"]) == 0
+    assert "--instance-type: 'nonsense' is of no platform that is known" in capsys.readouterr().err
+    assert main(["check", "--from", HEALTHY, "--instance-type", "p5.48xlarge", "--platform", "aws-p5"]) in {
+        0,
+        1,
+        2,
+    }
+    assert capsys.readouterr().err == ""
