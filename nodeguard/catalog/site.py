@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def site_files(folder: Traversable) -> list[Traversable]:
-    """The YAML files of a folder. Raises CatalogueError where there are none, or some would be passed over."""
+    """The YAML files of a folder. Raises CatalogueError where there is none, or one would be left."""
     try:
         there = sorted(
             (path for path in folder.iterdir() if not path.name.startswith(".")), key=lambda path: path.name

@@ -16,7 +16,7 @@ from fixtures.build.expect import bundles
 from nodeguard.cli import page
 from nodeguard.cli.main import main
 from nodeguard.cli.output import Output
-from nodeguard.model.finding import Health
+from nodeguard.model.finding import Health, Knowledge
 
 FIXTURES = Path(__file__).parent.parent.parent / "fixtures"
 HEALTHY = str(FIXTURES / "healthy-dgx-h100")
@@ -83,6 +83,10 @@ def test_metrics_are_what_prometheus_reads(capsys: pytest.CaptureFixture[str]) -
     families = {family.name: family for family in text_string_to_metric_families(capsys.readouterr().out)}
     states = {sample.labels["health"]: sample.value for sample in families["nodeguard_node_health"].samples}
     assert states == {"ok": 0, "warning": 0, "suspect": 0, "fatal": 1}
+    known = {
+        sample.labels["knowledge"]: sample.value for sample in families["nodeguard_node_knowledge"].samples
+    }
+    assert known == {"fresh": 1, "not-applicable": 0, "stale": 0, "unknown": 0}
     assert {sample.labels["check"] for sample in families["nodeguard_finding"].samples} >= {"gpu-lost"}
 
 
@@ -158,7 +162,12 @@ def test_nothing_to_judge_ends_with_3(tmp_path: Path, capsys: pytest.CaptureFixt
         'format: 1\nhostname: "bare"\nboot_id: "b"\nrecorded_at: 2026-11-01T12:00:00Z\nuptime_s: 1\n'
     )
     assert main(["check", "--from", str(tmp_path), "--format", "json"]) == 3
-    assert msgspec.json.decode(capsys.readouterr().out, type=Output).verdict.judged == 0
+    told = msgspec.json.decode(capsys.readouterr().out, type=Output).verdict
+    assert (told.judged, told.knowledge) == (0, Knowledge.UNKNOWN)
+    assert main(["check", "--from", str(tmp_path), "--format", "prometheus"]) == 3
+    metrics = capsys.readouterr().out
+    assert 'nodeguard_node_health{health="ok"} 0.0' in metrics
+    assert 'nodeguard_node_knowledge{knowledge="unknown"} 1.0' in metrics
     assert main(["check", "--from", str(tmp_path)]) == 3
     assert capsys.readouterr().out.strip() == "UNKNOWN  bare: nothing could be judged."
 
@@ -267,3 +276,20 @@ def test_an_instance_type_of_no_platform_is_told_of(capsys: pytest.CaptureFixtur
         2,
     }
     assert capsys.readouterr().err == ""
+
+
+def test_families_that_do_not_apply_are_said_not_to(capsys: pytest.CaptureFixture[str]) -> None:
+    bare = str(FIXTURES / "healthy-cpu-only")
+    assert main(["check", "--from", bare, "--only", "gpu-memory"]) == 3
+    assert capsys.readouterr().out.strip() == (
+        "UNKNOWN  healthy-cpu-only: nothing could be judged: "
+        "gpu-memory does not apply, as this machine has no GPUs to judge."
+    )
+
+
+def test_only_what_the_named_families_look_at_counts_as_not_read(capsys: pytest.CaptureFixture[str]) -> None:
+    unloaded = str(FIXTURES / "driver-not-loaded")
+    assert main(["check", "--from", unloaded, "--only", "storage,clock", "--strict"]) == 0
+    assert "nvml" not in capsys.readouterr().out
+    assert main(["check", "--from", unloaded, "--only", "gpu-memory", "--strict"]) == 3
+    assert "Not read: nvml." in capsys.readouterr().out
