@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import sys
 import time
 from collections.abc import Sequence
 
@@ -13,6 +12,8 @@ from nodeguard.bundle.defect import BundleError
 from nodeguard.bundle.manifest import Manifest
 from nodeguard.bundle.writer import BundleWriter
 from nodeguard.cli.knowledge import knowledge
+from nodeguard.cli.options import add_machine, folder, hear_instance_type, hold_platform
+from nodeguard.cli.streams import complain, say
 from nodeguard.cli.usage import OK, Parser, UsageError, duration
 from nodeguard.model.observation import Reading
 from nodeguard.model.slot import NODE
@@ -26,6 +27,8 @@ def run(arguments: Sequence[str]) -> int:
     """Run the command; returns its exit code. Raises UsageError."""
     options = _parser().parse_args(arguments)
     catalogue, _ = knowledge()
+    hold_platform(catalogue, options.platform)
+    hear_instance_type(catalogue, options)
     sources = every_source(catalogue.patterns)
     with LiveMachine() as machine:
         manifest = _manifest(machine, sources, options.platform, options.instance_type)
@@ -41,8 +44,8 @@ def run(arguments: Sequence[str]) -> int:
             where = error.filename or options.directory
             raise UsageError(f"{where}: {error.strerror}: name a folder that can be written to") from None
     for line in (*recorder.unread, *writer.notes):
-        print(line, file=sys.stderr)
-    print(f"{options.directory}: recorded. Judge it with: nodeguard check --from {options.directory}")
+        complain(line)
+    say(f"{options.directory}: recorded. Judge it with: nodeguard check --from {options.directory}")
     return OK
 
 
@@ -53,22 +56,16 @@ def _parser() -> Parser:
         epilog="Left out always: messages of user processes, audit records, command lines, environments, "
         "process names in driver messages.",
     )
-    parser.add_argument("directory", metavar="DIR", help="where to: a folder that is empty or not there")
+    parser.add_argument(
+        "directory", metavar="DIR", type=folder, help="where to: a folder that is empty or not there"
+    )
     parser.add_argument(
         "--for", dest="seconds", metavar="TIME", type=duration, help="record for so long (10m), not just once"
     )
     parser.add_argument(
         "--anonymise", action="store_true", help="replace host names, serials, UUIDs, GUIDs and addresses"
     )
-    parser.add_argument(
-        "--platform", metavar="ID", default="", help="what this machine is, where it cannot be recognised"
-    )
-    parser.add_argument(
-        "--instance-type", metavar="TYPE", default="", help="what the cloud calls this machine"
-    )
-    parser.add_argument(
-        "--timeout", metavar="TIME", type=duration, default=60.0, help="wait no longer for any source (60s)"
-    )
+    add_machine(parser)
     return parser
 
 

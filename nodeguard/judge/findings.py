@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
@@ -12,10 +13,32 @@ from nodeguard.judge.view import Seen, View
 from nodeguard.judge.words import fill, span
 from nodeguard.model.check import Check
 from nodeguard.model.finding import Action, Evidence, Finding, Health, Knowledge, worst
+from nodeguard.model.observation import DERIVED
 from nodeguard.model.slot import label
 
-# Pieces of evidence kept for one finding, the latest last.
+# Pieces of evidence kept for one finding, what tells most first.
 _EVIDENCE = 12
+
+# Evidence that begins so says where a check applies rather than what is wrong: it is told last.
+_CIRCUMSTANCES = (
+    "driver.changing = no",
+    "fabric_manager.needed = ",
+    "fs.fstab_writable = ",
+    "fs.network = ",
+    "fs.read_only = no",
+    "gpu.busy = ",
+    "gpu.fabric.state = ",
+    "gpu.pci_count = ",
+    "module.peermem_expected = ",
+    "nvml.confidential = ",
+    "nvml.hung = no",
+    "port.expected_by = ",
+    "port.in_fabric = ",
+    "port.link_layer = ",
+    "port.up = yes",
+    "service.enabled = ",
+    "service.role = ",
+)
 
 # Events of one finding that its message speaks of, the latest last.
 _TOLD = 3
@@ -28,7 +51,6 @@ def finding(
 
     active: the same finding as it stood the round before; it keeps its beginning. units: by signal.
     """
-    evidence = sorted((reason.tell(view) for reason in view.seen), key=lambda one: one.at)
     since = view.wall_of(min(reason.since for reason in view.seen))
     if active is not None:
         since = min(since, active.since)
@@ -47,7 +69,7 @@ def finding(
         action=worst(check.action, *_actions(events)),
         since=since,
         message="; ".join(told) or fill(check.message, values, units),
-        evidence=tuple(dict.fromkeys(evidence))[-_EVIDENCE:],
+        evidence=_own(view),
         family=check.family,
         title=check.title,
         remedy=fill(check.remedy, values, units),
@@ -80,6 +102,18 @@ def ended(
         remedy="",
         runbook=check.runbook,
     )
+
+
+def _own(view: View) -> tuple[Evidence, ...]:
+    """What a check itself saw: lines of the log as they came, then readings in the order of its condition."""
+    logged = dict.fromkeys(reason.tell(view) for reason in view.seen if reason.event is not None)
+    read = dict.fromkeys(reason.tell(view) for reason in view.seen if reason.event is None)
+    lines = sorted(logged, key=lambda one: one.at)[-max(1, _EVIDENCE - len(read)) :]
+    return tuple(sorted((*lines, *read), key=_is_circumstance))[:_EVIDENCE]
+
+
+def _is_circumstance(seen: Evidence) -> bool:
+    return seen.what.startswith(_CIRCUMSTANCES)
 
 
 def _actions(events: list[Occurrence]) -> list[Action]:
@@ -127,16 +161,21 @@ def stale(active: Finding, why: str) -> Finding:
 def joined(cause: Finding, symptoms: Sequence[Finding]) -> Finding:
     """A cause with what its symptoms have to say: evidence, the worst health, the strongest action.
 
-    Its own evidence stays and comes first; of theirs, what another source saw is kept before the rest.
+    Its own evidence stays and comes first. Of theirs, what another source saw comes before the rest, and the
+    first of each source before its second.
     """
     own = cause.evidence
     more = dict.fromkeys(seen for one in symptoms for seen in one.evidence if seen not in own)
-    known = {seen.source for seen in own}
-    others = sorted(more, key=lambda seen: seen.source in known)[: _EVIDENCE - len(own)]
+    heard = Counter(seen.source for seen in own)
+    ranks: dict[Evidence, tuple[bool, int, bool]] = {}
+    for seen in sorted(more, key=lambda seen: seen.at):
+        ranks[seen] = (_is_circumstance(seen), heard[seen.source], seen.source == DERIVED)
+        heard[seen.source] += 1
+    others = sorted(ranks, key=ranks.__getitem__)[: _EVIDENCE - len(own)]
     return replace(
         cause,
         health=worst(cause.health, *(one.health for one in symptoms)),
         action=worst(cause.action, *(one.action for one in symptoms)),
         since=min([cause.since, *(one.since for one in symptoms if one.health != Health.OK)]),
-        evidence=(*own, *sorted(others, key=lambda seen: seen.at)),
+        evidence=tuple(sorted((*own, *others), key=_is_circumstance)),
     )

@@ -61,3 +61,11 @@ def test_a_folder_that_is_not_empty_is_left_alone(tmp_path: Path, capsys: pytest
 def test_a_folder_that_cannot_be_made_is_said_to_be_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["record", "/proc/nodeguard"]) == 3
     assert "/proc/nodeguard" in capsys.readouterr().err
+
+
+def test_a_platform_that_is_not_known_is_refused_before_anything_is_recorded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["record", str(tmp_path / "bundle"), "--platform", "nope"]) == 3
+    assert "platform 'nope' is not known: it is one of aws-p4d, " in capsys.readouterr().err
+    assert not (tmp_path / "bundle").exists()

@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from nodeguard.judge.findings import joined, stale, weathered
+from nodeguard.agent.signals import known
+from nodeguard.judge.findings import _CIRCUMSTANCES, joined, stale, weathered
 from nodeguard.judge.state import Occurrence
 from nodeguard.judge.view import Seen
-from nodeguard.model.check import Compare, Happened
+from nodeguard.model.check import Compare, Either, Every, Happened
 from nodeguard.model.finding import Action, Evidence, Finding, Health, Knowledge
 from nodeguard.model.observation import Event
 from tests.judge.scene import BOOTED, Scene, check, finding, seen, told
@@ -106,4 +107,28 @@ def test_the_evidence_of_a_cause_stays_beside_that_of_many_symptoms() -> None:
     assert len(one.evidence) <= 12
     assert {"cause 0", "cause 1", "b 0"} <= {seen.what for seen in one.evidence}
     assert [seen.what for seen in one.evidence[:2]] == ["cause 0", "cause 1"]
-    assert [seen.at for seen in one.evidence[2:]] == sorted(seen.at for seen in one.evidence[2:])
+    assert one.evidence[2].what == "b 0"
+
+
+def test_what_only_says_where_a_check_applies_is_told_last() -> None:
+    condition = Every((Compare("fs.network", "is", value=False), Compare("fs.answers", "is", value=False), A))
+    scene = Scene(check(condition, clears=()))
+    line = told("node", Event("a.happened", 8, "late"), Event("a.happened", 4, "early"))
+    [one] = scene.round(10, line, seen(fs__network=False, fs__answers=False)).findings
+    assert [piece.what for piece in one.evidence] == ["late", "fs.answers = no", "fs.network = no"]
+    [whole] = [joined(one, [finding(evidence=(Evidence("nvml", "nvml.hung = no", 1.0),)), finding("b")])]
+    said = [piece.what for piece in whole.evidence]
+    assert said == ["late", "fs.answers = no", "b on node", "fs.network = no", "nvml.hung = no"]
+
+
+def test_every_circumstance_is_a_signal() -> None:
+    assert {start.partition(" = ")[0] for start in _CIRCUMSTANCES} <= set(known(()))
+
+
+def test_readings_keep_a_place_beside_many_lines() -> None:
+    many = [Happened(f"a.{at}", over=3600) for at in range(1, 20)]
+    scene = Scene(check(Either((*many, Compare("hot", "is", value=True))), clears=()))
+    lines = told("node", *(Event(one.event, at, f"line {at}") for at, one in enumerate(many)))
+    [one] = scene.round(30, lines, seen(hot=True)).findings
+    assert len(one.evidence) == 12
+    assert one.evidence[-1].what == "hot = yes"

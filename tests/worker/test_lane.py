@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -183,3 +185,54 @@ def test_a_worker_that_cannot_be_started_is_missing() -> None:
         missing = lane.round().missing
     assert "Resource temporarily unavailable" in missing
     assert missing.endswith("Linux is 5.3 or newer")
+
+
+def test_closing_ends_a_round_that_another_thread_waits_in() -> None:
+    stage = Stage()
+    started = threading.Event()
+    start = stage._start
+
+    def starting() -> Worker:
+        started.set()
+        return start()
+
+    lane = Lane(starting)
+    answers: list[Answer] = []
+    waiting = threading.Thread(target=lambda: answers.append(lane.round()))
+    waiting.start()
+    started.wait()
+    lane.close()
+    waiting.join()
+    assert answers == [Answer(missing="the reader was told to end")]
+    assert [worker.closed for worker in stage.workers] == [True]
+    stage.lane.close()
+
+
+def test_a_closed_lane_starts_no_worker() -> None:
+    stage = Stage()
+    stage.lane.close()
+    stage.lane.close()
+    assert stage.lane.round().missing == "the reader was told to end"
+    assert stage.workers == []
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_a_real_worker_is_gone_after_closing_at_any_moment(early: bool) -> None:
+    started: list[Worker] = []
+    running = threading.Event()
+
+    def start() -> Worker:
+        started.append(Worker("filesystem"))
+        running.set()
+        return started[-1]
+
+    lane = Lane(start)
+    before = len(os.listdir("/proc/self/fd"))
+    waiting = threading.Thread(target=lane.round, args=(("/",),))
+    waiting.start()
+    if not early:
+        running.wait()
+    lane.close()
+    waiting.join()
+    assert [worker.status() for worker in started] in ([], [-9], [0])
+    assert len(os.listdir("/proc/self/fd")) == before - 2
