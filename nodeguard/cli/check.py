@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from nodeguard.agent.judgement import Judgement
 from nodeguard.cli.knowledge import families, knowledge
+from nodeguard.cli.streams import say
 from nodeguard.cli.usage import FATAL, OK, UNKNOWN, WARNING, Parser, UsageError, duration
 from nodeguard.derive.derive import Site
 from nodeguard.model.finding import Health, Verdict
@@ -26,7 +27,7 @@ def run(arguments: Sequence[str]) -> int:
     if options.schema:
         from nodeguard.cli.output import schema  # noqa: PLC0415 - rarely asked for
 
-        print(schema())
+        say(schema())
         return OK
     hostname, verdict, instant = _recorded(options) if options.bundle else _live(options)
     code = exit_code(verdict, strict=options.strict)
@@ -116,11 +117,11 @@ def _print(options: Namespace, hostname: str, verdict: Verdict, instant: Instant
         case "json":
             from nodeguard.cli.output import as_json  # noqa: PLC0415 - one format of three
 
-            print(as_json(hostname, verdict, instant))
+            say(as_json(hostname, verdict, instant))
         case "prometheus":
             from nodeguard.cli.prometheus import as_metrics  # noqa: PLC0415
 
-            print(as_metrics(verdict, instant), end="")
+            say(as_metrics(verdict, instant), end="")
         case _:
             from nodeguard.cli.page import show  # noqa: PLC0415
             from nodeguard.cli.table import table  # noqa: PLC0415

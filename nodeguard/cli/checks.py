@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from nodeguard.cli.knowledge import families, knowledge
 from nodeguard.cli.page import Line, Words, show
+from nodeguard.cli.streams import say
 from nodeguard.cli.usage import OK, Parser
 from nodeguard.cli.wording import facts
 from nodeguard.model.catalogue import Catalogue
@@ -22,9 +23,9 @@ def run(arguments: Sequence[str]) -> int:
         case "json":
             import msgspec  # noqa: PLC0415 - one format of three
 
-            print(msgspec.json.format(msgspec.json.encode(checks), indent=2).decode())
+            say(msgspec.json.format(msgspec.json.encode(checks), indent=2).decode())
         case "markdown":
-            print("\n".join(markdown(checks)))
+            say("\n".join(markdown(checks)))
         case _:
             show(list(_table(catalogue, checks)))
     return OK

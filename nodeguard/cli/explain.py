@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from nodeguard.cli.knowledge import knowledge
 from nodeguard.cli.page import Line, Words, show
-from nodeguard.cli.usage import OK, Parser, UsageError
+from nodeguard.cli.usage import OK, Parser, UsageError, near
 from nodeguard.cli.wording import facts
 from nodeguard.model.catalogue import Catalogue, Sxid, Xid
 from nodeguard.model.check import Compare, Happened, Increase
@@ -58,8 +58,8 @@ def _check(catalogue: Catalogue, name: str) -> Iterator[Line]:
     if check is None:
         if name in catalogue.disabled:
             raise UsageError(f"'{name}' is disabled by {catalogue.disabled[name]}")
-        near = _near(name, [one.id for one in catalogue.checks])
-        raise UsageError(f"'{name}' is no check: {near}see nodeguard checks")
+        meant = near(name, [one.id for one in catalogue.checks])
+        raise UsageError(f"'{name}' is no check: {meant}see nodeguard checks")
     yield Line((Words(check.id, "strong"), Words(" - ")), check.title, "strong")
     yield Line()
     for paragraph in check.explain.split("\n\n"):
@@ -67,13 +67,6 @@ def _check(catalogue: Catalogue, name: str) -> Iterator[Line]:
     yield Line()
     yield from (_field(field, text) for field, text in facts(check))
     yield _field("runbook", check.runbook)
-
-
-def _near(name: str, known: list[str]) -> str:
-    from difflib import get_close_matches  # noqa: PLC0415 - only for a misspelt name
-
-    found = get_close_matches(name, known, n=3)
-    return f"did you mean {' or '.join(found)}? Or " if found else ""
 
 
 def _number(text: str, kind: str) -> int:

@@ -1,14 +1,15 @@
 """The nodeguard command: finds the subcommand and keeps tracebacks from users."""
 
+# An interrupt may come while modules are being imported: here is only what every Python has imported already,
+# the rest comes under the handler in `main`.
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
-from importlib import import_module
 
-from nodeguard import __version__
-from nodeguard.cli.usage import UNKNOWN, UsageError
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _COMMANDS = {
     "check": "judge this machine, or a recorded one",
@@ -17,51 +18,21 @@ _COMMANDS = {
     "record": "record what is read of this machine into a bundle",
 }
 
+# See usage.UNKNOWN, which an interrupt may keep from being imported.
+_UNKNOWN = 3
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    name = given[0] if given else "--help"
-    if name in {"--help", "-h"}:
-        print(_help())
-        return 0 if given else UNKNOWN
-    if name == "--version":
-        print(f"nodeguard {__version__}")
-        return 0
-    if name not in _COMMANDS:
-        print(f"nodeguard: '{name}' is no command; see nodeguard --help", file=sys.stderr)
-        return UNKNOWN
     try:
-        code: int = import_module(f"nodeguard.cli.{name}").run(given[1:])
-        sys.stdout.flush()
-    except UsageError as error:
-        print(f"nodeguard {name}: {error}", file=sys.stderr)
-        return UNKNOWN
-    except BrokenPipeError:
-        # The reader of a pipe left. What is still buffered must not raise again when Python ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return UNKNOWN
+        from nodeguard.cli.dispatch import dispatch  # noqa: PLC0415 - see above
+
+        return dispatch(_COMMANDS, given)
     except KeyboardInterrupt:
-        print(f"nodeguard {name}: interrupted", file=sys.stderr)
-        return UNKNOWN
-    return code
-
-
-def _help() -> str:
-    width = max(map(len, _COMMANDS))
-    lines = [f"  {name:<{width}}  {about}" for name, about in _COMMANDS.items()]
-    return "\n".join(
-        [
-            "usage: nodeguard COMMAND [OPTION]…",
-            "",
-            "Finds what is sick on a GPU node, says why, and what to do.",
-            "",
-            *lines,
-            "",
-            "nodeguard COMMAND --help says more. Exit codes: 0 ok, 1 warning or suspect, 2 fatal,",
-            "3 usage error or nothing could be judged.",
-        ]
-    )
+        name = f"nodeguard {given[0]}" if given and given[0] in _COMMANDS else "nodeguard"
+        os.write(2, f"{name}: interrupted\n".encode())
+        return _UNKNOWN
 
 
 if __name__ == "__main__":

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
+from nodeguard.cli.streams import say
+
 # Style by meaning → how rich writes it.
 _STYLES = {
     "fatal": "bold red",
@@ -20,7 +22,7 @@ _STYLES = {
     "strong": "bold",
 }
 
-_NARROWEST, _WIDEST = 40, 120
+_NARROWEST, _WIDEST, _ENDLESS = 40, 120, 1_000_000
 
 
 class Words(Struct, frozen=True):
@@ -62,10 +64,11 @@ def _plain(text: str) -> str:
 
 
 def show(lines: Sequence[Line]) -> None:
-    """Print a page."""
-    rows = wrapped(lines, width())
+    """Print a page. Its first line stays whole where no terminal shows it: `head -1` then says all of it."""
+    whole = 0 if sys.stdout.isatty() else 1
+    rows = [*wrapped(lines[:whole], _ENDLESS), *wrapped(lines[whole:], width())]
     if not _in_colour() or not _show_rich(rows):
-        print("\n".join("".join(words.text for words in row).rstrip() for row in rows))
+        say("\n".join("".join(words.text for words in row).rstrip() for row in rows))
 
 
 def _in_colour() -> bool:
@@ -80,6 +83,9 @@ def _show_rich(rows: Iterable[Sequence[Words]]) -> bool:
     except ImportError:
         return False
     console = Console(highlight=False, soft_wrap=True)
-    for row in rows:
-        console.print(Text.assemble(*((words.text, _STYLES.get(words.style, "")) for words in row)))
+    # Captured, as rich has an exit code of its own for a pipe that nobody reads.
+    with console.capture() as captured:
+        for row in rows:
+            console.print(Text.assemble(*((words.text, _STYLES.get(words.style, "")) for words in row)))
+    say(captured.get(), end="")
     return True

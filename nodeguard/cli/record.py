@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import sys
 import time
 from collections.abc import Sequence
 
@@ -13,6 +12,7 @@ from nodeguard.bundle.defect import BundleError
 from nodeguard.bundle.manifest import Manifest
 from nodeguard.bundle.writer import BundleWriter
 from nodeguard.cli.knowledge import knowledge
+from nodeguard.cli.streams import complain, say
 from nodeguard.cli.usage import OK, Parser, UsageError, duration
 from nodeguard.model.observation import Reading
 from nodeguard.model.slot import NODE
@@ -41,8 +41,8 @@ def run(arguments: Sequence[str]) -> int:
             where = error.filename or options.directory
             raise UsageError(f"{where}: {error.strerror}: name a folder that can be written to") from None
     for line in (*recorder.unread, *writer.notes):
-        print(line, file=sys.stderr)
-    print(f"{options.directory}: recorded. Judge it with: nodeguard check --from {options.directory}")
+        complain(line)
+    say(f"{options.directory}: recorded. Judge it with: nodeguard check --from {options.directory}")
     return OK
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from typing import NoReturn
+from collections.abc import Iterable
+from typing import IO, Any, NoReturn
+
+from nodeguard.cli.streams import complain, say
 
 # Exit codes of the monitoring-plugins convention.
 OK, WARNING, FATAL, UNKNOWN = 0, 1, 2, 3
@@ -21,8 +23,23 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong and leave."""
-        print(f"{self.prog}: {message}; see {self.prog} --help", file=sys.stderr)
+        complain(f"{self.prog}: {message}; see {self.prog} --help")
         raise SystemExit(UNKNOWN)
+
+    def print_help(self, file: IO[str] | Any = None) -> None:
+        """Print what the command takes; to standard output as everything is printed."""
+        if file is not None:
+            super().print_help(file)
+        else:
+            say(self.format_help(), end="")
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """A question whether one of the known names was meant, empty where none is near."""
+    from difflib import get_close_matches  # noqa: PLC0415 - only for a misspelt name
+
+    found = get_close_matches(name, list(known), n=3)
+    return f"did you mean {' or '.join(found)}? Or " if found else ""
 
 
 def duration(text: str) -> float:

@@ -7,8 +7,10 @@ whenever `fileno` is readable or `look` has come, until there is an answer.
 from __future__ import annotations
 
 import math
+import os
 import select
 import sys
+import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -54,9 +56,13 @@ def _not_started(call: Entry) -> str:
 # pidfd_open came with Linux 5.3.
 _REMEDY = "see that processes and memory are left, and that Linux is 5.3 or newer"
 
+_CLOSED = Answer(failed="the reader was told to end")
+
 
 class Lane:
     """One worker process at a time, started when it is needed; never a second one behind one that hangs.
+
+    Of one thread, except that another may close it while a round of the first is in flight.
 
     start: starts a worker; raises OSError where it cannot. clock: seconds, never jumps.
     """
@@ -81,14 +87,20 @@ class Lane:
         self._until = math.inf
         self._cut = False
         self._garbled = ""
+        self._closing = False
+        self._in_round = threading.Lock()
+        # Readable from the moment of closing on, so that a round in flight need not come to its end.
+        self._closes = os.eventfd(0)
+        self._events.register(self._closes, select.EPOLLIN)
 
     def round(self, mounts: tuple[str, ...] = (), within: float = math.inf) -> Answer:
         """One round, from beginning to end; the parameters are those of `begin`."""
-        answer = self.begin(mounts, within)
-        while answer is None:
-            self._events.poll(max(0.0, self.look() - self._clock()))
-            answer = self.step()
-        return answer
+        with self._in_round:
+            answer = _CLOSED if self._closing else self.begin(mounts, within)
+            while answer is None:
+                self._events.poll(max(0.0, self.look() - self._clock()))
+                answer = _CLOSED if self._closing else self.step()
+            return answer
 
     def begin(self, mounts: tuple[str, ...] = (), within: float = math.inf) -> Answer | None:
         """Begin a round, once the one before it has its answer. Returns an answer where none is to come.
@@ -148,11 +160,20 @@ class Lane:
         self._memory.wake(key)
 
     def close(self) -> None:
-        """End the worker. One that hangs is left behind: nothing can end it."""
-        if self._worker is not None:
-            self._worker.close(0.0 if self._memory.hung() else self._deadlines.grace)
-            self._worker = None
-        self._events.close()
+        """End the worker. One that hangs is left behind: nothing can end it.
+
+        A round in flight in another thread ends first, at once, with an answer that says so.
+        """
+        if self._closing:
+            return
+        self._closing = True
+        os.eventfd_write(self._closes, 1)
+        with self._in_round:
+            if self._worker is not None:
+                self._worker.close(0.0 if self._memory.hung() else self._deadlines.grace)
+                self._worker = None
+            self._events.close()
+            os.close(self._closes)
 
     def __enter__(self) -> Self:
         return self

@@ -82,3 +82,16 @@ def test_without_rich_a_terminal_gets_plain_lines(
     monkeypatch.setitem(sys.modules, "rich.console", None)
     show([Line(HEAD, "x")])
     assert capsys.readouterr().out == "fine      x\n"
+
+
+def test_a_first_line_stays_whole_unless_a_terminal_shows_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    lines = [Line(text="word " * 20), Line(text="word " * 20)]
+    show(lines)
+    assert [len(row) for row in capsys.readouterr().out.splitlines()] == [99, 39, 39, 19]
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setattr(page, "_in_colour", lambda: False)
+    show(lines)
+    assert [len(row) for row in capsys.readouterr().out.splitlines()] == [39, 39, 19] * 2

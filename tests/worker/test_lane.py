@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -262,3 +264,54 @@ def test_a_worker_that_dies_or_hangs_before_its_first_call_is_our_own_fault(stag
     assert answer is not None
     assert answer == Answer(failed=answer.failed)
     assert stage.lane.begin() == answer, "none is started behind one that hangs"
+
+
+def test_closing_ends_a_round_that_another_thread_waits_in() -> None:
+    stage = Stage()
+    started = threading.Event()
+    start = stage._start
+
+    def starting() -> Worker:
+        started.set()
+        return start()
+
+    lane = Lane(starting)
+    answers: list[Answer] = []
+    waiting = threading.Thread(target=lambda: answers.append(lane.round()))
+    waiting.start()
+    started.wait()
+    lane.close()
+    waiting.join()
+    assert answers == [Answer(failed="the reader was told to end")]
+    assert [worker.closed for worker in stage.workers] == [True]
+    stage.lane.close()
+
+
+def test_a_closed_lane_starts_no_worker() -> None:
+    stage = Stage()
+    stage.lane.close()
+    stage.lane.close()
+    assert stage.lane.round().failed == "the reader was told to end"
+    assert stage.workers == []
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_a_real_worker_is_gone_after_closing_at_any_moment(early: bool) -> None:
+    started: list[Worker] = []
+    running = threading.Event()
+
+    def start() -> Worker:
+        started.append(Worker("filesystem"))
+        running.set()
+        return started[-1]
+
+    lane = Lane(start)
+    before = len(os.listdir("/proc/self/fd"))
+    waiting = threading.Thread(target=lane.round, args=(("/",),))
+    waiting.start()
+    if not early:
+        running.wait()
+    lane.close()
+    waiting.join()
+    assert [worker.status() for worker in started] in ([], [-9], [0])
+    assert len(os.listdir("/proc/self/fd")) == before - 2

@@ -1,0 +1,48 @@
+"""Standard output and error, which may be closed, full, of a narrow encoding, or a pipe that nobody reads."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from contextlib import suppress
+
+
+class UnwritableError(Exception):
+    """Standard output cannot be written to. Its text says why."""
+
+
+def prepare() -> None:
+    """Make both fit to write to: what an encoding lacks is written as `?`. Raises UnwritableError."""
+    # Python has None for a stream that was closed, and print would send errors to standard output instead.
+    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - lives as long as we
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+    if sys.stdout is None:
+        raise UnwritableError("standard output is closed: redirect it to a file or to /dev/null")
+
+
+def say(text: str, end: str = "\n") -> None:
+    """Write to standard output, all of it now. Raises UnwritableError, and BrokenPipeError."""
+    try:
+        sys.stdout.write(text + end)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise UnwritableError(
+            f"standard output: {error.strerror}: redirect it to where it can be written"
+        ) from None
+
+
+def complain(text: str) -> None:
+    """Write a line to standard error, where that is possible."""
+    with suppress(OSError):
+        print(text, file=sys.stderr, flush=True)
+
+
+def let_go() -> None:
+    """Give up standard output, so that what is still buffered raises nothing when Python ends."""
+    with suppress(OSError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,83 @@
+"""Commands whose standard output or error cannot take what they say."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FIXTURES = Path(__file__).parent.parent.parent / "fixtures"
+CHECK = ["check", "--from", str(FIXTURES / "gpu-hot")]
+
+
+def run(words: list[str], redirect: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+    shell = f'exec "$@" {redirect}'
+    command = ["sh", "-c", shell, "sh", sys.executable, "-m", "nodeguard.cli.main", *words]
+    return subprocess.run(
+        command, capture_output=True, text=True, env={**os.environ, **environment}, check=False
+    )
+
+
+@pytest.mark.parametrize("words", [CHECK, ["--help"], ["check", "--help"], ["checks"], ["--version"]])
+def test_an_output_that_is_full_or_closed_is_told_of_in_one_line(words: list[str]) -> None:
+    for redirect, why in ((">/dev/full", "No space left on device"), (">&-", "closed")):
+        ran = run(words, redirect)
+        assert ran.returncode == 3
+        assert ran.stderr.startswith("nodeguard")
+        assert "standard output" in ran.stderr
+        assert why in ran.stderr
+        assert ran.stderr.count("\n") == 1
+
+
+def test_a_recording_whose_end_cannot_be_told_meets_no_traceback(tmp_path: Path) -> None:
+    ran = run(["record", str(tmp_path / "bundle")], ">/dev/full")
+    assert (ran.returncode, "Traceback" in ran.stderr) == (3, False)
+    assert "nodeguard record: standard output: No space left" in ran.stderr
+    assert (tmp_path / "bundle" / "bundle.yaml").exists()
+
+
+@pytest.mark.parametrize("redirect", ["2>&-", "2>/dev/full"])
+def test_an_error_that_cannot_be_told_still_has_its_exit_code(redirect: str) -> None:
+    for words in (["check", "--frob"], ["frob"], ["check", "--only", "frob"]):
+        ran = run(words, redirect)
+        assert (ran.returncode, ran.stdout) == (3, "")
+
+
+def test_what_an_encoding_lacks_is_written_as_a_question_mark() -> None:
+    ran = run(CHECK, PYTHONIOENCODING="ascii")
+    assert ran.returncode in {1, 2}
+    assert "?C" in ran.stdout
+    assert ran.stderr == ""
+    assert run(["--help"], PYTHONIOENCODING="ascii").returncode == 0
+
+
+@pytest.mark.parametrize("words", [["--help"], ["check", "--help"], CHECK])
+def test_a_pipe_that_nobody_reads_ends_quietly(words: list[str]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with subprocess.Popen(
+        [sys.executable, "-m", "nodeguard.cli.main", *words], stdout=writer, stderr=subprocess.PIPE
+    ) as running:
+        os.close(writer)
+        assert running.stderr is not None
+        assert running.stderr.read() == b""
+
+
+def test_an_interrupt_while_modules_are_imported_is_no_traceback() -> None:
+    code = (
+        "import os, signal, sys\n"
+        "class Interrupting:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'nodeguard.cli.usage':\n"
+        f"            os.kill(os.getpid(), {int(signal.SIGINT)})\n"
+        "sys.meta_path.insert(0, Interrupting())\n"
+        "sys.argv = ['nodeguard', 'check']\n"
+        "from nodeguard.cli.main import main\n"
+        "sys.exit(main())\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr) == (3, "nodeguard check: interrupted\n")
