@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from nodeguard.model.failure import UnansweredError
 from nodeguard.model.observation import Observation, Reading
 from nodeguard.model.slot import NODE
+from nodeguard.sources.bounded import BoundedMachine
 from nodeguard.sources.machine import Machine
 from nodeguard.sources.readings import reason
 from nodeguard.sources.source import Source
@@ -44,7 +45,8 @@ def _reading(source: Source, machine: Machine, observations: Iterable[Observatio
 class Reader:
     """Reads sources of a live machine side by side, each in a thread of its own.
 
-    A source that overstays its deadline is told of as hung and left to itself; until it comes back it is not
+    The lanes that a source waits for end in time to tell what they have read. A source that overstays its
+    deadline all the same is told of as hung and left to itself; until it comes back it is not
     read again, so that no more than one thread of it ever waits.
     """
 
@@ -58,7 +60,7 @@ class Reader:
         Within: seconds that any of them may take at most, whatever its deadline.
         """
         began = self._machine.now().mono
-        started = [(source, *self._start(source)) for source in sources]
+        started = [(source, *self._start(source, within)) for source in sources]
         result = []
         for source, thread, observations in started:
             limit = min(source.deadline, within)
@@ -74,14 +76,15 @@ class Reader:
                 result.append(_reading(source, self._machine, observations, began))
         return result
 
-    def _start(self, source: Source) -> tuple[threading.Thread | None, list[Observation]]:
+    def _start(self, source: Source, within: float) -> tuple[threading.Thread | None, list[Observation]]:
         observations: list[Observation] = []
         late = self._late.get(source.name)
         if late is not None and late.is_alive():
             return None, observations
         self._late.pop(source.name, None)
+        machine = BoundedMachine(self._machine, min(source.deadline, within))
         thread = threading.Thread(
-            target=_read_into, args=(observations, source, self._machine), name=source.name, daemon=True
+            target=_read_into, args=(observations, source, machine), name=source.name, daemon=True
         )
         thread.start()
         return thread, observations

@@ -91,7 +91,9 @@ class Filesystem:
 def _why_not_asked(answer: Answer) -> str:
     if answer.hung is not None:
         return f"not asked: {answer.hung.call} never came back, and holds the process that asks"
-    return answer.missing or "not asked"
+    if answer.cut is not None:
+        return f"not asked: {answer.cut.call} took all the time there was"
+    return answer.failed or answer.missing or "not asked"
 
 
 def _take_result(draft: Draft, call: str, result: Any) -> None:

@@ -5,15 +5,20 @@ Source: dev-kmsg ABI of Linux.
 
 from __future__ import annotations
 
+import math
 import os
+import time
 
 from nodeguard.sources.machine import Log
 
 # No record is longer (CONSOLE_EXT_LOG_MAX); one read gives one record.
 _RECORD = 16_384
 
-# Records of one reading; a flood is taken in portions, so that nothing else waits for its end.
-_PORTION = 50_000
+# Records of one reading, more than any ring holds that a kernel is given: a flood that outruns its reader
+# must not fill the memory.
+_MOST = 500_000
+# Records between two looks at the time.
+_STRETCH = 500
 
 
 class KernelLog:
@@ -27,11 +32,14 @@ class KernelLog:
         self._descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         self._last = -1
 
-    def read(self) -> Log:
-        """Records that were not read before."""
+    def read(self, within: float = math.inf) -> Log:
+        """Records that were not read before, to the log's end or for so many seconds; see Log.more."""
         records: list[str] = []
         lost = 0
-        while len(records) < _PORTION:
+        until = time.monotonic() + within
+        while True:
+            if len(records) == _MOST or (len(records) % _STRETCH == 0 and time.monotonic() > until):
+                return Log(tuple(records), lost, more=True)
             try:
                 raw = os.read(self._descriptor, _RECORD)
             except BlockingIOError:

@@ -15,7 +15,7 @@ from nodeguard.model.catalogue import LogPattern
 from nodeguard.model.observation import Event, Observation
 from nodeguard.model.signal import Scalar, Signal
 from nodeguard.model.slot import NODE, bus_address, gpu, nvswitch, pci, port
-from nodeguard.sources.machine import Machine
+from nodeguard.sources.machine import Log, Machine
 
 # Events of one pattern and code on one slot in one reading; what is beyond is counted into the last of them.
 _CAP = 64
@@ -52,11 +52,8 @@ class Kmsg:
     def read(self, machine: Machine) -> Iterator[Observation]:
         """One round; see Source.read."""
         log = machine.log()
-        if log.lost:
-            now = machine.now().mono
-            text = f"{log.lost} records were overwritten before they were read"
-            event = Event("kmsg.lost", now, text, {"records": log.lost})
-            yield Observation(self.name, NODE, "lost", events=(event,), count=log.lost)
+        if log.lost or log.more:
+            yield _not_read(log, machine.now().mono)
         found: dict[tuple[str, str, Scalar], list[Event]] = {}
         for record in whole(parsed(log.records)):
             for pattern in self._patterns:
@@ -73,6 +70,16 @@ class Kmsg:
         if compiled is None:
             compiled = self._compiled[pattern.id] = re.compile(pattern.pattern)
         return compiled.match(text)
+
+
+def _not_read(log: Log, now: float) -> Observation:
+    """What the node is told of records that were overwritten, and of the newest that wait to be read."""
+    text = f"{log.lost} records were overwritten before they were read"
+    lost = (Event("kmsg.lost", now, text, {"records": log.lost}),) if log.lost else ()
+    if not log.more:
+        return Observation("kmsg", NODE, "lost", events=lost, count=log.lost)
+    detail = f"only the oldest {len(log.records)} records were read: give it more time with --timeout"
+    return Observation("kmsg", NODE, "failed", events=lost, count=log.lost, detail=detail)
 
 
 def signals(patterns: Iterable[LogPattern]) -> dict[str, Signal]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 import time
 from typing import Any, Self
@@ -68,25 +69,25 @@ class LiveMachine:
 
         return adjtimex()
 
-    def log(self) -> Log:
+    def log(self, within: float = math.inf) -> Log:
         """See Machine.log."""
         if self._log is None:
             self._log = KernelLog(f"{self._root}/dev/kmsg")
-        return self._log.read()
+        return self._log.read(within)
 
-    def statvfs(self, mounts: tuple[str, ...]) -> Answer:
+    def statvfs(self, mounts: tuple[str, ...], within: float = math.inf) -> Answer:
         """See Machine.statvfs."""
         if self._filesystems is None:
             self._filesystems = filesystem_lane()
-        return self._filesystems.round(mounts)
+        return self._filesystems.round(mounts, within)
 
-    def nvml(self) -> Answer:
+    def nvml(self, within: float = math.inf) -> Answer:
         """See Machine.nvml."""
         if self._gpus is None:
             if not self._may_have_driver():
                 return Answer(missing="no NVIDIA driver and no libnvidia-ml.so.1 on this machine")
             self._gpus = nvml_lane(root=self._root)
-        return self._gpus.round()
+        return self._gpus.round(within=within)
 
     def nvml_events(self) -> tuple[dict[str, int], ...]:
         """See Machine.nvml_events. One look has no past to tell of."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -14,12 +15,15 @@ READ_LIMIT = 1 << 20
 
 
 class Log(Struct, frozen=True):
-    """New records of the kernel log, raw as /dev/kmsg gives them, and how many were overwritten before they
-    were read.
+    """New records of the kernel log, raw as /dev/kmsg gives them.
+
+    lost: how many were overwritten before they were read. more: whether there was no time for the newest,
+    which the next reading may give.
     """
 
     records: tuple[str, ...]
     lost: int = 0
+    more: bool = False
 
 
 class Machine(Protocol):
@@ -48,19 +52,22 @@ class Machine(Protocol):
         """Answer of a system call that does not block, by field: `adjtimex`."""
         ...
 
-    def log(self) -> Log:
-        """Records of the kernel log that were not read before, oldest first."""
+    def log(self, within: float = math.inf) -> Log:
+        """Records of the kernel log that were not read before, oldest first. within: seconds for it."""
         ...
 
-    def statvfs(self, mounts: tuple[str, ...]) -> Answer:
+    def statvfs(self, mounts: tuple[str, ...], within: float = math.inf) -> Answer:
         """statvfs of each mount point, through the file-system lane.
 
-        The scope of an entry is the mount's index.
+        The scope of an entry is the mount's index. within: seconds for the round.
         """
         ...
 
-    def nvml(self) -> Answer:
-        """One round of NVML calls, through its lane; the scope of an entry is the device's index."""
+    def nvml(self, within: float = math.inf) -> Answer:
+        """One round of NVML calls, through its lane; the scope of an entry is the device's index.
+
+        within: seconds for the round.
+        """
         ...
 
     def nvml_events(self) -> tuple[dict[str, int], ...]:

@@ -60,6 +60,9 @@ class Nvml:
         if answer.missing:
             yield Observation(self.name, NODE, "absent", {"nvml.library": False}, detail=answer.missing)
             return
+        if answer.failed and not answer.entries:
+            yield Observation(self.name, NODE, "failed", detail=answer.failed)
+            return
         scopes = _by_scope(answer)
         system = scopes.pop(SYSTEM, {})
         handled = {index: calls for index, calls in scopes.items() if _HANDLE not in calls}
@@ -120,15 +123,15 @@ def _node(
 ) -> Observation:
     """What NVML says as a whole: whether it is there, initialises, answers."""
     init = error_of(system.get("nvmlInit"))
-    signals: dict[str, Scalar] = {
-        "nvml.library": True,
-        "nvml.answers": not (answer.stalled or answer.resting) and answer.hung is None,
-        "nvml.hung": answer.hung is not None,
-    }
     late = answer.hung or next(iter((*answer.stalled, *answer.resting)), None)
+    whole = answer.cut is None and not answer.failed
+    signals: dict[str, Scalar] = {"nvml.library": True, "nvml.hung": answer.hung is not None}
     if late is not None:
         signals["nvml.unanswered"] = _told(late, slots)
-    if answer.hung is None:
+    # What was not asked has neither answered nor kept silent.
+    if whole or late is not None:
+        signals["nvml.answers"] = late is None
+    if answer.hung is None and (whole or DEVICE_COUNT in system):
         signals["nvml.ready"] = not init
         signals["nvml.error"] = init.removeprefix("NVML_ERROR_") or "none"
     for name, call in _SYSTEM.items():
@@ -156,6 +159,10 @@ def _ended(answer: Answer, system: dict[str, Any], slots: dict[int, str]) -> tup
     stalled = next((entry.call for entry in answer.stalled if entry.scope == SYSTEM), "")
     if stalled:
         return "hung", f"{stalled} met no answer"
+    if answer.cut is not None:
+        return "hung", f"there was no time for what comes after {_told(answer.cut, slots)}"
+    if answer.failed:
+        return "failed", answer.failed
     for call in ("nvmlInit", DEVICE_COUNT):
         if error := error_of(system.get(call)):
             return "failed", reason(error) if call == "nvmlInit" else f"{call}: {reason(error)}"

@@ -60,17 +60,17 @@ class ReplayMachine:
             raise failure(answer["error"], name)
         return answer
 
-    def log(self) -> Log:
+    def log(self, within: float = math.inf) -> Log:  # noqa: ARG002 - virtual time stands still meanwhile
         """See Machine.log."""
         records = self._recording.log(self._at, self._logged)
         self._logged = self._at
         return Log(records)
 
-    def statvfs(self, mounts: tuple[str, ...]) -> Answer:
+    def statvfs(self, mounts: tuple[str, ...], within: float = math.inf) -> Answer:  # noqa: ARG002
         """See Machine.statvfs."""
         return rehearse_statvfs(self._filesystems, self._moment.calls, mounts)
 
-    def nvml(self) -> Answer:
+    def nvml(self, within: float = math.inf) -> Answer:  # noqa: ARG002
         """See Machine.nvml."""
         return rehearse_nvml(self._gpus, self._moment.nvml)
 

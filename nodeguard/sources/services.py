@@ -55,7 +55,7 @@ class Services:
     paths: tuple[str, ...] = (_SYSTEMD, _CGROUP, *_PEERMEM)
     signals = named(
         Signal("service.enabled", "state", "whether systemd is to start it at boot"),
-        Signal("service.running", "state", "whether it has processes"),
+        Signal("service.running", "state", "whether its main process is there"),
         Signal("service.start_ticks", "state", "start of its main process, clock ticks since boot"),
         Signal(
             "module.nvidia_peermem", "state", "whether a module for GPUDirect RDMA is loaded beside nvidia"
@@ -88,27 +88,47 @@ class Services:
                 draft.signals["service.enabled"] = service in enabled
             pids = by_name.get(service, ())
             if units is not None and service in units:
-                pids = _take_unit(draft, units[service])
+                self._take_unit(draft, service, units[service])
             elif pids or "service.running" not in node.unread:
                 draft.signals["service.running"] = bool(pids)
+                self._take_start(draft, service, pids)
             else:
                 draft.refuse(node.unread["service.running"], "service.running")
             if draft.signals.get("service.running"):
-                self._take_start(draft, service, pids)
+                self._seen.setdefault(service, "")
             yield draft.observation()
 
-    def _take_start(self, draft: Draft, service: str, pids: tuple[str, ...]) -> None:
-        """Start of the main process, known by its name: shims and helpers beside it may well be older."""
+    def _take_unit(self, draft: Draft, service: str, directory: str) -> None:
+        """Whether the main process is in a control group; not in one below, where services keep pods.
+
+        Shims and helpers outlive it where systemd stops the main process alone (KillMode=process), so that
+        `populated` only counts where the processes cannot be seen.
+        """
+        pids = (draft.text(f"{directory}/cgroup.procs", "service.running") or "").split()
+        if self._take_start(draft, service, tuple(pid for pid in pids if pid.isdecimal())):
+            draft.signals["service.running"] = True
+            return
+        hidden = "service.start_ticks" in draft.unread or (bool(pids) and not _shows_all(draft, pids))
+        if not directory.startswith(_CGROUP_V1) and (hidden or not pids):
+            draft.take("service.running", f"{directory}/cgroup.events", _populated)
+        elif hidden:
+            draft.refuse("its processes are hidden: run as root", "service.running")
+        if "service.running" not in draft.unread:
+            draft.signals.setdefault("service.running", False)
+
+    def _take_start(self, draft: Draft, service: str, pids: tuple[str, ...]) -> bool:
+        """Start of the main process, known by its name; whether it is among these."""
 
         def start(text: str) -> int | None:
             process = parse_stat(text)
             return process.start if process.comm == _SERVICES[service] else None
 
-        main = self._seen.setdefault(service, "")
+        main = self._seen.get(service, "")
         for pid in sorted(pids, key=lambda pid: pid != main):
             if draft.take("service.start_ticks", f"/proc/{pid}/stat", start) is not None:
                 self._seen[service] = pid
-                return
+                return True
+        return False
 
 
 def _take_peermem(node: Draft) -> None:
@@ -158,16 +178,11 @@ def _units(node: Draft) -> dict[str, str] | None:
     return None
 
 
-def _take_unit(draft: Draft, directory: str) -> tuple[str, ...]:
-    """Whether a control group has processes, and those that are in it and not in a group below."""
-    pids = (draft.text(f"{directory}/cgroup.procs", "service.start_ticks") or "").split()
-    if directory.startswith(_CGROUP_V1):
-        draft.signals["service.running"] = bool(pids)
-    else:
-        draft.take("service.running", f"{directory}/cgroup.events", _populated)
-        if "service.running" not in draft.unread:
-            draft.signals.setdefault("service.running", False)
-    return tuple(pid for pid in pids if pid.isdecimal() and pid != "0")
+def _shows_all(draft: Draft, pids: list[str]) -> bool:
+    """Whether the processes of a control group can be seen: none is outside of this container, which the
+    kernel lists as 0, and those of other users are not hidden (hidepid).
+    """
+    return "0" not in pids and draft.text("/proc/1/stat") is not None
 
 
 def _populated(text: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -79,24 +80,24 @@ class ToldMachine:
         self._writer.call(name, answer)
         return answer
 
-    def log(self) -> Log:
+    def log(self, within: float = math.inf) -> Log:
         """See Machine.log."""
-        log = self._machine.log()
+        log = self._machine.log(within)
         self._writer.log(log.records)
         return log
 
-    def statvfs(self, mounts: tuple[str, ...]) -> Answer:
+    def statvfs(self, mounts: tuple[str, ...], within: float = math.inf) -> Answer:
         """See Machine.statvfs."""
-        answer = self._machine.statvfs(mounts)
+        answer = self._machine.statvfs(mounts, within)
         for entry in answer.entries:
             self._writer.call(entry.call, entry.result)
         for entry, word in _unanswered(answer):
             self._writer.call(entry.call, {"error": word})
         return answer
 
-    def nvml(self) -> Answer:
+    def nvml(self, within: float = math.inf) -> Answer:
         """See Machine.nvml."""
-        answer = self._machine.nvml()
+        answer = self._machine.nvml(within)
         if not answer.missing:
             late = [(entry.scope, entry.call, {"error": word}) for entry, word in _unanswered(answer)]
             self._writer.nvml([*((entry.scope, entry.call, entry.result) for entry in answer.entries), *late])

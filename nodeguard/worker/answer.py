@@ -28,9 +28,12 @@ class Answer(Struct, frozen=True):
     opens a device, is there only where it failed. stalled: calls that met no answer until SIGKILL ended their
     process, or that ended it themselves (the result then says how); their scope is at rest since. Several
     field values asked at once are one call, `nvmlDeviceGetFieldValues`. hung: a call that not even SIGKILL
-    ended; nothing after it was read, and nothing will be in this boot. missing: why there is no round, such
-    as a library that is not on the machine. resting: the calls that stalled in earlier rounds, whose scopes
-    were left alone in this one.
+    ended; nothing after it was read, and nothing will be in this boot. missing: why there is nothing to ask,
+    such as a library that is not on the machine. resting: the calls that stalled in earlier rounds, whose
+    scopes were left alone in this one. cut: the call under way when the round's time was over; nothing after
+    it was asked. It is among the stalled, too, where it was slow already. failed: why the round has no end,
+    or no beginning, through a fault of ours, such as a process that cannot be started; it says nothing of
+    what was to be asked.
     """
 
     entries: tuple[Entry, ...] = ()
@@ -38,3 +41,5 @@ class Answer(Struct, frozen=True):
     hung: Entry | None = None
     missing: str = ""
     resting: tuple[Entry, ...] = ()
+    cut: Entry | None = None
+    failed: str = ""

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     # Answers one call: its scope and name → its result as JSON, `{"error": NAME}` where it failed, None where
-    # it has none to give, `{"missing": WHY}` where there is nothing to call at all. A recording may raise
-    # UnansweredError.
+    # it has none to give, `{"missing": WHY}` where there is nothing to call at all, `{"failed": WHY}` where
+    # the worker itself cannot call it. A recording may raise UnansweredError.
     Call = Callable[[int, str], Any]
     # Answers several NVML field values at once: the device's scope and (field, scope within the device) of
     # each → the result of each.

@@ -50,8 +50,8 @@ def _nvml(path: str, root: str) -> None:
     try:
         from nodeguard.worker.nvml_library import Nvml  # noqa: PLC0415
     except ImportError as absent:
-        missing = f"the Python package nvidia-ml-py cannot be imported ({absent}): install it"
-        ask = Ask(lambda *_: {"missing": missing}, _write)
+        failed = f"the Python package nvidia-ml-py cannot be imported ({absent}): install it"
+        ask = Ask(lambda *_: {"failed": failed}, _write)
         for _ in _requests():
             nvml_calls.ask_all(ask, frozenset())
         return

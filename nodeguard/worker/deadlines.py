@@ -59,5 +59,11 @@ class Deadlines(Struct, frozen=True):
             return pace.killed + self.grace
         return min(pace.moved + self._allowed(pace.call), now + self.call / 5)
 
+    def slow(self, pace: Pace, now: float) -> bool:
+        """Whether the call under way has taken so long that it will hardly come back: a fifth of its
+        deadline, while those that do come back take a thousandth.
+        """
+        return now >= pace.moved + self._allowed(pace.call) / 5
+
     def _allowed(self, call: str) -> float:
         return self.first if call in _SLOW else self.call

@@ -6,8 +6,10 @@ whenever `fileno` is readable or `look` has come, until there is an answer.
 
 from __future__ import annotations
 
+import math
 import os
 import select
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -20,7 +22,7 @@ from nodeguard.worker.answer import Answer, Entry
 from nodeguard.worker.deadlines import Deadlines, Pace
 from nodeguard.worker.memory import Key, Memory
 from nodeguard.worker.process import Worker
-from nodeguard.worker.progress import GarbledLogError, Progress
+from nodeguard.worker.progress import START, GarbledLogError, Progress
 
 
 def nvml_lane(
@@ -39,10 +41,22 @@ def filesystem_lane(deadlines: Deadlines | None = None, *, debug: bool = False) 
     return Lane(partial(Worker, "filesystem", debug=debug), deadlines)
 
 
+def _hung(answer: Answer) -> Answer:
+    """An answer with a hang, told as ours where the worker hangs before its first call."""
+    if answer.hung is None or answer.hung.call != START.call:
+        return answer
+    return replace(answer, hung=None, failed=_not_started(answer.hung))
+
+
+def _not_started(call: Entry) -> str:
+    how = call.result["error"] if call.result else "no answer"
+    return f"the worker process did not start ({how}): see that {sys.executable} can be run from here"
+
+
 # pidfd_open came with Linux 5.3.
 _REMEDY = "see that processes and memory are left, and that Linux is 5.3 or newer"
 
-_CLOSED = Answer(missing="the reader was told to end")
+_CLOSED = Answer(failed="the reader was told to end")
 
 
 class Lane:
@@ -70,6 +84,8 @@ class Lane:
         self._progress = Progress()
         self._moved = 0.0
         self._killed: float | None = None
+        self._until = math.inf
+        self._cut = False
         self._garbled = ""
         self._closing = False
         self._in_round = threading.Lock()
@@ -77,23 +93,28 @@ class Lane:
         self._closes = os.eventfd(0)
         self._events.register(self._closes, select.EPOLLIN)
 
-    def round(self, mounts: tuple[str, ...] = ()) -> Answer:
-        """One round, from beginning to end. mounts: what to ask, in the lane of file systems."""
+    def round(self, mounts: tuple[str, ...] = (), within: float = math.inf) -> Answer:
+        """One round, from beginning to end; the parameters are those of `begin`."""
         with self._in_round:
-            answer = _CLOSED if self._closing else self.begin(mounts)
+            answer = _CLOSED if self._closing else self.begin(mounts, within)
             while answer is None:
                 self._events.poll(max(0.0, self.look() - self._clock()))
                 answer = _CLOSED if self._closing else self.step()
             return answer
 
-    def begin(self, mounts: tuple[str, ...] = ()) -> Answer | None:
-        """Begin a round, once the one before it has its answer. Returns an answer where none is to come."""
+    def begin(self, mounts: tuple[str, ...] = (), within: float = math.inf) -> Answer | None:
+        """Begin a round, once the one before it has its answer. Returns an answer where none is to come.
+
+        mounts: what to ask, in the lane of file systems. within: seconds after which nothing more is asked
+        and the worker is killed; its end may take the deadlines' grace beside.
+        """
         hung = self._memory.hung(mounts)
         if hung is not None:
             if self._worker is not None:
                 self._worker.status()  # so that one that ended after all is no zombie
-            return Answer(hung=hung)
+            return _hung(Answer(hung=hung))
         self._mounts = mounts
+        self._until = self._clock() + within
         self._round = self._memory.begin(mounts)
         return self._run()
 
@@ -103,7 +124,8 @@ class Lane:
 
     def look(self) -> float:
         """When to call `step` at the latest, by the lane's clock."""
-        return self._deadlines.look(self._pace(), self._clock())
+        look = self._deadlines.look(self._pace(), self._clock())
+        return look if self._killed is not None else min(look, self._until)
 
     def step(self) -> Answer | None:
         """Take what there is and kill what is overdue. Returns the answer once the round is over."""
@@ -114,15 +136,18 @@ class Lane:
         self._take(worker, now)
         run = self._progress
         match self._deadlines.judge(self._pace(over=over, status=status), now):
+            case "waiting" if self._killed is None and now >= self._until:
+                self._cut = True
+                self._kill(worker, now)
             case "overdue":
                 self._kill(worker, now)
             case "over":
                 if status is not None:
                     self._drop(worker)
-                return self._round.end(run.entries, run.missing)
+                return self._round.end(run.entries, run.missing, run.failed)
             case "hung":
                 self._unwatch(worker)
-                return self._round.hang(run.entries, run.call)
+                return _hung(self._round.hang(run.entries, run.call))
             case "died":
                 died = f"signal {-status}" if status and status < 0 else f"exit status {status}"
                 return self._go_on(worker, replace(run.call, result={"error": f"worker died: {died}"}))
@@ -161,13 +186,14 @@ class Lane:
 
     def _run(self) -> Answer | None:
         """Have a worker ask all that this round still wants."""
-        self._progress, self._moved, self._killed, self._garbled = Progress(), self._clock(), None, ""
+        self._progress, self._moved, self._garbled = Progress(), self._clock(), ""
+        self._killed, self._cut = None, False
         if self._worker is not None and self._worker.status() is not None:
             self._drop(self._worker)
         try:
             worker = self._worker or self._start()
         except OSError as failed:
-            return self._round.end(missing=f"the worker process cannot be started ({failed}): {_REMEDY}")
+            return self._round.end(failed=f"the worker process cannot be started ({failed}): {_REMEDY}")
         if self._worker is None:
             self._worker = worker
             for descriptor in worker.descriptors:
@@ -194,8 +220,16 @@ class Lane:
     def _go_on(self, worker: Worker, call: Entry) -> Answer | None:
         self._drop(worker)
         if self._garbled:
-            return Answer(missing=self._garbled)
-        return self._run() if self._round.stall(self._progress.entries, call) else self._round.end()
+            return Answer(failed=self._garbled)
+        if call.call == START.call:
+            return self._round.end(failed=_not_started(call))
+        entries = self._progress.entries
+        if self._cut:
+            slow = self._deadlines.slow(self._pace(), self._killed or 0.0)
+            return self._round.cut(entries, call, slow=slow)
+        if not self._round.stall(entries, call):
+            return self._round.end()
+        return self._run() if self._clock() < self._until else self._round.cut((), call, slow=False)
 
     def _drop(self, worker: Worker) -> None:
         self._unwatch(worker)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nodeguard.worker.answer import SYSTEM, Answer, Entry
 from nodeguard.worker.nvml_calls import DEVICE_COUNT, DRIVER_VERSION
@@ -99,17 +100,31 @@ class Round:
         self._memory.latch(self._key(call.scope), call.call)
         return self._answer(hung=Entry(call.scope, call.call))
 
-    def end(self, entries: Iterable[Entry] = (), missing: str = "") -> Answer:
-        """The round is over. Rests that began in another world, with another driver, say, end with it."""
+    def cut(self, entries: Iterable[Entry], call: Entry, *, slow: bool) -> Answer:
+        """The round's time is over while a call is under way. slow: whether that call counts as stalled.
+
+        Its scope does not rest, because it had less than its due. One that was still at work was not read to
+        its end, so that nothing is told of it.
+        """
+        self._add(entry for entry in entries if slow or entry.scope != call.scope or call.scope == SYSTEM)
+        if slow:
+            self._stalled.append(call)
+        return replace(self._answer(), cut=call)
+
+    def end(self, entries: Iterable[Entry] = (), missing: str = "", failed: str = "") -> Answer:
+        """The round is over. Rests that began in another world, with another driver, say, end with it.
+
+        missing, failed: see Answer.
+        """
         self._add(entries)
         world = self._world()
         if not world.keys().isdisjoint(_WORLD[1:]):
             for key in [key for key, rest in self._rests.items() if rest.world != world]:
                 del self._rests[key]
-        return self._answer(missing=missing)
+        return replace(self._answer(), missing=missing, failed=failed)
 
-    def _answer(self, hung: Entry | None = None, missing: str = "") -> Answer:
-        return Answer(tuple(self._entries), tuple(self._stalled), hung, missing, self._resting)
+    def _answer(self, hung: Entry | None = None) -> Answer:
+        return Answer(tuple(self._entries), tuple(self._stalled), hung, resting=self._resting)
 
     def _key(self, scope: int) -> Key:
         return self._mounts[scope] if self._mounts and scope != SYSTEM else scope

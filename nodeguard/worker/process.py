@@ -13,7 +13,10 @@ import msgspec
 
 import nodeguard
 
-# Nothing of the environment reaches the worker. It is told where this process finds its modules, so that it
+# Of the environment only this reaches the worker: a Python that a site has built itself, or loads as a
+# module, may not start without it.
+_KEPT = ("LD_LIBRARY_PATH",)
+# The worker is told where this process finds its modules, so that it
 # need not work that out again: `site`, with what an editable install adds to it, is most of a Python's start.
 _START = "import sys; sys.path += sys.argv[4:]; from nodeguard.worker.child import main; main()"
 
@@ -50,8 +53,9 @@ class Worker:
         arguments = [sys.executable, "-I", "-S", "-c", _START, lane, library, root, *_module_path()]
         try:
             # A process group of its own: an interrupt typed at a terminal is the parent's to handle.
+            kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
             self._pid = os.posix_spawn(
-                sys.executable, arguments, {}, file_actions=actions, setpgroup=0, setsigmask=()
+                sys.executable, arguments, kept, file_actions=actions, setpgroup=0, setsigmask=()
             )
             self._life = self._watch()
         except OSError:

@@ -11,6 +11,10 @@ from nodeguard.worker.answer import SYSTEM, Entry
 _line = msgspec.json.Decoder(tuple[int, str | dict[str, Any]])
 
 
+# What a worker is at before its first call: it is starting, and has not touched what it is to ask.
+START = Entry(SYSTEM, "start")
+
+
 class GarbledLogError(Exception):
     """A worker's log holds a line that no worker writes."""
 
@@ -18,14 +22,15 @@ class GarbledLogError(Exception):
 class Progress:
     """One run of a worker, or of its rehearsal.
 
-    entries: what was read, in order. call: what was asked last; before the first call, `start`. missing: why
-    nothing can be read at all.
+    entries: what was read, in order. call: what was asked last; before the first call, START. missing: why
+    there is nothing to read. failed: why nothing can be read, though there may be something.
     """
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
-        self.call = Entry(SYSTEM, "start")
+        self.call = START
         self.missing = ""
+        self.failed = ""
         self._lines = 0
         self._rest = b""
 
@@ -53,5 +58,7 @@ class Progress:
         for call, result in what.items():
             if isinstance(result, dict) and "missing" in result:
                 self.missing = result["missing"]
+            elif isinstance(result, dict) and "failed" in result:
+                self.failed = result["failed"]
             elif result is not None:
                 self.entries.append(Entry(scope, call, result))

@@ -7,6 +7,7 @@ recording or check file is refused by its own error.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
@@ -59,10 +60,10 @@ class Damaged(ReplayMachine):
         self.tried += 1
         return mutation.text(said, self._random)
 
-    def log(self) -> Log:
+    def log(self, within: float = math.inf) -> Log:
         return Log(self.lines)
 
-    def nvml(self) -> Answer:
+    def nvml(self, within: float = math.inf) -> Answer:
         document = {
             "system": self._calls(self._document["system"]),
             "devices": [self._calls(one) for one in self._document["devices"]],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -73,10 +74,10 @@ class FakeMachine:
         assert isinstance(answer, dict)
         return answer
 
-    def log(self) -> Log:
+    def log(self, within: float = math.inf) -> Log:
         raise NotImplementedError
 
-    def statvfs(self, mounts: tuple[str, ...]) -> Answer:
+    def statvfs(self, mounts: tuple[str, ...], within: float = math.inf) -> Answer:
         if self.answer is not None:
             return self.answer
         calls = [f"statvfs({mount})" for mount in mounts]
@@ -84,7 +85,7 @@ class FakeMachine:
             tuple(Entry(i, call, self.calls.get(call, {"error": "ENOENT"})) for i, call in enumerate(calls))
         )
 
-    def nvml(self) -> Answer:
+    def nvml(self, within: float = math.inf) -> Answer:
         raise NotImplementedError
 
     def nvml_events(self) -> tuple[dict[str, int], ...]:
@@ -129,7 +130,7 @@ class ThisMachine(FakeMachine):
     def call(self, name: str) -> dict[str, Any]:
         return {"status": 0x40, "offset_us": 0, "maxerror_us": 16_000_000, "esterror_us": 0, "state": 5}
 
-    def statvfs(self, mounts: tuple[str, ...]) -> Answer:
+    def statvfs(self, mounts: tuple[str, ...], within: float = math.inf) -> Answer:
         # Only the root: of any other mount nobody knows whether it answers, and here no lane stands between.
         fields = ("f_frsize", "f_blocks", "f_bfree", "f_bavail", "f_files", "f_ffree", "f_favail", "f_flag")
         root = os.statvfs("/")

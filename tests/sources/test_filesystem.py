@@ -154,8 +154,17 @@ def test_a_hang_leaves_the_others_unknown() -> None:
 
 
 def test_no_round_at_all() -> None:
-    slots = by_slot(Filesystem(), _machine(answer=Answer(missing="the worker did not start")))
+    slots = by_slot(Filesystem(), _machine(answer=Answer(failed="the worker did not start")))
     assert slots["fs:/"].unread["fs.answers"] == "the worker did not start"
+
+
+def test_a_round_whose_time_was_over_keeps_what_it_read() -> None:
+    late = Entry(1, "statvfs(/raid)")
+    answer = Answer((Entry(0, "statvfs(/)", SIZES),), stalled=(late,), cut=late)
+    slots = by_slot(Filesystem(), _machine(answer=answer))
+    assert slots["fs:/"].signals["fs.answers"] is True
+    assert slots["fs:/raid"].signals["fs.answers"] is False
+    assert slots["fs:/home"].unread["fs.answers"] == "not asked: statvfs(/raid) took all the time there was"
 
 
 def test_mounts_that_are_none() -> None:

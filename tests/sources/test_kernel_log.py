@@ -70,12 +70,28 @@ def test_a_gap_between_two_readings_is_told(log: list[bytes | OSError]) -> None:
     assert kept.read().lost == 0
 
 
-def test_a_flood_is_taken_in_portions(log: list[bytes | OSError], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel_log, "_PORTION", 3)
+def test_a_log_is_read_to_its_end_however_long_it_is(log: list[bytes | OSError]) -> None:
+    log += [record(number) for number in range(60_000)]
+    said = KernelLog("/dev/null").read(3600.0)
+    assert (numbers(said)[-1], said.more) == (59_999, False)
+
+
+def test_a_flood_without_end_is_taken_in_portions(
+    log: list[bytes | OSError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernel_log, "_MOST", 3)
     kept = KernelLog("/dev/null")
     log += [record(number) for number in range(5)]
-    assert numbers(kept.read()) == [0, 1, 2]
-    assert numbers(kept.read()) == [3, 4]
+    first, second = kept.read(), kept.read()
+    assert (numbers(first), first.more) == ([0, 1, 2], True)
+    assert (numbers(second), second.more) == ([3, 4], False)
+
+
+def test_a_log_for_which_there_is_no_time_says_that_there_is_more(log: list[bytes | OSError]) -> None:
+    kept = KernelLog("/dev/null")
+    log += [record(1)]
+    assert kept.read(-1.0) == Log((), more=True)
+    assert numbers(kept.read()) == [1]
 
 
 def test_bytes_that_are_no_utf_8_are_replaced(log: list[bytes | OSError]) -> None:

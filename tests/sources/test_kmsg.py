@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 from pathlib import Path
 
@@ -26,7 +27,7 @@ class Logging(FakeMachine):
         super().__init__()
         self.new = Log(records, lost)
 
-    def log(self) -> Log:
+    def log(self, within: float = math.inf) -> Log:
         new, self.new = self.new, Log(())
         return new
 
@@ -51,6 +52,15 @@ def pattern(
     name: str, hint: str, *, signal: str = "a.happened", slot: str = "node", text: str = ""
 ) -> LogPattern:
     return LogPattern(name, hint, text or hint, signal, slot, "about")
+
+
+def test_a_log_that_was_not_read_to_its_end_is_not_read() -> None:
+    machine = Logging()
+    machine.new = Log((line(XID),), lost=3, more=True)
+    node, gpu = Kmsg(PATTERNS).read(machine)
+    assert (node.slot, node.status, node.count, len(node.events)) == (NODE, "failed", 3, 1)
+    assert node.detail.startswith("only the oldest 1 records were read: ")
+    assert gpu.events[0].fields["xid"] == 79
 
 
 # Which records count.

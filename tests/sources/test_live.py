@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 import time
 from collections.abc import Iterator
@@ -163,13 +164,14 @@ def test_any_trace_of_a_driver_is_reason_to_ask(
 ) -> None:
     (root / trace).parent.mkdir(parents=True, exist_ok=True)
     (root / trace).write_bytes(content)
-    asked = []
+    asked: list[str | float] = []
 
     class Lane:
         def __init__(self, root: str) -> None:
             asked.append(root)
 
-        def round(self) -> Answer:
+        def round(self, within: float) -> Answer:
+            asked.append(within)
             return Answer()
 
         def close(self) -> None:
@@ -177,8 +179,8 @@ def test_any_trace_of_a_driver_is_reason_to_ask(
 
     monkeypatch.setattr(live, "nvml_lane", Lane)
     with LiveMachine(f"{root}/") as machine:
-        assert [machine.nvml(), machine.nvml()] == [Answer(), Answer()]
-    assert asked == [str(root), "closed"]
+        assert [machine.nvml(), machine.nvml(7.0)] == [Answer(), Answer()]
+    assert asked == [str(root), math.inf, 7.0, "closed"]
 
 
 def test_a_library_of_something_else_is_no_trace(machine: LiveMachine, root: Path) -> None:

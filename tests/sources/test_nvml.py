@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -31,7 +32,7 @@ class Gpus(FakeMachine):
         self.memory = Memory()
         self.told: tuple[dict[str, int], ...] = ()
 
-    def nvml(self) -> Answer:
+    def nvml(self, within: float = math.inf) -> Answer:
         return rehearse_nvml(self.memory, self.document)
 
     def nvml_events(self) -> tuple[dict[str, int], ...]:
@@ -46,7 +47,7 @@ class Answered(Gpus):
         super().__init__()
         self.answer = Answer(tuple(Entry(*entry) for entry in entries), **more)
 
-    def nvml(self) -> Answer:
+    def nvml(self, within: float = math.inf) -> Answer:
         assert self.answer is not None
         return self.answer
 
@@ -256,6 +257,30 @@ def test_gpus_that_cannot_be_counted_are_not_gone() -> None:
     system = {**recordings.SYSTEM, "nvmlDeviceGetCount": {"error": "NVML_ERROR_UNKNOWN"}}
     found = read(hopper(), system=system)
     assert (found[NODE].status, found[NODE].detail) == ("failed", "nvmlDeviceGetCount: NVML_ERROR_UNKNOWN")
+
+
+def test_a_round_whose_time_was_over_says_nothing_of_what_it_did_not_ask() -> None:
+    slow = Entry(1, HANDLE)
+    pci = (0, "nvmlDeviceGetPciInfo_v3", {"busId": "00000000:01:00.0"})
+    system = ((SYSTEM, "nvmlDeviceGetCount", 4), pci)
+    found = by_slot(Nvml(), Answered(*system, stalled=(slow,), cut=slow))
+    assert (found[NODE].status, found[NODE].signals["nvml.answers"]) == ("hung", False)
+    assert found[NODE].detail == f"there was no time for what comes after {HANDLE} of GPU index-1"
+    assert found.keys() == {NODE, FIRST, "gpu/index-1"}
+    found = by_slot(Nvml(), Answered(*system, cut=slow))
+    assert (found[NODE].status, found[NODE].signals["nvml.ready"]) == ("hung", True)
+    assert "nvml.answers" not in found[NODE].signals
+    assert found.keys() == {NODE, FIRST}
+    found = by_slot(Nvml(), Answered(cut=Entry(SYSTEM, "nvmlInit")))
+    assert not found[NODE].signals.keys() & {"nvml.answers", "nvml.ready", "nvml.error"}
+
+
+def test_a_fault_of_ours_says_nothing_of_the_driver() -> None:
+    found = by_slot(Nvml(), Answered(failed="no process"))
+    assert found == {NODE: Observation("nvml", NODE, "failed", detail="no process")}
+    found = by_slot(Nvml(), Answered((0, "nvmlDeviceGetPciInfo", {"busId": "00000000:01:00.0"}), failed="no"))
+    assert (found[NODE].status, found[NODE].detail) == ("failed", "no")
+    assert FIRST in found
 
 
 def test_confidential_computing() -> None:

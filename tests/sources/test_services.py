@@ -84,6 +84,37 @@ def test_control_groups_of_version_1() -> None:
     assert slots["service/docker"].signals["service.running"] is False
 
 
+def test_shims_that_outlive_their_service_are_not_the_service() -> None:
+    shims = {f"/proc/{pid}/stat": stat(pid, "containerd-shim", start=pid) for pid in (10, 11)}
+    files = {**unit("containerd", 10, 11), **shims, "/proc/1/stat": stat(1, "systemd")}
+    slots = by_slot(Services(), FakeMachine(files, links=enabled("containerd")))
+    assert slots["service/containerd"].signals == {"service.enabled": True, "service.running": False}
+    directory = "/sys/fs/cgroup/systemd/system.slice/kubelet.service"
+    files = {f"{directory}/cgroup.procs": "10\n", **shims, "/proc/1/stat": stat(1, "systemd")}
+    assert by_slot(Services(), FakeMachine(files))["service/kubelet"].signals["service.running"] is False
+
+
+def test_where_processes_cannot_be_seen_the_control_group_tells() -> None:
+    machine = FakeMachine(unit("kubelet", 800))
+    assert by_slot(Services(), machine)["service/kubelet"].signals["service.running"] is True
+    machine = FakeMachine({**unit("kubelet", 0, 0), "/proc/1/stat": stat(1, "sh")})
+    assert by_slot(Services(), machine)["service/kubelet"].signals["service.running"] is True
+    procs = f"{V2}/system.slice/kubelet.service/cgroup.procs"
+    machine = FakeMachine(unit("kubelet", 800), errors={procs: errno.EACCES})
+    assert by_slot(Services(), machine)["service/kubelet"].signals["service.running"] is True
+    events = f"{V2}/system.slice/kubelet.service/cgroup.events"
+    machine = FakeMachine(unit("kubelet", 800), errors={procs: errno.EACCES, events: errno.EACCES})
+    assert "service.running" in by_slot(Services(), machine)["service/kubelet"].unread
+
+
+def test_control_groups_of_version_1_that_cannot_be_read_are_unread() -> None:
+    procs = "/sys/fs/cgroup/systemd/system.slice/kubelet.service/cgroup.procs"
+    for machine in (FakeMachine(errors={procs: errno.EACCES}), FakeMachine({procs: "0\n"})):
+        observation = by_slot(Services(), machine)["service/kubelet"]
+        assert "run as root" in observation.unread["service.running"]
+        assert "service.running" not in observation.signals
+
+
 def test_a_restart_is_not_hidden_by_older_shims() -> None:
     source = Services()
     shims = {f"/proc/{pid}/stat": stat(pid, "containerd-shim", start=pid) for pid in (10, 11)}

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -55,14 +56,14 @@ class Node(FakeMachine):
                 raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path) from None
             raise
 
-    def log(self) -> Log:
+    def log(self, within: float = math.inf) -> Log:
         records, self.records = self.records, ()
         return Log(records)
 
-    def statvfs(self, mounts: tuple[str, ...]) -> Answer:
+    def statvfs(self, mounts: tuple[str, ...], within: float = math.inf) -> Answer:
         return rehearse_statvfs(self.lanes[0], self.calls, mounts)
 
-    def nvml(self) -> Answer:
+    def nvml(self, within: float = math.inf) -> Answer:
         return rehearse_nvml(self.lanes[1], self.document)
 
     def nvml_events(self) -> tuple[dict[str, int], ...]:

@@ -95,7 +95,10 @@ def test_a_stall_of_the_system_ends_the_round(stage: Stage) -> None:
 def test_a_worker_that_does_not_even_start_is_overdue(stage: Stage) -> None:
     stage.lane.begin()
     assert stage.later(30.0) is None
-    assert stage.later(0.1) == Answer((), (Entry(SYSTEM, "start"),))
+    answer = stage.later(0.1)
+    assert answer is not None
+    assert answer.failed.startswith("the worker process did not start (no answer): see that ")
+    assert answer == Answer(failed=answer.failed)
 
 
 def test_what_outlives_sigkill_hangs_for_good(stage: Stage) -> None:
@@ -157,7 +160,8 @@ def test_a_garbled_log_fails_the_round_and_ends_the_worker(stage: Stage) -> None
     answer = stage.later(0.1)
     assert answer is not None
     assert answer.entries == answer.stalled == ()
-    assert answer.missing.startswith("worker log, line 3: ")
+    assert answer.missing == ""
+    assert answer.failed.startswith("worker log, line 3: ")
     assert stage.lane.begin() is None
     assert len(stage.workers) == 2
 
@@ -177,14 +181,89 @@ def test_what_is_missing_is_told(stage: Stage) -> None:
     assert stage.later(0.1) == Answer(missing="no library")
 
 
-def test_a_worker_that_cannot_be_started_is_missing() -> None:
+def test_what_the_worker_itself_cannot_call_has_failed(stage: Stage) -> None:
+    stage.lane.begin()
+    stage.worker.does([SYSTEM, "nvmlInit"], [SYSTEM, {"nvmlInit": {"failed": "no pynvml"}}], over=True)
+    assert stage.later(0.1) == Answer(failed="no pynvml")
+
+
+def test_a_worker_that_cannot_be_started_has_failed() -> None:
     def start() -> Worker:
         raise OSError(11, "Resource temporarily unavailable")
 
     with Lane(start) as lane:
-        missing = lane.round().missing
-    assert "Resource temporarily unavailable" in missing
-    assert missing.endswith("Linux is 5.3 or newer")
+        answer = lane.round()
+    assert answer.missing == ""
+    assert "Resource temporarily unavailable" in answer.failed
+    assert answer.failed.endswith("Linux is 5.3 or newer")
+
+
+def test_a_round_whose_time_is_over_tells_what_it_has(stage: Stage) -> None:
+    assert stage.lane.begin(("/", "/nfs", "/data"), within=4.0) is None
+    stage.worker.does([0, "statvfs(/)"], [0, {"statvfs(/)": {}}], [1, "statvfs(/nfs)"])
+    assert stage.later(1.0) is None
+    assert stage.lane.look() == stage.now + 1.0
+    assert stage.later(3.0) is None
+    assert stage.worker.status() == -9
+    late = Entry(1, "statvfs(/nfs)")
+    assert stage.later(0.1) == Answer((Entry(0, "statvfs(/)", {}),), stalled=(late,), cut=late)
+    assert len(stage.workers) == 1
+    stage.lane.begin(("/", "/nfs", "/data"))
+    assert stage.worker.requests == [([], ("/", "/nfs", "/data"))], (
+        "it had less than its due: it does not rest"
+    )
+
+
+def test_a_call_that_only_just_began_is_not_slow(stage: Stage) -> None:
+    stage.lane.begin(within=4.0)
+    stage.worker.does([SYSTEM, "nvmlInit"], [SYSTEM, {"nvmlInit": {"error": "X"}}])
+    stage.later(3.0)
+    stage.worker.does(
+        [0, _NAME], [0, {_NAME: "a"}], [1, "nvmlDeviceGetUUID"], [1, {"nvmlDeviceGetUUID": "b"}]
+    )
+    stage.worker.does([1, _NAME])
+    stage.later(0.5)
+    assert stage.later(0.5) is None
+    answer = stage.later(0.1)
+    assert answer is not None
+    assert (answer.stalled, answer.cut) == ((), Entry(1, _NAME))
+    assert [entry.scope for entry in answer.entries] == [SYSTEM, 0], "nothing is told of half a device"
+
+
+def test_after_a_stall_no_worker_begins_once_the_time_is_over(stage: Stage) -> None:
+    stage.lane.begin(within=5.0)
+    stage.worker.does([0, _NAME])
+    stage.lane.step()
+    assert stage.later(5.0) is None
+    late = Entry(0, _NAME)
+    assert stage.later(0.1) == Answer(stalled=(late,), cut=late)
+    assert len(stage.workers) == 1
+
+
+def test_a_round_whose_worker_outlives_sigkill_hangs_though_its_time_is_over(stage: Stage) -> None:
+    stage.obeys = False
+    stage.lane.begin(within=1.0)
+    stage.worker.does([0, _NAME])
+    stage.lane.step()
+    stage.later(1.0)
+    assert stage.later(3.9) is None
+    assert stage.later(0.1) == Answer(hung=Entry(0, _NAME))
+
+
+def test_a_worker_that_dies_or_hangs_before_its_first_call_is_our_own_fault(stage: Stage) -> None:
+    stage.lane.begin()
+    stage.worker.dies(127)
+    answer = stage.later(0.1)
+    assert answer is not None
+    assert answer.failed.startswith("the worker process did not start (worker died: exit status 127): ")
+    assert answer == Answer(failed=answer.failed)
+    stage.obeys = False
+    stage.lane.begin()
+    stage.later(30.0)
+    answer = stage.later(4.0)
+    assert answer is not None
+    assert answer == Answer(failed=answer.failed)
+    assert stage.lane.begin() == answer, "none is started behind one that hangs"
 
 
 def test_closing_ends_a_round_that_another_thread_waits_in() -> None:
@@ -203,7 +282,7 @@ def test_closing_ends_a_round_that_another_thread_waits_in() -> None:
     started.wait()
     lane.close()
     waiting.join()
-    assert answers == [Answer(missing="the reader was told to end")]
+    assert answers == [Answer(failed="the reader was told to end")]
     assert [worker.closed for worker in stage.workers] == [True]
     stage.lane.close()
 
@@ -212,7 +291,7 @@ def test_a_closed_lane_starts_no_worker() -> None:
     stage = Stage()
     stage.lane.close()
     stage.lane.close()
-    assert stage.lane.round().missing == "the reader was told to end"
+    assert stage.lane.round().failed == "the reader was told to end"
     assert stage.workers == []
 
 

@@ -44,7 +44,8 @@ def test_a_round_is_over_once(worker: Worker) -> None:
     assert not worker.over()
 
 
-def test_nothing_is_inherited() -> None:
+def test_nothing_is_inherited_but_where_libraries_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/opt/python/lib")
     leaked = os.open("/", os.O_RDONLY)
     os.set_inheritable(leaked, True)
     worker = Worker("filesystem")
@@ -55,7 +56,7 @@ def test_nothing_is_inherited() -> None:
         assert sorted(shown) == [0, 1, 2, 3]
         assert shown[2] == os.devnull
         with open(f"{directory}/environ", "rb") as environment:
-            assert environment.read() == b""
+            assert environment.read() == b"LD_LIBRARY_PATH=/opt/python/lib\0"
         assert os.getpgid(worker._pid) == worker._pid
     finally:
         worker.close(5.0)

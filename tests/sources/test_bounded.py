@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from nodeguard.sources.bounded import BoundedMachine
+from nodeguard.sources.machine import Log
+from nodeguard.worker.answer import Answer
+from tests.sources.fake_machine import FakeMachine
+
+
+class Timed(FakeMachine):
+    """A machine that notes how long it is given."""
+
+    given = math.nan
+
+    def log(self, within: float = math.inf) -> Log:
+        self.given = within
+        return Log(())
+
+    def statvfs(self, mounts: tuple[str, ...], within: float = math.inf) -> Answer:
+        self.given = within
+        return Answer()
+
+    def nvml(self, within: float = math.inf) -> Answer:
+        self.given = within
+        return Answer()
+
+
+@pytest.mark.parametrize(("limit", "left"), [(120.0, 114.0), (60.0, 54.0), (20.0, 14.0), (2.0, 1.4)])
+def test_a_lane_ends_before_its_source_must(limit: float, left: float) -> None:
+    machine = Timed()
+    bounded = BoundedMachine(machine, limit)
+    bounded.nvml()
+    assert machine.given == pytest.approx(left)
+    machine.later(left / 2)
+    bounded.statvfs(("/",))
+    assert machine.given == pytest.approx(left / 2)
+    bounded.nvml(0.1)
+    assert machine.given == 0.1
+    bounded.log()
+    assert machine.given == pytest.approx(left / 4)
+    machine.later(limit)
+    bounded.nvml()
+    assert machine.given == 0
+
+
+def test_all_else_passes() -> None:
+    machine = FakeMachine({"/a/b": "1"}, links={"/a/l": "b"}, calls={"adjtimex": {"status": 1}})
+    bounded: Any = BoundedMachine(machine, 5.0)
+    assert (bounded.read("/a/b"), bounded.names("/a"), bounded.link("/a/l")) == ("1", ("b", "l"), "b")
+    assert (bounded.call("adjtimex"), bounded.now()) == ({"status": 1}, machine.now())
