@@ -49,7 +49,7 @@ def evaluated(
         statuses=background.statuses,
     )
     part = state.part.id if state.part else ""
-    found: list[tuple[Finding, list[Seen]]] = []
+    found: list[tuple[Check, Finding, list[Seen]]] = []
     kept: list[Finding] = []
     past: list[Finding] = []
     fine, silent = 0, None if state.events else silence(background.statuses)
@@ -59,9 +59,8 @@ def evaluated(
         check, missing = rule.check, len(view.missing)
         outcome = silent if silent is not None and rule.of_events else rule.test(view)
         if outcome == TRUE:
-            found.append(
-                (finding(check, slot, part, view, state.active.get(check.id), rules.units), view.seen)
-            )
+            one = finding(check, slot, part, view, state.active.get(check.id), rules.units)
+            found.append((check, one, view.seen))
         elif outcome == FALSE:
             if slot != NODE or _tells(check, background.kinds):
                 fine |= 1 << at

@@ -128,24 +128,28 @@ def _note(short: tuple[float, float] | None) -> str:
     return "seen once" if held == 0 else f"has held for {span(held)}, settles after {span(wanted)}"
 
 
-def weathered(found: list[tuple[Finding, list[Seen]]], now: float) -> list[Finding]:
+def weathered(found: Sequence[tuple[Check, Finding, list[Seen]]], now: float) -> list[Finding]:
     """Findings of one slot, those of old events that nothing corroborates no worse than a warning.
 
     What corroborates an event is a reading: one in the same finding, or another finding of the slot, not less
-    than suspect, that rests on one. now: seconds since boot.
+    than suspect, that rests on one and is its cause or its symptom. now: seconds since boot.
     """
-    read = [one for one, seen in found if one.health.rank >= Health.SUSPECT.rank and _is_read(seen)]
+    read = [check for check, one, seen in found if one.health.rank >= Health.SUSPECT.rank and _is_read(seen)]
     result = []
-    for one, seen in found:
+    for check, one, seen in found:
         events = [reason.event for reason in seen if reason.event is not None]
         age = now - max((event.last for event in events), default=now)
-        alone = not _is_read(seen) and not any(other is not one for other in read)
+        alone = not _is_read(seen) and not any(_are_kin(check, other) for other in read)
         if alone and age > OLD and one.health.rank > Health.WARNING.rank:
             note = f"{span(age)} old and nothing corroborates it"
             result.append(replace(one, health=Health.WARNING, note=note))
         else:
             result.append(one)
     return result
+
+
+def _are_kin(one: Check, other: Check) -> bool:
+    return other.id in one.symptom_of or one.id in other.symptom_of
 
 
 def _is_read(seen: list[Seen]) -> bool:
@@ -176,6 +180,6 @@ def joined(cause: Finding, symptoms: Sequence[Finding]) -> Finding:
         cause,
         health=worst(cause.health, *(one.health for one in symptoms)),
         action=worst(cause.action, *(one.action for one in symptoms)),
-        since=min([cause.since, *(one.since for one in symptoms if one.health != Health.OK)]),
+        since=min([cause.since, *(one.since for one in symptoms if one.health.rank >= cause.health.rank)]),
         evidence=tuple(sorted((*own, *others), key=_is_circumstance)),
     )

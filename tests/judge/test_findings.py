@@ -66,17 +66,25 @@ def test_an_old_event_alone_is_no_more_than_a_warning(
     health: Health, age: float, read: bool, after: Health
 ) -> None:
     reasons = [reason(1000.0), *([reason(1000.0 + age, event=False)] if read else [])]
-    [one] = weathered([(finding(health=health), reasons)], 1000.0 + age)
+    [one] = weathered([(check(A), finding(health=health), reasons)], 1000.0 + age)
     assert one.health is after
     assert bool(one.note) is (health is not after)
 
 
 @pytest.mark.parametrize(
-    ("other", "after"), [(Health.SUSPECT, Health.FATAL), (Health.WARNING, Health.WARNING)]
+    ("other", "cause", "after"),
+    [
+        (Health.SUSPECT, "old", Health.FATAL),
+        (Health.WARNING, "old", Health.WARNING),
+        (Health.SUSPECT, "something else", Health.WARNING),
+    ],
 )
-def test_a_bad_reading_of_the_same_slot_corroborates_an_old_event(other: Health, after: Health) -> None:
-    old = (finding("old", health=Health.FATAL), [reason(0.0)])
-    read = (finding("read", health=other), [reason(2 * DAY, event=False)])
+def test_a_bad_reading_that_the_same_cause_has_corroborates_an_old_event(
+    other: Health, cause: str, after: Health
+) -> None:
+    old = (check(A, "old"), finding("old", health=Health.FATAL), [reason(0.0)])
+    symptom = check(A, "read", symptom_of=(cause,))
+    read = (symptom, finding("read", health=other), [reason(2 * DAY, event=False)])
     assert weathered([old, read], 2 * DAY)[0].health is after
 
 
