@@ -40,7 +40,10 @@ _SINCE: dict[Sign, str] = {
 }
 
 # Fields that tell one event from another of the same signal.
-_DISTINGUISHING = ("xid", "sxid", "link", "injected", "verdict", "dev", "label", "severity", "constraint")
+_DISTINGUISHING = (
+    "xid", "sxid", "link", "injected", "verdict", "dev", "label", "severity", "constraint", "server",
+    "interface",
+)  # fmt: skip
 
 
 def remember(
@@ -147,8 +150,17 @@ def _meant(events: Mapping[str, Occurrence], wanted: Happened, now: float) -> It
     for event in events.values():
         if event.signal != wanted.event or (wanted.over and event.last <= now - wanted.over):
             continue
+        if wanted.until and any(_ends(other, event, wanted.until) for other in events.values()):
+            continue
         if all(event.fields.get(field) in allowed for field, allowed in wanted.where.items()):
             yield event
+
+
+def _ends(other: Occurrence, event: Occurrence, until: str) -> bool:
+    """Whether another event came after this one and is the end of it: it speaks of the same."""
+    if other.signal != until or other.last < event.last:
+        return False
+    return all(event.fields[field] == other.fields[field] for field in event.fields.keys() & other.fields)
 
 
 def _times(event: Occurrence, over: float, now: float) -> int:

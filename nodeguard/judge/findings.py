@@ -51,7 +51,7 @@ def finding(
 
     active: the same finding as it stood the round before; it keeps its beginning. units: by signal.
     """
-    since = view.wall_of(min(reason.since for reason in view.seen))
+    since = view.wall_of(min((reason.since for reason in view.seen), default=view.now))
     if active is not None:
         since = min(since, active.since)
     events = sorted((one.event for one in view.seen if one.event is not None), key=lambda event: event.last)

@@ -194,6 +194,13 @@ def test_a_counter_at_its_end_is_unknown_and_says_so() -> None:
     assert [name for name, _ in seen.missing] == ["n"]
 
 
+def test_what_only_says_where_a_check_applies_is_not_told_of() -> None:
+    seen = view(hot=True, level=5)
+    assert outcome(Every((Compare("hot", "is", value=True, evidence=False), HIGH)), seen) == TRUE
+    assert [one.tell(seen).what for one in seen.seen] == ["level = 5"]
+    assert outcome(Compare("hot", "is", value=False, evidence=False), view(hot=True)) == FALSE
+
+
 def test_a_rise_began_with_the_first_one_in_the_window() -> None:
     """Another check may watch the same counter for longer: its rises are none of this one's."""
     seen = view(n=30)
