@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from nodeguard.derive import counters, gpus, ports, presence, services, storage
 from nodeguard.derive.driver import changing
-from nodeguard.derive.references import before, inventory, peers
+from nodeguard.derive.references import Best, before, best_of, inventory, peers
 from nodeguard.derive.state import DeriveState, Wanted
 from nodeguard.derive.world import World
 from nodeguard.model.platform import Platform
@@ -18,7 +18,7 @@ from nodeguard.model.slot import NODE
 
 def conclusions(
     seen: World, make: Platform | None, wants: Wanted, state: DeriveState
-) -> tuple[dict[str, dict[str, Scalar]], dict[str, dict[str, float]]]:
+) -> tuple[dict[str, dict[str, Scalar]], dict[str, Best]]:
     """Derived signals by slot, and the inventory after this look.
 
     make: the platform, None where it is not known. state: services and counters as they are after this look,
@@ -45,13 +45,9 @@ def conclusions(
     best = inventory(more, wants.inventory, state.best)
     add(before(more, state.best, best))
     more = _with(seen, result)
-    add(gpus.links(more, make, _best_of(state.best, "gpu.nvlink.active")))
-    add(ports.expected(more, make, _best_of(state.best, "port.up")))
+    add(gpus.links(more, make, best_of(seen, state.best, "gpu.nvlink.active")))
+    add(ports.expected(more, make, best_of(seen, state.best, "port.up")))
     return {slot: values for slot, values in result.items() if values or _is_gpu(seen, slot)}, best
-
-
-def _best_of(best: dict[str, dict[str, float]], signal: str) -> dict[str, float]:
-    return {slot: row[signal] for slot, row in best.items() if signal in row}
 
 
 def _is_there(seen: World, slot: str) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from nodeguard.derive.references import Best
 from nodeguard.derive.xid import Said
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.check import Compare
@@ -25,7 +26,7 @@ class DeriveState(Struct, frozen=True):
 
     platform: id of the node's platform, empty where it is not known. latest: each source's latest reading.
     lines: Xid lines of each GPU within the window in which they explain each other, said: their codes. best:
-    the last good inventory: by slot and signal, the best value ever read. moved: when the driver was last
+    the last good inventory, by slot. moved: when the driver was last
     loaded or unloaded, in seconds since boot. starts: see services; still: see counters. derived,
     failing: see lapsed.
     """
@@ -35,7 +36,7 @@ class DeriveState(Struct, frozen=True):
     latest: dict[str, Reading] = {}
     lines: dict[str, tuple[Line, ...]] = {}
     said: dict[str, tuple[Said, ...]] = {}
-    best: dict[str, dict[str, float]] = {}
+    best: dict[str, Best] = {}
     moved: float | None = None
     starts: dict[str, tuple[int, int]] = {}
     still: dict[str, tuple[float, float]] = {}
