@@ -119,11 +119,12 @@ def _recorded(task: _Task) -> _Told:
 
 def _live(task: _Task) -> _Told:
     from nodeguard.agent.look import look  # noqa: PLC0415 - a replay wants no threads
+    from nodeguard.cli.progress import progress  # noqa: PLC0415
     from nodeguard.sources.live import LiveMachine  # noqa: PLC0415
 
     options = task.options
     judgement = task.judgement(Site(options.platform, options.instance_type))
-    with LiveMachine() as machine:
+    with LiveMachine() as machine, progress("looking", options.seconds or 0.0):
         verdict = look(machine, task.sources, judgement, options.seconds or 0.0, options.timeout)
         return _Told(os.uname().nodename, verdict, machine.now())
 

@@ -13,6 +13,7 @@ from nodeguard.bundle.manifest import Manifest
 from nodeguard.bundle.writer import BundleWriter
 from nodeguard.cli.knowledge import knowledge
 from nodeguard.cli.options import add_machine, folder, hear_instance_type, hold_platform
+from nodeguard.cli.progress import progress
 from nodeguard.cli.streams import complain, say
 from nodeguard.cli.usage import OK, Parser, UsageError, duration
 from nodeguard.model.observation import Reading
@@ -37,7 +38,8 @@ def run(arguments: Sequence[str]) -> int:
                 options.directory, manifest, machine.link, anonymise=options.anonymise
             ) as writer:
                 recorder = _Recorder(machine, writer, sources, options.timeout)
-                recorder.record(options.seconds or 0.0)
+                with progress("recording", options.seconds or 0.0):
+                    recorder.record(options.seconds or 0.0)
         except BundleError as error:
             raise UsageError(str(error)) from None
         except OSError as error:

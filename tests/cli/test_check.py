@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from textwrap import dedent
 
 import msgspec
 import pytest
@@ -293,3 +294,10 @@ def test_only_what_the_named_families_look_at_counts_as_not_read(capsys: pytest.
     assert "nvml" not in capsys.readouterr().out
     assert main(["check", "--from", unloaded, "--only", "gpu-memory", "--strict"]) == 3
     assert "Not read: nvml." in capsys.readouterr().out
+
+
+def test_what_the_readme_shows_is_what_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    readme = (FIXTURES.parent / "README.md").read_text()
+    shown = readme.split("$ nodeguard check --from fixtures/gpu-off-bus\n")[1].split("\n## ")[0]
+    main(["check", "--from", LOST])
+    assert capsys.readouterr().out.startswith(dedent(shown).rstrip())
