@@ -13,6 +13,9 @@ from nodeguard.sources.machine import Machine
 from nodeguard.sources.readings import reason
 from nodeguard.sources.source import Source
 
+# Rounds of a source that may be missing before what it read no longer counts as known.
+_MISSED = 3
+
 
 def read(source: Source, machine: Machine) -> Reading:
     """One round of one source, here and now. What it cannot read is part of the answer."""
@@ -39,7 +42,7 @@ def _reading(source: Source, machine: Machine, observations: Iterable[Observatio
     known = tuple(observations)
     cut = any(one.slot == NODE and one.status in {"failed", "hung"} for one in known)
     now = machine.now().mono
-    return Reading(source.name, now, known, complete=not cut, took=now - began)
+    return Reading(source.name, now, known, not cut, now - began, _MISSED * source.interval + source.deadline)
 
 
 class Reader:

@@ -17,6 +17,7 @@ from nodeguard.derive.conclusions import conclusions
 from nodeguard.derive.driver import branch, last_move
 from nodeguard.derive.events import decoded
 from nodeguard.derive.lapsed import failing, lapsed, why
+from nodeguard.derive.overdue import overdue
 from nodeguard.derive.platform import platform
 from nodeguard.derive.state import DeriveState, Wanted
 from nodeguard.derive.world import NOTHING, world
@@ -54,6 +55,9 @@ def derive(
     """State and derived readings after a round. state: of the round before, DeriveState() at the start."""
     if state.boot_id != instant.boot_id:
         state = DeriveState(boot_id=instant.boot_id, best=state.best)
+    told = {reading.source for reading in readings}
+    late = overdue((one for one in state.latest.values() if one.source not in told), instant.mono)
+    readings = (*readings, *late)
     latest = {**state.latest, **{reading.source: reading for reading in readings}}
     owned = owners(latest.values())
     seen = world((attributed(reading, owned) for reading in latest.values()), instant.mono)

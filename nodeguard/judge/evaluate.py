@@ -12,7 +12,7 @@ from nodeguard.judge.leaves import silence
 from nodeguard.judge.outcome import FALSE, TRUE, UNKNOWN
 from nodeguard.judge.rules import Rules
 from nodeguard.judge.slots import merged
-from nodeguard.judge.state import Background, Judged, SlotState
+from nodeguard.judge.state import Background, Judged, SlotState, Standing
 from nodeguard.judge.view import Seen, Test, View
 from nodeguard.model.check import Check, Happened
 from nodeguard.model.finding import Finding
@@ -52,6 +52,7 @@ def evaluated(
     found: list[tuple[Check, Finding, list[Seen]]] = []
     kept: list[Finding] = []
     past: list[Finding] = []
+    since: dict[str, float] = {}
     fine, silent = 0, None if state.events else silence(background.statuses)
     for at, rule in enumerate(rules.of[kind(slot)]):
         if rule.applies is not None and not _is_for(rule.applies, view):
@@ -59,7 +60,8 @@ def evaluated(
         check, missing = rule.check, len(view.missing)
         outcome = silent if silent is not None and rule.of_events else rule.test(view)
         if outcome == TRUE:
-            one = finding(check, slot, part, view, state.active.get(check.id), rules.units)
+            since[check.id] = _since(view, state.active.get(check.id))
+            one = finding(check, slot, part, view, since[check.id], rules.units)
             found.append((check, one, view.seen))
         elif outcome == FALSE:
             if slot != NODE or _tells(check, background.kinds):
@@ -68,14 +70,18 @@ def evaluated(
                 past.extend(_past(check, slot, part, view))
         elif outcome == UNKNOWN and check.id in state.active:
             why = view.missing[-1][1] if len(view.missing) > missing else ""
-            kept.append(stale(state.active[check.id], why))
+            since[check.id] = state.active[check.id].since
+            one = state.active[check.id].finding
+            kept.append(stale(one, view.wall_of(since[check.id]), why))
         if view.seen:
             view.seen = []
         view.short = None
     findings = (*weathered(found, instant.mono), *kept)
     after = state
     if view.holding != state.held or findings or state.active:
-        after = replace(state, held=view.holding, active={one.check: one for one in findings})
+        after = replace(
+            state, held=view.holding, active={one.check: Standing(since[one.check], one) for one in findings}
+        )
     return Judged(
         state=after,
         findings=findings,
@@ -85,6 +91,12 @@ def evaluated(
         pending={name: state.counters[name].value for name in view.pending},
         settled=after is state and _rests(state, rules.spans[kind(slot)], instant.mono),
     )
+
+
+def _since(view: View, active: Standing | None) -> float:
+    """When what is found now began, in seconds since boot."""
+    began = min((reason.since for reason in view.seen), default=view.now)
+    return began if active is None else min(began, active.since)
 
 
 def _past(check: Check, slot: str, part: str, view: View) -> Iterable[Finding]:

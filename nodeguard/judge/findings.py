@@ -45,15 +45,12 @@ _TOLD = 3
 
 
 def finding(
-    check: Check, slot: str, part: str, view: View, active: Finding | None, units: Mapping[str, str]
+    check: Check, slot: str, part: str, view: View, since: float, units: Mapping[str, str]
 ) -> Finding:
     """The finding of a check whose condition holds, as the view shows it.
 
-    active: the same finding as it stood the round before; it keeps its beginning. units: by signal.
+    since: when it began, in seconds since boot. units: by signal.
     """
-    since = view.wall_of(min((reason.since for reason in view.seen), default=view.now))
-    if active is not None:
-        since = min(since, active.since)
     events = sorted((one.event for one in view.seen if one.event is not None), key=lambda event: event.last)
     values: dict[str, object] = dict(view.signals)
     values.update(slot=label(slot), part=part, count=sum(event.count for event in events))
@@ -67,7 +64,7 @@ def finding(
         health=check.health,
         knowledge=Knowledge.FRESH,
         action=worst(check.action, *_actions(events)),
-        since=since,
+        since=view.wall_of(since),
         message="; ".join(told) or fill(check.message, values, units),
         evidence=_own(view),
         family=check.family,
@@ -156,10 +153,13 @@ def _is_read(seen: list[Seen]) -> bool:
     return any(reason.event is None for reason in seen)
 
 
-def stale(active: Finding, why: str) -> Finding:
-    """A finding whose signals can no longer be read: it stands, as not knowing gives nothing back."""
+def stale(active: Finding, since: float, why: str) -> Finding:
+    """A finding whose signals can no longer be read: it stands, as not knowing gives nothing back.
+
+    since: when it began, in seconds since the epoch, by today's clock.
+    """
     note = f"not read any more: {why}" if why else "not read any more"
-    return replace(active, knowledge=Knowledge.STALE, note=note)
+    return replace(active, since=since, knowledge=Knowledge.STALE, note=note)
 
 
 def joined(cause: Finding, symptoms: Sequence[Finding]) -> Finding:

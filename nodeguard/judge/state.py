@@ -62,6 +62,16 @@ class SourceMemory(Struct, frozen=True):
     lapsed: float | None = None
 
 
+class Standing(Struct, frozen=True):
+    """A finding as it stood after the last round.
+
+    since: seconds since boot; the wall clock that a finding tells may be set in the meantime.
+    """
+
+    since: float
+    finding: Finding
+
+
 class SlotState(Struct, frozen=True):
     """All that is remembered of one slot.
 
@@ -75,7 +85,7 @@ class SlotState(Struct, frozen=True):
     events: dict[str, Occurrence] = {}
     held: dict[str, float] = {}
     signs: dict[str, float] = {}
-    active: dict[str, Finding] = {}
+    active: dict[str, Standing] = {}
     part: Part | None = None
 
 

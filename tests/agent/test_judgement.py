@@ -87,6 +87,17 @@ def test_the_site_says_what_the_platform_is() -> None:
     assert (unknown.platform, fired(unknown)) == ("", [])
 
 
+def test_a_source_that_falls_silent_is_unread_and_what_it_found_stale() -> None:
+    one = judgement(LOW, Sustained(LOW, 60.0))
+    reading = Reading("memory", 0.0, (Observation("memory", NODE, signals={"a.level": 3}),), valid=30.0)
+    rounds = {}
+    for at, new in ((0.0, reading), (20.0, Reading("kmsg", 20.0, ())), (100.0, Reading("kmsg", 100.0, ()))):
+        rounds[at] = one.judge([new], Instant(1e9 + at, at, "boot"))
+    assert [fired(verdict) for verdict in rounds.values()] == [["check-0"]] * 3, "nothing settles unread"
+    assert [verdict.findings[0].knowledge for verdict in rounds.values()] == ["fresh", "fresh", "stale"]
+    assert [(lost.source, lost.why) for lost in rounds[100.0].unread] == [("memory", "not read for 100 s")]
+
+
 @pytest.mark.parametrize("status", ["hung", "failed"])
 def test_a_derived_fault_stands_while_its_gpu_cannot_be_read(status: Status) -> None:
     slot = gpu("3b:00")

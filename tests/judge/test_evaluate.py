@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from nodeguard.model.check import Compare, Either, Happened, Increase, Sustained
 from nodeguard.model.finding import Health, Knowledge
 from nodeguard.model.observation import Event
-from tests.judge.scene import Scene, check, seen, told, unread
+from tests.judge.scene import BOOTED, Scene, check, seen, told, unread
 
 HOT = Compare("hot", "is", value=True)
 DIMM = ("dimm", "node")
@@ -89,6 +89,16 @@ def test_a_stale_finding_gives_its_own_reason() -> None:
         unread("node", "more", "last", "y"),
     ).findings
     assert (one.knowledge, one.note) == (Knowledge.STALE, "not read any more")
+
+
+def test_a_clock_that_is_set_moves_the_beginning_of_what_stands() -> None:
+    scene = Scene(check(HOT))
+    [one] = scene.round(10, seen(hot=True), booted=0.0).findings
+    assert one.since == 10.0
+    [one] = scene.round(20, seen(hot=True)).findings
+    assert one.since == BOOTED + 10.0
+    [one] = scene.round(30, unread("node", "hot"), booted=BOOTED + 3600).findings
+    assert one.since == BOOTED + 3610.0
 
 
 def test_an_event_that_is_over_is_noted_and_blamed_for_nothing() -> None:

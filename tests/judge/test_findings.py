@@ -89,7 +89,7 @@ def test_a_bad_reading_that_the_same_cause_has_corroborates_an_old_event(
 
 
 def test_a_stale_finding_stands_and_says_why() -> None:
-    one = stale(finding(), "permission denied")
+    one = stale(finding(), 0.0, "permission denied")
     assert (one.knowledge, one.note, one.health) == (
         Knowledge.STALE,
         "not read any more: permission denied",
