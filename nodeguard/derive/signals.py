@@ -29,7 +29,17 @@ SIGNALS = named(
             f"gpu.xid.{topic}",
             "event",
             f"an Xid about {about}, decoded",
-            fields=("xid", "name", "summary", "response", "verdict", "action", "why", "link"),
+            fields=(
+                "xid",
+                "name",
+                "summary",
+                "response",
+                "verdict",
+                "action",
+                "why",
+                "link",
+                "told_elsewhere",
+            ),
         )
         for topic, about in {
             "lost": "a GPU off the bus",
@@ -44,6 +54,7 @@ SIGNALS = named(
             "c2c": "the link to a Grace CPU",
             "pcie": "PCIe",
             "engine": "engines, channels and applications",
+            "security": "a security fault",
             "test": "a test",
             "unlisted": "something that the table does not list",
         }.items()
