@@ -62,6 +62,7 @@ class Nvml:
             "gpu.handle_error", "state", "NVML's error for the worst of these, without its prefix, or `none`"
         ),
         Signal("gpu.handles_hidden", "state", "GPUs that NVML counts and that this process may not look at"),
+        Signal("gpu.retired_pages.total", "state", "pages retired for errors of either kind"),
         Signal("gpu.nvlink.active", "state", "NVLinks that are active"),
         Signal("gpu.c2c.active", "state", "links to the CPU that are active"),
         Signal("gpu.xid.line", "event", "an Xid as the driver said it", fields=("xid", "gi", "ci", "rest")),
@@ -209,6 +210,7 @@ def _gpu(slot: str, calls: dict[str, Any], unanswered: str) -> Iterator[Observat
     if complete:
         _count_active("nvlink.active", nvlinks.values(), signals, unread)
         _count_active("c2c.active", c2c, signals, unread)
+    _total("gpu.retired_pages", ("corrected", "uncorrected"), signals, unread)
     signals["gpu.error"] = _whole([error_of(result) for result in calls.values()])
     signals["gpu.answers"] = not unanswered
     if unanswered:
@@ -250,6 +252,17 @@ def _count_active(
         unread[f"gpu.{name}"] = refused[0]
     elif states:
         signals[f"gpu.{name}"] = sum(map(bool, states))
+
+
+def _total(name: str, parts: Collection[str], signals: dict[str, Scalar], unread: dict[str, str]) -> None:
+    """Sum some counts of a GPU, by the last word of their names, unless one of them could not be read."""
+    names = [f"{name}.{part}" for part in parts]
+    refused = [unread[one] for one in names if one in unread]
+    counts = [value for one in names if isinstance(value := signals.get(one), int)]
+    if refused:
+        unread[f"{name}.total"] = refused[0]
+    elif len(counts) == len(names):
+        signals[f"{name}.total"] = sum(counts)
 
 
 def _part(calls: dict[str, Any]) -> Part | None:

@@ -84,6 +84,7 @@ def test_a_gpu_its_part_and_its_links() -> None:
         "gpu.row_remap.pending": True,
         "gpu.row_remap.failed": False,
         "gpu.retired_pages.uncorrected": 2,
+        "gpu.retired_pages.total": 2,
         "gpu.clocks.hw_thermal": True,
         "gpu.clocks.hw_slowdown": False,
         "gpu.utilization": 0.97,
