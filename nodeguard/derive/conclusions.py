@@ -72,7 +72,9 @@ def _counts(seen: World, make: Platform | None) -> dict[str, Scalar]:
     """Counts of the node that no source can take by itself."""
     counted: dict[str, Scalar] = {}
     if any(source in seen.of_source and source not in seen.failed for source in ("pci", "nvml")):
-        counted["gpu.count"] = sum(1 for slot in seen.slots("gpu") if _is_there(seen, slot))
+        hidden = seen.node("gpu.handles_hidden") if "pci" not in seen.of_source else 0
+        there = sum(1 for slot in seen.slots("gpu") if _is_there(seen, slot))
+        counted["gpu.count"] = there + (hidden if isinstance(hidden, int) else 0)
     if make is not None and "infiniband" in seen.of_source and "infiniband" not in seen.failed:
         counted["port.fabric_count"] = len(ports.fabric(seen, make))
     return counted

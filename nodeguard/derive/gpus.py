@@ -31,6 +31,7 @@ _HEALTH_MASK = (
             8: "invalid state",
         },
     ),
+    ("fabric manager disconnected", 14, 0x3, {2: ""}),
 )
 _SUMMARIES = {2: "unhealthy", 3: "limited capacity"}
 

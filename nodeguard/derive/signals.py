@@ -8,6 +8,7 @@ SIGNALS = named(
     Signal("driver.changing", "state", "whether the NVIDIA driver is being loaded, unloaded or changed"),
     Signal("gpu.bound", "state", "whether the GPU is bound to the NVIDIA driver, where that is loaded"),
     Signal("gpu.lost", "state", "whether the kernel knows the GPU and NVML does not"),
+    Signal("gpu.refused", "state", "NVML's error where it counts the GPU and gives no handle for it"),
     Signal("gpu.seen_by", "state", "which enumerations list the GPU and which do not"),
     Signal("gpu.count", "state", "GPUs on the bus or in NVML's list"),
     Signal("gpu.busy", "state", "whether the GPU does work now"),
@@ -30,7 +31,17 @@ SIGNALS = named(
             f"gpu.xid.{topic}",
             "event",
             f"an Xid about {about}, decoded",
-            fields=("xid", "name", "summary", "response", "verdict", "action", "why", "link"),
+            fields=(
+                "xid",
+                "name",
+                "summary",
+                "response",
+                "verdict",
+                "action",
+                "why",
+                "link",
+                "told_elsewhere",
+            ),
         )
         for topic, about in {
             "lost": "a GPU off the bus",
@@ -45,6 +56,7 @@ SIGNALS = named(
             "c2c": "the link to a Grace CPU",
             "pcie": "PCIe",
             "engine": "engines, channels and applications",
+            "security": "a security fault",
             "test": "a test",
             "unlisted": "something that the table does not list",
         }.items()

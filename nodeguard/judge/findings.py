@@ -19,27 +19,6 @@ from nodeguard.model.slot import label
 # Pieces of evidence kept for one finding, what tells most first.
 _EVIDENCE = 12
 
-# Evidence that begins so says where a check applies rather than what is wrong: it is told last.
-_CIRCUMSTANCES = (
-    "driver.changing = no",
-    "fabric_manager.needed = ",
-    "fs.fstab_writable = ",
-    "fs.network = ",
-    "fs.read_only = no",
-    "gpu.busy = ",
-    "gpu.fabric.state = ",
-    "gpu.pci_count = ",
-    "module.peermem_expected = ",
-    "nvml.confidential = ",
-    "nvml.hung = no",
-    "port.expected_by = ",
-    "port.in_fabric = ",
-    "port.link_layer = ",
-    "port.up = yes",
-    "service.enabled = ",
-    "service.role = ",
-)
-
 # Events of one finding that its message speaks of, the latest last.
 _TOLD = 3
 
@@ -106,11 +85,7 @@ def _own(view: View) -> tuple[Evidence, ...]:
     logged = dict.fromkeys(reason.tell(view) for reason in view.seen if reason.event is not None)
     read = dict.fromkeys(reason.tell(view) for reason in view.seen if reason.event is None)
     lines = sorted(logged, key=lambda one: one.at)[-max(1, _EVIDENCE - len(read)) :]
-    return tuple(sorted((*lines, *read), key=_is_circumstance))[:_EVIDENCE]
-
-
-def _is_circumstance(seen: Evidence) -> bool:
-    return seen.what.startswith(_CIRCUMSTANCES)
+    return (*lines, *read)[:_EVIDENCE]
 
 
 def _actions(events: list[Occurrence]) -> list[Action]:
@@ -171,9 +146,9 @@ def joined(cause: Finding, symptoms: Sequence[Finding]) -> Finding:
     own = cause.evidence
     more = dict.fromkeys(seen for one in symptoms for seen in one.evidence if seen not in own)
     heard = Counter(seen.source for seen in own)
-    ranks: dict[Evidence, tuple[bool, int, bool]] = {}
+    ranks: dict[Evidence, tuple[int, bool]] = {}
     for seen in sorted(more, key=lambda seen: seen.at):
-        ranks[seen] = (_is_circumstance(seen), heard[seen.source], seen.source == DERIVED)
+        ranks[seen] = (heard[seen.source], seen.source == DERIVED)
         heard[seen.source] += 1
     others = sorted(ranks, key=ranks.__getitem__)[: _EVIDENCE - len(own)]
     return replace(
@@ -181,5 +156,5 @@ def joined(cause: Finding, symptoms: Sequence[Finding]) -> Finding:
         health=worst(cause.health, *(one.health for one in symptoms)),
         action=worst(cause.action, *(one.action for one in symptoms)),
         since=min([cause.since, *(one.since for one in symptoms if one.health.rank >= cause.health.rank)]),
-        evidence=tuple(sorted((*own, *others), key=_is_circumstance)),
+        evidence=(*own, *others),
     )

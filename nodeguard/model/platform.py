@@ -42,7 +42,6 @@ EXPECTATIONS = {
     "nvlink_links": "active NVLinks of each GPU",
     "nvlink_speed_mbps": "raw signalling rate of one NVLink, MB/s",
     "nvswitches": "NVSwitch functions on PCI",
-    "fabric": "whether the GPUs register with an NVLink fabric",
     "fabric_manager": "whether nvidia-fabricmanager runs on the node",
     "c2c_links": "active C2C links of each GPU to its CPU",
     "pcie_gen": "PCIe generation of each GPU's link under load",
