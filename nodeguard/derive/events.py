@@ -70,6 +70,8 @@ def _decoded(
                 events.append(Event("gpu.recovery_none", event.at))
         elif event.signal == _SXID:
             events.append(sxid.held(event, catalogue))
+            if event.fields["sxid"] == sxid.THERMAL_END:
+                events.append(Event("nvswitch.cool", event.at))
         else:
             events.append(event)
     return replace(observation, events=tuple(events)) if events else observation

@@ -62,6 +62,7 @@ SIGNALS = named(
         }.items()
     ),
     Signal("gpu.recovery_none", "event", "the driver said that no recovery is needed"),
+    Signal("nvswitch.cool", "event", "the switch said that it is slowed down by heat no more"),
     Signal(
         "nvswitch.sxid",
         "event",

@@ -16,7 +16,7 @@ THERMAL_START, THERMAL_END = 10004, 10005
 
 
 def held(event: Event, table: Catalogue) -> Event:
-    """The event `nvswitch.sxid` that a line of SXid becomes: verdict `fatal`, `warning` or `ignored`.
+    """The event `nvswitch.sxid` that a line of SXid becomes: verdict `fatal`, `warning`, `hot` or `ignored`.
 
     The printed word decides, as the driver decides severity at run time; without one the table's fixed
     severity does.
@@ -42,7 +42,7 @@ def held(event: Event, table: Catalogue) -> Event:
 
 def _verdict(severity: str, row: Sxid, response: Response) -> tuple[str, str]:
     if row.code in {THERMAL_START, THERMAL_END}:
-        return ("warning", "watch") if row.code == THERMAL_START else ("ignored", "none")
+        return ("hot", "watch") if row.code == THERMAL_START else ("ignored", "none")
     harmless = response.verdict == "ignored"
     match severity:
         case "Fatal":

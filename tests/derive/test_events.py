@@ -86,6 +86,12 @@ def test_one_gpu_says_nothing_of_another() -> None:
     assert [event.signal for event in events] == ["gpu.xid.repair"]
 
 
+def test_a_switch_that_is_cool_again_says_so() -> None:
+    line = Event("nvswitch.sxid.line", 90, fields={"sxid": 10005, "msg": "Host Thermal Event End"})
+    _, events = after(DeriveState(), log(line, slot="nvswitch/0000:07:00"))
+    assert [event.signal for event in events] == ["nvswitch.sxid", "nvswitch.cool"]
+
+
 def test_the_drivers_word_that_nothing_is_left_to_do_is_a_sign() -> None:
     _, events = after(DeriveState(), log(xid(154, RECOVERY.format(1, 0))))
     assert [event.signal for event in events] == ["gpu.xid.recovery", "gpu.recovery_none"]

@@ -53,7 +53,7 @@ def test_what_the_guide_asks_for_is_carried_where_it_is_no_more_than_a_warning()
 
 
 def test_heat_begins_with_one_code_and_ends_with_another() -> None:
-    assert said(10004) == ("warning", "watch", "no severity")
+    assert said(10004) == ("hot", "watch", "no severity")
     assert said(10005)[0] == "ignored"
 
 
