@@ -36,9 +36,9 @@ def nvml_lane(
     return Lane(partial(Worker, "nvml", library, root, debug=debug), deadlines)
 
 
-def filesystem_lane(deadlines: Deadlines | None = None, *, debug: bool = False) -> Lane:
-    """The lane of file systems, asked by statvfs."""
-    return Lane(partial(Worker, "filesystem", debug=debug), deadlines)
+def filesystem_lane(root: str = "", deadlines: Deadlines | None = None, *, debug: bool = False) -> Lane:
+    """The lane of file systems, asked by statvfs. root, debug: see nvml_lane."""
+    return Lane(partial(Worker, "filesystem", "", root, debug=debug), deadlines)
 
 
 def _hung(answer: Answer) -> Answer:
