@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from nodeguard.bundle.layer import FILE_LIMIT, Directory, Link
 from nodeguard.bundle.manifest import Manifest
 from nodeguard.bundle.nvml import NvmlEvent
 from nodeguard.bundle.recording import Moment, Recording
+from nodeguard.bundle.store import Store
 from nodeguard.bundle.survey import portable
 from nodeguard.bundle.tree import Texts, Tree
 from nodeguard.bundle.walk import walk
@@ -371,3 +373,38 @@ def test_calls_and_records_are_read_again(
         known |= calls
         assert recording.at(turn).calls == known
         assert recording.log(turn, since=turn - 1) == tuple(new)
+
+
+def test_a_frame_that_the_disk_refuses_is_taken_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = Store._write
+
+    def full(store: Store, frame: tuple[str, ...], *layer: Any) -> None:
+        write(store, frame, *layer)
+        if frame:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Store, "_write", full)
+    told = writer(tmp_path / "b")
+    told.file("/sys/a", "1")
+    told.frame(10, later(10))
+    told.file("/sys/a", "2")
+    with pytest.raises(OSError, match="No space left"):
+        told.frame(20, later(20))
+    recording = Recording.open(str(tmp_path / "b"))
+    assert (recording.end, recording.at(60).tree.read("/sys/a")) == (0, "1")
+
+
+def test_the_manifest_is_written_last(tmp_path: Path) -> None:
+    layer = {"bundle.yaml": "x", "bundle.yaml/none": "no file can be here", "sys/a": "1"}
+    write = Store(str(tmp_path / "b"))._write
+    with pytest.raises(FileExistsError):
+        write((), layer, {path: text.encode() for path, text in layer.items()})
+    assert (tmp_path / "b/sys/a").read_text() == "1"
+
+
+def test_a_source_that_was_not_read_to_its_end_is_not_recorded(tmp_path: Path) -> None:
+    with writer(tmp_path / "b") as told:
+        told.omit("nvml")
+        told.frame(10, later(10))
+        told.omit("kmsg")
+    assert Recording.open(str(tmp_path / "b")).manifest.sources == {"nvml": "not-recorded"}
