@@ -16,6 +16,7 @@ from nodeguard.bundle.kmsg import KMSG, is_record
 from nodeguard.bundle.layer import FILE_LIMIT, Directory, is_reserved
 from nodeguard.bundle.manifest import FrameManifest, Manifest, Presence
 from nodeguard.bundle.mask import is_private, public_records
+from nodeguard.bundle.mount_table import is_mount_table, public_mounts
 from nodeguard.bundle.nvml import Nvml, NvmlEvent
 from nodeguard.bundle.nvml_round import after_round, frame_document
 from nodeguard.bundle.overlay import difference
@@ -84,6 +85,8 @@ class BundleWriter:
         """What came of reading a file. What no recording may hold is left out; what is too long is cut."""
         if is_private(path):
             return
+        if isinstance(said, str) and is_mount_table(path):
+            said = public_mounts(said)
         # No character takes more than four bytes.
         if isinstance(said, str) and len(said) * 4 >= FILE_LIMIT:
             data = said.encode(errors="replace")

@@ -205,6 +205,17 @@ def _by_name(node: Draft) -> dict[str, tuple[str, ...]]:
     return found
 
 
+def told(path: str, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Of a directory's names those that say something of these services: people name the others.
+
+    Kept of a listing that Services reads: units of the services, `.wants` directories, and slices.
+    """
+    if not path.startswith((_SYSTEMD, f"{_CGROUP}/")) and path != _CGROUP:
+        return names
+    kept = {*_services(names).values(), _CGROUP_V1.rpartition("/")[2]}
+    return tuple(name for name in names if name in kept or name.endswith((".wants", ".slice")))
+
+
 def _services(names: tuple[str, ...] | None) -> dict[str, str]:
     """Unit by service, of those names that are units of the services."""
     units = ((name.removesuffix(".service"), name) for name in names or () if name.endswith(".service"))

@@ -16,6 +16,7 @@ from nodeguard.sources.machine import Log, Machine
 from nodeguard.sources.processes import parse_stat
 from nodeguard.sources.readings import ABSENT
 from nodeguard.sources.services import PROCESSES
+from nodeguard.sources.services import told as services_of
 from nodeguard.worker.answer import Answer
 
 Read = TypeVar("Read")
@@ -59,6 +60,8 @@ class ToldMachine:
         # whether it is shown all of them.
         if path == "/proc" and isinstance(said, tuple):
             said = tuple(name for name in said if name in self._in_proc or name in {"self", "thread-self"})
+        if isinstance(said, tuple):
+            said = services_of(path, said)
         self._writer.names(path, said)
 
     def link(self, path: str) -> str:

@@ -19,6 +19,7 @@ from nodeguard.sources.machine import Log, Machine
 from nodeguard.sources.nvml import Nvml
 from nodeguard.sources.processes import Processes
 from nodeguard.sources.replay import ReplayMachine
+from nodeguard.sources.services import Services
 from nodeguard.sources.tell import ToldMachine
 from nodeguard.worker.answer import Answer, Entry
 from nodeguard.worker.memory import Memory
@@ -285,6 +286,27 @@ def processes(**more: Any) -> Node:
         "/proc/meminfo": "MemTotal: 1 kB\n",
     }
     return Node(files, **more)
+
+
+def test_units_that_people_named_are_left_out(tmp_path: Path) -> None:
+    system, group = "/etc/systemd/system", "/sys/fs/cgroup"
+    machine = Node(
+        {
+            f"{group}/system.slice/kubelet.service/cgroup.events": "populated 1\n",
+            f"{group}/system.slice/home-alice.mount/cgroup.events": "populated 1\n",
+            f"{group}/cgroup.procs": "1\n",
+        },
+        links={
+            f"{system}/multi-user.target.wants/kubelet.service": "x",
+            f"{system}/multi-user.target.wants/train@alice.service": "x",
+            f"{system}/acme-badges.service": "x",
+        },
+    )
+    said, replayed = retold(tmp_path, machine, lambda machine: list(Services().read(machine)))
+    assert replayed == said
+    assert names(tmp_path, "sys/fs/cgroup/system.slice") == ["kubelet.service"]
+    assert names(tmp_path, "etc/systemd/system") == ["multi-user.target.wants"]
+    assert names(tmp_path, "etc/systemd/system/multi-user.target.wants") == ["kubelet.service"]
 
 
 def test_bystanders_are_left_out_and_stuck_ones_kept(tmp_path: Path) -> None:
