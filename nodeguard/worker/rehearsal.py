@@ -43,8 +43,9 @@ class RecordedNvml:
         result = _answer(calls.get(call, missing), call)
         if call == nvml_calls.DEVICE_COUNT and error(result) in {"", error(_NOT_SUPPORTED)}:
             return len(self._devices)
+        # A field value that failed is told by its code in a bundle, by name from here on.
         code = result.get("nvmlReturn", 0) if isinstance(result, dict) else 0
-        return failure(code) if code and isinstance(code, int) else result
+        return failure(code if isinstance(code, int) else 999) if code else result
 
     def _init(self) -> Any:
         if self._recorded is None:
