@@ -57,13 +57,14 @@ class Reader:
         self._machine = machine
         self._late: dict[str, threading.Thread] = {}
 
-    def read(self, sources: Iterable[Source], within: float) -> list[Reading]:
+    def read(self, sources: Iterable[Source], within: float, through: Machine | None = None) -> list[Reading]:
         """One round of some sources.
 
-        Within: seconds that any of them may take at most, whatever its deadline.
+        within: seconds that any of them may take at most, whatever its deadline. through: the machine in
+        another guise, to be read this once.
         """
         began = self._machine.now().mono
-        started = [(source, *self._start(source, within)) for source in sources]
+        started = [(source, *self._start(source, within, through or self._machine)) for source in sources]
         result = []
         for source, thread, observations in started:
             limit = min(source.deadline, within)
@@ -79,13 +80,19 @@ class Reader:
                 result.append(_reading(source, self._machine, observations, began))
         return result
 
-    def _start(self, source: Source, within: float) -> tuple[threading.Thread | None, list[Observation]]:
+    def is_late(self, source: str) -> bool:
+        """Whether the last round of a source has overstayed its deadline and may go on still."""
+        return source in self._late
+
+    def _start(
+        self, source: Source, within: float, through: Machine
+    ) -> tuple[threading.Thread | None, list[Observation]]:
         observations: list[Observation] = []
         late = self._late.get(source.name)
         if late is not None and late.is_alive():
             return None, observations
         self._late.pop(source.name, None)
-        machine = BoundedMachine(self._machine, min(source.deadline, within))
+        machine = BoundedMachine(through, min(source.deadline, within))
         thread = threading.Thread(
             target=_read_into, args=(observations, source, machine), name=source.name, daemon=True
         )

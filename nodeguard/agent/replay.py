@@ -20,20 +20,24 @@ def replayed(
 ) -> Iterator[tuple[float, Verdict]]:
     """The verdict of each round, with its second; the last one is the recording's.
 
-    Every source that was recorded is read at its own interval from second 0 on. One that was not recorded
+    Every source that was recorded is read at its own interval from second 0 on, and once more at the end,
+    half a minute after the last frame, so that what the last frame says is judged. A recording without frames
+    is one look and is judged as such, once: what was seen once has not lasted. A source that was not recorded
     does not exist.
     """
     machine = ReplayMachine(recording)
     present = [source for source in sources if recording.is_recorded(source.name, source.paths)]
-    for at in moments([source.interval for source in present], recording.end + _AFTER_LAST_FRAME):
+    end = recording.end + _AFTER_LAST_FRAME if recording.end else 0.0
+    for at in moments([source.interval for source in present], end):
         machine.seek(at)
-        due = [source for source in present if at % source.interval == 0]
+        due = [source for source in present if at == end or at % source.interval == 0]
         yield at, judgement.judge([read(source, machine) for source in due], machine.now())
 
 
-def moments(intervals: Sequence[float], end: float) -> list[float]:
-    """Seconds at which something is due, from 0 to the end."""
-    found = {0.0}
-    for interval in set(intervals):
-        found.update(step * interval for step in range(int(end // interval) + 1))
-    return sorted(found)
+def moments(intervals: Sequence[float], end: float) -> Iterator[float]:
+    """Seconds at which something is due, from 0 to the end, which is one of them."""
+    at = 0.0
+    while at < end:
+        yield at
+        at = min([end, *((at // interval + 1) * interval for interval in set(intervals))])
+    yield end

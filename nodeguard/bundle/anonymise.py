@@ -12,7 +12,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from nodeguard.bundle.manifest import Manifest
-from nodeguard.bundle.replacement import Replacements
+from nodeguard.bundle.mount_table import anonymous_mounts, anonymous_path, is_mount_table
+from nodeguard.bundle.replacement import Kind, Replacements
 
 _OCTET = r"(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)"
 _GROUPS = r"[0-9A-F]{1,4}(?::[0-9A-F]{1,4})"
@@ -24,6 +25,7 @@ _IDENTITIES = rf"""
       | (?P<mac> [0-9A-F]{{2}}(?::[0-9A-F]{{2}}){{5,}} )
       | (?P<ipv6> {_GROUPS}{{7}} | (?:{_GROUPS}*)?::(?:{_GROUPS}*)? )
     )(?![0-9A-Z]|\.\d)
+  | (?<![0-9A-Z])en?x(?P<named_by_mac> [0-9A-F]{{12}})(?![0-9A-Z])
   | (?<![\w.])(?P<ipv4> (?:{_OCTET}\.){{3}}{_OCTET} )(?!\.?\w)
   | \bserial(?:[ ]?(?:number|no\.?)[ \t]*[:=][ \t]*(?P<serial> [\w-]{{3,}})
             | [:=][ \t]*(?P<named> [\w-]{{6,}}))
@@ -37,6 +39,36 @@ _IDENTITY_BYTES = frozenset({"ibGuid", "clusterUuid", "rackGuid"})
 # Files whose whole content is an identity, and one whose content only looks like an address.
 _IDENTITY_FILE = re.compile(r".*/(?:node_desc|hostname|serial|serial_number|\w+_serial)")
 _VERSION_FILE = "/fw_ver"
+# Files and a call that name a make and model: a host may be called by a word of them.
+_MODEL_FILE = re.compile(
+    r"/sys/.*/(?:product_name|product_family|sys_vendor|board_name|board_vendor|\w+_version)"
+)
+_MODEL_CALL = "nvmlDeviceGetName"
+_ASSET_TAG = "/chassis_asset_tag"
+# Tags that all machines of a cloud share, by which platforms are recognised.
+_SHARED_TAGS = frozenset(("7783-7084-3265-9085-8269-3286-77", "Amazon EC2", "OracleCloud.com"))
+
+# Directories in which the system itself gives the names; what is mounted elsewhere people name.
+_SYSTEM = frozenset(("sys", "proc", "dev", "run", "etc"))
+_CGROUPS = "/sys/fs/cgroup/"
+_SLICES = frozenset(
+    f"{name}.slice" for name in ("system", "runtime", "podruntime", "kubelet", "kubepods", "machine", "user")
+)
+
+# In the kernel log: addresses of storage, GUIDs and keys; whose process it was, whose directory, which
+# server, and who built the kernel.
+_LONG_HEX = re.compile(
+    r"(?<![0-9A-Za-z])(0x|(?=\d*[A-Fa-f]))([0-9A-Fa-f]{12,})(?![0-9A-Za-z])",
+)
+_IN_LOG: tuple[tuple[re.Pattern[str], Kind], ...] = (
+    (re.compile(r"(\b[a-z]*uid[=_])(\d+)"), "number"),
+    (re.compile(r"(\bPPIN:? )([0-9a-fA-F]+)"), "hex"),
+    (re.compile(r"(/home/)([^/\s,;:)]+)"), "word"),
+    (re.compile(r"((?:\\x5c|\\){2,4})([A-Za-z][\w.-]*)"), "word"),
+    (re.compile(r"()\b([A-Za-z][\w.-]*)(?=@(?:o2ib|tcp|kfi)\d*\b)"), "word"),
+    (re.compile(r"^(Linux version \S+ \()([^)]+)"), "word"),
+    (re.compile(r"(\bserver )([A-Za-z][\w.-]*)(?= )"), "word"),
+)
 # Shorter serials would be found in numbers that have nothing to do with them.
 _SHORTEST_SERIAL = 6
 # Host names that would be found in addresses, numbers and what the kernel says of any machine.
@@ -55,6 +87,7 @@ class Anonymiser:
         self._host = re.escape(hostname.partition(".")[0])
         self._serials: set[str] = set()
         self._pattern = self._compiled()
+        self._of_kernel = self._compiled(host=False)
 
     def text(self, text: str) -> str:
         """A text with every identity in it replaced."""
@@ -62,13 +95,47 @@ class Anonymiser:
 
     def path(self, path: str) -> str:
         """A path with every identity in its names replaced, each name for itself."""
-        return "/".join(self.text(name) for name in path.split("/"))
+        top = path.lstrip("/").partition("/")[0]
+        if top in _SYSTEM:
+            return "/".join(self.name(name, path) for name in path.split("/"))
+        return anonymous_path(path, self._mounted)
+
+    def target(self, text: str, path: str) -> str:
+        """Text of a link that stands at a path."""
+        return "/".join(self.name(name, path) for name in text.split("/"))
+
+    def name(self, name: str, path: str) -> str:
+        """One name of a path, which is given for what it leads to."""
+        if path.startswith(_CGROUPS) and name.endswith(".slice") and name not in _SLICES:
+            return f"{self._words(name.removesuffix('.slice'))}.slice"
+        return self._kernel_text(name) if _of_kernel(path) else self.text(name)
+
+    def call(self, call: str) -> str:
+        """A system call with its arguments."""
+        name, opened, path = call.partition("(")
+        return f"{name}({anonymous_path(path[:-1], self._mounted)})" if opened else name
+
+    def record(self, record: str) -> str:
+        """A record of the kernel log."""
+        head, separator, text = record.partition(";")
+        text = self.text(text)
+        if "NVRM" not in text and "[Hardware Error]" not in text:
+            text = _LONG_HEX.sub(lambda found: found[1] + self._hex(found[2]), text)
+        for pattern, kind in _IN_LOG:
+            text = pattern.sub(lambda found: found[1] + self._new.like(kind, found[2]), text)  # noqa: B023
+        return head + separator + text
 
     def file(self, path: str, text: str) -> str:
         """Content of a file of the machine."""
-        if path.endswith(_VERSION_FILE):
+        if path.endswith(_VERSION_FILE) or _MODEL_FILE.fullmatch(path):
             return text
-        return self._words(text) if _IDENTITY_FILE.fullmatch(path) else self.text(text)
+        if is_mount_table(path):
+            return anonymous_mounts(text, self._mounted)
+        if path.endswith(_ASSET_TAG):
+            return text if text.strip() in _SHARED_TAGS else self._words(text)
+        if _IDENTITY_FILE.fullmatch(path):
+            return self._words(text)
+        return self._kernel_text(text) if _of_kernel(path) else self.text(text)
 
     def manifest(self, manifest: Manifest) -> Manifest:
         """A bundle's manifest."""
@@ -82,6 +149,8 @@ class Anonymiser:
 
     def nvml(self, call: str, result: Any) -> Any:
         """Result of an NVML call, in the form of nvml.json."""
+        if call == _MODEL_CALL:
+            return result
         is_identity = _IDENTITY_CALL.fullmatch(call) is not None
         if isinstance(result, str):
             return self._serial(result) if is_identity else self.text(result)
@@ -100,11 +169,19 @@ class Anonymiser:
             return self._serial(value)
         return self.nvml(field, value)
 
-    def _compiled(self) -> re.Pattern[str]:
+    def _kernel_text(self, text: str) -> str:
+        """What the kernel alone writes: it holds no host's name, but words that a host may be called by."""
+        return self._of_kernel.sub(self._replaced, text)
+
+    def _mounted(self, word: str) -> str:
+        """A word of a mount's device or path."""
+        return self.text(word) if self._pattern.fullmatch(word) else self._words(word)
+
+    def _compiled(self, *, host: bool = True) -> re.Pattern[str]:
         words = []
         if self._serials:
             words.append(rf"(?P<serials> {'|'.join(map(re.escape, sorted(self._serials)))} )")
-        if self._host and not _NO_NAME.fullmatch(self._host):
+        if host and self._host and not _NO_NAME.fullmatch(self._host):
             words.append(rf"(?P<host> {self._host}(?:\.[0-9A-Z-]+)* )")
         # An underscore joins words: mlx5_0 and NVML_ERROR_GPU_IS_LOST are no names of a machine.
         known = rf"(?<!\w)(?:{'|'.join(words)})(?!\w) |" if words else ""
@@ -118,6 +195,8 @@ class Anonymiser:
             # A port's GID ends with its GUID, which stands alone elsewhere.
             halves = (value[:19], value[19:20], value[20:])
             return "".join(map(self._hex, halves))
+        if kind == "named_by_mac":
+            return before + self._hex(value)
         if kind in ("uuid", "mac", "ipv6"):
             return self._hex(value)
         if kind == "ipv4":
@@ -137,5 +216,9 @@ class Anonymiser:
     def _serial(self, serial: str) -> str:
         if len(serial) >= _SHORTEST_SERIAL and serial not in self._serials:
             self._serials.add(serial)
-            self._pattern = self._compiled()
+            self._pattern, self._of_kernel = self._compiled(), self._compiled(host=False)
         return self._new.like("word", serial)
+
+
+def _of_kernel(path: str) -> bool:
+    return path.startswith(("/sys/", "/proc/")) and path != "/proc/sys/kernel/hostname"

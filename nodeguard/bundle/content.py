@@ -81,21 +81,24 @@ def anonymised(content: Content, new: Anonymiser) -> Content:
         manifest=manifest,
         tree=_tree(content.tree, "", new),
         errors={new.path(path): word for path, word in content.errors.items()},
-        calls={new.path(call): answer for call, answer in content.calls.items()},
+        calls={new.call(call): answer for call, answer in content.calls.items()},
         nvml=nvml,
-        kmsg=None if content.kmsg is None else tuple(map(new.text, content.kmsg)),
+        kmsg=None if content.kmsg is None else tuple(map(new.record, content.kmsg)),
     )
 
 
 def _tree(directory: Directory, at: str, new: Anonymiser) -> Directory:
-    return {new.text(name): _entry(entry, f"{at}/{name}", new) for name, entry in directory.items()}
+    return {
+        new.path(f"{at}/{name}").rpartition("/")[2]: _entry(entry, f"{at}/{name}", new)
+        for name, entry in directory.items()
+    }
 
 
 def _entry(entry: Entry, path: str, new: Anonymiser) -> Entry:
     if isinstance(entry, dict):
         return _tree(entry, path, new)
     if isinstance(entry, Link):
-        return Link(new.path(entry.text))
+        return Link(new.target(entry.text, path))
     assert isinstance(entry, str)
     return new.file(path, entry)
 

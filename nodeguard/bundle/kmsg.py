@@ -6,6 +6,9 @@ import re
 
 from nodeguard.bundle.defect import BundleError
 
+# Where the log is on a machine: under this path errors.yaml tells how reading it fails.
+KMSG = "/dev/kmsg"
+
 # `prefix,sequence,microseconds,flags[,more];text`, then continuation lines, which a space begins.
 _RECORD = re.compile(r"\d+,\d+,\d+,[^;\n]*;[^\n]*(?:\n [^\n]*)*", re.ASCII)
 

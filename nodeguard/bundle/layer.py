@@ -19,6 +19,9 @@ from nodeguard.bundle.defect import BundleError
 MOST_FILES = 200_000
 MOST_DEPTH = 64
 
+# Seconds from the first to the last frame: a month. Every second of it can cost a reader some work.
+LAST_FRAME = 30 * 86_400
+
 # A recorded file is read up to here, as a live one is.
 FILE_LIMIT = 1 << 20
 
@@ -67,6 +70,13 @@ class Layer(Struct, frozen=True):
     def path(self, name: str) -> str:
         """Path of one of OWN_FILES."""
         return os.path.join(self.directory, name)
+
+    def size(self) -> int:
+        """Bytes of those of OWN_FILES that it has. Raises BundleError."""
+        try:
+            return sum(os.lstat(self.path(name)).st_size for name in self.own)
+        except OSError as error:
+            raise _unreadable(self.directory, error) from error
 
     def content(self, name: str) -> bytes | None:
         """Content of one of OWN_FILES, None where the layer has none. Raises BundleError where it is too
@@ -126,6 +136,9 @@ def frame_directories(directory: str) -> list[tuple[int, str]]:
             )
         if not entry.is_dir(follow_symlinks=False):
             raise BundleError(entry.path, "", "is no directory", "put the frame itself there")
+        if int(name) > LAST_FRAME:
+            problem = f"is more than {LAST_FRAME // 86_400} days after the beginning"
+            raise BundleError(entry.path, "", problem, "record anew, or take the frame away")
         if int(name) in found:
             problem = f"is the same second as {os.path.basename(found[int(name)])}"
             raise BundleError(entry.path, "", problem, "keep one of the two")

@@ -17,6 +17,7 @@ from nodeguard.bundle.layer import MOST_FILES, Layer, frame_directories, scan
 from nodeguard.bundle.manifest import FrameManifest, Manifest, read_frame_manifest, read_manifest
 from nodeguard.bundle.nvml import Nvml, NvmlEvent, read_base, read_frame
 from nodeguard.bundle.patch import patched
+from nodeguard.bundle.store import BUNDLE_LIMIT
 from nodeguard.bundle.tree import Texts, Tree
 from nodeguard.model.instant import Instant
 
@@ -99,9 +100,14 @@ class Recording:
         states = [_after(_nothing(), base, start, 0)]
         own = set(base.own)
         room = MOST_FILES - base.count
+        size = base.size()
         for seconds, path in frame_directories(directory):
             layer = scan(path, base=False, room=room)
             room -= layer.count
+            size += layer.size()
+            if size > BUNDLE_LIMIT:
+                problem = f"with the frames before it, it says more than {BUNDLE_LIMIT >> 20} MiB"
+                raise BundleError(path, "", problem, "record for a shorter time, or fewer sources")
             own |= layer.own
             states.append(_after(states[-1], layer, _frame_manifest(layer), seconds))
         return cls(manifest, tuple(states), frozenset(own))

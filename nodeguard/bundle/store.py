@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Mapping
 
 from nodeguard.bundle.defect import BundleError
 from nodeguard.bundle.layer import FRAMES, MOST_FILES, Link
 
 BUNDLE_LIMIT = 256 << 20
+MANIFESTS = frozenset(("bundle.yaml", "frame.yaml"))
 # Half of what a reader takes, because it counts directories too.
 _MOST_WRITTEN = MOST_FILES // 2
 
@@ -16,8 +18,8 @@ _MOST_WRITTEN = MOST_FILES // 2
 class Store:
     """Writes layers below a directory, which must be empty or not there.
 
-    Raises BundleError where it is not, and where the bundle would grow too large; nothing of that layer is
-    written then. Raises OSError where the disk refuses.
+    Raises BundleError where it is not, and where the bundle would grow too large, OSError where the disk
+    refuses; nothing of that layer stays then.
     """
 
     def __init__(self, directory: str) -> None:
@@ -42,7 +44,18 @@ class Store:
             problem = f"stops before second {seconds}: over {BUNDLE_LIMIT >> 20} MiB or {_MOST_WRITTEN} files"
             raise BundleError(self._directory, "", problem, "record for a shorter time, or fewer sources")
         frame = (FRAMES, f"{seconds:06}") if seconds else ()
-        for path, entry in layer.items():
+        try:
+            self._write(frame, layer, texts)
+        except OSError:
+            self._remove(frame)
+            raise
+
+    def _write(
+        self, frame: tuple[str, ...], layer: Mapping[str, str | Link | None], texts: Mapping[str, bytes]
+    ) -> None:
+        # The manifest comes last: without it nobody takes for whole what was left half.
+        for path in sorted(layer, key=lambda path: path in MANIFESTS):
+            entry = layer[path]
             host = os.path.join(self._directory, *frame, path)
             os.makedirs(host if entry is None else os.path.dirname(host), exist_ok=True)
             if isinstance(entry, Link):
@@ -50,3 +63,15 @@ class Store:
             elif entry is not None:
                 with open(host, "xb") as file:
                     file.write(texts[path])
+
+    def _remove(self, frame: tuple[str, ...]) -> None:
+        """Take away what there is of a layer: the directory was empty, so that all in it is ours."""
+        if frame:
+            shutil.rmtree(os.path.join(self._directory, *frame), ignore_errors=True)
+            return
+        for name in os.listdir(self._directory):
+            path = os.path.join(self._directory, name)
+            if os.path.isdir(path) and not os.path.islink(path):
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                os.unlink(path)

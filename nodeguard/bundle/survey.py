@@ -97,6 +97,12 @@ class Survey:
         else:
             self._failed(at, said)
 
+    def refused(self, path: str, error: Failure | None) -> None:
+        """How reading a path fails that has no place in the tree; None where it does not."""
+        self._errors.pop(path, None)
+        if error is not None:
+            self._errors[path] = word_of(error)
+
     def _entry(self, at: tuple[str, ...]) -> Entry | None:
         return walk(self.tree, absolute(at), follow=False).entry
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 
 from nodeguard.bundle.failing import failure, refusal
 from nodeguard.bundle.layer import FILE_LIMIT, Directory, Entry, File, Link, content
@@ -75,11 +76,18 @@ class Tree:
         """Names in a directory that errors.yaml alone tells of."""
         if not self.errors:
             return
-        parents = {absolute(names_of(path)), walk(self.root, path).path}
+        for directory in {absolute(names_of(path)), walk(self.root, path).path}:
+            yield from self._failing.get(directory, ())
+
+    @cached_property
+    def _failing(self) -> dict[str, list[str]]:
+        """Names that errors.yaml tells of, by directory."""
+        found: dict[str, list[str]] = {}
         for known, word in self.errors.items():
             above, _, name = known.rpartition("/")
-            if (above or "/") in parents and word != "ENOENT":
-                yield name
+            if word != "ENOENT":
+                found.setdefault(above or "/", []).append(name)
+        return found
 
     def link(self, path: str) -> str:
         """Text of a symbolic link, relative as the bundle holds it."""

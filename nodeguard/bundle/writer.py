@@ -12,16 +12,18 @@ from msgspec.structs import replace
 from nodeguard.bundle.anonymise import Anonymiser
 from nodeguard.bundle.calls import Answers
 from nodeguard.bundle.content import Content, anonymised, files
-from nodeguard.bundle.kmsg import is_record
+from nodeguard.bundle.kmsg import KMSG, is_record
 from nodeguard.bundle.layer import FILE_LIMIT, Directory, is_reserved
-from nodeguard.bundle.manifest import FrameManifest, Manifest
+from nodeguard.bundle.manifest import FrameManifest, Manifest, Presence
 from nodeguard.bundle.mask import is_private, public_records
+from nodeguard.bundle.mount_table import is_mount_table, public_mounts
 from nodeguard.bundle.nvml import Nvml, NvmlEvent
 from nodeguard.bundle.nvml_round import after_round, frame_document
 from nodeguard.bundle.overlay import difference
 from nodeguard.bundle.patch import changes_between
 from nodeguard.bundle.store import Store
 from nodeguard.bundle.survey import Failure, Survey
+from nodeguard.model.failure import UnansweredError
 from nodeguard.model.instant import Instant
 
 __all__ = ["BundleWriter", "Failure"]
@@ -48,8 +50,8 @@ class BundleWriter:
     What came of a reading is told by its answer or by what it raised. What is told before the first call of
     `frame` is the base. What is told again replaces what was told before, and what is not told again stays.
 
-    Raises BundleError where the directory is not free or the bundle grows too large; what was written until
-    then is a whole bundle. Raises OSError where the disk refuses.
+    Raises BundleError where the directory is not free or the bundle grows too large, and OSError where the
+    disk refuses; what was written until then is a whole bundle, or nothing.
     """
 
     def __init__(
@@ -83,6 +85,8 @@ class BundleWriter:
         """What came of reading a file. What no recording may hold is left out; what is too long is cut."""
         if is_private(path):
             return
+        if isinstance(said, str) and is_mount_table(path):
+            said = public_mounts(said)
         # No character takes more than four bytes.
         if isinstance(said, str) and len(said) * 4 >= FILE_LIMIT:
             data = said.encode(errors="replace")
@@ -114,14 +118,26 @@ class BundleWriter:
         """An NVML event: the device's index, the type of event, and what came with it."""
         self._events.append(NvmlEvent(device, kind, data))
 
-    def log(self, records: Iterable[str]) -> None:
-        """New records of the kernel log, as /dev/kmsg gives them."""
+    def log(self, said: Iterable[str] | Failure) -> None:
+        """What came of reading the kernel log: new records, as /dev/kmsg gives them, or a failure."""
+        if isinstance(said, OSError | UnansweredError):
+            self._survey.refused(KMSG, said)
+            return
+        self._survey.refused(KMSG, None)
         self._records = self._records or []
-        for record in public_records(text.rstrip("\n") for text in records):
+        for record in public_records(text.rstrip("\n") for text in said):
             if is_record(record):
                 self._records.append(record)
             else:
                 self._note("kernel log: a record that has not the form of /dev/kmsg is left out")
+
+    def omit(self, source: str) -> None:
+        """A source that could not be read to its end. The base then does not count it as recorded: that a
+        thing was not read is not to be taken for its absence.
+        """
+        if isinstance(self._manifest, Manifest):
+            sources: dict[str, Presence] = {**self._manifest.sources, source: "not-recorded"}
+            self._manifest = replace(self._manifest, sources=sources)
 
     def frame(self, seconds: int, instant: Instant) -> None:
         """Write what was told, and begin a frame: so many whole seconds after the base, at this moment."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import time
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 from nodeguard.agent.reading import Reader
 from nodeguard.bundle.defect import BundleError
 from nodeguard.bundle.manifest import Manifest
+from nodeguard.bundle.tale import Tale
 from nodeguard.bundle.writer import BundleWriter
 from nodeguard.cli.knowledge import knowledge
 from nodeguard.cli.options import add_machine, folder, hear_instance_type, hold_platform
@@ -43,12 +45,19 @@ def run(arguments: Sequence[str]) -> int:
         except BundleError as error:
             raise UsageError(str(error)) from None
         except OSError as error:
-            where = error.filename or options.directory
-            raise UsageError(f"{where}: {error.strerror}: name a folder that can be written to") from None
+            raise UsageError(_refused(error, options.directory)) from None
     for line in (*recorder.unread, *writer.notes):
         complain(line)
     say(f"{options.directory}: recorded. Judge it with: nodeguard check --from {options.directory}")
     return OK
+
+
+def _refused(error: OSError, directory: str) -> str:
+    where = error.filename or directory
+    if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
+        return f"{where}: {error.strerror}: name a folder that can be written to"
+    kept = "is whole up to the moment before" if os.path.exists(f"{directory}/bundle.yaml") else "is empty"
+    return f"{where}: {error.strerror}, and {directory} {kept}: make room, or name a folder on another disk"
 
 
 def _parser() -> Parser:
@@ -94,7 +103,8 @@ class _Recorder:
         self._writer = writer
         self._sources = sources
         self._within = within
-        self._reader = Reader(ToldMachine(machine, writer))
+        self._reader = Reader(machine)
+        self._in_proc: set[str] = set()
         self.unread: list[str] = []
 
     def record(self, lasting: float) -> None:
@@ -113,7 +123,13 @@ class _Recorder:
                     self._told(source)
 
     def _told(self, source: Source) -> None:
-        [reading] = self._reader.read([source], self._within)
+        tale = Tale()
+        told = ToldMachine(self._machine, tale, self._in_proc)
+        [reading] = self._reader.read([source], self._within, told)
+        if self._reader.is_late(source.name):
+            self._writer.omit(source.name)
+        else:
+            tale.tell(self._writer)
         for why in _failures(reading):
             if why not in self.unread:
                 self.unread.append(why)

@@ -10,8 +10,9 @@ from nodeguard.model.observation import Observation
 from nodeguard.model.signal import Signal, named
 from nodeguard.sources.machine import Machine
 from nodeguard.sources.mounts import mounts, worth_asking
-from nodeguard.sources.readings import Draft, count, senseless
+from nodeguard.sources.readings import DENIED, Draft, count, senseless
 from nodeguard.worker.answer import Answer
+from nodeguard.worker.ask import error as error_of
 
 _MOUNTS = "/proc/self/mounts"
 _FSTAB = "/etc/fstab"
@@ -81,6 +82,9 @@ class Filesystem:
                 yield draft.observation(status="hung", detail=f"{call} gave no answer")
                 continue
             if call in results:
+                # It was taken away meanwhile, or a mount above it hides it.
+                if error_of(results[call]) in {"ENOENT", "ENOTDIR"}:
+                    continue
                 draft.signals.update({"fs.answers": True, "fs.hung": False})
                 _take_result(draft, call, results[call])
             else:
@@ -97,9 +101,14 @@ def _why_not_asked(answer: Answer) -> str:
 
 
 def _take_result(draft: Draft, call: str, result: Any) -> None:
-    if isinstance(result, dict) and isinstance(result.get("error"), str):
-        draft.signals["fs.error"] = result["error"]
-        draft.refuse(f"statvfs failed ({result['error']})", *_MEASURED)
+    error = error_of(result)
+    if error in {"EACCES", "EPERM"}:
+        # A directory on the way is closed to this user: that says nothing of the file system.
+        draft.refuse(DENIED, "fs.error", *_MEASURED)
+        return
+    if error:
+        draft.signals["fs.error"] = error
+        draft.refuse(f"statvfs failed ({error})", *_MEASURED)
         return
     draft.signals["fs.error"] = ""
     if not isinstance(result, dict) or not all(_is_size(result.get(field)) for field in _SIZES):

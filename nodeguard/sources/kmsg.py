@@ -25,12 +25,21 @@ _ESCAPED = re.compile(r"(?:\\x[0-9a-fA-F]{2})+")
 _GROUP = re.compile(r"\(\?P<(\w+)>")
 
 
+# Characters of a line that was said in pieces; the kernel joins no more than a thousand itself.
+_LONGEST = 32 << 10
+
+
 class Record(Struct, frozen=True):
-    """One record of the kernel's own: seconds since boot, text, and whether it is a fragment of a line."""
+    """One record of the kernel's own: seconds since boot and text.
+
+    fragment: whether it goes on with a line that was begun before. caller: the task or CPU that said it,
+    where the kernel tells (CONFIG_PRINTK_CALLER).
+    """
 
     at: float
     text: str
     fragment: bool = False
+    caller: str = ""
 
 
 class Kmsg:
@@ -111,7 +120,8 @@ def parsed(records: Iterable[str]) -> Iterator[Record]:
         text = body.partition("\n")[0]
         if "\\x" in text:
             text = _ESCAPED.sub(_unescaped, text)
-        yield Record(int(moment) / 1e6, text, flags[:1] in {"c", "+"})
+        caller = next((field[7:] for field in fields[4:] if field.startswith("caller=")), "")
+        yield Record(int(moment) / 1e6, text, flags[:1] in {"c", "+"}, caller)
 
 
 def _unescaped(run: re.Match[str]) -> str:
@@ -123,20 +133,29 @@ def _short_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= 18
 
 
-def whole(records: Iterable[Record]) -> Iterator[Record]:
-    """Records with the fragments of one line put together, as far as they stand together."""
-    held: Record | None = None
+def whole(records: Iterable[Record]) -> list[Record]:
+    """Records with the pieces of a line put together, in the order in which the lines began.
+
+    A piece goes on with the last line of the same caller, whatever others said in between; where the kernel
+    does not tell the caller, with the line before it. The first piece of all has the flag of a whole line.
+    """
+    lines: list[tuple[Record, list[str]]] = []
+    lengths: list[int] = []
+    latest: dict[str, int] = {}
     for record in records:
-        if held is None or not record.fragment:
-            if held is not None:
-                yield held
-            held = record if record.fragment else None
-            if held is None:
-                yield record
-        else:
-            held = Record(held.at, held.text + record.text, fragment=True)
-    if held is not None:
-        yield held
+        place = latest.get(record.caller) if record.fragment else None
+        if place is None:
+            place = len(lines)
+            lines.append((record, []))
+            lengths.append(0)
+        pieces = lines[place][1]
+        pieces.append(record.text[: max(0, _LONGEST - lengths[place])] if pieces else record.text)
+        lengths[place] += len(pieces[-1])
+        latest[record.caller] = latest[""] = place
+    return [
+        Record(first.at, "".join(pieces), caller=first.caller) if len(pieces) > 1 else first
+        for first, pieces in lines
+    ]
 
 
 def _code(event: Event) -> Scalar:

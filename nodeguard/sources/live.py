@@ -78,7 +78,7 @@ class LiveMachine:
     def statvfs(self, mounts: tuple[str, ...], within: float = math.inf) -> Answer:
         """See Machine.statvfs."""
         if self._filesystems is None:
-            self._filesystems = filesystem_lane()
+            self._filesystems = filesystem_lane(self._root)
         return self._filesystems.round(mounts, within)
 
     def nvml(self, within: float = math.inf) -> Answer:

@@ -56,9 +56,10 @@ class Memory:
                 yield from self._controller(machine, controller)
 
     def _controller(self, machine: Machine, controller: str) -> Iterator[Observation]:
-        """One EDAC controller: its DIMMs (or ranks), or itself where it does not count by DIMM.
+        """One EDAC controller: its DIMMs (or ranks), and as the controller the errors of none that is known.
 
-        Never both: the controller's own counts are the sum of its DIMMs'.
+        Where it does not count by DIMM, these are all errors. Its own counts, else, are the sum of all the
+        others (Linux Documentation/driver-api/edac.rst).
         """
         whole = Draft(machine, self.name, f"dimm/{controller}")
         found = False
@@ -73,9 +74,10 @@ class Memory:
                 found = True
                 label = draft.text(f"{path}/dimm_label")
                 yield draft.observation(Part(id=label) if label else None)
-        if not found and not whole.unread:
-            whole.take("dimm.corrected", f"{_EDAC}/{controller}/ce_count", count)
-            whole.take("dimm.uncorrected", f"{_EDAC}/{controller}/ue_count", count)
+        if not whole.unread:
+            of = "noinfo_count" if found else "count"
+            whole.take("dimm.corrected", f"{_EDAC}/{controller}/ce_{of}", count)
+            whole.take("dimm.uncorrected", f"{_EDAC}/{controller}/ue_{of}", count)
         if whole.signals or whole.unread:
             yield whole.observation()
 

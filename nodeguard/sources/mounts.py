@@ -56,10 +56,16 @@ def mounts(text: str) -> Iterator[Mount]:
 def worth_asking(text: str) -> tuple[Mount, ...]:
     """Of each device the mount with the shortest path, from the text of /proc/self/mounts.
 
-    Local ones come first, so that a dead server cannot hide them. A mount hides what was mounted at the same
-    path before.
+    Local ones come first, so that a dead server cannot hide them. A mount hides what was mounted at its path
+    or below before; of the root alone that is not so, since processes stay in the one they are in.
     """
-    visible = {mount.path: mount for mount in mounts(text)}
+    visible: dict[str, Mount] = {}
+    for mount in mounts(text):
+        below = f"{mount.path.rstrip('/')}/"
+        hidden = [path for path in visible if path.startswith(below)] if below != "/" else []
+        for path in hidden:
+            del visible[path]
+        visible[mount.path] = mount
     chosen: dict[str, Mount] = {}
     for mount in sorted(filter(_is_asked, visible.values()), key=lambda mount: (len(mount.path), mount.path)):
         # The device's name of FUSE and tmpfs is only a label that many mounts can bear.

@@ -226,8 +226,10 @@ def _gpu(slot: str, calls: dict[str, Any], unanswered: str) -> Iterator[Observat
     mode = "mig" if signals.get("gpu.mig.enabled") else ""
     detail = f"{unanswered} met no answer" if unanswered else ""
     yield Observation("nvml", slot, status, signals, unread, part=_part(calls), epoch=mode, detail=detail)
+    counted = isinstance(signals.get("gpu.nvlink.count"), int)
     for link, (of_link, not_of_link) in nvlinks.items():
-        if of_link or not_of_link:
+        # Where the links are not counted, one that fails may well be none.
+        if of_link or (not_of_link and counted):
             yield Observation("nvml", nvlink(slot, link), "read", of_link, not_of_link)
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 from nodeguard.model.signal import Scalar
 from nodeguard.sources.nvml_table import Row
-from nodeguard.worker.nvml_returns import failure
 
 _FIELD = re.compile(r"fields\((\d+)(?:,(\d+))?\)")
 _SHOWN = 60
@@ -94,9 +93,4 @@ def _result(calls: dict[str, Any], call: str) -> Any:
     if field is None:
         return calls.get(call)
     result = calls.get(f"nvmlDeviceGetFieldValues({field[1]},{field[2] or 0})")
-    if not isinstance(result, dict) or "error" in result:
-        return result
-    code = result.get("nvmlReturn", 0)
-    if code:
-        return failure(code if isinstance(code, int) else 999)
-    return result.get("value")
+    return result if not isinstance(result, dict) or "error" in result else result.get("value")

@@ -14,6 +14,8 @@ from nodeguard.sources.machine import Machine
 # Answers of what is not there, or not there any more: a device that was pulled, a process that ended.
 ABSENT = frozenset((errno.ENOENT, errno.ENOTDIR, errno.ENODEV, errno.ESRCH))
 
+DENIED = "permission denied: run as root"
+
 _SHOWN = 60
 _LARGEST = (1 << 64) - 1
 
@@ -39,7 +41,7 @@ def errno_name(error: OSError) -> str:
 def reason(error: OSError) -> str:
     """Why something could not be read, in an operator's words."""
     if error.errno in {errno.EACCES, errno.EPERM}:
-        return "permission denied: run as root"
+        return DENIED
     return f"{strerror(error.errno or 0)} ({errno_name(error)})"
 
 

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from nodeguard.bundle.failing import failure
+from nodeguard.bundle.kmsg import KMSG
 from nodeguard.bundle.recording import Recording
 from nodeguard.model.instant import Instant
 from nodeguard.sources.machine import Log
@@ -62,6 +63,9 @@ class ReplayMachine:
 
     def log(self, within: float = math.inf) -> Log:  # noqa: ARG002 - virtual time stands still meanwhile
         """See Machine.log."""
+        word = self._moment.tree.errors.get(KMSG)
+        if word is not None:
+            raise failure(word, KMSG)
         records = self._recording.log(self._at, self._logged)
         self._logged = self._at
         return Log(records)

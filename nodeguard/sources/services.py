@@ -105,10 +105,12 @@ class Services:
         `populated` only counts where the processes cannot be seen.
         """
         pids = (draft.text(f"{directory}/cgroup.procs", "service.running") or "").split()
-        if self._take_start(draft, service, tuple(pid for pid in pids if pid.isdecimal())):
+        main, others = self._take_start(draft, service, tuple(pid for pid in pids if pid.isdecimal()))
+        if main:
             draft.signals["service.running"] = True
             return
-        hidden = "service.start_ticks" in draft.unread or (bool(pids) and not _shows_all(draft, pids))
+        unseen = bool(pids) and not others and not _shows_all(draft, pids)
+        hidden = unseen or "service.start_ticks" in draft.unread
         if not directory.startswith(_CGROUP_V1) and (hidden or not pids):
             draft.take("service.running", f"{directory}/cgroup.events", _populated)
         elif hidden:
@@ -116,19 +118,23 @@ class Services:
         if "service.running" not in draft.unread:
             draft.signals.setdefault("service.running", False)
 
-    def _take_start(self, draft: Draft, service: str, pids: tuple[str, ...]) -> bool:
-        """Start of the main process, known by its name; whether it is among these."""
+    def _take_start(self, draft: Draft, service: str, pids: tuple[str, ...]) -> tuple[bool, bool]:
+        """Start of the main process, known by its name; whether it is among these, and whether others are."""
+        others = []
 
         def start(text: str) -> int | None:
             process = parse_stat(text)
-            return process.start if process.comm == _SERVICES[service] else None
+            if process.comm == _SERVICES[service]:
+                return process.start
+            others.append(process)
+            return None
 
         main = self._seen.get(service, "")
         for pid in sorted(pids, key=lambda pid: pid != main):
             if draft.take("service.start_ticks", f"/proc/{pid}/stat", start) is not None:
                 self._seen[service] = pid
-                return True
-        return False
+                return True, bool(others)
+        return False, bool(others)
 
 
 def _take_peermem(node: Draft) -> None:
@@ -179,8 +185,8 @@ def _units(node: Draft) -> dict[str, str] | None:
 
 
 def _shows_all(draft: Draft, pids: list[str]) -> bool:
-    """Whether the processes of a control group can be seen: none is outside of this container, which the
-    kernel lists as 0, and those of other users are not hidden (hidepid).
+    """Whether the processes of a control group would be seen if they were there: none is outside of this
+    container, which the kernel lists as 0, and those of other users are not hidden (hidepid).
     """
     return "0" not in pids and draft.text("/proc/1/stat") is not None
 
@@ -203,6 +209,17 @@ def _by_name(node: Draft) -> dict[str, tuple[str, ...]]:
             if service:
                 found[service] = (*found.get(service, ()), pid)
     return found
+
+
+def told(path: str, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Of a directory's names those that say something of these services: people name the others.
+
+    Kept of a listing that Services reads: units of the services, `.wants` directories, and slices.
+    """
+    if not path.startswith((_SYSTEMD, f"{_CGROUP}/")) and path != _CGROUP:
+        return names
+    kept = {*_services(names).values(), _CGROUP_V1.rpartition("/")[2]}
+    return tuple(name for name in names if name in kept or name.endswith((".wants", ".slice")))
 
 
 def _services(names: tuple[str, ...] | None) -> dict[str, str]:

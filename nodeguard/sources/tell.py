@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from nodeguard.bundle.failing import word_of
 from nodeguard.bundle.survey import Failure
+from nodeguard.bundle.tale import Tale
 from nodeguard.bundle.writer import BundleWriter
 from nodeguard.model.failure import UnansweredError
 from nodeguard.model.instant import Instant
@@ -15,18 +16,24 @@ from nodeguard.sources.machine import Log, Machine
 from nodeguard.sources.processes import parse_stat
 from nodeguard.sources.readings import ABSENT
 from nodeguard.sources.services import PROCESSES
+from nodeguard.sources.services import told as services_of
 from nodeguard.worker.answer import Answer
 
 Read = TypeVar("Read")
 
 
 class ToldMachine:
-    """Another machine, read through this one: what it answers, and how it fails, goes into a bundle."""
+    """Another machine, read through this one: what it answers, and how it fails, goes into a bundle.
 
-    def __init__(self, machine: Machine, writer: BundleWriter) -> None:
+    in_proc: the processes that the bundle knows of, shared by all that tell it.
+    """
+
+    def __init__(
+        self, machine: Machine, writer: BundleWriter | Tale, in_proc: set[str] | None = None
+    ) -> None:
         self._machine = machine
         self._writer = writer
-        self._in_proc: set[str] = set()
+        self._in_proc = set[str]() if in_proc is None else in_proc
 
     def now(self) -> Instant:
         """See Machine.now."""
@@ -53,6 +60,8 @@ class ToldMachine:
         # whether it is shown all of them.
         if path == "/proc" and isinstance(said, tuple):
             said = tuple(name for name in said if name in self._in_proc or name in {"self", "thread-self"})
+        if isinstance(said, tuple):
+            said = services_of(path, said)
         self._writer.names(path, said)
 
     def link(self, path: str) -> str:
@@ -82,7 +91,11 @@ class ToldMachine:
 
     def log(self, within: float = math.inf) -> Log:
         """See Machine.log."""
-        log = self._machine.log(within)
+        try:
+            log = self._machine.log(within)
+        except (OSError, UnansweredError) as error:
+            self._writer.log(error)
+            raise
         self._writer.log(log.records)
         return log
 
@@ -98,7 +111,10 @@ class ToldMachine:
     def nvml(self, within: float = math.inf) -> Answer:
         """See Machine.nvml."""
         answer = self._machine.nvml(within)
-        if not answer.missing:
+        if answer.cut is not None or answer.failed:
+            # GPUs that were not reached would pass for GPUs that are not there.
+            self._writer.omit("nvml")
+        elif not answer.missing:
             late = [(entry.scope, entry.call, {"error": word}) for entry, word in _unanswered(answer)]
             self._writer.nvml([*((entry.scope, entry.call, entry.result) for entry in answer.entries), *late])
         return answer

@@ -31,7 +31,7 @@ def main() -> None:
     if lane == "nvml":
         _nvml(library, root)
     else:
-        _filesystem()
+        _filesystem(root)
 
 
 def _let_go() -> None:
@@ -63,10 +63,10 @@ def _nvml(path: str, root: str) -> None:
             return
 
 
-def _filesystem() -> None:
+def _filesystem(root: str) -> None:
     from nodeguard.worker import filesystem_calls  # noqa: PLC0415
 
-    ask = Ask(filesystem_calls.statvfs, _write)
+    ask = Ask(lambda scope, call: filesystem_calls.statvfs(scope, call, root), _write)
     for request in _requests():
         filesystem_calls.ask_all(ask, frozenset(request["resting"]), request["mounts"])
 

@@ -22,10 +22,13 @@ def ask_all(ask: Ask, resting: frozenset[int], mounts: Sequence[str]) -> None:
             ask(index, f"{_NAME}({mount})")
 
 
-def statvfs(_scope: int, call: str) -> Any:
-    """Answer `statvfs(PATH)` on this machine: its fields, or `{"error": "EIO"}` by the errno's name."""
+def statvfs(_scope: int, call: str, root: str = "") -> Any:
+    """Answer `statvfs(PATH)` on this machine: its fields, or `{"error": "EIO"}` by the errno's name.
+
+    root: where the machine's root is mounted, in a container.
+    """
     try:
-        result = os.statvfs(call[len(_NAME) + 1 : -1])
+        result = os.statvfs(root + call[len(_NAME) + 1 : -1])
     except OSError as failed:
         return {"error": errorcode.get(failed.errno or 0, "EIO")}
     return {field: getattr(result, field) for field in _FIELDS}

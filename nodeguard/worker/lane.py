@@ -36,9 +36,9 @@ def nvml_lane(
     return Lane(partial(Worker, "nvml", library, root, debug=debug), deadlines)
 
 
-def filesystem_lane(deadlines: Deadlines | None = None, *, debug: bool = False) -> Lane:
-    """The lane of file systems, asked by statvfs."""
-    return Lane(partial(Worker, "filesystem", debug=debug), deadlines)
+def filesystem_lane(root: str = "", deadlines: Deadlines | None = None, *, debug: bool = False) -> Lane:
+    """The lane of file systems, asked by statvfs. root, debug: see nvml_lane."""
+    return Lane(partial(Worker, "filesystem", "", root, debug=debug), deadlines)
 
 
 def _hung(answer: Answer) -> Answer:
@@ -221,12 +221,12 @@ class Lane:
         self._drop(worker)
         if self._garbled:
             return Answer(failed=self._garbled)
-        if call.call == START.call:
-            return self._round.end(failed=_not_started(call))
-        entries = self._progress.entries
+        entries, started = self._progress.entries, call.call != START.call
         if self._cut:
-            slow = self._deadlines.slow(self._pace(), self._killed or 0.0)
+            slow = started and self._deadlines.slow(self._pace(), self._killed or 0.0)
             return self._round.cut(entries, call, slow=slow)
+        if not started:
+            return self._round.end(failed=_not_started(call))
         if not self._round.stall(entries, call):
             return self._round.end()
         return self._run() if self._clock() < self._until else self._round.cut((), call, slow=False)

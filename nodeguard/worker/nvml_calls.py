@@ -1,7 +1,8 @@
 """What nodeguard reads of a GPU through NVML, and in which order.
 
 A row is one quantity; where it stands under several names, they are tried in turn until one does not fail.
-Names are pynvml's, with the arguments after the handle. Fields are NVML_FI_DEV_* of nvml.h, by number.
+Only what is read by somebody is asked, because any call may hang. Names are pynvml's, with the arguments
+after the handle. Fields are NVML_FI_DEV_* of nvml.h, by number.
 """
 
 from __future__ import annotations
@@ -29,23 +30,17 @@ IDENTITY = (
     "nvmlDeviceGetSerial",
     "nvmlDeviceGetBoardPartNumber",
     "nvmlDeviceGetModuleId",  # number of the SXM socket
-    "nvmlDeviceGetMinorNumber",
     "nvmlDeviceGetVbiosVersion",
     "nvmlDeviceGetGspFirmwareMode",
     "nvmlDeviceGetMemoryInfo",
-    "nvmlDeviceGetTemperatureThreshold(0)",  # shutdown
     "nvmlDeviceGetTemperatureThreshold(1)",  # slowdown
     "nvmlDeviceGetTemperatureThreshold(2)",  # memory, at most
-    "nvmlDeviceGetTemperatureThreshold(3)",  # GPU, at most
     "nvmlDeviceGetMaxPcieLinkGeneration",
     "nvmlDeviceGetMaxPcieLinkWidth",
     "nvmlDeviceGetPlatformInfo",  # chassis, slot and tray
 )
 IDENTITY_FIELDS = (
-    193,  # TEMPERATURE_SHUTDOWN_TLIMIT; this and the next three are margins, degrees left
-    194,  # TEMPERATURE_SLOWDOWN_TLIMIT
-    195,  # TEMPERATURE_MEM_MAX_TLIMIT
-    196,  # TEMPERATURE_GPU_MAX_TLIMIT
+    194,  # TEMPERATURE_SLOWDOWN_TLIMIT, degrees left
     189,  # POWER_DEFAULT_LIMIT
 )
 
@@ -71,7 +66,6 @@ HEALTH = (
     "nvmlDeviceGetRepairStatus",
     "nvmlDeviceGetUnrepairableMemoryFlag_v1",
     "nvmlDeviceGetCurrentClocksEventReasons | nvmlDeviceGetCurrentClocksThrottleReasons",
-    "nvmlDeviceGetPerformanceState",
     "nvmlDeviceGetUtilizationRates",
     "nvmlDeviceGetTemperatureV(0) | nvmlDeviceGetTemperature(0)",
     "nvmlDeviceGetMarginTemperature",
@@ -83,24 +77,14 @@ HEALTH = (
 )
 HEALTH_FIELDS = (
     82,  # MEMORY_TEMP
-    186,  # POWER_INSTANT
     190,  # POWER_CURRENT_LIMIT
-    74,  # PERF_POLICY_POWER: nanoseconds under the software power cap
     269,  # CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN, nanoseconds, like the next two
     270,  # CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN
     271,  # CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN
     95,  # PCIE_REPLAY_ROLLOVER_COUNTER
     173,  # PCIE_COUNT_CORRECTABLE_ERRORS
-    174,  # PCIE_COUNT_NAKS_RECEIVED
-    175,  # PCIE_COUNT_RECEIVER_ERROR
-    176,  # PCIE_COUNT_BAD_TLP
-    177,  # PCIE_COUNT_NAKS_SENT
-    178,  # PCIE_COUNT_BAD_DLLP
     179,  # PCIE_COUNT_NON_FATAL_ERROR
     180,  # PCIE_COUNT_FATAL_ERROR
-    181,  # PCIE_COUNT_UNSUPPORTED_REQ
-    182,  # PCIE_COUNT_LCRC_ERROR
-    183,  # PCIE_COUNT_LANE_ERROR
     258,  # PWR_SMOOTHING_HW_CIRCUITRY_PERCENT_LIFETIME_REMAINING
 )
 
@@ -120,13 +104,10 @@ LINK_FIELDS = (
     210,  # NVLINK_COUNT_RCV_GENERAL_ERRORS
     211,  # NVLINK_COUNT_LOCAL_LINK_INTEGRITY_ERRORS
     212,  # NVLINK_COUNT_XMIT_DISCARDS
-    213,  # NVLINK_COUNT_LINK_RECOVERY_SUCCESSFUL_EVENTS
     214,  # NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS
     215,  # NVLINK_COUNT_LINK_RECOVERY_EVENTS
     219,  # NVLINK_COUNT_EFFECTIVE_ERRORS
-    220,  # NVLINK_COUNT_EFFECTIVE_BER
     221,  # NVLINK_COUNT_SYMBOL_ERRORS
-    222,  # NVLINK_COUNT_SYMBOL_BER
 )
 
 # The links between a Grace CPU and its GPU.
@@ -135,14 +116,6 @@ C2C_STATUS = 171  # C2C_LINK_GET_STATUS
 
 # NVML_NVLINK_MAX_LINKS of NVML 13; what a driver claims above it is not believed.
 MAX_LINKS = 36
-
-# Answers to a link that say that neither it nor any after it is there.
-_NO_MORE_LINKS = {
-    "NVML_ERROR_INVALID_ARGUMENT",
-    "NVML_ERROR_NOT_SUPPORTED",
-    "NVML_ERROR_FUNCTION_NOT_FOUND",
-    "NVML_ERROR_GPU_IS_LOST",
-}
 
 
 def ask_all(ask: Ask, resting: frozenset[int], *, identity: bool = True) -> None:
@@ -193,11 +166,14 @@ def _count(result: Any) -> int | None:
 
 
 def _link_states(ask: Ask, index: int, count: int | None) -> dict[int, Any]:
-    """State of each NVLink; where their count is not known, each is tried until there is no more."""
+    """State of each NVLink; where their count is not known, each is tried until one fails.
+
+    That may be the first that is not there, or a GPU that fails all it is asked.
+    """
     states = {}
     for link in range(MAX_LINKS if count is None else count):
         state = ask(index, f"nvmlDeviceGetNvLinkState({link})")
-        if count is None and error(state) in _NO_MORE_LINKS:
+        if count is None and error(state):
             break
         states[link] = state
     return states

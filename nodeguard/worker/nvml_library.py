@@ -39,13 +39,8 @@ _FILLED = {
     "nvmlDeviceGetPlatformInfo": ("c_nvmlPlatformInfo_v2_t",),
 }
 
-# After these the session is of no more use, and a library that a driver's update has left behind never fits
-# again in this process.
-_BROKEN = {
-    pynvml.NVML_ERROR_UNINITIALIZED,
-    pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
-    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
-}
+# After these a session is of no more use.
+_BROKEN = {pynvml.NVML_ERROR_UNINITIALIZED, pynvml.NVML_ERROR_DRIVER_NOT_LOADED}
 
 _UNSUPPORTED = failure(pynvml.NVML_ERROR_NOT_SUPPORTED)
 
@@ -149,7 +144,10 @@ class Nvml:
         return None
 
     def _failure(self, failed: Any) -> dict[str, str]:
-        self.broken |= failed.value in _BROKEN
+        # A library that a driver's update has left behind never fits again in this process. One that finds no
+        # driver can try again.
+        self.broken |= failed.value == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH
+        self.broken |= self._open and failed.value in _BROKEN
         return failure(failed.value)
 
 

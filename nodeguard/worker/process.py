@@ -36,7 +36,8 @@ def _module_path() -> list[str]:
 class Worker:
     """A worker process, started at once. Raises OSError where it cannot be.
 
-    lane: `nvml` or `filesystem`. library, root: see nvml_library. debug: whether its standard error is ours.
+    lane: `nvml` or `filesystem`. library: see nvml_library. root: where the machine's root is mounted. debug:
+    whether its standard error is ours.
     """
 
     def __init__(self, lane: str, library: str = "", root: str = "", *, debug: bool = False) -> None:

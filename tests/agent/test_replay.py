@@ -33,11 +33,18 @@ def test_each_source_is_read_at_its_interval_until_after_the_last_frame(tmp_path
         (20, ("a",)),
         (30, ("a", "b")),
         (40, ("a",)),
+        (45, ("a", "b")),
     ]
 
 
-def test_without_frames_it_goes_on_for_half_a_minute(tmp_path: Path) -> None:
-    assert [at for at, _ in rounds(tmp_path, {"a/x": "1"}, Scripted("a", interval=10))] == [0, 10, 20, 30]
+def test_without_frames_it_is_one_look(tmp_path: Path) -> None:
+    assert rounds(tmp_path, {"a/x": "1"}, Scripted("a", interval=10)) == [(0, ("a",))]
+
+
+def test_what_the_last_frame_says_is_judged_whatever_the_interval(tmp_path: Path) -> None:
+    files = {"a/x": "1", "frames/000070/a/x": "2"}
+    seen = rounds(tmp_path, files, Scripted("a", interval=60))
+    assert seen == [(0, ("a",)), (60, ("a",)), (100, ("a",))]
 
 
 def test_a_source_that_was_not_recorded_does_not_exist(tmp_path: Path) -> None:
@@ -47,9 +54,9 @@ def test_a_source_that_was_not_recorded_does_not_exist(tmp_path: Path) -> None:
 
 
 def test_the_verdict_is_the_last_round_s(tmp_path: Path) -> None:
-    recording = Recording.open(bundle(tmp_path, {"a/x": "1"}))
+    recording = Recording.open(bundle(tmp_path, {"a/x": "1", "frames/000005/a/x": "2"}))
     *_, (at, verdict) = replayed(recording, [Scripted("a")], Noting())
-    assert (at, verdict.judged) == (30.0, 4)
+    assert (at, verdict.judged) == (35.0, 5)
 
 
 def test_a_source_sees_the_machine_of_its_second(tmp_path: Path) -> None:
@@ -61,28 +68,39 @@ def test_a_source_sees_the_machine_of_its_second(tmp_path: Path) -> None:
 
     files = {"a/x": "1", "frames/000010/a/x": "2", "frames/000025/a/x": "3"}
     rounds(tmp_path, files, Scripted("a", read))
-    assert seen == ["1", "2", "2", "3", "3", "3"]
+    assert seen == ["1", "2", "2", "3", "3", "3", "3"]
 
 
 def test_a_source_that_errs_ends_nothing(tmp_path: Path) -> None:
     def read(machine: Machine) -> Iterator[Observation]:
         raise ValueError(machine.read("/a/x"))
 
-    assert len(rounds(tmp_path, {"a/x": "1"}, Scripted("a", read))) == 4
+    files = {"a/x": "1", "frames/000010/a/x": "2"}
+    assert len(rounds(tmp_path, files, Scripted("a", read))) == 5
 
 
 @pytest.mark.parametrize(
     ("intervals", "end", "found"),
-    [([], 30.0, [0.0]), ([10.0, 10.0], 25.0, [0.0, 10.0, 20.0]), ([60.0], 30.0, [0.0])],
+    [
+        ([], 0.0, [0.0]),
+        ([], 30.0, [0.0, 30.0]),
+        ([10.0, 10.0], 25.0, [0.0, 10.0, 20.0, 25.0]),
+        ([60.0], 60.0, [0.0, 60.0]),
+    ],
 )
 def test_moments(intervals: list[float], end: float, found: list[float]) -> None:
-    assert moments(intervals, end) == found
+    assert list(moments(intervals, end)) == found
+
+
+def test_moments_of_a_month_take_no_memory() -> None:
+    assert next(moments([10.0], 1e12)) == 0.0
 
 
 @given(st.lists(st.sampled_from([5.0, 10.0, 30.0, 60.0])), st.integers(0, 3600))
 def test_at_each_moment_something_is_due_and_none_is_missed(intervals: list[float], end: int) -> None:
-    found = moments(intervals, end)
+    found = list(moments(intervals, end))
     assert found == sorted(set(found))
-    assert all(at == 0 or any(at % interval == 0 for interval in intervals) for at in found)
+    assert found[-1] == end
+    assert all(at in {0, end} or any(at % interval == 0 for interval in intervals) for at in found)
     for interval in intervals:
         assert sum(at % interval == 0 for at in found) == end // interval + 1

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from nodeguard.bundle import recording as recording_module
 from nodeguard.bundle.defect import BundleError
 from nodeguard.bundle.layer import Link
 from nodeguard.bundle.nvml import NvmlEvent
@@ -286,3 +287,17 @@ def test_deep_json_is_refused(tmp_path: Path) -> None:
     directory = bundle(tmp_path, {"nvml.json": json.dumps({"system": {}}).replace("{}", '{"a":' * 100_000)})
     with pytest.raises(BundleError, match=r"nvml\.json: "):
         Recording.open(directory)
+
+
+def test_frames_that_say_too_much_together_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recording_module, "BUNDLE_LIMIT", 4096)
+    files = {f"frames/{number:06}/errors.yaml": f"sys/{'x' * 1000}: EIO\n" for number in range(1, 6)}
+    with pytest.raises(BundleError, match=r"frames/00000[45]: with the frames before it, it says more than"):
+        Recording.open(bundle(tmp_path, files))
+
+
+def test_a_frame_years_away_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BundleError, match="2592001: is more than 30 days after the beginning: record"):
+        Recording.open(bundle(tmp_path, {"frames/2592001/frame.yaml": "{}\n"}))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from nodeguard.bundle.layer import FILE_LIMIT, Directory, Link
 from nodeguard.bundle.manifest import Manifest
 from nodeguard.bundle.nvml import NvmlEvent
 from nodeguard.bundle.recording import Moment, Recording
+from nodeguard.bundle.store import Store
 from nodeguard.bundle.survey import portable
 from nodeguard.bundle.tree import Texts, Tree
 from nodeguard.bundle.walk import walk
@@ -205,6 +207,13 @@ def test_private_files_and_the_formats_own_names_are_left_out(tmp_path: Path) ->
     assert Recording.open(str(tmp_path)).at(0).tree.names("/proc/1") == ("comm",)
 
 
+def test_a_mount_table_is_recorded_without_its_options(tmp_path: Path) -> None:
+    with writer(tmp_path / "b") as told:
+        told.file("/etc/fstab", "//files/x /x cifs username=alice,password=hunter2 0 0\n")
+        told.file("/proc/self/mounts", OSError(13, "EACCES"))
+    assert Recording.open(str(tmp_path / "b")).at(0).read("/etc/fstab") == "//files/x /x cifs rw 0 0\n"
+
+
 def test_records_are_masked_and_broken_ones_left_out(tmp_path: Path) -> None:
     told = writer(tmp_path)
     told.log(
@@ -249,7 +258,8 @@ def test_anonymised_recordings_agree_with_themselves(tmp_path: Path) -> None:
     assert moment.read("/sys/class/infiniband/mlx5_0/node_desc").startswith(f"{name} ")
     assert moment.read("/run/here") == f"serial is {serial}\n"
     assert moment.calls == {f"statvfs(/mnt/{name})": {"f_frsize": 4096}}
-    assert moment.tree.errors == {f"/mnt/{name}/broken": "EIO"}
+    [(broken, word)] = moment.tree.errors.items()
+    assert (broken.rpartition("/")[0], word) == (f"/mnt/{name}", "EIO")
     assert f" /mnt/{name} nfs4 " in moment.read("/proc/self/mounts")
     assert (moment.nvml or {})["devices"][0]["nvmlDeviceGetUUID"] == f"GPU-{boot_id}"
     assert recording.log(0) == (f"6,1,1,-;{name} NVRM: GPU Board Serial Number: {serial}",)
@@ -258,7 +268,7 @@ def test_anonymised_recordings_agree_with_themselves(tmp_path: Path) -> None:
 
 def test_this_machine_is_read_again(tmp_path: Path) -> None:
     files = [
-        "/proc/self/mounts",
+        "/proc/sys/kernel/ostype",
         "/proc/sys/kernel/osrelease",
         "/sys/class/net/lo/mtu",
         "/sys/class/net/lo/nothing",
@@ -376,3 +386,38 @@ def test_calls_and_records_are_read_again(
         known |= calls
         assert recording.at(turn).calls == known
         assert recording.log(turn, since=turn - 1) == tuple(new)
+
+
+def test_a_frame_that_the_disk_refuses_is_taken_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = Store._write
+
+    def full(store: Store, frame: tuple[str, ...], *layer: Any) -> None:
+        write(store, frame, *layer)
+        if frame:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Store, "_write", full)
+    told = writer(tmp_path / "b")
+    told.file("/sys/a", "1")
+    told.frame(10, later(10))
+    told.file("/sys/a", "2")
+    with pytest.raises(OSError, match="No space left"):
+        told.frame(20, later(20))
+    recording = Recording.open(str(tmp_path / "b"))
+    assert (recording.end, recording.at(60).tree.read("/sys/a")) == (0, "1")
+
+
+def test_the_manifest_is_written_last(tmp_path: Path) -> None:
+    layer = {"bundle.yaml": "x", "bundle.yaml/none": "no file can be here", "sys/a": "1"}
+    write = Store(str(tmp_path / "b"))._write
+    with pytest.raises(FileExistsError):
+        write((), layer, {path: text.encode() for path, text in layer.items()})
+    assert (tmp_path / "b/sys/a").read_text() == "1"
+
+
+def test_a_source_that_was_not_read_to_its_end_is_not_recorded(tmp_path: Path) -> None:
+    with writer(tmp_path / "b") as told:
+        told.omit("nvml")
+        told.frame(10, later(10))
+        told.omit("kmsg")
+    assert Recording.open(str(tmp_path / "b")).manifest.sources == {"nvml": "not-recorded"}

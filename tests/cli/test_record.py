@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import threading
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
+from nodeguard.bundle.manifest import Manifest
+from nodeguard.bundle.recording import Recording
+from nodeguard.bundle.store import Store
+from nodeguard.bundle.writer import BundleWriter
+from nodeguard.cli import record
 from nodeguard.cli.main import main
 from nodeguard.cli.output import Output
+from nodeguard.model.observation import Observation
+from nodeguard.sources.machine import Machine
+from tests.agent.scene import Scripted
+from tests.sources.fake_machine import FakeMachine
 
 
 def verdict(capsys: pytest.CaptureFixture[str], *arguments: str) -> Output:
@@ -69,3 +82,47 @@ def test_a_platform_that_is_not_known_is_refused_before_anything_is_recorded(
     assert main(["record", str(tmp_path / "bundle"), "--platform", "nope"]) == 3
     assert "platform 'nope' is not known: it is one of aws-p4d, " in capsys.readouterr().err
     assert not (tmp_path / "bundle").exists()
+
+
+def test_a_source_that_is_late_tells_nothing_and_does_not_count_as_recorded(tmp_path: Path) -> None:
+    released = threading.Event()
+
+    def stuck(machine: Machine) -> Iterator[Observation]:
+        machine.read("/sys/late")
+        released.wait()
+        yield from ()
+
+    def quick(machine: Machine) -> Iterator[Observation]:
+        machine.read("/sys/quick")
+        yield from ()
+
+    directory = str(tmp_path / "bundle")
+    machine: Any = FakeMachine({"/sys/late": "1", "/sys/quick": "1"}, errors={"/sys": errno.EINVAL})
+    sources = [Scripted("late", stuck, deadline=0.05), Scripted("quick", quick)]
+    manifest = Manifest("h", "boot-1", 0.0, 1000.0, sources={"late": "recorded", "quick": "recorded"})
+    try:
+        with BundleWriter(directory, manifest, machine.link) as writer:
+            record._Recorder(machine, writer, sources, 60.0).record(0.0)
+    finally:
+        released.set()
+    recording = Recording.open(directory)
+    assert recording.manifest.sources == {"late": "not-recorded", "quick": "recorded"}
+    assert recording.at(0).tree.names("/sys") == ("quick",)
+
+
+def test_a_full_disk_leaves_no_half_bundle(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = tmp_path / "bundle"
+    write = Store._write
+
+    def full(store: Store, *layer: Any) -> None:
+        write(store, *layer)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Store, "_write", full)
+    assert main(["record", str(directory)]) == 3
+    said = capsys.readouterr().err
+    assert "No space left on device" in said
+    assert said.endswith(f"{directory} is empty: make room, or name a folder on another disk\n")
+    assert list(directory.iterdir()) == []

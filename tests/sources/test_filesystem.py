@@ -98,6 +98,19 @@ def test_an_error_is_an_answer(code: str) -> None:
     assert observation.unread["fs.free"] == f"statvfs failed ({code})"
 
 
+@pytest.mark.parametrize("code", ["EACCES", "EPERM"])
+def test_a_way_that_is_closed_says_nothing_of_the_file_system(code: str) -> None:
+    observation = by_slot(Filesystem(), _machine({"statvfs(/home)": {"error": code}}))["fs:/home"]
+    assert observation.unread["fs.error"] == "permission denied: run as root"
+    assert observation.unread.keys() == {"fs.error", "fs.used_ratio", "fs.free", "fs.inodes_used_ratio"}
+
+
+@pytest.mark.parametrize("code", ["ENOENT", "ENOTDIR"])
+def test_a_mount_that_is_not_there_any_more_is_none(code: str) -> None:
+    slots = by_slot(Filesystem(), _machine({"statvfs(/home)": {"error": code}}))
+    assert slots.keys() == {"fs:/", "fs:/raid"}
+
+
 @pytest.mark.parametrize(
     "result", [None, [], "full", {}, {**SIZES, "f_bfree": "many"}, {**SIZES, "f_blocks": -1}]
 )

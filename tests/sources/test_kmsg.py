@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -142,24 +141,48 @@ def test_the_facility_alone_decides_of_a_whole_record(records: list[tuple[int, s
 # Fragments of one line.
 
 
-def test_fragments_are_put_together_where_they_stand_together() -> None:
+def test_a_line_in_pieces_is_one_line_of_its_caller() -> None:
+    records = (
+        line(XID[:30], at=1.0, more=",caller=T5"),
+        line("mce: [Hardware Error]: else", at=1.5, more=",caller=C3"),
+        line(XID[30:], at=2.0, flags="c", more=",caller=T5"),
+        line("a fragment of nobody", at=3.0, flags="c", more=",caller=T9"),
+    )
+    found = {one.slot: one.events for one in read(*records)}
+    assert [(event.text, event.at) for event in found["gpu/0000:3b:00"]] == [(XID, 1.0)]
+    assert [record.text for record in whole(parsed(records))] == [XID, *(
+        "mce: [Hardware Error]: else", "a fragment of nobody",
+    )]  # fmt: skip
+
+
+@pytest.mark.parametrize("flags", ["c", "+"])
+def test_without_callers_a_piece_goes_on_with_the_line_before_it(flags: str) -> None:
     first, second = XID[:30], XID[30:]
-    [found] = read(line(first, at=1.0, flags="c"), line(second, at=2.0, flags="+"), line("else", at=3.0))
-    assert found.slot == "gpu/0000:3b:00"
+    [found] = read(line("one"), line(first, at=1.0), line(second, at=2.0, flags=flags), line("else", at=3.0))
     assert [(event.text, event.at) for event in found.events] == [(XID, 1.0)]
 
 
-RECORDS = st.lists(st.builds(Record, st.floats(0, 1e6), st.text(max_size=5), st.booleans()))
+def test_a_line_of_endless_pieces_is_cut() -> None:
+    [record] = whole(Record(1.0, "x" * 100, fragment=True) for _ in range(100_000))
+    assert len(record.text) == 32 << 10
+
+
+RECORDS = st.lists(
+    st.builds(
+        Record, st.floats(0, 1e6), st.text(max_size=5), st.booleans(), st.sampled_from(["", "T1", "C2"])
+    )
+)
 
 
 @given(RECORDS)
-def test_joining_fragments_loses_no_text_and_joins_nothing_else(records: list[Record]) -> None:
-    joined = list(whole(records))
-    assert "".join(record.text for record in joined) == "".join(record.text for record in records)
-    assert [one.text for one in joined if not one.fragment] == [
-        one.text for one in records if not one.fragment
-    ]
-    assert not any(a.fragment and b.fragment for a, b in pairwise(joined))
+def test_joining_pieces_loses_no_text_and_keeps_each_caller_s_order(records: list[Record]) -> None:
+    joined = whole(records)
+    assert sorted("".join(one.text for one in joined)) == sorted("".join(one.text for one in records))
+    for caller in ("T1", "C2"):
+        said = "".join(one.text for one in records if one.caller == caller)
+        if not any(one.fragment and not one.caller for one in records):
+            assert "".join(one.text for one in joined if one.caller == caller) == said
+    assert len(joined) >= sum(not one.fragment for one in records)
 
 
 # Slots.

@@ -140,6 +140,13 @@ def test_statvfs_is_asked_in_a_process_that_ends_with_the_machine() -> None:
     assert [entry.call for entry in second.entries] == ["statvfs(/)"]
 
 
+def test_statvfs_is_asked_below_the_root(machine: LiveMachine, root: Path) -> None:
+    (root / "data").mkdir()
+    data, tmp = machine.statvfs(("/data", str(root))).entries
+    assert (data.call, data.result["f_blocks"]) == ("statvfs(/data)", os.statvfs(root).f_blocks)
+    assert tmp.result == {"error": "ENOENT"}
+
+
 def test_without_a_driver_no_process_is_started(machine: LiveMachine) -> None:
     before = children()
     answer = machine.nvml()

@@ -97,6 +97,18 @@ def test_each_dimm_counts_for_itself() -> None:
     assert slots["dimm/mc0/rank12"].part is None
 
 
+def test_errors_of_a_dimm_that_is_not_known_are_the_controller_s() -> None:
+    edac = {
+        **_dimm("mc0/dimm0", 0, 0),
+        f"{MC}/mc0/ce_count": "41\n",
+        f"{MC}/mc0/ce_noinfo_count": "41\n",
+        f"{MC}/mc0/ue_noinfo_count": "2\n",
+    }
+    slots = by_slot(Memory(), FakeMachine({**FILES, **edac}))
+    assert slots["dimm/mc0"].signals == {"dimm.corrected": 41, "dimm.uncorrected": 2}
+    assert slots["dimm/mc0/dimm0"].signals == {"dimm.corrected": 0, "dimm.uncorrected": 0}
+
+
 def test_a_controller_that_does_not_count_by_dimm() -> None:
     edac = {
         f"{MC}/mc1/ce_count": "7\n",

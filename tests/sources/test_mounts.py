@@ -66,6 +66,16 @@ def test_what_is_mounted_over_is_hidden() -> None:
     assert (mount.device, mount.network, mount.read_only) == ("nfs-1:/data", True, True)
 
 
+def test_what_is_mounted_above_hides_what_is_below() -> None:
+    text = "/dev/sda1 /data/a xfs rw 0 0\n/dev/sdb1 /data2 xfs rw 0 0\nnfs-1:/data /data nfs4 rw 0 0\n"
+    assert [mount.path for mount in worth_asking(text)] == ["/data2", "/data"]
+    assert [mount.path for mount in worth_asking(f"{text}/dev/sdc1 / ext4 rw 0 0\n")] == [
+        "/",
+        "/data2",
+        "/data",
+    ]
+
+
 def test_options() -> None:
     text = "a /a ext4 rw,errors=remount-ro 0 0\nb /b ext4 noatime,ro 0 0\nc /c ext4\n"
     assert [mount.read_only for mount in mounts(text)] == [False, True, False]

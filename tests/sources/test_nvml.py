@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import pytest
@@ -10,6 +11,8 @@ from hypothesis import strategies as st
 from nodeguard.model.observation import Observation
 from nodeguard.model.slot import NODE
 from nodeguard.sources.nvml import Nvml
+from nodeguard.sources.nvml_table import C2C, GPU, NVLINK
+from nodeguard.worker import nvml_calls
 from nodeguard.worker.answer import SYSTEM, Answer, Entry
 from nodeguard.worker.memory import Memory
 from nodeguard.worker.rehearsal import rehearse_nvml
@@ -337,6 +340,34 @@ def test_an_nvlink_that_refuses_leaves_the_count_unknown() -> None:
     assert found[f"{FIRST}/nvlink/2"].unread["nvlink.active"] == "permission denied: run as root"
     assert found[FIRST].unread["gpu.nvlink.active"] == "permission denied: run as root"
     assert "gpu.nvlink.active" not in found[FIRST].signals
+
+
+@pytest.mark.parametrize("word", ["RESET_REQUIRED", "UNKNOWN", "TIMEOUT"])
+def test_links_that_are_not_counted_and_fail_are_none(word: str) -> None:
+    failed = {"error": f"NVML_ERROR_{word}"}
+    pci = hopper()["nvmlDeviceGetPciInfo_v3"]
+    device = dict.fromkeys(hopper(), failed) | {"nvmlDeviceGetPciInfo_v3": pci}
+    found = read(device)
+    assert found.keys() == {NODE, FIRST}
+    assert "gpu.nvlink.active" in found[FIRST].unread
+
+
+def test_every_call_is_read_by_somebody() -> None:
+    """Any call may hang: none is asked in vain."""
+    rows = {call for row in (*GPU, *NVLINK, *C2C) for call, _ in row.calls}
+    of_itself = {
+        "nvmlDeviceGetPciInfo_v3",
+        "nvmlDeviceGetPciInfo",
+        "nvmlDeviceGetUUID",
+        "nvmlDeviceGetSerial",
+    }
+    asked = {call for row in (*nvml_calls.IDENTITY, *nvml_calls.HEALTH) for call in row.split(" | ")}
+    assert asked - rows == of_itself
+    fields = {int(found[1]) for call in rows if (found := re.match(r"fields\((\d+)", call))}
+    assert fields == {
+        nvml_calls.RECOVERY_ACTION, nvml_calls.NVLINK_COUNT, nvml_calls.C2C_COUNT, nvml_calls.C2C_STATUS,
+        *nvml_calls.IDENTITY_FIELDS, *nvml_calls.HEALTH_FIELDS, *nvml_calls.LINK_FIELDS,
+    }  # fmt: skip
 
 
 def test_a_link_to_the_cpu_that_does_not_say_is_not_taken_for_inactive() -> None:

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from nodeguard.model.signal import Scalar
 from nodeguard.sources.nvml_results import error_of, read, reason
 from nodeguard.sources.nvml_table import C2C, GPU, NVLINK, Row
+from nodeguard.worker.memory import Memory
+from nodeguard.worker.rehearsal import rehearse_nvml
 from tests.worker.recordings import value
 
 DENIED = {"error": "NVML_ERROR_NO_PERMISSION"}
@@ -86,8 +88,9 @@ def test_what_is_refused_is_unread_and_says_why(word: str, why: str) -> None:
 )
 def test_a_field_value_fails_by_its_own_code(code: Any, unread: str | None) -> None:
     envelope = {"valueType": 1, "value": 0, "nvmlReturn": code}
-    signals, why = read(GPU, {"nvmlDeviceGetFieldValues(82,0)": envelope})
-    assert signals == {}
+    entries = rehearse_nvml(Memory(), {"devices": [{"nvmlDeviceGetFieldValues(82,0)": envelope}]}).entries
+    signals, why = read(GPU, {entry.call: entry.result for entry in entries if entry.scope == 0})
+    assert "gpu.memory.temperature" not in signals
     assert why.get("gpu.memory.temperature") == unread
 
 

@@ -89,6 +89,9 @@ def test_shims_that_outlive_their_service_are_not_the_service() -> None:
     files = {**unit("containerd", 10, 11), **shims, "/proc/1/stat": stat(1, "systemd")}
     slots = by_slot(Services(), FakeMachine(files, links=enabled("containerd")))
     assert slots["service/containerd"].signals == {"service.enabled": True, "service.running": False}
+    del files["/proc/1/stat"]
+    slots = by_slot(Services(), FakeMachine(files))
+    assert slots["service/containerd"].signals["service.running"] is False, "the shims themselves are seen"
     directory = "/sys/fs/cgroup/systemd/system.slice/kubelet.service"
     files = {f"{directory}/cgroup.procs": "10\n", **shims, "/proc/1/stat": stat(1, "systemd")}
     assert by_slot(Services(), FakeMachine(files))["service/kubelet"].signals["service.running"] is False

@@ -19,8 +19,9 @@ from nodeguard.sources.machine import Log, Machine
 from nodeguard.sources.nvml import Nvml
 from nodeguard.sources.processes import Processes
 from nodeguard.sources.replay import ReplayMachine
+from nodeguard.sources.services import Services
 from nodeguard.sources.tell import ToldMachine
-from nodeguard.worker.answer import Answer
+from nodeguard.worker.answer import Answer, Entry
 from nodeguard.worker.memory import Memory
 from nodeguard.worker.rehearsal import rehearse_nvml, rehearse_statvfs
 from tests.sources.fake_machine import FakeMachine
@@ -57,6 +58,7 @@ class Node(FakeMachine):
             raise
 
     def log(self, within: float = math.inf) -> Log:
+        self._ask("/dev/kmsg")
         records, self.records = self.records, ()
         return Log(records)
 
@@ -144,6 +146,39 @@ def test_a_call_that_fails_is_told_of(failure: int | Exception, tmp_path: Path) 
     machine = Node(errors={"call:adjtimex": failure})
     [said], [replayed] = retold(tmp_path, machine, lambda machine: machine.call("adjtimex"))
     assert replayed[0] == said[0]
+
+
+@pytest.mark.parametrize("failure", [errno.EPERM, errno.ENOENT, StalledError("/dev/kmsg")])
+def test_a_kernel_log_that_cannot_be_read_replays_so(failure: int | Exception, tmp_path: Path) -> None:
+    said, replayed = retold(tmp_path, Node(errors={"/dev/kmsg": failure}), lambda machine: machine.log())
+    assert replayed == said
+    assert said[0][0] in {PermissionError, FileNotFoundError, StalledError}
+
+
+def test_a_kernel_log_that_can_be_read_again_has_no_failure(tmp_path: Path) -> None:
+    machine = Node(errors={"/dev/kmsg": errno.EPERM}, records=("6,1,1000000,-;one",))
+
+    def again(told: Machine) -> Any:
+        first = outcome(lambda machine: machine.log(), told)
+        machine.errors.clear()
+        return first, told.log()
+
+    [said], [replayed] = retold(tmp_path, machine, again)
+    assert said[0][0] is PermissionError
+    assert replayed[0] == said[1] == Log(("6,1,1000000,-;one",))
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [Answer(failed="no process"), Answer((Entry(0, "nvmlDeviceGetName", "a"),), cut=Entry(1, "nvmlInit"))],
+)
+def test_gpus_that_were_not_all_read_are_not_recorded(answer: Answer, tmp_path: Path) -> None:
+    machine = Node()
+    machine.nvml = lambda within=math.inf: answer  # type: ignore[method-assign]
+    retold(tmp_path, machine, lambda machine: machine.nvml())
+    recording = Recording.open(str(tmp_path / "bundle"))
+    assert not recording.is_recorded("nvml", ("nvml.json",))
+    assert recording.at(0).nvml is None
 
 
 def test_a_file_that_changes_is_told_again(tmp_path: Path) -> None:
@@ -251,6 +286,27 @@ def processes(**more: Any) -> Node:
         "/proc/meminfo": "MemTotal: 1 kB\n",
     }
     return Node(files, **more)
+
+
+def test_units_that_people_named_are_left_out(tmp_path: Path) -> None:
+    system, group = "/etc/systemd/system", "/sys/fs/cgroup"
+    machine = Node(
+        {
+            f"{group}/system.slice/kubelet.service/cgroup.events": "populated 1\n",
+            f"{group}/system.slice/home-alice.mount/cgroup.events": "populated 1\n",
+            f"{group}/cgroup.procs": "1\n",
+        },
+        links={
+            f"{system}/multi-user.target.wants/kubelet.service": "x",
+            f"{system}/multi-user.target.wants/train@alice.service": "x",
+            f"{system}/acme-badges.service": "x",
+        },
+    )
+    said, replayed = retold(tmp_path, machine, lambda machine: list(Services().read(machine)))
+    assert replayed == said
+    assert names(tmp_path, "sys/fs/cgroup/system.slice") == ["kubelet.service"]
+    assert names(tmp_path, "etc/systemd/system") == ["multi-user.target.wants"]
+    assert names(tmp_path, "etc/systemd/system/multi-user.target.wants") == ["kubelet.service"]
 
 
 def test_bystanders_are_left_out_and_stuck_ones_kept(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def test_more_mounts_than_a_pipe_holds() -> None:
 
 
 def test_a_file_system_that_answers(fuse_mount: Callable[[Manner], Server]) -> None:
-    with filesystem_lane(_SHORT) as lane:
+    with filesystem_lane(deadlines=_SHORT) as lane:
         answer = lane.round((fuse_mount("answering").path,))
     assert answer.entries[0].result["f_bavail"] == 500
 
@@ -75,7 +75,7 @@ def test_what_sigkill_does_not_end_hangs(fuse_mount: Callable[[Manner], Server],
     server = fuse_mount("swallowing")
     mounts = ("/", server.path, "/proc")
     hung = Entry(1, f"statvfs({server.path})")
-    with filesystem_lane(_SHORT) as lane, nvml_lane(str(nvml_double({}).path)) as other:
+    with filesystem_lane(deadlines=_SHORT) as lane, nvml_lane(str(nvml_double({}).path)) as other:
         began = time.monotonic()
         first = lane.round(mounts)
         took = time.monotonic() - began
@@ -100,7 +100,7 @@ async def test_an_event_loop_waits_for_a_round(fuse_mount: Callable[[Manner], Se
     mounts = ("/", fuse_mount("silent").path, "/proc")
     loop = asyncio.get_running_loop()
     stepped = asyncio.Event()
-    with filesystem_lane(_PATIENT) as lane:
+    with filesystem_lane(deadlines=_PATIENT) as lane:
         loop.add_reader(lane.fileno(), stepped.set)
         answer = lane.begin(mounts)
         while answer is None:
@@ -115,7 +115,7 @@ async def test_an_event_loop_waits_for_a_round(fuse_mount: Callable[[Manner], Se
 
 def test_closing_a_lane_that_hangs_does_not_wait(fuse_mount: Callable[[Manner], Server]) -> None:
     server = fuse_mount("swallowing")
-    lane = filesystem_lane(Deadlines(call=0.5, first=10.0, grace=1.0))
+    lane = filesystem_lane(deadlines=Deadlines(call=0.5, first=10.0, grace=1.0))
     assert lane.round((server.path,)).hung
     worker = lane._worker
     began = time.monotonic()
@@ -129,7 +129,7 @@ def test_closing_a_lane_that_hangs_does_not_wait(fuse_mount: Callable[[Manner], 
 def test_what_sigkill_ends_stalls(fuse_mount: Callable[[Manner], Server]) -> None:
     server = fuse_mount("silent")
     mounts = ("/", server.path, "/proc")
-    with filesystem_lane(_PATIENT) as lane:
+    with filesystem_lane(deadlines=_PATIENT) as lane:
         first = lane.round(mounts)
         assert first.stalled == (Entry(1, f"statvfs({server.path})"),)
         assert first.hung is None

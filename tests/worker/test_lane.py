@@ -230,6 +230,12 @@ def test_a_call_that_only_just_began_is_not_slow(stage: Stage) -> None:
     assert [entry.scope for entry in answer.entries] == [SYSTEM, 0], "nothing is told of half a device"
 
 
+def test_a_worker_that_had_no_time_to_start_has_not_stalled(stage: Stage) -> None:
+    stage.lane.begin(within=10.0)
+    assert stage.later(10.0) is None
+    assert stage.later(0.1) == Answer(cut=Entry(SYSTEM, "start"))
+
+
 def test_after_a_stall_no_worker_begins_once_the_time_is_over(stage: Stage) -> None:
     stage.lane.begin(within=5.0)
     stage.worker.does([0, _NAME])

@@ -83,6 +83,12 @@ def test_a_driver_that_does_not_initialise_is_a_result_and_is_tried_again(
         assert _results(lane.round())["nvmlDeviceGetName"] == "NVIDIA H100 80GB HBM3"
 
 
+def test_a_driver_that_is_not_loaded_costs_no_process_each_round(nvml_double: Build) -> None:
+    with _lane(nvml_double({"error": "NVML_ERROR_DRIVER_NOT_LOADED"})) as lane:
+        workers = [(lane.round(), lane._worker)[1] for _ in range(3)]
+    assert workers[0] is workers[1] is workers[2] is not None
+
+
 def test_a_session_that_breaks_is_begun_anew(nvml_double: Build) -> None:
     lost = {"nvmlDeviceGetUUID": {"error": "NVML_ERROR_UNINITIALIZED"}}
     double = nvml_double({"system": recordings.SYSTEM, "devices": [lost]})

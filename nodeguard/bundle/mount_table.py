@@ -1,0 +1,86 @@
+"""Mount tables, /proc/self/mounts and /etc/fstab, as a recording may hold them.
+
+Options can hold passwords, and nothing is read of them but whether a mount is read-only. Devices and paths
+can hold names of people, projects and servers: those go with whatever else names somebody.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+_TABLE = re.compile(r"/etc/fstab|/proc/(?:[^/]+/)?mounts")
+_OCTAL = re.compile(r"\\([0-7]{3})")
+_SPECIAL = re.compile(r"[\s\\#]")
+# user:password@ of a share's address.
+_SECRET = re.compile(r"(//[^/@:\s]+):[^/@\s]*@")
+
+# Words of devices and paths that stand for themselves on any machine: kernel names of disks, parts of the
+# standard hierarchy (and of the places where container runtimes mount), and what people call a disk.
+_STANDARD = re.compile(
+    r"nvme\d+(?:n\d+)?(?:p\d+)?|(?:sd|vd|xvd|hd)[a-z]{1,2}\d*|(?:md|dm-|loop|sr|zram|pmem|ram|nbd)\d*|mmcblk\d+(?:p\d+)?"
+    r"|dev|mapper|disk|by-(?:id|uuid|label|path|partuuid|partlabel)|UUID|LABEL|PARTUUID|PARTLABEL|shm|pts|mqueue"
+    r"|hugepages\S*|proc|sys|self|run|user|lock|boot|efi|etc|fstab|hosts|hostname|resolv\.conf|usr|bin|sbin|lib\d*"
+    r"|var|log|cache|spool|tmp|opt|local|share|home|root|srv|mnt|media|export|exports|nfs\d?|cifs|lustre|beegfs|gpfs"
+    r"|weka|ceph|s3|fs|(?:local_|local-)?(?:data|disk|disks|raid|scratch|ssd|ssds|storage|backup|models|work|docker)\d*"
+    r"|stateful_partition|snap|core\d*|microk8s|common|containerd|containers|docker|overlay2?|kubelet|kubernetes"
+    r"|k3s|rke2|rancher|agent|pods?|plugins|volumes|rootfs|fuse|lxcfs|io\.\S+|kubernetes\.io~\S+|o2ib\d*|tcp\d*|kfi\d*"
+    r"|none|tmpfs|ramfs|devtmpfs|udev|devpts|sysfs|cgroup2?|securityfs|debugfs|tracefs|configfs|pstore|bpf|efivarfs"
+    r"|overlay|systemd-1|binfmt_misc|hugetlbfs|mqueue|fusectl|rpc_pipefs|sunrpc|nsfs|autofs|squashfs|swap|http|https"
+    r"|nvidia|driver|firmware|gpu|\d{1,3}",
+)
+_WORD = re.compile(r"[^/:@=,\s]+")
+
+
+def is_mount_table(path: str) -> bool:
+    """Whether a file of the machine is a mount table."""
+    return _TABLE.fullmatch(path) is not None
+
+
+def public_mounts(text: str) -> str:
+    """A mount table whose options say `ro` or `rw` and no more; comments are left out."""
+    return "".join(
+        f"{_SECRET.sub(_MASKED, device)} {path} {kind} {mode} 0 0\n" if kind else "?\n"
+        for device, path, kind, mode in _lines(text)
+    )
+
+
+_MASKED = r"\1:<masked>@"
+
+
+def anonymous_mounts(text: str, word: Callable[[str], str]) -> str:
+    """A mount table of public_mounts, every word in it replaced that names somebody. word: replaces one."""
+
+    def replaced(field: str) -> str:
+        return _escaped(anonymous_path(_unescaped(field), word))
+
+    return "".join(
+        f"{replaced(device)} {replaced(path)} {kind} {mode} 0 0\n" if kind else "?\n"
+        for device, path, kind, mode in _lines(text)
+    )
+
+
+def anonymous_path(path: str, word: Callable[[str], str]) -> str:
+    """A device or the path of a mount, every word in it replaced that does not stand on any machine."""
+    return _WORD.sub(lambda found: found[0] if _STANDARD.fullmatch(found[0]) else word(found[0]), path)
+
+
+def _lines(text: str) -> Iterator[tuple[str, str, str, str]]:
+    """Device, path, type and mode of each line; all empty for a line that is none."""
+    for line in text.splitlines():
+        fields = line.split()
+        if not fields or fields[0].startswith("#"):
+            continue
+        if len(fields) < 3:
+            yield "", "", "", ""
+            continue
+        mode = "ro" if "ro" in "".join(fields[3:4]).split(",") else "rw"
+        yield fields[0], fields[1], fields[2], mode
+
+
+def _unescaped(field: str) -> str:
+    return _OCTAL.sub(lambda found: chr(int(found[1], 8)), field)
+
+
+def _escaped(field: str) -> str:
+    return _SPECIAL.sub(lambda found: f"\\{ord(found[0]):03o}", field)
