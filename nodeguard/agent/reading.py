@@ -13,12 +13,16 @@ from nodeguard.sources.machine import Machine
 from nodeguard.sources.readings import reason
 from nodeguard.sources.source import Source
 
+# Rounds of a source that may be missing before what it read no longer counts as known.
+_MISSED = 3
+
 
 def read(source: Source, machine: Machine) -> Reading:
     """One round of one source, here and now. What it cannot read is part of the answer."""
     observations: list[Observation] = []
+    began = machine.now().mono
     _read_into(observations, source, machine)
-    return _reading(source, machine, observations)
+    return _reading(source, machine, observations, began)
 
 
 def _read_into(observations: list[Observation], source: Source, machine: Machine) -> None:
@@ -34,10 +38,11 @@ def _read_into(observations: list[Observation], source: Source, machine: Machine
         observations.append(Observation(source.name, NODE, "failed", detail=detail))
 
 
-def _reading(source: Source, machine: Machine, observations: Iterable[Observation]) -> Reading:
+def _reading(source: Source, machine: Machine, observations: Iterable[Observation], began: float) -> Reading:
     known = tuple(observations)
     cut = any(one.slot == NODE and one.status in {"failed", "hung"} for one in known)
-    return Reading(source.name, machine.now().mono, known, complete=not cut)
+    now = machine.now().mono
+    return Reading(source.name, now, known, not cut, now - began, _MISSED * source.interval + source.deadline)
 
 
 class Reader:
@@ -58,8 +63,8 @@ class Reader:
         within: seconds that any of them may take at most, whatever its deadline. through: the machine in
         another guise, to be read this once.
         """
-        started = [(source, *self._start(source, within, through or self._machine)) for source in sources]
         began = self._machine.now().mono
+        started = [(source, *self._start(source, within, through or self._machine)) for source in sources]
         result = []
         for source, thread, observations in started:
             limit = min(source.deadline, within)
@@ -70,9 +75,9 @@ class Reader:
                     self._late[source.name] = thread
                 detail = f"gave no answer within {limit:g} s"
                 hung = Observation(source.name, NODE, "hung", detail=detail)
-                result.append(_reading(source, self._machine, [*observations, hung]))
+                result.append(_reading(source, self._machine, [*observations, hung], began))
             else:
-                result.append(_reading(source, self._machine, observations))
+                result.append(_reading(source, self._machine, observations, began))
         return result
 
     def is_late(self, source: str) -> bool:

@@ -31,8 +31,11 @@ def decoded(data: bytes, file: str, shape: Any) -> Any:
     try:
         return msgspec.json.decode(data, type=shape)
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
+        if "truncated" in str(error):
+            raise BundleError(file, "", "is cut short", "copy it again") from error
         problem, _, field = str(error).partition(" - at `$")
         field = field.strip("`.").replace("[...]", "")
-        raise BundleError(
-            file, field, problem[:1].lower() + problem[1:], "write what the format asks for"
-        ) from error
+        # msgspec's sentences begin with a capital, and stand after a colon here: names keep theirs.
+        if not problem.startswith("JSON"):
+            problem = problem[:1].lower() + problem[1:]
+        raise BundleError(file, field, problem, "write what the format asks for") from error

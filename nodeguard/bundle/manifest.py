@@ -48,11 +48,14 @@ class FrameManifest(Struct, frozen=True):
 def read_manifest(data: bytes, file: str) -> Manifest:
     """Content of bundle.yaml. Raises BundleError; file: its path, for the message."""
     fields = Fields(file, mapping(data, file))
-    for name in ("format", "hostname", "boot_id", "recorded_at", "uptime_s"):
-        fields.needed(name)
+    # Before anything else: of another format nothing else is known either.
+    fields.needed("format")
     number = fields.take("format")
     if type(number) is not int or number != FORMAT:
-        raise fields.defect("format", f"{number!r} is not known", f"write {FORMAT}, or use a newer nodeguard")
+        problem = f"{number!r} is not known: this version reads {FORMAT}"
+        raise fields.defect("format", problem, "use a newer nodeguard")
+    for name in ("hostname", "boot_id", "recorded_at", "uptime_s"):
+        fields.needed(name)
     manifest = Manifest(
         hostname=fields.text("hostname") or "",
         boot_id=fields.text("boot_id") or "",

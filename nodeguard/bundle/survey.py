@@ -30,6 +30,8 @@ class Survey:
         self._draft = Draft(before)
         self._readlink = readlink
         self._links: dict[tuple[str, ...], str | None] = {}
+        # Places at which something is that is no link.
+        self._no_links: set[tuple[str, ...]] = set()
         self._errors = dict(errors)
         # Places at which nothing is, and the errno's name that said so.
         self._nothing: dict[tuple[str, ...], str] = {}
@@ -89,6 +91,9 @@ class Survey:
                 here.setdefault(name, "")
         elif word_of(said) == "ENOTDIR" and isinstance(self._entry(at), str):
             self._answered(at)
+        elif word_of(said) == "ENOTDIR" and at in self._no_links:
+            # It is there, and no directory any more.
+            self._put(at, "")
         else:
             self._failed(at, said)
 
@@ -141,8 +146,9 @@ class Survey:
                 here = here[:-1]
                 continue
             at = (*here, name)
-            text = self._link_at(at) if todo or follow else None
-            if text is None or links == _MOST_LINKS:
+            # Past the most links a place may have a link on its way: nothing is asked there any more.
+            text = self._link_at(at) if (todo or follow) and links < _MOST_LINKS else None
+            if text is None:
                 here = at
                 continue
             links += 1
@@ -159,6 +165,8 @@ class Survey:
                 self._put(at, Link(portable(at[:-1], text)))
             except (OSError, UnansweredError) as error:
                 self._links[at] = None
+                if word_of(error) == "EINVAL":
+                    self._no_links.add(at)
                 if isinstance(self._entry(at), Link):
                     self._forget(at)
                     if word_of(error) == "EINVAL":

@@ -82,25 +82,22 @@ def fingerprint(folder: Traversable) -> Fingerprint:
 def with_site(
     catalogue: Catalogue, folders: Iterable[Traversable], signals: Mapping[str, Signal]
 ) -> Catalogue:
-    """A catalogue with what the files of some folders override, add and disable, in the order of folders and
-    names.
+    """A catalogue with what the files of some folders override, add and disable, in the order of folders.
 
     Raises CatalogueError where one is wrong: then nothing of them is to be used.
     """
     from nodeguard.catalog.checks import CheckFile, combined, read  # noqa: PLC0415 - only where there are site files
+    from nodeguard.catalog.site import held_apart, site_files  # noqa: PLC0415
 
-    own = CheckFile("the built-in catalogue", catalogue.checks, (), {})
-    files = [read(path, signals) for folder in folders for path in _yaml(folder)]
-    checks, disabled = combined([own, *files])
+    files = [CheckFile("the built-in catalogue", catalogue.checks, (), {})]
+    for folder in folders:
+        of_folder = [read(path, signals) for path in site_files(folder)]
+        held_apart(of_folder)
+        files += of_folder
+    checks, disabled = combined(files)
     return replace(catalogue, checks=checks, disabled={**catalogue.disabled, **disabled})
 
 
 def _yaml(folder: Traversable) -> list[Traversable]:
-    from nodeguard.catalog.located import CatalogueError  # noqa: PLC0415
-
-    try:
-        paths = [path for path in folder.iterdir() if path.name.endswith(".yaml") and path.is_file()]
-    except OSError as error:
-        problem = f"cannot be read: {error.strerror}"
-        raise CatalogueError(str(folder), 0, "", problem, "name a folder of YAML files") from None
+    paths = [path for path in folder.iterdir() if path.name.endswith(".yaml") and path.is_file()]
     return sorted(paths, key=lambda path: path.name)

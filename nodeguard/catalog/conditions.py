@@ -106,11 +106,17 @@ def _reading(name: object, signals: Mapping[str, Signal], field: str) -> Signal:
     return found
 
 
+def _known_event(name: object, signals: Mapping[str, Signal], field: str) -> Signal:
+    found = _known(name, signals, field)
+    if found.kind != "event":
+        raise DefectError(field, f"{found.name} is a {found.kind}", "use `signal` for it")
+    return found
+
+
 def _event(form: ConditionForm, signals: Mapping[str, Signal], path: str) -> Happened:
-    _only(form, path, "event", "where", "times", "over")
-    signal = _known(form.event, signals, f"{path}.event")
-    if signal.kind != "event":
-        raise DefectError(f"{path}.event", f"{signal.name} is a {signal.kind}", "use `signal` for it")
+    _only(form, path, "event", "where", "times", "over", "until")
+    signal = _known_event(form.event, signals, f"{path}.event")
+    until = _known_event(form.until, signals, f"{path}.until").name if form.until is not UNSET else ""
     where: dict[str, tuple[Value, ...]] = {}
     for field, value in ({} if isinstance(form.where, UnsetType) else form.where).items():
         if field not in signal.fields:
@@ -121,7 +127,7 @@ def _event(form: ConditionForm, signals: Mapping[str, Signal], path: str) -> Hap
         where[field] = tuple(value) if isinstance(value, list) else (value,)
     over = 0.0 if isinstance(form.over, UnsetType) else _seconds(form.over, f"{path}.over")
     times = 1 if isinstance(form.times, UnsetType) else form.times
-    return Happened(signal.name, where, times, over)
+    return Happened(signal.name, where, times, over, until)
 
 
 def _signal(form: ConditionForm, signals: Mapping[str, Signal], path: str) -> Compare | Increase:
@@ -138,7 +144,7 @@ def _signal(form: ConditionForm, signals: Mapping[str, Signal], path: str) -> Co
 
 
 def _compare(form: ConditionForm, signal: Signal, signals: Mapping[str, Signal], path: str) -> Compare:
-    _only(form, path, "signal", "by", *(name for name, _ in _OPERATORS))
+    _only(form, path, "signal", "by", "evidence", *(name for name, _ in _OPERATORS))
     given = [(name, word) for name, word in _OPERATORS if getattr(form, name) is not UNSET]
     if len(given) != 1:
         words = ", ".join(word for _, word in _OPERATORS)
@@ -147,10 +153,11 @@ def _compare(form: ConditionForm, signal: Signal, signals: Mapping[str, Signal],
     side: Side | list[Value] = getattr(form, name)
     field = f"{path}.{word}"
     by = 0.0 if isinstance(form.by, UnsetType) else form.by
+    told = form.evidence is not False
     if by and word not in _ORDERED:
         raise DefectError(f"{path}.by", f"does not go with {word}", "take by away, or use below or above")
     if isinstance(side, ReferenceForm):
-        return Compare(signal.name, word, None, _reference(side, signal, signals, field), by)
+        return Compare(signal.name, word, None, _reference(side, signal, signals, field), by, told)
     if by:
         raise DefectError(
             f"{path}.by", "moves a reference, and this is a constant", "move the constant itself"
@@ -159,7 +166,7 @@ def _compare(form: ConditionForm, signal: Signal, signals: Mapping[str, Signal],
     for value in values:
         if word in _ORDERED and (isinstance(value, (bool, str))):
             raise DefectError(field, f"{value!r} has no order", "write a number")
-    return Compare(signal.name, word, values if word == "in" else values[0])
+    return Compare(signal.name, word, values if word == "in" else values[0], evidence=told)
 
 
 def _reference(side: ReferenceForm, signal: Signal, signals: Mapping[str, Signal], field: str) -> Reference:

@@ -31,7 +31,6 @@ class _Expect(Struct, forbid_unknown_fields=True):
     nvlink_links: _Count = UNSET
     nvlink_speed_mbps: _Count = UNSET
     nvswitches: _Count = UNSET
-    fabric: bool | UnsetType = UNSET
     fabric_manager: bool | UnsetType = UNSET
     c2c_links: _Count = UNSET
     pcie_gen: _Count = UNSET

@@ -20,7 +20,7 @@ Responses = dict[str, Response]
 Word32 = Annotated[int, Meta(ge=0, lt=1 << 32)]
 Topic = (
     Literal["lost", "ecc", "repair", "gsp", "nvlink", "nvlink5", "recovery"]
-    | Literal["power", "confidential", "c2c", "pcie", "engine", "test"]
+    | Literal["power", "confidential", "c2c", "pcie", "engine", "security", "test"]
 )
 
 

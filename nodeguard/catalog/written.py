@@ -61,6 +61,8 @@ class ConditionForm(
     where: dict[str, Value | Annotated[list[Value], Meta(min_length=1)]] | UnsetType = UNSET
     times: Annotated[int, Meta(ge=1, le=64)] | UnsetType = UNSET
     over: str | UnsetType = UNSET
+    until: str | UnsetType = UNSET
+    evidence: bool | UnsetType = UNSET
 
     for_: str | UnsetType = UNSET
     seen_once: bool | UnsetType = UNSET

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import os
+from argparse import Namespace
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 from nodeguard.agent.judgement import Judgement
 from nodeguard.cli.knowledge import families, knowledge
+from nodeguard.cli.options import (
+    add_checks,
+    add_machine,
+    add_only,
+    folder,
+    hear_instance_type,
+    hold_platform,
+)
+from nodeguard.cli.scope import why_nothing, within
 from nodeguard.cli.streams import say
 from nodeguard.cli.usage import FATAL, OK, UNKNOWN, WARNING, Parser, UsageError, duration
 from nodeguard.derive.derive import Site
+from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.finding import Health, Verdict
 from nodeguard.model.instant import Instant
+from nodeguard.model.signal import Signal
 from nodeguard.sources.every import every_source
-
-if TYPE_CHECKING:
-    from argparse import Namespace
-
-    from nodeguard.sources.source import Source
+from nodeguard.sources.source import Source
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -29,10 +37,41 @@ def run(arguments: Sequence[str]) -> int:
 
         say(schema())
         return OK
-    hostname, verdict, instant = _recorded(options) if options.bundle else _live(options)
-    code = exit_code(verdict, strict=options.strict)
-    _print(options, hostname, verdict, instant, code)
+    catalogue, signals = knowledge(options.checks)
+    only = families(catalogue, options.only)
+    checks = [check for check in catalogue.checks if only is None or check.family in only]
+    task = _Task(options, catalogue, signals, only, every_source(catalogue.patterns))
+    told = _live(task) if options.bundle is None else _recorded(task)
+    if only is not None:
+        told = told._replace(verdict=within(told.verdict, checks, task.sources))
+    code = exit_code(told.verdict, strict=options.strict)
+    unexplained = told.verdict.judged or told.verdict.unread or only is None
+    _print(options, told, code, "" if unexplained else why_nothing(only or (), checks))
     return code
+
+
+class _Task(NamedTuple):
+    """What is to be judged, and by what. only: families, None for all."""
+
+    options: Namespace
+    catalogue: Catalogue
+    signals: dict[str, Signal]
+    only: frozenset[str] | None
+    sources: tuple[Source, ...]
+
+    def judgement(self, site: Site) -> Judgement:
+        """A judgement of a node of which the site says so much. Raises UsageError."""
+        hold_platform(self.catalogue, site.platform)
+        hear_instance_type(self.catalogue, self.options)
+        return Judgement(self.catalogue, self.signals, site, self.only, one_look=True)
+
+
+class _Told(NamedTuple):
+    """A verdict of a moment, and the name of the node that it is about."""
+
+    hostname: str
+    verdict: Verdict
+    instant: Instant
 
 
 def _parser() -> Parser:
@@ -42,7 +81,7 @@ def _parser() -> Parser:
         epilog="Exit codes: 0 ok, 1 warning or suspect, 2 fatal, 3 usage error or nothing could be judged.",
     )
     add = parser.add_argument
-    add("--from", dest="bundle", metavar="DIR", help="judge a recording instead of this machine")
+    add("--from", dest="bundle", metavar="DIR", type=folder, help="judge a recording instead of this machine")
     add(
         "--for",
         dest="seconds",
@@ -50,34 +89,22 @@ def _parser() -> Parser:
         type=duration,
         help="look for so long (30s, 5m), not just once",
     )
-    add("--only", metavar="FAMILY,…", default="", help="judge these families of checks alone")
-    add(
-        "--checks", metavar="DIR", action="append", default=[], help="add or override checks from this folder"
-    )
-    add("--platform", metavar="ID", default="", help="what this machine is, where it cannot be recognised")
-    add("--instance-type", metavar="TYPE", default="", help="what the cloud calls this machine")
+    add_only(parser)
+    add_checks(parser)
+    add_machine(parser)
     add("--format", choices=("table", "json", "prometheus"), default="table", help="how to say it")
-    add("--quiet", action="store_true", help="say only what is wrong: nothing where nothing is")
+    add("--quiet", action="store_true", help="a table of what is wrong alone, none where nothing is")
     add("--strict", action="store_true", help="exit with 3 where something could not be read")
-    add("--timeout", metavar="TIME", type=duration, default=60.0, help="wait no longer for any source (60s)")
     add("--schema", action="store_true", help="print the JSON schema of --format json")
     return parser
 
 
-def _judgement(options: Namespace, site: Site) -> tuple[Judgement, tuple[Source, ...]]:
-    catalogue, signals = knowledge(options.checks)
-    if site.platform and site.platform not in {platform.id for platform in catalogue.platforms}:
-        names = ", ".join(sorted(platform.id for platform in catalogue.platforms))
-        raise UsageError(f"platform '{site.platform}' is not known: it is one of {names}")
-    only = families(catalogue, options.only)
-    return Judgement(catalogue, signals, site, only, one_look=True), every_source(catalogue.patterns)
-
-
-def _recorded(options: Namespace) -> tuple[str, Verdict, Instant]:
+def _recorded(task: _Task) -> _Told:
     from nodeguard.agent.replay import replayed  # noqa: PLC0415 - a live check wants no recordings
     from nodeguard.bundle.defect import BundleError  # noqa: PLC0415
     from nodeguard.bundle.recording import Recording  # noqa: PLC0415
 
+    options = task.options
     if options.seconds is not None:
         raise UsageError("--for is for a live machine: a recording is judged to its end")
     try:
@@ -86,19 +113,20 @@ def _recorded(options: Namespace) -> tuple[str, Verdict, Instant]:
         raise UsageError(str(error)) from None
     manifest = recording.manifest
     site = Site(options.platform or manifest.platform, options.instance_type or manifest.instance_type)
-    judgement, sources = _judgement(options, site)
-    *_, (at, verdict) = replayed(recording, sources, judgement)
-    return manifest.hostname, verdict, recording.at(at).instant
+    *_, (at, verdict) = replayed(recording, task.sources, task.judgement(site))
+    return _Told(manifest.hostname, verdict, recording.at(at).instant)
 
 
-def _live(options: Namespace) -> tuple[str, Verdict, Instant]:
+def _live(task: _Task) -> _Told:
     from nodeguard.agent.look import look  # noqa: PLC0415 - a replay wants no threads
+    from nodeguard.cli.progress import progress  # noqa: PLC0415
     from nodeguard.sources.live import LiveMachine  # noqa: PLC0415
 
-    judgement, sources = _judgement(options, Site(options.platform, options.instance_type))
-    with LiveMachine() as machine:
-        verdict = look(machine, sources, judgement, options.seconds or 0.0, options.timeout)
-        return os.uname().nodename, verdict, machine.now()
+    options = task.options
+    judgement = task.judgement(Site(options.platform, options.instance_type))
+    with LiveMachine() as machine, progress("looking", options.seconds or 0.0):
+        verdict = look(machine, task.sources, judgement, options.seconds or 0.0, options.timeout)
+        return _Told(os.uname().nodename, verdict, machine.now())
 
 
 def exit_code(verdict: Verdict, *, strict: bool) -> int:
@@ -110,20 +138,20 @@ def exit_code(verdict: Verdict, *, strict: bool) -> int:
     return OK if verdict.health == Health.OK else WARNING
 
 
-def _print(options: Namespace, hostname: str, verdict: Verdict, instant: Instant, code: int) -> None:
-    if options.quiet and code == OK:
-        return
+def _print(options: Namespace, told: _Told, code: int, nothing: str) -> None:
     match options.format:
         case "json":
             from nodeguard.cli.output import as_json  # noqa: PLC0415 - one format of three
 
-            say(as_json(hostname, verdict, instant))
+            say(as_json(*told))
         case "prometheus":
             from nodeguard.cli.prometheus import as_metrics  # noqa: PLC0415
 
-            say(as_metrics(verdict, instant), end="")
+            say(as_metrics(told.verdict, told.instant), end="")
         case _:
+            if options.quiet and code == OK:
+                return
             from nodeguard.cli.page import show  # noqa: PLC0415
             from nodeguard.cli.table import table  # noqa: PLC0415
 
-            show(table(hostname, verdict, instant, quiet=options.quiet))
+            show(table(*told, quiet=options.quiet, nothing=nothing))

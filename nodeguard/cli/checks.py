@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from nodeguard.cli.knowledge import families, knowledge
+from nodeguard.cli.options import add_checks, add_only
 from nodeguard.cli.page import Line, Words, show
 from nodeguard.cli.streams import say
 from nodeguard.cli.usage import OK, Parser
@@ -36,10 +37,11 @@ def _parser() -> Parser:
         prog="nodeguard checks",
         description="Lists the checks. With --checks it validates a folder of yours and shows the result.",
     )
-    add = parser.add_argument
-    add("--checks", metavar="DIR", action="append", default=[], help="add or override checks from here")
-    add("--only", metavar="FAMILY,…", default="", help="these families alone")
-    add("--format", choices=("table", "json", "markdown"), default="table", help="how to say it")
+    add_checks(parser)
+    add_only(parser)
+    parser.add_argument(
+        "--format", choices=("table", "json", "markdown"), default="table", help="how to say it"
+    )
     return parser
 
 

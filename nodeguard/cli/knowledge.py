@@ -29,12 +29,16 @@ def knowledge(folders: Sequence[str] = ()) -> tuple[Catalogue, dict[str, Signal]
     return catalogue, signals
 
 
-def families(catalogue: Catalogue, wanted: str) -> frozenset[str] | None:
-    """Families that `--only` names, None for all. Raises UsageError for one that is not there."""
+def families(catalogue: Catalogue, wanted: Sequence[str]) -> frozenset[str] | None:
+    """Families that `--only`, each time it is given, names; None for all. Raises UsageError for one that is
+    not there.
+    """
     if not wanted:
         return None
-    names = frozenset(name.strip() for name in wanted.split(",") if name.strip())
+    names = frozenset(name.strip() for names in wanted for name in names.split(",") if name.strip())
     there = {check.family for check in catalogue.checks}
+    if not names:
+        raise UsageError(f"--only names no family: write some of {', '.join(sorted(there))}")
     unknown = sorted(names - there)
     if unknown:
         raise UsageError(f"--only: '{unknown[0]}' is no family: it is one of {', '.join(sorted(there))}")

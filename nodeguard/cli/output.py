@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from nodeguard.cli.moments import rfc3339
+from nodeguard.cli.scope import knowledge
 from nodeguard.model.finding import Action, Evidence, Finding, Fine, Health, Knowledge, Total, Unread, Verdict
 from nodeguard.model.instant import Instant
 
@@ -26,7 +27,7 @@ class FindingOutput(Struct, frozen=True):
 
     target: the slot, such as gpu/0000:3b:00; slots: all of them, where many with one cause are told of as
     one. part: identity of what sits there, empty where unknown. since: RFC 3339. note: a limit of what is
-    known, such as `seen once`.
+    known, such as `seen once`. evidence: what tells most first.
     """
 
     check: str
@@ -47,7 +48,11 @@ class FindingOutput(Struct, frozen=True):
 
 
 class VerdictOutput(Struct, frozen=True):
-    """The node's verdict. at: RFC 3339. judged: how many checks came to an answer, counted on each slot."""
+    """The node's verdict.
+
+    at: RFC 3339. judged: how many checks came to an answer, counted on each slot; where none did, knowledge
+    is `unknown`, and health says nothing.
+    """
 
     node: str
     at: str
@@ -85,7 +90,7 @@ def as_json(hostname: str, verdict: Verdict, instant: Instant) -> str:
             boot_id=instant.boot_id,
             platform=verdict.platform,
             health=verdict.health,
-            knowledge=verdict.knowledge,
+            knowledge=knowledge(verdict),
             judged=verdict.judged,
         ),
         findings=tuple(_finding(one) for one in verdict.findings),

@@ -22,6 +22,7 @@ _STYLES = {
     "strong": "bold",
 }
 
+_FIELD = 14
 _NARROWEST, _WIDEST, _ENDLESS = 40, 120, 1_000_000
 
 
@@ -38,6 +39,11 @@ class Line(Struct, frozen=True):
     head: tuple[Words, ...] = ()
     text: str = ""
     style: str = ""
+
+
+def field(name: str, text: str) -> Line:
+    """A line that gives something a name."""
+    return Line((Words(f"{name:<{_FIELD}}", "dim"),), text)
 
 
 def width() -> int:

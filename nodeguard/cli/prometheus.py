@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
-from nodeguard.model.finding import Health, Verdict
+from nodeguard.cli import scope
+from nodeguard.model.finding import Health, Knowledge, Verdict
 from nodeguard.model.instant import Instant
 
 
@@ -13,12 +14,20 @@ def as_metrics(verdict: Verdict, instant: Instant) -> str:
     registry = CollectorRegistry()
     health = Gauge(
         "nodeguard_node_health",
-        "Health of the node, 1 for the state that it is in.",
+        "Health of the node, 1 for the state that it is in; for none where nothing could be judged.",
         ["health"],
         registry=registry,
     )
     for state in Health:
-        health.labels(state.value).set(state == verdict.health)
+        health.labels(state.value).set(state == scope.health(verdict))
+    knowledge = Gauge(
+        "nodeguard_node_knowledge",
+        "How well the node's health is known, 1 for the state that it is in.",
+        ["knowledge"],
+        registry=registry,
+    )
+    for known in Knowledge:
+        knowledge.labels(known.value).set(known == scope.knowledge(verdict))
     labels = ["check", "target", "health", "action", "knowledge"]
     findings = Gauge("nodeguard_finding", "Finding that is not ok.", labels, registry=registry)
     for one in verdict.findings:

@@ -14,6 +14,8 @@ from nodeguard.bundle.manifest import Manifest
 from nodeguard.bundle.tale import Tale
 from nodeguard.bundle.writer import BundleWriter
 from nodeguard.cli.knowledge import knowledge
+from nodeguard.cli.options import add_machine, folder, hear_instance_type, hold_platform
+from nodeguard.cli.progress import progress
 from nodeguard.cli.streams import complain, say
 from nodeguard.cli.usage import OK, Parser, UsageError, duration
 from nodeguard.model.observation import Reading
@@ -28,6 +30,8 @@ def run(arguments: Sequence[str]) -> int:
     """Run the command; returns its exit code. Raises UsageError."""
     options = _parser().parse_args(arguments)
     catalogue, _ = knowledge()
+    hold_platform(catalogue, options.platform)
+    hear_instance_type(catalogue, options)
     sources = every_source(catalogue.patterns)
     with LiveMachine() as machine:
         manifest = _manifest(machine, sources, options.platform, options.instance_type)
@@ -36,7 +40,8 @@ def run(arguments: Sequence[str]) -> int:
                 options.directory, manifest, machine.link, anonymise=options.anonymise
             ) as writer:
                 recorder = _Recorder(machine, writer, sources, options.timeout)
-                recorder.record(options.seconds or 0.0)
+                with progress("recording", options.seconds or 0.0):
+                    recorder.record(options.seconds or 0.0)
         except BundleError as error:
             raise UsageError(str(error)) from None
         except OSError as error:
@@ -62,22 +67,16 @@ def _parser() -> Parser:
         epilog="Left out always: messages of user processes, audit records, command lines, environments, "
         "process names in driver messages.",
     )
-    parser.add_argument("directory", metavar="DIR", help="where to: a folder that is empty or not there")
+    parser.add_argument(
+        "directory", metavar="DIR", type=folder, help="where to: a folder that is empty or not there"
+    )
     parser.add_argument(
         "--for", dest="seconds", metavar="TIME", type=duration, help="record for so long (10m), not just once"
     )
     parser.add_argument(
         "--anonymise", action="store_true", help="replace host names, serials, UUIDs, GUIDs and addresses"
     )
-    parser.add_argument(
-        "--platform", metavar="ID", default="", help="what this machine is, where it cannot be recognised"
-    )
-    parser.add_argument(
-        "--instance-type", metavar="TYPE", default="", help="what the cloud calls this machine"
-    )
-    parser.add_argument(
-        "--timeout", metavar="TIME", type=duration, default=60.0, help="wait no longer for any source (60s)"
-    )
+    add_machine(parser)
     return parser
 
 

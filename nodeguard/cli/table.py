@@ -9,8 +9,9 @@ from collections.abc import Iterator, Sequence
 
 from nodeguard.cli.moments import spoken
 from nodeguard.cli.page import Line, Words
+from nodeguard.cli.scope import NOUNS, health
 from nodeguard.judge.words import span
-from nodeguard.model.finding import Action, Evidence, Finding, Fine, Total, Unread, Verdict
+from nodeguard.model.finding import Action, Finding, Fine, Knowledge, Total, Unread, Verdict
 from nodeguard.model.instant import Instant
 from nodeguard.model.slot import NODE, label
 
@@ -26,23 +27,17 @@ _DO = {
     Action.REPLACE_PART: "replace the part",
     Action.CONTACT_SUPPORT: "contact support",
 }
-_PLURALS = {
-    "gpu": ("GPU", "GPUs"),
-    "nvlink": ("NVLink", "NVLinks"),
-    "nvswitch": ("NVSwitch", "NVSwitches"),
-    "port": ("port", "ports"),
-    "pci": ("PCI function", "PCI functions"),
-    "fs": ("file system", "file systems"),
-    "disk": ("disk", "disks"),
-    "dimm": ("DIMM", "DIMMs"),
-    "service": ("service", "services"),
-    "node": ("", ""),
-}
 
 
-def table(hostname: str, verdict: Verdict, instant: Instant, *, quiet: bool = False) -> list[Line]:
-    """The lines of the table. quiet: without what is fine and what was only noted."""
-    lines = [headline(hostname, verdict)]
+def table(
+    hostname: str, verdict: Verdict, instant: Instant, *, quiet: bool = False, nothing: str = ""
+) -> list[Line]:
+    """The lines of the table.
+
+    quiet: without what is fine and what was only noted. nothing: why nothing could be judged, where that is
+    so and something is known of it.
+    """
+    lines = [headline(hostname, verdict, nothing)]
     for one in verdict.findings:
         lines += [Line(), *_finding(one, instant)]
     if not quiet:
@@ -53,8 +48,8 @@ def table(hostname: str, verdict: Verdict, instant: Instant, *, quiet: bool = Fa
     return lines
 
 
-def headline(hostname: str, verdict: Verdict) -> Line:
-    """The verdict in words, and what could not be read."""
+def headline(hostname: str, verdict: Verdict, nothing: str = "") -> Line:
+    """The verdict in words, and what could not be read. nothing: see table."""
     known = f" ({verdict.platform})" if verdict.platform else ""
     if verdict.findings:
         worst = verdict.findings[0]
@@ -64,13 +59,11 @@ def headline(hostname: str, verdict: Verdict) -> Line:
     elif verdict.judged:
         said = "nothing wrong found."
     else:
-        said = "nothing could be judged."
+        said = f"nothing could be judged{f': {nothing}' if nothing else ''}."
     if verdict.unread:
         said += f" Not read: {', '.join(dict.fromkeys(one.source for one in verdict.unread))}."
-    word = verdict.health.value if verdict.judged else "unknown"
-    return Line(
-        (Words(word.upper(), verdict.health.value), Words("  ")), f"{hostname}{known}: {said}", "strong"
-    )
+    word = (health(verdict) or Knowledge.UNKNOWN).value
+    return Line((Words(word.upper(), word), Words("  ")), f"{hostname}{known}: {said}", "strong")
 
 
 def _where(one: Finding) -> str:
@@ -89,21 +82,18 @@ def _finding(one: Finding, instant: Instant) -> Iterator[Line]:
         "since",
         f"{spoken(one.since)}, {_ago(instant.wall - one.since)}" + (f"; {one.note}" if one.note else ""),
     )
-    for seen in _telling(one.evidence):
+    for seen in one.evidence[:_EVIDENCE_SHOWN]:
         times = f" ({seen.count} times)" if seen.count > 1 else ""
-        yield _field("seen", f"{seen.source}: {seen.what.splitlines()[0] if seen.what else ''}{times}", "dim")
+        yield _field("seen", f"{seen.source}: {_joined(seen.what)}{times}", "dim")
     yield _field("do", f"{_DO[one.action]}. {one.remedy}")
     yield _field("more", f"nodeguard explain {one.check}", "dim")
 
 
-def _telling(evidence: Sequence[Evidence]) -> list[Evidence]:
-    """The evidence that tells most.
-
-    The latest of each source, the machine's own words before what follows from them.
-    """
-    latest = {seen.source: seen for seen in evidence}
-    ordered = sorted(latest.values(), key=lambda seen: (seen.source == "derived", seen.source != "kmsg"))
-    return [*ordered, *(seen for seen in reversed(evidence) if seen not in ordered)][:_EVIDENCE_SHOWN]
+def _joined(text: str) -> str:
+    """The lines of a message of several lines as one, without the tag that each of them begins with."""
+    first, *rest = text.splitlines() or [""]
+    tag = first.partition(":")[0] + ":"
+    return " ".join((first, *(line.removeprefix(tag).strip() for line in rest)))
 
 
 def _ago(seconds: float) -> str:
@@ -135,7 +125,7 @@ def _total(one: Total) -> Line:
 
 def _fine(one: Fine) -> Line:
     kinds = (
-        f"{count} {_PLURALS[kind][count != 1]}" for kind, count in sorted(one.slots.items()) if kind != NODE
+        f"{count} {NOUNS[kind][count != 1]}" for kind, count in sorted(one.slots.items()) if kind != NODE
     )
     on = ", ".join(kinds)
     checks = f"{one.checks} {'check' if one.checks == 1 else 'checks'}"

@@ -93,7 +93,8 @@ def _happened(one: Happened) -> str:
     where = "".join(f", {field} {' or '.join(map(_constant, values))}" for field, values in one.where.items())
     times = f" {one.times} times" if one.times > 1 else ""
     within = f" within {span(one.over)}" if one.over else " in this boot"
-    return f"event {one.event}{where}{times}{within}"
+    until = f", until {one.until}" if one.until else ""
+    return f"event {one.event}{where}{times}{within}{until}"
 
 
 def ends(check: Check) -> str:

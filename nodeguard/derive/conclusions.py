@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from nodeguard.derive import counters, gpus, ports, presence, services, storage
 from nodeguard.derive.driver import changing
-from nodeguard.derive.references import before, inventory, peers
+from nodeguard.derive.references import Best, before, best_of, inventory, peers
 from nodeguard.derive.state import DeriveState, Wanted
 from nodeguard.derive.world import World
 from nodeguard.model.platform import Platform
@@ -18,7 +18,7 @@ from nodeguard.model.slot import NODE
 
 def conclusions(
     seen: World, make: Platform | None, wants: Wanted, state: DeriveState
-) -> tuple[dict[str, dict[str, Scalar]], dict[str, dict[str, float]]]:
+) -> tuple[dict[str, dict[str, Scalar]], dict[str, Best]]:
     """Derived signals by slot, and the inventory after this look.
 
     make: the platform, None where it is not known. state: services and counters as they are after this look,
@@ -45,13 +45,16 @@ def conclusions(
     best = inventory(more, wants.inventory, state.best)
     add(before(more, state.best, best))
     more = _with(seen, result)
-    add(gpus.links(more, make, _best_of(state.best, "gpu.nvlink.active")))
-    add(ports.expected(more, make, _best_of(state.best, "port.up")))
+    add(gpus.links(more, make, best_of(seen, state.best, "gpu.nvlink.active")))
+    add(ports.expected(more, make, best_of(seen, state.best, "port.up")))
     return {slot: values for slot, values in result.items() if values or _is_gpu(seen, slot)}, best
 
 
-def _best_of(best: dict[str, dict[str, float]], signal: str) -> dict[str, float]:
-    return {slot: row[signal] for slot, row in best.items() if signal in row}
+def _is_there(seen: World, slot: str) -> bool:
+    """Whether a GPU is on the bus or in NVML's list, whoever may use it."""
+    signals = seen.of(slot)
+    on_bus = bool(signals.get("pci.present")) and not signals.get("pci.virtual")
+    return on_bus or slot in seen.of_source.get("nvml", ())
 
 
 def _is_gpu(seen: World, slot: str) -> bool:
@@ -68,10 +71,10 @@ def _with(seen: World, derived: dict[str, dict[str, Scalar]]) -> World:
 def _counts(seen: World, make: Platform | None) -> dict[str, Scalar]:
     """Counts of the node that no source can take by itself."""
     counted: dict[str, Scalar] = {}
-    if "nvml" in seen.of_source and "nvml" not in seen.failed:
-        listed = [slot for slot in seen.slots("gpu") if slot in seen.of_source["nvml"]]
-        if listed or seen.node("gpu.pci_count"):
-            counted["gpu.count"] = len(listed)
+    if any(source in seen.of_source and source not in seen.failed for source in ("pci", "nvml")):
+        hidden = seen.node("gpu.handles_hidden") if "pci" not in seen.of_source else 0
+        there = sum(1 for slot in seen.slots("gpu") if _is_there(seen, slot))
+        counted["gpu.count"] = there + (hidden if isinstance(hidden, int) else 0)
     if make is not None and "infiniband" in seen.of_source and "infiniband" not in seen.failed:
         counted["port.fabric_count"] = len(ports.fabric(seen, make))
     return counted

@@ -16,10 +16,11 @@ from nodeguard.derive.attribution import attributed, owners
 from nodeguard.derive.conclusions import conclusions
 from nodeguard.derive.driver import branch, last_move
 from nodeguard.derive.events import decoded
-from nodeguard.derive.lapsed import lapsed
-from nodeguard.derive.outlook import platform
+from nodeguard.derive.lapsed import failing, lapsed, why
+from nodeguard.derive.overdue import overdue
+from nodeguard.derive.platform import platform
 from nodeguard.derive.state import DeriveState, Wanted
-from nodeguard.derive.world import NOTHING, World, world
+from nodeguard.derive.world import NOTHING, world
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.instant import Instant
 from nodeguard.model.observation import DERIVED, Event, Observation, Reading
@@ -54,33 +55,42 @@ def derive(
     """State and derived readings after a round. state: of the round before, DeriveState() at the start."""
     if state.boot_id != instant.boot_id:
         state = DeriveState(boot_id=instant.boot_id, best=state.best)
+    told = {reading.source for reading in readings}
+    late = overdue((one for one in state.latest.values() if one.source not in told), instant.mono)
+    readings = (*readings, *late)
     latest = {**state.latest, **{reading.source: reading for reading in readings}}
     owned = owners(latest.values())
     seen = world((attributed(reading, owned) for reading in latest.values()), instant.mono)
     state, new = decoded(state, [attributed(reading, owned) for reading in readings], catalogue, branch(seen))
     moved = last_move(state.moved, (event for one in new for event in _events(one)))
-    make = platform(seen, catalogue.platforms, site.platform, site.instance_type)
+    make = platform(seen, catalogue.platforms, site.platform, site.instance_type, state.platform)
     state = replace(
         state,
+        platform=make.id if make else "",
         latest=_without_events(latest),
         moved=moved,
         starts=services.starts(seen, state.starts),
         still=counters.still(seen, state.still),
     )
     signals, best = conclusions(seen, make, wants, state)
-    unread = lapsed(seen, state.derived, signals)
+    lost = lapsed(seen, state.derived, signals, state.failing)
+    unread = {slot: {name: why(seen, cause) for name, cause in row.items()} for slot, row in lost.items()}
+    signs = _signs(readings)
     observations = tuple(
         Observation(
             DERIVED,
             slot,
             signals=signals.get(slot, NOTHING),
             unread=unread.get(slot, {}),
-            events=_signs(seen, slot, instant.mono),
+            events=signs.get(slot, ()),
         )
         for slot in {**signals, **unread}
     )
-    names = {slot: (*signals.get(slot, ()), *unread.get(slot, ())) for slot in {**signals, **unread}}
-    state = replace(state, best=best, derived=names)
+    known = {
+        slot: {**dict.fromkeys(signals.get(slot, ()), ""), **lost.get(slot, {})}
+        for slot in {**signals, **lost}
+    }
+    state = replace(state, best=best, derived=known, failing=failing(seen))
     return state, Derived((*new, Reading(DERIVED, instant.mono, observations)), make)
 
 
@@ -102,8 +112,14 @@ def _quiet(observation: Observation) -> Observation:
     return replace(observation, events=()) if observation.events else observation
 
 
-def _signs(seen: World, slot: str, now: float) -> tuple[Event, ...]:
-    """The driver's word that a GPU needs no recovery is a sign that what it reported before is over."""
-    if seen.of(slot).get("gpu.recovery_action") == 0:
-        return (Event("gpu.recovery_none", now),)
-    return ()
+def _signs(readings: Iterable[Reading]) -> dict[str, tuple[Event, ...]]:
+    """By slot, the driver's word that a GPU needs no recovery: a sign that what it reported before is over.
+
+    It was asked after the reading began, which is therefore the moment that it surely speaks of.
+    """
+    return {
+        one.slot: (Event("gpu.recovery_none", reading.began),)
+        for reading in readings
+        for one in reading.observations
+        if one.signals.get("gpu.recovery_action") == 0
+    }

@@ -32,7 +32,8 @@ def decoded(
             if lines:
                 fresh.setdefault(observation.slot, []).extend(lines)
     said = {
-        slot: (*state.said.get(slot, ()), *(_one(line.event) for line in new)) for slot, new in fresh.items()
+        slot: (*state.said.get(slot, ()), *(xid.said(line.event) for line in new))
+        for slot, new in fresh.items()
     }
     result = []
     told: set[str] = set()
@@ -52,12 +53,6 @@ def decoded(
 def _recent(said: Sequence[xid.Said]) -> tuple[xid.Said, ...]:
     latest = max(one.at for one in said)
     return tuple(one for one in said if latest - one.at <= 2 * xid.WINDOW)[-_KEPT:]
-
-
-def _one(event: Event) -> xid.Said:
-    code = int(event.fields["xid"])
-    recovery = xid.recovery_in(str(event.fields.get("rest", ""))) if code == 154 else None
-    return xid.Said(code, event.at, -1 if recovery is None else recovery)
 
 
 def _decoded(

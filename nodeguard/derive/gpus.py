@@ -31,6 +31,7 @@ _HEALTH_MASK = (
             8: "invalid state",
         },
     ),
+    ("fabric manager disconnected", 14, 0x3, {2: ""}),
 )
 _SUMMARIES = {2: "unhealthy", 3: "limited capacity"}
 
@@ -40,6 +41,9 @@ def gpus(world: World) -> Iterator[tuple[str, dict[str, Scalar]]]:
     for slot in world.slots("gpu"):
         signals = world.of(slot)
         derived = {**margins(signals), **_busy(signals), **_fabric(signals)}
+        if derived.get("gpu.busy") and "gpu.temperature.margin" in derived:
+            # An idle GPU beside one at work is cool, and no measure for it.
+            derived["gpu.temperature.busy_margin"] = derived["gpu.temperature.margin"]
         if derived:
             yield slot, derived
 
@@ -83,7 +87,8 @@ def links(
     of them.
 
     most: the most active links that a GPU's slot has had. A GPU should have as many as the platform says, as
-    its peers have, as it had, or all where more than half of them are active.
+    its peers have, or as it had: boards wire fewer than the GPU has. In MIG mode the links of some GPUs are
+    off (A100, NVIDIA's Fabric Manager user guide), and none is expected.
     """
     for slot in world.slots("nvlink"):
         signals = world.of(slot)
@@ -91,13 +96,13 @@ def links(
             continue
         owner = parent(slot)
         of_gpu = world.of(owner)
+        if of_gpu.get("gpu.mig.enabled") is True:
+            continue
         active = _count(of_gpu.get("gpu.nvlink.active"))
-        present = _count(of_gpu.get("gpu.nvlink.count"))
         expected = max(
             _count(platform.expect.get("nvlink_links") if platform else None),
             _count(of_gpu.get("gpu.nvlink.active~peers")),
             most.get(owner, 0),
-            present if active * 2 > present else 0,
         )
         down = active < expected and signals.get("nvlink.sleeping") is not True
         yield slot, {"nvlink.down": down, "nvlink.expected_links": int(expected)}

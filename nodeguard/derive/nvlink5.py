@@ -13,8 +13,9 @@ from nodeguard.model.catalogue import Nvlink5Rule
 _SECOND_LAYOUT = 575
 
 _FORM = re.compile(
-    r"(?P<unit>[A-Z0-9_]+(?: \w+)?) (?P<severity>Fatal|Non-?fatal) XC(?P<crossed>[01]) i(?P<injected>[01]) "
-    r"Link (?P<link>-?\d+) \((?P<words>0x[0-9a-fA-F]+(?:,? 0x[0-9a-fA-F]+)*)\)"
+    # Unit, severity and what follows are padded to columns.
+    r"(?P<unit>[A-Z0-9_]+(?: \w+)?)\s+(?P<severity>Fatal|Non-?fatal)\s+XC(?P<crossed>[01])\s+"
+    r"i(?P<injected>[01])\s+Link\s+(?P<link>-?\d+)\s+\((?P<words>0x[0-9a-fA-F]+(?:,?\s+0x[0-9a-fA-F]+)*)\)"
 )
 
 

@@ -5,40 +5,40 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from nodeguard.derive.world import World
 from nodeguard.model.signal import Scalar
+from nodeguard.model.slot import is_passed_on
 
-# Drivers that hand a function to a virtual machine, beside vfio and its variants: it is not this host's to
-# judge.
-_PASSED_ON = frozenset({"pci-stub", "xen-pciback"})
+# Errors by which NVML refuses a handle and that say that the GPU is gone. Source: nvml.h, nvmlReturn_t.
+_GONE = frozenset({"GPU_IS_LOST", "GPU_NOT_FOUND", "NOT_FOUND"})
 
 
 def gpus(world: World) -> Iterator[tuple[str, dict[str, Scalar]]]:
-    """For each GPU slot, `gpu.lost` and by whom it is seen and missed; and how many there are.
+    """For each GPU slot, `gpu.lost` and by whom it is seen and missed, or `gpu.refused`; and whether it is
+    bound.
 
     A GPU is lost where the kernel has it bound to the driver and NVML, which answers for others or for none,
-    does not list it. One that is bound but that the driver's own procfs hides belongs to another container.
-    Whether it is bound says something only while the driver is there.
+    does not list it. One that NVML counts and refuses a handle for, for another reason than that it is gone,
+    is not lost: the reason is told where it is one of the GPU, and nothing where it is one of this process.
+    One that is bound but that the driver's own procfs hides belongs to another container. Whether it is bound
+    says something only while the driver is there.
     """
     answered = world.node("nvml.ready") is True and "nvml" not in world.failed
     listed = world.of_source.get("nvml", frozenset())
-    hidden = _hides(world)
     moving = world.node("driver.module_state") in {"coming", "going"}
     settled = world.node("driver.loaded") is True and not moving
-    for slot in world.slots("gpu"):
-        signals = world.of(slot)
-        if _is_passed_on(signals) or signals.get("pci.virtual"):
-            continue
-        bound = signals.get("pci.driver") == "nvidia" or signals.get("pci.procfs") is True
-        in_nvml = slot in listed
-        if hidden and bound and not in_nvml and not signals.get("pci.procfs"):
-            continue
+    watched = list(_watched(world, listed))
+    refused = _refused(world, sum(bound and slot not in listed for slot, bound in watched))
+    for slot, bound in watched:
+        signals, in_nvml = world.of(slot), slot in listed
         derived: dict[str, Scalar] = {}
         if "pci.driver" in signals and settled:
             derived["gpu.bound"] = bound
-        if answered and (bound or in_nvml):
+        if answered and bound and not in_nvml and refused is not None:
+            derived.update({"gpu.refused": refused} if refused else {})
+        elif answered and (bound or in_nvml):
             derived["gpu.lost"] = bound and not in_nvml
             derived["gpu.seen_by"] = _seen_by(signals, in_nvml=in_nvml)
         if signals.get("pci.present") is False:
@@ -46,6 +46,35 @@ def gpus(world: World) -> Iterator[tuple[str, dict[str, Scalar]]]:
             derived["gpu.seen_by"] = _seen_by(signals, in_nvml=in_nvml)
         if derived:
             yield slot, derived
+
+
+def _watched(world: World, listed: Collection[str]) -> Iterator[tuple[str, bool]]:
+    """GPU slots that are this host's and this view's to judge, and whether the driver has each."""
+    hidden = _hides(world)
+    for slot in world.slots("gpu"):
+        signals = world.of(slot)
+        if is_passed_on(str(signals.get("pci.driver", ""))) or signals.get("pci.virtual"):
+            continue
+        bound = signals.get("pci.driver") == "nvidia" or signals.get("pci.procfs") is True
+        if hidden and bound and slot not in listed and not signals.get("pci.procfs"):
+            continue
+        yield slot, bound
+
+
+def _refused(world: World, missing: int) -> str | None:
+    """Why NVML refuses the handles of GPUs that it does not list, empty where it is this process that may not
+    look.
+
+    missing: how many it does not list. None where it refuses none of them, or says that they are gone, or
+    lists fewer than it refuses: then one at least is gone, and which one cannot be told.
+    """
+    hidden, refused = (world.node(f"gpu.handles_{what}") or 0 for what in ("hidden", "refused"))
+    error = str(world.node("gpu.handle_error") or "none")
+    if error in _GONE or not isinstance(hidden, int) or not isinstance(refused, int):
+        return None
+    if not missing or missing > hidden + refused:
+        return None
+    return "" if hidden or error == "none" else error
 
 
 def _hides(world: World) -> bool:
@@ -64,14 +93,15 @@ def rdma(world: World) -> Iterator[tuple[str, dict[str, Scalar]]]:
     """For each RDMA function, whether it lacks its RDMA device; for the node, whether all of them do.
 
     Only functions that are nothing without RDMA count: InfiniBand controllers and EFA. An Ethernet card
-    without an RDMA device is an Ethernet card.
+    without an RDMA device is an Ethernet card, and a virtual function waits for its virtual machine.
     """
     if "infiniband" in world.failed or "infiniband" not in world.of_source:
         return
     lacking = total = 0
     for slot in world.slots("pci"):
         signals = world.of(slot)
-        if not _needs_rdma(signals) or _is_passed_on(signals):
+        driver = str(signals.get("pci.driver", ""))
+        if not _needs_rdma(signals) or is_passed_on(driver) or signals.get("pci.virtual"):
             continue
         total += 1
         missing = signals.get("pci.rdma_devices") == 0
@@ -80,11 +110,6 @@ def rdma(world: World) -> Iterator[tuple[str, dict[str, Scalar]]]:
     total += sum(1 for slot in world.slots("port") if _needs_rdma(world.of(slot)))
     if total:
         yield "node", {"rdma.all_missing": lacking == total, "rdma.missing_count": lacking}
-
-
-def _is_passed_on(signals: dict[str, Scalar]) -> bool:
-    driver = str(signals.get("pci.driver", ""))
-    return "vfio" in driver or driver in _PASSED_ON
 
 
 def _needs_rdma(signals: dict[str, Scalar]) -> bool:

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from math import inf
 from statistics import median
 
+from msgspec import Struct
+
 from nodeguard.derive.world import World
 from nodeguard.model.signal import Scalar
 from nodeguard.model.slot import kind
@@ -15,22 +17,34 @@ from nodeguard.model.slot import kind
 _PEERS = 2
 _PEERS_FOR_MEDIAN = 3
 
-# By slot and signal, the best ever read.
-Inventory = Mapping[str, Mapping[str, float]]
+# Slots that the inventory remembers at most; mounts that come and go would fill it.
+_SLOTS = 2048
+
+
+class Best(Struct, frozen=True, array_like=True):
+    """The best that was ever read of a slot, by signal. part: what occupied it, empty where not known."""
+
+    part: str
+    values: dict[str, float]
+
+
+_NONE = Best("", {})
+
+# By slot.
+Inventory = Mapping[str, Best]
 
 
 def peers(world: World, wanted: Mapping[str, str]) -> Iterator[tuple[str, dict[str, Scalar]]]:
     """For each slot, what its peers read: `SIGNAL~peers`.
 
     wanted: signal → its kind. For a gauge it is the median of the peers, at least three; else the value that
-    more than half of them, and at least two, share. Peers are slots of one kind; ports, of one link layer
-    and make, too.
+    more than half of them, and at least two, share. Peers are slots of one kind and one make.
     """
     groups: dict[tuple[str, ...], list[tuple[str, Scalar]]] = {}
     for slot, signals in world.signals.items():
         what = kind(slot)
-        make = tuple(str(signals.get(name, "")) for name in _MAKE) if what == "port" else ()
         for signal in wanted.keys() & signals.keys():
+            make = (str(signals.get(name, "")) for name in _MAKES.get(what, ()) if name != signal)
             groups.setdefault((signal, what, *make), []).append((slot, signals[signal]))
     for (signal, *_), values in groups.items():
         if len(values) > _PEERS:
@@ -39,7 +53,12 @@ def peers(world: World, wanted: Mapping[str, str]) -> Iterator[tuple[str, dict[s
                 yield slot, {f"{signal}~peers": value}
 
 
-_MAKE = ("port.link_layer", "port.device_type", "port.board")
+# What makes slots of one kind alike; a GPU that drives a screen is none beside those that compute.
+_MAKES = {
+    "gpu": ("pci.class", "gpu.name"),
+    "pci": ("pci.class", "pci.vendor", "pci.device"),
+    "port": ("port.link_layer", "port.device_type", "port.board"),
+}
 
 
 def _majority(values: list[tuple[str, Scalar]]) -> Iterator[tuple[str, Scalar]]:
@@ -61,26 +80,55 @@ def _median(values: list[tuple[str, Scalar]]) -> Iterator[tuple[str, Scalar]]:
         yield slot, median(value for other, value in numbers if other != slot)
 
 
-def inventory(world: World, wanted: frozenset[str], known: Inventory) -> dict[str, dict[str, float]]:
-    """The last good inventory after this look: by slot and signal, the highest number ever read.
+def inventory(world: World, wanted: frozenset[str], known: Inventory) -> dict[str, Best]:
+    """The last good inventory after this look: by slot, the highest number ever read of what occupies it.
 
-    wanted: signals that belong in it. known: the inventory before.
+    wanted: signals that belong in it. known: the inventory before. Slots that are not there any more are
+    forgotten where they grow too many.
     """
-    after = {slot: dict(row) for slot, row in known.items()}
+    after = dict(known)
     for slot, signals in world.signals.items():
-        row = after.get(slot, {})
-        for name in wanted & signals.keys():
-            value = signals[name]
-            if not isinstance(value, str):
-                row[name] = max(float(value), row.get(name, -inf))
-        if row:
-            after[slot] = row
+        now = {name: float(signals[name]) for name in wanted & signals.keys() if _is_number(signals[name])}
+        old = _of_occupant(world, slot, known)
+        if now or (slot in known and old is _NONE):
+            best = {
+                **old.values,
+                **{name: max(value, old.values.get(name, -inf)) for name, value in now.items()},
+            }
+            after[slot] = Best(_occupant(world, slot) or old.part, best)
+    gone = [slot for slot in after if slot not in world.signals]
+    for slot in gone[: max(0, len(after) - _SLOTS)]:
+        del after[slot]
     return after
+
+
+def _is_number(value: Scalar) -> bool:
+    return not isinstance(value, str)
+
+
+def _occupant(world: World, slot: str) -> str:
+    """What occupies a slot, empty where that is not known: a part, or the device of a file system."""
+    part = world.parts.get(slot)
+    return part.id if part else str(world.of(slot).get("fs.device", ""))
+
+
+def _of_occupant(world: World, slot: str, known: Inventory) -> Best:
+    """What is known of what occupies a slot now: nothing of what did before."""
+    row, part = known.get(slot, _NONE), _occupant(world, slot)
+    return _NONE if part and row.part and part != row.part else row
 
 
 def before(world: World, known: Inventory, now: Inventory) -> Iterator[tuple[str, dict[str, Scalar]]]:
     """For each slot, its best before this look, or now where this is the first one: `SIGNAL~inventory`."""
     for slot in world.signals:
-        row = known.get(slot) or now.get(slot)
+        row = _of_occupant(world, slot, known).values or now.get(slot, _NONE).values
         if row:
             yield slot, {f"{name}~inventory": value for name, value in row.items()}
+
+
+def best_of(world: World, known: Inventory, signal: str) -> dict[str, float]:
+    """By slot, the best that was ever read of one signal of what occupies it now."""
+    rows = {
+        slot: _of_occupant(world, slot, known).values for slot, row in known.items() if signal in row.values
+    }
+    return {slot: row[signal] for slot, row in rows.items() if row}

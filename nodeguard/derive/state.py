@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from nodeguard.derive.references import Best
 from nodeguard.derive.xid import Said
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.check import Compare
@@ -23,21 +24,24 @@ class Line(Struct, frozen=True, array_like=True):
 class DeriveState(Struct, frozen=True):
     """The memory of derivation. Empty at the start.
 
-    latest: each source's latest reading. lines: Xid lines of each GPU within the window in which they explain
-    each other, said: their codes. best: the last good inventory: by slot and signal, the best value ever
-    read. moved: when the driver was last loaded or unloaded, in seconds since boot. starts: see services;
-    still: see counters. derived: names of the signals derived of each slot, those that lapsed among them.
+    platform: id of the node's platform, empty where it is not known. latest: each source's latest reading.
+    lines: Xid lines of each GPU within the window in which they explain each other, said: their codes. best:
+    the last good inventory, by slot. moved: when the driver was last
+    loaded or unloaded, in seconds since boot. starts: see services; still: see counters. derived,
+    failing: see lapsed.
     """
 
     boot_id: str = ""
+    platform: str = ""
     latest: dict[str, Reading] = {}
     lines: dict[str, tuple[Line, ...]] = {}
     said: dict[str, tuple[Said, ...]] = {}
-    best: dict[str, dict[str, float]] = {}
+    best: dict[str, Best] = {}
     moved: float | None = None
     starts: dict[str, tuple[int, int]] = {}
     still: dict[str, tuple[float, float]] = {}
-    derived: dict[str, tuple[str, ...]] = {}
+    derived: dict[str, dict[str, str]] = {}
+    failing: frozenset[str] = frozenset()
 
 
 class Wanted(Struct, frozen=True):

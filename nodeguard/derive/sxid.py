@@ -9,6 +9,9 @@ from nodeguard.model.signal import Scalar
 _UNKNOWN = Response("warning", "watch")
 _UNLISTED = Sxid(0, "a code that the table does not list", "", "unknown", "not_listed", "unknown")
 
+# Actions that a fatal error asks for more than.
+_MILD = frozenset({"none", "watch"})
+
 THERMAL_START, THERMAL_END = 10004, 10005
 
 
@@ -43,9 +46,11 @@ def _verdict(severity: str, row: Sxid, response: Response) -> tuple[str, str]:
     harmless = response.verdict == "ignored"
     match severity:
         case "Fatal":
-            return "fatal", response.action if response.verdict == "fatal" else "reset-gpu"
+            return "fatal", response.action if response.action not in _MILD else "reset-gpu"
         case "Non-fatal":
-            return ("ignored", "none") if harmless else ("warning", "watch")
+            # What the guide asks for where it calls the error itself non-fatal.
+            asked = row.guide == "non_fatal" and response.verdict == "fatal"
+            return ("ignored", "none") if harmless else ("warning", response.action if asked else "watch")
         case "Correctable":
             return "ignored", "none"
     return "warning", "watch"

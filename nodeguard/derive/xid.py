@@ -7,12 +7,12 @@ A line becomes an event `gpu.xid.TOPIC`, which says how it is held: `verdict` is
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
 from nodeguard.derive.nvlink5 import nvlink5
-from nodeguard.model.catalogue import Catalogue, Response, Xid
+from nodeguard.model.catalogue import Catalogue, Response, Xid, Xid74Bits
 from nodeguard.model.finding import Action
 from nodeguard.model.observation import Event
 from nodeguard.model.signal import Scalar
@@ -25,7 +25,12 @@ _PREFIX = re.compile(r"(?:pid='?<?[\w-]+>?'?(?:, |$))?(?:name=.*?(?:, |$))?")
 _PARENT = re.compile(r"caused by previous Xid (\d+)")
 _CONTAINED = re.compile(r"RST: (Yes|No), D-RST: (Yes|No)")
 _RECOVERY = re.compile(r"changed from 0x([0-9a-fA-F]+) .*? to 0x([0-9a-fA-F]+) ")
+_UNTRAINED = re.compile(r"failed to train link (\d+)|training failed")
 _LINK = re.compile(r"\blink (\d+) ?\(((?:0x[0-9a-fA-F]+(?:, ?| )?)+)")
+_RECOVERY_CODE = 154
+
+# Topics that are held by the words of their line, so that the number alone is not known to be harm.
+_WORDED = frozenset({"nvlink", "nvlink5", "recovery"})
 _UNKNOWN = Response("warning", "watch")
 _UNLISTED = Xid(0, "", "a code that the table does not list", "unlisted", "unknown", "unlisted", "unknown")
 
@@ -33,12 +38,14 @@ _UNLISTED = Xid(0, "", "a code that the table does not list", "unlisted", "unkno
 class Said(Struct, frozen=True, array_like=True):
     """One Xid that a GPU said.
 
-    Code and moment (seconds since boot), and the recovery action where it was a 154.
+    Code and moment (seconds since boot), the recovery action where it was a 154, and whether it had words
+    beside its number, as a line of the kernel log has and an event of NVML has not.
     """
 
     code: int
     at: float
     recovery: int = -1
+    worded: bool = False
 
 
 class Meaning(Struct, frozen=True):
@@ -58,7 +65,7 @@ def held(event: Event, table: Catalogue, driver: int | None, said: Iterable[Said
     said: what this GPU said within WINDOW of it.
     """
     code = int(event.fields["xid"])
-    message = _PREFIX.sub("", str(event.fields.get("rest", "")), count=1)
+    message = _message(event)
     row = table.xids.get(code, _UNLISTED)
     near = [one for one in said if abs(one.at - event.at) <= WINDOW]
     read = _read(code, message, row, table, driver, near)
@@ -77,9 +84,24 @@ def held(event: Event, table: Catalogue, driver: int | None, said: Iterable[Said
         "recovery_reported": row.topic == "recovery"
         or 0 < row.reports_recovery <= (driver or row.reports_recovery),
     }
+    if row.topic in _WORDED:
+        # A number alone means nothing beside the line that says what it is about, whichever comes first.
+        fields["told_elsewhere"] = not message and any(one.code == code and one.worded for one in near)
     if read.link >= 0:
         fields["link"] = read.link
     return Event(f"gpu.xid.{row.topic}", event.at, event.text, fields, event.count)
+
+
+def said(event: Event) -> Said:
+    """What a line or event of Xid leaves behind for those near it."""
+    code, message = int(event.fields["xid"]), _message(event)
+    recovery = recovery_in(message) if code == _RECOVERY_CODE else None
+    return Said(code, event.at, -1 if recovery is None else recovery, bool(message))
+
+
+def _message(event: Event) -> str:
+    """What a line says besides its code and its process; empty for an event of NVML."""
+    return _PREFIX.sub("", str(event.fields.get("rest", "")), count=1)
 
 
 def _read(
@@ -98,7 +120,7 @@ def _read(
         case 154:
             return _recovery(message, table)
         case 74:
-            return _registers(message, row, table)
+            return _registers(message, table)
     if row.topic == "nvlink5":
         return _nvlink5(code, message, row, table, driver, near)
     return Meaning(row.action)
@@ -149,22 +171,41 @@ def _recovery(message: str, table: Catalogue) -> Meaning:
     return Meaning("XID_154", row.name, verdict="fatal", action=row.action)
 
 
-def _registers(message: str, row: Xid, table: Catalogue) -> Meaning:
-    """74 carries seven registers; bits that the table knows say what to do, the strongest of them counts."""
+def _registers(message: str, table: Catalogue) -> Meaning:
+    """74 carries seven registers; what their bits mean says what to do, the strongest of them counts.
+
+    A line of a link that failed to train carries none. Registers that are all zero, and NVML's event, which
+    has no text, say nothing.
+    """
     found = _LINK.search(message)
     if found is None:
-        # NVML's event of it says no more than the number.
-        return Meaning(row.action if message else "unknown")
+        untrained = _UNTRAINED.search(message)
+        if untrained is None:
+            return Meaning("unknown")
+        return Meaning("RESET_GPU", "a link failed to train", link=int(untrained[1] or -1))
     values = [int(word, 16) for word in re.findall(r"0x([0-9a-fA-F]+)", found[2])]
-    known = [
-        bits
-        for bits in table.xid74
-        if bits.register <= len(values) and any(values[bits.register - 1] >> bit & 1 for bit in bits.bits)
-    ]
+    known = list(_bits(values, table.xid74))
     known = [bits for bits in known if bits.kind != "ignore"] or known
-    response = max((bits.action for bits in known), key=lambda word: _rank(word, table), default=row.action)
+    response = max((bits.action for bits in known), key=lambda word: _rank(word, table), default="unknown")
     why = "; ".join((f"link {found[1]}", *dict.fromkeys(bits.meaning for bits in known)))
     return Meaning(response, why, link=int(found[1]))
+
+
+def _bits(values: list[int], table: Iterable[Xid74Bits]) -> Iterator[Xid74Bits]:
+    """What the bits that are set mean; those of a register that no row lists are not expected.
+
+    values: the registers, the first one first.
+    """
+    left = list(values)
+    for row in table:
+        mask = sum(1 << bit for bit in row.bits)
+        if row.register <= len(values) and values[row.register - 1] & mask:
+            left[row.register - 1] &= ~mask
+            yield row
+    for register, value in enumerate(left, 1):
+        if value:
+            meaning = f"bits that are not expected in register {register}, 0x{value:x}: report them"
+            yield Xid74Bits(register, (), "unlisted", "CONTACT_SUPPORT", meaning)
 
 
 def _rank(word: str, table: Catalogue) -> tuple[int, int]:
@@ -177,7 +218,7 @@ def _nvlink5(
 ) -> Meaning:
     found = nvlink5(code, message, table.nvlink5, driver)
     if found is None:
-        return Meaning(row.action)
+        return Meaning(row.action if message else "unknown")
     where = f"link {found.link}" if found.link >= 0 else "no single link"
     if found.injected:
         return Meaning(

@@ -17,7 +17,7 @@ def prepare(condition: Condition, key: str, clears: tuple[Sign, ...], units: Map
     """
     match condition:
         case Compare():
-            return compare(condition, units)
+            return compare(condition, units) if condition.evidence else _untold(compare(condition, units))
         case Increase():
             return increase(condition, units)
         case Happened():
@@ -26,6 +26,18 @@ def prepare(condition: Condition, key: str, clears: tuple[Sign, ...], units: Map
             return _sustained(condition, prepare(condition.condition, f"{key}.0", clears, units), key)
     tests = [prepare(part, f"{key}.{at}", clears, units) for at, part in enumerate(condition.of)]
     return _every(condition, tests) if isinstance(condition, Every) else _either(tests)
+
+
+def _untold(inner: Test) -> Test:
+    """A condition that says where a check applies, and nothing of what is wrong."""
+
+    def test(view: View) -> int:
+        seen = len(view.seen)
+        outcome = inner(view)
+        del view.seen[seen:]
+        return outcome
+
+    return test
 
 
 def _every(condition: Every, tests: list[Test]) -> Test:

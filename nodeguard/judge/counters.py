@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from nodeguard.judge.state import Counter
+from nodeguard.judge.state import Counter, Rise
 
 # Rises kept for one counter; older ones are merged two by two, so that sums stay true while moments grow
 # coarse.
@@ -22,8 +22,8 @@ def advance(
 
     spans: for each counter that some check watches, its longest window in seconds. previous: when the source
     read this slot before, None where it did not or where the baseline belongs to another epoch; now: seconds
-    since boot. A value lower than before starts a new baseline and counts no rise. A gap of more than twice
-    the window starts a new baseline: what happened in it cannot be placed in time.
+    since boot. A value lower than before counts no rise and takes none back. A gap of more than twice the
+    longest window starts a new baseline: what happened in it cannot be placed in time.
     """
     changed: dict[str, Counter] = {}
     for name, span in spans.items():
@@ -35,33 +35,43 @@ def advance(
         if old is None or (previous is not None and now - previous > 2 * span):
             changed[name] = Counter(number, now)
         elif number != old.value:
-            changed[name] = _moved(old, number, now, span)
+            changed[name] = _moved(old, number, now, now - (previous if previous is not None else now), span)
     return {**counters, **changed} if changed else counters
 
 
-def _moved(old: Counter, value: float, now: float, span: float) -> Counter:
-    """The counter after its value changed."""
+def _moved(old: Counter, value: float, now: float, gap: float, span: float) -> Counter:
+    """The counter after its value changed. gap: seconds since it was read before."""
+    risen = tuple(rise for rise in old.risen if rise.at > now - span)
     if value < old.value:
-        return Counter(value, now, (), old.fell + 1)
-    risen = tuple(rise for rise in old.risen if rise[0] > now - span)
-    risen = (*risen, (now, value - old.value))
+        return Counter(value, old.since, risen, old.fell + 1)
+    risen = (*risen, Rise(now, value - old.value, gap))
     if len(risen) > _KEPT:
         risen = (*_merged(risen[: _KEPT // 2]), *risen[_KEPT // 2 :])
     return Counter(value, old.since, risen, old.fell)
 
 
-def _merged(risen: tuple[tuple[float, float], ...]) -> tuple[tuple[float, float], ...]:
+def _merged(risen: tuple[Rise, ...]) -> tuple[Rise, ...]:
     """Neighbours merged two by two, each pair at its later moment."""
     pairs = zip(risen[::2], risen[1::2], strict=False)
     rest = risen[len(risen) - len(risen) % 2 :]
-    return (*((later[0], earlier[1] + later[1]) for earlier, later in pairs), *rest)
+    return (*(Rise(two.at, one.by + two.by, max(one.gap, two.gap)) for one, two in pairs), *rest)
 
 
 def rise(counter: Counter, over: float, now: float) -> float:
     """How much a counter rose within the last `over` seconds."""
     if not counter.risen:
         return 0.0
-    return sum(by for at, by in counter.risen if at > now - over)
+    return sum(one.by for one in within(counter, over, now) if one.gap <= 2 * over)
+
+
+def within(counter: Counter, over: float, now: float) -> Iterator[Rise]:
+    """The rises found within the last `over` seconds."""
+    return (one for one in counter.risen if one.at > now - over)
+
+
+def unplaced(counter: Counter, over: float, now: float) -> bool:
+    """Whether it rose in a gap of more than twice the window, so that nobody can say whether within it."""
+    return any(one.gap > 2 * over for one in within(counter, over, now))
 
 
 def saturated(value: object, bits: int) -> bool:

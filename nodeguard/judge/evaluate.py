@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from msgspec.structs import replace
 
-from nodeguard.judge.findings import finding, stale, weathered
+from nodeguard.judge.events import over
+from nodeguard.judge.findings import ended, finding, stale, weathered
 from nodeguard.judge.leaves import silence
 from nodeguard.judge.outcome import FALSE, TRUE, UNKNOWN
 from nodeguard.judge.rules import Rules
 from nodeguard.judge.slots import merged
-from nodeguard.judge.state import Background, Judged, SlotState
+from nodeguard.judge.state import Background, Judged, SlotState, Standing
 from nodeguard.judge.view import Seen, Test, View
-from nodeguard.model.check import Check
+from nodeguard.model.check import Check, Happened
 from nodeguard.model.finding import Finding
 from nodeguard.model.instant import Instant
 from nodeguard.model.slot import NODE, kind
@@ -48,8 +49,10 @@ def evaluated(
         statuses=background.statuses,
     )
     part = state.part.id if state.part else ""
-    found: list[tuple[Finding, list[Seen]]] = []
+    found: list[tuple[Check, Finding, list[Seen]]] = []
     kept: list[Finding] = []
+    past: list[Finding] = []
+    since: dict[str, float] = {}
     fine, silent = 0, None if state.events else silence(background.statuses)
     for at, rule in enumerate(rules.of[kind(slot)]):
         if rule.applies is not None and not _is_for(rule.applies, view):
@@ -57,29 +60,55 @@ def evaluated(
         check, missing = rule.check, len(view.missing)
         outcome = silent if silent is not None and rule.of_events else rule.test(view)
         if outcome == TRUE:
-            found.append(
-                (finding(check, slot, part, view, state.active.get(check.id), rules.units), view.seen)
-            )
-        elif outcome == FALSE and (slot != NODE or _tells(check, background.kinds)):
-            fine |= 1 << at
+            since[check.id] = _since(view, state.active.get(check.id))
+            one = finding(check, slot, part, view, since[check.id], rules.units)
+            found.append((check, one, view.seen))
+        elif outcome == FALSE:
+            if slot != NODE or _tells(check, background.kinds):
+                fine |= 1 << at
+            if state.events:
+                past.extend(_past(check, slot, part, view))
         elif outcome == UNKNOWN and check.id in state.active:
             why = view.missing[-1][1] if len(view.missing) > missing else ""
-            kept.append(stale(state.active[check.id], why))
+            since[check.id] = state.active[check.id].since
+            one = state.active[check.id].finding
+            kept.append(stale(one, view.wall_of(since[check.id]), why))
         if view.seen:
             view.seen = []
         view.short = None
     findings = (*weathered(found, instant.mono), *kept)
     after = state
     if view.holding != state.held or findings or state.active:
-        after = replace(state, held=view.holding, active={one.check: one for one in findings})
+        after = replace(
+            state, held=view.holding, active={one.check: Standing(since[one.check], one) for one in findings}
+        )
     return Judged(
         state=after,
         findings=findings,
+        past=tuple(past),
         fine=fine,
         missing=tuple({(view.source_of(name), name, why) for name, why in view.missing}),
         pending={name: state.counters[name].value for name in view.pending},
         settled=after is state and _rests(state, rules.spans[kind(slot)], instant.mono),
     )
+
+
+def _since(view: View, active: Standing | None) -> float:
+    """When what is found now began, in seconds since boot."""
+    began = min((reason.since for reason in view.seen), default=view.now)
+    return began if active is None else min(began, active.since)
+
+
+def _past(check: Check, slot: str, part: str, view: View) -> Iterable[Finding]:
+    """What is to be told of a check's events that are over."""
+    events = [
+        one
+        for leaf in check.leaves()
+        if isinstance(leaf, Happened)
+        for one in over(view.events, leaf, check.clears, view.signs, view.now)
+    ]
+    if events:
+        yield ended(check, slot, part, view, events)
 
 
 def _is_for(applies: Test, view: View) -> bool:
@@ -96,7 +125,7 @@ def _rests(state: SlotState, spans: Mapping[str, float], now: float) -> bool:
     if state.events or state.held:
         return False
     return all(
-        one.since < now and (not one.risen or one.risen[-1][0] <= now - spans.get(name, 0.0))
+        one.since < now and (not one.risen or one.risen[-1].at <= now - spans.get(name, 0.0))
         for name, one in state.counters.items()
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec.structs import replace
 
@@ -30,8 +30,20 @@ SIGNS: dict[str, Sign] = {
     "gpu.recovery_none": "recovery-none",
 }
 
+# What has come since, where an event is over; what another part did is nothing to tell of this one.
+_SINCE: dict[Sign, str] = {
+    "reset": "it was reset since",
+    "driver-reload": "the driver was loaded since",
+    "recovery-none": "the driver asks for no recovery any more",
+    "retest": "a test passed since",
+    "operator": "a person cleared it",
+}
+
 # Fields that tell one event from another of the same signal.
-_DISTINGUISHING = ("xid", "sxid", "link", "injected", "verdict", "dev", "label", "severity", "constraint")
+_DISTINGUISHING = (
+    "xid", "sxid", "link", "injected", "verdict", "dev", "label", "severity", "constraint", "server",
+    "interface",
+)  # fmt: skip
 
 
 def remember(
@@ -87,8 +99,8 @@ def _again(old: Occurrence, event: Event) -> Occurrence:
     )
 
 
-def cleared(event: Occurrence, clears: Iterable[Sign], signs: Mapping[str, float]) -> bool:
-    """Whether a sign that may clear this event was seen after it.
+def cleared(event: Occurrence, clears: Iterable[Sign], signs: Mapping[str, float]) -> Sign | None:
+    """The first sign that may clear this event and was seen after it, None where there is none.
 
     `recovery-none`, the driver's own word that nothing is left to be done, clears only what the driver
     reports a recovery for (the event's field `recovery_reported`), and only once the driver had time to make
@@ -100,10 +112,10 @@ def cleared(event: Occurrence, clears: Iterable[Sign], signs: Mapping[str, float
             continue
         if sign == "recovery-none":
             if event.fields.get("recovery_reported", True) and at > event.last + _SETTLING:
-                return True
+                return sign
         elif at > event.last:
-            return True
-    return False
+            return sign
+    return None
 
 
 def matching(
@@ -114,19 +126,41 @@ def matching(
     now: float,
 ) -> list[Occurrence]:
     """Events that a condition asks for and that nothing has cleared, in the order they were last seen."""
-    found = []
-    for event in events.values():
-        if event.signal != wanted.event:
-            continue
-        if any(event.fields.get(field) not in allowed for field, allowed in wanted.where.items()):
-            continue
-        if wanted.over and event.last <= now - wanted.over:
-            continue
-        if not cleared(event, clears, signs):
-            found.append(event)
+    found = [event for event in _meant(events, wanted, now) if cleared(event, clears, signs) is None]
     if wanted.times > 1 and sum(_times(event, wanted.over, now) for event in found) < wanted.times:
         return []
     return sorted(found, key=lambda event: event.last)
+
+
+def over(
+    events: Mapping[str, Occurrence],
+    wanted: Happened,
+    clears: tuple[Sign, ...],
+    signs: Mapping[str, float],
+    now: float,
+) -> Iterator[tuple[Occurrence, str]]:
+    """Events of the last day that a condition asks for and that something has cleared, and what did."""
+    for event in _meant(events, wanted, now):
+        since = _SINCE.get(cleared(event, clears, signs) or "reboot")
+        if since and event.last > now - OLD:
+            yield event, since
+
+
+def _meant(events: Mapping[str, Occurrence], wanted: Happened, now: float) -> Iterator[Occurrence]:
+    for event in events.values():
+        if event.signal != wanted.event or (wanted.over and event.last <= now - wanted.over):
+            continue
+        if wanted.until and any(_ends(other, event, wanted.until) for other in events.values()):
+            continue
+        if all(event.fields.get(field) in allowed for field, allowed in wanted.where.items()):
+            yield event
+
+
+def _ends(other: Occurrence, event: Occurrence, until: str) -> bool:
+    """Whether another event came after this one and is the end of it: it speaks of the same."""
+    if other.signal != until or other.last < event.last:
+        return False
+    return all(event.fields[field] == other.fields[field] for field in event.fields.keys() & other.fields)
 
 
 def _times(event: Occurrence, over: float, now: float) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
@@ -11,10 +12,11 @@ from nodeguard.judge.state import Occurrence
 from nodeguard.judge.view import Seen, View
 from nodeguard.judge.words import fill, span
 from nodeguard.model.check import Check
-from nodeguard.model.finding import Action, Finding, Health, Knowledge, worst
+from nodeguard.model.finding import Action, Evidence, Finding, Health, Knowledge, worst
+from nodeguard.model.observation import DERIVED
 from nodeguard.model.slot import label
 
-# Pieces of evidence kept for one finding, the latest last.
+# Pieces of evidence kept for one finding, what tells most first.
 _EVIDENCE = 12
 
 # Events of one finding that its message speaks of, the latest last.
@@ -22,16 +24,12 @@ _TOLD = 3
 
 
 def finding(
-    check: Check, slot: str, part: str, view: View, active: Finding | None, units: Mapping[str, str]
+    check: Check, slot: str, part: str, view: View, since: float, units: Mapping[str, str]
 ) -> Finding:
     """The finding of a check whose condition holds, as the view shows it.
 
-    active: the same finding as it stood the round before; it keeps its beginning. units: by signal.
+    since: when it began, in seconds since boot. units: by signal.
     """
-    evidence = sorted((reason.tell(view) for reason in view.seen), key=lambda one: one.at)
-    since = view.wall_of(min(reason.since for reason in view.seen))
-    if active is not None:
-        since = min(since, active.since)
     events = sorted((one.event for one in view.seen if one.event is not None), key=lambda event: event.last)
     values: dict[str, object] = dict(view.signals)
     values.update(slot=label(slot), part=part, count=sum(event.count for event in events))
@@ -45,15 +43,49 @@ def finding(
         health=check.health,
         knowledge=Knowledge.FRESH,
         action=worst(check.action, *_actions(events)),
-        since=since,
+        since=view.wall_of(since),
         message="; ".join(told) or fill(check.message, values, units),
-        evidence=tuple(dict.fromkeys(evidence))[-_EVIDENCE:],
+        evidence=_own(view),
         family=check.family,
         title=check.title,
         remedy=fill(check.remedy, values, units),
         runbook=check.runbook,
         note=_note(view.short),
     )
+
+
+def ended(
+    check: Check, slot: str, part: str, view: View, events: Sequence[tuple[Occurrence, str]]
+) -> Finding:
+    """What is still told of a check's events that are over: nothing wrong, but seen.
+
+    events: with what ended each, the latest counts.
+    """
+    event, since = max(events, key=lambda one: one[0].last)
+    values = {**view.signals, **event.fields, "slot": label(slot), "part": part, "count": event.count}
+    return Finding(
+        check=check.id,
+        target=slot,
+        part=part,
+        health=Health.OK,
+        knowledge=Knowledge.FRESH,
+        action=Action.NONE,
+        since=view.wall_of(event.first),
+        message=f"{fill(check.message, values, {})}; {since}",
+        evidence=(Evidence(event.source, event.text or event.signal, view.wall_of(event.last), event.count),),
+        family=check.family,
+        title=check.title,
+        remedy="",
+        runbook=check.runbook,
+    )
+
+
+def _own(view: View) -> tuple[Evidence, ...]:
+    """What a check itself saw: lines of the log as they came, then readings in the order of its condition."""
+    logged = dict.fromkeys(reason.tell(view) for reason in view.seen if reason.event is not None)
+    read = dict.fromkeys(reason.tell(view) for reason in view.seen if reason.event is None)
+    lines = sorted(logged, key=lambda one: one.at)[-max(1, _EVIDENCE - len(read)) :]
+    return (*lines, *read)[:_EVIDENCE]
 
 
 def _actions(events: list[Occurrence]) -> list[Action]:
@@ -68,18 +100,18 @@ def _note(short: tuple[float, float] | None) -> str:
     return "seen once" if held == 0 else f"has held for {span(held)}, settles after {span(wanted)}"
 
 
-def weathered(found: list[tuple[Finding, list[Seen]]], now: float) -> list[Finding]:
+def weathered(found: Sequence[tuple[Check, Finding, list[Seen]]], now: float) -> list[Finding]:
     """Findings of one slot, those of old events that nothing corroborates no worse than a warning.
 
     What corroborates an event is a reading: one in the same finding, or another finding of the slot, not less
-    than suspect, that rests on one. now: seconds since boot.
+    than suspect, that rests on one and is its cause or its symptom. now: seconds since boot.
     """
-    read = [one for one, seen in found if one.health.rank >= Health.SUSPECT.rank and _is_read(seen)]
+    read = [check for check, one, seen in found if one.health.rank >= Health.SUSPECT.rank and _is_read(seen)]
     result = []
-    for one, seen in found:
+    for check, one, seen in found:
         events = [reason.event for reason in seen if reason.event is not None]
         age = now - max((event.last for event in events), default=now)
-        alone = not _is_read(seen) and not any(other is not one for other in read)
+        alone = not _is_read(seen) and not any(_are_kin(check, other) for other in read)
         if alone and age > OLD and one.health.rank > Health.WARNING.rank:
             note = f"{span(age)} old and nothing corroborates it"
             result.append(replace(one, health=Health.WARNING, note=note))
@@ -88,29 +120,41 @@ def weathered(found: list[tuple[Finding, list[Seen]]], now: float) -> list[Findi
     return result
 
 
+def _are_kin(one: Check, other: Check) -> bool:
+    return other.id in one.symptom_of or one.id in other.symptom_of
+
+
 def _is_read(seen: list[Seen]) -> bool:
     return any(reason.event is None for reason in seen)
 
 
-def stale(active: Finding, why: str) -> Finding:
-    """A finding whose signals can no longer be read: it stands, as not knowing gives nothing back."""
+def stale(active: Finding, since: float, why: str) -> Finding:
+    """A finding whose signals can no longer be read: it stands, as not knowing gives nothing back.
+
+    since: when it began, in seconds since the epoch, by today's clock.
+    """
     note = f"not read any more: {why}" if why else "not read any more"
-    return replace(active, knowledge=Knowledge.STALE, note=note)
+    return replace(active, since=since, knowledge=Knowledge.STALE, note=note)
 
 
 def joined(cause: Finding, symptoms: Sequence[Finding]) -> Finding:
     """A cause with what its symptoms have to say: evidence, the worst health, the strongest action.
 
-    Its own evidence stays and comes first; of theirs, what another source saw is kept before the rest.
+    Its own evidence stays and comes first. Of theirs, what another source saw comes before the rest, and the
+    first of each source before its second.
     """
     own = cause.evidence
     more = dict.fromkeys(seen for one in symptoms for seen in one.evidence if seen not in own)
-    known = {seen.source for seen in own}
-    others = sorted(more, key=lambda seen: seen.source in known)[: _EVIDENCE - len(own)]
+    heard = Counter(seen.source for seen in own)
+    ranks: dict[Evidence, tuple[int, bool]] = {}
+    for seen in sorted(more, key=lambda seen: seen.at):
+        ranks[seen] = (heard[seen.source], seen.source == DERIVED)
+        heard[seen.source] += 1
+    others = sorted(ranks, key=ranks.__getitem__)[: _EVIDENCE - len(own)]
     return replace(
         cause,
         health=worst(cause.health, *(one.health for one in symptoms)),
         action=worst(cause.action, *(one.action for one in symptoms)),
-        since=min([cause.since, *(one.since for one in symptoms if one.health != Health.OK)]),
-        evidence=(*own, *sorted(others, key=lambda seen: seen.at)),
+        since=min([cause.since, *(one.since for one in symptoms if one.health.rank >= cause.health.rank)]),
+        evidence=(*own, *others),
     )

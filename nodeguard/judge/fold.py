@@ -40,15 +40,20 @@ def explained(
 ) -> list[Finding]:
     """Findings without those that another one causes; the cause, at the end of the chain, has their evidence.
 
+    A cause that is less bad than what it would explain is a part of that instead: a node is held for what is
+    worst of it.
     checks: by id. holders: slot → what it hangs on besides its parent. A cause stands on the same slot or one
     that holds it; that of a GPU or link also on any NVSwitch, that of a check of the node alone on any slot.
     """
     standing = {(one.check, one.target): one for one in findings}
     causes: dict[_Key, _Key] = {}
-    for key in sorted(standing):
+    for key in sorted(standing, key=lambda key: (standing[key].health.rank, key)):
         cause = _cause(key, standing, checks[key[0]], holders)
-        if cause is not None and _root(cause, causes) != key:
-            causes[key] = cause
+        root = key if cause is None or key in causes else _root(cause, causes)
+        if root == key:
+            continue
+        weaker = standing[root].health.rank < standing[key].health.rank
+        causes[root if weaker else key] = key if weaker else root
     symptoms: dict[_Key, list[Finding]] = defaultdict(list)
     for key in causes:
         symptoms[_root(key, causes)].append(standing.pop(key))

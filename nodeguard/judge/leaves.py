@@ -6,7 +6,7 @@ import operator
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from nodeguard.judge.counters import rise, saturated
+from nodeguard.judge.counters import rise, saturated, unplaced
 from nodeguard.judge.events import matching
 from nodeguard.judge.outcome import FALSE, NOT_APPLICABLE, TRUE, UNKNOWN
 from nodeguard.judge.state import Occurrence
@@ -92,17 +92,21 @@ def increase(condition: Increase, units: Mapping[str, str]) -> Test:
         counter = view.counters[signal]
         risen = shown(rise(counter, over, view.now), unit)
         what = f"{signal} rose by {risen} to {shown(counter.value, unit)}"
-        return Evidence(view.source_of(signal), what, view.wall_of(counter.risen[-1][0]))
+        what += f", set back {counter.fell} times" if counter.fell else ""
+        return Evidence(view.source_of(signal), what, view.wall_of(counter.risen[-1].at))
 
     def test(view: View) -> int:
         counter = view.counters.get(signal)
         if counter is None or signal not in view.signals:
             return _missing(view, signal)
         if counter.risen and rise(counter, over, view.now) >= by:
-            view.seen.append(Seen(_first(over, view.now, (at for at, _ in counter.risen)), tell))
+            view.seen.append(Seen(_first(over, view.now, (one.at for one in counter.risen)), tell))
             return TRUE
         if saturated(counter.value, bits):
             view.missing.append((signal, "stands at its maximum and can rise no more"))
+            return UNKNOWN
+        if unplaced(counter, over, view.now):
+            view.missing.append((signal, "rose while nobody read it, too long ago to say when"))
             return UNKNOWN
         if counter.since == view.now:
             view.pending.append(signal)

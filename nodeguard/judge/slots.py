@@ -74,16 +74,19 @@ def _after_reading(
     old = state.sources.get(observation.source)
     if old is not None and old.lapsed is not None:
         previous = old.lapsed
+    # A round that did not come to its end adds to the one before; what tells its epoch may be what it lacks.
+    begun = old if observation.status in {"failed", "hung"} else None
+    epoch = begun.epoch if begun is not None else observation.epoch
     unread = observation.unread
-    if observation.status in {"failed", "hung"} and old is not None:
-        names = (name for name in (*old.signals, *old.unread) if name not in observation.signals)
+    if begun is not None:
+        names = (name for name in (*begun.signals, *begun.unread) if name not in observation.signals)
         unread = {**dict.fromkeys(names, observation.detail), **unread}
     if observation.signals:
-        memory = SourceMemory(observation.signals, unread, observation.epoch)
+        memory = SourceMemory(observation.signals, unread, epoch)
     else:
         # What brought nothing is no reading: the next one continues the one before it.
-        memory = SourceMemory({}, unread, old.epoch if old else observation.epoch, previous)
-    same = old is not None and old.epoch == observation.epoch
+        memory = SourceMemory({}, unread, old.epoch if old else epoch, previous)
+    same = old is not None and old.epoch == epoch
     watched = {name: span for name, span in spans.items() if name in observation.signals}
     counters = advance(state.counters, watched, observation.signals, previous if same else None, now)
     return replace(state, sources={**state.sources, observation.source: memory}, counters=counters)

@@ -9,16 +9,27 @@ from nodeguard.model.observation import Part
 from nodeguard.model.signal import Scalar
 
 
+class Rise(Struct, frozen=True, array_like=True):
+    """A counter found higher than before.
+
+    at: seconds since boot. by: how much. gap: seconds since the reading before it.
+    """
+
+    at: float
+    by: float
+    gap: float
+
+
 class Counter(Struct, frozen=True, array_like=True):
     """A counter's baseline and its rises.
 
-    value: as last read. since: seconds since boot of the baseline. risen: (seconds since boot, by how much),
-    oldest first. fell: how often it was found lower than before.
+    value: as last read. since: seconds since boot of the baseline. risen: oldest first. fell: how often it
+    was found lower than before, as somebody set it back.
     """
 
     value: float
     since: float
-    risen: tuple[tuple[float, float], ...] = ()
+    risen: tuple[Rise, ...] = ()
     fell: int = 0
 
 
@@ -51,6 +62,16 @@ class SourceMemory(Struct, frozen=True):
     lapsed: float | None = None
 
 
+class Standing(Struct, frozen=True):
+    """A finding as it stood after the last round.
+
+    since: seconds since boot; the wall clock that a finding tells may be set in the meantime.
+    """
+
+    since: float
+    finding: Finding
+
+
 class SlotState(Struct, frozen=True):
     """All that is remembered of one slot.
 
@@ -64,21 +85,22 @@ class SlotState(Struct, frozen=True):
     events: dict[str, Occurrence] = {}
     held: dict[str, float] = {}
     signs: dict[str, float] = {}
-    active: dict[str, Finding] = {}
+    active: dict[str, Standing] = {}
     part: Part | None = None
 
 
 class Judged(Struct, frozen=True):
     """What the checks said of a slot.
 
-    findings: of the checks that fired, those of health `ok` among them. fine: bit n is set where the n-th
-    rule of the slot's kind found it in order. missing: (source, signal, why) of what could not be read;
-    pending: counters whose rise is not known yet, with their totals. settled: whether time alone changes
-    nothing of it.
+    findings: of the checks that fired, those of health `ok` among them. past: what is told of events that are
+    over. fine: bit n is set where the n-th rule of the slot's kind found it in order. missing: (source,
+    signal, why) of what could not be read; pending: counters whose rise is not known yet, with their totals.
+    settled: whether time alone changes nothing of it.
     """
 
     state: SlotState
     findings: tuple[Finding, ...]
+    past: tuple[Finding, ...]
     fine: int
     missing: tuple[tuple[str, str, str], ...]
     pending: dict[str, float]

@@ -24,7 +24,8 @@ def verdict(
         explained(found, {one.id: one for one in rules.catalogue.checks}, _holders(judged)) if found else []
     )
     findings = folded((one for one in every if one.health != Health.OK), counts)
-    noted = folded((one for one in every if one.health == Health.OK), counts)
+    past = (one for slot in judged.values() for one in slot.past)
+    noted = folded((*(one for one in every if one.health == Health.OK), *past), counts)
     unread = _unread(judged, sources)
     known = [Knowledge.UNKNOWN] if unread else [Knowledge.FRESH]
     return Verdict(
@@ -88,12 +89,31 @@ def _unread(judged: Mapping[str, Judged], sources: Mapping[str, SourceState]) ->
     return (*whole, *(read if whole or read else parts))
 
 
+# What reads a slot of this kind itself: one that only others tell of is not fine for their silence.
+_READ_BY = {"gpu": "nvml"}
+
+
+def _is_read(slot: str, one: Judged) -> bool:
+    source = _READ_BY.get(kind(slot))
+    memory = one.state.sources.get(source) if source else None
+    return source is None or bool(memory and memory.signals)
+
+
 def _fine(rules: Rules, judged: Mapping[str, Judged]) -> tuple[Fine, ...]:
-    alike = Counter((kind(slot), one.fine) for slot, one in judged.items() if one.fine)
+    """What is in order, a family in a line; a slot counts where nothing of the family was found on it."""
+    alike = Counter(
+        (kind(slot), one.fine, frozenset(found.family for found in one.findings if found.health != Health.OK))
+        for slot, one in judged.items()
+        if one.fine and _is_read(slot, one)
+    )
     checks: dict[str, set[str]] = defaultdict(set)
     slots: dict[str, Counter[str]] = defaultdict(Counter)
-    for (what, mask), many in alike.items():
-        fine = [rule.check for at, rule in enumerate(rules.of[what]) if mask >> at & 1]
+    for (what, mask, sick), many in alike.items():
+        fine = [
+            rule.check
+            for at, rule in enumerate(rules.of[what])
+            if mask >> at & 1 and rule.check.family not in sick
+        ]
         for check in fine:
             checks[check.family].add(check.id)
         for family in {check.family for check in fine}:

@@ -31,7 +31,8 @@ class Reference(Struct, frozen=True):
 class Compare(Struct, frozen=True, tag="compare"):
     """A reading against a constant or a reference.
 
-    by: how far the reference is moved first: `below` it by at least so much.
+    by: how far the reference is moved first: `below` it by at least so much. evidence: whether it says what
+    is wrong; one that only says where the check applies is not told of.
     """
 
     signal: str
@@ -39,6 +40,7 @@ class Compare(Struct, frozen=True, tag="compare"):
     value: Scalar | tuple[Scalar, ...] | None = None
     than: Reference | None = None
     by: float = 0.0
+    evidence: bool = True
 
 
 class Increase(Struct, frozen=True, tag="increase"):
@@ -53,13 +55,15 @@ class Increase(Struct, frozen=True, tag="increase"):
 class Happened(Struct, frozen=True, tag="happened"):
     """An event, at least `times` within the last `over` seconds, or in this boot where over is 0.
 
-    where: allowed values by field; an event counts when each field named has one of its values.
+    where: allowed values by field; an event counts when each field named has one of its values. until: an
+    event of the same slot that ends it, where no field that both have differs.
     """
 
     event: str
     where: dict[str, tuple[Scalar, ...]] = {}
     times: int = 1
     over: float = 0.0
+    until: str = ""
 
 
 class Every(Struct, frozen=True, tag="all"):

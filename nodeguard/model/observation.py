@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Literal
 
 from msgspec import Struct
@@ -67,10 +68,18 @@ class Reading(Struct, frozen=True):
 
     observations: all that the round gave. complete: whether every slot of this source was reached; a slot
     that a complete round does not mention is gone, one that an incomplete round does not mention is unknown.
-    at: seconds since boot when the round ended.
+    at: seconds since boot when the round ended; took: how many seconds it took; valid: for how many seconds
+    it tells of the machine as it is, where no next one comes.
     """
 
     source: str
     at: float
     observations: tuple[Observation, ...]
     complete: bool = True
+    took: float = 0.0
+    valid: float = inf
+
+    @property
+    def began(self) -> float:
+        """Seconds since boot when the round began."""
+        return self.at - self.took

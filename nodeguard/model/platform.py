@@ -10,8 +10,10 @@ from nodeguard.model.signal import Scalar
 class Match(Struct, frozen=True):
     """One way to know a platform: every word that is given must be equal, to the letter.
 
+    A node that lost a part must still be known for what it is: counts are of the least that there must be.
+
     product_name, sys_vendor, chassis_asset_tag: DMI. instance_type: the cloud's name for the machine.
-    gpu: NVML's name of every GPU. nvswitches: NVSwitch functions on PCI.
+    gpu: NVML's name of every GPU. nvswitches: NVSwitch functions on PCI, at least.
     """
 
     product_name: str = ""
@@ -40,7 +42,6 @@ EXPECTATIONS = {
     "nvlink_links": "active NVLinks of each GPU",
     "nvlink_speed_mbps": "raw signalling rate of one NVLink, MB/s",
     "nvswitches": "NVSwitch functions on PCI",
-    "fabric": "whether the GPUs register with an NVLink fabric",
     "fabric_manager": "whether nvidia-fabricmanager runs on the node",
     "c2c_links": "active C2C links of each GPU to its CPU",
     "pcie_gen": "PCIe generation of each GPU's link under load",

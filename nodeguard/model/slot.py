@@ -20,6 +20,16 @@ _ADDRESS = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})(?:\.([0
 _FOLDS = {"nvlink": "gpu"}
 
 
+# Drivers that hand a function to a virtual machine, beside vfio and its variants: it is not this host's to
+# judge.
+_PASSED_ON = frozenset({"pci-stub", "xen-pciback", "pciback"})
+
+
+def is_passed_on(driver: str) -> bool:
+    """Whether a PCI driver's name is of one that holds functions for virtual machines."""
+    return "vfio" in driver or driver in _PASSED_ON
+
+
 def bus_address(text: str) -> str | None:
     """PCI address without function, lower case, domain of four digits: `00000000:3B:00.0` → `0000:3b:00`.
 

@@ -20,6 +20,21 @@ _C2C_STATUS = re.compile(r"nvmlDeviceGetFieldValues\(171,(\d{1,3})\)")
 _HANDLE = "nvmlDeviceGetHandleByIndex"
 _XID_EVENT = 8
 
+# Errors that say something of a GPU as a whole, the worst first; and those by which the system keeps a
+# process from looking, which say nothing of it. Source: nvml.h, nvmlReturn_t.
+_VAGUE = "NVML_ERROR_UNKNOWN"
+_WHOLE = (
+    "NVML_ERROR_GPU_IS_LOST",
+    "NVML_ERROR_GPU_NOT_FOUND",
+    "NVML_ERROR_INSUFFICIENT_POWER",
+    "NVML_ERROR_RESET_REQUIRED",
+    "NVML_ERROR_IRQ_ISSUE",
+    "NVML_ERROR_CORRUPTED_INFOROM",
+    "NVML_ERROR_TIMEOUT",
+    _VAGUE,
+)
+_HIDING = frozenset({"NVML_ERROR_NO_PERMISSION", "NVML_ERROR_OPERATING_SYSTEM"})
+
 
 class Nvml:
     """Reads NVML through the worker's lane."""
@@ -43,7 +58,11 @@ class Nvml:
         Signal("gpu.unanswered", "state", "the GPU's call that was not answered"),
         Signal("gpu.error", "state", "NVML's error for the GPU as a whole, without its prefix, or `none`"),
         Signal("gpu.handles_refused", "state", "GPUs that NVML counts but gives no handle for"),
-        Signal("gpu.handle_error", "state", "NVML's error for the latest of these"),
+        Signal(
+            "gpu.handle_error", "state", "NVML's error for the worst of these, without its prefix, or `none`"
+        ),
+        Signal("gpu.handles_hidden", "state", "GPUs that NVML counts and that this process may not look at"),
+        Signal("gpu.retired_pages.total", "state", "pages retired for errors of either kind"),
         Signal("gpu.nvlink.active", "state", "NVLinks that are active"),
         Signal("gpu.c2c.active", "state", "links to the CPU that are active"),
         Signal("gpu.xid.line", "event", "an Xid as the driver said it", fields=("xid", "gi", "ci", "rest")),
@@ -143,13 +162,23 @@ def _node(
     if isinstance(state, dict) and not error_of(state) and isinstance(ready, int):
         signals["nvml.confidential"] = bool(state.get("ccFeature"))
         signals["nvml.confidential_ready"] = bool(ready)
-    refused = [error_of(calls[_HANDLE]) for calls in scopes.values() if _HANDLE in calls]
+    errors = [error_of(calls[_HANDLE]) for calls in scopes.values() if _HANDLE in calls]
+    refused = sorted((error for error in errors if error not in _HIDING), key=_weight)
+    hidden = [error for error in errors if error in _HIDING]
     status, detail = _ended(answer, system, slots)
+    unread = {"gpu.handles_refused": reason(hidden[0])} if hidden and not refused else {}
     # That no handle was refused is known only where each was asked for.
-    if refused or status == "read":
-        signals["gpu.handles_refused"] = len(refused)
-        signals["gpu.handle_error"] = refused[-1].removeprefix("NVML_ERROR_") if refused else "none"
-    return Observation("nvml", NODE, status, signals, detail=detail)
+    if errors or status == "read":
+        signals["gpu.handles_hidden"] = len(hidden)
+        signals["gpu.handle_error"] = refused[0].removeprefix("NVML_ERROR_") if refused else "none"
+        if not unread:
+            signals["gpu.handles_refused"] = len(refused)
+    return Observation("nvml", NODE, status, signals, unread, detail=detail)
+
+
+def _weight(error: str) -> int:
+    """Place of an error of a whole GPU among those that say most of it; after them where it says little."""
+    return _WHOLE.index(error) if error in _WHOLE else len(_WHOLE)
 
 
 def _ended(answer: Answer, system: dict[str, Any], slots: dict[int, str]) -> tuple[Status, str]:
@@ -188,11 +217,8 @@ def _gpu(slot: str, calls: dict[str, Any], unanswered: str) -> Iterator[Observat
     if complete:
         _count_active("nvlink.active", nvlinks.values(), signals, unread)
         _count_active("c2c.active", c2c, signals, unread)
-    errors = {error_of(result) for result in calls.values()}
-    broken = next(
-        (word for word in ("NVML_ERROR_GPU_IS_LOST", "NVML_ERROR_RESET_REQUIRED") if word in errors), ""
-    )
-    signals["gpu.error"] = broken.removeprefix("NVML_ERROR_") or "none"
+    _total("gpu.retired_pages", ("corrected", "uncorrected"), signals, unread)
+    signals["gpu.error"] = _whole([error_of(result) for result in calls.values()])
     signals["gpu.answers"] = not unanswered
     if unanswered:
         signals["gpu.unanswered"] = unanswered
@@ -205,6 +231,17 @@ def _gpu(slot: str, calls: dict[str, Any], unanswered: str) -> Iterator[Observat
         # Where the links are not counted, one that fails may well be none.
         if of_link or (not_of_link and counted):
             yield Observation("nvml", nvlink(slot, link), "read", of_link, not_of_link)
+
+
+def _whole(errors: Collection[str]) -> str:
+    """The error of a GPU as a whole, without its prefix, or `none`. errors: of each call, empty where none.
+
+    UNKNOWN is what single calls answer for many a reason; it speaks of the GPU where half of all calls do.
+    """
+    found = sorted({error for error in errors if error in _WHOLE}, key=_weight)
+    many = sum(error == _VAGUE for error in errors) * 2 > len(errors)
+    word = next((error for error in found if error != _VAGUE or many), "")
+    return word.removeprefix("NVML_ERROR_") or "none"
 
 
 def _numbers(of: re.Pattern[str], calls: Iterable[str]) -> list[int]:
@@ -224,6 +261,17 @@ def _count_active(
         unread[f"gpu.{name}"] = refused[0]
     elif states:
         signals[f"gpu.{name}"] = sum(map(bool, states))
+
+
+def _total(name: str, parts: Collection[str], signals: dict[str, Scalar], unread: dict[str, str]) -> None:
+    """Sum some counts of a GPU, by the last word of their names, unless one of them could not be read."""
+    names = [f"{name}.{part}" for part in parts]
+    refused = [unread[one] for one in names if one in unread]
+    counts = [value for one in names if isinstance(value := signals.get(one), int)]
+    if refused:
+        unread[f"{name}.total"] = refused[0]
+    elif len(counts) == len(names):
+        signals[f"{name}.total"] = sum(counts)
 
 
 def _part(calls: dict[str, Any]) -> Part | None:

@@ -28,6 +28,7 @@ _NOT_THERE = frozenset(
 )
 _REASONS = {
     "NVML_ERROR_NO_PERMISSION": "permission denied: run as root",
+    "NVML_ERROR_OPERATING_SYSTEM": "the operating system denies access to the device",
     "NVML_ERROR_GPU_IS_LOST": "the GPU is lost",
     "NVML_ERROR_RESET_REQUIRED": "the GPU must be reset first",
     "NVML_ERROR_TIMEOUT": "the driver timed out",

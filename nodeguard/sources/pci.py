@@ -167,8 +167,7 @@ class Pci:
 
 def _is_passed_on(draft: Draft) -> bool:
     """Whether a function is held for a virtual machine: by vfio-pci or a variant of it, pci-stub or Xen."""
-    driver = str(draft.signals.get("pci.driver", ""))
-    return "vfio" in driver or driver in {"pci-stub", "xen-pciback", "pciback"}
+    return slots.is_passed_on(str(draft.signals.get("pci.driver", "")))
 
 
 def slot_of(address: str, identity: Identity, *, has_rdma: bool) -> str | None:

@@ -13,7 +13,7 @@ from nodeguard.model.finding import Health, Knowledge, Verdict
 from nodeguard.model.instant import Instant
 from nodeguard.model.observation import Event, Observation, Reading, Status
 from nodeguard.model.platform import Platform
-from nodeguard.model.signal import Scalar, Signal, named
+from nodeguard.model.signal import Signal, named
 from nodeguard.model.slot import NODE, gpu, nvlink
 from tests.judge.scene import check
 
@@ -87,19 +87,32 @@ def test_the_site_says_what_the_platform_is() -> None:
     assert (unknown.platform, fired(unknown)) == ("", [])
 
 
+def test_a_source_that_falls_silent_is_unread_and_what_it_found_stale() -> None:
+    one = judgement(LOW, Sustained(LOW, 60.0))
+    reading = Reading("memory", 0.0, (Observation("memory", NODE, signals={"a.level": 3}),), valid=30.0)
+    rounds = {}
+    for at, new in ((0.0, reading), (20.0, Reading("kmsg", 20.0, ())), (100.0, Reading("kmsg", 100.0, ()))):
+        rounds[at] = one.judge([new], Instant(1e9 + at, at, "boot"))
+    assert [fired(verdict) for verdict in rounds.values()] == [["check-0"]] * 3, "nothing settles unread"
+    assert [verdict.findings[0].knowledge for verdict in rounds.values()] == ["fresh", "fresh", "stale"]
+    assert [(lost.source, lost.why) for lost in rounds[100.0].unread] == [("memory", "not read for 100 s")]
+
+
 @pytest.mark.parametrize("status", ["hung", "failed"])
 def test_a_derived_fault_stands_while_its_gpu_cannot_be_read(status: Status) -> None:
     slot = gpu("3b:00")
     links = [nvlink(slot, at) for at in range(3)]
-    counts: dict[str, Scalar] = {"gpu.nvlink.count": 3, "gpu.nvlink.active": 2}
-    read = [
-        Observation("nvml", slot, signals=counts),
-        *(Observation("nvml", link, signals={"nvlink.active": link != links[0]}) for link in links),
-    ]
+
+    def read(*down: str) -> tuple[Observation, ...]:
+        return (
+            Observation("nvml", slot, signals={"gpu.nvlink.active": len(links) - len(down)}),
+            *(Observation("nvml", link, signals={"nvlink.active": link not in down}) for link in links),
+        )
+
     silent = [Observation("nvml", where, status, detail="no answer") for where in (slot, *links)]
     one = Judgement(*knowledge(), Site())
-    for at in (0.0, 40.0):
-        before = one.judge([Reading("nvml", at, tuple(read))], Instant(1e9 + at, at, "boot"))
+    for at, down in ((0.0, []), (10.0, links[:1]), (40.0, links[:1])):
+        before = one.judge([Reading("nvml", at, read(*down))], Instant(1e9 + at, at, "boot"))
     after = one.judge([Reading("nvml", 50.0, tuple(silent))], Instant(1e9 + 50, 50.0, "boot"))
     assert fired(before) == ["nvlink-down"]
     [stands] = (found for found in after.findings if found.check == "nvlink-down")

@@ -27,7 +27,7 @@ def test_only_a_frame_takes_an_answer_away() -> None:
     ("text", "message"),
     [
         ("[]", "expected `object`, got `array`"),
-        ('{"a": {', "input data was truncated"),
+        ('{"a": {', "is cut short: copy it again"),
         ('{"a": {}} x', "JSON is malformed"),
         ('{"adjtimex": 5}', "adjtimex: is no object"),
         (

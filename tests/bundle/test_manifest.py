@@ -71,7 +71,8 @@ def test_times_are_rfc_3339(text: str, seconds: float) -> None:
         ("gpu-17", '"a\\nb"', r"hostname: 'a\nb' is no text of one line"),
         ("hostname: gpu-17\n", "", "hostname: is missing: add it"),
         ("uptime_s: 864000\n", "", "uptime_s: is missing: add it"),
-        ("format: 1", "format: 2", "format: 2 is not known: write 1, or use a newer nodeguard"),
+        ("format: 1", "format: 2", "format: 2 is not known: this version reads 1: use a newer nodeguard"),
+        ("format: 1\n", "format: 2\nshape: new\n", "format: 2 is not known: "),
         ("format: 1", "format: true", "format: True is not known"),
         ("format: 1", "format:", "format: is empty: give it a value, or leave it out"),
         (

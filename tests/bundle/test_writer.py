@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nodeguard.bundle.defect import BundleError
@@ -335,7 +335,12 @@ def replays(moment: Moment, machine: Tree, asked: list[tuple[str, str]]) -> None
 
 
 @settings(deadline=None)
+@example([Tree({"c": {"c": Link("b/c"), "a": "", "b": Link(".")}}, {}, Texts())], [("read", "/c/b/c")])
 @given(st.lists(machines, min_size=1, max_size=3), readings)
+@example(
+    [Tree({"a": {}}, {}, Texts()), Tree({"a": ""}, {}, Texts())],
+    [("link", "/a"), ("read", "/a/a"), ("names", "/a")],
+)
 def test_what_was_read_is_read_again(
     tmp_path_factory: pytest.TempPathFactory, lives: list[Tree], asked: list[tuple[str, str]]
 ) -> None:

@@ -204,12 +204,21 @@ def test_a_site_overrides_adds_and_disables(base: Catalogue, tmp_path: Path) -> 
     assert ids(base) == ["a", "b"]
 
 
-def test_a_later_file_and_a_later_folder_win(base: Catalogue, tmp_path: Path) -> None:
-    first = site(tmp_path / "1", "z.yaml", one("a", title="First folder"))
-    site(first, "a.yaml", one("a", title="First file"), one("c", title="First file"))
+def test_a_later_folder_wins(base: Catalogue, tmp_path: Path) -> None:
+    first = site(tmp_path / "1", "z.yaml", one("a", title="First folder"), one("c", title="First folder"))
     second = site(tmp_path / "2", "a.yaml", one("c", title="Second folder"))
     found = of(with_site(base, [first, second], SIGNALS))
     assert (found["a"].title, found["c"].title) == ("First folder", "Second folder")
+
+
+def test_one_id_in_two_files_of_a_folder_is_refused(base: Catalogue, tmp_path: Path) -> None:
+    site(tmp_path, "a.yaml", one("c"))
+    site(tmp_path, "b.yaml", one("d"), one("c"))
+    with pytest.raises(CatalogueError) as caught:
+        with_site(base, [tmp_path], SIGNALS)
+    assert (caught.value.file, caught.value.field) == (f"{tmp_path}/b.yaml", "id")
+    assert caught.value.line > 3
+    assert caught.value.problem == f"'c' stands in {tmp_path}/a.yaml:3, too"
 
 
 def test_files_that_have_nothing_in_common_may_come_in_any_order(base: Catalogue, tmp_path: Path) -> None:
@@ -230,10 +239,33 @@ def test_a_built_in_check_whose_cause_is_disabled_stands(base: Catalogue, tmp_pa
     assert ids(with_site(base, [folder], SIGNALS)) == ["b"]
 
 
-def test_an_empty_folder_adds_nothing(base: Catalogue, tmp_path: Path) -> None:
+def test_a_folder_without_checks_is_refused(base: Catalogue, tmp_path: Path) -> None:
+    def refused() -> str:
+        with pytest.raises(CatalogueError) as caught:
+            with_site(base, [tmp_path], SIGNALS)
+        return str(caught.value)
+
     (tmp_path / "readme.md").write_text("x")
+    assert refused().startswith(f"{tmp_path}: holds no .yaml file: put the files directly into the folder")
     (tmp_path / "folder.yaml").mkdir()
-    assert with_site(base, [tmp_path], SIGNALS) == base
+    assert refused().startswith(f"{tmp_path}: holds no .yaml file, only the folder folder.yaml, which ")
+
+
+def test_a_file_that_would_be_passed_over_is_refused(base: Catalogue, tmp_path: Path) -> None:
+    site(tmp_path, "s.yaml", one("c"))
+    site(tmp_path, "t.yml", one("d"))
+    with pytest.raises(CatalogueError) as caught:
+        with_site(base, [tmp_path], SIGNALS)
+    assert str(caught.value) == (
+        f"{tmp_path}/t.yml: is not read, as it does not end in .yaml: rename it to .yaml"
+    )
+
+
+def test_what_a_mount_of_kubernetes_holds_besides_is_passed_over(base: Catalogue, tmp_path: Path) -> None:
+    site(tmp_path / "..2026", "s.yaml", one("c"))
+    (tmp_path / "..data").symlink_to("..2026")
+    (tmp_path / "s.yaml").symlink_to("..data/s.yaml")
+    assert ids(with_site(base, [tmp_path], SIGNALS)) == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize(
@@ -270,4 +302,4 @@ def test_a_built_in_check_that_lost_its_cause_is_an_error_and_no_crash(
 ) -> None:
     halved = msgspec.structs.replace(base, checks=base.checks[1:])
     with pytest.raises(CatalogueError, match="the built-in catalogue: symptom_of: 'a' is no check"):
-        with_site(halved, [tmp_path], SIGNALS)
+        with_site(halved, [site(tmp_path, "s.yaml", one("c"))], SIGNALS)

@@ -85,6 +85,18 @@ def test_a_check_of_events(tmp_path: Path) -> None:
     assert (check.clears, check.views, check.symptom_of) == (("reset", "operator"), ("rack",), ("two",))
 
 
+def test_an_event_may_be_ended_by_another(tmp_path: Path) -> None:
+    [check] = file(tmp_path, one(when="{event: a.happened, until: a.happened}", message='"{code}"')).checks
+    assert check.when == Happened("a.happened", until="a.happened")
+    said = refused(tmp_path, one(when="{event: a.happened, until: a.level}", clears="[reset]"))
+    assert said == "a.yaml:8: until: a.level is a gauge: use `signal` for it"
+
+
+def test_a_reading_may_say_where_a_check_applies(tmp_path: Path) -> None:
+    [check] = file(tmp_path, one(when="{signal: a.level, below: 5, evidence: false}")).checks
+    assert check.when == Compare("a.level", "below", 5, evidence=False)
+
+
 def test_a_check_may_have_several_targets_and_a_family_of_its_own(tmp_path: Path) -> None:
     found = file(tmp_path, one(target="[gpu, node, gpu]", family="own"), one("two"))
     assert [(check.family, check.targets) for check in found.checks] == [

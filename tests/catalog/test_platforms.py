@@ -17,12 +17,27 @@ CLOUDS = [one for one in PLATFORMS if one.id.startswith(("aws-", "azure-", "gcp-
 
 def test_the_platforms_are_there() -> None:
     assert set(BY_ID) == {
-        *("dgx-a100", "dgx-h100", "dgx-h200", "dgx-b200", "gb200-tray"),
+        *("dgx-a100", "dgx-h100", "dgx-h200", "dgx-b200", "dgx-b300", "gb200-tray"),
         *("hgx-a100", "hgx-h100", "hgx-h200", "hgx-b200"),
-        *("azure-nd-a100-v4", "azure-nd-h100-v5", "azure-nd-h200-v5", "azure-nd-gb200-v6"),
-        *("aws-p4d", "aws-p4de", "aws-p5", "aws-p5e", "aws-p5en", "aws-p6-b200"),
-        *("gcp-a3-high", "gcp-a3-mega", "gcp-a3-ultra", "gcp-a4-high"),
-        *("oci-a100", "oci-h100", "oci-h200", "oci-b200", "oci-gb200"),
+        *(
+            "azure-nd-a100-v4",
+            "azure-nd-h100-v5",
+            "azure-nd-h200-v5",
+            "azure-nd-gb200-v6",
+            "azure-nd-gb300-v6",
+        ),
+        *("aws-p4d", "aws-p4de", "aws-p5", "aws-p5e", "aws-p5en", "aws-p6-b200", "aws-p6-b300"),
+        *("gcp-a3-high", "gcp-a3-mega", "gcp-a3-ultra", "gcp-a4-high", "gcp-a4x", "gcp-a4x-max"),
+        *(
+            "oci-a100",
+            "oci-h100",
+            "oci-h200",
+            "oci-b200",
+            "oci-b300",
+            "oci-gb200",
+            "oci-gb200-v3",
+            "oci-gb300",
+        ),
     }
     assert all(platform.basis and platform.title for platform in PLATFORMS)
 
@@ -33,8 +48,8 @@ def test_the_names_that_may_be_expected_are_those_of_the_model() -> None:
 
 def test_a_platform_is_known_by_exact_words() -> None:
     assert BY_ID["dgx-h100"].match == (Match(sys_vendor="NVIDIA", product_name="DGXH100"),)
-    assert BY_ID["hgx-h100"].match == (Match(gpu="NVIDIA H100 80GB HBM3", nvswitches=4),)
-    assert {match.nvswitches for match in BY_ID["hgx-a100"].match} == {6}
+    assert BY_ID["hgx-h100"].match == (Match(gpu="NVIDIA H100 80GB HBM3", nvswitches=1),)
+    assert {match.nvswitches for match in BY_ID["hgx-a100"].match} == {1}
     assert Match(sys_vendor="Amazon EC2", product_name="p5.48xlarge") in BY_ID["aws-p5"].match
     assert Match(instance_type="a3-highgpu-8g") in BY_ID["gcp-a3-high"].match
     tag = "7783-7084-3265-9085-8269-3286-77"
@@ -59,6 +74,8 @@ def test_what_is_expected_of_some_platforms() -> None:
     assert tray["fabric_manager"] is False
     assert (BY_ID["aws-p5"].expect["ports"], BY_ID["aws-p5"].expect["port_link_layer"]) == (32, "EFA")
     assert BY_ID["gcp-a3-high"].expect["ports"] == BY_ID["gcp-a3-mega"].expect["ports"] == 0
+    assert (BY_ID["dgx-b300"].expect["ports"], BY_ID["dgx-b300"].expect["port_rate_gbps"]) == (8, 800)
+    assert (BY_ID["gcp-a4x-max"].expect["gpus"], BY_ID["gcp-a4x-max"].expect["ports"]) == (4, 8)
     assert BY_ID["dgx-a100"].expect["nvlink_links"] == 12
 
 

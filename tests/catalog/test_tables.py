@@ -47,6 +47,7 @@ def test_xids_are_grouped_by_topic() -> None:
         "confidential": {151, 166, 170},
         "c2c": {121, 159, 173},
         "pcie": {32, 80, 167, 176},
+        "security": {110},
         "test": {14, 106, 107},
     }
     assert {13, 31, 43, 45, 46, 62, 69, 109, 143, 158} < engine

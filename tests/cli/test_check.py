@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from textwrap import dedent
 
 import msgspec
 import pytest
@@ -16,7 +17,7 @@ from fixtures.build.expect import bundles
 from nodeguard.cli import page
 from nodeguard.cli.main import main
 from nodeguard.cli.output import Output
-from nodeguard.model.finding import Health
+from nodeguard.model.finding import Health, Knowledge
 
 FIXTURES = Path(__file__).parent.parent.parent / "fixtures"
 HEALTHY = str(FIXTURES / "healthy-dgx-h100")
@@ -28,7 +29,7 @@ def test_a_healthy_machine_is_ok_in_the_first_line(capsys: pytest.CaptureFixture
     assert main(["check", "--from", HEALTHY]) == 0
     first, *rest = capsys.readouterr().out.splitlines()
     assert first == "OK  healthy-dgx-h100 (dgx-h100): nothing wrong found."
-    assert "fine      gpu-memory: 11 checks on 8 GPUs" in rest
+    assert "fine      gpu-memory: 13 checks on 8 GPUs" in rest
 
 
 def test_a_fault_says_slot_part_what_when_and_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
@@ -83,6 +84,10 @@ def test_metrics_are_what_prometheus_reads(capsys: pytest.CaptureFixture[str]) -
     families = {family.name: family for family in text_string_to_metric_families(capsys.readouterr().out)}
     states = {sample.labels["health"]: sample.value for sample in families["nodeguard_node_health"].samples}
     assert states == {"ok": 0, "warning": 0, "suspect": 0, "fatal": 1}
+    known = {
+        sample.labels["knowledge"]: sample.value for sample in families["nodeguard_node_knowledge"].samples
+    }
+    assert known == {"fresh": 1, "not-applicable": 0, "stale": 0, "unknown": 0}
     assert {sample.labels["check"] for sample in families["nodeguard_finding"].samples} >= {"gpu-lost"}
 
 
@@ -95,8 +100,9 @@ def test_quiet_says_nothing_where_nothing_is_wrong(capsys: pytest.CaptureFixture
     assert "fine" not in said
 
 
-def test_only_judges_the_families_that_are_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["check", "--from", LOST, "--only", "clock,kernel"]) == 0
+@pytest.mark.parametrize("only", [["--only", "clock,kernel"], ["--only", "clock", "--only", "kernel"]])
+def test_only_judges_the_families_that_are_named(only: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--from", LOST, *only]) == 0
     families = re.findall(r"^fine +(\S+):", capsys.readouterr().out, re.MULTILINE)
     assert families == ["clock", "kernel"]
 
@@ -105,7 +111,11 @@ def test_only_judges_the_families_that_are_named(capsys: pytest.CaptureFixture[s
     ("arguments", "said"),
     [
         (["--only", "clocks"], "--only: 'clocks' is no family: it is one of clock, "),
+        (["--only", ","], "--only names no family: write some of clock, "),
+        (["--only", ""], "--only names no family: write some of clock, "),
         (["--from", "nowhere"], "nowhere"),
+        (["--from", ""], "argument --from: an empty name is no folder: write where it is"),
+        (["--checks", ""], "argument --checks: an empty name is no folder: write where it is"),
         (["--from", HEALTHY, "--for", "30s"], "--for is for a live machine"),
         (["--from", HEALTHY, "--platform", "h200"], "platform 'h200' is not known: it is one of aws-p4d, "),
         (["--for", "soon"], "'soon' is no length of time: write it like 30s, 10m or 2h"),
@@ -153,7 +163,12 @@ def test_nothing_to_judge_ends_with_3(tmp_path: Path, capsys: pytest.CaptureFixt
         'format: 1\nhostname: "bare"\nboot_id: "b"\nrecorded_at: 2026-11-01T12:00:00Z\nuptime_s: 1\n'
     )
     assert main(["check", "--from", str(tmp_path), "--format", "json"]) == 3
-    assert msgspec.json.decode(capsys.readouterr().out, type=Output).verdict.judged == 0
+    told = msgspec.json.decode(capsys.readouterr().out, type=Output).verdict
+    assert (told.judged, told.knowledge) == (0, Knowledge.UNKNOWN)
+    assert main(["check", "--from", str(tmp_path), "--format", "prometheus"]) == 3
+    metrics = capsys.readouterr().out
+    assert 'nodeguard_node_health{health="ok"} 0.0' in metrics
+    assert 'nodeguard_node_knowledge{knowledge="unknown"} 1.0' in metrics
     assert main(["check", "--from", str(tmp_path)]) == 3
     assert capsys.readouterr().out.strip() == "UNKNOWN  bare: nothing could be judged."
 
@@ -226,3 +241,63 @@ def test_a_site_check_fires_and_a_disabled_one_does_not(
     found = msgspec.json.decode(capsys.readouterr().out, type=Output)
     assert {"site-hot"} <= {one.check for one in found.findings}
     assert "gpu-lost" not in {one.check for one in found.findings}
+
+
+@pytest.mark.parametrize(
+    ("bundle", "check", "seen"),
+    [
+        ("gpu-off-bus", "gpu-lost", "kmsg: NVRM: Xid (PCI:0000:c3:00): 79"),
+        ("nvswitch-fatal", "nvswitch-fatal", "kmsg: nvidia-nvswitch"),
+        ("fabric-manager-down", "fabric-manager-down", "derived: fabric_manager.running = no"),
+    ],
+)
+def test_what_fired_a_check_is_shown_first(
+    bundle: str, check: str, seen: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["check", "--from", str(FIXTURES / bundle)])
+    shown = [block for block in capsys.readouterr().out.split("\n\n") if f"explain {check}\n" in f"{block}\n"]
+    first = next(line for line in shown[0].splitlines() if line.startswith("  seen "))
+    assert first.removeprefix("  seen    ").startswith(seen)
+
+
+@pytest.mark.parametrize("output", ["json", "prometheus"])
+def test_quiet_takes_nothing_from_what_machines_read(output: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--from", HEALTHY, "--format", output]) == 0
+    whole = capsys.readouterr().out
+    assert main(["check", "--from", HEALTHY, "--format", output, "--quiet"]) == 0
+    assert capsys.readouterr().out == whole != ""
+
+
+def test_an_instance_type_of_no_platform_is_told_of(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--from", HEALTHY, "--instance-type", "nonsense"]) == 0
+    assert "--instance-type: 'nonsense' is of no platform that is known" in capsys.readouterr().err
+    assert main(["check", "--from", HEALTHY, "--instance-type", "p5.48xlarge", "--platform", "aws-p5"]) in {
+        0,
+        1,
+        2,
+    }
+    assert capsys.readouterr().err == ""
+
+
+def test_families_that_do_not_apply_are_said_not_to(capsys: pytest.CaptureFixture[str]) -> None:
+    bare = str(FIXTURES / "healthy-cpu-only")
+    assert main(["check", "--from", bare, "--only", "gpu-memory"]) == 3
+    assert capsys.readouterr().out.strip() == (
+        "UNKNOWN  healthy-cpu-only: nothing could be judged: "
+        "gpu-memory does not apply, as this machine has no GPUs to judge."
+    )
+
+
+def test_only_what_the_named_families_look_at_counts_as_not_read(capsys: pytest.CaptureFixture[str]) -> None:
+    unloaded = str(FIXTURES / "driver-not-loaded")
+    assert main(["check", "--from", unloaded, "--only", "storage,clock", "--strict"]) == 0
+    assert "nvml" not in capsys.readouterr().out
+    assert main(["check", "--from", unloaded, "--only", "gpu-memory", "--strict"]) == 3
+    assert "Not read: nvml." in capsys.readouterr().out
+
+
+def test_what_the_readme_shows_is_what_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    readme = (FIXTURES.parent / "README.md").read_text()
+    shown = readme.split("$ nodeguard check --from fixtures/gpu-off-bus\n")[1].split("\n## ")[0]
+    main(["check", "--from", LOST])
+    assert capsys.readouterr().out.startswith(dedent(shown).rstrip())

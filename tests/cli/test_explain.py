@@ -55,7 +55,35 @@ def test_an_unlisted_code_is_said_to_be_so(capsys: pytest.CaptureFixture[str]) -
     text = said(capsys, "xid", "999")
     assert text.startswith("Xid 999 - not in this version's table")
     assert text.endswith("checks gpu-xid-unlisted")
-    assert "not in this version's table" in said(capsys, "sxid", "99999")
+    text = said(capsys, "sxid", "99999")
+    assert "not in this version's table" in text
+    assert "as this version knows them, list it" in text
+    assert "blank" not in text
+
+
+def test_a_code_that_is_but_a_name_has_no_blank_cell(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "action not listed" in said(capsys, "sxid", "10000")
+
+
+@pytest.mark.parametrize("words", [["Xid", "79"], ["XID", "79"], ["xid79"], ["Xid 79"], ["xid:", "79"]])
+def test_a_code_may_be_written_as_the_log_does(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert said(capsys, *words) == said(capsys, "xid", "79")
+
+
+def test_a_check_may_be_written_in_capitals(capsys: pytest.CaptureFixture[str]) -> None:
+    assert said(capsys, "GPU-LOST") == said(capsys, "check", "gpu-lost")
+
+
+def test_what_is_explained_names_no_file_that_users_lack(capsys: pytest.CaptureFixture[str]) -> None:
+    catalogue, _ = knowledge()
+    for words in (
+        *(("xid", str(code)) for code in catalogue.xids),
+        *(("sxid", str(code)) for code in catalogue.sxids),
+        *((check.id,) for check in catalogue.checks),
+    ):
+        text = said(capsys, *words)
+        assert ".yaml" not in text, words
+        assert "docs/" not in text, words
 
 
 @pytest.mark.parametrize(
@@ -64,6 +92,8 @@ def test_an_unlisted_code_is_said_to_be_so(capsys: pytest.CaptureFixture[str]) -
         (["gpu-lots"], "'gpu-lots' is no check: did you mean gpu-lost"),
         (["xid", "seven"], "'seven' is no Xid: write its number"),
         (["sxid", "9" * 30], "is no SXid: write its number"),
+        (["79"], "'79' is a number alone: write nodeguard explain xid 79, or sxid 79"),
+        (["xid"], "'xid' needs a number: write nodeguard explain xid 79"),
         (["one", "two", "three"], "'one two three' is nothing to explain"),
     ],
 )

@@ -18,7 +18,22 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
 def test_no_command_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 3
     assert main(["frob"]) == 3
-    assert "'frob' is no command" in capsys.readouterr().err
+    assert "'frob' is no command: see nodeguard --help" in capsys.readouterr().err
+
+
+def test_a_misspelt_command_gets_a_hint(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["chek"]) == 3
+    assert capsys.readouterr().err == (
+        "nodeguard: 'chek' is no command: did you mean check or checks? Or see nodeguard --help\n"
+    )
+
+
+def test_help_is_a_command_as_well(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["help"]) == 0
+    assert "usage: nodeguard COMMAND" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(["help", "record"])
+    assert "usage: nodeguard record" in capsys.readouterr().out
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

@@ -118,3 +118,11 @@ def test_a_full_disk_leaves_no_half_bundle(
     assert "No space left on device" in said
     assert said.endswith(f"{directory} is empty: make room, or name a folder on another disk\n")
     assert list(directory.iterdir()) == []
+
+
+def test_a_platform_that_is_not_known_is_refused_before_anything_is_recorded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["record", str(tmp_path / "bundle"), "--platform", "nope"]) == 3
+    assert "platform 'nope' is not known: it is one of aws-p4d, " in capsys.readouterr().err
+    assert not (tmp_path / "bundle").exists()

@@ -85,7 +85,7 @@ def test_a_finding_in_full() -> None:
         "  what    It is gone",
         "  part    GPU-1",
         "  since   2027-01-15 07:57:55 UTC, 2 min 5 s ago; seen once",
-        "  seen    kmsg: NVRM: Xid 79 (3 times)",
+        "  seen    kmsg: NVRM: Xid 79 more (3 times)",
         "  do      reboot the node. Drain it.",
         "  more    nodeguard explain gpu-lost",
     ]
@@ -108,23 +108,15 @@ def test_many_slots_are_counted() -> None:
     assert field("slots", lost(slots=tuple(slots)))[0].endswith("GPU 0000:3b:00 NVLink 3 and 14 more")
 
 
-def test_the_machine_s_own_words_come_first_and_each_source_is_heard() -> None:
-    evidence = (
-        *(Evidence("nvml", f"gpu.a = {at}", float(at)) for at in range(5)),
-        Evidence("derived", "gpu.lost = yes", 6.0),
-        Evidence("kmsg", "NVRM: Xid 48", 7.0),
-        Evidence("kmsg", "NVRM: Xid 79", 8.0),
-    )
-    assert field("seen", lost(evidence=evidence)) == [
-        "kmsg: NVRM: Xid 79",
-        "nvml: gpu.a = 4",
-        "derived: gpu.lost = yes",
-    ]
-
-
-def test_more_of_one_source_fills_what_is_left() -> None:
+def test_what_tells_most_is_shown() -> None:
     evidence = tuple(Evidence("nvml", f"gpu.a = {at}", float(at)) for at in range(5))
-    assert field("seen", lost(evidence=evidence)) == ["nvml: gpu.a = 4", "nvml: gpu.a = 3", "nvml: gpu.a = 2"]
+    assert field("seen", lost(evidence=evidence)) == ["nvml: gpu.a = 0", "nvml: gpu.a = 1", "nvml: gpu.a = 2"]
+
+
+def test_a_message_of_several_lines_is_shown_whole() -> None:
+    text = "NVRM: The NVIDIA GPU 0000:52:00.0\nNVRM: (PCI ID: 10de:2331) has\nNVRM: fallen off the bus."
+    [seen] = field("seen", lost(evidence=(Evidence("kmsg", text, 1.0),)))
+    assert seen == "kmsg: NVRM: The NVIDIA GPU 0000:52:00.0 (PCI ID: 10de:2331) has fallen off the bus."
 
 
 def test_empty_evidence_is_no_crash() -> None:

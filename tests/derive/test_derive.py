@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -135,20 +136,35 @@ def test_the_drivers_word_in_a_reading_is_a_sign_too() -> None:
     assert signs == {GPUS[0]: ["gpu.recovery_none"]}
 
 
-def test_gpus_are_counted_where_nvml_answers() -> None:
-    assert (
-        Node().signals(0, seen("nvml", GPUS[0], {"a": 1}), seen("nvml", GPUS[1], {"a": 1}))["gpu.count"] == 2
+def test_the_drivers_word_speaks_of_when_it_was_asked() -> None:
+    node, none = Node(), seen("nvml", GPUS[0], {"gpu.recovery_action": 0})
+    slow = Reading("nvml", 20.0, (none,), took=19.0)
+    node.state, derived = derive(
+        tables(), WANTS, node.state, [slow], Instant(1_000_020, 20.0, "boot"), Site()
     )
-    assert (
-        Node().signals(0, seen("pci", NODE, {"gpu.pci_count": 2}), seen("nvml", NODE, {"nvml.ready": True}))[
-            "gpu.count"
-        ]
-        == 0
-    )
-    assert "gpu.count" not in Node().signals(
-        0, Observation("nvml", NODE, "failed", detail="x"), seen("pci", NODE, {"gpu.pci_count": 2})
-    )
-    assert "gpu.count" not in Node().signals(0, memory(64))
+    [[sign]] = [one.events for one in derived.readings[-1].observations if one.events]
+    assert sign.at == 1.0
+    later = node.round(30, seen("kmsg", GPUS[0]))
+    assert not any(one.events for one in later.readings[-1].observations)
+
+
+PRESENT: dict[str, Scalar] = {"pci.present": True}
+
+
+@pytest.mark.parametrize(
+    ("rows", "count"),
+    [
+        ([seen("nvml", GPUS[0], {"a": 1}), seen("nvml", GPUS[1], {"a": 1})], 2),
+        ([seen("nvml", GPUS[0], {"a": 1}), seen("pci", GPUS[0], PRESENT), seen("pci", GPUS[1], PRESENT)], 2),
+        ([seen("pci", GPUS[0], PRESENT), seen("pci", GPUS[1], {**PRESENT, "pci.virtual": True})], 1),
+        ([seen("pci", NODE, {"gpu.pci_count": 0}), Observation("nvml", NODE, "failed", detail="x")], 0),
+        ([seen("nvml", GPUS[0], {"a": 1}), seen("pci", GPUS[0], {"pci.present": False})], 1),
+        ([Observation("nvml", NODE, "failed", detail="x")], None),
+        ([memory(64)], None),
+    ],
+)
+def test_gpus_are_counted_wherever_they_show(rows: list[Observation], count: int | None) -> None:
+    assert Node().signals(0, *rows).get("gpu.count") == count
 
 
 rounds = st.lists(

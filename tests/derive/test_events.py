@@ -59,6 +59,21 @@ def test_what_is_told_again_comes_from_the_source_that_told_it() -> None:
     assert sources == {"nvml"}
 
 
+def test_a_number_alone_is_silent_beside_its_words_whichever_comes_first() -> None:
+    words = "NETIR_LINK_EVT  Fatal   XC0 i1 Link 02 (0x00400011 0x00000000)"
+    bare, line = xid(149, "", at=90), xid(149, words, at=95)
+    nvml = Reading("nvml", 90, (Observation("nvml", GPUS[0], events=(bare,)),))
+    state, events = after(DeriveState(), nvml)
+    assert [event.fields["told_elsewhere"] for event in events] == [False]
+    _, events = after(state, log(line))
+    assert [(event.fields["verdict"], event.fields["told_elsewhere"]) for event in events] == [
+        ("warning", True),
+        ("injected", False),
+    ]
+    _, events = after(after(DeriveState(), log(line))[0], nvml)
+    assert [event.fields["told_elsewhere"] for event in events] == [True]
+
+
 def test_a_line_of_long_ago_stays_as_it_was_read() -> None:
     state, _ = after(DeriveState(), log(xid(48, at=30)))
     _, events = after(state, log(xid(63, at=95)))

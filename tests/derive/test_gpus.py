@@ -72,10 +72,17 @@ def test_what_the_fabric_says_is_wrong(mask: int | None, summary: int | None, pr
     )
 
 
+@pytest.mark.parametrize(("used", "margin"), [(90, 7), (0, None)])
+def test_only_gpus_at_work_are_a_measure_of_heat(used: int, margin: int | None) -> None:
+    signals: dict[str, Scalar] = {"gpu.clocks.idle": used == 0, "gpu.utilization": used}
+    found = derived({**signals, "gpu.temperature.limit_distance": 7})
+    assert (found["gpu.temperature.margin"], found.get("gpu.temperature.busy_margin")) == (7, margin)
+
+
 def down(
     active: int,
     *,
-    present: int = 18,
+    mig: bool = False,
     platform: int = 0,
     peers: int = 0,
     before: int = 0,
@@ -83,28 +90,28 @@ def down(
 ) -> bool:
     """Whether an inactive link of a GPU with so many active ones is down."""
     link = f"{GPUS[0]}/nvlink/7"
-    counts: dict[str, Scalar] = {"gpu.nvlink.active": active, "gpu.nvlink.count": present}
+    counts: dict[str, Scalar] = {"gpu.nvlink.active": active, "gpu.mig.enabled": mig}
     look = machine(
         seen("nvml", GPUS[0], {**counts, **({"gpu.nvlink.active~peers": peers} if peers else {})}),
         seen("nvml", link, {"nvlink.active": False, "nvlink.sleeping": sleeping}),
     )
     result = dict(links(look, expecting(nvlink_links=platform) if platform else None, {GPUS[0]: before}))
-    return bool(result[link]["nvlink.down"])
+    return bool(result.get(link, {}).get("nvlink.down"))
 
 
 @pytest.mark.parametrize(
     ("words", "is_down"),
     [
-        ({"active": 17}, True),
-        ({"active": 9}, False),
+        ({"active": 12}, False),
         ({"active": 0}, False),
+        ({"active": 17, "platform": 18}, True),
+        ({"active": 17, "platform": 18, "mig": True}, False),
         ({"active": 4, "platform": 18}, True),
-        ({"active": 12, "platform": 12}, True),
-        ({"active": 6, "platform": 6, "present": 18}, False),
+        ({"active": 12, "platform": 12}, False),
         ({"active": 6, "peers": 8}, True),
         ({"active": 6, "before": 8}, True),
         ({"active": 6, "before": 6}, False),
-        ({"active": 17, "sleeping": True}, False),
+        ({"active": 17, "platform": 18, "sleeping": True}, False),
     ],
 )
 def test_a_link_is_down_where_its_gpu_should_have_more(words: dict[str, Any], is_down: bool) -> None:

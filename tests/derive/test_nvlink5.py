@@ -53,6 +53,15 @@ def test_non_fatal_is_written_in_two_ways(severity: str) -> None:
     assert read(message(severity=severity)).fatal is False
 
 
+@pytest.mark.parametrize("severity", ["Fatal", "Nonfatal"])
+@pytest.mark.parametrize("injected", [0, 1])
+def test_columns_are_padded(severity: str, injected: int) -> None:
+    text = message(unit="SAW_MVB   ", severity=f"{severity:<9}", injected=injected).replace("(", " (")
+    found = read(text)
+    assert (found.unit, found.fatal, found.injected) == ("SAW_MVB", severity == "Fatal", bool(injected))
+    assert (found.link, found.rule) == (8, RULES[0])
+
+
 @pytest.mark.parametrize(("status", "at"), [(1, 0), (2, 1), (4, 2)])
 def test_a_rule_of_this_status_comes_before_one_of_any(status: int, at: int) -> None:
     assert read(message(status=status)).rule is RULES[at]

@@ -50,12 +50,43 @@ def test_no_gpu_is_lost_for_an_nvml_that_does_not_answer(cut: tuple[str, ...]) -
     assert found(silent, on_bus(GPUS[0]), cut=cut) == {GPUS[0]: (True, None)}
 
 
+def counting(*, hidden: int = 0, refused: int = 0, error: str = "none") -> Observation:
+    """NVML that counts GPUs for which it gives no handle."""
+    counted: dict[str, Scalar] = {"gpu.handles_hidden": hidden, "gpu.handle_error": error}
+    return seen(
+        "nvml",
+        "node",
+        {"nvml.ready": True, **counted, **({"gpu.handles_refused": refused} if refused else {})},
+    )
+
+
+@pytest.mark.parametrize("error", ["GPU_IS_LOST", "GPU_NOT_FOUND"])
+def test_a_gpu_whose_handle_is_refused_for_it_is_gone_is_lost(error: str) -> None:
+    assert found(counting(refused=1, error=error), on_bus(GPUS[0]))[GPUS[0]][1] is True
+
+
+def test_a_gpu_that_this_process_may_not_look_at_is_neither_lost_nor_refused() -> None:
+    assert dict(gpus(machine(counting(hidden=1), on_bus(GPUS[0])))) == {}
+
+
+@pytest.mark.parametrize("error", ["INSUFFICIENT_POWER", "UNKNOWN"])
+def test_a_gpu_whose_handle_is_refused_for_another_reason_is_not_lost(error: str) -> None:
+    look = machine(counting(refused=1, error=error), on_bus(GPUS[0]))
+    assert dict(gpus(look)) == {GPUS[0]: {"gpu.refused": error}}
+
+
+def test_where_more_are_missing_than_are_refused_one_is_lost() -> None:
+    result = found(counting(hidden=1), on_bus(GPUS[0]), on_bus(GPUS[1]))
+    assert [lost for _, lost in result.values()] == [True, True]
+
+
 @pytest.mark.parametrize(
     "signals",
     [
         {"driver": "vfio-pci", "procfs": False},
         {"driver": "nvgrace_gpu_vfio_pci", "procfs": False},
         {"driver": "pci-stub"},
+        {"driver": "pciback"},
         {"virtual": True},
     ],
 )
@@ -93,6 +124,7 @@ INFINIBAND: dict[str, Scalar] = {"pci.class": "020700", "pci.vendor": "15b3"}
         ({"pci.class": "020000", "pci.vendor": "1d0f", "pci.rdma_devices": 0}, True),
         ({"pci.class": "020000", "pci.vendor": "15b3", "pci.rdma_devices": 0}, None),
         ({**INFINIBAND, "pci.rdma_devices": 0, "pci.driver": "vfio-pci"}, None),
+        ({**INFINIBAND, "pci.rdma_devices": 0, "pci.virtual": True}, None),
     ],
 )
 def test_a_function_that_is_nothing_without_rdma_lacks_its_device(

@@ -4,7 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeguard.derive.references import before, inventory, peers
+from nodeguard.derive.references import Best, before, best_of, inventory, peers
+from nodeguard.derive.world import World
+from nodeguard.model.observation import Observation, Part
 from nodeguard.model.signal import Scalar
 from tests.derive.look import machine, seen
 
@@ -60,21 +62,61 @@ def test_ports_of_another_make_are_no_peers() -> None:
     assert dict(peers(machine(*rows[:4]), {"port.rate": "state"})) == {}
 
 
+def test_what_is_of_another_make_is_no_peer() -> None:
+    screen = seen("pci", "gpu/0000:ff:00", {"pci.class": "0300", "gpu.name": "DGX Display", "x": 4})
+    models = ["A100"] * 3 + ["T4"]
+    rows = [
+        seen("nvml", f"gpu/0000:0{at}:00", {"pci.class": "0302", "gpu.name": name, "x": len(name)})
+        for at, name in enumerate(models)
+    ]
+    result = dict(peers(machine(*rows, screen), {"x": "state"}))
+    assert [slot[-5:-3] for slot in result] == ["00", "01", "02"]
+    named = dict(peers(machine(*rows, screen), {"gpu.name": "state"}))
+    assert [one["gpu.name~peers"] for one in named.values()] == ["A100"] * 4
+
+
+X = frozenset({"x"})
+
+
+def gpu(value: Scalar | None, uuid: str = "") -> World:
+    part = Part(uuid) if uuid else None
+    return machine(Observation("nvml", GPU, signals={} if value is None else {"x": value}, part=part))
+
+
 @given(values=st.lists(st.none() | st.integers() | st.booleans() | st.text(), min_size=1, max_size=5))
 def test_the_best_never_gets_worse(values: list[Scalar | None]) -> None:
-    known: dict[str, dict[str, float]] = {}
+    known: dict[str, Best] = {}
     for value in values:
-        look = machine(seen("nvml", GPU, {} if value is None else {"x": value}))
-        after = inventory(look, frozenset({"x"}), known)
-        assert known.items() <= after.items() or after[GPU]["x"] > known[GPU]["x"]
-        assert inventory(look, frozenset({"x"}), after) == after
+        after = inventory(gpu(value), X, known)
+        assert all(
+            after[slot] == row or after[slot].values["x"] > row.values["x"] for slot, row in known.items()
+        )
+        assert inventory(gpu(value), X, after) == after
         known = after
     numbers = [float(value) for value in values if isinstance(value, (int, float))]
-    assert known == ({GPU: {"x": max(numbers)}} if numbers else {})
+    assert known == ({GPU: Best("", {"x": max(numbers)})} if numbers else {})
 
 
 def test_a_slot_is_held_against_what_it_was_before_this_look() -> None:
-    look = machine(seen("nvml", GPU, {"x": 3}))
-    known = {GPU: {"x": 4.0}}
-    assert dict(before(look, known, inventory(look, frozenset({"x"}), known))) == {GPU: {"x~inventory": 4.0}}
-    assert dict(before(look, {}, inventory(look, frozenset({"x"}), {}))) == {GPU: {"x~inventory": 3.0}}
+    look = gpu(3)
+    known = {GPU: Best("", {"x": 4.0})}
+    assert dict(before(look, known, inventory(look, X, known))) == {GPU: {"x~inventory": 4.0}}
+    assert dict(before(look, {}, inventory(look, X, {}))) == {GPU: {"x~inventory": 3.0}}
+    assert best_of(look, known, "x") == {GPU: 4.0}
+
+
+def test_another_part_is_not_held_against_what_was_there_before_it() -> None:
+    known = inventory(gpu(4, "old"), X, {})
+    assert inventory(gpu(None), X, known) == known
+    after = inventory(gpu(3, "new"), X, known)
+    assert after == {GPU: Best("new", {"x": 3.0})}
+    assert dict(before(gpu(3, "new"), known, after)) == {GPU: {"x~inventory": 3.0}}
+    assert best_of(gpu(3, "new"), known, "x") == {}
+
+
+def test_mounts_that_come_and_go_do_not_fill_the_inventory() -> None:
+    known: dict[str, Best] = {}
+    for at in range(3000):
+        known = inventory(machine(seen("filesystem", f"fs:/m{at}", {"x": 1})), X, known)
+    assert len(known) <= 2048
+    assert "fs:/m2999" in known

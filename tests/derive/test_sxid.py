@@ -43,6 +43,13 @@ def test_a_code_that_the_table_does_not_list_is_kept(printed: str, verdict: str)
 def test_what_is_fatal_is_acted_on() -> None:
     assert said(20001, "Fatal")[1] == "reset-gpu"
     assert said(99999, "Fatal")[1] == "reset-gpu"
+    assert said(10003, "Fatal")[1] == "reboot-node"
+
+
+def test_what_the_guide_asks_for_is_carried_where_it_is_no_more_than_a_warning() -> None:
+    assert said(19084, "Non-fatal")[:2] == ("warning", "reboot-node")
+    assert said(10003, "Non-fatal")[:2] == ("warning", "watch")
+    assert said(11001, "Non-fatal")[:2] == ("warning", "watch")
 
 
 def test_heat_begins_with_one_code_and_ends_with_another() -> None:

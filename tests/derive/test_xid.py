@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from nodeguard.derive.xid import Said, held, recovery_in
+from nodeguard.derive.xid import Said, held, recovery_in, said
+from nodeguard.model.check import Happened
 from nodeguard.model.finding import Action
 from nodeguard.model.observation import Event
 from tests.derive.look import tables, xid
@@ -132,9 +133,59 @@ def test_the_registers_of_a_link_error_say_what_to_do() -> None:
     assert verdict(74, registers(1, 0, 0, 1 << 18))[0] == "fatal"
 
 
-def test_a_link_error_without_registers_is_held_by_the_table() -> None:
-    assert verdict(74, "NVLink: training failed") == ("fatal", "reset-gpu")
-    assert verdict(74, registers(0)) == ("fatal", "reset-gpu")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "NVLink: failed to train link 3 to remote PCI:0000:4b:00",
+        "NVLink: training failed",
+    ],
+)
+def test_a_link_that_failed_to_train_asks_for_a_reset(text: str) -> None:
+    assert verdict(74, text) == ("fatal", "reset-gpu")
+
+
+def test_bits_that_are_not_listed_are_reported_and_prove_no_harm() -> None:
+    for values in ((0, 0x80), (0, 0, 0, 0, 0, 0, 1), (1 << 31,), (1, 0, 0, 1 << 31)):
+        event = read(74, registers(*values))
+        assert (event.fields["verdict"], event.fields["action"]) == ("warning", "contact-support"), values
+        assert "not expected" in str(event.fields["why"])
+    assert verdict(74, registers(1 << 31, 0, 0, 1 << 18))[0] == "fatal"
+
+
+@pytest.mark.parametrize("text", [registers(0), "NVLink: something else", ""])
+def test_a_link_error_that_says_nothing_is_to_be_watched(text: str) -> None:
+    assert verdict(74, text) == ("warning", "watch")
+
+
+def test_only_a_cold_reset_clears_a_security_fault() -> None:
+    event = read(110)
+    assert (event.signal, event.fields["verdict"], event.fields["action"]) == (
+        "gpu.xid.security",
+        "fatal",
+        "reboot-node",
+    )
+
+
+@pytest.mark.parametrize("code", [74, *range(144, 151), 154])
+def test_a_number_without_its_words_is_no_more_than_a_warning(code: int) -> None:
+    event = held(xid(code, ""), tables(), 580, (Said(code, 100.0),))
+    assert (event.fields["verdict"], event.fields["action"]) == ("warning", "watch")
+    assert event.fields["told_elsewhere"] is False
+
+
+@pytest.mark.parametrize("code", [74, *range(144, 151), 154])
+@pytest.mark.parametrize("at", [60.0, 140.0])
+def test_a_number_whose_words_stand_elsewhere_says_nothing_more(code: int, at: float) -> None:
+    event = held(xid(code, ""), tables(), 580, (Said(code, 100.0), Said(code, at, worded=True)))
+    assert event.fields["told_elsewhere"] is True
+    other = held(xid(code, ""), tables(), 580, (Said(code, 300.0, worded=True), Said(48, at, worded=True)))
+    assert other.fields["told_elsewhere"] is False
+
+
+def test_a_line_leaves_behind_whether_it_has_words() -> None:
+    assert said(xid(149, "")) == Said(149, 100.0)
+    assert said(xid(79, "pid='<unknown>', name=<unknown>, GPU has fallen off the bus.")).worded
+    assert said(xid(154, RECOVERY.format("0x1", "x"))).recovery == 1
 
 
 def nvlink5(info: int, status: int, *, injected: int = 0, severity: str = "Nonfatal") -> str:
@@ -163,3 +214,43 @@ def test_every_code_of_the_table_is_held_in_some_known_way(code: int) -> None:
     event = read(code, "")
     assert event.fields["verdict"] in {"fatal", "warning", "workload", "ignored", "injected"}
     assert Action(str(event.fields["action"])) is not Action.REPLACE_PART
+
+
+# What a line may say besides its number, that its verdict depends on.
+_WORDS = (
+    "",
+    *(
+        f"Contained: SM (0x1,0x0). RST: {reset}, D-RST: {drain}"
+        for reset in ("Yes", "No")
+        for drain in ("Yes", "No")
+    ),
+    "Ch 00000011 caused by previous Xid 94",
+    *(RECOVERY.format(f"0x{value:x}", "x") for value in range(9)),
+    *(registers(*values) for values in ((0,), (1,), (0x100000,), (0, 0, 1), (0, 0, 0, 1 << 18), (0, 0x80))),
+    "NVLink: failed to train link 3",
+    *(
+        nvlink5(info, status, injected=injected, severity=severity)
+        for info in (0x4, 0x7E)
+        for status in (0x1, 0x40, 0x80)
+        for injected in (0, 1)
+        for severity in ("Fatal", "Nonfatal")
+    ),
+)
+
+
+def heard(event: Event) -> bool:
+    """Whether some check listens to an event like this."""
+    return any(
+        isinstance(leaf, Happened)
+        and leaf.event == event.signal
+        and all(event.fields.get(field) in allowed for field, allowed in leaf.where.items())
+        for check in tables().checks
+        for leaf in check.leaves()
+    )
+
+
+@pytest.mark.parametrize("code", [*sorted(tables().xids), 9999])
+def test_whatever_a_code_says_some_check_hears_it(code: int) -> None:
+    for words in _WORDS:
+        event = read(code, words)
+        assert event.fields["verdict"] == "ignored" or heard(event), (words, event.fields)

@@ -84,6 +84,7 @@ class Scene:
         sources: tuple[str, ...] = (),
         boot: str = "boot",
         complete: bool = True,
+        booted: float = BOOTED,
     ) -> Verdict:
         """The verdict of a round. sources: those that were read, beside those that observed something."""
         names = dict.fromkeys((*sources, *(one.source for one in observations)))
@@ -92,7 +93,7 @@ class Scene:
             for name in names
         ]
         self.state, verdict = judge(
-            self.rules, self.state, readings, Instant(BOOTED + at, at, boot), self.outlook
+            self.rules, self.state, readings, Instant(booted + at, at, boot), self.outlook
         )
         return verdict
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from nodeguard.judge.conditions import prepare
 from nodeguard.judge.outcome import FALSE, NOT_APPLICABLE, TRUE, UNKNOWN
-from nodeguard.judge.state import Counter, Occurrence, SourceMemory
+from nodeguard.judge.state import Counter, Occurrence, Rise, SourceMemory
 from nodeguard.judge.view import View
 from nodeguard.model.check import Compare, Condition, Either, Every, Happened, Increase, Reference, Sustained
 from nodeguard.model.signal import Scalar
@@ -194,10 +194,17 @@ def test_a_counter_at_its_end_is_unknown_and_says_so() -> None:
     assert [name for name, _ in seen.missing] == ["n"]
 
 
+def test_what_only_says_where_a_check_applies_is_not_told_of() -> None:
+    seen = view(hot=True, level=5)
+    assert outcome(Every((Compare("hot", "is", value=True, evidence=False), HIGH)), seen) == TRUE
+    assert [one.tell(seen).what for one in seen.seen] == ["level = 5"]
+    assert outcome(Compare("hot", "is", value=False, evidence=False), view(hot=True)) == FALSE
+
+
 def test_a_rise_began_with_the_first_one_in_the_window() -> None:
     """Another check may watch the same counter for longer: its rises are none of this one's."""
     seen = view(n=30)
-    seen.counters = {"n": Counter(30, 0, ((100.0, 10), (950.0, 10), (990.0, 10)))}
+    seen.counters = {"n": Counter(30, 0, tuple(Rise(at, 10, 10) for at in (100.0, 950.0, 990.0)))}
     assert outcome(Increase("n", 20, 60), seen) == TRUE
     assert [(one.since, one.tell(seen).what) for one in seen.seen] == [(950, "n rose by 20 to 30")]
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeguard.judge.counters import advance, rise, saturated
+from nodeguard.judge.counters import advance, rise, saturated, unplaced
 from nodeguard.judge.state import Counter
 
 SPANS = {"n": 600.0}
@@ -33,9 +33,17 @@ def test_a_rise_counts_within_its_window_alone() -> None:
     assert rise(counter, 10, 40) == 0
 
 
-def test_a_fall_begins_anew_and_is_counted() -> None:
+def test_a_fall_is_counted_and_takes_no_rise_back() -> None:
     counter = followed([10, 14, 3, 5])
-    assert (counter.fell, rise(counter, 600, 30)) == (1, 2)
+    assert (counter.fell, rise(counter, 600, 30)) == (1, 6)
+
+
+def test_a_rise_in_a_gap_counts_only_in_windows_that_it_can_be_placed_in() -> None:
+    counters = advance({}, SPANS, {"n": 1}, None, 0)
+    counter = advance(counters, SPANS, {"n": 4}, 0, 1000)["n"]
+    assert (rise(counter, 600, 1000), unplaced(counter, 600, 1000)) == (3, False)
+    assert (rise(counter, 60, 1000), unplaced(counter, 60, 1000)) == (0, True)
+    assert not unplaced(counter, 60, 1100)
 
 
 @pytest.mark.parametrize("previous", [None, 0.0])
@@ -81,5 +89,5 @@ def test_a_sum_of_rises_is_never_negative_and_never_more_than_was_read(
 ) -> None:
     counter = followed([float(value) for value in values])
     risen = rise(counter, over, 10.0 * len(values))
-    assert 0 <= risen <= counter.value
+    assert 0 <= risen <= sum(values)
     assert rise(counter, over * 2, 10.0 * len(values)) >= risen

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from nodeguard.model.check import Compare, Either, Happened, Increase, Sustained
 from nodeguard.model.finding import Health, Knowledge
 from nodeguard.model.observation import Event
-from tests.judge.scene import Scene, check, seen, told, unread
+from tests.judge.scene import BOOTED, Scene, check, seen, told, unread
 
 HOT = Compare("hot", "is", value=True)
 DIMM = ("dimm", "node")
@@ -82,9 +83,35 @@ def test_a_stale_finding_gives_its_own_reason() -> None:
     ).findings
     assert one.check == "b"
     [one] = scene.round(
-        100, seen(n=1), unread("node", "other", "first", "x"), unread("node", "more", "last", "y")
+        100,
+        replace(seen(n=2), epoch="reset"),
+        unread("node", "other", "first", "x"),
+        unread("node", "more", "last", "y"),
     ).findings
     assert (one.knowledge, one.note) == (Knowledge.STALE, "not read any more")
+
+
+def test_a_clock_that_is_set_moves_the_beginning_of_what_stands() -> None:
+    scene = Scene(check(HOT))
+    [one] = scene.round(10, seen(hot=True), booted=0.0).findings
+    assert one.since == 10.0
+    [one] = scene.round(20, seen(hot=True)).findings
+    assert one.since == BOOTED + 10.0
+    [one] = scene.round(30, unread("node", "hot"), booted=BOOTED + 3600).findings
+    assert one.since == BOOTED + 3610.0
+
+
+def test_an_event_that_is_over_is_noted_and_blamed_for_nothing() -> None:
+    scene = Scene(
+        check(Happened("a.happened"), "a", clears=("reset",)),
+        check(HOT, "b", symptom_of=("a",)),
+    )
+    happened = told("node", Event("a.happened", 5))
+    assert [one.check for one in scene.round(10, happened, seen(hot=True)).findings] == ["a"]
+    verdict = scene.round(20, told("node", Event("gpu.reset", 15)), seen(hot=True))
+    assert [one.check for one in verdict.findings] == ["b"]
+    [noted] = verdict.noted
+    assert (noted.check, noted.health, noted.message) == ("a", Health.OK, "node; it was reset since")
 
 
 def test_a_slot_that_goes_away_takes_its_findings_along() -> None:

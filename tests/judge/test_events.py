@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeguard.judge.events import carried_over, cleared, matching, remember
+from nodeguard.judge.events import carried_over, cleared, matching, over, remember
 from nodeguard.judge.state import Occurrence
 from nodeguard.model.check import Happened, Sign
 from nodeguard.model.observation import Event
@@ -112,7 +112,25 @@ def test_no_recovery_needed_counts_for_what_the_driver_recovers_and_when_it_had_
 ) -> None:
     fields: dict[str, Any] = {} if reported is None else {"recovery_reported": reported}
     [one] = known(event(10, **fields)).values()
-    assert cleared(one, ("recovery-none",), {"recovery-none": at}) is over
+    assert (cleared(one, ("recovery-none",), {"recovery-none": at}) is not None) is over
+
+
+def test_another_event_may_end_one_that_speaks_of_the_same() -> None:
+    lost = [event(10, server="a"), event(20, server="b")]
+    wanted = Happened(A, until="back")
+    assert found(known(*lost, event(15, signal="back", server="a")), wanted) == ["a.happened at 20"]
+    assert found(known(*lost, event(30, signal="back")), wanted) == []
+    assert len(found(known(*lost, event(5, signal="back", server="a")), wanted)) == 2
+    assert len(found(known(*lost, event(30, signal="other", server="a")), wanted)) == 2
+
+
+def test_what_is_over_is_told_of_for_a_day_with_what_ended_it() -> None:
+    events = known(event(10))
+    told = [since for _, since in over(events, Happened(A), ("reset", "part-replaced"), {"reset": 20.0}, 100)]
+    assert told == ["it was reset since"]
+    assert list(over(events, Happened(A), ("reset",), {"reset": 20.0}, 90_000)) == []
+    assert list(over(events, Happened(A), ("part-replaced",), {"part-replaced": 20.0}, 100)) == []
+    assert list(over(events, Happened(A), ("reset",), {}, 100)) == []
 
 
 @given(at=st.floats(0, 5000), ended=st.floats(0, 5000))

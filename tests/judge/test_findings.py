@@ -5,7 +5,7 @@ import pytest
 from nodeguard.judge.findings import joined, stale, weathered
 from nodeguard.judge.state import Occurrence
 from nodeguard.judge.view import Seen
-from nodeguard.model.check import Compare, Happened
+from nodeguard.model.check import Compare, Either, Every, Happened
 from nodeguard.model.finding import Action, Evidence, Finding, Health, Knowledge
 from nodeguard.model.observation import Event
 from tests.judge.scene import BOOTED, Scene, check, finding, seen, told
@@ -65,22 +65,30 @@ def test_an_old_event_alone_is_no_more_than_a_warning(
     health: Health, age: float, read: bool, after: Health
 ) -> None:
     reasons = [reason(1000.0), *([reason(1000.0 + age, event=False)] if read else [])]
-    [one] = weathered([(finding(health=health), reasons)], 1000.0 + age)
+    [one] = weathered([(check(A), finding(health=health), reasons)], 1000.0 + age)
     assert one.health is after
     assert bool(one.note) is (health is not after)
 
 
 @pytest.mark.parametrize(
-    ("other", "after"), [(Health.SUSPECT, Health.FATAL), (Health.WARNING, Health.WARNING)]
+    ("other", "cause", "after"),
+    [
+        (Health.SUSPECT, "old", Health.FATAL),
+        (Health.WARNING, "old", Health.WARNING),
+        (Health.SUSPECT, "something else", Health.WARNING),
+    ],
 )
-def test_a_bad_reading_of_the_same_slot_corroborates_an_old_event(other: Health, after: Health) -> None:
-    old = (finding("old", health=Health.FATAL), [reason(0.0)])
-    read = (finding("read", health=other), [reason(2 * DAY, event=False)])
+def test_a_bad_reading_that_the_same_cause_has_corroborates_an_old_event(
+    other: Health, cause: str, after: Health
+) -> None:
+    old = (check(A, "old"), finding("old", health=Health.FATAL), [reason(0.0)])
+    symptom = check(A, "read", symptom_of=(cause,))
+    read = (symptom, finding("read", health=other), [reason(2 * DAY, event=False)])
     assert weathered([old, read], 2 * DAY)[0].health is after
 
 
 def test_a_stale_finding_stands_and_says_why() -> None:
-    one = stale(finding(), "permission denied")
+    one = stale(finding(), 0.0, "permission denied")
     assert (one.knowledge, one.note, one.health) == (
         Knowledge.STALE,
         "not read any more: permission denied",
@@ -106,4 +114,21 @@ def test_the_evidence_of_a_cause_stays_beside_that_of_many_symptoms() -> None:
     assert len(one.evidence) <= 12
     assert {"cause 0", "cause 1", "b 0"} <= {seen.what for seen in one.evidence}
     assert [seen.what for seen in one.evidence[:2]] == ["cause 0", "cause 1"]
-    assert [seen.at for seen in one.evidence[2:]] == sorted(seen.at for seen in one.evidence[2:])
+    assert one.evidence[2].what == "b 0"
+
+
+def test_lines_of_the_log_are_told_first_and_where_a_check_applies_is_not() -> None:
+    local = Compare("fs.network", "is", value=False, evidence=False)
+    scene = Scene(check(Every((local, Compare("fs.answers", "is", value=False), A)), clears=()))
+    line = told("node", Event("a.happened", 8, "late"), Event("a.happened", 4, "early"))
+    [one] = scene.round(10, line, seen(fs__network=False, fs__answers=False)).findings
+    assert [piece.what for piece in one.evidence] == ["late", "fs.answers = no"]
+
+
+def test_readings_keep_a_place_beside_many_lines() -> None:
+    many = [Happened(f"a.{at}", over=3600) for at in range(1, 20)]
+    scene = Scene(check(Either((*many, Compare("hot", "is", value=True))), clears=()))
+    lines = told("node", *(Event(one.event, at, f"line {at}") for at, one in enumerate(many)))
+    [one] = scene.round(30, lines, seen(hot=True)).findings
+    assert len(one.evidence) == 12
+    assert one.evidence[-1].what == "hot = yes"

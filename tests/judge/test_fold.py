@@ -93,6 +93,15 @@ def test_a_chain_ends_in_one_finding_that_has_all_evidence() -> None:
         assert {seen.what for seen in one.evidence} == {f"{name} on node" for name in "abcd"}
 
 
+def test_what_is_less_bad_is_a_part_of_what_is_worse() -> None:
+    found = [finding("a", health=Health.FATAL), finding("b", health=Health.WARNING)]
+    [one] = explain(found, {"a": ("b",)})
+    assert (one.check, one.health, len(one.evidence)) == ("a", Health.FATAL, 2)
+    chain = [*found, finding("c", health=Health.FATAL)]
+    [one] = explain(chain, {"a": ("b",), "b": ("c",)})
+    assert (one.check, len(one.evidence)) == ("c", 3)
+
+
 def test_the_first_cause_that_stands_is_taken() -> None:
     found = explain([finding("a"), finding("b"), finding("c")], {"a": ("x", "c", "b")})
     assert {one.check: len(one.evidence) for one in found} == {"b": 1, "c": 2}

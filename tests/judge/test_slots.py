@@ -89,6 +89,11 @@ def test_a_failed_reading_belongs_to_no_epoch() -> None:
     assert rise(read(30, state, n=9, epoch="driver 2").counters["n"], 600, 30) == 0
 
 
+def test_what_a_failed_reading_brought_belongs_to_the_epoch_before() -> None:
+    state = read(20, read(10, n=5, epoch="mig"), n=7, status="hung", detail="late")
+    assert rise(read(30, state, n=9, epoch="mig").counters["n"], 600, 30) == 4
+
+
 def test_a_slot_that_a_cut_round_did_not_reach_is_unknown() -> None:
     state = unreached(read(10, n=5), "memory", 10)
     assert merged(state.sources) == ({}, {"n": "its source did not get that far"})

@@ -86,8 +86,10 @@ def test_what_is_fine_is_counted_by_family_and_kind() -> None:
         check(HOT, "b", targets=("gpu",)),
         check(HOT, "c", family="other"),
     )
-    verdict = scene.round(0, *(seen(gpu, hot=False) for gpu in GPUS), seen(hot=False))
-    assert verdict.fine == (Fine("family", 2, {"gpu": 4}), Fine("other", 1, {"node": 1}))
+    rows = [seen(gpu, source="nvml", hot=gpu == GPUS[3]) for gpu in GPUS[1:]]
+    verdict = scene.round(0, seen(GPUS[0], hot=False), *rows, seen(hot=False))
+    # The first was not read by what reads GPUs, the last is hot.
+    assert verdict.fine == (Fine("family", 2, {"gpu": 2}), Fine("other", 1, {"node": 1}))
 
 
 def test_counters_that_were_read_once_show_their_totals_where_there_are_any() -> None:

@@ -88,6 +88,7 @@ def test_a_gpu_its_part_and_its_links() -> None:
         "gpu.row_remap.pending": True,
         "gpu.row_remap.failed": False,
         "gpu.retired_pages.uncorrected": 2,
+        "gpu.retired_pages.total": 2,
         "gpu.clocks.hw_thermal": True,
         "gpu.clocks.hw_slowdown": False,
         "gpu.utilization": 0.97,
@@ -153,6 +154,34 @@ def test_a_gpu_without_handle_is_counted_and_hides_no_other() -> None:
     node = found[NODE].signals
     assert (node["gpu.handles_refused"], node["gpu.handle_error"]) == (1, "GPU_IS_LOST")
     assert found[NODE].status == "read"
+
+
+@pytest.mark.parametrize("error", ["NO_PERMISSION", "OPERATING_SYSTEM"])
+def test_a_gpu_that_may_not_be_looked_at_is_counted_apart(error: str) -> None:
+    node = read({"error": f"NVML_ERROR_{error}"}, hopper(1, links=0))[NODE]
+    assert (node.signals["gpu.handles_hidden"], node.signals["gpu.handle_error"]) == (1, "none")
+    assert "gpu.handles_refused" not in node.signals
+    assert "gpu.handles_refused" in node.unread
+
+
+def test_of_several_refusals_the_worst_is_told() -> None:
+    vague, power = ({"error": f"NVML_ERROR_{word}"} for word in ("UNKNOWN", "INSUFFICIENT_POWER"))
+    node = read(vague, power, LOST, {"error": "NVML_ERROR_NO_PERMISSION"})[NODE]
+    assert (node.signals["gpu.handles_refused"], node.signals["gpu.handle_error"]) == (3, "GPU_IS_LOST")
+    assert (node.signals["gpu.handles_hidden"], node.unread) == (1, {})
+    assert read(vague, power)[NODE].signals["gpu.handle_error"] == "INSUFFICIENT_POWER"
+
+
+@pytest.mark.parametrize("word", ["TIMEOUT", "IRQ_ISSUE", "CORRUPTED_INFOROM", "INSUFFICIENT_POWER"])
+def test_what_says_something_of_a_gpu_as_a_whole_is_its_error(word: str) -> None:
+    assert of_gpu({"nvmlDeviceGetEccMode": {"error": f"NVML_ERROR_{word}"}}).signals["gpu.error"] == word
+
+
+def test_an_error_that_says_little_is_the_gpu_s_where_most_calls_meet_it() -> None:
+    vague = {"error": "NVML_ERROR_UNKNOWN"}
+    calls = ("nvmlDeviceGetEccMode", "nvmlDeviceGetMigMode", "nvmlDeviceGetPersistenceMode")
+    assert of_gpu({calls[0]: vague}).signals["gpu.error"] == "none"
+    assert of_gpu(dict.fromkeys(calls, vague)).signals["gpu.error"] == "UNKNOWN"
 
 
 def test_a_reset_that_is_due_is_the_gpu_s_error() -> None:

@@ -1,0 +1,53 @@
+"""Options that several commands take, and what their values have to be."""
+
+from __future__ import annotations
+
+from argparse import ArgumentTypeError, Namespace
+
+from nodeguard.cli.streams import complain
+from nodeguard.cli.usage import Parser, UsageError, duration
+from nodeguard.model.catalogue import Catalogue
+
+
+def folder(text: str) -> str:
+    """The name of a folder, as it is. Raises ArgumentTypeError for an empty one."""
+    if not text.strip():
+        raise ArgumentTypeError("an empty name is no folder: write where it is")
+    return text
+
+
+def add_checks(parser: Parser) -> None:
+    """Add --checks."""
+    about = "add or override checks from this folder"
+    parser.add_argument("--checks", metavar="DIR", type=folder, action="append", default=[], help=about)
+
+
+def add_only(parser: Parser) -> None:
+    """Add --only, several times or with several families."""
+    about = "these families of checks alone"
+    parser.add_argument("--only", metavar="FAMILY,…", action="append", default=[], help=about)
+
+
+def add_machine(parser: Parser) -> None:
+    """Add what a command that reads needs to know: --platform, --instance-type and --timeout."""
+    add = parser.add_argument
+    add("--platform", metavar="ID", default="", help="what this machine is, where it cannot be recognised")
+    add("--instance-type", metavar="TYPE", default="", help="what the cloud calls this machine")
+    add("--timeout", metavar="TIME", type=duration, default=60.0, help="wait no longer for any source (60s)")
+
+
+def hold_platform(catalogue: Catalogue, platform: str) -> None:
+    """Raises UsageError for a platform that no file tells of. Empty for none."""
+    known = sorted(one.id for one in catalogue.platforms)
+    if platform and platform not in known:
+        raise UsageError(f"platform '{platform}' is not known: it is one of {', '.join(known)}")
+
+
+def hear_instance_type(catalogue: Catalogue, options: Namespace) -> None:
+    """Say so where no platform has the instance type that was given."""
+    known = {way.instance_type for one in catalogue.platforms for way in one.match}
+    if options.instance_type and options.instance_type not in known and not options.platform:
+        complain(
+            f"--instance-type: '{options.instance_type}' is of no platform that is known and says "
+            "nothing: see that it is spelt to the letter, or say --platform"
+        )

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import pytest
+
+from nodeguard.cli.scope import looked_at, why_nothing
+from nodeguard.model.check import Compare, Condition, Happened, Reference
+from tests.judge.scene import check
+
+SOURCES = {
+    "nvml": frozenset({"gpu.count", "gpu.name"}),
+    "filesystem": frozenset({"fs.used"}),
+    "kmsg": frozenset({"fs.shut_down", "gpu.fell_off"}),
+    "clock": frozenset({"clock.state"}),
+}
+
+
+@pytest.mark.parametrize(
+    ("when", "sources"),
+    [
+        (Compare("gpu.name", "is", "x"), {"nvml"}),
+        (Happened("fs.shut_down"), {"kmsg"}),
+        (Compare("fs.disk", "is", "derived of its own"), {"filesystem", "kmsg"}),
+        (Compare("gpu.lost", "is", "derived of anything"), set(SOURCES)),
+        (Compare("gpu.name", "is", than=Reference("peers", "gpu.name")), {"nvml"}),
+        (Compare("gpu.name", "is", than=Reference("platform", "gpu_name")), set(SOURCES)),
+    ],
+)
+def test_a_check_looks_at_what_its_signals_come_from(when: Condition, sources: set[str]) -> None:
+    assert looked_at([check(when)], SOURCES) == sources
+
+
+def test_what_a_check_is_for_is_looked_at_too() -> None:
+    one = check(Compare("gpu.name", "is", "x"), applies=Compare("clock.state", "is", 1))
+    assert looked_at([one], SOURCES) == {"nvml", "clock"}
+
+
+def test_why_nothing_was_judged_names_what_is_not_there() -> None:
+    on_node = check(Compare("a", "is", 1))
+    on_ports = check(Compare("a", "is", 1), targets=("port", "gpu"))
+    assert why_nothing(["b", "a"], [on_node]) == "a, b do not apply"
+    assert (
+        why_nothing(["a"], [on_ports])
+        == "a does not apply, as this machine has no GPUs and no ports to judge"
+    )

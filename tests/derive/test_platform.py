@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import pytest
+
+from nodeguard.derive.platform import platform
+from nodeguard.derive.world import World
+from nodeguard.model.platform import Match, Platform
+from tests.derive.look import GPUS, machine, seen, tables
+
+
+def known(name: str, *match: Match) -> Platform:
+    return Platform(name, name, match, {}, "")
+
+
+PLATFORMS = (
+    known("dgx", Match(product_name="DGXH100", sys_vendor="NVIDIA")),
+    known("cloud", Match(instance_type="p5.48xlarge"), Match(product_name="p5.48xlarge")),
+    known("board", Match(gpu="NVIDIA H200", nvswitches=1)),
+    known("nothing", Match()),
+)
+
+
+def node(product: str = "", *, names: tuple[str, ...] = (), switches: int | None = None) -> World:
+    rows = [seen("host", "node", {"host.product_name": product, "host.sys_vendor": "NVIDIA"})]
+    rows += [seen("nvml", gpu, {"gpu.name": name}) for gpu, name in zip(GPUS, names, strict=False)]
+    if switches is not None:
+        rows.append(seen("pci", "node", {"nvswitch.pci_count": switches}))
+    return machine(*rows)
+
+
+@pytest.mark.parametrize(
+    ("look", "instance", "name"),
+    [
+        (node("DGXH100"), "", "dgx"),
+        (node("DGXH100 rev. B"), "", None),
+        (node(), "p5.48xlarge", "cloud"),
+        (node("p5.48xlarge"), "", "cloud"),
+        (node(), "p5", None),
+        (node(names=("NVIDIA H200",) * 4, switches=4), "", "board"),
+        (node(names=("NVIDIA H200",) * 4, switches=3), "", "board"),
+        (node(names=("NVIDIA H200",) * 4, switches=0), "", None),
+        (node(names=("NVIDIA H200",) * 4), "", None),
+        (node(names=("NVIDIA GH200",) * 4, switches=4), "", None),
+        (node(names=("NVIDIA H200", "NVIDIA H100"), switches=4), "", None),
+        (node(), "", None),
+    ],
+)
+def test_a_platform_is_known_to_the_letter_or_not_at_all(
+    look: World, instance: str, name: str | None
+) -> None:
+    found = platform(look, PLATFORMS, "", instance, "")
+    assert (found.id if found else None) == name
+
+
+def test_what_a_site_names_counts() -> None:
+    found = platform(node("DGXH100"), PLATFORMS, "board", "", "")
+    assert found is not None
+    assert found.id == "board"
+    assert platform(node("DGXH100"), PLATFORMS, "unheard-of", "", "") is None
+
+
+def test_what_breaks_does_not_make_another_machine_of_it() -> None:
+    found = [platform(node(product), PLATFORMS, "", "", "board") for product in ("", "DGXH100")]
+    assert [one.id if one else None for one in found] == ["board", "dgx"]
+
+
+def test_no_machine_is_taken_for_two_of_the_platforms_that_come_along() -> None:
+    rows = [one for platform in tables().platforms for one in platform.match]
+    assert len(rows) == len(set(rows))
