@@ -5,7 +5,7 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from nodeguard.cli.moments import spoken
 from nodeguard.cli.page import Line, Words
@@ -30,16 +30,22 @@ _DO = {
 
 
 def table(
-    hostname: str, verdict: Verdict, instant: Instant, *, quiet: bool = False, nothing: str = ""
+    hostname: str,
+    verdict: Verdict,
+    instant: Instant,
+    words: Mapping[str, str],
+    *,
+    quiet: bool = False,
+    nothing: str = "",
 ) -> list[Line]:
     """The lines of the table.
 
-    quiet: without what is fine and what was only noted. nothing: why nothing could be judged, where that is
-    so and something is known of it.
+    words: what some pieces of evidence mean. quiet: without what is fine and what was only noted. nothing:
+    why nothing could be judged, where that is so and something is known of it.
     """
     lines = [headline(hostname, verdict, nothing)]
     for one in verdict.findings:
-        lines += [Line(), *_finding(one, instant)]
+        lines += [Line(), *_finding(one, instant, words)]
     if not quiet:
         lines += _section(_noted(one) for one in verdict.noted)
         lines += _section(_total(one) for one in verdict.totals)
@@ -70,7 +76,7 @@ def _where(one: Finding) -> str:
     return "the node" if one.target == NODE else label(one.target)
 
 
-def _finding(one: Finding, instant: Instant) -> Iterator[Line]:
+def _finding(one: Finding, instant: Instant, words: Mapping[str, str]) -> Iterator[Line]:
     title = f"{one.title} - {_where(one)}"
     yield Line((Words(one.health.value.upper(), one.health.value), Words("  ")), title, "strong")
     yield _field("what", one.message)
@@ -84,7 +90,8 @@ def _finding(one: Finding, instant: Instant) -> Iterator[Line]:
     )
     for seen in one.evidence[:_EVIDENCE_SHOWN]:
         times = f" ({seen.count} times)" if seen.count > 1 else ""
-        yield _field("seen", f"{seen.source}: {_joined(seen.what)}{times}", "dim")
+        means = f" ({words[seen.what]})" if seen.what in words else ""
+        yield _field("seen", f"{seen.source}: {_joined(seen.what)}{means}{times}", "dim")
     yield _field("do", f"{_DO[one.action]}. {one.remedy}")
     yield _field("more", f"nodeguard explain {one.check}", "dim")
 

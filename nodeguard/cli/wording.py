@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nodeguard.judge.words import shown, span
+from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.check import (
     Check,
     Compare,
@@ -42,6 +43,19 @@ _CLEARS = {
     "retest": "a test that passes",
     "operator": "a person",
 }
+
+# Source: nvml.h, NVML_GPU_FABRIC_STATE_… and NVML_GPU_FABRIC_HEALTH_SUMMARY_….
+_CODES = {
+    "gpu.fabric.state": {0: "not supported", 1: "not started", 2: "in progress", 3: "completed"},
+    "gpu.fabric.health_summary": {0: "not supported", 1: "healthy", 2: "unhealthy", 3: "limited capacity"},
+}
+
+
+def meanings(catalogue: Catalogue) -> dict[str, str]:
+    """What readings that are codes mean, by how evidence writes them: `gpu.recovery_action = 4`."""
+    recovery = {value: one.name for value, one in catalogue.recovery.items()}
+    codes = {**_CODES, "gpu.recovery_action": recovery}
+    return {f"{signal} = {code}": word for signal, words in codes.items() for code, word in words.items()}
 
 
 def condition(one: Condition) -> str:

@@ -13,6 +13,7 @@ from tests.judge.scene import finding
 
 NOW = Instant(wall=1_800_000_000.0, mono=1000.0, boot_id="boot")
 GPU = "gpu/0000:3b:00"
+WORDS = {"gpu.recovery_action = 4": "drain and reset"}
 
 
 def verdict(*findings: Finding, **more: Any) -> Verdict:
@@ -25,7 +26,7 @@ def plain(line: Line) -> str:
 
 
 def said(of: Verdict, **more: Any) -> list[str]:
-    return [plain(line) for line in table("node-1", of, NOW, **more)]
+    return [plain(line) for line in table("node-1", of, NOW, WORDS, **more)]
 
 
 def first(of: Verdict) -> str:
@@ -117,6 +118,14 @@ def test_a_message_of_several_lines_is_shown_whole() -> None:
     text = "NVRM: The NVIDIA GPU 0000:52:00.0\nNVRM: (PCI ID: 10de:2331) has\nNVRM: fallen off the bus."
     [seen] = field("seen", lost(evidence=(Evidence("kmsg", text, 1.0),)))
     assert seen == "kmsg: NVRM: The NVIDIA GPU 0000:52:00.0 (PCI ID: 10de:2331) has fallen off the bus."
+
+
+def test_a_code_is_shown_with_what_it_means() -> None:
+    evidence = (Evidence("nvml", "gpu.recovery_action = 4", 1.0), Evidence("nvml", "gpu.a = 4", 1.0))
+    assert field("seen", lost(evidence=evidence)) == [
+        "nvml: gpu.recovery_action = 4 (drain and reset)",
+        "nvml: gpu.a = 4",
+    ]
 
 
 def test_empty_evidence_is_no_crash() -> None:

@@ -6,7 +6,7 @@ from typing import get_args
 import pytest
 
 from nodeguard.cli.knowledge import knowledge
-from nodeguard.cli.wording import condition, ends, facts
+from nodeguard.cli.wording import condition, ends, facts, meanings
 from nodeguard.model.check import (
     Check,
     Compare,
@@ -22,7 +22,8 @@ from nodeguard.model.check import (
 from nodeguard.model.finding import Action, Health
 from tests.judge.scene import check
 
-CHECKS = knowledge()[0].checks
+CATALOGUE, SIGNALS = knowledge()
+CHECKS = CATALOGUE.checks
 LOW = Compare("a.level", "below", 5)
 BAD = Compare("a.state", "is", "bad")
 
@@ -125,3 +126,10 @@ def test_facts_of_a_check() -> None:
         ("what to do", "Reset it."),
         ("basis", "Somebody."),
     ]
+
+
+def test_codes_mean_what_the_catalogue_says() -> None:
+    words = meanings(CATALOGUE)
+    assert words["gpu.recovery_action = 4"] == "drain and reset"
+    assert words["gpu.fabric.state = 2"] == "in progress"
+    assert {text.partition(" = ")[0] for text in words} <= set(SIGNALS)
