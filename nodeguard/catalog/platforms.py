@@ -40,7 +40,6 @@ class _Expect(Struct, forbid_unknown_fields=True):
     port_rate_gbps: _Count = UNSET
     port_link_layer: Literal["InfiniBand", "Ethernet", "EFA"] | UnsetType = UNSET
     port_devices: _Names | UnsetType = UNSET
-    modules: _Names | UnsetType = UNSET
 
 
 class _File(Struct, forbid_unknown_fields=True):

@@ -54,15 +54,15 @@ def services(world: World, known: Starts) -> Iterator[tuple[str, dict[str, Scala
 
 
 def needed(world: World, make: Platform | None) -> Iterator[tuple[str, dict[str, Scalar]]]:
-    """For the node, whether it needs and has a fabric manager, and whether GPUDirect's module is expected.
+    """For the node, whether it needs and has a fabric manager.
 
     One that a driver container brought cannot be told from a pod's own processes: of it, only what it does
-    for the GPUs' fabric is seen.
+    for the GPUs' fabric is seen. Where no service is seen at all, the look is from inside a container.
     """
     switches = world.node("nvswitch.pci_count")
     manager = world.of(_FABRIC_MANAGER)
     wanted = make.expect.get("fabric_manager") if make else None
-    if "services" in world.of_source and "services" not in world.failed:
+    if world.slots("service") and "services" not in world.failed:
         enabled = manager.get("service.enabled") is True
         needs = enabled if wanted is None else wanted and (enabled or not world.node("driver.container"))
         yield (
@@ -72,5 +72,3 @@ def needed(world: World, make: Platform | None) -> Iterator[tuple[str, dict[str,
                 "fabric_manager.running": manager.get("service.running") is True,
             },
         )
-        modules = make.expect.get("modules") if make else None
-        yield NODE, {"module.peermem_expected": isinstance(modules, tuple) and "nvidia_peermem" in modules}

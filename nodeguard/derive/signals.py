@@ -82,5 +82,4 @@ SIGNALS = named(
     Signal("service.restarts", "counter", "starts of a service that were seen after the first"),
     Signal("fabric_manager.needed", "state", "whether the node needs nvidia-fabricmanager"),
     Signal("fabric_manager.running", "state", "whether nvidia-fabricmanager runs"),
-    Signal("module.peermem_expected", "state", "whether the platform expects nvidia_peermem"),
 )

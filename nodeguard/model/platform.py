@@ -51,5 +51,4 @@ EXPECTATIONS = {
     "port_rate_gbps": "rate of each of these ports, Gb/s",
     "port_link_layer": "`InfiniBand`, `Ethernet` (RoCE) or `EFA`",
     "port_devices": "names of their RDMA devices, where the platform fixes them",
-    "modules": "kernel modules that must be loaded",
 }

@@ -97,10 +97,12 @@ FILE = "id: one\ntitle: One\nmatch:\n- {product_name: one}\nexpect: {gpus: 8}\nb
 
 
 def test_a_platform_is_read(tmp_path: Path) -> None:
-    (tmp_path / "one.yaml").write_text(FILE.replace("{gpus: 8}", "{gpus: 8, ecc: false, modules: [efa]}"))
+    (tmp_path / "one.yaml").write_text(
+        FILE.replace("{gpus: 8}", "{gpus: 8, ecc: false, port_devices: [efa_0]}")
+    )
     (tmp_path / "README.md").write_text("not a platform")
     (platform,) = load_platforms(tmp_path)
-    assert platform.expect == {"gpus": 8, "ecc": False, "modules": ("efa",)}
+    assert platform.expect == {"gpus": 8, "ecc": False, "port_devices": ("efa_0",)}
     assert (platform.id, platform.basis, platform.notes) == ("one", "a page", ())
 
 
@@ -113,7 +115,7 @@ def test_a_platform_is_read(tmp_path: Path) -> None:
         ("{gpus: 8}", "{gpus: -1}", "5: gpus: -1 does not fit: write a whole number >= 0"),
         ("{gpus: 8}", "{ecc: on}", "5: ecc: 'on' does not fit: write true or false"),
         ("{gpus: 8}", "{port_link_layer: RoCE}", "5: port_link_layer: 'RoCE' is none of EFA, Ethernet, "),
-        ("{gpus: 8}", "{modules: efa}", "5: modules: 'efa' does not fit: write a list"),
+        ("{gpus: 8}", "{port_devices: efa}", "5: port_devices: 'efa' does not fit: write a list"),
         (
             "match:\n- {product_name: one}",
             "match: []",

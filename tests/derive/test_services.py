@@ -46,6 +46,7 @@ def manager(
     rows = [
         seen("pci", "node", {"nvswitch.pci_count": switches}),
         seen("services", "node", {"driver.container": container}),
+        seen("services", KUBELET, {"service.running": True}),
     ]
     if signals:
         rows.append(seen("services", MANAGER, {f"service.{name}": value for name, value in signals.items()}))
@@ -71,15 +72,12 @@ def test_one_in_a_driver_container_is_not_missed() -> None:
     assert manager(4, platform=True, container=True, enabled=True, running=False) == (True, False)
 
 
+def test_what_sees_no_service_at_all_misses_none() -> None:
+    look = machine(seen("services", "node", {"driver.container": False}))
+    assert told(needed(look, expecting(fabric_manager=True))) == {}
+
+
 @pytest.mark.parametrize("cut", [(), ("services",)])
 def test_nothing_is_needed_where_nobody_could_look(cut: tuple[str, ...]) -> None:
     look = machine(seen("pci", "node", {"nvswitch.pci_count": 4}), cut=cut)
-    assert told(needed(look, expecting(fabric_manager=True, modules=("nvidia_peermem",)))) == {}
-
-
-@pytest.mark.parametrize(
-    ("modules", "wanted"), [(("nvidia_peermem",), True), (("gdrdrv",), False), (None, False)]
-)
-def test_a_platform_may_expect_a_module(modules: tuple[str, ...] | None, wanted: bool) -> None:
-    make = expecting(modules=modules) if modules else None
-    assert told(needed(machine(empty=("services",)), make))["node"]["module.peermem_expected"] is wanted
+    assert told(needed(look, expecting(fabric_manager=True))) == {}
