@@ -43,9 +43,11 @@ def peers(world: World, wanted: Mapping[str, str]) -> Iterator[tuple[str, dict[s
     groups: dict[tuple[str, ...], list[tuple[str, Scalar]]] = {}
     for slot, signals in world.signals.items():
         what = kind(slot)
-        for signal in wanted.keys() & signals.keys():
-            make = (str(signals.get(name, "")) for name in _MAKES.get(what, ()) if name != signal)
-            groups.setdefault((signal, what, *make), []).append((slot, signals[signal]))
+        shared = wanted.keys() & signals.keys()
+        make = {name: str(signals.get(name, "")) for name in _MAKES.get(what, ())} if shared else {}
+        for signal in shared:
+            alike = make.values() if signal not in make else (make[name] for name in make if name != signal)
+            groups.setdefault((signal, what, *alike), []).append((slot, signals[signal]))
     for (signal, *_), values in groups.items():
         if len(values) > _PEERS:
             told = _median(values) if wanted[signal] == "gauge" else _majority(values)

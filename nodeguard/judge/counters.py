@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from nodeguard.judge.state import Counter, Rise
 
@@ -58,20 +58,17 @@ def _merged(risen: tuple[Rise, ...]) -> tuple[Rise, ...]:
 
 
 def rise(counter: Counter, over: float, now: float) -> float:
-    """How much a counter rose within the last `over` seconds."""
+    """How much a counter rose within the last `over` seconds, as far as it can be placed there."""
     if not counter.risen:
         return 0.0
-    return sum(one.by for one in within(counter, over, now) if one.gap <= 2 * over)
-
-
-def within(counter: Counter, over: float, now: float) -> Iterator[Rise]:
-    """The rises found within the last `over` seconds."""
-    return (one for one in counter.risen if one.at > now - over)
+    start, most = now - over, 2 * over
+    return sum([one.by for one in counter.risen if one.at > start and one.gap <= most])
 
 
 def unplaced(counter: Counter, over: float, now: float) -> bool:
     """Whether it rose in a gap of more than twice the window, so that nobody can say whether within it."""
-    return any(one.gap > 2 * over for one in within(counter, over, now))
+    start, most = now - over, 2 * over
+    return any(one.gap > most and one.at > start for one in counter.risen)
 
 
 def saturated(value: object, bits: int) -> bool:

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nodeguard.judge.evaluate import evaluated
 from nodeguard.judge.events import carried_over
@@ -109,6 +110,15 @@ def _ended(reading: Reading) -> SourceState:
     return SourceState(whole.status, reading.at, whole.detail) if whole else SourceState("read", reading.at)
 
 
+def _looked_at(rules: Rules, observation: Observation) -> Observation:
+    """An observation without the signals that no check looks at: traffic, which never rests, above all."""
+    names = rules.looked_at[kind(observation.slot)]
+    if observation.signals.keys() <= names:
+        return observation
+    kept = {name: value for name, value in observation.signals.items() if name in names}
+    return replace(observation, signals=kept)
+
+
 def _remembered(
     rules: Rules, state: JudgeState, readings: Sequence[Reading], now: float
 ) -> dict[str, SlotState]:
@@ -118,7 +128,7 @@ def _remembered(
     seen: dict[str, list[Observation]] = defaultdict(list)
     for reading in readings:
         for observation in reading.observations:
-            seen[observation.slot].append(observation)
+            seen[observation.slot].append(_looked_at(rules, observation))
     result = dict(slots)
     for name, observations in seen.items():
         result[name] = after(slots.get(name), observations, rules.spans[kind(name)], rounds, now)

@@ -105,7 +105,7 @@ def increase(condition: Increase, units: Mapping[str, str]) -> Test:
         if saturated(counter.value, bits):
             view.missing.append((signal, "stands at its maximum and can rise no more"))
             return UNKNOWN
-        if unplaced(counter, over, view.now):
+        if counter.risen and unplaced(counter, over, view.now):
             view.missing.append((signal, "rose while nobody read it, too long ago to say when"))
             return UNKNOWN
         if counter.since == view.now:

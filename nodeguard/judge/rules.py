@@ -5,7 +5,8 @@ A function for each check, sorted by the kind of slot that it judges.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
@@ -13,9 +14,14 @@ from nodeguard.judge.conditions import prepare
 from nodeguard.judge.leaves import compare
 from nodeguard.judge.view import Test
 from nodeguard.model.catalogue import Catalogue
-from nodeguard.model.check import Check, Happened, Increase
+from nodeguard.model.check import Check, Compare, Happened, Increase
 from nodeguard.model.signal import Signal
 from nodeguard.model.slot import KINDS
+
+# Signals that tell what a slot hangs on besides its parent.
+HOLDERS = ("fs.disk", "port.pci")
+
+_PLACE = re.compile(r"\{([^}]*)\}")
 
 
 class Rule(Struct, frozen=True):
@@ -34,11 +40,13 @@ class Rules(Struct, frozen=True):
     """What to judge, by kind of slot.
 
     spans: for each kind, the counters that some check watches and the longest window, in seconds, that it
-    needs of each. units: by signal, of those that have one.
+    needs of each. looked_at: for each kind, the signals that some check looks at or tells of. units: by
+    signal, of those that have one.
     """
 
     of: dict[str, tuple[Rule, ...]]
     spans: dict[str, dict[str, float]]
+    looked_at: dict[str, frozenset[str]]
     units: dict[str, str]
     catalogue: Catalogue
 
@@ -50,6 +58,7 @@ def rules(
     units = {name: signal.unit for name, signal in signals.items() if signal.unit}
     of: dict[str, list[Rule]] = {kind: [] for kind in KINDS}
     spans: dict[str, dict[str, float]] = {kind: {} for kind in KINDS}
+    looked_at: dict[str, set[str]] = {kind: set(HOLDERS) for kind in KINDS}
     for check in catalogue.checks:
         if families is not None and check.family not in families:
             continue
@@ -63,7 +72,25 @@ def rules(
         )
         for kind in check.targets:
             of[kind].append(rule)
+            looked_at[kind].update(_signals(check))
             for leaf in leaves:
                 if isinstance(leaf, Increase):
                     spans[kind][leaf.signal] = max(leaf.over, spans[kind].get(leaf.signal, 0.0))
-    return Rules({kind: tuple(rows) for kind, rows in of.items()}, spans, units, catalogue)
+    return Rules(
+        of={kind: tuple(rows) for kind, rows in of.items()},
+        spans=spans,
+        looked_at={kind: frozenset(names) for kind, names in looked_at.items()},
+        units=units,
+        catalogue=catalogue,
+    )
+
+
+def _signals(check: Check) -> Iterator[str]:
+    """Signals that a check looks at or tells of, references such as `port.rate~peers` among them."""
+    yield from _PLACE.findall(check.message + check.remedy)
+    for leaf in (*check.leaves(), *([check.applies] if check.applies else [])):
+        if isinstance(leaf, Happened):
+            continue
+        yield leaf.signal
+        if isinstance(leaf, Compare) and leaf.than is not None:
+            yield leaf.than.name if leaf.than.of == "signal" else f"{leaf.than.name}~{leaf.than.of}"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from nodeguard.judge.fold import explained, folded, ordered, worst_health
 from nodeguard.judge.rules import Rules
 from nodeguard.judge.slots import merged
 from nodeguard.judge.state import Judged, SourceState
-from nodeguard.model.finding import Fine, Health, Knowledge, Total, Unread, Verdict, worst
+from nodeguard.model.finding import Finding, Fine, Health, Knowledge, Total, Unread, Verdict, worst
 from nodeguard.model.observation import DERIVED
 from nodeguard.model.slot import NODE, kind, pci
 
@@ -93,6 +93,13 @@ def _unread(judged: Mapping[str, Judged], sources: Mapping[str, SourceState]) ->
 _READ_BY = {"gpu": "nvml"}
 
 
+_NO_FAMILY: frozenset[str] = frozenset()
+
+
+def _sick(findings: Iterable[Finding]) -> frozenset[str]:
+    return frozenset(one.family for one in findings if one.health != Health.OK)
+
+
 def _is_read(slot: str, one: Judged) -> bool:
     source = _READ_BY.get(kind(slot))
     memory = one.state.sources.get(source) if source else None
@@ -102,7 +109,7 @@ def _is_read(slot: str, one: Judged) -> bool:
 def _fine(rules: Rules, judged: Mapping[str, Judged]) -> tuple[Fine, ...]:
     """What is in order, a family in a line; a slot counts where nothing of the family was found on it."""
     alike = Counter(
-        (kind(slot), one.fine, frozenset(found.family for found in one.findings if found.health != Health.OK))
+        (kind(slot), one.fine, _sick(one.findings) if one.findings else _NO_FAMILY)
         for slot, one in judged.items()
         if one.fine and _is_read(slot, one)
     )

@@ -91,6 +91,19 @@ def test_a_stale_finding_gives_its_own_reason() -> None:
     assert (one.knowledge, one.note) == (Knowledge.STALE, "not read any more")
 
 
+def test_what_no_check_looks_at_or_tells_of_is_not_remembered() -> None:
+    scene = Scene(check(HOT, message="{told}"))
+    scene.round(0, seen(hot=False, told=1, traffic=1, fs__disk="disk/sda"))
+    assert scene.state.slots["node"].sources["memory"].signals == {
+        "hot": False,
+        "told": 1,
+        "fs.disk": "disk/sda",
+    }
+    before = scene.state.slots["node"]
+    scene.round(10, seen(hot=False, told=1, traffic=2, fs__disk="disk/sda"))
+    assert scene.state.slots["node"] is before
+
+
 def test_a_clock_that_is_set_moves_the_beginning_of_what_stands() -> None:
     scene = Scene(check(HOT))
     [one] = scene.round(10, seen(hot=True), booted=0.0).findings
