@@ -6,6 +6,7 @@ import io
 import os
 import sys
 from contextlib import suppress
+from typing import TextIO
 
 
 class UnwritableError(Exception):
@@ -38,11 +39,17 @@ def say(text: str, end: str = "\n") -> None:
 
 def complain(text: str) -> None:
     """Write a line to standard error, where that is possible."""
-    with suppress(OSError):
+    try:
         print(text, file=sys.stderr, flush=True)
+    except OSError:
+        _give_up(sys.stderr)
 
 
 def let_go() -> None:
     """Give up standard output, so that what is still buffered raises nothing when Python ends."""
+    _give_up(sys.stdout)
+
+
+def _give_up(stream: TextIO | None) -> None:
     with suppress(OSError, AttributeError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # type: ignore[union-attr]
