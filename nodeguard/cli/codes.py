@@ -42,7 +42,7 @@ def xid(catalogue: Catalogue, name: str) -> Iterator[Line]:
     yield Line((Words(f"Xid {code}", "strong"), Words(" - ")), row.summary, "strong")
     yield Line()
     yield field("name", row.name)
-    yield from _response(catalogue, "NVIDIA says", row.action)
+    yield from _response(catalogue, "asks for", row.action)
     if row.investigate != "unknown":
         yield from _response(catalogue, "and then", row.investigate)
     yield field("held as", _held(catalogue, row))

@@ -119,9 +119,7 @@ def _section(lines: Iterator[Line]) -> list[Line]:
 def _noted(one: Finding) -> Line:
     times = sum(seen.count for seen in one.evidence)
     count = f", {times} times" if times > 1 else ""
-    return Line(
-        (Words(f"{'noted':<{_FIELD}}", "dim"),), f"{_where(one)}: {one.message}{count} ({one.title.lower()})"
-    )
+    return Line((Words(f"{'noted':<{_FIELD}}", "dim"),), f"{_where(one)}: {one.message}{count} ({one.title})")
 
 
 def _total(one: Total) -> Line:

@@ -156,7 +156,7 @@ def test_what_was_noted_counted_and_found_fine() -> None:
     assert said(whole) == [
         "OK  node-1: nothing wrong found.",
         "",
-        "noted     GPU 0000:3b:00: Xid 13, 7 times (xid of an application)",
+        "noted     GPU 0000:3b:00: Xid 13, 7 times (Xid of an application)",
         "",
         "counted   GPU 0000:3b:00: pcie.replays 12 in total; whether it rises takes --for",
         "counted   port mlx5_0/1: symbol_error 3 in total; whether it rises takes --for",
