@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from nodeguard.model.failure import UnansweredError
 from nodeguard.model.observation import Observation, Reading
@@ -22,7 +22,7 @@ def read(source: Source, machine: Machine) -> Reading:
     observations: list[Observation] = []
     began = machine.now().mono
     _read_into(observations, source, machine)
-    return _reading(source, machine, observations, began)
+    return reading(source, machine, observations, began)
 
 
 def _read_into(observations: list[Observation], source: Source, machine: Machine) -> None:
@@ -38,11 +38,16 @@ def _read_into(observations: list[Observation], source: Source, machine: Machine
         observations.append(Observation(source.name, NODE, "failed", detail=detail))
 
 
-def _reading(source: Source, machine: Machine, observations: Iterable[Observation], began: float) -> Reading:
+def reading(source: Source, machine: Machine, observations: Iterable[Observation], began: float) -> Reading:
+    """What a round that began then (seconds since boot) and ends now has come to."""
     known = tuple(observations)
     cut = any(one.slot == NODE and one.status in {"failed", "hung"} for one in known)
     now = machine.now().mono
     return Reading(source.name, now, known, not cut, now - began, _MISSED * source.interval + source.deadline)
+
+
+def _nothing() -> None:
+    pass
 
 
 class Reader:
@@ -75,9 +80,9 @@ class Reader:
                     self._late[source.name] = thread
                 detail = f"gave no answer within {limit:g} s"
                 hung = Observation(source.name, NODE, "hung", detail=detail)
-                result.append(_reading(source, self._machine, [*observations, hung], began))
+                result.append(reading(source, self._machine, [*observations, hung], began))
             else:
-                result.append(_reading(source, self._machine, observations, began))
+                result.append(reading(source, self._machine, observations, began))
         return result
 
     def is_late(self, source: str) -> bool:
@@ -85,7 +90,7 @@ class Reader:
         return source in self._late
 
     def _start(
-        self, source: Source, within: float, through: Machine
+        self, source: Source, within: float, through: Machine, ended: Callable[[], None] = _nothing
     ) -> tuple[threading.Thread | None, list[Observation]]:
         observations: list[Observation] = []
         late = self._late.get(source.name)
@@ -93,8 +98,11 @@ class Reader:
             return None, observations
         self._late.pop(source.name, None)
         machine = BoundedMachine(through, min(source.deadline, within))
-        thread = threading.Thread(
-            target=_read_into, args=(observations, source, machine), name=source.name, daemon=True
-        )
+
+        def run() -> None:
+            _read_into(observations, source, machine)
+            ended()
+
+        thread = threading.Thread(target=run, name=source.name, daemon=True)
         thread.start()
         return thread, observations

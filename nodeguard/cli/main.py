@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 _COMMANDS = {
     "check": "judge this machine, or a recorded one",
+    "agent": "judge this machine all the time, and serve metrics",
     "explain": "say what a check, an Xid or an SXid means and what to do",
     "checks": "list the checks, and validate your own",
     "record": "record what is read of this machine into a bundle",

@@ -32,6 +32,10 @@ class KernelLog:
         self._descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         self._last = -1
 
+    def fileno(self) -> int:
+        """Readable when there are records that were not read."""
+        return self._descriptor
+
     def read(self, within: float = math.inf) -> Log:
         """Records that were not read before, to the log's end or for so many seconds; see Log.more."""
         records: list[str] = []

@@ -75,6 +75,14 @@ class LiveMachine:
             self._log = KernelLog(f"{self._root}/dev/kmsg")
         return self._log.read(within)
 
+    def log_descriptor(self) -> int | None:
+        """A descriptor that is readable when the kernel log has news; None where it may not be read."""
+        try:
+            self._log = self._log or KernelLog(f"{self._root}/dev/kmsg")
+        except OSError:
+            return None
+        return self._log.fileno()
+
     def statvfs(self, mounts: tuple[str, ...], within: float = math.inf) -> Answer:
         """See Machine.statvfs."""
         if self._filesystems is None:

@@ -1,0 +1,37 @@
+"""When which source is to be read. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from nodeguard.sources.source import Source
+
+
+class Agenda:
+    """The rounds of some sources, each at its own interval; those of one interval together.
+
+    offset: a part of each interval, from 0 to 1, by which the node's rounds are late: jitter, so that no two
+    nodes keep time. Times are seconds of one clock that never jumps.
+    """
+
+    def __init__(self, sources: Sequence[Source], offset: float) -> None:
+        self._sources = tuple(sources)
+        self._offset = offset
+        self._due: dict[str, float] = {}
+
+    def due(self, now: float) -> list[Source]:
+        """Sources to be read now; all of them the first time. What was missed is not made up for."""
+        wanted = [one for one in self._sources if self._due.get(one.name, now) <= now]
+        for one in wanted:
+            late = one.interval * self._offset
+            self._due[one.name] = ((now - late) // one.interval + 1) * one.interval + late
+        return wanted
+
+    def next(self) -> float:
+        """When something is due again."""
+        return min(self._due.values())
+
+
+def ages(ended: Mapping[str, float], now: float) -> dict[str, float]:
+    """Seconds since each source's latest round. ended: when that was, by source."""
+    return {name: now - at for name, at in ended.items()}

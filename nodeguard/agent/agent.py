@@ -1,0 +1,114 @@
+"""The agent: sources read at their own pace, each batch judged once, and the verdict kept for who asks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+
+from nodeguard.agent.agenda import Agenda, ages
+from nodeguard.agent.judgement import Judgement
+from nodeguard.agent.rounds import Rounds
+from nodeguard.agent.transitions import Line, transitions
+from nodeguard.model.finding import Verdict
+from nodeguard.model.observation import Reading
+from nodeguard.sources.machine import Machine
+from nodeguard.sources.source import Source
+
+# Readings that end within this time are judged together (seconds): sources of one interval are read side by
+# side, and one that is slow must not keep the others waiting.
+_TOGETHER = 0.2
+
+
+class Agent:
+    """Reads and judges one node until it is told to stop.
+
+    log: takes a line for each thing that changes. offset: see Agenda. verdict: the latest, None before the
+    first; rounds: how often it has judged. speed: how many times as fast as the clock the machine's own goes.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        sources: Sequence[Source],
+        judgement: Judgement,
+        log: Callable[[Line], None],
+        offset: float,
+        speed: float = 1.0,
+    ) -> None:
+        self._machine = machine
+        self._sources = {source.name: source for source in sources}
+        self._judgement = judgement
+        self._log = log
+        self._reader = Rounds(machine)
+        self._agenda = Agenda(sources, offset)
+        self._speed = speed
+        self._heard: list[Reading] = []
+        self._ended: dict[str, float] = {}
+        self._busy: set[str] = set()
+        self._judging: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._stopped = asyncio.Event()
+        self.verdict: Verdict | None = None
+        self.rounds = 0
+
+    async def run(self) -> None:
+        """Read and judge until `stop`; the readings that have come by then are judged."""
+        loop = asyncio.get_running_loop()
+        while not self._stopped.is_set():
+            for source in self._agenda.due(loop.time() * self._speed):
+                self.read(source.name)
+            try:
+                async with asyncio.timeout_at(self._agenda.next() / self._speed):
+                    await self._stopped.wait()
+            except TimeoutError:
+                continue
+        for task in self._tasks:
+            task.cancel()
+        if self._heard:
+            self._judge()
+
+    def stop(self) -> None:
+        """End, at once."""
+        self._stopped.set()
+
+    def read(self, name: str, together: float = _TOGETHER) -> None:
+        """Begin a round of a source, unless one is under way; judge it so many seconds after its end."""
+        if name in self._busy:
+            return
+        self._busy.add(name)
+        task = asyncio.get_running_loop().create_task(self._round(self._sources[name], together))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def is_reading(self, name: str) -> bool:
+        """Whether a round of a source is under way."""
+        return name in self._busy
+
+    def ages(self) -> dict[str, float]:
+        """Seconds since each source was read."""
+        return ages(self._ended, self._machine.now().mono)
+
+    def unheard(self) -> Iterator[str]:
+        """Sources of which no round has ended yet."""
+        return (name for name in self._sources if name not in self._ended)
+
+    async def _round(self, source: Source, together: float) -> None:
+        try:
+            reading = await self._reader.round(source)
+        finally:
+            self._busy.discard(source.name)
+        self._heard.append(reading)
+        self._ended[source.name] = reading.at
+        loop = asyncio.get_running_loop()
+        if self._judging is None or loop.time() + together < self._judging.when():
+            if self._judging is not None:
+                self._judging.cancel()
+            self._judging = loop.call_later(together, self._judge)
+
+    def _judge(self) -> None:
+        """Judge what was heard since the last time."""
+        self._judging, heard, self._heard = None, self._heard, []
+        before, self.verdict = self.verdict, self._judgement.judge(heard, self._machine.now())
+        self.rounds += 1
+        for line in transitions(before, self.verdict):
+            self._log(line)

@@ -1,0 +1,65 @@
+"""The agent's few pages over HTTP: GET alone, small requests alone, one on each connection."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+# Bytes of a request that is read at all, and seconds that a client may take for it.
+_LIMIT = 8192
+_PATIENCE = 5.0
+
+_REASONS = {
+    200: "OK",
+    400: "Bad Request",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    503: "Service Unavailable",
+}
+
+
+# Status, type of content and text.
+Page = tuple[int, str, str]
+
+
+async def serve(host: str, port: int, pages: Mapping[str, Callable[[], Page]]) -> asyncio.Server:
+    """Serve pages by path. Raises OSError where it cannot listen."""
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                head = await reader.readuntil(b"\r\n\r\n")
+                writer.write(_response(_answer(head, pages)))
+                await writer.drain()
+        except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            pass  # whoever asks so gets no answer
+        finally:
+            writer.close()
+
+    return await asyncio.start_server(handle, host, port, limit=_LIMIT)
+
+
+def _answer(head: bytes, pages: Mapping[str, Callable[[], Page]]) -> Page:
+    words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
+    if len(words) != 3 or not words[2].startswith("HTTP/1."):
+        return 400, "text/plain", "this is no HTTP/1 request\n"
+    if words[0] not in {"GET", "HEAD"}:
+        return 405, "text/plain", "only GET is answered\n"
+    page = pages.get(words[1].partition("?")[0])
+    if page is None:
+        return 404, "text/plain", f"there is {', '.join(pages)}\n"
+    return page()
+
+
+def _response(page: Page) -> bytes:
+    status, kind, text = page
+    body = text.encode()
+    head = [
+        f"HTTP/1.1 {status} {_REASONS[status]}",
+        f"Content-Type: {kind}",
+        f"Content-Length: {len(body)}",
+        "Connection: close",
+        "",
+        "",
+    ]
+    return "\r\n".join(head).encode() + body

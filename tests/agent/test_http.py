@@ -1,0 +1,46 @@
+"""The agent's pages, over real connections."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from nodeguard.agent.http import Page, serve
+
+
+async def asked(request: bytes) -> bytes:
+    pages: dict[str, Callable[[], Page]] = {"/metrics": lambda: (200, "text/plain", "up 1\n")}
+    async with await serve("127.0.0.1", 0, pages) as server:
+        host, port = server.sockets[0].getsockname()
+        reader, writer = await asyncio.open_connection(host, port)
+        writer.write(request)
+        writer.write_eof()
+        answer = await reader.read()
+        writer.close()
+        return answer
+
+
+async def test_a_page_is_served_whole() -> None:
+    answer = await asked(b"GET /metrics?x=1 HTTP/1.1\r\nHost: a\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert answer.endswith(b"Content-Length: 5\r\nConnection: close\r\n\r\nup 1\n")
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (b"GET /other HTTP/1.1\r\n\r\n", b"404"),
+        (b"POST /metrics HTTP/1.1\r\n\r\n", b"405"),
+        (b"nonsense\r\n\r\n", b"400"),
+        (b"\xff\xfe \x00 HTTP/1.1\r\n\r\n", b"405"),
+    ],
+)
+async def test_what_is_not_asked_well_is_refused(request_: bytes, status: bytes) -> None:
+    assert (await asked(request_)).split(b" ")[1] == status
+
+
+@pytest.mark.parametrize("request_", [b"", b"GET /metrics", b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\n\r\n"])
+async def test_what_is_too_long_or_cut_short_gets_no_answer(request_: bytes) -> None:
+    assert await asked(request_) == b""

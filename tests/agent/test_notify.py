@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from nodeguard.agent.notify import notify, watchdog
+
+
+def test_a_state_reaches_who_started_us(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(path)
+        monkeypatch.setenv("NOTIFY_SOCKET", path)
+        notify("READY=1")
+        assert systemd.recv(100) == b"READY=1"
+
+
+@pytest.mark.parametrize("address", ["", "/nowhere/at/all", "@nodeguard-nobody-listens"])
+def test_nobody_to_tell_is_no_error(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NOTIFY_SOCKET", address)
+    notify("READY=1")
+
+
+@pytest.mark.parametrize(("said", "every"), [("30000000", 15.0), ("", 0.0), ("soon", 0.0)])
+def test_the_watchdog_is_told_twice_as_often_as_it_asks(
+    said: str, every: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WATCHDOG_USEC", said) if said else monkeypatch.delenv("WATCHDOG_USEC", raising=False)
+    assert watchdog() == every

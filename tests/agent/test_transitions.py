@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+from nodeguard.agent.transitions import transitions
+from nodeguard.model.finding import Finding, Health, Knowledge, Verdict
+from tests.judge.scene import finding
+
+
+def verdict(*findings: Finding, health: Health = Health.OK) -> Verdict:
+    return Verdict(health, Knowledge.FRESH, findings)
+
+
+def events(before: Verdict | None, after: Verdict) -> list[object]:
+    return [line["event"] for line in transitions(before, after)]
+
+
+def test_what_begins_changes_and_ends_is_told_once() -> None:
+    one, worse = verdict(finding("a")), verdict(finding("a", health=Health.FATAL))
+    assert events(None, verdict()) == ["node"]
+    assert events(verdict(), one) == ["finding"]
+    assert events(one, one) == []
+    assert events(one, worse) == ["finding changed"]
+    assert events(worse, verdict()) == ["finding over"]
+    assert events(one, verdict(finding("a", "gpu/0000:1b:00"))) == ["finding", "finding over"]
+    assert events(verdict(), verdict(health=Health.FATAL)) == ["node"]
+
+
+def test_a_line_says_what_where_and_what_to_do() -> None:
+    [line] = transitions(verdict(), verdict(finding("a", "gpu/0000:1b:00", message="it is hot")))
+    assert (line["check"], line["target"], line["message"]) == ("a", "gpu/0000:1b:00", "it is hot")
+    assert (line["health"], line["action"]) == ("suspect", "watch")

@@ -1,0 +1,106 @@
+"""The agent as a process: served, told to end, and refused what it cannot do."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import pytest
+
+from nodeguard.cli.main import main
+
+FIXTURES = Path(__file__).parent.parent.parent / "fixtures"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def running(*words: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """An agent, and where its pages are."""
+    listen = f"127.0.0.1:{free_port()}"
+    command = [sys.executable, "-m", "nodeguard.cli.main", "agent", "--listen", listen, *words]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process, f"http://{listen}"
+        finally:
+            process.kill()
+
+
+def page(url: str) -> str:
+    """A page, as soon as it is there."""
+    for _ in range(200):
+        try:
+            with urlopen(url, timeout=5) as answer:
+                return str(answer.read().decode())
+        except (OSError, HTTPError):
+            time.sleep(0.05)
+    raise AssertionError(f"{url} was never served")
+
+
+def test_a_recorded_fault_is_on_the_metrics_page_and_in_the_log() -> None:
+    with running("--from", str(FIXTURES / "gpu-hot"), "--speed", "10") as (process, where):
+        assert page(f"{where}/readyz") == "ready\n"
+        assert page(f"{where}/healthz") == "alive\n"
+        assert 'check="gpu-memory-hot"' in page(f"{where}/metrics") or process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        began = time.monotonic()
+        _, said = process.communicate(timeout=10)
+        assert time.monotonic() - began < 2
+    lines = [json.loads(line) for line in said.splitlines()]
+    assert process.returncode == 0
+    assert lines[-1]["event"] == "end"
+    assert lines[0]["event"] in {"finding", "node"}
+
+
+def test_one_round_of_everything_ends_with_the_exit_code_of_a_check(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    listen = f"127.0.0.1:{free_port()}"
+    assert main(["agent", "--once", "--from", str(FIXTURES / "gpu-off-bus"), "--listen", listen]) == 0
+    assert json.loads(capsys.readouterr().err.splitlines()[-1])["event"] == "end"
+
+
+def test_this_machine_is_watched() -> None:
+    with running() as (process, where):
+        text = page(f"{where}/metrics")
+        assert 'nodeguard_source_age_seconds{source="clock"}' in text
+        process.terminate()
+        assert process.wait(timeout=10) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--listen", "nowhere"], "'nowhere' is no HOST:PORT: write it like 127.0.0.1:9434"),
+        (["--speed", "0"], "'0' is no speed: write a number from 0.1 to 1000"),
+        (["--speed", "2"], "--speed goes with --from: a live machine has a time of its own"),
+        (["--from", "/nowhere"], "/nowhere"),
+    ],
+)
+def test_what_cannot_be_is_refused(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        code = main(["agent", *words])
+    except SystemExit as left:
+        code = int(left.code or 0)
+    assert code == 3
+    assert said in capsys.readouterr().err
+
+
+def test_an_address_that_is_taken_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert main(["agent", "--listen", f"127.0.0.1:{port}", "--from", str(FIXTURES / "gpu-hot")]) == 3
+    assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in capsys.readouterr().err
