@@ -1,4 +1,4 @@
-"""What the agent costs on a recorded 8-GPU, 8-port node, beside a bare interpreter: memory, processor, scrape.
+"""What the agent costs on a recorded 8-GPU, 8-port node, beside a bare interpreter.
 
 `python bench/agent.py [SECONDS]`; the longer, the more its start counts for nothing.
 """
@@ -35,15 +35,9 @@ def main() -> None:
                 time.sleep(min(15.0, lasting / 4))
                 scrapes.append(scrape(f"http://{listen}/metrics"))
             share = (cpu(one.pid) - spent) / (time.monotonic() - began)
-            print(
-                f"memory (proportional set size)   agent {pss(one.pid):5.1f} MiB   bare {pss(other.pid):5.1f} MiB"
-            )
-            print(
-                f"processor, scraped each {min(15.0, lasting / 4):.0f} s        {share * 100:.2f} % of a core over {lasting:.0f} s"
-            )
-            print(
-                f"scrape                           {median(scrapes) * 1000:.1f} ms, median of {len(scrapes)}"
-            )
+            print(f"{'memory (PSS)':<14}{pss(one.pid):5.1f} MiB   bare {pss(other.pid):.1f} MiB")
+            print(f"{'processor':<14}{share * 100:5.2f} % of a core over {lasting:.0f} s")
+            print(f"{'scrape':<14}{median(scrapes) * 1000:5.1f} ms, median of {len(scrapes)}")
         finally:
             one.kill()
             other.kill()
