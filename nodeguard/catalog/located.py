@@ -40,7 +40,9 @@ class CatalogueError(Exception):
 
     def __str__(self) -> str:
         where = f"{self.file}:{self.line}" if self.line else self.file
-        return ": ".join(part for part in (where, self.field, self.problem, self.remedy) if part)
+        said = ": ".join(part for part in (where, self.field, self.problem, self.remedy) if part)
+        # A file's own words may hold a line break, or what a terminal takes for a command.
+        return "".join(one if one.isprintable() else "?" for one in said)
 
 
 class Located:

@@ -154,6 +154,10 @@ WRONG: list[tuple[dict[str, str | None], str]] = [
         {"message": '"{a.lvl}"'},
         "9: message: names {a.lvl}, which is no signal and no field: name a signal, or one of count, part, ",
     ),
+    (
+        {"message": '"{a\\nb}"'},
+        "9: message: names {a?b}, which is no signal and no field: name a signal, or one ",
+    ),
     ({"remedy": '"{code}"'}, "10: remedy: names {code}, which is no signal and no field: name a signal, or "),
     ({"message": '"{}"'}, "9: message: names {}, which is no signal and no field: name a signal, or one of "),
     ({"health": "ok"}, "7: action: is said of a check that finds nothing wrong: write `none`"),
