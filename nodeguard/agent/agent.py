@@ -108,7 +108,12 @@ class Agent:
     def _judge(self) -> None:
         """Judge what was heard since the last time."""
         self._judging, heard, self._heard = None, self._heard, []
-        before, self.verdict = self.verdict, self._judgement.judge(heard, self._machine.now())
+        before = self.verdict
+        try:
+            self.verdict = self._judgement.judge(heard, self._machine.now())
+        except Exception as error:  # noqa: BLE001 - a node has to be watched on
+            self._log({"event": "error", "why": f"please report it: {type(error).__name__}: {error}"})
+            return
         self.rounds += 1
         for line in transitions(before, self.verdict):
             self._log(line)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from msgspec.structs import replace
+
 from nodeguard.derive.derive import Site, derive
 from nodeguard.derive.state import DeriveState, wanted
 from nodeguard.judge.judge import Outlook, judge
@@ -32,13 +34,20 @@ class Judgement:
         *,
         one_look: bool = False,
     ) -> None:
-        self._catalogue = catalogue
-        self._rules = rules(catalogue, signals, families)
-        self._wanted = wanted(catalogue, signals)
+        self._families = families
         self._site = site
         self._one_look = one_look
         self._derived = DeriveState()
         self._judged = JudgeState()
+        self.adopt(catalogue, signals)
+
+    def adopt(self, catalogue: Catalogue, signals: Mapping[str, Signal]) -> None:
+        """Judge by another catalogue from now on; what is remembered of the node stays."""
+        self._catalogue = catalogue
+        self._rules = rules(catalogue, signals, self._families)
+        self._wanted = wanted(catalogue, signals)
+        # What was settled was said by the old rules.
+        self._judged = replace(self._judged, settled={})
 
     def judge(self, readings: Sequence[Reading], instant: Instant) -> Verdict:
         """The node's verdict after some more readings."""

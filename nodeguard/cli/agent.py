@@ -6,9 +6,11 @@ import asyncio
 import json
 import os
 import random
+import signal
 import time
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Sequence
+from zlib import crc32
 
 from nodeguard.agent.agent import Agent
 from nodeguard.agent.judgement import Judgement
@@ -22,7 +24,7 @@ from nodeguard.cli.knowledge import knowledge
 from nodeguard.cli.moments import rfc3339
 from nodeguard.cli.options import add_checks, add_machine, folder, hear_instance_type, hold_platform
 from nodeguard.cli.streams import complain
-from nodeguard.cli.usage import OK, UNKNOWN, Parser, UsageError
+from nodeguard.cli.usage import OK, UNKNOWN, Parser, UsageError, duration
 from nodeguard.derive.derive import Site
 from nodeguard.sources.every import every_source
 from nodeguard.sources.live import LiveMachine
@@ -44,6 +46,8 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--speed", metavar="N", type=_speed, default=1.0, help="with --from: so many times as fast"
     )
+    about = "on SIGHUP, adopt new checks within so long, each node at a time of its own (1m)"
+    parser.add_argument("--spread", metavar="TIME", type=duration, default=60.0, help=about)
     parser.add_argument("--once", action="store_true", help="end after one round of every source")
     add_checks(parser)
     add_machine(parser)
@@ -88,20 +92,23 @@ async def _agent(options: Namespace) -> int:
     if recording is None:
         site = Site(options.platform, options.instance_type)
         with LiveMachine() as live:
-            agent = Agent(live, sources, Judgement(catalogue, signals, site), _log, random.random())  # noqa: S311
+            judgement = Judgement(catalogue, signals, site)
+            agent = Agent(live, sources, judgement, _log, random.random())  # noqa: S311 - jitter
             follow(live, agent)
-            return await _run(options, agent)
+            return await _run(options, agent, judgement)
     told = recording.manifest
     site = Site(options.platform or told.platform, options.instance_type or told.instance_type)
     present = [source for source in sources if recording.is_recorded(source.name, source.paths)]
+    judgement = Judgement(catalogue, signals, site)
     machine = PacedMachine(recording, options.speed)
-    return await _run(
-        options, Agent(machine, present, Judgement(catalogue, signals, site), _log, 0.0, options.speed)
-    )
+    agent = Agent(machine, present, judgement, _log, 0.0, options.speed)
+    return await _run(options, agent, judgement)
 
 
-async def _run(options: Namespace, agent: Agent) -> int:
+async def _run(options: Namespace, agent: Agent, judgement: Judgement) -> int:
     host, port = options.listen
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGHUP, lambda: _reload(options, judgement))
     try:
         verdict = await attend(agent, host, port, once=options.once)
     except OSError as error:
@@ -111,6 +118,26 @@ async def _run(options: Namespace, agent: Agent) -> int:
         return UNKNOWN
     _log({"event": "end", "health": verdict.health.value, "findings": len(verdict.findings)})
     return exit_code(verdict, strict=False) if options.once else OK
+
+
+def _reload(options: Namespace, judgement: Judgement) -> None:
+    """Read the checks again, and adopt them a little later; wrong ones are kept out."""
+    try:
+        catalogue, signals = knowledge(options.checks)
+    except UsageError as error:
+        _log({"event": "reload refused", "why": str(error)})
+        return
+
+    def adopt() -> None:
+        judgement.adopt(catalogue, signals)
+        _log({"event": "reloaded", "checks": len(catalogue.checks)})
+
+    asyncio.get_running_loop().call_later(part_of(os.uname().nodename, options.spread), adopt)
+
+
+def part_of(node: str, spread: float) -> float:
+    """Seconds after which a node adopts what all adopt: a part of the spread that its name tells."""
+    return spread * (crc32(node.encode()) / 2**32)
 
 
 def _log(line: Line) -> None:

@@ -64,6 +64,23 @@ async def test_a_source_that_does_not_answer_keeps_no_other_waiting() -> None:
     ]
 
 
+async def test_an_error_of_our_own_is_told_and_ends_nothing() -> None:
+    agent, lines = made(Scripted("memory", low))
+    failing: Any = lambda *_: 1 / 0  # noqa: E731
+    judge, agent._judgement.judge = agent._judgement.judge, failing  # type: ignore[method-assign]
+
+    async def again() -> None:
+        async with asyncio.timeout(10):
+            while not lines:
+                await asyncio.sleep(0.005)
+        agent._judgement.judge = judge  # type: ignore[method-assign]
+        agent.read("memory")
+
+    await asyncio.gather(agent.run(), again(), until(agent, lambda: agent.verdict))
+    assert lines[0] == {"event": "error", "why": "please report it: ZeroDivisionError: division by zero"}
+    assert [line["event"] for line in lines[1:]] == ["finding", "node"]
+
+
 async def test_a_round_on_request_is_judged_at_once_and_never_twice_at_a_time() -> None:
     log = Scripted("kmsg")
     agent, _ = made(Scripted("memory", low), log)

@@ -98,6 +98,14 @@ def test_a_source_that_falls_silent_is_unread_and_what_it_found_stale() -> None:
     assert [(lost.source, lost.why) for lost in rounds[100.0].unread] == [("memory", "not read for 100 s")]
 
 
+def test_another_catalogue_is_adopted_and_what_is_remembered_stays() -> None:
+    one = judgement(Sustained(LOW, 60.0))
+    told(one, 0.0, a__level=3)
+    strict = check(Compare("a.level", "below", 9), "strict")
+    one.adopt(Catalogue(checks=(check(Sustained(LOW, 60.0), "check-0"), strict)), SIGNALS)
+    assert fired(told(one, 70.0, a__level=3)) == ["check-0", "strict"]
+
+
 @pytest.mark.parametrize("status", ["hung", "failed"])
 def test_a_derived_fault_stands_while_its_gpu_cannot_be_read(status: Status) -> None:
     slot = gpu("3b:00")

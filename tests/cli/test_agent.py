@@ -15,7 +15,10 @@ from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from nodeguard.cli.agent import part_of
 from nodeguard.cli.main import main
 
 FIXTURES = Path(__file__).parent.parent.parent / "fixtures"
@@ -75,10 +78,34 @@ def test_one_round_of_everything_ends_with_the_exit_code_of_a_check(
 
 def test_this_machine_is_watched() -> None:
     with running() as (process, where):
+        page(f"{where}/readyz")
         text = page(f"{where}/metrics")
         assert 'nodeguard_source_age_seconds{source="clock"}' in text
         process.terminate()
         assert process.wait(timeout=10) == 0
+
+
+def test_new_checks_are_adopted_on_sighup_and_wrong_ones_kept_out(tmp_path: Path) -> None:
+    site = tmp_path / "site.yaml"
+    site.write_text("disable: [clock-unsynchronized]\n")
+    with running("--checks", str(tmp_path), "--spread", "1s") as (process, where):
+        page(f"{where}/readyz")
+        assert process.stderr is not None
+        events = (json.loads(line) for line in process.stderr)
+        site.write_text("disable: [no-such-check]\n")
+        process.send_signal(signal.SIGHUP)
+        refused = next(one for one in events if one["event"].startswith("reload"))
+        assert refused["event"] == "reload refused"
+        assert f"{site}:1: disable: 'no-such-check' is no check" in refused["why"]
+        site.write_text("disable: [clock-unsynchronized, clock-source-unstable]\n")
+        process.send_signal(signal.SIGHUP)
+        assert next(one for one in events if one["event"].startswith("reload"))["event"] == "reloaded"
+
+
+@given(st.text(max_size=40), st.floats(0, 1e4))
+def test_a_node_adopts_at_a_time_of_its_own_within_the_spread(node: str, spread: float) -> None:
+    assert 0 <= part_of(node, spread) <= spread
+    assert part_of(node, spread) == part_of(node, spread)
 
 
 @pytest.mark.parametrize(
