@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from nodeguard.agent.memory import Memory
 from nodeguard.derive.derive import Site, derive
-from nodeguard.derive.state import DeriveState, wanted
+from nodeguard.derive.state import wanted
 from nodeguard.judge.judge import Outlook, judge
 from nodeguard.judge.rules import rules
-from nodeguard.judge.state import JudgeState
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.finding import Verdict
 from nodeguard.model.instant import Instant
 from nodeguard.model.observation import Reading
 from nodeguard.model.signal import Signal
+from nodeguard.sources.machine import Cursor
 
 
 class Judgement:
     """A catalogue, and what is remembered of one node.
 
     signals: all that exist. site: what the site says of the node. families: judge these alone; None for all.
-    one_look: whether there may be no later look, see judge.Outlook.
+    one_look: whether there may be no later look, see judge.Outlook. memory: what was
+    remembered of the node before; what of it outlives a reboot stands on a new boot, too.
     """
 
     def __init__(
@@ -31,14 +33,16 @@ class Judgement:
         families: frozenset[str] | None = None,
         *,
         one_look: bool = False,
+        memory: Memory | None = None,
     ) -> None:
         self._catalogue = catalogue
         self._rules = rules(catalogue, signals, families)
         self._wanted = wanted(catalogue, signals)
         self._site = site
         self._one_look = one_look
-        self._derived = DeriveState()
-        self._judged = JudgeState()
+        before = memory or Memory()
+        self._derived = before.derived
+        self._judged = before.judged
 
     def judge(self, readings: Sequence[Reading], instant: Instant) -> Verdict:
         """The node's verdict after some more readings."""
@@ -53,3 +57,10 @@ class Judgement:
         )
         self._judged, verdict = judge(self._rules, self._judged, derived.readings, instant, outlook)
         return verdict
+
+    def memory(self, instant: Instant, cursor: Cursor | None = None) -> Memory:
+        """What is remembered after a round.
+
+        instant: of that round. cursor: the last record of the kernel log that any round was given.
+        """
+        return Memory(instant.boot_id, instant.mono, instant.wall, cursor, self._derived, self._judged)

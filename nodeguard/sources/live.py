@@ -9,8 +9,8 @@ import time
 from typing import Any, Self
 
 from nodeguard.model.instant import Instant
-from nodeguard.sources.kernel_log import KernelLog
-from nodeguard.sources.machine import READ_LIMIT, Log
+from nodeguard.sources.kernel_log import KernelLog, after
+from nodeguard.sources.machine import READ_LIMIT, Cursor, Log
 from nodeguard.worker.answer import Answer
 from nodeguard.worker.lane import Lane, filesystem_lane, nvml_lane
 
@@ -28,11 +28,13 @@ _LIBRARY = b"libnvidia-ml.so.1"
 class LiveMachine:
     """This machine. root: where its root directory is, for a reader in a container of its own.
 
+    logged: where the kernel log was read to before; None where it was not.
     Reading a file may block where hardware does not answer: whoever must not wait reads in a thread.
     """
 
-    def __init__(self, root: str = "") -> None:
+    def __init__(self, root: str = "", logged: Cursor | None = None) -> None:
         self._root = root.rstrip("/")
+        self._logged = logged
         self._log: KernelLog | None = None
         self._filesystems: Lane | None = None
         self._gpus: Lane | None = None
@@ -72,7 +74,7 @@ class LiveMachine:
     def log(self, within: float = math.inf) -> Log:
         """See Machine.log."""
         if self._log is None:
-            self._log = KernelLog(f"{self._root}/dev/kmsg")
+            self._log = KernelLog(f"{self._root}/dev/kmsg", after(self._logged, self._boot_id))
         return self._log.read(within)
 
     def statvfs(self, mounts: tuple[str, ...], within: float = math.inf) -> Answer:

@@ -14,16 +14,25 @@ from nodeguard.worker.answer import Answer
 READ_LIMIT = 1 << 20
 
 
+class Cursor(Struct, frozen=True):
+    """How far the kernel log was read: the sequence number of a record, which counts from 0 in each boot."""
+
+    boot_id: str
+    sequence: int
+
+
 class Log(Struct, frozen=True):
     """New records of the kernel log, raw as /dev/kmsg gives them.
 
     lost: how many were overwritten before they were read. more: whether there was no time for the newest,
-    which the next reading may give.
+    which the next reading may give. last: sequence number of the last record that was read by now, -1 where
+    none was.
     """
 
     records: tuple[str, ...]
     lost: int = 0
     more: bool = False
+    last: int = -1
 
 
 class Machine(Protocol):

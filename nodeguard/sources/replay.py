@@ -9,7 +9,8 @@ from nodeguard.bundle.failing import failure
 from nodeguard.bundle.kmsg import KMSG
 from nodeguard.bundle.recording import Recording
 from nodeguard.model.instant import Instant
-from nodeguard.sources.machine import Log
+from nodeguard.sources.kernel_log import after, sequence
+from nodeguard.sources.machine import Cursor, Log
 from nodeguard.worker.answer import Answer
 from nodeguard.worker.memory import Memory
 from nodeguard.worker.rehearsal import rehearse_nvml, rehearse_statvfs
@@ -18,15 +19,22 @@ from nodeguard.worker.rehearsal import rehearse_nvml, rehearse_statvfs
 class ReplayMachine:
     """The machine of a recording, at the second that `seek` was last given.
 
+    began: second in which a reader began to listen for NVML's events, of the beginning where it is None.
+    logged: where the kernel log was read to before.
+
     A new boot has forgotten what its lanes knew, as the workers of a live machine would have ended with it.
     """
 
-    def __init__(self, recording: Recording) -> None:
+    def __init__(
+        self, recording: Recording, began: float | None = None, logged: Cursor | None = None
+    ) -> None:
         self._recording = recording
         self._at = 0.0
         self._moment = recording.at(0.0)
         self._logged = -math.inf
-        self._told = -math.inf
+        self._told = -math.inf if began is None else began
+        self._cursor = logged
+        self._last = logged
         self._gpus = Memory()
         self._filesystems = Memory()
 
@@ -66,9 +74,14 @@ class ReplayMachine:
         word = self._moment.tree.errors.get(KMSG)
         if word is not None:
             raise failure(word, KMSG)
-        records = self._recording.log(self._at, self._logged)
+        boot_id = self._moment.instant.boot_id
+        skip = after(self._cursor, boot_id)
+        new = self._recording.log(self._at, self._logged)
+        records = tuple(record for record in new if not 0 <= sequence(record) <= skip)
         self._logged = self._at
-        return Log(records)
+        last = max((after(self._last, boot_id), *map(sequence, records)))
+        self._last = Cursor(boot_id, last)
+        return Log(records, last=last)
 
     def statvfs(self, mounts: tuple[str, ...], within: float = math.inf) -> Answer:  # noqa: ARG002
         """See Machine.statvfs."""
