@@ -14,7 +14,7 @@ from nodeguard.model.finding import Verdict
 from nodeguard.model.instant import Instant
 from nodeguard.model.observation import Reading
 from nodeguard.model.signal import Signal
-from nodeguard.sources.machine import Cursor
+from nodeguard.sources.machine import Cursor, Hangs
 
 
 class Judgement:
@@ -58,9 +58,18 @@ class Judgement:
         self._judged, verdict = judge(self._rules, self._judged, derived.readings, instant, outlook)
         return verdict
 
-    def memory(self, instant: Instant, cursor: Cursor | None = None) -> Memory:
+    def memory(self, instant: Instant, cursor: Cursor | None = None, hangs: Hangs | None = None) -> Memory:
         """What is remembered after a round.
 
-        instant: of that round. cursor: the last record of the kernel log that any round was given.
+        instant: of that round. cursor: the last record of the kernel log that any round was given. hangs: of
+        the machine's lanes.
         """
-        return Memory(instant.boot_id, instant.mono, instant.wall, cursor, self._derived, self._judged)
+        return Memory(
+            boot_id=instant.boot_id,
+            mono=instant.mono,
+            wall=instant.wall,
+            cursor=cursor,
+            hangs=hangs or Hangs(),
+            derived=self._derived,
+            judged=self._judged,
+        )

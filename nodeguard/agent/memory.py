@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from nodeguard.derive.state import DeriveState
 from nodeguard.judge.state import Background, JudgeState
 from nodeguard.model.instant import Instant
-from nodeguard.sources.machine import Cursor
+from nodeguard.sources.machine import Cursor, Hangs
 
 # To be raised where a reader of the one before would misunderstand what is written; a new field with a
 # default is no reason, since both ways of reading do without it.
@@ -34,13 +34,15 @@ class Memory(Struct, frozen=True):
     """The judgement of a node after a round, and how far it had then read the kernel log.
 
     boot_id, mono, wall: the moment of that round, as in Instant. cursor: the last record of the kernel log
-    that the judgement has in it, None where none was read.
+    that the judgement has in it, None where none was read. hangs: calls behind which no second worker may be
+    started in this boot.
     """
 
     boot_id: str = ""
     mono: float = 0.0
     wall: float = 0.0
     cursor: Cursor | None = None
+    hangs: Hangs = Hangs()
     derived: DeriveState = DeriveState()
     judged: JudgeState = JudgeState()
 
@@ -86,7 +88,9 @@ def resumed(memory: Memory, now: Instant) -> tuple[Memory, str]:
     later moment of this very boot is of a machine that was set back since, as a virtual machine is by a
     snapshot: of what it tells, only the inventory is no matter of time.
     """
-    if memory.boot_id != now.boot_id or memory.mono <= now.mono:
+    if memory.boot_id != now.boot_id:
+        return replace(memory, hangs=Hangs()), ""
+    if memory.mono <= now.mono:
         return memory, ""
     ahead = memory.mono - now.mono
     known = replace(DeriveState(boot_id=now.boot_id), best=memory.derived.best)

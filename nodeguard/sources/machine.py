@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from nodeguard.model.instant import Instant
 from nodeguard.worker.answer import Answer
+from nodeguard.worker.memory import Hang
 
 # No file under /sys or /proc that a source reads is longer; what is, is cut.
 READ_LIMIT = 1 << 20
@@ -19,6 +20,13 @@ class Cursor(Struct, frozen=True):
 
     boot_id: str
     sequence: int
+
+
+class Hangs(Struct, frozen=True):
+    """The calls that a machine's lanes hang in for the rest of this boot."""
+
+    nvml: Hang | None = None
+    filesystem: Hang | None = None
 
 
 class Log(Struct, frozen=True):

@@ -10,7 +10,7 @@ from nodeguard.bundle.kmsg import KMSG
 from nodeguard.bundle.recording import Recording
 from nodeguard.model.instant import Instant
 from nodeguard.sources.kernel_log import after, sequence
-from nodeguard.sources.machine import Cursor, Log
+from nodeguard.sources.machine import Cursor, Hangs, Log
 from nodeguard.worker.answer import Answer
 from nodeguard.worker.memory import Memory
 from nodeguard.worker.rehearsal import rehearse_nvml, rehearse_statvfs
@@ -19,24 +19,30 @@ from nodeguard.worker.rehearsal import rehearse_nvml, rehearse_statvfs
 class ReplayMachine:
     """The machine of a recording, at the second that `seek` was last given.
 
-    began: second in which a reader began to listen for NVML's events, of the beginning where it is None.
-    logged: where the kernel log was read to before.
+    began: second of the recording in which the reader began, who knows nothing of NVML's events until then;
+    the beginning where it is None.
+    logged, hung: what a reader before this one has left, see LiveMachine.
 
     A new boot has forgotten what its lanes knew, as the workers of a live machine would have ended with it.
     """
 
     def __init__(
-        self, recording: Recording, began: float | None = None, logged: Cursor | None = None
+        self,
+        recording: Recording,
+        began: float | None = None,
+        logged: Cursor | None = None,
+        hung: Hangs | None = None,
     ) -> None:
         self._recording = recording
         self._at = 0.0
-        self._moment = recording.at(0.0)
+        self._moment = recording.at(began or 0.0)
         self._logged = -math.inf
         self._told = -math.inf if began is None else began
         self._cursor = logged
         self._last = logged
-        self._gpus = Memory()
-        self._filesystems = Memory()
+        hung = hung or Hangs()
+        self._gpus = Memory(hung.nvml)
+        self._filesystems = Memory(hung.filesystem)
 
     def seek(self, seconds: float) -> None:
         """Move to so many seconds after the beginning, never back."""
@@ -90,6 +96,10 @@ class ReplayMachine:
     def nvml(self, within: float = math.inf) -> Answer:  # noqa: ARG002
         """See Machine.nvml."""
         return rehearse_nvml(self._gpus, self._moment.nvml)
+
+    def hangs(self) -> Hangs:
+        """What the lanes hang in, for whoever reads this machine next in this boot."""
+        return Hangs(self._gpus.hang, self._filesystems.hang)
 
     def nvml_events(self) -> tuple[dict[str, int], ...]:
         """See Machine.nvml_events."""

@@ -21,29 +21,36 @@ from msgspec.structs import replace
 from nodeguard.worker.answer import Answer, Entry
 from nodeguard.worker.deadlines import Deadlines, Pace
 from nodeguard.worker.file import FileCall
-from nodeguard.worker.memory import Key, Memory
+from nodeguard.worker.memory import Hang, Key, Memory
 from nodeguard.worker.process import Worker
 from nodeguard.worker.progress import START, GarbledLogError, Progress
 
 
 def nvml_lane(
-    library: str = "", root: str = "", deadlines: Deadlines | None = None, *, debug: bool = False
+    library: str = "",
+    root: str = "",
+    deadlines: Deadlines | None = None,
+    *,
+    debug: bool = False,
+    hang: Hang | None = None,
 ) -> Lane:
     """The lane of NVML.
 
     library: path of libnvidia-ml, where it is known. root: where the host's root is mounted, in a container.
-    debug: whether the worker's standard error is ours.
+    debug: whether the worker's standard error is ours. hang: see Lane.
     """
-    return Lane(partial(Worker, "nvml", library, root, debug=debug), deadlines)
+    return Lane(partial(Worker, "nvml", library, root, debug=debug), deadlines, hang=hang)
 
 
-def filesystem_lane(root: str = "", deadlines: Deadlines | None = None, *, debug: bool = False) -> Lane:
+def filesystem_lane(
+    root: str = "", deadlines: Deadlines | None = None, *, debug: bool = False, hang: Hang | None = None
+) -> Lane:
     """The lane of file systems: mounts asked by statvfs, files of ours read and written.
 
-    root, debug: see nvml_lane; files of ours are not under it. A disk that hangs takes the lane with it:
+    root, debug, hang: see nvml_lane; files of ours are not under it. A disk that hangs takes the lane with it:
     whoever keeps files has one of its own.
     """
-    return Lane(partial(Worker, "filesystem", "", root, debug=debug), deadlines)
+    return Lane(partial(Worker, "filesystem", "", root, debug=debug), deadlines, hang=hang)
 
 
 def _hung(answer: Answer) -> Answer:
@@ -69,7 +76,8 @@ class Lane:
 
     Of one thread, except that another may close it while a round of the first is in flight.
 
-    start: starts a worker; raises OSError where it cannot. clock: seconds, never jumps.
+    start: starts a worker; raises OSError where it cannot. clock: seconds, never jumps. hang: what a lane
+    before this one hung in, in this boot: no worker is started behind that one's.
     """
 
     def __init__(
@@ -77,11 +85,12 @@ class Lane:
         start: Callable[[], Worker],
         deadlines: Deadlines | None = None,
         clock: Callable[[], float] = time.monotonic,
+        hang: Hang | None = None,
     ) -> None:
         self._start = start
         self._deadlines = deadlines or Deadlines()
         self._clock = clock
-        self._memory = Memory()
+        self._memory = Memory(hang)
         self._events = select.epoll()
         self._worker: Worker | None = None
         self._mounts: tuple[str, ...] = ()
@@ -165,6 +174,11 @@ class Lane:
             case "stalled":
                 return self._go_on(worker, run.call)
         return None
+
+    @property
+    def hang(self) -> Hang | None:
+        """The call that the lane hangs in, for the rest of the boot."""
+        return self._memory.hang
 
     def wake(self, key: Key | None = None) -> None:
         """End the rest of one device (by index) or mount (by path), or of all."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 from collections.abc import Callable
 from pathlib import Path
 
@@ -94,9 +95,11 @@ def test_a_disk_that_hangs_hangs_the_lane_alone(fuse_mount: Callable[[Manner], S
         assert done(lane, wanted).failed == f"read({server.path}/memory) never came back"
         assert done(lane, wanted).failed == f"read({server.path}/memory) never came back"
         worker = lane._worker
+        assert worker is not None
         server.release()
-    assert worker is not None
-    os.waitpid(worker._pid, 0)
+        gone = select.poll()
+        gone.register(worker._life, select.POLLIN)
+        assert gone.poll(10_000)
 
 
 def test_a_disk_that_is_slow_gets_more_time_for_a_write_than_for_a_reading() -> None:

@@ -1,0 +1,73 @@
+"""A node that is judged with restarts of the agent comes to the verdict that it comes to without."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fixtures.build.expect import bundles
+from nodeguard.agent.judgement import Judgement
+from nodeguard.agent.memory import Memory, decoded, encoded
+from nodeguard.agent.reading import read
+from nodeguard.agent.replay import moments
+from nodeguard.bundle.recording import Recording
+from nodeguard.cli.knowledge import knowledge
+from nodeguard.derive.derive import Site
+from nodeguard.model.finding import Verdict
+from nodeguard.sources.every import every_source
+from nodeguard.sources.machine import Cursor
+from nodeguard.sources.replay import ReplayMachine
+
+# Of a healthy eight-GPU, eight-port node; what a state file may take.
+_MOST = 256 << 10
+
+
+class Agent:
+    """An agent on a recording, which can be ended and started between any two rounds."""
+
+    def __init__(self, directory: Path) -> None:
+        self.recording = Recording.open(str(directory))
+        self.catalogue, self.signals = knowledge()
+        sources = every_source(self.catalogue.patterns)
+        self.sources = [one for one in sources if self.recording.is_recorded(one.name, one.paths)]
+        self.end = self.recording.end + 30.0 if self.recording.end else 0.0
+        self.start(0.0, Memory())
+
+    def start(self, at: float, memory: Memory) -> None:
+        manifest = self.recording.manifest
+        self.judgement = Judgement(
+            self.catalogue, self.signals, Site(manifest.platform, manifest.instance_type), memory=memory
+        )
+        self.machine = ReplayMachine(self.recording, at or None, memory.cursor, memory.hangs)
+        self.cursor = memory.cursor
+
+    def round(self, at: float) -> Verdict:
+        self.machine.seek(at)
+        due = [one for one in self.sources if at == self.end or at % one.interval == 0]
+        readings = [read(one, self.machine) for one in due]
+        now = self.machine.now()
+        verdict = self.judgement.judge(readings, now)
+        if any(one.name == "kmsg" for one in due) and self.recording.is_recorded("kmsg", ("kmsg",)):
+            last = self.machine.log().last
+            self.cursor = Cursor(now.boot_id, last) if last >= 0 else None
+        return verdict
+
+    def restart(self, at: float) -> int:
+        """The size of what was written down."""
+        data = encoded(self.judgement.memory(self.machine.now(), self.cursor, self.machine.hangs()))
+        self.start(at, decoded(data))
+        return len(data)
+
+    def moments(self) -> list[float]:
+        return list(moments([one.interval for one in self.sources], self.end))
+
+
+def told(directory: Path, restart: bool) -> list[Verdict]:
+    agent, verdicts = Agent(directory), []
+    for at in agent.moments():
+        verdicts.append(agent.round(at))
+        if restart:
+            assert agent.restart(at) < _MOST
+    return verdicts
+
+
+FRAMED = [path for path in bundles() if (path / "frames").is_dir()]
