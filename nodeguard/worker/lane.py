@@ -47,8 +47,8 @@ def filesystem_lane(
 ) -> Lane:
     """The lane of file systems: mounts asked by statvfs, files of ours read and written.
 
-    root, debug, hang: see nvml_lane; files of ours are not under it. A disk that hangs takes the lane with it:
-    whoever keeps files has one of its own.
+    root, debug, hang: see nvml_lane; files of ours are not under root. A disk that hangs takes the lane with
+    it, so whoever keeps files has one of its own.
     """
     return Lane(partial(Worker, "filesystem", "", root, debug=debug), deadlines, hang=hang)
 

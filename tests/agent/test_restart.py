@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fixtures.build.expect import bundles
+import pytest
+
+from fixtures.build.expect import bundles, expected
 from nodeguard.agent.judgement import Judgement
 from nodeguard.agent.memory import Memory, decoded, encoded
 from nodeguard.agent.reading import read
@@ -51,9 +53,12 @@ class Agent:
             self.cursor = Cursor(now.boot_id, last) if last >= 0 else None
         return verdict
 
+    def memory(self) -> Memory:
+        return self.judgement.memory(self.machine.now(), self.cursor, self.machine.hangs())
+
     def restart(self, at: float) -> int:
         """The size of what was written down."""
-        data = encoded(self.judgement.memory(self.machine.now(), self.cursor, self.machine.hangs()))
+        data = encoded(self.memory())
         self.start(at, decoded(data))
         return len(data)
 
@@ -71,3 +76,32 @@ def told(directory: Path, restart: bool) -> list[Verdict]:
 
 
 FRAMED = [path for path in bundles() if (path / "frames").is_dir()]
+
+
+@pytest.mark.parametrize("directory", FRAMED, ids=lambda path: path.name)
+def test_a_restart_between_any_two_rounds_changes_no_verdict(directory: Path) -> None:
+    assert told(directory, restart=True) == told(directory, restart=False)
+
+
+@pytest.mark.parametrize(
+    "name", ["ecc-uncorrectable", "gpu-off-bus", "xid-after-reboot", "services-restarting"]
+)
+def test_what_was_judged_after_the_last_write_is_judged_again_and_not_twice(name: str) -> None:
+    """Killed after every second round, before it was written down."""
+    [directory] = [path for path in FRAMED if path.name == name]
+    agent, written, since = Agent(directory), Memory(), 0.0
+    for number, at in enumerate(agent.moments()):
+        verdict = agent.round(at)
+        if number % 2 and at < agent.end:
+            agent.start(since, written)
+        else:
+            written, since = agent.memory(), at
+    assert expected(verdict) == expected(told(directory, restart=False)[-1])
+
+
+def test_a_memory_is_small() -> None:
+    [directory] = [path for path in FRAMED if path.name == "healthy-dgx-h100"]
+    agent = Agent(directory)
+    for at in agent.moments():
+        agent.round(at)
+    assert agent.restart(at) < _MOST // 8
