@@ -50,7 +50,7 @@ def _write(path: str, data: bytes) -> int:
     killed leave no more than one behind.
     """
     directory, unfinished = os.path.dirname(path), f"{path}.new"
-    if not os.path.isdir(directory):
+    if not os.path.lexists(directory):
         os.mkdir(directory, 0o700)
     _remove(unfinished)  # whatever it is and whoever may read it
     try:
