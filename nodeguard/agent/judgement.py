@@ -6,23 +6,25 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
+from nodeguard.agent.memory import Memory
 from nodeguard.derive.derive import Site, derive
-from nodeguard.derive.state import DeriveState, wanted
+from nodeguard.derive.state import wanted
 from nodeguard.judge.judge import Outlook, judge
 from nodeguard.judge.rules import rules
-from nodeguard.judge.state import JudgeState
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.finding import Verdict
 from nodeguard.model.instant import Instant
 from nodeguard.model.observation import Reading
 from nodeguard.model.signal import Signal
+from nodeguard.sources.machine import Cursor, Hangs
 
 
 class Judgement:
     """A catalogue, and what is remembered of one node.
 
     signals: all that exist. site: what the site says of the node. families: judge these alone; None for all.
-    one_look: whether there may be no later look, see judge.Outlook.
+    one_look: whether there may be no later look, see judge.Outlook. memory: what was
+    remembered of the node before; what of it outlives a reboot stands on a new boot, too.
     """
 
     def __init__(
@@ -33,12 +35,14 @@ class Judgement:
         families: frozenset[str] | None = None,
         *,
         one_look: bool = False,
+        memory: Memory | None = None,
     ) -> None:
         self._families = families
         self._site = site
         self._one_look = one_look
-        self._derived = DeriveState()
-        self._judged = JudgeState()
+        before = memory or Memory()
+        self._derived = before.derived
+        self._judged = before.judged
         self.adopt(catalogue, signals)
 
     def adopt(self, catalogue: Catalogue, signals: Mapping[str, Signal]) -> None:
@@ -62,3 +66,19 @@ class Judgement:
         )
         self._judged, verdict = judge(self._rules, self._judged, derived.readings, instant, outlook)
         return verdict
+
+    def memory(self, instant: Instant, cursor: Cursor | None = None, hangs: Hangs | None = None) -> Memory:
+        """What is remembered after a round.
+
+        instant: of that round. cursor: the last record of the kernel log that any round was given. hangs: of
+        the machine's lanes.
+        """
+        return Memory(
+            boot_id=instant.boot_id,
+            mono=instant.mono,
+            wall=instant.wall,
+            cursor=cursor,
+            hangs=hangs or Hangs(),
+            derived=self._derived,
+            judged=self._judged,
+        )

@@ -9,8 +9,8 @@ import time
 from typing import Any, Self
 
 from nodeguard.model.instant import Instant
-from nodeguard.sources.kernel_log import KernelLog
-from nodeguard.sources.machine import READ_LIMIT, Log
+from nodeguard.sources.kernel_log import KernelLog, after
+from nodeguard.sources.machine import READ_LIMIT, Cursor, Hangs, Log
 from nodeguard.worker.answer import Answer
 from nodeguard.worker.lane import Lane, filesystem_lane, nvml_lane
 
@@ -28,11 +28,15 @@ _LIBRARY = b"libnvidia-ml.so.1"
 class LiveMachine:
     """This machine. root: where its root directory is, for a reader in a container of its own.
 
+    logged: where the kernel log was read to before; None where it was not. hung: what the lanes of a reader
+    before this one hung in, in this boot.
     Reading a file may block where hardware does not answer: whoever must not wait reads in a thread.
     """
 
-    def __init__(self, root: str = "") -> None:
+    def __init__(self, root: str = "", logged: Cursor | None = None, hung: Hangs | None = None) -> None:
         self._root = root.rstrip("/")
+        self._logged = logged
+        self._hung = hung or Hangs()
         self._log: KernelLog | None = None
         self._filesystems: Lane | None = None
         self._gpus: Lane | None = None
@@ -72,7 +76,7 @@ class LiveMachine:
     def log(self, within: float = math.inf) -> Log:
         """See Machine.log."""
         if self._log is None:
-            self._log = KernelLog(f"{self._root}/dev/kmsg")
+            self._log = KernelLog(f"{self._root}/dev/kmsg", after(self._logged, self._boot_id))
         return self._log.read(within)
 
     def log_descriptor(self) -> int | None:
@@ -86,7 +90,7 @@ class LiveMachine:
     def statvfs(self, mounts: tuple[str, ...], within: float = math.inf) -> Answer:
         """See Machine.statvfs."""
         if self._filesystems is None:
-            self._filesystems = filesystem_lane(self._root)
+            self._filesystems = filesystem_lane(self._root, hang=self._hung.filesystem)
         return self._filesystems.round(mounts, within)
 
     def nvml(self, within: float = math.inf) -> Answer:
@@ -94,8 +98,15 @@ class LiveMachine:
         if self._gpus is None:
             if not self._may_have_driver():
                 return Answer(missing="no NVIDIA driver and no libnvidia-ml.so.1 on this machine")
-            self._gpus = nvml_lane(root=self._root)
+            self._gpus = nvml_lane(root=self._root, hang=self._hung.nvml)
         return self._gpus.round(within=within)
+
+    def hangs(self) -> Hangs:
+        """What the lanes hang in, for whoever reads this machine next in this boot."""
+        return Hangs(
+            self._gpus.hang if self._gpus else self._hung.nvml,
+            self._filesystems.hang if self._filesystems else self._hung.filesystem,
+        )
 
     def nvml_events(self) -> tuple[dict[str, int], ...]:
         """See Machine.nvml_events. One look has no past to tell of."""

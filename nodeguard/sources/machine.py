@@ -9,21 +9,38 @@ from msgspec import Struct
 
 from nodeguard.model.instant import Instant
 from nodeguard.worker.answer import Answer
+from nodeguard.worker.memory import Hang
 
 # No file under /sys or /proc that a source reads is longer; what is, is cut.
 READ_LIMIT = 1 << 20
+
+
+class Cursor(Struct, frozen=True):
+    """How far the kernel log was read: the sequence number of a record, which counts from 0 in each boot."""
+
+    boot_id: str
+    sequence: int
+
+
+class Hangs(Struct, frozen=True):
+    """The calls that a machine's lanes hang in for the rest of this boot."""
+
+    nvml: Hang | None = None
+    filesystem: Hang | None = None
 
 
 class Log(Struct, frozen=True):
     """New records of the kernel log, raw as /dev/kmsg gives them.
 
     lost: how many were overwritten before they were read. more: whether there was no time for the newest,
-    which the next reading may give.
+    which the next reading may give. last: sequence number of the last record that was read by now, -1 where
+    none was.
     """
 
     records: tuple[str, ...]
     lost: int = 0
     more: bool = False
+    last: int = -1
 
 
 class Machine(Protocol):

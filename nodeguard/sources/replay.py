@@ -9,7 +9,8 @@ from nodeguard.bundle.failing import failure
 from nodeguard.bundle.kmsg import KMSG
 from nodeguard.bundle.recording import Recording
 from nodeguard.model.instant import Instant
-from nodeguard.sources.machine import Log
+from nodeguard.sources.kernel_log import after, sequence
+from nodeguard.sources.machine import Cursor, Hangs, Log
 from nodeguard.worker.answer import Answer
 from nodeguard.worker.memory import Memory
 from nodeguard.worker.rehearsal import rehearse_nvml, rehearse_statvfs
@@ -18,17 +19,30 @@ from nodeguard.worker.rehearsal import rehearse_nvml, rehearse_statvfs
 class ReplayMachine:
     """The machine of a recording, at the second that `seek` was last given.
 
+    began: second of the recording in which the reader began, who knows nothing of NVML's events until then;
+    the beginning where it is None.
+    logged, hung: what a reader before this one has left, see LiveMachine.
+
     A new boot has forgotten what its lanes knew, as the workers of a live machine would have ended with it.
     """
 
-    def __init__(self, recording: Recording) -> None:
+    def __init__(
+        self,
+        recording: Recording,
+        began: float | None = None,
+        logged: Cursor | None = None,
+        hung: Hangs | None = None,
+    ) -> None:
         self._recording = recording
         self._at = 0.0
-        self._moment = recording.at(0.0)
+        self._moment = recording.at(began or 0.0)
         self._logged = -math.inf
-        self._told = -math.inf
-        self._gpus = Memory()
-        self._filesystems = Memory()
+        self._told = -math.inf if began is None else began
+        self._cursor = logged
+        self._last = logged
+        hung = hung or Hangs()
+        self._gpus = Memory(hung.nvml)
+        self._filesystems = Memory(hung.filesystem)
 
     def seek(self, seconds: float) -> None:
         """Move to so many seconds after the beginning, never back."""
@@ -66,9 +80,14 @@ class ReplayMachine:
         word = self._moment.tree.errors.get(KMSG)
         if word is not None:
             raise failure(word, KMSG)
-        records = self._recording.log(self._at, self._logged)
+        boot_id = self._moment.instant.boot_id
+        skip = after(self._cursor, boot_id)
+        new = self._recording.log(self._at, self._logged)
+        records = tuple(record for record in new if not 0 <= sequence(record) <= skip)
         self._logged = self._at
-        return Log(records)
+        last = max((after(self._last, boot_id), *map(sequence, records)))
+        self._last = Cursor(boot_id, last)
+        return Log(records, last=last)
 
     def statvfs(self, mounts: tuple[str, ...], within: float = math.inf) -> Answer:  # noqa: ARG002
         """See Machine.statvfs."""
@@ -77,6 +96,10 @@ class ReplayMachine:
     def nvml(self, within: float = math.inf) -> Answer:  # noqa: ARG002
         """See Machine.nvml."""
         return rehearse_nvml(self._gpus, self._moment.nvml)
+
+    def hangs(self) -> Hangs:
+        """What the lanes hang in, for whoever reads this machine next in this boot."""
+        return Hangs(self._gpus.hang, self._filesystems.hang)
 
     def nvml_events(self) -> tuple[dict[str, int], ...]:
         """See Machine.nvml_events."""

@@ -1,9 +1,9 @@
 """The worker process: asks what may block, round after round, and writes down how far it came.
 
 Its descriptors: 0, a byte for each round wanted, whose end is ours; 1, a byte for each round that is over; 2,
-the parent's standard error or nothing; 3, a memory file that holds the round's request, one JSON line, and
-after it our log, a JSON line before and after each call. Memory, so that writing cannot block, and a file, so
-that it outlives us.
+the parent's standard error or nothing; 3, a memory file that holds the round's request, one JSON line, then
+what is to be written to a disk, and after it our log, a JSON line before and after each call. Memory, so that
+writing cannot block, and a file, so that it outlives us.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import json
 import os
 import sys
 
-from nodeguard.worker.ask import TYPE_CHECKING, Ask
+from nodeguard.worker.ask import SYSTEM, TYPE_CHECKING, Ask
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,7 +57,7 @@ def _nvml(path: str, root: str) -> None:
         return
     nvml = Nvml(path, root)
     ask = Ask(nvml.call, _write, nvml.fields)
-    for request in _requests():
+    for request, _ in _requests():
         nvml_calls.ask_all(ask, frozenset(request["resting"]))
         if nvml.broken:
             return
@@ -67,14 +67,24 @@ def _filesystem(root: str) -> None:
     from nodeguard.worker import filesystem_calls  # noqa: PLC0415
 
     ask = Ask(lambda scope, call: filesystem_calls.statvfs(scope, call, root), _write)
-    for request in _requests():
-        filesystem_calls.ask_all(ask, frozenset(request["resting"]), request["mounts"])
+    for request, data in _requests():
+        if request["file"]:
+            _file(request["file"], data)
+        else:
+            filesystem_calls.ask_all(ask, frozenset(request["resting"]), request["mounts"])
 
 
-def _requests() -> Iterator[dict[str, Any]]:
-    """Each request; the round is over when the next one is wanted."""
+def _file(call: str, data: bytes) -> None:
+    from nodeguard.worker import file_calls  # noqa: PLC0415
+
+    Ask(lambda _, asked: file_calls.answer(asked, data), _write)(SYSTEM, call)
+
+
+def _requests() -> Iterator[tuple[dict[str, Any], bytes]]:
+    """Each request and its data; the round is over when the next one is wanted."""
     while os.read(_ROUNDS, 1):
-        yield json.loads(os.pread(_LOG, os.fstat(_LOG).st_size, 0))
+        line, _, data = os.pread(_LOG, os.fstat(_LOG).st_size, 0).partition(b"\n")
+        yield json.loads(line), data
         os.write(_DONE, b".")
 
 

@@ -6,8 +6,9 @@ from typing import Literal
 
 from msgspec import Struct
 
-# The first touch of a driver or device: without persistence mode a GPU is woken by it, which takes seconds.
-_SLOW = frozenset({"start", "nvmlInit", "nvmlDeviceGetHandleByIndex"})
+# The first touch of a driver or device: without persistence mode a GPU is woken by it, which takes seconds;
+# as fsync does on a disk that has much to write for others.
+_SLOW = frozenset({"start", "nvmlInit", "nvmlDeviceGetHandleByIndex", "write"})
 
 Verdict = Literal["waiting", "over", "died", "overdue", "stalled", "hung"]
 
@@ -27,7 +28,9 @@ class Pace(Struct, frozen=True):
 
 
 class Deadlines(Struct, frozen=True):
-    """Seconds that one call may take, that a first touch may take, and that SIGKILL may take to work."""
+    """Seconds that one call may take, that a first touch or a write may take, and that SIGKILL may take to
+    work.
+    """
 
     call: float = 5.0
     first: float = 30.0
@@ -66,4 +69,4 @@ class Deadlines(Struct, frozen=True):
         return now >= pace.moved + self._allowed(pace.call) / 5
 
     def _allowed(self, call: str) -> float:
-        return self.first if call in _SLOW else self.call
+        return self.first if call.partition("(")[0] in _SLOW else self.call

@@ -20,25 +20,37 @@ from msgspec.structs import replace
 
 from nodeguard.worker.answer import Answer, Entry
 from nodeguard.worker.deadlines import Deadlines, Pace
-from nodeguard.worker.memory import Key, Memory
+from nodeguard.worker.file import FileCall
+from nodeguard.worker.memory import Hang, Key, Memory
 from nodeguard.worker.process import Worker
 from nodeguard.worker.progress import START, GarbledLogError, Progress
 
 
 def nvml_lane(
-    library: str = "", root: str = "", deadlines: Deadlines | None = None, *, debug: bool = False
+    library: str = "",
+    root: str = "",
+    deadlines: Deadlines | None = None,
+    *,
+    debug: bool = False,
+    hang: Hang | None = None,
 ) -> Lane:
     """The lane of NVML.
 
     library: path of libnvidia-ml, where it is known. root: where the host's root is mounted, in a container.
-    debug: whether the worker's standard error is ours.
+    debug: whether the worker's standard error is ours. hang: see Lane.
     """
-    return Lane(partial(Worker, "nvml", library, root, debug=debug), deadlines)
+    return Lane(partial(Worker, "nvml", library, root, debug=debug), deadlines, hang=hang)
 
 
-def filesystem_lane(root: str = "", deadlines: Deadlines | None = None, *, debug: bool = False) -> Lane:
-    """The lane of file systems, asked by statvfs. root, debug: see nvml_lane."""
-    return Lane(partial(Worker, "filesystem", "", root, debug=debug), deadlines)
+def filesystem_lane(
+    root: str = "", deadlines: Deadlines | None = None, *, debug: bool = False, hang: Hang | None = None
+) -> Lane:
+    """The lane of file systems: mounts asked by statvfs, files of ours read and written.
+
+    root, debug, hang: see nvml_lane; files of ours are not under root. A disk that hangs takes the lane with
+    it, so whoever keeps files has one of its own.
+    """
+    return Lane(partial(Worker, "filesystem", "", root, debug=debug), deadlines, hang=hang)
 
 
 def _hung(answer: Answer) -> Answer:
@@ -64,7 +76,8 @@ class Lane:
 
     Of one thread, except that another may close it while a round of the first is in flight.
 
-    start: starts a worker; raises OSError where it cannot. clock: seconds, never jumps.
+    start: starts a worker; raises OSError where it cannot. clock: seconds, never jumps. hang: what a lane
+    before this one hung in, in this boot: no worker is started behind that one's.
     """
 
     def __init__(
@@ -72,14 +85,16 @@ class Lane:
         start: Callable[[], Worker],
         deadlines: Deadlines | None = None,
         clock: Callable[[], float] = time.monotonic,
+        hang: Hang | None = None,
     ) -> None:
         self._start = start
         self._deadlines = deadlines or Deadlines()
         self._clock = clock
-        self._memory = Memory()
+        self._memory = Memory(hang)
         self._events = select.epoll()
         self._worker: Worker | None = None
         self._mounts: tuple[str, ...] = ()
+        self._file: FileCall | None = None
         self._round = self._memory.begin()
         self._progress = Progress()
         self._moved = 0.0
@@ -93,27 +108,32 @@ class Lane:
         self._closes = os.eventfd(0)
         self._events.register(self._closes, select.EPOLLIN)
 
-    def round(self, mounts: tuple[str, ...] = (), within: float = math.inf) -> Answer:
+    def round(
+        self, mounts: tuple[str, ...] = (), within: float = math.inf, file: FileCall | None = None
+    ) -> Answer:
         """One round, from beginning to end; the parameters are those of `begin`."""
         with self._in_round:
-            answer = _CLOSED if self._closing else self.begin(mounts, within)
+            answer = _CLOSED if self._closing else self.begin(mounts, within, file)
             while answer is None:
                 self._events.poll(max(0.0, self.look() - self._clock()))
                 answer = _CLOSED if self._closing else self.step()
             return answer
 
-    def begin(self, mounts: tuple[str, ...] = (), within: float = math.inf) -> Answer | None:
+    def begin(
+        self, mounts: tuple[str, ...] = (), within: float = math.inf, file: FileCall | None = None
+    ) -> Answer | None:
         """Begin a round, once the one before it has its answer. Returns an answer where none is to come.
 
         mounts: what to ask, in the lane of file systems. within: seconds after which nothing more is asked
-        and the worker is killed; its end may take the deadlines' grace beside.
+        and the worker is killed; its end may take the deadlines' grace beside. file: what to do instead of
+        asking mounts.
         """
         hung = self._memory.hung(mounts)
         if hung is not None:
             if self._worker is not None:
                 self._worker.status()  # so that one that ended after all is no zombie
             return _hung(Answer(hung=hung))
-        self._mounts = mounts
+        self._mounts, self._file = mounts, file
         self._until = self._clock() + within
         self._round = self._memory.begin(mounts)
         return self._run()
@@ -154,6 +174,11 @@ class Lane:
             case "stalled":
                 return self._go_on(worker, run.call)
         return None
+
+    @property
+    def hang(self) -> Hang | None:
+        """The call that the lane hangs in, for the rest of the boot."""
+        return self._memory.hang
 
     def wake(self, key: Key | None = None) -> None:
         """End the rest of one device (by index) or mount (by path), or of all."""
@@ -199,7 +224,7 @@ class Lane:
             for descriptor in worker.descriptors:
                 # Edges only: a worker that dies slowly would else keep its closed pipe readable meanwhile.
                 self._events.register(descriptor, select.EPOLLIN | select.EPOLLET)
-        worker.request(sorted(self._round.skip()), self._mounts)
+        worker.request(sorted(self._round.skip()), self._mounts, self._file)
         return None
 
     def _take(self, worker: Worker, now: float) -> None:

@@ -19,6 +19,13 @@ Key = int | str
 _WORLD = (DRIVER_VERSION, DEVICE_COUNT, "nvmlInit")
 
 
+class Hang(Struct, frozen=True):
+    """A call that not even SIGKILL ended, and the scope that it was for."""
+
+    key: Key
+    call: str
+
+
 class Rest(Struct, frozen=True):
     """Why a scope rests, and what the world was like when its rest began."""
 
@@ -27,11 +34,14 @@ class Rest(Struct, frozen=True):
 
 
 class Memory:
-    """The scopes at rest, and the call that hangs, for as long as the lane lives."""
+    """The scopes at rest, for as long as the lane lives, and the call that hangs, for as long as the boot.
 
-    def __init__(self) -> None:
+    hang: one that a lane before this one had in this boot. Its process may be stuck still.
+    """
+
+    def __init__(self, hang: Hang | None = None) -> None:
         self._rests: dict[Key, Rest] = {}
-        self._hang: tuple[Key, str] | None = None
+        self.hang = hang
 
     def wake(self, key: Key | None = None) -> None:
         """End the rest of one device (by index) or mount (by path), or of all."""
@@ -42,10 +52,7 @@ class Memory:
 
     def hung(self, mounts: Sequence[str] = ()) -> Entry | None:
         """The call that hangs, its scope as these mounts count; SYSTEM for a mount that is not among them."""
-        if self._hang is None:
-            return None
-        key, call = self._hang
-        return Entry(_scope(key, mounts), call)
+        return Entry(_scope(self.hang.key, mounts), self.hang.call) if self.hang else None
 
     def begin(self, mounts: Sequence[str] = ()) -> Round:
         """A new round. A mount that is no longer there has had its rest."""
@@ -55,7 +62,7 @@ class Memory:
 
     def latch(self, key: Key, call: str) -> None:
         """Remember for good that this call hangs."""
-        self._hang = (key, call)
+        self.hang = Hang(key, call)
 
 
 def _scope(key: Key, mounts: Sequence[str]) -> int:

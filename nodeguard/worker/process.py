@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 import nodeguard
+from nodeguard.worker.file import FileCall
 
 # Of the environment only this reaches the worker: a Python that a site has built itself, or loads as a
 # module, may not start without it.
@@ -83,11 +84,13 @@ class Worker:
         """
         return (self._done, self._life)
 
-    def request(self, resting: list[int], mounts: tuple[str, ...]) -> None:
+    def request(self, resting: list[int], mounts: tuple[str, ...], file: FileCall | None = None) -> None:
         """Begin a round. The request goes through memory, so that no stuck reader can block this process."""
+        wanted = {"resting": resting, "mounts": mounts, "file": file.call if file else ""}
+        data = file.data if file else b""
         os.ftruncate(self._log, 0)
         os.lseek(self._log, 0, os.SEEK_SET)
-        self._read = os.write(self._log, msgspec.json.encode({"resting": resting, "mounts": mounts}) + b"\n")
+        self._read = os.write(self._log, msgspec.json.encode(wanted) + b"\n" + data)
         try:
             os.write(self._rounds, b".")
         except BrokenPipeError:

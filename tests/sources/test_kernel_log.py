@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import pytest
 
 from nodeguard.sources import kernel_log
-from nodeguard.sources.kernel_log import KernelLog
+from nodeguard.sources.kernel_log import KernelLog, after
 from nodeguard.sources.kmsg import parsed
-from nodeguard.sources.machine import Log
+from nodeguard.sources.machine import Cursor, Log
 
 OVERWRITTEN = BrokenPipeError()
 NO_MORE = BlockingIOError()
@@ -41,8 +41,8 @@ def numbers(said: Log) -> list[int]:
 def test_what_is_there_is_read_and_then_what_is_new(log: list[bytes | OSError]) -> None:
     kept = KernelLog("/dev/null")
     log += [record(5), record(6)]
-    assert kept.read() == Log((record(5).decode(), record(6).decode()))
-    assert kept.read() == Log(())
+    assert kept.read() == Log((record(5).decode(), record(6).decode()), last=6)
+    assert kept.read() == Log((), last=6)
     log += [record(7)]
     assert numbers(kept.read()) == [7]
     kept.close()
@@ -68,6 +68,36 @@ def test_a_gap_between_two_readings_is_told(log: list[bytes | OSError]) -> None:
     assert kept.read().lost == 2
     log += [record(9)]
     assert kept.read().lost == 0
+
+
+def test_what_was_read_before_a_restart_is_not_given_again(log: list[bytes | OSError]) -> None:
+    kept = KernelLog("/dev/null", after=6)
+    log += [record(5), record(6), record(7)]
+    assert kept.read() == Log((record(7).decode(),), last=7)
+    log += [record(8)]
+    assert numbers(kept.read()) == [8]
+
+
+def test_a_log_with_nothing_new_since_a_restart_keeps_its_place(log: list[bytes | OSError]) -> None:
+    log += [record(5), record(6), b"garbage\n"]
+    assert KernelLog("/dev/null", after=6).read() == Log(("garbage\n",), last=6)
+
+
+def test_what_the_ring_lost_during_a_restart_is_told(log: list[bytes | OSError]) -> None:
+    log += [record(16), record(17)]
+    said = KernelLog("/dev/null", after=6).read()
+    assert (numbers(said), said.lost) == ([16, 17], 9)
+
+
+def test_the_first_record_of_a_boot_is_read_once(log: list[bytes | OSError]) -> None:
+    log += [record(0), record(1)]
+    assert numbers(KernelLog("/dev/null", after=0).read()) == [1]
+
+
+def test_a_cursor_is_of_its_own_boot() -> None:
+    assert after(None, "boot") == -1
+    assert after(Cursor("boot", 7), "boot") == 7
+    assert after(Cursor("before", 7), "boot") == -1
 
 
 def test_a_log_is_read_to_its_end_however_long_it_is(log: list[bytes | OSError]) -> None:
@@ -96,7 +126,7 @@ def test_a_log_for_which_there_is_no_time_says_that_there_is_more(log: list[byte
 
 def test_bytes_that_are_no_utf_8_are_replaced(log: list[bytes | OSError]) -> None:
     log += [b"6,1,1,-;a\xffb\n", b"garbage\n", b""]
-    assert KernelLog("/dev/null").read() == Log(("6,1,1,-;a\ufffdb\n", "garbage\n"))
+    assert KernelLog("/dev/null").read() == Log(("6,1,1,-;a\ufffdb\n", "garbage\n"), last=1)
 
 
 def test_any_other_error_passes(log: list[bytes | OSError]) -> None:

@@ -12,8 +12,9 @@ import pytest
 
 from nodeguard.sources import live
 from nodeguard.sources.live import LiveMachine
-from nodeguard.sources.machine import READ_LIMIT
+from nodeguard.sources.machine import READ_LIMIT, Hangs
 from nodeguard.worker.answer import Answer
+from nodeguard.worker.memory import Hang
 
 BOOT_ID = "proc/sys/kernel/random/boot_id"
 
@@ -174,8 +175,11 @@ def test_any_trace_of_a_driver_is_reason_to_ask(
     asked: list[str | float] = []
 
     class Lane:
-        def __init__(self, root: str) -> None:
+        hang = Hang(0, "nvmlDeviceGetName")
+
+        def __init__(self, root: str, hang: Hang | None) -> None:
             asked.append(root)
+            assert hang == Hang(1, "nvmlDeviceGetUUID")
 
         def round(self, within: float) -> Answer:
             asked.append(within)
@@ -185,8 +189,11 @@ def test_any_trace_of_a_driver_is_reason_to_ask(
             asked.append("closed")
 
     monkeypatch.setattr(live, "nvml_lane", Lane)
-    with LiveMachine(f"{root}/") as machine:
+    before = Hangs(nvml=Hang(1, "nvmlDeviceGetUUID"), filesystem=Hang("/data", "statvfs(/data)"))
+    with LiveMachine(f"{root}/", hung=before) as machine:
+        assert machine.hangs() == before
         assert [machine.nvml(), machine.nvml(7.0)] == [Answer(), Answer()]
+        assert machine.hangs() == Hangs(nvml=Lane.hang, filesystem=before.filesystem)
     assert asked == [str(root), math.inf, 7.0, "closed"]
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from nodeguard.bundle.recording import Recording
 from nodeguard.model.failure import HungError, StalledError
-from nodeguard.sources.machine import Log
+from nodeguard.sources.machine import Cursor, Log
 from nodeguard.sources.replay import ReplayMachine
 from nodeguard.worker.answer import SYSTEM, Answer, Entry
 from tests.bundle.bundles import NOON, bundle
@@ -69,11 +69,22 @@ def test_log_records_come_once(tmp_path: Path) -> None:
     machine = replay(
         tmp_path, {"kmsg": f"{ONE}\n", "frames/000010/kmsg": f"{TWO}\n", "frames/000020/kmsg": f"{THREE}\n"}
     )
-    assert [machine.log(), machine.log()] == [Log((ONE,)), Log(())]
+    assert [machine.log(), machine.log()] == [Log((ONE,), last=1), Log((), last=1)]
     machine.seek(9)
-    assert machine.log() == Log(())
+    assert machine.log() == Log((), last=1)
     machine.seek(30)
-    assert [machine.log(), machine.log()] == [Log((TWO, THREE)), Log(())]
+    assert [machine.log(), machine.log()] == [Log((TWO, THREE), last=3), Log((), last=3)]
+
+
+def test_log_records_from_before_a_restart_do_not_come_again(tmp_path: Path) -> None:
+    files = {"kmsg": f"{ONE}\n{TWO}\n", "frames/000010/kmsg": f"{THREE}\n"}
+    boot_id = replay(tmp_path, files).now().boot_id
+    machine = ReplayMachine(Recording.open(str(tmp_path)), logged=Cursor(boot_id, 2))
+    assert machine.log() == Log((), last=2)
+    machine.seek(10)
+    assert machine.log() == Log((THREE,), last=3)
+    other = ReplayMachine(Recording.open(str(tmp_path)), logged=Cursor("another boot", 2))
+    assert other.log() == Log((ONE, TWO), last=2)
 
 
 def test_a_boot_begins_the_log_anew(tmp_path: Path) -> None:
@@ -88,7 +99,7 @@ def test_a_boot_begins_the_log_anew(tmp_path: Path) -> None:
     )
     machine.log()
     machine.seek(20)
-    assert machine.log() == Log((THREE,))
+    assert machine.log() == Log((THREE,), last=3)
 
 
 def test_nvml_events_come_once(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from nodeguard.bundle.writer import BundleWriter
 from nodeguard.model.failure import HungError, StalledError, UnansweredError
 from nodeguard.sources.every import every_source
 from nodeguard.sources.filesystem import Filesystem
+from nodeguard.sources.kernel_log import sequence
 from nodeguard.sources.machine import Log, Machine
 from nodeguard.sources.nvml import Nvml
 from nodeguard.sources.processes import Processes
@@ -60,7 +61,7 @@ class Node(FakeMachine):
     def log(self, within: float = math.inf) -> Log:
         self._ask("/dev/kmsg")
         records, self.records = self.records, ()
-        return Log(records)
+        return Log(records, last=max(map(sequence, records), default=-1))
 
     def statvfs(self, mounts: tuple[str, ...], within: float = math.inf) -> Answer:
         return rehearse_statvfs(self.lanes[0], self.calls, mounts)
@@ -165,7 +166,7 @@ def test_a_kernel_log_that_can_be_read_again_has_no_failure(tmp_path: Path) -> N
 
     [said], [replayed] = retold(tmp_path, machine, again)
     assert said[0][0] is PermissionError
-    assert replayed[0] == said[1] == Log(("6,1,1000000,-;one",))
+    assert replayed[0] == said[1] == Log(("6,1,1000000,-;one",), last=1)
 
 
 @pytest.mark.parametrize(

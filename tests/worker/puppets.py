@@ -9,6 +9,7 @@ import msgspec
 
 from nodeguard.worker.answer import Answer
 from nodeguard.worker.deadlines import Deadlines
+from nodeguard.worker.file import FileCall
 from nodeguard.worker.lane import Lane
 from nodeguard.worker.process import Worker
 
@@ -39,7 +40,8 @@ class Puppet(Worker):
     def dies(self, status: int) -> None:
         self._exit = status
 
-    def request(self, resting: list[int], mounts: tuple[str, ...]) -> None:
+    def request(self, resting: list[int], mounts: tuple[str, ...], file: FileCall | None = None) -> None:
+        self.file = file
         self.requests.append((resting, mounts))
 
     def over(self) -> bool:

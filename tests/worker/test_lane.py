@@ -10,6 +10,7 @@ import pytest
 
 from nodeguard.worker.answer import SYSTEM, Answer, Entry
 from nodeguard.worker.lane import Lane
+from nodeguard.worker.memory import Hang
 from nodeguard.worker.process import Worker
 from tests.worker.puppets import Stage
 
@@ -321,3 +322,12 @@ def test_a_real_worker_is_gone_after_closing_at_any_moment(early: bool) -> None:
     waiting.join()
     assert [worker.status() for worker in started] in ([], [-9], [0])
     assert len(os.listdir("/proc/self/fd")) == before - 2
+
+
+def test_no_worker_is_started_behind_one_that_an_earlier_lane_left_stuck() -> None:
+    def start() -> Worker:
+        raise AssertionError
+
+    with Lane(start, hang=Hang("/data", "statvfs(/data)")) as lane:
+        assert lane.round(("/", "/data")) == Answer(hung=Entry(1, "statvfs(/data)"))
+        assert lane.hang == Hang("/data", "statvfs(/data)")

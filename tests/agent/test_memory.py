@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import zlib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodeguard.agent import memory as module
+from nodeguard.agent.memory import Memory, UnusableMemoryError, decoded, encoded, resumed
+from nodeguard.derive.references import Best
+from nodeguard.derive.state import DeriveState
+from nodeguard.judge.state import Background, Judged, JudgeState, Occurrence, SlotState
+from nodeguard.model.instant import Instant
+from nodeguard.model.slot import NODE
+from nodeguard.sources.machine import Cursor, Hangs
+from nodeguard.worker.memory import Hang
+
+EVENT = Occurrence(
+    "a.b", "kmsg", 1.0, 2.0, 3, "caf\u00e9 \U0001f600", {"xid": 79, "name": "x"}, (1.0, 2.0, 2.0)
+)
+SLOT = SlotState(first=1.0, events={"kmsg a.b": EVENT}, held={"c": 0.5})
+MEMORY = Memory(
+    boot_id="boot",
+    mono=100.0,
+    wall=1e9,
+    cursor=Cursor("boot", 7),
+    hangs=Hangs(filesystem=Hang("/data", "statvfs(/data)")),
+    derived=DeriveState(boot_id="boot", best={NODE: Best("", {"a": 1.0})}, failing=frozenset({"x", "y"})),
+    judged=JudgeState(boot_id="boot", slots={NODE: SLOT}),
+)
+
+
+def test_what_is_written_is_read() -> None:
+    assert decoded(encoded(MEMORY)) == MEMORY
+    assert decoded(encoded(Memory())) == Memory()
+
+
+def test_what_only_saves_work_is_left_out() -> None:
+    settled = {NODE: Judged(SLOT, (), (), 0, (), {}, settled=True)}
+    judged = JudgeState("boot", {NODE: SLOT}, background=Background(one_look=True), settled=settled)
+    assert decoded(encoded(Memory(judged=judged))) == Memory(judged=JudgeState("boot", {NODE: SLOT}))
+
+
+def test_a_memory_that_was_written_by_version_1_is_read() -> None:
+    kept = Path(__file__).parent / "memory-1"
+    assert decoded(kept.read_bytes()) == MEMORY
+
+
+@given(st.data())
+def test_whatever_is_cut_or_changed_is_found(data: st.DataObject) -> None:
+    whole = encoded(MEMORY)
+    at = data.draw(st.integers(0, len(whole) - 1))
+    changed = bytearray(whole)
+    changed[at] ^= data.draw(st.integers(1, 255))
+    for wrong in (whole[:at], bytes(changed)):
+        with pytest.raises(UnusableMemoryError):
+            decoded(wrong)
+
+
+@given(st.binary())
+def test_anything_else_is_no_memory(data: bytes) -> None:
+    with pytest.raises(UnusableMemoryError):
+        decoded(data)
+
+
+def test_a_newer_version_is_told_whatever_it_holds() -> None:
+    with pytest.raises(UnusableMemoryError, match="version 2, and this nodeguard reads 1"):
+        decoded(b"nodeguard-memory 2 and all that\nanything")
+
+
+@pytest.mark.parametrize(
+    "body", [b"not compressed", zlib.compress(b"\xc1"), zlib.compress(b"\x81\xa4mono\xa1x")]
+)
+def test_what_has_its_checksum_and_no_sense_is_told(body: bytes) -> None:
+    with pytest.raises(UnusableMemoryError, match="not what this nodeguard writes"):
+        decoded(b"nodeguard-memory 1 %08x\n" % zlib.crc32(body) + body)
+
+
+def test_what_swells_beyond_all_measure_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_LONGEST", 16)
+    with pytest.raises(UnusableMemoryError):
+        decoded(encoded(MEMORY))
+
+
+@pytest.mark.parametrize("odd", ["\udcff", 1 << 70])
+def test_what_cannot_be_written_is_told(odd: str | int) -> None:
+    event = Occurrence("a.b", "kmsg", 1.0, 1.0, 1, "", {"x": odd}, ())
+    slots = {NODE: SlotState(first=1.0, events={"x": event})}
+    with pytest.raises(UnusableMemoryError, match="cannot be encoded"):
+        encoded(Memory(judged=JudgeState(slots=slots)))
+
+
+def test_a_memory_of_this_boot_goes_on() -> None:
+    assert resumed(MEMORY, Instant(1e9, 100.0, "boot")) == (MEMORY, "")
+
+
+def test_what_hangs_ends_with_its_boot() -> None:
+    memory, wrong = resumed(MEMORY, Instant(1e9, 5.0, "next"))
+    assert (memory.hangs, memory.judged, wrong) == (Hangs(), MEMORY.judged, "")
+
+
+def test_of_a_machine_that_was_set_back_only_the_inventory_is_known() -> None:
+    memory, wrong = resumed(MEMORY, Instant(1e9, 40.0, "boot"))
+    assert memory == Memory(derived=DeriveState(boot_id="boot", best=MEMORY.derived.best))
+    assert wrong == "was written 60 s later in this boot: the machine was set back"

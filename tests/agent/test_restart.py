@@ -1,0 +1,107 @@
+"""A node that is judged with restarts of the agent comes to the verdict that it comes to without."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fixtures.build.expect import bundles, expected
+from nodeguard.agent.judgement import Judgement
+from nodeguard.agent.memory import Memory, decoded, encoded
+from nodeguard.agent.reading import read
+from nodeguard.agent.replay import moments
+from nodeguard.bundle.recording import Recording
+from nodeguard.cli.knowledge import knowledge
+from nodeguard.derive.derive import Site
+from nodeguard.model.finding import Verdict
+from nodeguard.sources.every import every_source
+from nodeguard.sources.machine import Cursor
+from nodeguard.sources.replay import ReplayMachine
+
+# Of a healthy eight-GPU, eight-port node; what a state file may take.
+_MOST = 256 << 10
+
+
+class Agent:
+    """An agent on a recording, which can be ended and started between any two rounds."""
+
+    def __init__(self, directory: Path) -> None:
+        self.recording = Recording.open(str(directory))
+        self.catalogue, self.signals = knowledge()
+        sources = every_source(self.catalogue.patterns)
+        self.sources = [one for one in sources if self.recording.is_recorded(one.name, one.paths)]
+        self.end = self.recording.end + 30.0 if self.recording.end else 0.0
+        self.start(0.0, Memory())
+
+    def start(self, at: float, memory: Memory) -> None:
+        manifest = self.recording.manifest
+        self.judgement = Judgement(
+            self.catalogue, self.signals, Site(manifest.platform, manifest.instance_type), memory=memory
+        )
+        self.machine = ReplayMachine(self.recording, at or None, memory.cursor, memory.hangs)
+        self.cursor = memory.cursor
+
+    def round(self, at: float) -> Verdict:
+        self.machine.seek(at)
+        due = [one for one in self.sources if at == self.end or at % one.interval == 0]
+        readings = [read(one, self.machine) for one in due]
+        now = self.machine.now()
+        verdict = self.judgement.judge(readings, now)
+        if any(one.name == "kmsg" for one in due) and self.recording.is_recorded("kmsg", ("kmsg",)):
+            last = self.machine.log().last
+            self.cursor = Cursor(now.boot_id, last) if last >= 0 else None
+        return verdict
+
+    def memory(self) -> Memory:
+        return self.judgement.memory(self.machine.now(), self.cursor, self.machine.hangs())
+
+    def restart(self, at: float) -> int:
+        """The size of what was written down."""
+        data = encoded(self.memory())
+        self.start(at, decoded(data))
+        return len(data)
+
+    def moments(self) -> list[float]:
+        return list(moments([one.interval for one in self.sources], self.end))
+
+
+def told(directory: Path, restart: bool) -> list[Verdict]:
+    agent, verdicts = Agent(directory), []
+    for at in agent.moments():
+        verdicts.append(agent.round(at))
+        if restart:
+            assert agent.restart(at) < _MOST
+    return verdicts
+
+
+FRAMED = [path for path in bundles() if (path / "frames").is_dir()]
+
+
+@pytest.mark.parametrize("directory", FRAMED, ids=lambda path: path.name)
+def test_a_restart_between_any_two_rounds_changes_no_verdict(directory: Path) -> None:
+    assert told(directory, restart=True) == told(directory, restart=False)
+
+
+@pytest.mark.parametrize(
+    "name", ["ecc-uncorrectable", "gpu-off-bus", "xid-after-reboot", "services-restarting"]
+)
+def test_what_was_judged_after_the_last_write_is_judged_again_and_not_twice(name: str) -> None:
+    """Killed after every second round, before it was written down."""
+    [directory] = [path for path in FRAMED if path.name == name]
+    agent, written, since = Agent(directory), Memory(), 0.0
+    for number, at in enumerate(agent.moments()):
+        verdict = agent.round(at)
+        if number % 2 and at < agent.end:
+            agent.start(since, written)
+        else:
+            written, since = agent.memory(), at
+    assert expected(verdict) == expected(told(directory, restart=False)[-1])
+
+
+def test_a_memory_is_small() -> None:
+    [directory] = [path for path in FRAMED if path.name == "healthy-dgx-h100"]
+    agent = Agent(directory)
+    for at in agent.moments():
+        agent.round(at)
+    assert agent.restart(at) < _MOST // 8

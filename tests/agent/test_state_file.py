@@ -1,0 +1,164 @@
+"""The memory's file on disks that are full, read-only, or do not answer."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from nodeguard.agent import state_file
+from nodeguard.agent.memory import Memory, UnusableMemoryError
+from nodeguard.agent.state_file import StateFile
+from nodeguard.model.instant import Instant
+from nodeguard.sources.machine import Cursor
+from nodeguard.worker.answer import Answer
+from nodeguard.worker.deadlines import Deadlines
+from nodeguard.worker.file import FileCall
+from nodeguard.worker.lane import Lane, filesystem_lane
+from tests.fuse import Manner, Server, _call
+
+NOW = Instant(1e9, 100.0, "boot")
+MEMORY = Memory("boot", 90.0, 1e9, Cursor("boot", 7))
+_MS_RDONLY, _MNT_DETACH = 1, 2
+
+
+@pytest.fixture
+def lane() -> Iterator[Lane]:
+    with filesystem_lane(deadlines=Deadlines(call=0.5, first=10.0, grace=0.5)) as lane:
+        yield lane
+
+
+@pytest.fixture
+def tmpfs(tmp_path: Path) -> Iterator[Callable[[int, str], Path]]:
+    """Mounts a memory file system with flags and options; skips the test where that cannot be."""
+    mounted: list[Path] = []
+
+    def mount(flags: int, options: str) -> Path:
+        path = tmp_path / "disk"
+        path.mkdir()
+        try:
+            _call("mount", b"nodeguard-test", str(path).encode(), b"tmpfs", flags, options.encode())
+        except OSError as refused:
+            pytest.skip(f"a file system cannot be mounted here: {refused}")
+        mounted.append(path)
+        return path
+
+    yield mount
+    for path in mounted:
+        _call("umount2", str(path).encode(), _MNT_DETACH)
+
+
+def test_what_is_saved_is_loaded_after_a_restart(tmp_path: Path, lane: Lane) -> None:
+    directory = str(tmp_path / "nodeguard")
+    assert StateFile(directory, lane).load(NOW) == (Memory(), "")
+    assert StateFile(directory, lane).save(MEMORY) == ""
+    assert StateFile(f"{directory}/", lane).load(NOW) == (MEMORY, "")
+    assert os.listdir(directory) == ["memory"]
+
+
+@pytest.mark.parametrize(
+    ("content", "wrong"),
+    [
+        (b"", "is truncated, corrupt, or no memory of nodeguard"),
+        (b"nodeguard-memory 1 00000000\nx", "is truncated or corrupt: its checksum is wrong"),
+        (b"nodeguard-memory 9 x\n", "has version 9, and this nodeguard reads 1: a newer one wrote it"),
+    ],
+)
+def test_a_file_that_cannot_be_understood_is_set_aside(
+    content: bytes, wrong: str, tmp_path: Path, lane: Lane
+) -> None:
+    (tmp_path / "memory").write_bytes(content)
+    path = f"{tmp_path}/memory"
+    memory, told = StateFile(str(tmp_path), lane).load(NOW)
+    assert memory == Memory()
+    assert told == (
+        f"{path} {wrong}; what the agent knew of the past is forgotten: it was set aside as {path}.aside-1; "
+        "remove that once nobody needs it"
+    )
+    assert (tmp_path / "memory.aside-1").read_bytes() == content
+    assert StateFile(str(tmp_path), lane).load(NOW) == (Memory(), ""), "told once"
+
+
+def test_a_machine_that_was_set_back_is_told(tmp_path: Path, lane: Lane) -> None:
+    file = StateFile(str(tmp_path), lane)
+    assert file.save(MEMORY) == ""
+    memory, wrong = file.load(Instant(1e9, 30.0, "boot"))
+    assert memory.cursor is None
+    assert wrong == (
+        f"{tmp_path}/memory was written 60 s later in this boot: the machine was set back: "
+        "it is forgotten, except for the inventory"
+    )
+
+
+def test_a_full_disk_degrades_to_memory_and_keeps_the_old_file(
+    lane: Lane, tmpfs: Callable[[int, str], Path]
+) -> None:
+    disk = tmpfs(0, "size=16k")
+    file = StateFile(str(disk), lane)
+    assert file.save(MEMORY) == ""
+    (disk / "hog").write_bytes(b"x" * 8192)
+    wanted = FileCall("write", file.path, b"x" * 8192)
+    assert file.saved(wanted, lane.round(file=wanted)) == (
+        f"{disk}/memory cannot be written: the disk is full: free space or inodes on it; "
+        "until then a restart of the agent forgets what came after the last write"
+    )
+    assert sorted(os.listdir(disk)) == ["hog", "memory"]
+    assert file.load(NOW) == (MEMORY, "")
+
+
+def test_a_read_only_disk_degrades_to_memory(lane: Lane, tmpfs: Callable[[int, str], Path]) -> None:
+    disk = tmpfs(_MS_RDONLY, "")
+    assert StateFile(str(disk), lane).load(NOW) == (Memory(), "")
+    told = StateFile(str(disk), lane).save(MEMORY)
+    assert told.startswith(f"{disk}/memory cannot be written: the file system is read-only: make it writable")
+
+
+def test_a_corrupt_file_on_a_read_only_disk_is_told_and_left(
+    tmp_path: Path, lane: Lane, tmpfs: Callable[[int, str], Path]
+) -> None:
+    disk = tmpfs(0, "")
+    (disk / "memory").write_bytes(b"x")
+    _call("mount", b"", str(disk).encode(), b"", _MS_RDONLY | 32, b"")  # MS_REMOUNT
+    memory, told = StateFile(str(disk), lane).load(NOW)
+    assert memory == Memory()
+    assert told.endswith("; it could not be set aside (EROFS): remove it")
+
+
+@pytest.mark.parametrize("missing", ["none/nodeguard", "file"])
+def test_a_directory_that_cannot_be_is_told(missing: str, tmp_path: Path, lane: Lane) -> None:
+    (tmp_path / "file").touch()
+    assert "name another" in StateFile(f"{tmp_path}/{missing}", lane).save(MEMORY)
+
+
+@pytest.mark.parametrize(
+    "manner", ["swallowing", "silent"], ids=["what SIGKILL does not end", "what SIGKILL ends"]
+)
+def test_a_hung_disk_degrades_to_memory(
+    manner: Manner, lane: Lane, fuse_mount: Callable[[Manner], Server]
+) -> None:
+    server = fuse_mount(manner)
+    file = StateFile(server.path, lane)
+    memory, wrong = file.load(NOW, within=1.0)
+    assert memory == Memory()
+    assert wrong.startswith(f"{server.path}/memory cannot be read: ")
+    told = file.save(MEMORY, within=1.0)
+    assert told.startswith(f"{server.path}/memory cannot be written: ")
+    assert "see the kernel log for its disk or file server" in told
+    server.release()
+
+
+def test_what_cannot_be_encoded_is_told(monkeypatch: pytest.MonkeyPatch, lane: Lane) -> None:
+    def encoded(_: Memory) -> bytes:
+        raise UnusableMemoryError("cannot be encoded (why)")
+
+    monkeypatch.setattr(state_file, "encoded", encoded)
+    told = StateFile("/none", lane).save(MEMORY)
+    assert told.startswith("/none/memory: the memory cannot be encoded (why): please report it")
+
+
+def test_a_worker_that_cannot_be_started_is_told() -> None:
+    file = StateFile("/none", filesystem_lane())
+    wanted = file.saving(MEMORY)
+    assert "no processes left" in file.saved(wanted, Answer(failed="no processes left"))

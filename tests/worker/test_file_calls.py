@@ -1,0 +1,117 @@
+"""A file of ours, on disks that are full, read-only, or do not answer."""
+
+from __future__ import annotations
+
+import os
+import select
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nodeguard.worker import file_calls
+from nodeguard.worker.answer import SYSTEM, Answer, Entry
+from nodeguard.worker.deadlines import Deadlines
+from nodeguard.worker.file import FileCall, Outcome, outcome
+from nodeguard.worker.file_calls import answer
+from nodeguard.worker.lane import Lane, filesystem_lane
+from tests.fuse import Manner, Server
+from tests.worker.puppets import Stage
+
+
+def done(lane: Lane, wanted: FileCall) -> Outcome:
+    return outcome(wanted, lane.round(file=wanted))
+
+
+def names(directory: Path) -> list[str]:
+    return sorted(os.listdir(directory))
+
+
+def test_a_file_is_written_read_and_set_aside_through_the_lane(tmp_path: Path) -> None:
+    path, data = str(tmp_path / "state" / "me mory"), b'\n{"file": 1}\n' + bytes(range(256)) * 2000
+    with filesystem_lane() as lane:
+        assert done(lane, FileCall("read", path)) == Outcome(failed="ENOENT")
+        assert done(lane, FileCall("write", path, data)) == Outcome(len(data))
+        assert done(lane, FileCall("read", path)) == Outcome(data)
+        assert lane.round(("/none",)).entries == (Entry(0, "statvfs(/none)", {"error": "ENOENT"}),)
+        assert done(lane, FileCall("write", path)) == Outcome(0)
+        assert done(lane, FileCall("read", path)) == Outcome(b"")
+        assert done(lane, FileCall("set-aside", path)) == Outcome(f"{path}.aside-1")
+    assert names(tmp_path / "state") == ["me mory.aside-1"]
+    assert os.stat(tmp_path / "state").st_mode & 0o077 == 0
+
+
+def test_what_was_not_finished_is_replaced_and_left_to_nobody(tmp_path: Path) -> None:
+    path = tmp_path / "memory"
+    (tmp_path / "memory.new").write_bytes(b"half of an old on")
+    assert answer(f"write({path})", b"new") == 3
+    assert (names(tmp_path), path.read_bytes()) == (["memory"], b"new")
+    assert path.stat().st_mode & 0o077 == 0
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "memory"
+    path.write_bytes(b"old")
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    assert answer(f"write({path})", b"new") == {"error": "ENOSPC"}
+    assert (names(tmp_path), path.read_bytes()) == (["memory"], b"old")
+
+
+def test_a_link_in_the_place_of_the_unfinished_file_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "victim").write_bytes(b"kept")
+    (tmp_path / "memory.new").symlink_to(tmp_path / "victim")
+    assert answer(f"write({tmp_path}/memory)", b"new") == 3
+    assert (tmp_path / "victim").read_bytes() == b"kept"
+
+
+def test_no_more_than_a_few_are_set_aside(tmp_path: Path) -> None:
+    path = tmp_path / "memory"
+    for at in range(6):
+        path.write_text(str(at))
+        assert answer(f"set-aside({path})") == f"{path}.aside-1"
+    assert {name: (tmp_path / name).read_text() for name in names(tmp_path)} == {
+        "memory.aside-1": "5",
+        "memory.aside-2": "4",
+        "memory.aside-3": "3",
+    }
+
+
+def test_what_is_too_long_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_calls, "LONGEST", 4)
+    (tmp_path / "memory").write_bytes(b"12345")
+    assert answer(f"read({tmp_path}/memory)") == {"error": "EFBIG"}
+
+
+def test_a_disk_that_hangs_hangs_the_lane_alone(fuse_mount: Callable[[Manner], Server]) -> None:
+    server = fuse_mount("swallowing")
+    wanted = FileCall("read", f"{server.path}/memory")
+    with filesystem_lane(deadlines=Deadlines(call=0.5, first=10.0, grace=0.5)) as lane:
+        assert done(lane, wanted).failed == f"read({server.path}/memory) never came back"
+        assert done(lane, wanted).failed == f"read({server.path}/memory) never came back"
+        worker = lane._worker
+        assert worker is not None
+        server.release()
+        gone = select.poll()
+        gone.register(worker._life, select.POLLIN)
+        assert gone.poll(10_000)
+
+
+def test_a_disk_that_is_slow_gets_more_time_for_a_write_than_for_a_reading() -> None:
+    stage = Stage()
+    wanted = FileCall("write", "/state/memory", b"x")
+    with stage.lane as lane:
+        assert lane.begin(file=wanted) is None
+        assert stage.worker.file == wanted
+        stage.worker.does([SYSTEM, wanted.call])
+        stage.later(0.0)
+        assert stage.later(29.0) is None
+        assert stage.worker.status() is None
+        told = stage.later(1.0) or stage.later(0.0)
+    assert told == Answer(stalled=(Entry(SYSTEM, wanted.call),))
+    assert outcome(wanted, told).failed == "write(/state/memory) gave no answer"
