@@ -6,13 +6,17 @@ import errno
 import math
 import os
 import time
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from nodeguard.model.instant import Instant
 from nodeguard.sources.kernel_log import KernelLog
 from nodeguard.sources.machine import READ_LIMIT, Log
+from nodeguard.sources.request import METADATA, Request, Response
 from nodeguard.worker.answer import Answer
 from nodeguard.worker.lane import Lane, filesystem_lane, nvml_lane
+
+if TYPE_CHECKING:
+    from nodeguard.sources.metadata import Metadata
 
 # Where the driver's library leaves a trace; without any there is no driver to ask, and no worker to start.
 _DRIVER_TRACES = (
@@ -26,13 +30,16 @@ _LIBRARY = b"libnvidia-ml.so.1"
 
 
 class LiveMachine:
-    """This machine. root: where its root directory is, for a reader in a container of its own.
+    """This machine. root: where its root directory is, for a reader in a container of its own. metadata: host
+    and port of the cloud's metadata service.
 
     Reading a file may block where hardware does not answer: whoever must not wait reads in a thread.
     """
 
-    def __init__(self, root: str = "") -> None:
+    def __init__(self, root: str = "", metadata: tuple[str, int] = METADATA) -> None:
         self._root = root.rstrip("/")
+        self._metadata_at = metadata
+        self._metadata: Metadata | None = None
         self._log: KernelLog | None = None
         self._filesystems: Lane | None = None
         self._gpus: Lane | None = None
@@ -68,6 +75,15 @@ class LiveMachine:
         from nodeguard.sources.timex import adjtimex  # noqa: PLC0415 - brings ctypes, for one source alone
 
         return adjtimex()
+
+    def http(self, request: Request, within: float) -> Response:
+        """See Machine.http."""
+        if self._metadata is None:
+            # Brings http.client, for machines in a cloud alone.
+            from nodeguard.sources.metadata import Metadata  # noqa: PLC0415
+
+            self._metadata = Metadata(self._metadata_at)
+        return self._metadata.ask(request, within)
 
     def log(self, within: float = math.inf) -> Log:
         """See Machine.log."""
