@@ -60,10 +60,10 @@ class Metadata:
             raise _refusal(error.errno or errno.EIO, request) from None
 
     def _in_session(self, request: Request, until: float) -> Response:
-        fresh = time.monotonic() - self._token_at > _TOKEN_USED
-        refused = self._renew(until) if fresh else None
+        stale = time.monotonic() - self._token_at > _TOKEN_USED
+        refused = self._renew(until) if stale else None
         response = refused or self._get(request, until)
-        if response.status == 401 and not fresh:
+        if response.status == 401 and not stale:
             response = self._renew(until) or self._get(request, until)
         if response.status == 401:
             self._token_at = -math.inf

@@ -63,7 +63,7 @@ def _of_this(machine: Machine, cloud: Cloud, planned: tuple[Planned, ...]) -> tu
         own = said.body.strip().casefold()
         if said.status == 200 and own:
             return tuple(one for one in planned if own in {name.casefold() for name in one.machines}), ""
-        said = refused(said.status)
+        said = "says nothing" if said.status == 200 else refused(said.status)
     return (), f"{shared.what} is for this machine or for others: {_where(cloud.own_name)} {said}"
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from nodeguard.sources.clouds.cloud import Cloud, Feed, Planned, document, field, named, plain
+from nodeguard.sources.clouds.cloud import Cloud, Feed, Planned, document, named, plain
 from nodeguard.sources.clouds.moments import moment
 from nodeguard.sources.request import Request
 
@@ -19,6 +19,8 @@ _EVENTS = {
     "TERMINATE_ON_HOST_MAINTENANCE": ("terminate", 3600.0),
 }
 _UPCOMING = "maintenance"
+# Without any of these it is no notice of maintenance.
+_FIELDS = frozenset(("type", "maintenance_status", "window_start_time"))
 
 
 def event(body: str) -> tuple[Planned, ...]:
@@ -46,8 +48,10 @@ def upcoming(body: str) -> tuple[Planned, ...]:
         if "no notifications" not in str(notice["error"]):
             raise ValueError(body)
         return ()
+    if not notice.keys() & _FIELDS:
+        raise ValueError(body)
     starts, odd = moment(notice.get("window_start_time"))
-    begun = field(notice, "maintenance_status") == "ONGOING"
+    begun = notice.get("maintenance_status") == "ONGOING"
     return (Planned(_UPCOMING, named("Google", _titled(notice), _reasons(notice)), starts, begun, odd=odd),)
 
 
