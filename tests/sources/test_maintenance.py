@@ -10,19 +10,24 @@ from typing import Any
 
 import pytest
 
+from nodeguard.bundle.manifest import Manifest
+from nodeguard.bundle.recording import Recording
+from nodeguard.bundle.writer import BundleWriter
 from nodeguard.model.observation import Observation
 from nodeguard.model.slot import NODE
 from nodeguard.sources.live import LiveMachine
 from nodeguard.sources.maintenance import Maintenance
 from nodeguard.sources.metadata import Metadata
+from nodeguard.sources.replay import ReplayMachine
 from nodeguard.sources.request import Request, Response
+from nodeguard.sources.tell import ToldMachine
 from tests.sources.clouds.test_aws import RETIREMENT
+from tests.sources.clouds.test_azure import FILES as AZURE
 from tests.sources.clouds.test_azure import REDEPLOY
 from tests.sources.fake_machine import FakeMachine, ThisMachine, by_slot
-from tests.sources.metadata_server import TOKEN_PATH, Answer, Server, redirecting, serving, silent
+from tests.sources.metadata_server import TOKEN, TOKEN_PATH, Answer, Server, redirecting, serving, silent
 
 DMI = "/sys/class/dmi/id"
-AZURE = {f"{DMI}/chassis_asset_tag": "7783-7084-3265-9085-8269-3286-77\n"}
 AWS = {f"{DMI}/sys_vendor": "Amazon EC2\n"}
 GCP = {f"{DMI}/product_name": "Google Compute Engine\n"}
 
@@ -222,7 +227,7 @@ def test_aws_plans_a_retirement_and_takes_the_spot_machine_before() -> None:
     assert taken.signals == {
         "maintenance.pending": True,
         "maintenance.kind": "preempt",
-        "maintenance.what": "AWS spot interruption (terminate), and 2 more",
+        "maintenance.what": "AWS spot interruption (terminate), the first of 3",
         "maintenance.when": "not before 2027-01-15 08:02:00 UTC",
         "maintenance.starts_in": 120.0,
     }
@@ -280,11 +285,37 @@ def test_google_takes_the_machine_back() -> None:
 # This machine, were it one of a cloud.
 
 
-def test_a_live_machine_asks_where_it_is_told_to(tmp_path: Path) -> None:
+def as_aws(root: Path) -> str:
+    """The root directory of a machine of AWS's."""
     for path, text in {**AWS, "/proc/sys/kernel/random/boot_id": "5c8f1d2e\n"}.items():
-        (tmp_path / path[1:]).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path[1:]).write_text(text)
-    with serving(QUIET["aws"][1]) as server, LiveMachine(str(tmp_path), server.address) as machine:
+        (root / path[1:]).parent.mkdir(parents=True, exist_ok=True)
+        (root / path[1:]).write_text(text)
+    return str(root)
+
+
+def test_a_recording_holds_the_answers_and_no_token(tmp_path: Path) -> None:
+    with (
+        serving({SCHEDULED: json.dumps([RETIREMENT]), SPOT: 429}) as server,
+        LiveMachine(as_aws(tmp_path / "root"), server.address) as machine,
+    ):
+        now = machine.now()
+        manifest = Manifest("node-1", now.boot_id, now.wall, now.mono)
+        with BundleWriter(str(tmp_path / "bundle"), manifest, machine.link) as writer:
+            [said] = Maintenance().read(ToldMachine(machine, writer))
+    assert said.signals["maintenance.kind"] == "retire"
+    [again] = Maintenance().read(ReplayMachine(Recording.open(str(tmp_path / "bundle"))))
+    assert (again.signals["maintenance.what"], again.unread) == (
+        said.signals["maintenance.what"],
+        said.unread,
+    )
+    written = [path for path in (tmp_path / "bundle").rglob("*") if path.is_file()]
+    assert [path for path in written if TOKEN in path.read_text() or "token" in path.read_text()] == []
+    answers = json.loads((tmp_path / "bundle" / "calls.json").read_text())
+    assert answers[f"http(GET http://169.254.169.254{SPOT})"] == {"status": 429, "body": ""}
+
+
+def test_a_live_machine_asks_where_it_is_told_to(tmp_path: Path) -> None:
+    with serving(QUIET["aws"][1]) as server, LiveMachine(as_aws(tmp_path), server.address) as machine:
         [first] = Maintenance().read(machine)
         [second] = Maintenance().read(machine)
         assert [path for method, path in server.asked if method == "PUT"] == [TOKEN_PATH]

@@ -13,7 +13,7 @@ def told(planned: tuple[Planned, ...], now: float) -> tuple[dict[str, Scalar], d
     since the epoch.
     """
     first, *others = sorted(planned, key=lambda one: _urgency(one, now))
-    more = f", and {len(others)} more" if others else ""
+    more = f", the first of {len(others) + 1}" if others else ""
     signals: dict[str, Scalar] = {
         "maintenance.pending": True,
         "maintenance.kind": first.kind,

@@ -25,6 +25,11 @@ REDEPLOY = {
 AT = 1_789_842_587.0
 
 
+# A machine of Azure's, which has nothing to fear.
+FILES = {"/sys/class/dmi/id/chassis_asset_tag": "7783-7084-3265-9085-8269-3286-77\n"}
+CALLS = {AZURE.feeds[0].request.call: {"status": 200, "body": '{"DocumentIncarnation":8,"Events":[]}'}}
+
+
 def document(*events: Any) -> str:
     return json.dumps({"DocumentIncarnation": 7, "Events": events})
 

@@ -39,6 +39,6 @@ def test_the_first_is_told_and_the_others_are_counted() -> None:
     for number, first in enumerate(order):
         rest = tuple(reversed(order[number:]))
         signals, _ = told(rest, NOW)
-        more = f", and {len(rest) - 1} more" if len(rest) > 1 else ""
+        more = f", the first of {len(rest)}" if len(rest) > 1 else ""
         assert (signals["maintenance.kind"], signals["maintenance.what"]) == (first.kind, first.what + more)
         assert signals["maintenance.pending"] is True
