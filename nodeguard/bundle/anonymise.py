@@ -115,6 +115,10 @@ class Anonymiser:
         name, opened, path = call.partition("(")
         return f"{name}({anonymous_path(path[:-1], self._mounted)})" if opened else name
 
+    def words(self, text: str) -> str:
+        """A text that is a name: every word of it replaced."""
+        return self._words(text)
+
     def record(self, record: str) -> str:
         """A record of the kernel log."""
         head, separator, text = record.partition(";")

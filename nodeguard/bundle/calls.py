@@ -9,6 +9,9 @@ import msgspec
 from nodeguard.bundle.defect import BundleError
 from nodeguard.bundle.failing import check_result
 
+# How a request of the cloud's metadata service is named: `http(GET http://169.254.169.254/…)`.
+HTTP = "http("
+
 # Answers by call; None where a frame takes one away.
 Answers = dict[str, dict[str, Any]]
 AnswerChanges = dict[str, dict[str, Any] | None]
@@ -23,7 +26,15 @@ def read_calls(data: bytes, file: str, *, base: bool) -> AnswerChanges:
         if not isinstance(result, dict):
             raise BundleError(file, call, "is no object", 'write the answer\'s fields, or {"error": "EIO"}')
         check_result(result, file, call, nvml=False)
+        if call.startswith(HTTP) and "error" not in result:
+            _check_response(result, file, call)
     return calls
+
+
+def _check_response(result: dict[str, Any], file: str, call: str) -> None:
+    if type(result.get("status")) is not int or not isinstance(result.get("body", ""), str):
+        remedy = 'write {"status": 200, "body": "…"}, or {"error": "ETIMEDOUT"}'
+        raise BundleError(file, call, "is no answer of a web server", remedy)
 
 
 def decoded(data: bytes, file: str, shape: Any) -> Any:

@@ -8,7 +8,8 @@ from msgspec import Struct, json
 from msgspec.structs import replace
 
 from nodeguard.bundle.anonymise import Anonymiser
-from nodeguard.bundle.calls import AnswerChanges
+from nodeguard.bundle.anonymous_response import anonymous_response
+from nodeguard.bundle.calls import HTTP, AnswerChanges
 from nodeguard.bundle.errors import write_errors
 from nodeguard.bundle.layer import Directory, Entry, Link
 from nodeguard.bundle.manifest import FrameManifest, Manifest, write_frame_manifest, write_manifest
@@ -81,10 +82,16 @@ def anonymised(content: Content, new: Anonymiser) -> Content:
         manifest=manifest,
         tree=_tree(content.tree, "", new),
         errors={new.path(path): word for path, word in content.errors.items()},
-        calls={new.call(call): answer for call, answer in content.calls.items()},
+        calls=dict(_call(call, answer, new) for call, answer in content.calls.items()),
         nvml=nvml,
         kmsg=None if content.kmsg is None else tuple(map(new.record, content.kmsg)),
     )
+
+
+def _call(call: str, answer: dict[str, Any] | None, new: Anonymiser) -> tuple[str, dict[str, Any] | None]:
+    if not call.startswith(HTTP):
+        return new.call(call), answer
+    return call, answer and anonymous_response(call, answer, new)
 
 
 def _tree(directory: Directory, at: str, new: Anonymiser) -> Directory:

@@ -7,6 +7,7 @@ from typing import Any
 
 from nodeguard.model.instant import Instant
 from nodeguard.sources.machine import Log, Machine
+from nodeguard.sources.request import Request, Response
 from nodeguard.worker.answer import Answer
 
 # Seconds that a worker's end may take after its time is over, and its answer's way back; of a short limit a
@@ -44,6 +45,10 @@ class BoundedMachine:
     def call(self, name: str) -> dict[str, Any]:
         """See Machine.call."""
         return self._machine.call(name)
+
+    def http(self, request: Request, within: float) -> Response:
+        """See Machine.http."""
+        return self._machine.http(request, self._left(within))
 
     def log(self, within: float = math.inf) -> Log:
         """See Machine.log. To understand what was read takes as long as to read it."""

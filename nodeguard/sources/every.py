@@ -10,6 +10,7 @@ from nodeguard.sources.filesystem import Filesystem
 from nodeguard.sources.host import Host
 from nodeguard.sources.infiniband import Infiniband
 from nodeguard.sources.kmsg import Kmsg
+from nodeguard.sources.maintenance import Maintenance
 from nodeguard.sources.memory import Memory
 from nodeguard.sources.nvml import Nvml
 from nodeguard.sources.pci import Pci
@@ -28,6 +29,7 @@ SOURCES: tuple[type[Source], ...] = (
     Clock,
     Services,
     Processes,
+    Maintenance,
 )
 
 

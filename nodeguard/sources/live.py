@@ -6,13 +6,17 @@ import errno
 import math
 import os
 import time
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from nodeguard.model.instant import Instant
 from nodeguard.sources.kernel_log import KernelLog, after
 from nodeguard.sources.machine import READ_LIMIT, Cursor, Hangs, Log
+from nodeguard.sources.request import METADATA, Request, Response
 from nodeguard.worker.answer import Answer
 from nodeguard.worker.lane import Lane, filesystem_lane, nvml_lane
+
+if TYPE_CHECKING:
+    from nodeguard.sources.metadata import Metadata
 
 # Where the driver's library leaves a trace; without any there is no driver to ask, and no worker to start.
 _DRIVER_TRACES = (
@@ -29,14 +33,22 @@ class LiveMachine:
     """This machine. root: where its root directory is, for a reader in a container of its own.
 
     logged: where the kernel log was read to before; None where it was not. hung: what the lanes of a reader
-    before this one hung in, in this boot.
+    before this one hung in, in this boot. metadata: host and port of the cloud's metadata service.
     Reading a file may block where hardware does not answer: whoever must not wait reads in a thread.
     """
 
-    def __init__(self, root: str = "", logged: Cursor | None = None, hung: Hangs | None = None) -> None:
+    def __init__(
+        self,
+        root: str = "",
+        logged: Cursor | None = None,
+        hung: Hangs | None = None,
+        metadata: tuple[str, int] = METADATA,
+    ) -> None:
         self._root = root.rstrip("/")
         self._logged = logged
         self._hung = hung or Hangs()
+        self._metadata_at = metadata
+        self._metadata: Metadata | None = None
         self._log: KernelLog | None = None
         self._filesystems: Lane | None = None
         self._gpus: Lane | None = None
@@ -72,6 +84,15 @@ class LiveMachine:
         from nodeguard.sources.timex import adjtimex  # noqa: PLC0415 - brings ctypes, for one source alone
 
         return adjtimex()
+
+    def http(self, request: Request, within: float) -> Response:
+        """See Machine.http."""
+        if self._metadata is None:
+            # Brings http.client, for machines in a cloud alone.
+            from nodeguard.sources.metadata import Metadata  # noqa: PLC0415
+
+            self._metadata = Metadata(self._metadata_at)
+        return self._metadata.ask(request, within)
 
     def log(self, within: float = math.inf) -> Log:
         """See Machine.log."""

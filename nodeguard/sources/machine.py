@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from nodeguard.model.instant import Instant
+from nodeguard.sources.request import Request, Response
 from nodeguard.worker.answer import Answer
 from nodeguard.worker.memory import Hang
 
@@ -67,6 +68,14 @@ class Machine(Protocol):
 
     def call(self, name: str) -> dict[str, Any]:
         """Answer of a system call that does not block, by field: `adjtimex`."""
+        ...
+
+    def http(self, request: Request, within: float) -> Response:
+        """Answer of the cloud's metadata service, redirects as they are. within: seconds for all of it.
+
+        OSError is EPROTO for what is no HTTP, EMSGSIZE for an answer that is too long, EKEYREJECTED where no
+        session token is given out.
+        """
         ...
 
     def log(self, within: float = math.inf) -> Log:

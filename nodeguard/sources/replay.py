@@ -11,6 +11,7 @@ from nodeguard.bundle.recording import Recording
 from nodeguard.model.instant import Instant
 from nodeguard.sources.kernel_log import after, sequence
 from nodeguard.sources.machine import Cursor, Hangs, Log
+from nodeguard.sources.request import Request, Response, replayed
 from nodeguard.worker.answer import Answer
 from nodeguard.worker.memory import Memory
 from nodeguard.worker.rehearsal import rehearse_nvml, rehearse_statvfs
@@ -74,6 +75,10 @@ class ReplayMachine:
         if "error" in answer:
             raise failure(answer["error"], name)
         return answer
+
+    def http(self, request: Request, within: float) -> Response:  # noqa: ARG002
+        """See Machine.http."""
+        return replayed(self._moment.calls.get(request.call), request.call)
 
     def log(self, within: float = math.inf) -> Log:  # noqa: ARG002 - virtual time stands still meanwhile
         """See Machine.log."""

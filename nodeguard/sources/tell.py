@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from msgspec.structs import asdict
+
 from nodeguard.bundle.failing import word_of
 from nodeguard.bundle.survey import Failure
 from nodeguard.bundle.tale import Tale
@@ -15,6 +17,7 @@ from nodeguard.model.instant import Instant
 from nodeguard.sources.machine import Log, Machine
 from nodeguard.sources.processes import parse_stat
 from nodeguard.sources.readings import ABSENT
+from nodeguard.sources.request import Request, Response
 from nodeguard.sources.services import PROCESSES
 from nodeguard.sources.services import told as services_of
 from nodeguard.worker.answer import Answer
@@ -88,6 +91,16 @@ class ToldMachine:
             raise
         self._writer.call(name, answer)
         return answer
+
+    def http(self, request: Request, within: float) -> Response:
+        """See Machine.http."""
+        try:
+            response = self._machine.http(request, within)
+        except (OSError, UnansweredError) as error:
+            self._writer.call(request.call, {"error": word_of(error)})
+            raise
+        self._writer.call(request.call, asdict(response))
+        return response
 
     def log(self, within: float = math.inf) -> Log:
         """See Machine.log."""

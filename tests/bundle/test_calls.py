@@ -39,6 +39,13 @@ def test_only_a_frame_takes_an_answer_away() -> None:
             '{"adjtimex": {"error": "EIO", "x": 1}}',
             "adjtimex: holds an error and values: keep the error, or the values",
         ),
+        *(
+            (
+                f'{{"http(GET http://169.254.169.254/x)": {answer}}}',
+                "http(GET http://169.254.169.254/x): is no answer of a web server: write ",
+            )
+            for answer in ("{}", '{"status": "200"}', '{"status": true}', '{"status": 200, "body": {}}')
+        ),
         ('{"a":' * 100_000, ""),
         ("\udcff".encode("utf-8", "surrogateescape").decode("latin-1"), ""),
         ("9" * 10_000, ""),

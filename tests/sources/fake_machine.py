@@ -11,6 +11,7 @@ from typing import Any
 from nodeguard.model.instant import Instant
 from nodeguard.model.observation import Observation
 from nodeguard.sources.machine import READ_LIMIT, Log
+from nodeguard.sources.request import Request, Response, replayed
 from nodeguard.sources.source import Source
 from nodeguard.worker.answer import Answer, Entry
 
@@ -73,6 +74,10 @@ class FakeMachine:
         answer = self.calls[name]
         assert isinstance(answer, dict)
         return answer
+
+    def http(self, request: Request, within: float) -> Response:
+        self._ask(request.call)
+        return replayed(self.calls.get(request.call), request.call)
 
     def log(self, within: float = math.inf) -> Log:
         raise NotImplementedError

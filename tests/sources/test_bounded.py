@@ -7,6 +7,7 @@ import pytest
 
 from nodeguard.sources.bounded import BoundedMachine
 from nodeguard.sources.machine import Log
+from nodeguard.sources.request import Request, Response
 from nodeguard.worker.answer import Answer
 from tests.sources.fake_machine import FakeMachine
 
@@ -48,7 +49,12 @@ def test_a_lane_ends_before_its_source_must(limit: float, left: float) -> None:
 
 
 def test_all_else_passes() -> None:
-    machine = FakeMachine({"/a/b": "1"}, links={"/a/l": "b"}, calls={"adjtimex": {"status": 1}})
+    machine = FakeMachine(
+        {"/a/b": "1"},
+        links={"/a/l": "b"},
+        calls={"adjtimex": {"status": 1}, Request("/x").call: {"status": 200, "body": "y"}},
+    )
     bounded: Any = BoundedMachine(machine, 5.0)
     assert (bounded.read("/a/b"), bounded.names("/a"), bounded.link("/a/l")) == ("1", ("b", "l"), "b")
+    assert bounded.http(Request("/x"), 2.0) == Response(200, "y")
     assert (bounded.call("adjtimex"), bounded.now()) == ({"status": 1}, machine.now())

@@ -30,6 +30,7 @@ from tests.sources import (
     test_processes,
     test_services,
 )
+from tests.sources.clouds import test_azure
 from tests.sources.fake_machine import FakeMachine, by_slot
 
 SOURCES: tuple[type[Source], ...] = (Host, Pci, Infiniband, Memory, Filesystem, Clock, Services, Processes)
@@ -46,6 +47,7 @@ def whole_machine() -> FakeMachine:
         **test_memory.FILES,
         f"{test_memory.MC}/mc0/dimm0/dimm_ce_count": "0\n",
         f"{test_memory.MC}/mc1/ce_count": "0\n",
+        **test_azure.FILES,
         "/proc/self/mounts": test_filesystem.MOUNTS,
         "/etc/fstab": test_filesystem.FSTAB,
         **test_clock.SOURCE,
@@ -57,7 +59,8 @@ def whole_machine() -> FakeMachine:
         "/proc/800/stat": test_processes.stat(800, "kubelet"),
     }
     links = {**pci.links, **test_services.enabled("kubelet", "docker")}
-    return FakeMachine(files, links=links, calls={"adjtimex": test_clock.KEPT, **test_filesystem.CALLS})
+    calls = {"adjtimex": test_clock.KEPT, **test_filesystem.CALLS, **test_azure.CALLS}
+    return FakeMachine(files, links=links, calls=calls)
 
 
 PATHS = sorted({*whole_machine().files, *whole_machine().links})

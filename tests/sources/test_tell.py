@@ -20,6 +20,7 @@ from nodeguard.sources.machine import Log, Machine
 from nodeguard.sources.nvml import Nvml
 from nodeguard.sources.processes import Processes
 from nodeguard.sources.replay import ReplayMachine
+from nodeguard.sources.request import Request
 from nodeguard.sources.services import Services
 from nodeguard.sources.tell import ToldMachine
 from nodeguard.worker.answer import Answer, Entry
@@ -100,6 +101,7 @@ def names(directory: Path, path: str) -> list[str]:
     return sorted(entry.name for entry in (directory / "bundle" / path).iterdir())
 
 
+ANSWERED = Request("/a?b=c", {"X-Mine": "yes"}, session=True)
 FILES = {"/sys/a/one": "1\n", "/sys/a/two": "2\n", "/etc/odd name": "grüß\n"}
 
 
@@ -120,6 +122,9 @@ FILES = {"/sys/a/one": "1\n", "/sys/a/two": "2\n", "/etc/odd name": "grüß\n"}
         lambda machine: machine.read("/sys/slow"),
         lambda machine: machine.read("/sys/stuck"),
         lambda machine: machine.call("adjtimex"),
+        lambda machine: machine.http(ANSWERED, 1.0),
+        lambda machine: machine.http(Request("/refused"), 1.0),
+        lambda machine: machine.http(Request("/slow"), 1.0),
         lambda machine: machine.log(),
     ],
 )  # fmt: skip
@@ -133,7 +138,12 @@ def test_what_is_told_replays_alike(ask: Ask, tmp_path: Path) -> None:
             "/sys/slow": StalledError("/sys/slow"),
             "/sys/stuck": HungError("/sys/stuck"),
         },
-        calls={"adjtimex": {"status": 64, "offset_us": -3}},
+        calls={
+            "adjtimex": {"status": 64, "offset_us": -3},
+            ANSWERED.call: {"status": 200, "body": "grüß"},
+            "http(GET http://169.254.169.254/refused)": {"error": "ECONNREFUSED"},
+            "http(GET http://169.254.169.254/slow)": {"error": "stall"},
+        },
         records=("6,1,1000000,-,caller=T1;one", "6,2,2000000,-;two\n SUBSYSTEM=pci"),
     )
     said, replayed = retold(tmp_path, machine, ask)

@@ -1,0 +1,104 @@
+"""What Google Cloud tells a machine of maintenance of its host, and of its end where it is preemptible. Pure.
+
+Source: Google Cloud Compute documentation: host maintenance events, upcoming-maintenance metadata, spot VMs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from nodeguard.sources.clouds.cloud import Cloud, Feed, Planned, document, named, plain
+from nodeguard.sources.clouds.moments import moment
+from nodeguard.sources.request import Request
+
+# Kind and notice in seconds. A machine with GPUs cannot be migrated live.
+_EVENTS = {
+    "MIGRATE_ON_HOST_MAINTENANCE": ("migrate", 60.0),
+    "TERMINATE_ON_HOST_MAINTENANCE": ("terminate", 3600.0),
+}
+_UPCOMING = "maintenance"
+# Without any of these it is no notice of maintenance.
+_FIELDS = frozenset(("type", "maintenance_status", "window_start_time"))
+
+
+def event(body: str) -> tuple[Planned, ...]:
+    """What is about to happen to the host. Raises ValueError."""
+    word = body.strip()
+    if word == "NONE":
+        return ()
+    if word not in _EVENTS:
+        raise ValueError(body)
+    kind, notice = _EVENTS[word]
+    return (Planned(kind, named("Google", word, ""), notice=notice),)
+
+
+def upcoming(body: str) -> tuple[Planned, ...]:
+    """Maintenance for which there is a window; `NONE`, `{}` and an error in words say that there is none.
+
+    Raises ValueError.
+    """
+    if body.strip() in {"NONE", '"NONE"'}:
+        return ()
+    notice = document(body, dict[str, Any])
+    if not notice:
+        return ()
+    if "error" in notice:
+        if "no notifications" not in str(notice["error"]):
+            raise ValueError(body)
+        return ()
+    if not notice.keys() & _FIELDS:
+        raise ValueError(body)
+    starts, odd = moment(notice.get("window_start_time"))
+    begun = notice.get("maintenance_status") == "ONGOING"
+    return (Planned(_UPCOMING, named("Google", _titled(notice), _reasons(notice)), starts, begun, odd=odd),)
+
+
+def _titled(notice: dict[str, Any]) -> str:
+    kind = notice.get("type")
+    return f"{plain(kind, 40)} maintenance" if isinstance(kind, str) and kind else "maintenance"
+
+
+def _reasons(notice: dict[str, Any]) -> str:
+    reasons = notice.get("maintenance_reasons")
+    return ", ".join(map(str, reasons)) if isinstance(reasons, list) else ""
+
+
+def preempted(body: str) -> tuple[Planned, ...]:
+    """Whether the machine is being taken back, which leaves it half a minute. Raises ValueError."""
+    word = body.strip().upper()
+    if word not in {"TRUE", "FALSE"}:
+        raise ValueError(body)
+    return (Planned("preempt", "Google preemption", begun=True),) if word == "TRUE" else ()
+
+
+def joined(planned: tuple[Planned, ...], now: float) -> tuple[Planned, ...]:
+    """Plans, where a window that opens within an event's notice and that event are one: the event says what,
+    the window when. now: seconds since the epoch.
+    """
+    events = [one for one in planned if one.notice]
+    windows = [one for one in planned if one.kind == _UPCOMING]
+    if not events or not windows:
+        return planned
+    first, window = events[0], windows[0]
+    if not window.begun and (window.starts is None or window.starts > now + first.notice):
+        return planned
+    one = replace(first, starts=window.starts, begun=window.begun, odd=window.odd)
+    return (one, *(other for other in planned if other not in (first, window)))
+
+
+def _request(path: str) -> Request:
+    return Request(f"/computeMetadata/v1/instance/{path}", {"Metadata-Flavor": "Google"})
+
+
+GCP = Cloud(
+    feeds=(
+        Feed(_request("preempted"), preempted),
+        Feed(_request("maintenance-event"), event),
+        Feed(_request("upcoming-maintenance?alt=json"), upcoming, frozenset((404, 503))),
+    ),
+    within=2.0,
+    silence="a network policy may keep this process from it",
+    joined=joined,
+)

@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import json
+
+from nodeguard.bundle.anonymise import Anonymiser
+from nodeguard.bundle.anonymous_response import anonymous_response
+from nodeguard.bundle.replacement import Replacements
+
+NAME = "http(GET http://169.254.169.254/metadata/instance/compute/name?api-version=2021-02-01&format=text)"
+EVENTS = "http(GET http://169.254.169.254/metadata/scheduledevents?api-version=2020-07-01)"
+
+
+def test_a_machine_has_the_same_new_name_in_all_answers() -> None:
+    new = Anonymiser("gpu000012", Replacements(b"key"))
+    event = {"EventType": "Reboot", "Resources": ["gpu-vmss_12"], "Description": "gpu000012 is old"}
+    body = json.dumps({"DocumentIncarnation": 7, "Events": [{**event, "EventId": "abc-1"}]})
+    own = anonymous_response(NAME, {"status": 200, "body": "gpu-vmss_12"}, new)
+    told = anonymous_response(EVENTS, {"status": 200, "body": body}, new)
+    [said] = json.loads(told["body"])["Events"]
+    assert said["Resources"] == [own["body"]]
+    assert (said["EventType"], told["status"]) == ("Reboot", 200)
+    assert not any(name in told["body"] + own["body"] for name in ("gpu-vmss_12", "gpu000012", "abc-1"))
+
+
+def test_what_is_no_json_is_a_text() -> None:
+    new = Anonymiser("node-17", Replacements(b"key"))
+    assert anonymous_response(EVENTS, {"status": 200, "body": "NONE"}, new)["body"] == "NONE"
+    assert "node-17" not in anonymous_response(EVENTS, {"status": 200, "body": "<p>node-17</p>"}, new)["body"]
+
+
+def test_what_says_nothing_stays() -> None:
+    new = Anonymiser("node-17", Replacements(b"key"))
+    for answer in ({"error": "stall"}, {"status": 404, "body": ""}):
+        assert anonymous_response(EVENTS, answer, new) == answer

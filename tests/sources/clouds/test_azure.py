@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from nodeguard.sources.clouds.azure import AZURE, scheduled
+from nodeguard.sources.clouds.cloud import Planned
+
+# Microsoft Learn, "Scheduled Events for Linux VMs in Azure", its fields with other values.
+REDEPLOY = {
+    "EventId": "0F1E2D3C-1111-2222-3333-444455556666",
+    "EventType": "Redeploy",
+    "ResourceType": "VirtualMachine",
+    "Resources": ["gpu-vmss_12"],
+    "EventStatus": "Scheduled",
+    "NotBefore": "Sat, 19 Sep 2026 18:29:47 GMT",
+    "Description": "Host hardware degraded",
+    "EventSource": "Platform",
+    "DurationInSeconds": -1,
+}
+AT = 1_789_842_587.0
+
+
+# A machine of Azure's, which has nothing to fear.
+FILES = {"/sys/class/dmi/id/chassis_asset_tag": "7783-7084-3265-9085-8269-3286-77\n"}
+CALLS = {AZURE.feeds[0].request.call: {"status": 200, "body": '{"DocumentIncarnation":8,"Events":[]}'}}
+
+
+def document(*events: Any) -> str:
+    return json.dumps({"DocumentIncarnation": 7, "Events": events})
+
+
+def test_it_asks_for_events_and_for_its_own_name_alone() -> None:
+    assert [feed.request.call for feed in AZURE.feeds] == [
+        "http(GET http://169.254.169.254/metadata/scheduledevents?api-version=2020-07-01)"
+    ]
+    assert AZURE.own_name is not None
+    assert AZURE.own_name.path.startswith("/metadata/instance/compute/name?")
+
+
+def test_nothing_is_planned() -> None:
+    assert scheduled(document()) == ()
+
+
+def test_a_redeploy() -> None:
+    what = "Azure Redeploy (Host hardware degraded)"
+    assert scheduled(document(REDEPLOY)) == (Planned("redeploy", what, AT, machines=("gpu-vmss_12",)),)
+
+
+def test_what_has_begun_has_no_moment_any_more() -> None:
+    event = {**REDEPLOY, "EventStatus": "Started", "NotBefore": ""}
+    [planned] = scheduled(document(event))
+    assert (planned.begun, planned.starts, planned.odd) == (True, None, "")
+
+
+@pytest.mark.parametrize("word", ["Freeze", "Reboot", "Redeploy", "Preempt", "Terminate"])
+def test_each_type_is_a_kind(word: str) -> None:
+    [planned] = scheduled(document({**REDEPLOY, "EventType": word, "Description": None}))
+    assert (planned.kind, planned.what) == (word.lower(), f"Azure {word}")
+
+
+def test_a_type_that_is_not_known_is_maintenance() -> None:
+    [planned] = scheduled(document({**REDEPLOY, "EventType": "Levitate"}))
+    assert (planned.kind, planned.what) == ("maintenance", "Azure Levitate (Host hardware degraded)")
+
+
+def test_a_moment_that_makes_no_sense_is_told_as_it_is() -> None:
+    [planned] = scheduled(document({**REDEPLOY, "NotBefore": "tomorrow"}))
+    assert (planned.starts, planned.odd) == (None, "tomorrow")
+
+
+def test_their_text_is_told_on_one_line_and_cut() -> None:
+    [planned] = scheduled(document({**REDEPLOY, "Description": "a\nb\x1b[31m " + "x" * 999}))
+    assert planned.what.isprintable()
+    assert planned.what.startswith("Azure Redeploy (a b [31m xxx")
+    assert len(planned.what) < 200
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "",
+        "<html>",
+        "[]",
+        "{}",
+        "null",
+        '{"Events": {}}',
+        '{"Events": null}',
+        document("x"),
+        document({**REDEPLOY, "EventType": 7}),
+        document({**REDEPLOY, "EventType": " "}),
+        document({**REDEPLOY, "Resources": "gpu-vmss_12"}),
+        document({**REDEPLOY, "Resources": []}),
+        document({**REDEPLOY, "Resources": [1]}),
+        "[" * 100_000,
+    ],
+)
+def test_nonsense_is_refused(body: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 - whatever it says
+        scheduled(body)
+
+
+VALUES = st.none() | st.text() | st.integers() | st.lists(st.text())
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.dictionaries(st.sampled_from(sorted(REDEPLOY)), VALUES))
+def test_any_value_is_understood_or_refused(changes: dict[str, object]) -> None:
+    try:
+        planned = scheduled(document({**REDEPLOY, **changes}))
+    except ValueError:
+        return
+    assert all(one.what.isprintable() for one in planned)

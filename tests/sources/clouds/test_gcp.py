@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from nodeguard.sources.clouds.cloud import Feed, Planned
+from nodeguard.sources.clouds.gcp import GCP, event, joined, preempted, upcoming
+from nodeguard.sources.request import Response
+
+# Google Cloud's documentation of upcoming-maintenance, its fields with other values.
+UPCOMING = {
+    "type": "SCHEDULED",
+    "maintenance_status": "PENDING",
+    "can_reschedule": "true",
+    "window_start_time": "2026-09-18T08:00:00Z",
+    "window_end_time": "2026-09-18T12:00:00Z",
+    "latest_window_start_time": "2026-09-25T08:00:00Z",
+    "maintenance_reasons": ["PLANNED_UPDATE"],
+}
+AT = 1_789_718_400.0
+WINDOW = Planned("maintenance", "Google SCHEDULED maintenance (PLANNED_UPDATE)", AT)
+TERMINATE = Planned("terminate", "Google TERMINATE_ON_HOST_MAINTENANCE", notice=3600.0)
+
+
+def feed(path: str) -> Feed:
+    return next(one for one in GCP.feeds if path in one.request.path)
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        Response(200, "{}"),
+        Response(200, "NONE"),
+        Response(200, '"NONE"\n'),
+        Response(200, '{"error":"no notifications have been received yet, try again later"}'),
+        Response(503),
+        Response(404),
+    ],
+)
+def test_every_way_to_say_that_no_window_is_known(response: Response) -> None:
+    assert feed("upcoming-maintenance").understood(response) == ()
+
+
+def test_the_other_feeds_say_none_in_their_own_ways() -> None:
+    assert (event("NONE\n"), preempted("FALSE")) == ((), ())
+    assert feed("maintenance-event").understood(Response(503)) == "cannot answer at present (HTTP 503)"
+    assert feed("maintenance-event").understood(Response(404)) is None
+
+
+def test_a_window() -> None:
+    assert upcoming(json.dumps(UPCOMING)) == (WINDOW,)
+
+
+def test_a_window_that_is_open() -> None:
+    [planned] = upcoming(json.dumps({**UPCOMING, "maintenance_status": "ONGOING"}))
+    assert planned.begun
+
+
+def test_the_least_that_is_a_window() -> None:
+    assert upcoming('{"type": "MULTIPLE"}') == (Planned("maintenance", "Google MULTIPLE maintenance"),)
+
+
+def test_events() -> None:
+    migrate = Planned("migrate", "Google MIGRATE_ON_HOST_MAINTENANCE", notice=60.0)
+    assert event("TERMINATE_ON_HOST_MAINTENANCE") == (TERMINATE,)
+    assert event("MIGRATE_ON_HOST_MAINTENANCE\n") == (migrate,)
+
+
+def test_preempted() -> None:
+    assert preempted("TRUE\n") == (Planned("preempt", "Google preemption", begun=True),)
+
+
+@pytest.mark.parametrize("body", ["", "<html>", "[]", "null", "maybe", '{"error": "not you"}', '{"a": 1}'])
+def test_nonsense_is_refused(body: str) -> None:
+    for parse in (event, upcoming, preempted):
+        with pytest.raises(ValueError):  # noqa: PT011 - whatever it says
+            parse(body)
+
+
+def test_an_event_and_its_window_are_one() -> None:
+    both = (TERMINATE, WINDOW)
+    assert joined(both, AT - 1800) == (Planned("terminate", TERMINATE.what, AT, notice=3600.0),)
+    assert joined(both, AT - 7200) == both
+    assert joined((TERMINATE,), AT) == (TERMINATE,)
+    assert joined((WINDOW,), AT) == (WINDOW,)
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.dictionaries(st.sampled_from(sorted(UPCOMING)), st.none() | st.text() | st.integers()))
+def test_any_value_is_understood_or_refused(changes: dict[str, object]) -> None:
+    try:
+        planned = upcoming(json.dumps({**UPCOMING, **changes}))
+    except ValueError:
+        return
+    assert all(one.what.isprintable() for one in planned)

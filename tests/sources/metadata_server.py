@@ -1,0 +1,124 @@
+"""A metadata service on this very machine, which speaks as those of the clouds do, or as badly as it is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Event, Thread
+from typing import Any
+
+TOKEN = "AQAEAF-token=="
+TOKEN_PATH = "/latest/api/token"
+
+# A text is an answer of status 200; a number a status alone; bytes are sent as they are; the rest does as it
+# pleases.
+Answer = str | int | bytes | Callable[["Handler"], None]
+
+
+class Server(ThreadingHTTPServer):
+    """answers: by path with query; what is not there is 404. asked: method and path in order. headers: of the
+    last request. over: set when the server ends, for answers that wait."""
+
+    daemon_threads = True
+
+    def __init__(self, answers: Mapping[str, Answer]) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.answers = dict(answers)
+        self.asked: list[tuple[str, str]] = []
+        self.headers: dict[str, str] = {}
+        self.tokens = [TOKEN]
+        self.over = Event()
+
+    @property
+    def address(self) -> tuple[str, int]:
+        return "127.0.0.1", self.server_port
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Whoever asked has gone away, which is what some tests are about."""
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_GET(self) -> None:
+        self._note()
+        headers = self.headers
+        if self.path.startswith("/latest/") and headers["X-aws-ec2-metadata-token"] != self.server.tokens[-1]:
+            self.say(401)
+        elif self.path.startswith("/metadata/") and headers["Metadata"] != "true":
+            self.say(400)
+        elif self.path.startswith("/computeMetadata/") and headers["Metadata-Flavor"] != "Google":
+            self.say(403)
+        else:
+            self._answer(self.server.answers.get(self.path, 404))
+
+    def do_PUT(self) -> None:
+        self._note()
+        life = self.headers["X-aws-ec2-metadata-token-ttl-seconds"]
+        told = self.server.answers.get(self.path, self.server.tokens[-1])
+        self._answer(told if life and 1 <= int(life) <= 21_600 else 400)
+
+    def do_POST(self) -> None:
+        self._note()
+        self.say(405)
+
+    def say(self, status: int, body: bytes = b"", **headers: str) -> None:
+        self.send_response(status)
+        for name, value in {"Content_Length": str(len(body)), **headers}.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+        """Nothing: tests look at what was asked."""
+
+    def _note(self) -> None:
+        self.server.asked.append((self.command, self.path))
+        self.server.headers = dict(self.headers)
+
+    def _answer(self, answer: Answer) -> None:
+        match answer:
+            case str():
+                self.say(200, answer.encode())
+            case int():
+                self.say(answer, b"why")
+            case bytes():
+                self.wfile.write(answer)
+            case _:
+                answer(self)
+
+
+def silent(handler: Handler) -> None:
+    """No answer at all."""
+    handler.server.over.wait(10)
+
+
+def dripping(handler: Handler) -> None:
+    """A head that never ends, a byte at a time, each within any time-out of its own."""
+    handler.wfile.write(b"HTTP/1.1 200 OK\r\nX-Slow: ")
+    while not handler.server.over.wait(0.01):
+        handler.wfile.write(b"x")
+
+
+def redirecting(handler: Handler) -> None:
+    handler.say(302, Location=f"http://127.0.0.1:{handler.server.server_port}/elsewhere")
+
+
+def endless(handler: Handler) -> None:
+    handler.wfile.write(b"HTTP/1.1 200 OK\r\n\r\n")
+    while not handler.server.over.is_set():
+        handler.wfile.write(b"x" * 4096)
+
+
+@contextmanager
+def serving(answers: Mapping[str, Answer]) -> Iterator[Server]:
+    with Server(answers) as server:
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.over.set()
+            server.shutdown()
+            thread.join()
