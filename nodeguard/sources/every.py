@@ -12,6 +12,7 @@ from nodeguard.sources.infiniband import Infiniband
 from nodeguard.sources.kmsg import Kmsg
 from nodeguard.sources.memory import Memory
 from nodeguard.sources.nvml import Nvml
+from nodeguard.sources.observations import Observations
 from nodeguard.sources.pci import Pci
 from nodeguard.sources.processes import Processes
 from nodeguard.sources.services import Services
@@ -28,6 +29,7 @@ SOURCES: tuple[type[Source], ...] = (
     Clock,
     Services,
     Processes,
+    Observations,
 )
 
 
