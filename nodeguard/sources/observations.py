@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from nodeguard.model.observation import Observation
 from nodeguard.model.signal import Scalar, Signal, named
-from nodeguard.model.slot import probe
+from nodeguard.model.slot import NODE, probe
 from nodeguard.sources.machine import Machine
 from nodeguard.sources.probe_file import ProbeFile, Said, ago, parsed
 from nodeguard.sources.readings import attempt, reason
@@ -48,7 +48,8 @@ class Observations:
         """One round; see Source.read."""
         names = attempt(machine.names, _FOLDER)
         if isinstance(names, OSError):
-            raise names
+            yield Observation(self.name, NODE, "failed", detail=f"{_FOLDER}: {reason(names)}")
+            return
         # A name that begins with a dot is of a file that is still being written.
         names = tuple(name for name in names or () if name.endswith(".json") and not name.startswith("."))
         files: dict[str, ProbeFile] = {}
@@ -104,7 +105,7 @@ class Observations:
         if slots:
             return slots
         # No probe can have this name, as it has a dot.
-        slot = probe(_shown(name), "node")
+        slot = probe(_shown(name), NODE)
         unread = {"probe.health": why}
         return {slot: Observation(self.name, slot, signals={"probe.file": _path(name)}, unread=unread)}
 

@@ -9,6 +9,7 @@ from nodeguard.bundle.manifest import Manifest
 from nodeguard.bundle.recording import Recording
 from nodeguard.bundle.writer import BundleWriter
 from nodeguard.model.observation import Observation
+from nodeguard.model.slot import NODE
 from nodeguard.sources.observations import Observations
 from nodeguard.sources.replay import ReplayMachine
 from nodeguard.sources.tell import ToldMachine
@@ -111,6 +112,13 @@ def test_a_file_that_is_refused() -> None:
     found = by_slot(Observations(), FakeMachine(errors={NCCL: errno.EACCES}))
     why = f"{NCCL}: permission denied: run as root"
     assert found["probe/nccl.json"].unread == {"probe.health": why}
+
+
+def test_a_folder_that_is_refused_takes_back_nothing() -> None:
+    found = by_slot(Observations(), FakeMachine(errors={FOLDER: errno.EACCES}))
+    assert found == {
+        NODE: Observation("observations", NODE, "failed", detail=f"{FOLDER}: permission denied: run as root")
+    }
 
 
 def test_a_file_that_goes_while_it_is_read_is_no_file() -> None:
