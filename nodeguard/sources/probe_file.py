@@ -22,6 +22,9 @@ _LONGEST = 7 * 86_400
 # Seconds that a file may seem to come from the future: two readings of a clock that is being set differ.
 _SLACK = 60.0
 
+# Letters told of a field or of what is wrong with it.
+_TOLD = 120
+
 _LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
 _TIME = "write it like 2026-11-01T12:00:00Z"
 
@@ -66,7 +69,9 @@ class _Observation(Struct, forbid_unknown_fields=True):
 
 class _DefectError(Exception):
     def __init__(self, field: str, problem: str, remedy: str) -> None:
-        super().__init__(f"{field}: {problem}: {remedy}" if field else f"{problem}: {remedy}")
+        # A file may hold anything, at any length; what is told of it should fit on a page.
+        said = (part if len(part) <= _TOLD else f"{part[:_TOLD]}…" for part in (field, problem) if part)
+        super().__init__(": ".join((*said, remedy)))
 
 
 def parsed(text: str, now: float) -> ProbeFile:
