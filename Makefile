@@ -27,7 +27,7 @@ environment:
 	@PYTHON=$(PYTHON) scripts/environment
 
 test-environment:
-	@PYTHON=$(PYTHON) scripts/environment cc
+	@PYTHON=$(PYTHON) scripts/environment cc promtool
 
 # The compiled catalogue: what a start reads instead of YAML.
 catalogue: checks/compiled.msgpack

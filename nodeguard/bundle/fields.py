@@ -11,6 +11,13 @@ from nodeguard.bundle.defect import BundleError
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(?:\.\d+)?(?:[Zz]|[-+]\d\d:\d\d)", re.ASCII)
 
 
+def moment(text: Any) -> float:
+    """Seconds since the epoch of a moment that is written as RFC 3339 says. Raises ValueError."""
+    if not isinstance(text, str) or not _RFC3339.fullmatch(text):
+        raise ValueError(text)
+    return datetime.fromisoformat(text.upper()).timestamp()
+
+
 class Fields:
     """The fields of one YAML map, taken one by one; what is left at the end is unknown.
 
@@ -59,12 +66,11 @@ class Fields:
         value = self.take(name)
         if value is None:
             return None
-        if isinstance(value, str) and _RFC3339.fullmatch(value):
-            try:
-                return datetime.fromisoformat(value.upper()).timestamp()
-            except ValueError:
-                pass  # the 31st of June: refused below like any other text that is no time
-        raise self.defect(name, f"{value!r} is no RFC 3339 time", "write it like 2026-11-01T12:00:00Z")
+        try:
+            return moment(value)
+        except ValueError:
+            problem = f"{value!r} is no RFC 3339 time"
+            raise self.defect(name, problem, "write it like 2026-11-01T12:00:00Z") from None
 
     def end(self) -> None:
         """Refuse the map where it has a field that nobody took."""

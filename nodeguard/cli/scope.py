@@ -26,6 +26,7 @@ NOUNS = {
     "disk": ("disk", "disks"),
     "dimm": ("DIMM", "DIMMs"),
     "service": ("service", "services"),
+    "probe": ("probe", "probes"),
     NODE: ("", ""),
 }
 

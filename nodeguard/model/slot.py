@@ -2,7 +2,8 @@
 
 A slot's name says where something sits, never what sits there: `node`, `gpu/0000:3b:00`,
 `gpu/0000:3b:00/nvlink/3`, `nvswitch/0000:c1:00`, `port/mlx5_0/1`, `pci/0000:9c:00.0`, `fs:/var`,
-`disk/nvme0n1`, `dimm/mc0/dimm3`, `service/kubelet`.
+`disk/nvme0n1`, `dimm/mc0/dimm3`, `service/kubelet`. What a site's own probe says has a slot of its own, so
+that probes which speak of one place stay apart: `probe/NAME` of the node, `probe/NAME/SLOT` of another slot.
 """
 
 from __future__ import annotations
@@ -11,13 +12,15 @@ import re
 from functools import lru_cache
 from typing import Literal, get_args
 
-Kind = Literal["node", "gpu", "nvlink", "nvswitch", "port", "pci", "fs", "disk", "dimm", "service"]
+Kind = Literal["node", "gpu", "nvlink", "nvswitch", "port", "pci", "fs", "disk", "dimm", "service", "probe"]
 KINDS: tuple[str, ...] = get_args(Kind)
 
 NODE = "node"
 
 _ADDRESS = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})(?:\.([0-7]))?$", re.IGNORECASE)
 _FOLDS = {"nvlink": "gpu"}
+# First words of slots; those of file systems and NVLinks are told otherwise.
+_HEADS = frozenset(KINDS) - {"fs", "nvlink"}
 
 
 # Drivers that hand a function to a virtual machine, beside vfio and its variants: it is not this host's to
@@ -83,6 +86,19 @@ def filesystem(path: str) -> str:
     return f"fs:{path}"
 
 
+def probe(name: str, slot: str) -> str:
+    """Slot of what a site's own probe says of another slot."""
+    return f"probe/{name}" if slot == NODE else f"probe/{name}/{slot}"
+
+
+def normal(slot: str) -> str:
+    """A slot's one name, however its PCI address is written: `gpu/00000000:3B:00.0` is `gpu/0000:3b:00`."""
+    head, _, rest = slot.partition("/")
+    address, *below = rest.split("/", 1)
+    makes = {"gpu": gpu, "nvswitch": nvswitch, "pci": pci}
+    return "/".join((makes[head](address), *below)) if head in makes and address else slot
+
+
 @lru_cache(maxsize=4096)
 def kind(slot: str) -> str:
     """Kind of a slot, one of KINDS; `node` for a name that fits no other."""
@@ -91,7 +107,7 @@ def kind(slot: str) -> str:
     head, _, rest = slot.partition("/")
     if head == "gpu" and "/nvlink/" in rest:
         return "nvlink"
-    return head if head in KINDS else NODE
+    return head if head in _HEADS else NODE
 
 
 def parent(slot: str) -> str:
@@ -109,4 +125,7 @@ def label(slot: str) -> str:
         owner, _, link = slot.partition("/nvlink/")
         return f"{label(owner)} NVLink {link}"
     head, _, rest = slot.partition("/")
+    if what == "probe" and "/" in rest:
+        name, _, place = rest.partition("/")
+        return f"{label(place)}, probe {name}"
     return f"{shown.get(head, head)} {rest}" if rest else slot

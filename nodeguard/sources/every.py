@@ -13,6 +13,7 @@ from nodeguard.sources.kmsg import Kmsg
 from nodeguard.sources.maintenance import Maintenance
 from nodeguard.sources.memory import Memory
 from nodeguard.sources.nvml import Nvml
+from nodeguard.sources.observations import Observations
 from nodeguard.sources.pci import Pci
 from nodeguard.sources.processes import Processes
 from nodeguard.sources.services import Services
@@ -30,6 +31,7 @@ SOURCES: tuple[type[Source], ...] = (
     Services,
     Processes,
     Maintenance,
+    Observations,
 )
 
 

@@ -88,6 +88,10 @@ SLOTS = [
     ("disk/nvme0n1", "disk", NODE, "disk nvme0n1"),
     ("dimm/mc0/dimm3", "dimm", NODE, "DIMM mc0/dimm3"),
     ("service/kubelet", "service", NODE, "service kubelet"),
+    (slot.probe("nccl", NODE), "probe", NODE, "probe nccl"),
+    (slot.probe("burn-in", GPU), "probe", NODE, "GPU 0000:3b:00, probe burn-in"),
+    (slot.probe("links", slot.nvlink(GPU, 3)), "probe", NODE, "GPU 0000:3b:00 NVLink 3, probe links"),
+    (slot.probe("write", slot.filesystem("/var")), "probe", NODE, "/var, probe write"),
     ("cabinet/7", "node", NODE, "cabinet 7"),
 ]
 
@@ -97,6 +101,24 @@ def test_a_slot_tells_its_kind_its_parent_and_how_it_is_said(
     name: str, kind: str, parent: str, label: str
 ) -> None:
     assert (slot.kind(name), slot.parent(name), slot.label(name)) == (kind, parent, label)
+
+
+@pytest.mark.parametrize(
+    ("written", "normal"),
+    [
+        ("gpu/00000000:3B:00.0", GPU),
+        ("gpu/3b:00/nvlink/3", slot.nvlink(GPU, 3)),
+        ("nvswitch/0000:C1:00.0", "nvswitch/0000:c1:00"),
+        ("pci/9C:00.1", "pci/0000:9c:00.1"),
+        ("gpu/index-3", "gpu/index-3"),
+        ("gpu", "gpu"),
+        ("port/mlx5_0/1", "port/mlx5_0/1"),
+        ("fs:/Var", "fs:/Var"),
+        (NODE, NODE),
+    ],
+)
+def test_a_slot_has_one_name_however_its_address_is_written(written: str, normal: str) -> None:
+    assert slot.normal(written) == slot.normal(normal) == normal
 
 
 def test_every_kind_has_a_slot() -> None:

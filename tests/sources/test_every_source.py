@@ -16,6 +16,7 @@ from nodeguard.sources.filesystem import Filesystem
 from nodeguard.sources.host import Host
 from nodeguard.sources.infiniband import Infiniband
 from nodeguard.sources.memory import Memory
+from nodeguard.sources.observations import Observations
 from nodeguard.sources.pci import Pci
 from nodeguard.sources.processes import Processes
 from nodeguard.sources.services import Services
@@ -26,6 +27,7 @@ from tests.sources import (
     test_host,
     test_infiniband,
     test_memory,
+    test_observations,
     test_pci,
     test_processes,
     test_services,
@@ -33,7 +35,17 @@ from tests.sources import (
 from tests.sources.clouds import test_azure
 from tests.sources.fake_machine import FakeMachine, by_slot
 
-SOURCES: tuple[type[Source], ...] = (Host, Pci, Infiniband, Memory, Filesystem, Clock, Services, Processes)
+SOURCES: tuple[type[Source], ...] = (
+    Host,
+    Pci,
+    Infiniband,
+    Memory,
+    Filesystem,
+    Clock,
+    Services,
+    Processes,
+    Observations,
+)
 
 
 def whole_machine() -> FakeMachine:
@@ -57,6 +69,7 @@ def whole_machine() -> FakeMachine:
         "/proc/500/stat": test_processes.stat(500, "dd", "D"),
         "/proc/500/wchan": "io_schedule",
         "/proc/800/stat": test_processes.stat(800, "kubelet"),
+        **test_observations.FILES,
     }
     links = {**pci.links, **test_services.enabled("kubelet", "docker")}
     calls = {"adjtimex": test_clock.KEPT, **test_filesystem.CALLS, **test_azure.CALLS}
@@ -129,6 +142,7 @@ def test_intervals_and_deadlines() -> None:
         "clock": (60, 5),
         "services": (30, 5),
         "processes": (60, 5),
+        "observations": (30, 5),
     }
 
 

@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodeguard.model.finding import Health
+from nodeguard.model.slot import NODE, label, probe
+from nodeguard.sources.probe_file import SIZE_LIMIT, ProbeFile, Said, ago, parsed
+
+WRITTEN = "2027-01-15T08:00:00Z"
+NOW = 1_800_000_000.0  # the same moment
+OK = {"name": "nccl", "health": "ok", "message": "12 GB/s between all pairs"}
+
+
+def text(*observations: dict[str, Any], **file: Any) -> str:
+    """A file of probes that is in order but for what is given; None takes a field away."""
+    whole = {"written_at": WRITTEN, "valid_for": 900, "observations": list(observations) or [OK], **file}
+    return json.dumps({name: value for name, value in whole.items() if value is not None})
+
+
+def test_a_file_says_what_its_probes_found() -> None:
+    scratch = {"name": "write", "slot": "fs:/scratch", "health": "suspect", "message": "EIO", "value": 3}
+    assert parsed(text(OK, scratch), NOW) == ProbeFile(
+        NOW,
+        NOW + 900,
+        (
+            Said("nccl", NODE, "ok", None, "12 GB/s between all pairs"),
+            Said("write", "fs:/scratch", "suspect", 3.0, "EIO"),
+        ),
+    )
+
+
+def test_a_figure_alone_is_enough() -> None:
+    [said] = parsed(text({"name": "bandwidth", "value": 11.5, "message": "GB/s"}), NOW).said
+    assert (said.health, said.value) == (None, 11.5)
+
+
+def test_its_end_may_be_a_moment() -> None:
+    until = text(valid_for=None, until="2027-01-15T10:10:00+02:00")
+    assert parsed(until, NOW).until == NOW + 600
+
+
+def test_a_slot_may_be_written_as_drivers_write_it() -> None:
+    [said] = parsed(text({**OK, "slot": "gpu/00000000:3B:00.0"}), NOW).said
+    assert said.slot == "gpu/0000:3b:00"
+
+
+def test_a_clock_that_is_being_set_is_forgiven() -> None:
+    assert not parsed(text(), NOW - 59).defects
+
+
+@pytest.mark.parametrize(
+    ("said", "defect"),
+    [
+        ("", "is no JSON (Input data was truncated): write it whole, then rename it into place"),
+        (text()[:40], "is no JSON (Input data was truncated): write it whole, then rename it into place"),
+        ("[" * 50_000, "is no JSON"),
+        ("[]", "a list does not fit: write a mapping"),
+        (text(a=" " * SIZE_LIMIT), "is larger than 64 KiB: say less, or write several files"),
+        (text(written_at=None), "written_at: is missing: add it"),
+        (text(observations=None), "observations: is missing: add it"),
+        (text(observations=[]), "observations: a list does not fit: write a list of length >= 1"),
+        (text(*[OK] * 33), "observations: a list does not fit: write a list of length <= 32"),
+        (text(host="a"), "host: is not known here: use one of written_at, observations, valid_for, until"),
+        (text(written_at=NOW), "written_at: 1800000000.0 does not fit: write text"),
+        (
+            text(written_at="today"),
+            "written_at: 'today' is no RFC 3339 time: write it like 2026-11-01T12:00:00Z",
+        ),
+        (
+            text(written_at="2027-01-15T11:00:00Z"),
+            "written_at: is 3 h in the future: write the moment of writing, with its offset from UTC",
+        ),
+        (text(valid_for=None), "valid_for: is missing: say either valid_for, in seconds, or until"),
+        (
+            text(until=WRITTEN),
+            "valid_for: stands beside until: say either valid_for, in seconds, or until",
+        ),
+        (text(valid_for=0), "valid_for: 0 does not fit: write a number > 0.0"),
+        (text(valid_for=700_000), "valid_for: 700000 does not fit: write a number <= 604800.0"),
+        (
+            text(valid_for=None, until=WRITTEN),
+            "until: is not after written_at, or too long after it: name a moment within 7 days of it",
+        ),
+        (
+            text(valid_for=None, until="soon"),
+            "until: 'soon' is no RFC 3339 time: write it like 2026-11-01T12:00:00Z",
+        ),
+    ],
+)
+def test_a_file_that_cannot_be_believed(said: str, defect: str) -> None:
+    found = parsed(said, NOW)
+    assert len(found.defects) == 1
+    assert found.defects[0].startswith(defect)
+    assert not found.said
+
+
+@pytest.mark.parametrize(
+    ("wrong", "defect"),
+    [
+        ({"name": None}, "name: nothing does not fit: write text"),
+        ({"name": "NCCL test"}, "name: 'NCCL test' is no name: use small letters, digits and hyphens"),
+        ({"name": "-"}, "name: '-' is no name: use small letters, digits and hyphens"),
+        ({"health": "bad"}, "health: 'bad' is none of ok, warning, suspect, fatal: use one of these"),
+        ({"health": None}, "health: nothing does not fit: write text"),
+        (
+            {"message": "two\nlines"},
+            "message: is more than one line: write one sentence, without tabs and colours",
+        ),
+        ({"message": ""}, "message: '' does not fit: write text of length >= 1"),
+        ({"slot": "gpu"}, "slot: 'gpu' is no slot: write it like gpu/0000:3b:00 or fs:/scratch"),
+        ({"slot": "cabinet/7"}, "slot: 'cabinet/7' is no slot: write it like gpu/0000:3b:00 or fs:/scratch"),
+        ({"slot": "nvlink/3"}, "slot: 'nvlink/3' is no slot: write it like gpu/0000:3b:00 or fs:/scratch"),
+        ({"slot": "probe/x"}, "slot: 'probe/x' is no slot: write it like gpu/0000:3b:00 or fs:/scratch"),
+        ({"slot": "fs:"}, "slot: 'fs:' is no slot: write it like gpu/0000:3b:00 or fs:/scratch"),
+        ({"value": True}, "value: True does not fit: write a number"),
+        ({"name": "other"}, "name: 'other' speaks of node twice: give one of them another name"),
+        ({"heath": "ok"}, "heath: is not known here: use one of name, message, slot, health, value"),
+    ],
+)
+def test_an_observation_that_cannot_be_believed_harms_no_other(wrong: dict[str, Any], defect: str) -> None:
+    found = parsed(text({**OK, "name": "other"}, {**OK, **wrong}), NOW)
+    assert found.defects == (f"observations[1].{defect}",)
+    assert [one.name for one in found.said] == ["other"]
+
+
+def test_an_observation_claims_something() -> None:
+    found = parsed(text({"name": "a", "message": "b"}), NOW)
+    assert found.defects == (
+        "observations[0].health: is missing: say health, or a value for a check of your own",
+    )
+
+
+@pytest.mark.parametrize("wrong", [{"written_at": "x" * 9000}, {"x" * 9000: 1}, {"valid_for": "x" * 9000}])
+def test_what_is_told_of_a_defect_is_short(wrong: dict[str, Any]) -> None:
+    [defect] = parsed(text(**wrong), NOW).defects
+    assert len(defect) < 400
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"), [(0, "0 s"), (59, "59 s"), (60, "1 min"), (7199, "1 h"), (900_000, "10 d")]
+)
+def test_an_age_has_one_unit(seconds: float, shown: str) -> None:
+    assert ago(seconds) == shown
+
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.just(WRITTEN)
+JSON = SCALARS | st.lists(SCALARS, max_size=3) | st.dictionaries(st.text(), SCALARS, max_size=3)
+FIELDS = st.sampled_from(["written_at", "valid_for", "until", "observations", "x"])
+OBSERVATION = st.sampled_from(["name", "slot", "health", "value", "message", "x"])
+
+
+@given(
+    st.dictionaries(FIELDS, JSON, max_size=2),
+    st.dictionaries(OBSERVATION, JSON | st.sampled_from(["gpu/a/nvlink/b", "port/a/1"]), max_size=3),
+)
+def test_whatever_a_file_says_it_is_believed_or_told_what_is_wrong(
+    file: dict[str, Any], observation: dict[str, Any]
+) -> None:
+    found = parsed(json.dumps({**json.loads(text({**OK, **observation})), **file}), NOW)
+    assert found.said or found.defects
+    for one in found.said:
+        assert one.health in {None, *(state.value for state in Health)}
+        assert one.value is None or math.isfinite(one.value)
+        assert label(probe(one.name, one.slot))
+    assert all(": " in defect for defect in found.defects)
+
+
+@given(st.text())
+def test_any_text_is_answered(said: str) -> None:
+    assert parsed(said, NOW).defects

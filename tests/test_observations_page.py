@@ -1,0 +1,58 @@
+"""What docs/observations.md shows works as it says."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from nodeguard.bundle.fields import moment
+from nodeguard.cli.main import main
+from nodeguard.sources.probe_file import parsed
+
+ROOT = Path(__file__).parent.parent
+PAGE = (ROOT / "docs" / "observations.md").read_text()
+BUNDLE = str(ROOT / "fixtures" / "probes-claim")
+
+
+def block(language: str) -> str:
+    [found] = re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+    assert isinstance(found, str)
+    return found
+
+
+def test_its_file_is_in_order() -> None:
+    file = parsed(block("json"), moment("2026-11-01T12:00:30Z"))
+    assert not file.defects
+    assert [one.name for one in file.said] == ["licence", "copy"]
+
+
+def test_its_table_names_every_field() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (file|observation) \|", PAGE, re.MULTILINE)
+    refused = parsed('{"x": 1}', 0), parsed(block("json").replace('"name"', '"x"'), 2e9)
+    for defects, of in zip((one.defects[0] for one in refused), ("file", "observation"), strict=True):
+        known = set(defects.rpartition("use one of ")[2].split(", "))
+        assert {name for name, where in rows if where == of} == known
+
+
+def test_its_checks_judge_probes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "site.yaml").write_text(block("yaml"))
+    assert main(["check", "--from", BUNDLE, "--checks", str(tmp_path), "--format", "json"]) == 2
+    found = {one["check"]: one for one in json.loads(capsys.readouterr().out)["findings"]}
+    assert "probe-fatal" not in found
+    assert found["burn-in-failed"]["target"] == "probe/matmul/gpu/0000:3b:00"
+    assert found["copy-slow"]["message"] == "GPU 0000:3b:00, probe copy copies 52.1 GB/s"
+
+
+def test_a_site_may_trust_every_probe(tmp_path: Path) -> None:
+    checks = (ROOT / "checks" / "probes.yaml").read_text()
+    head, _, fatal = checks.partition("  - id: probe-fatal")
+    (tmp_path / "site.yaml").write_text(
+        f"{head.partition('checks:')[0]}checks:\n  - id: probe-fatal{fatal}".replace(
+            "health: suspect", "health: fatal"
+        )
+    )
+    assert main(["check", "--from", BUNDLE]) == 1
+    assert main(["check", "--from", BUNDLE, "--checks", str(tmp_path)]) == 2
