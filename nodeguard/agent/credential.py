@@ -36,7 +36,7 @@ class TokenFile:
         except OSError as error:
             if not self._token:
                 raise CredentialError(
-                    f"{self._path}: {error.strerror}: mount the service account's token there, or set its path"
+                    f"{self._path}: {error.strerror}: mount the node's token there, or set its path"
                 ) from None
         return self._token
 

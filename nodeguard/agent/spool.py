@@ -57,12 +57,9 @@ class Spool:
         self._notes: list[str] = []
         self.dropped = 0
         self.problem = ""
-        try:
-            self._entries = {number: _Entry(size) for number, size in sorted(store.list().items())}
-        except OSError as error:
-            self._failed(error)
-        self._next = max(self._entries, default=0) + 1
-        self._bound()
+        self._listed = False
+        self._next = 1
+        self.settle()
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -115,6 +112,7 @@ class Spool:
     def settle(self) -> None:
         """Bring to the disk what it has not taken or let go of yet."""
         try:
+            self._list()
             for number in sorted(self._gone):
                 self._store.remove(number)
                 self._gone.discard(number)
@@ -131,6 +129,19 @@ class Spool:
         """What went wrong since the last call."""
         notes, self._notes = self._notes, []
         return notes
+
+    def _list(self) -> None:
+        """Find what an earlier run left, once, and put what this one has gathered meanwhile behind it."""
+        if self._listed:
+            return
+        found = {number: _Entry(size) for number, size in sorted(self._store.list().items())}
+        self._listed = True
+        self._next = max(found, default=0) + 1
+        for entry in self._entries.values():
+            found[self._next] = entry
+            self._next += 1
+        self._entries = found
+        self._bound()
 
     def _bound(self) -> None:
         while len(self._entries) > self._most_entries or (self._entries and self.size > self._most_bytes):

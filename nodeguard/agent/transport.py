@@ -24,6 +24,9 @@ _HEADERS = 16 * 1024
 
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
+# What a connection says that the other side has closed since the last exchange.
+_CLOSED = (ConnectionResetError, BrokenPipeError, ssl.SSLEOFError, ssl.SSLZeroReturnError)
+
 
 class Answer(Struct, frozen=True):
     """What came back. status: HTTP's. put_off: seconds that the receiver wants to be left alone."""
@@ -53,7 +56,7 @@ class HttpsTransport:
     """A receiver's address, `https://host:port/path`; plain http to this very machine alone.
 
     ca_file: certificates to trust, read again for each connection; None for the system's. Raises
-    TransportError where the address is none.
+    TransportError where the address is none. The name service alone may take longer than a deadline allows.
     """
 
     def __init__(self, address: str, token: TokenFile | None, ca_file: str | None = None) -> None:
@@ -75,7 +78,7 @@ class HttpsTransport:
             headers = self._headers()
             try:
                 return self._exchange(body, headers, until)
-            except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
+            except _CLOSED:
                 self.close()
                 if not kept:
                     raise

@@ -5,10 +5,10 @@ A reader of version N accepts N-1 and N+1: fields it does not know are ignored, 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Meta, Raw, Struct
 
 from nodeguard.wire.instruction import Instruction, Reply
 from nodeguard.wire.report import VERSION, Count, Message
@@ -23,7 +23,7 @@ class EncodingError(Exception):
 
 
 class _Head(Struct):
-    version: int
+    version: Annotated[int, Meta(ge=-(2**31), le=2**31)]
 
 
 class _Envelope(Struct):
@@ -32,6 +32,7 @@ class _Envelope(Struct):
     version: int
     heard: Count | None = None
     resend: bool = False
+    refused: bool = False
     instructions: tuple[Raw, ...] = ()
 
 
@@ -69,7 +70,8 @@ def decode_reply(data: bytes) -> tuple[Reply, tuple[str, ...]]:
             instructions.append(_INSTRUCTION.decode(raw))
         except (msgspec.DecodeError, RecursionError) as error:
             wrong.append(f"an instruction is left undone, {_why(error)}: {_remedy(envelope.version)}")
-    return Reply(envelope.version, envelope.heard, envelope.resend, tuple(instructions)), tuple(wrong)
+    reply = Reply(envelope.version, envelope.heard, envelope.resend, envelope.refused, tuple(instructions))
+    return reply, tuple(wrong)
 
 
 def _decode(data: bytes, limit: int, decoder: msgspec.json.Decoder[Any], what: str) -> Any:

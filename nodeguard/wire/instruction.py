@@ -9,7 +9,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from nodeguard.wire.report import VERSION, Count, Name, Seconds, Text
+from nodeguard.wire.report import Count, Name, Seconds, Text
 
 # Nothing in it that would need care in a log line.
 Id = Annotated[str, Meta(max_length=128, pattern=r"^[A-Za-z0-9._:/-]+\Z")]
@@ -58,10 +58,12 @@ class Reply(Struct, frozen=True, omit_defaults=True):
     """The receiver's answer to one message.
 
     heard: the sequence of the message that it answers; None from a receiver that does not say. resend: the
-    report with the heartbeat's digest is not known here: send it in full.
+    report with the heartbeat's digest is not known here: send it in full. refused: this message can never be
+    applied, whenever it comes, and is not to be sent again; whoever cannot say so for sure answers otherwise.
     """
 
-    version: int = VERSION
+    version: int
     heard: Count | None = None
     resend: bool = False
+    refused: bool = False
     instructions: tuple[Instruction, ...] = ()

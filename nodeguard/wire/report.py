@@ -87,8 +87,9 @@ class Report(Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="rep
 
     sequence: rises with every message of one boot, so that (node, boot_id, sequence) names this one.
     digest: of the state that this report tells, see wire.digest. age: seconds from the verdict to the
-    sending. findings: worst first; more: how many are left out. acknowledged: ids of instructions that were carried
-    out. dropped: transitions that the agent lost since its start, because nobody heard it for too long.
+    sending. findings: worst first; more: how many are left out. acknowledged: ids of instructions that were
+    carried out. dropped: transitions that the agent lost since its start, because nobody heard it for too
+    long.
     """
 
     version: int
