@@ -9,12 +9,13 @@ from msgspec.structs import replace
 
 from nodeguard.agent.kept import aged, keep, restored
 from nodeguard.agent.mailbox import Mailbox
+from nodeguard.agent.replies import ReplyError, read
 from nodeguard.agent.sending import Have, Line, What, beaten, due, failed, sequence, told, when
 from nodeguard.agent.spool import Spool
 from nodeguard.agent.transport import DEADLINE, Answer, Transport, TransportError
 from nodeguard.model.instant import Instant
 from nodeguard.wire.digest import wording
-from nodeguard.wire.encoding import EncodingError, decode_reply, encode
+from nodeguard.wire.encoding import EncodingError, encode
 from nodeguard.wire.instruction import Reply
 from nodeguard.wire.report import VERSION, Heartbeat, Message, Report
 
@@ -105,8 +106,9 @@ class Sender:
             answer = one.transport.post(encode(message), within)
             put_off = answer.put_off
             reply = self._heard(one, answer, message, refusable=number is not None)
-        except (EncodingError, TransportError) as error:
-            self._say(one, str(error))
+        except (EncodingError, ReplyError, TransportError) as error:
+            name = "" if isinstance(error, TransportError) else f"{one.transport.name}: "
+            self._say(one, f"{name}{error}")
             one.line = failed(one.line, now.mono, self._jitter(), put_off)
             return
         if number is not None:
@@ -146,22 +148,15 @@ class Sender:
         )
 
     def _heard(self, one: _Receiver, answer: Answer, message: Message, *, refusable: bool) -> Reply:
-        """The reply to a message, its instructions in the mailbox. Raises TransportError, EncodingError."""
-        name = one.transport.name
-        if answer.status != 200:
-            raise TransportError(f"{name} answered {answer.status}: {_REMEDIES.get(answer.status, _ITS_LOG)}")
+        """The reply to a message, its instructions in the mailbox. Raises ReplyError."""
         try:
-            reply, wrong = decode_reply(answer.body)
-        except EncodingError as error:
-            one.transport.close()
-            raise EncodingError(f"{name}: {error}") from None
-        if reply.heard is not None and reply.heard != message.sequence:
-            one.transport.close()
-            raise TransportError(f"{name} answered another message: see what stands between here and there")
-        if reply.refused and not refusable:
-            raise TransportError(f"{name} refuses what it was sent: {_ITS_LOG}")
+            reply, wrong = read(answer, message, refusable=refusable)
+        except ReplyError as error:
+            if error.garbled:
+                one.transport.close()
+            raise
         for complaint in wrong:
-            self._say(one, f"{name}: {complaint}")
+            self._say(one, f"{one.transport.name}: {complaint}")
         self._mailbox.receive(reply.instructions)
         one.asked = tuple(instruction.id for instruction in reply.instructions)
         return reply
@@ -170,12 +165,3 @@ class Sender:
         if what != one.said:
             one.said = what
             self._tell(what)
-
-
-_ITS_LOG = "its log says why"
-_REMEDIES = {
-    401: "see that the token is one for it, and that both clocks agree",
-    403: "see that the token is this node's own",
-    404: "see that the address has the path of the aggregator",
-    413: "see what limits the size of requests between here and there",
-} | dict.fromkeys((301, 302, 303, 307, 308), "it wants to be found elsewhere: set its address itself")

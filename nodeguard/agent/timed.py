@@ -23,6 +23,8 @@ class TimedSocket:
         self._sock = sock
         self._deadline = 0.0
         self._left = 0
+        self._readers = 0
+        self._closed = False
 
     def start(self, seconds: float, limit: int) -> None:
         """Give the next exchange so many seconds, and its answer so many bytes with its headers."""
@@ -54,11 +56,25 @@ class TimedSocket:
     def makefile(self, mode: str = "rb", *_: object, **__: object) -> io.BufferedReader:
         """The answer as a file, to be read only."""
         assert "r" in mode
+        self._readers += 1
         return io.BufferedReader(_Receiving(self), 8192)
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection, once its answer is read: http.client closes before that."""
+        self._closed = True
+        if self._readers <= 0:
+            self._sock.close()
+
+    def abort(self) -> None:
+        """Close the connection at once, whatever is left unread."""
+        self._readers, self._closed = 0, True
         self._sock.close()
+
+    def reader_closed(self) -> None:
+        """A file of an answer was closed."""
+        self._readers -= 1
+        if self._closed:
+            self.close()
 
     def _set_timeout(self) -> None:
         left = self._deadline - time.monotonic()
@@ -77,3 +93,8 @@ class _Receiving(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         return self._sock.receive_into(buffer)
+
+    def close(self) -> None:
+        if not self.closed:
+            self._sock.reader_closed()
+        super().close()

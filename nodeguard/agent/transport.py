@@ -10,10 +10,10 @@ import socket
 import ssl
 import time
 from typing import Protocol
-from urllib.parse import urlsplit
 
 from msgspec import Struct
 
+from nodeguard.agent.address import parsed
 from nodeguard.agent.credential import CredentialError, TokenFile
 from nodeguard.agent.timed import OverdueError, OverlongError, TimedSocket
 from nodeguard.wire.encoding import REPLY_LIMIT
@@ -21,8 +21,6 @@ from nodeguard.wire.encoding import REPLY_LIMIT
 # Seconds for one exchange with its connection; bytes of a reply's headers.
 DEADLINE = 10.0
 _HEADERS = 16 * 1024
-
-_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 # What a connection says that the other side has closed since the last exchange.
 _CLOSED = (ConnectionResetError, BrokenPipeError, ssl.SSLEOFError, ssl.SSLZeroReturnError)
@@ -56,11 +54,12 @@ class HttpsTransport:
     """A receiver's address, `https://host:port/path`; plain http to this very machine alone.
 
     ca_file: certificates to trust, read again for each connection; None for the system's. Raises
-    TransportError where the address is none. The name service alone may take longer than a deadline allows.
+    AddressError where the address is none. The name service alone may take longer than a deadline allows.
     """
 
     def __init__(self, address: str, token: TokenFile | None, ca_file: str | None = None) -> None:
-        self.name, self._tls, self._host, self._port, self._path = _parsed(address)
+        self._address = parsed(address)
+        self.name = self._address.name
         self._token = token
         self._ca_file = ca_file
         self._connection: http.client.HTTPConnection | None = None
@@ -93,6 +92,8 @@ class HttpsTransport:
         """Close the connection."""
         if self._connection is not None:
             self._connection.close()
+        if self._socket is not None:
+            self._socket.abort()
         self._connection = self._socket = None
 
     def _headers(self) -> dict[str, str]:
@@ -104,7 +105,7 @@ class HttpsTransport:
     def _exchange(self, body: bytes, headers: dict[str, str], until: float) -> Answer:
         connection, timed = self._connected(until)
         timed.start(until - time.monotonic(), REPLY_LIMIT + _HEADERS)
-        connection.request("POST", self._path, body, headers)
+        connection.request("POST", self._address.path, body, headers)
         response = connection.getresponse()
         content = response.read(REPLY_LIMIT + 1)
         if len(content) > REPLY_LIMIT:
@@ -120,14 +121,14 @@ class HttpsTransport:
             left = until - time.monotonic()
             if left <= 0:
                 raise OverdueError
-            plain = socket.create_connection((self._host, self._port), left)
+            plain = socket.create_connection((self._address.host, self._address.port), left)
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             try:
-                self._socket = TimedSocket(self._secured(plain, until) if self._tls else plain)
+                self._socket = TimedSocket(self._secured(plain, until) if self._address.tls else plain)
             except BaseException:
                 plain.close()
                 raise
-            self._connection = http.client.HTTPConnection(self._host, self._port)
+            self._connection = http.client.HTTPConnection(self._address.host, self._address.port)
             self._connection.auto_open = 0
             self._connection.sock = self._socket
         return self._connection, self._socket
@@ -136,28 +137,7 @@ class HttpsTransport:
         context = ssl.create_default_context(cafile=self._ca_file)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         plain.settimeout(max(0.001, until - time.monotonic()))
-        return context.wrap_socket(plain, server_hostname=self._host)
-
-
-def _parsed(address: str) -> tuple[str, bool, str, int, str]:
-    """Name for logs, whether TLS, host, port and path of an address."""
-    remedy = "write it as https://host:port/path"
-    try:
-        parts = urlsplit(address)
-        port = parts.port
-    except ValueError:
-        raise TransportError(f"the aggregator's address is not one: {remedy}") from None
-    if parts.username is not None or parts.query or parts.fragment:
-        raise TransportError(f"the aggregator's address must hold no user, query or fragment: {remedy}")
-    if parts.scheme not in {"https", "http"} or not parts.hostname:
-        raise TransportError(f"the aggregator's address names no host to reach by https: {remedy}")
-    if parts.scheme == "http" and parts.hostname not in _LOOPBACK:
-        raise TransportError(f"the aggregator's address would show the token to the network: {remedy}")
-    tls = parts.scheme == "https"
-    if not (parts.path.isascii() and parts.path.isprintable()) or " " in parts.path:
-        raise TransportError(f"the aggregator's address has a path that HTTP cannot carry: {remedy}")
-    name = f"{parts.scheme}://{parts.netloc}"
-    return name, tls, parts.hostname, port or (443 if tls else 80), parts.path or "/"
+        return context.wrap_socket(plain, server_hostname=self._address.host)
 
 
 def _put_off(text: str | None) -> float:

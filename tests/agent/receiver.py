@@ -55,6 +55,7 @@ class Receiver:
 _CONTENT: dict[str, Callable[[bytes], bytes]] = {
     "garble": lambda content: content.replace(b":", b"\x00"),
     "another": lambda _: encode(Reply(VERSION, 4)),
+    "no length": lambda content: content + b" " * 50_000,
     "large": lambda _: b" " * 200_000,
     "refuse": lambda _: encode(Reply(VERSION, refused=True)),
 }
@@ -63,6 +64,7 @@ _HEAD = {
     "busy": "503 Busy\r\nRetry-After: 7",
     "unauthorised": "401 Unauthorized",
     "close": "200 OK\r\nConnection: close",
+    "no length": "200 OK\r\nConnection: close",
 }
 _WHOLE = {"not HTTP": b"\x15\x03\x01 hello\r\n\r\n", "endless": b"HTTP/1.1 100 Continue\r\n\r\n" * 100_000}
 
@@ -76,7 +78,7 @@ def _answered(receiver: Receiver, fault: str, body: bytes) -> bytes:
         body = body.replace(b'"version"', b'"version\x00')
     head, content = _HEAD.get(fault, "200 OK"), b""
     try:
-        for _ in range(2 if fault == "duplicate" else 1):
+        for _ in range({"duplicate": 2, "refuse": 0}.get(fault, 1)):
             content = encode(receiver.hear(body))
     except EncodingError:
         head = "400 Bad Request"
@@ -88,7 +90,8 @@ def _answered(receiver: Receiver, fault: str, body: bytes) -> bytes:
     if fault.startswith("moved "):
         head = f"307 Moved\r\nLocation: {fault.removeprefix('moved ')}"
     content = _CONTENT.get(fault, bytes)(content)
-    whole = f"HTTP/1.1 {head}\r\nContent-Length: {len(content)}\r\n\r\n".encode() + content
+    length = "" if fault == "no length" else f"Content-Length: {len(content)}\r\n"
+    whole = f"HTTP/1.1 {head}\r\n{length}\r\n".encode() + content
     return _WHOLE.get(fault, whole[:-2] if fault == "truncate" else whole)
 
 
@@ -120,7 +123,16 @@ class Handler(BaseHTTPRequestHandler):
                 self.wfile.write(answer)
         except OSError:
             self.close_connection = True
-        if not answer or fault in {"drip", "hang", "truncate", "not HTTP", "endless", "close silently"}:
+        if not answer or fault in {
+            "drip",
+            "hang",
+            "truncate",
+            "not HTTP",
+            "endless",
+            "close",
+            "no length",
+            "close silently",
+        }:
             self.close_connection = True
 
     def log_message(self, *args: Any) -> None:

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +14,7 @@ from msgspec.structs import replace
 from nodeguard.agent.credential import TokenFile
 from nodeguard.agent.mailbox import Mailbox
 from nodeguard.agent.sender import Sender
+from nodeguard.agent.serve import serve
 from nodeguard.agent.spool import Spool
 from nodeguard.agent.spool_disk import DiskStore
 from nodeguard.agent.transport import Answer, HttpsTransport, Transport
@@ -211,6 +215,53 @@ def test_what_goes_wrong_is_told_once_and_keeps_everything(tmp_path: Path, fault
         assert digests(receiver.applied) == agent.offered
         assert (len(receiver.applied), len(agent.spool)) == (1, 0)
         agent.sender.close()
+
+
+def test_an_entry_that_this_version_cannot_read_is_set_aside(tmp_path: Path) -> None:
+    with receiving() as receiver:
+        agent = Agent(tmp_path, [receiver.address])
+        agent.spool.put(b"{}")
+        agent.offer("a")
+        agent.run(1.0)
+        assert digests(receiver.applied) == agent.offered
+        assert "it is left out; it is kept in" in agent.said[0]
+        agent.sender.close()
+
+
+def test_the_thread_sends_at_once_and_once_more_when_it_is_stopped(tmp_path: Path) -> None:
+    with receiving() as receiver:
+        agent = Agent(tmp_path, [receiver.address])
+        stopped = threading.Event()
+        turned = threading.Semaphore(0)
+
+        def heard() -> str:
+            turned.release()
+            return ""
+
+        receiver.fault = heard
+        thread = threading.Thread(
+            target=serve, args=(agent.sender, agent.mailbox, lambda: agent.now, stopped)
+        )
+        thread.start()
+        agent.offer("a")
+        assert turned.acquire(timeout=10.0)
+        agent.offer("b")
+        assert turned.acquire(timeout=10.0)
+        agent.offer()
+        stopped.set()
+        agent.mailbox.wake.set()
+        thread.join(10.0)
+        assert not thread.is_alive()
+        assert digests(receiver.applied) == agent.offered
+
+
+def test_sending_imports_nothing_but_the_standard_library_and_what_is_here_anyway() -> None:
+    code = (
+        "import sys, nodeguard.agent.serve; "
+        "print(sorted({'aiohttp', 'kubernetes', 'pydantic', 'requests', 'urllib3', 'httpx', 'asyncio'} & set(sys.modules)))"
+    )
+    said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert said == "[]\n"
 
 
 FAULTS = ["lose request", "lose reply", "late", "duplicate", "garble", "garble request", "truncate", "another",

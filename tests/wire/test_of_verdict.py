@@ -8,11 +8,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from nodeguard.model.finding import Evidence, Finding, Health, Unread
-from nodeguard.model.observation import Observation, Part
 from nodeguard.wire.digest import digest, wording
 from nodeguard.wire.encoding import MESSAGE_LIMIT, decode_message, encode
-from nodeguard.wire.of_verdict import Facts, inventory, report
-from nodeguard.wire.report import Inventory, Occupant
+from nodeguard.wire.of_verdict import Facts, report
 from tests.wire.scene import FACTS, NOW, finding, verdict
 
 
@@ -89,20 +87,3 @@ def test_a_flood_keeps_the_worst() -> None:
     assert one.findings[0].check == "check-0"
     assert one.findings[0].evidence == ()
     assert (one.findings[0].more, len(one.findings) + one.more) == (1, 300)
-
-
-def test_the_inventory_is_what_the_sources_read() -> None:
-    gpu = Part("GPU-1", "H100", "165")
-    read = [
-        Observation("host", "node", signals={"driver.version": "570.1", "host.kernel": "6.8.0"}),
-        Observation("nvml", "gpu/0000:3b:00", signals={"gpu.vbios": "96.00"}, part=gpu),
-        Observation("pci", "gpu/0000:3b:00", part=Part("")),
-        Observation("ib", "port/mlx5_0/1", signals={"port.firmware": "28.39"}, part=Part("0x1")),
-        Observation("disk", "fs:/var"),
-    ]
-    parts = {
-        "gpu/0000:3b:00": Occupant("GPU-1", "H100", "165", "96.00"),
-        "port/mlx5_0/1": Occupant("0x1", firmware="28.39"),
-    }
-    assert inventory(read, "dgx") == Inventory("570.1", "6.8.0", "dgx", parts)
-    assert inventory(reversed(read), "dgx") == Inventory("570.1", "6.8.0", "dgx", parts)
