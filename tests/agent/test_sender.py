@@ -294,5 +294,27 @@ def test_whatever_happens_nothing_is_lost_or_applied_twice(tmp_path: Path, seed:
         agent.sender.close()
 
 
+@pytest.mark.parametrize("seed", range(2))
+def test_of_two_receivers_one_at_least_hears_each_change_and_both_the_last(tmp_path: Path, seed: int) -> None:
+    random = Random(seed)
+    with receiving() as one, receiving() as other:
+        _faulty(one, random)
+        _faulty(other, random)
+        agent = Agent(tmp_path, [one.address, other.address], lambda: random.random() < 0.1)
+        for at in range(50):
+            agent.offer(f"check-{at}")
+            agent.turn()
+            agent.run(random.choice([0.5, 3.0, 20.0]))
+        agent.kills = lambda: False
+        one.fault = other.fault = lambda: ""
+        agent.run(200.0)
+        for receiver in (one, other):
+            places = [agent.offered.index(digest) for digest in digests(receiver.applied)]
+            assert places == sorted(set(places))
+            assert places[-1] == len(agent.offered) - 1
+        assert {found.digest for found in one.applied + other.applied} == set(agent.offered)
+        agent.sender.close()
+
+
 def _faulty(receiver: Receiver, random: Random) -> None:
     receiver.fault = lambda: random.choice(FAULTS) if random.random() < 0.5 else ""
