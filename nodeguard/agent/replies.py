@@ -1,0 +1,45 @@
+"""Whether an answer is the reply to what was sent, and what to do where it is not. Pure."""
+
+from __future__ import annotations
+
+from nodeguard.agent.transport import Answer
+from nodeguard.wire.encoding import EncodingError, decode_reply
+from nodeguard.wire.instruction import Reply
+from nodeguard.wire.report import Message
+
+_ITS_LOG = "its log says why"
+_REMEDIES = {
+    401: "see that the token is one for it, and that both clocks agree",
+    403: "see that the token is this node's own",
+    404: "see that the address has the path of the aggregator",
+    413: "see what limits the size of requests between here and there",
+} | dict.fromkeys((301, 302, 303, 307, 308), "it wants to be found elsewhere: set its address itself")
+
+
+class ReplyError(Exception):
+    """An answer that leaves open whether the message was heard; says why and how to remedy.
+
+    garbled: what else comes on this connection may belong to something else, too.
+    """
+
+    def __init__(self, why: str, *, garbled: bool = False) -> None:
+        super().__init__(why)
+        self.garbled = garbled
+
+
+def read(answer: Answer, message: Message, *, refusable: bool) -> tuple[Reply, tuple[str, ...]]:
+    """The reply to a message, and what was wrong with instructions in it. Raises ReplyError.
+
+    refusable: whether a reply may say that the message is never to be sent again.
+    """
+    if answer.status != 200:
+        raise ReplyError(f"it answered {answer.status}: {_REMEDIES.get(answer.status, _ITS_LOG)}")
+    try:
+        reply, wrong = decode_reply(answer.body)
+    except EncodingError as error:
+        raise ReplyError(str(error), garbled=True) from None
+    if reply.heard is not None and reply.heard != message.sequence:
+        raise ReplyError("it answered another message: see what stands between here and there", garbled=True)
+    if reply.refused and not refusable:
+        raise ReplyError(f"it refuses what it was sent: {_ITS_LOG}")
+    return reply, wrong

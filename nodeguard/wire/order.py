@@ -1,0 +1,59 @@
+"""Each once: which messages a receiver applies, and which instructions an agent carries out. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from nodeguard.wire.instruction import Instruction
+from nodeguard.wire.report import Report
+
+# Boots of a node that are remembered as over; instructions that are remembered as done.
+_BOOTS = 8
+_DONE = 256
+
+
+class Heard(Struct, frozen=True):
+    """What a receiver remembers of one node: the boot it last heard of, the last sequence, boots before."""
+
+    boot_id: str = ""
+    sequence: int = -1
+    over: tuple[str, ...] = ()
+
+
+def heard(before: Heard, report: Report) -> tuple[Heard, bool]:
+    """What is remembered after a report, and whether the report is news.
+
+    It is none where it came before, came late, or tells of a boot that is over.
+    """
+    if report.boot_id == before.boot_id:
+        if report.sequence <= before.sequence:
+            return before, False
+        return Heard(before.boot_id, report.sequence, before.over), True
+    if report.boot_id in before.over:
+        return before, False
+    over = (*before.over, before.boot_id)[-_BOOTS:] if before.boot_id else before.over
+    return Heard(report.boot_id, report.sequence, over), True
+
+
+class Inbox(Struct, frozen=True):
+    """What an agent remembers of instructions: those it took and has not carried out yet, and ids of those it
+    has. Kept in one write with what they did, each is carried out once.
+    """
+
+    waiting: tuple[Instruction, ...] = ()
+    done: tuple[str, ...] = ()
+
+
+def received(before: Inbox, instructions: Iterable[Instruction]) -> tuple[Inbox, tuple[Instruction, ...]]:
+    """The inbox after some instructions, and which of them are new."""
+    known = {*before.done, *(one.id for one in before.waiting)}
+    new = tuple({one.id: one for one in instructions if one.id not in known}.values())
+    return Inbox((*before.waiting, *new), before.done), new
+
+
+def carried_out(before: Inbox, identity: str) -> Inbox:
+    """The inbox after an instruction was carried out."""
+    waiting = tuple(one for one in before.waiting if one.id != identity)
+    return Inbox(waiting, (*(one for one in before.done if one != identity), identity)[-_DONE:])

@@ -1,0 +1,125 @@
+"""What an agent says of its node: a report in full on every change, else a heartbeat.
+
+Times are ages in seconds, never moments: the receiver puts its own clock to them. A field that a writer does
+not know yet has a default, so that its reader need not care; only what names the message has none.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from nodeguard.model.finding import Action, Health, Knowledge
+
+# What this code writes. A reader of version N accepts N-1 and N+1, so a word that is new to an enumeration is
+# first accepted by one version and written by the next.
+VERSION = 1
+
+Name = Annotated[str, Meta(max_length=256)]
+Text = Annotated[str, Meta(max_length=2048)]
+Count = Annotated[int, Meta(ge=0, le=2**53)]
+Seconds = Annotated[float, Meta(ge=0.0)]
+
+
+class Sight(Struct, frozen=True, omit_defaults=True):
+    """One piece of evidence: who saw it, what, how many seconds before the verdict, and how often."""
+
+    source: Name
+    what: Text
+    age: Seconds = 0.0
+    count: Count = 1
+
+
+class Active(Struct, frozen=True, omit_defaults=True):
+    """A finding that is not ok.
+
+    target, part, slots: as in model.finding.Finding. age: seconds from when it was first seen to the verdict.
+    evidence: what tells most, first; more: how many pieces are left out. views: in which it may vote.
+    """
+
+    check: Name
+    target: Name
+    health: Health
+    part: Name = ""
+    slots: tuple[Name, ...] = ()
+    knowledge: Knowledge = Knowledge.FRESH
+    action: Action = Action.NONE
+    age: Seconds = 0.0
+    message: Text = ""
+    evidence: tuple[Sight, ...] = ()
+    more: Count = 0
+    views: tuple[Name, ...] = ()
+    note: Text = ""
+
+
+class Blind(Struct, frozen=True, omit_defaults=True):
+    """Something that could not be read: what, by which source, of which slots, and why."""
+
+    source: Name
+    what: Text = ""
+    why: Text = ""
+    slots: tuple[Name, ...] = ()
+
+
+class Occupant(Struct, frozen=True, omit_defaults=True):
+    """What occupies a slot; every field is empty where it is not known. firmware: a port's adapter's."""
+
+    id: Name = ""
+    model: Name = ""
+    serial: Name = ""
+    vbios: Name = ""
+    firmware: Name = ""
+
+
+class Inventory(Struct, frozen=True, omit_defaults=True):
+    """What the node is made of. driver, kernel: versions. parts: by slot; more: how many are left out."""
+
+    driver: Name = ""
+    kernel: Name = ""
+    platform: Name = ""
+    parts: dict[Name, Occupant] = {}
+    more: Count = 0
+
+
+class Report(Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="report", kw_only=True):
+    """A node's verdict in full.
+
+    sequence: rises with every message of one boot, so that (node, boot_id, sequence) names this one.
+    digest: of the state that this report tells, see wire.digest. age: seconds from the verdict to the
+    sending. findings: worst first; more: how many are left out. acknowledged: ids of instructions that were
+    carried out. dropped: transitions that the agent lost since its start, because nobody heard it for too
+    long.
+    """
+
+    version: int
+    node: Annotated[Name, Meta(min_length=1)]
+    boot_id: Annotated[Name, Meta(min_length=1)]
+    sequence: Count
+    health: Health
+    knowledge: Knowledge = Knowledge.UNKNOWN
+    digest: Name = ""
+    agent: Name = ""
+    catalogue: Name = ""
+    age: Seconds = 0.0
+    findings: tuple[Active, ...] = ()
+    more: Count = 0
+    unread: tuple[Blind, ...] = ()
+    inventory: Inventory = Inventory()
+    acknowledged: tuple[Name, ...] = ()
+    dropped: Count = 0
+
+
+class Heartbeat(Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="heartbeat", kw_only=True):
+    """Nothing has changed since the report with this digest; fields as in Report."""
+
+    version: int
+    node: Annotated[Name, Meta(min_length=1)]
+    boot_id: Annotated[Name, Meta(min_length=1)]
+    sequence: Count
+    digest: Name = ""
+    acknowledged: tuple[Name, ...] = ()
+    dropped: Count = 0
+
+
+Message = Report | Heartbeat

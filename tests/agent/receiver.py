@@ -1,0 +1,178 @@
+"""A receiver of messages on this machine that loses, delays, duplicates and garbles as it is told."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from nodeguard.wire.encoding import EncodingError, decode_message, encode
+from nodeguard.wire.instruction import Instruction, Reply
+from nodeguard.wire.order import Heard, heard
+from nodeguard.wire.report import VERSION, Report
+
+TLS = Path(__file__).parent / "tls"
+
+
+class Receiver:
+    """Keeps what it applied. fault: is asked for a word on every request, see Handler.do_POST."""
+
+    def __init__(self) -> None:
+        self.fault: Callable[[], str] = lambda: ""
+        self.memory = Heard()
+        self.applied: list[Report] = []
+        self.beats = 0
+        self.requests = 0
+        self.connections = 0
+        self.tokens: list[str | None] = []
+        self.instructions: dict[str, Instruction] = {}
+        self.late: list[bytes] = []
+        self.over = threading.Event()
+        self.address = ""
+
+    def hear(self, body: bytes) -> Reply:
+        """Apply a message, if it is news. Raises EncodingError."""
+        message = decode_message(body)
+        for identity in message.acknowledged:
+            self.instructions.pop(identity, None)
+        resend = False
+        if isinstance(message, Report):
+            self.memory, news = heard(self.memory, message)
+            if news:
+                self.applied.append(message)
+        else:
+            self.beats += 1
+            resend = not self.applied or self.applied[-1].digest != message.digest
+        return Reply(VERSION, message.sequence, resend, instructions=tuple(self.instructions.values()))
+
+
+# Faults by what they do to the answer: its content, and its status and headers.
+_CONTENT: dict[str, Callable[[bytes], bytes]] = {
+    "garble": lambda content: content.replace(b":", b"\x00"),
+    "another": lambda _: encode(Reply(VERSION, 4)),
+    "no length": lambda content: content + b" " * 50_000,
+    "large": lambda _: b" " * 200_000,
+    "refuse": lambda _: encode(Reply(VERSION, refused=True)),
+}
+_HEAD = {
+    "many headers": "200 OK\r\n" + "X-Long: {0}\r\nX-Longer: {0}".format("x" * 60_000),
+    "busy": "503 Busy\r\nRetry-After: 7",
+    "unauthorised": "401 Unauthorized",
+    "close": "200 OK\r\nConnection: close",
+    "no length": "200 OK\r\nConnection: close",
+}
+_WHOLE = {"not HTTP": b"\x15\x03\x01 hello\r\n\r\n", "endless": b"HTTP/1.1 100 Continue\r\n\r\n" * 100_000}
+
+
+def _answered(receiver: Receiver, fault: str, body: bytes) -> bytes:
+    """The bytes of the whole answer; none where the connection is only to be closed."""
+    if fault in {"lose request", "late"}:
+        receiver.late += [body] if fault == "late" else []
+        return b""
+    if fault == "garble request":
+        body = body.replace(b'"version"', b'"version\x00')
+    head, content = _HEAD.get(fault, "200 OK"), b""
+    try:
+        for _ in range({"duplicate": 2, "refuse": 0}.get(fault, 1)):
+            content = encode(receiver.hear(body))
+    except EncodingError:
+        head = "400 Bad Request"
+    late, receiver.late = receiver.late, []
+    for message in late:
+        receiver.hear(message)
+    if fault == "lose reply":
+        return b""
+    if fault.startswith("moved "):
+        head = f"307 Moved\r\nLocation: {fault.removeprefix('moved ')}"
+    content = _CONTENT.get(fault, bytes)(content)
+    length = "" if fault == "no length" else f"Content-Length: {len(content)}\r\n"
+    whole = f"HTTP/1.1 {head}\r\n{length}\r\n".encode() + content
+    return _WHOLE.get(fault, whole[:-2] if fault == "truncate" else whole)
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    receiver: Receiver
+
+    def setup(self) -> None:
+        super().setup()
+        self.receiver.connections += 1
+
+    def do_POST(self) -> None:
+        receiver = self.receiver
+        receiver.requests += 1
+        receiver.tokens.append(self.headers["Authorization"])
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        fault = receiver.fault()
+        answer = _answered(receiver, fault, body)
+        try:
+            if fault == "drip":
+                for at in range(len(answer)):
+                    self.wfile.write(answer[at : at + 1])
+                    if receiver.over.wait(0.05):
+                        break
+            elif fault == "hang":
+                receiver.over.wait(10.0)
+            else:
+                self.wfile.write(answer)
+        except OSError:
+            self.close_connection = True
+        if not answer or fault in {
+            "drip",
+            "hang",
+            "truncate",
+            "not HTTP",
+            "endless",
+            "close",
+            "no length",
+            "close silently",
+        }:
+            self.close_connection = True
+
+    def log_message(self, *args: Any) -> None:
+        pass
+
+
+class Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *args: Any) -> None:
+        pass
+
+
+@contextmanager
+def receiving(*, tls: bool = False) -> Iterator[Receiver]:
+    """A receiver that runs on a port of its own."""
+    receiver = Receiver()
+    handler = type("OneHandler", (Handler,), {"receiver": receiver})
+    with Server(("127.0.0.1", 0), handler) as server:
+        if tls:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(TLS / "server.pem", TLS / "server.key")
+            server.socket = context.wrap_socket(
+                server.socket, server_side=True, do_handshake_on_connect=False
+            )
+        name = "https://localhost" if tls else "http://127.0.0.1"
+        receiver.address = f"{name}:{server.server_port}/v1/report"
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+        thread.start()
+        try:
+            yield receiver
+        finally:
+            receiver.over.set()
+            server.shutdown()
+            thread.join()
+
+
+def closed_port() -> int:
+    """A port on which nothing listens."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+    return port

@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nodeguard.model.finding import Action, Health, Knowledge
+from nodeguard.wire.encoding import (
+    MESSAGE_LIMIT,
+    REPLY_LIMIT,
+    EncodingError,
+    decode_message,
+    decode_reply,
+    encode,
+)
+from nodeguard.wire.instruction import ClearCheck, Maintenance, ReleaseGpus, Reply, RunTest
+from nodeguard.wire.report import (
+    VERSION,
+    Active,
+    Blind,
+    Heartbeat,
+    Inventory,
+    Message,
+    Occupant,
+    Report,
+    Sight,
+)
+
+EXAMPLES = Path(__file__).parent / "examples"
+
+names = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
+ages = st.floats(min_value=0, allow_nan=False, allow_infinity=False)
+counts = st.integers(0, 2**53)
+some_names = st.lists(names, max_size=3).map(tuple)
+sights = st.builds(Sight, names, names, ages, counts)
+actives = st.builds(
+    Active, names, names, st.sampled_from(Health), names, some_names, st.sampled_from(Knowledge),
+    st.sampled_from(Action), ages, names, st.lists(sights, max_size=2).map(tuple), counts, some_names, names,
+)  # fmt: skip
+occupants = st.builds(Occupant, names, names, names, names, names)
+inventories = st.builds(Inventory, names, names, names, st.dictionaries(names, occupants, max_size=3), counts)
+head = {"version": st.just(VERSION), "node": names.filter(bool), "boot_id": names.filter(bool), "sequence": counts,
+        "digest": names, "acknowledged": some_names, "dropped": counts}  # fmt: skip
+messages: st.SearchStrategy[Message] = st.one_of(
+    st.builds(Heartbeat, **head),
+    st.builds(
+        Report, **head, health=st.sampled_from(Health), knowledge=st.sampled_from(Knowledge), agent=names,
+        catalogue=names, age=ages, findings=st.lists(actives, max_size=3).map(tuple), more=counts,
+        unread=st.lists(st.builds(Blind, names, names, names, some_names), max_size=2).map(tuple), inventory=inventories,
+    ),
+)  # fmt: skip
+ids = st.text("abcXYZ019._:/-", min_size=1, max_size=128)
+instructions = st.one_of(
+    st.builds(ClearCheck, ids, names, names, names, names),
+    st.builds(ReleaseGpus, ids, ages, some_names),
+    st.builds(Maintenance, ids, ages, names),
+    st.builds(RunTest, ids, names, some_names),
+)
+replies = st.builds(
+    Reply, st.just(VERSION), st.none() | counts, st.booleans(), st.booleans(), st.lists(instructions, max_size=4).map(tuple)
+)  # fmt: skip
+
+
+@given(messages)
+def test_a_message_comes_back_as_it_was(message: Message) -> None:
+    assert decode_message(encode(message)) == message
+
+
+@given(replies)
+def test_a_reply_comes_back_as_it_was(reply: Reply) -> None:
+    assert decode_reply(encode(reply)) == (reply, ())
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_reports_of_the_versions_around_are_read(version: int) -> None:
+    report = decode_message((EXAMPLES / f"report-{version}.json").read_bytes())
+    assert isinstance(report, Report)
+    assert (report.version, report.node, report.sequence) == (version, "node-7", 5000123)
+    assert report.health == Health.SUSPECT
+    [one] = report.findings
+    assert (one.check, one.part, one.action, one.age) == ("gpu-hot", "GPU-1", Action.RESET_GPU, 600.0)
+    assert report.inventory.parts["gpu/0000:3b:00"].vbios == "96.00"
+    if version == 0:
+        assert (report.knowledge, report.age, report.unread) == (Knowledge.UNKNOWN, 0.0, ())
+        assert (one.slots, one.views, one.evidence) == ((), (), ())
+    else:
+        assert one.views == ("rack",)
+        assert one.evidence == (Sight("nvml", "gpu.temp = 97", 60.0, 3),)
+        assert report.acknowledged == ("i-1",)
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_heartbeats_of_the_versions_around_are_read(version: int) -> None:
+    beat = decode_message((EXAMPLES / f"heartbeat-{version}.json").read_bytes())
+    assert isinstance(beat, Heartbeat)
+    assert (beat.sequence, beat.digest) == (5010123, "" if version == 0 else "9f2b")
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_replies_of_the_versions_around_are_read(version: int) -> None:
+    reply, wrong = decode_reply((EXAMPLES / f"reply-{version}.json").read_bytes())
+    assert [one.id for one in reply.instructions] == ["i-1", "i-2", "i-3", "i-4"][: 2 if version == 0 else 4]
+    assert reply.heard == (None if version == 0 else 5010123)
+    assert [one.startswith("an instruction is left undone") for one in wrong] == [True] * (version == 2)
+    assert all("upgrade this side" in one for one in wrong)
+
+
+def test_this_version_reads_the_stored_example_without_loss() -> None:
+    for name in ("report-1", "heartbeat-1"):
+        text = (EXAMPLES / f"{name}.json").read_bytes()
+        assert json.loads(encode(decode_message(text))) == json.loads(text)
+    text = (EXAMPLES / "reply-1.json").read_bytes()
+    assert json.loads(encode(decode_reply(text)[0])) == json.loads(text)
+
+
+@pytest.mark.parametrize(("version", "remedy"), [(-1, "the other side"), (VERSION + 2, "this side first"), (10**30, "no message")])  # fmt: skip
+def test_a_version_too_far_away_is_refused_with_a_remedy(version: int, remedy: str) -> None:
+    with pytest.raises(EncodingError, match=remedy):
+        decode_message(b'{"kind": "heartbeat", "version": %d}' % version)
+
+
+def _report(**more: Any) -> bytes:
+    values = {"kind": "report", "version": 1, "node": "n", "boot_id": "b", "sequence": 1, "health": "ok"}
+    return json.dumps({**values, **more}).encode()
+
+
+HOSTILE = {
+    "empty": b"",
+    "not JSON": b"<html>504</html>",
+    "not UTF-8": b'{"version": 1, "node": "\xff"}',
+    "a list": b"[1]",
+    "deep": b'{"version": 1, "kind": "report", "x": ' + b"[" * 100_000,
+    "deep and closed": b'{"version": 1, "x": ' + b"[" * 50_000 + b"]" * 50_000 + b', "kind": "report"}',
+    "long": b'{"version": 1' + b" " * MESSAGE_LIMIT + b"}",
+    "truth as version": b'{"version": true}',
+    "no such kind": b'{"version": 1, "kind": "party"}',
+    "no such health": _report(health="splendid"),
+    "negative age": _report(age=-1),
+    "huge number": _report()[:-1] + b', "age": 1e999}',
+    "huge sequence": _report(sequence=10**30),
+    "no node": _report(node=""),
+    "long name": _report(node="x" * 300),
+    "wrong type": _report(findings={"a": 1}),
+    "null": _report(findings=None),
+}
+
+
+@pytest.mark.parametrize("data", HOSTILE.values(), ids=HOSTILE)
+def test_what_is_no_message_is_refused_in_one_sentence(data: bytes) -> None:
+    with pytest.raises(EncodingError) as found:
+        decode_message(data)
+    assert "\n" not in str(found.value)
+    assert len(str(found.value)) < 200
+    assert ": " in str(found.value)
+
+
+def test_an_error_does_not_repeat_what_was_sent() -> None:
+    with pytest.raises(EncodingError) as found:
+        decode_message(_report(inventory={"parts": {"Bearer secret": 7}}, health="sec\nret"))
+    assert "secret" not in str(found.value)
+
+
+@settings(max_examples=300)
+@given(
+    st.binary(max_size=200) | st.text(max_size=200).map(str.encode),
+    st.sampled_from([decode_message, decode_reply]),
+)
+def test_any_bytes_decode_or_are_refused(data: bytes, decode: Callable[[bytes], object]) -> None:
+    with suppress(EncodingError):
+        decode(data)
+
+
+@given(st.data(), messages)
+def test_a_message_with_flipped_bytes_decodes_or_is_refused(data: st.DataObject, message: Message) -> None:
+    garbled = bytearray(encode(message))
+    for at in data.draw(st.lists(st.integers(0, len(garbled) - 1), min_size=1, max_size=5)):
+        garbled[at] = data.draw(st.integers(0, 255))
+    with suppress(EncodingError):
+        decode_message(bytes(garbled))
+
+
+def test_what_is_too_large_is_not_written_either() -> None:
+    many = tuple(Maintenance(f"i-{at}", 1.0, "x" * 2000) for at in range(REPLY_LIMIT // 2000 + 1))
+    with pytest.raises(EncodingError, match="leave something out"):
+        encode(Reply(VERSION, instructions=many))
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [{"do": "maintenance", "id": "i\n2", "seconds": 1}, {"do": "maintenance", "id": "", "seconds": 1},
+     {"do": "maintenance", "id": "i-2", "seconds": -1}, {"do": "clear-check", "id": "i-2"}, 7, None, []],
+)  # fmt: skip
+def test_a_bad_instruction_hides_no_other(bad: object) -> None:
+    good = {"do": "run-test", "id": "i-1", "test": "t"}
+    reply, wrong = decode_reply(json.dumps({"version": 1, "instructions": [bad, good]}).encode())
+    assert reply.instructions == (RunTest("i-1", "t"),)
+    assert len(wrong) == 1

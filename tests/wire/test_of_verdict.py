@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+from math import inf, nan
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from nodeguard.model.finding import Evidence, Finding, Health, Unread
+from nodeguard.wire.digest import digest, wording
+from nodeguard.wire.encoding import MESSAGE_LIMIT, decode_message, encode
+from nodeguard.wire.of_verdict import Facts, report
+from tests.wire.scene import FACTS, NOW, finding, verdict
+
+
+def test_moments_become_ages() -> None:
+    one = report(verdict(finding()), NOW, FACTS, 7)
+    [active] = one.findings
+    assert (active.age, active.evidence[0].age, active.evidence[0].count) == (600.0, 60.0, 3)
+    assert (one.node, one.boot_id, one.sequence, one.agent) == ("node-7", "boot-a", 7, "0.1.0")
+    assert active.views == ("rack",)
+    assert decode_message(encode(one)) == one
+
+
+@pytest.mark.parametrize("since", [NOW.wall + 5.0, inf, -inf, nan])
+def test_a_moment_in_the_future_or_nowhere_has_no_age(since: float) -> None:
+    assert report(verdict(finding(since=since)), NOW, FACTS).findings[0].age == 0.0
+
+
+def test_what_is_ok_is_left_out() -> None:
+    one = report(verdict(finding("over", health=Health.OK), health=Health.OK), NOW, FACTS)
+    assert (one.findings, one.more, one.health) == ((), 0, Health.OK)
+
+
+def test_the_digest_names_the_state_and_not_its_age_or_words() -> None:
+    first = report(verdict(finding()), NOW, FACTS, 7)
+    later = replace(NOW, wall=NOW.wall + 30.0, mono=NOW.mono + 30.0)
+    assert report(verdict(finding()), later, FACTS, 8).digest == first.digest == digest(first)
+    assert wording(report(verdict(finding()), later, FACTS, 8)) == wording(first)
+    warmer = report(verdict(finding(message="98 degrees")), NOW, FACTS)
+    assert warmer.digest == first.digest
+    assert wording(warmer) != wording(first)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        report(verdict(), NOW, FACTS),
+        report(verdict(finding(), finding("second")), NOW, FACTS),
+        report(verdict(finding(health=Health.FATAL)), NOW, FACTS),
+        report(verdict(finding(part="GPU-2")), NOW, FACTS),
+        report(verdict(finding(slots=("gpu/0000:3b:00/nvlink/1",))), NOW, FACTS),
+        report(verdict(finding(), health=Health.FATAL), NOW, FACTS),
+        report(verdict(finding(), unread=(Unread("ib", ("node",), "x", "y"),)), NOW, FACTS),
+        report(verdict(finding()), NOW, Facts("node-7", "0.2.0", "c0ffee", FACTS.views, FACTS.inventory)),
+        report(verdict(finding()), NOW, Facts("node-7", "0.1.0", "c0ffee", FACTS.views)),
+        report(verdict(finding()), replace(NOW, boot_id="boot-b"), FACTS),
+    ],
+)
+def test_every_other_state_has_another_digest(other: object) -> None:
+    assert other.digest != report(verdict(finding()), NOW, FACTS).digest  # type: ignore[attr-defined]
+
+
+texts = st.text(max_size=30) | st.sampled_from(["\ud800", "\x00" * 5000, "😀" * 5000, "\\" * 900])
+findings = st.builds(
+    finding, texts, target=texts, part=texts, message=texts, note=texts, since=st.floats(),
+    slots=st.lists(texts, max_size=100).map(tuple), health=st.sampled_from(Health),
+    evidence=st.lists(st.builds(Evidence, texts, texts, st.floats(), st.integers(-5, 9)), max_size=9).map(tuple),
+)  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(findings, max_size=4), st.integers(1, 60))
+def test_any_verdict_fits_into_a_message(found: list[Finding], times: int) -> None:
+    one = report(verdict(*found * times), NOW, FACTS)
+    data = encode(one)
+    assert len(data) < MESSAGE_LIMIT
+    assert decode_message(data) == one
+    assert len(one.findings) + one.more == sum(each.health != Health.OK for each in found * times)
+    assert one.digest == digest(one)
+
+
+def test_a_flood_keeps_the_worst() -> None:
+    big = [finding(f"check-{at}", slots=("😀" * 200,) * 64, message="x" * 9000) for at in range(300)]
+    one = report(verdict(*big), NOW, FACTS)
+    assert one.findings[0].check == "check-0"
+    assert one.findings[0].evidence == ()
+    assert (one.findings[0].more, len(one.findings) + one.more) == (1, 300)
