@@ -3,57 +3,93 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Iterable
 
-from nodeguard.agent.spool import MOST_ENTRIES
+from msgspec import Struct
+from msgspec.structs import replace
+
+from nodeguard.agent.kept import keep
+from nodeguard.agent.sending import sequence
+from nodeguard.agent.spool import Entry, Spool, put, without
 from nodeguard.model.instant import Instant
 from nodeguard.wire.instruction import Instruction
 from nodeguard.wire.order import Inbox, carried_out, received
 from nodeguard.wire.report import Report
 
 
+class Post(Struct, frozen=True):
+    """What an agent remembers of its exchange with its receivers, in one write with its judgement.
+
+    digest: of the latest report that was offered. sequence: of the latest message.
+    """
+
+    inbox: Inbox = Inbox()
+    spool: Spool = Spool()
+    digest: str = ""
+    sequence: int = -1
+
+
 class Mailbox:
     """What is on its way.
 
-    inbox: what the agent remembers of instructions from before. wake: set where the sender has something to
-    do at once. lost: changes that were let go because the sender did not come for them.
+    post: what was remembered from before. wake: set where the sender has something to do at once. latest: the
+    latest report and when its verdict was reached; None before the first. written: ids of instructions that
+    are remembered as carried out on the disk, which alone may be acknowledged.
     """
 
-    def __init__(self, inbox: Inbox | None = None) -> None:
+    def __init__(self, post: Post | None = None) -> None:
         self._lock = threading.Lock()
-        self._offered: deque[tuple[Report, Instant]] = deque()
-        self._inbox = inbox or Inbox()
-        self._new = list(self._inbox.waiting)
-        self._digest = ""
+        self._post = post or Post()
+        self._new = list(self._post.inbox.waiting)
+        self.latest: tuple[Report, Instant] | None = None
+        self.written = self._post.inbox.done
         self.wake = threading.Event()
-        self.lost = 0
 
-    def offer(self, report: Report, instant: Instant) -> None:
-        """The report of the latest verdict, and when that was reached. Every change is kept, in its order."""
+    @property
+    def post(self) -> Post:
+        """What to remember."""
         with self._lock:
-            if self._offered and self._digest == report.digest:
-                self._offered[-1] = (report, instant)
-                return
-            self._offered.append((report, instant))
-            if len(self._offered) > MOST_ENTRIES:
-                self._offered.popleft()
-                self.lost += 1
-            changed, self._digest = self._digest != report.digest, report.digest
-        if changed:
-            self.wake.set()
+            return self._post
 
-    def collect(self) -> list[tuple[Report, Instant]]:
-        """What was offered since the last call, oldest first."""
+    def offer(self, report: Report, instant: Instant) -> bool:
+        """The report of the latest verdict, and when that was reached. Every change is kept, in its order.
+
+        Returns whether it was a change.
+        """
         with self._lock:
-            offered = list(self._offered)
-            self._offered.clear()
-        return offered
+            self.latest = (report, instant)
+            if report.digest == self._post.digest:
+                return False
+            number = sequence(self._post.sequence, instant.mono)
+            spool = put(self._post.spool, keep(replace(report, sequence=number), instant))
+            self._post = replace(self._post, spool=spool, digest=report.digest, sequence=number)
+        self.wake.set()
+        return True
+
+    def number(self, mono: float) -> int | None:
+        """The sequence of the next message; None where a transition waits, which is to be heard before it."""
+        with self._lock:
+            if self._post.spool:
+                return None
+            number = sequence(self._post.sequence, mono)
+            self._post = replace(self._post, sequence=number)
+            return number
+
+    def first(self) -> Entry | None:
+        """The oldest transition that nobody has heard."""
+        entries = self.post.spool.entries
+        return entries[0] if entries else None
+
+    def done(self, entry: Entry, *, heard: bool = True) -> None:
+        """Forget a transition. heard: see spool.without."""
+        with self._lock:
+            self._post = replace(self._post, spool=without(self._post.spool, entry.number, heard=heard))
 
     def receive(self, instructions: Iterable[Instruction]) -> None:
         """Instructions of one reply; those that came before are left out."""
         with self._lock:
-            self._inbox, new = received(self._inbox, instructions)
+            inbox, new = received(self._post.inbox, instructions)
+            self._post = replace(self._post, inbox=inbox)
             self._new.extend(new)
 
     def take(self) -> list[Instruction]:
@@ -63,12 +99,6 @@ class Mailbox:
         return new
 
     def carried_out(self, identity: str) -> None:
-        """An instruction was carried out, and what it did will outlive this process."""
+        """An instruction was carried out; what it did and this are to be written down together."""
         with self._lock:
-            self._inbox = carried_out(self._inbox, identity)
-
-    @property
-    def inbox(self) -> Inbox:
-        """What to remember of instructions, in one write with what they did."""
-        with self._lock:
-            return self._inbox
+            self._post = replace(self._post, inbox=carried_out(self._post.inbox, identity))

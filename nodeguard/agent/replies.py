@@ -7,7 +7,7 @@ from nodeguard.wire.encoding import EncodingError, decode_reply
 from nodeguard.wire.instruction import Reply
 from nodeguard.wire.report import Message
 
-_ITS_LOG = "its log says why"
+ITS_LOG = "its log says why"
 _REMEDIES = {
     401: "see that the token is one for it, and that both clocks agree",
     403: "see that the token is this node's own",
@@ -33,7 +33,7 @@ def read(answer: Answer, message: Message, *, refusable: bool) -> tuple[Reply, t
     refusable: whether a reply may say that the message is never to be sent again.
     """
     if answer.status != 200:
-        raise ReplyError(f"it answered {answer.status}: {_REMEDIES.get(answer.status, _ITS_LOG)}")
+        raise ReplyError(f"it answered {answer.status}: {_REMEDIES.get(answer.status, ITS_LOG)}")
     try:
         reply, wrong = decode_reply(answer.body)
     except EncodingError as error:
@@ -41,5 +41,5 @@ def read(answer: Answer, message: Message, *, refusable: bool) -> tuple[Reply, t
     if reply.heard is not None and reply.heard != message.sequence:
         raise ReplyError("it answered another message: see what stands between here and there", garbled=True)
     if reply.refused and not refusable:
-        raise ReplyError(f"it refuses what it was sent: {_ITS_LOG}")
+        raise ReplyError(f"it refuses what it was sent: {ITS_LOG}")
     return reply, wrong

@@ -1,4 +1,4 @@
-"""Tells every receiver of one node what it has not heard; what nobody has heard waits in the spool."""
+"""Tells every receiver of one node what it has not heard; what nobody has heard stays in the mailbox."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nodeguard.agent.kept import aged, keep, restored
+from nodeguard.agent.kept import aged, restored
 from nodeguard.agent.mailbox import Mailbox
-from nodeguard.agent.replies import ReplyError, read
-from nodeguard.agent.sending import Have, Line, What, beaten, due, failed, sequence, told, when
-from nodeguard.agent.spool import Spool
+from nodeguard.agent.replies import ITS_LOG, ReplyError, read
+from nodeguard.agent.sending import Have, Line, What, beaten, due, failed, told, when
+from nodeguard.agent.spool import Entry
 from nodeguard.agent.transport import DEADLINE, Answer, Transport, TransportError
 from nodeguard.model.instant import Instant
 from nodeguard.wire.digest import wording
@@ -36,7 +36,7 @@ class _Receiver(Struct):
 
 
 class Sender:
-    """Belongs to a thread of its own, because a receiver or a disk may keep it waiting.
+    """Belongs to a thread of its own, because a receiver may keep it waiting.
 
     transports: one to each receiver; each must hear. mailbox: what it shares with the loop. jitter: gives a
     number from 0 to 1. tell: is given what went wrong, a sentence each, once until it is over.
@@ -46,31 +46,23 @@ class Sender:
         self,
         transports: Sequence[Transport],
         mailbox: Mailbox,
-        spool: Spool,
         jitter: Callable[[], float],
         tell: Callable[[str], None],
     ) -> None:
         self._receivers = [_Receiver(transport) for transport in transports]
         self._mailbox = mailbox
-        self._spool = spool
         self._jitter = jitter
         self._tell = tell
-        self._latest: tuple[Report, Instant] | None = None
-        self._wording = ""
-        self._sequence = -1
 
     def turn(self, now: Instant, within: float = DEADLINE) -> float:
         """One exchange with each receiver that is due. Returns seconds until the next is due.
 
         within: seconds for each exchange. Receivers that hear go first: one that is gone delays none.
         """
-        self._gather()
         for one in sorted(self._receivers, key=lambda one: one.line.failures):
             what = due(one.line, self._have(), now.mono)
             if what != "nothing":
                 self._exchange(one, what, now, within)
-        for note in self._spool.take_notes():
-            self._tell(note)
         return min((when(one.line, self._have(), now.mono) for one in self._receivers), default=_IDLE)
 
     def close(self) -> None:
@@ -78,72 +70,62 @@ class Sender:
         for one in self._receivers:
             one.transport.close()
 
-    def _gather(self) -> None:
-        """Put what changed into the spool before any of it is sent: a kill from there on loses nothing."""
-        for report, instant in self._mailbox.collect():
-            before, self._latest = self._latest, (report, instant)
-            self._wording = wording(report)
-            if before is None or before[0].digest != report.digest:
-                self._sequence = sequence(self._sequence, instant.mono)
-                self._spool.put(keep(replace(report, sequence=self._sequence), instant))
-        self._spool.settle()
-
     def _have(self) -> Have:
-        digest = self._latest[0].digest if self._latest else ""
-        return Have(digest, self._wording, len(self._spool) > 0)
+        latest, spooled = self._mailbox.latest, bool(self._mailbox.post.spool)
+        if latest is None:
+            return Have(spooled=spooled)
+        return Have(latest[0].digest, wording(latest[0]), spooled)
 
     def _exchange(self, one: _Receiver, what: What, now: Instant, within: float) -> None:
-        number, message = self._spooled(now) if what == "spooled" else (None, self._current(what, now))
+        entry, message = self._spooled(now) if what == "spooled" else (None, self._current(what, now))
         if message is None:
             return
-        done = self._mailbox.inbox.done
-        acknowledged = tuple(name for name in one.asked if name in done)[:_ACKNOWLEDGED]
-        message = replace(
-            message, acknowledged=acknowledged, dropped=self._spool.dropped + self._mailbox.lost
-        )
+        written = self._mailbox.written
+        acknowledged = tuple(name for name in one.asked if name in written)[:_ACKNOWLEDGED]
+        message = replace(message, acknowledged=acknowledged, dropped=self._mailbox.post.spool.dropped)
         put_off = 0.0
         try:
             answer = one.transport.post(encode(message), within)
             put_off = answer.put_off
-            reply = self._heard(one, answer, message, refusable=number is not None)
+            reply = self._heard(one, answer, message, refusable=entry is not None)
         except (EncodingError, ReplyError, TransportError) as error:
             name = "" if isinstance(error, TransportError) else f"{one.transport.name}: "
             self._say(one, f"{name}{error}")
             one.line = failed(one.line, now.mono, self._jitter(), put_off)
             return
-        if number is not None:
+        if entry is not None:
+            self._mailbox.done(entry, heard=not reply.refused)
             if reply.refused:
-                self._spool.refuse(number, f"the log of {one.transport.name} says why")
+                self._tell(f"{one.transport.name}: it refuses a transition for good: {ITS_LOG}")
                 return
-            self._spool.done(number)
         one.said = ""
         if isinstance(message, Report):
             one.line = told(one.line, message.digest, wording(message), now.mono, self._jitter())
         else:
             one.line = beaten(one.line, now.mono, self._jitter(), resend=reply.resend)
 
-    def _spooled(self, now: Instant) -> tuple[int | None, Report | None]:
-        """The oldest transition with its number in the spool; one that cannot be read is left out."""
-        while (first := self._spool.first()) is not None:
-            number, data = first
+    def _spooled(self, now: Instant) -> tuple[Entry | None, Report | None]:
+        """The oldest transition that nobody has heard; one that cannot be read is left out."""
+        while (first := self._mailbox.first()) is not None:
             try:
-                return number, aged(*restored(data), now)
+                return first, aged(*restored(first.data), now)
             except EncodingError as error:
-                self._spool.refuse(number, str(error))
+                self._mailbox.done(first, heard=False)
+                self._tell(str(error))
         return None, None
 
     def _current(self, what: What, now: Instant) -> Message | None:
-        if self._latest is None:
+        number, latest = self._mailbox.number(now.mono), self._mailbox.latest
+        if number is None or latest is None:
             return None
-        report, at = self._latest
-        self._sequence = sequence(self._sequence, now.mono)
+        report, at = latest
         if what == "report":
-            return aged(replace(report, sequence=self._sequence), at, now)
+            return aged(replace(report, sequence=number), at, now)
         return Heartbeat(
             version=VERSION,
             node=report.node,
             boot_id=report.boot_id,
-            sequence=self._sequence,
+            sequence=number,
             digest=report.digest,
         )
 

@@ -12,16 +12,14 @@ import pytest
 from msgspec.structs import replace
 
 from nodeguard.agent.credential import TokenFile
-from nodeguard.agent.mailbox import Mailbox
+from nodeguard.agent.mailbox import Mailbox, Post
 from nodeguard.agent.sender import Sender
 from nodeguard.agent.serve import serve
-from nodeguard.agent.spool import Spool
-from nodeguard.agent.spool_disk import DiskStore
+from nodeguard.agent.spool import Spool, put
 from nodeguard.agent.transport import Answer, HttpsTransport, Transport
 from nodeguard.model.instant import Instant
 from nodeguard.wire.instruction import RunTest
 from nodeguard.wire.of_verdict import report
-from nodeguard.wire.order import Inbox
 from nodeguard.wire.report import Report
 from tests.agent.receiver import TLS, Receiver, closed_port, receiving
 from tests.wire.scene import FACTS, NOW, finding, verdict
@@ -51,7 +49,7 @@ class Deadly:
 
 @dataclass
 class Agent:
-    """An agent in virtual time, with a spool on a real disk and real connections."""
+    """An agent in virtual time, with real connections. post: what it has written down."""
 
     path: Path
     addresses: list[str]
@@ -60,27 +58,35 @@ class Agent:
     said: list[str] = field(default_factory=list)
     offered: list[str] = field(default_factory=list)
     carried: list[str] = field(default_factory=list)
-    inbox: Inbox = field(default_factory=Inbox)
+    post: Post = field(default_factory=Post)
 
     def __post_init__(self) -> None:
         (self.path / "token").write_text("secret")
         self.start()
 
     def start(self) -> None:
-        self.mailbox = Mailbox(self.inbox)
+        self.mailbox = Mailbox(self.post)
         token = TokenFile(str(self.path / "token"))
         ways = [
             Deadly(HttpsTransport(address, token, str(TLS / "ca.pem")), self.kills)
             for address in self.addresses
         ]
-        self.spool = Spool(DiskStore(str(self.path / "spool")))
-        self.sender = Sender(ways, self.mailbox, self.spool, Random(7).random, self.said.append)
+        self.sender = Sender(ways, self.mailbox, Random(7).random, self.said.append)
+
+    @property
+    def spool(self) -> Spool:
+        return self.mailbox.post.spool
+
+    def write(self) -> None:
+        self.post = self.mailbox.post
+        self.mailbox.written = self.post.inbox.done
 
     def offer(self, *checks: str, message: str = "") -> None:
         one = report(verdict(*(finding(check, message=message) for check in checks)), self.now, FACTS)
         if not self.offered or self.offered[-1] != one.digest:
             self.offered.append(one.digest)
         self.mailbox.offer(one, self.now)
+        self.write()
 
     def turn(self) -> float:
         """One turn, and what came back carried out. A kill is followed by a start."""
@@ -93,7 +99,7 @@ class Agent:
         for instruction in self.mailbox.take():
             self.carried.append(instruction.id)
             self.mailbox.carried_out(instruction.id)
-        self.inbox = self.mailbox.inbox
+        self.write()
         return wait
 
     def pass_by(self, seconds: float) -> None:
@@ -185,7 +191,7 @@ def test_a_receiver_that_forgot_is_told_again(tmp_path: Path) -> None:
         agent.sender.close()
 
 
-def test_an_entry_that_can_never_be_applied_is_set_aside(tmp_path: Path) -> None:
+def test_an_entry_that_can_never_be_applied_is_left_out(tmp_path: Path) -> None:
     with receiving() as receiver:
         script = ["refuse"]
         receiver.fault = lambda: script.pop() if script else ""
@@ -195,7 +201,6 @@ def test_an_entry_that_can_never_be_applied_is_set_aside(tmp_path: Path) -> None
         agent.run(5.0)
         assert digests(receiver.applied) == agent.offered[1:]
         assert (receiver.applied[-1].dropped, len(agent.said)) == (1, 1)
-        assert len(list((tmp_path / "spool").glob("*.aside"))) == 1
         agent.sender.close()
 
 
@@ -217,14 +222,16 @@ def test_what_goes_wrong_is_told_once_and_keeps_everything(tmp_path: Path, fault
         agent.sender.close()
 
 
-def test_an_entry_that_this_version_cannot_read_is_set_aside(tmp_path: Path) -> None:
+def test_an_entry_that_this_version_cannot_read_is_left_out(tmp_path: Path) -> None:
     with receiving() as receiver:
         agent = Agent(tmp_path, [receiver.address])
-        agent.spool.put(b"{}")
+        agent.post = Post(spool=put(Spool(), b"{}"))
+        agent.start()
         agent.offer("a")
         agent.run(1.0)
         assert digests(receiver.applied) == agent.offered
-        assert "it is left out; it is kept in" in agent.said[0]
+        assert "it is left out" in agent.said[0]
+        assert receiver.applied[-1].dropped == 1
         agent.sender.close()
 
 
