@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -41,6 +41,7 @@ class Judgement:
         self._site = site
         self._one_look = one_look
         before = memory or Memory()
+        self._cursor = before.cursor
         self._derived = before.derived
         self._judged = before.judged
         self.adopt(catalogue, signals)
@@ -55,6 +56,8 @@ class Judgement:
 
     def judge(self, readings: Sequence[Reading], instant: Instant) -> Verdict:
         """The node's verdict after some more readings."""
+        for cursor in _cursors(readings, instant.boot_id):
+            self._cursor = cursor
         self._derived, derived = derive(
             self._catalogue, self._wanted, self._derived, readings, instant, self._site
         )
@@ -67,18 +70,26 @@ class Judgement:
         self._judged, verdict = judge(self._rules, self._judged, derived.readings, instant, outlook)
         return verdict
 
-    def memory(self, instant: Instant, cursor: Cursor | None = None, hangs: Hangs | None = None) -> Memory:
+    def memory(self, instant: Instant, hangs: Hangs) -> Memory:
         """What is remembered after a round.
 
-        instant: of that round. cursor: the last record of the kernel log that any round was given. hangs: of
-        the machine's lanes.
+        instant: of that round. hangs: of the machine's lanes.
         """
         return Memory(
             boot_id=instant.boot_id,
             mono=instant.mono,
             wall=instant.wall,
-            cursor=cursor,
-            hangs=hangs or Hangs(),
+            cursor=self._cursor,
+            hangs=hangs,
             derived=self._derived,
             judged=self._judged,
         )
+
+
+def _cursors(readings: Iterable[Reading], boot_id: str) -> Iterator[Cursor]:
+    """How far the kernel log was read with each of some readings."""
+    for reading in readings:
+        for one in reading.observations:
+            last = one.signals.get("kmsg.sequence")
+            if isinstance(last, int):
+                yield Cursor(boot_id, last)

@@ -61,6 +61,8 @@ class Kmsg:
     def read(self, machine: Machine) -> Iterator[Observation]:
         """One round; see Source.read."""
         log = machine.log()
+        if log.last >= 0:
+            yield Observation(self.name, NODE, signals={"kmsg.sequence": log.last})
         if log.lost or log.more:
             yield _not_read(log, machine.now().mono)
         found: dict[tuple[str, str, Scalar], list[Event]] = {}
@@ -93,7 +95,10 @@ def _not_read(log: Log, now: float) -> Observation:
 
 def signals(patterns: Iterable[LogPattern]) -> dict[str, Signal]:
     """The events that a table of patterns gives, each with the fields of all its patterns."""
-    found = {"kmsg.lost": Signal("kmsg.lost", "event", "records were lost unread", fields=("records",))}
+    found = {
+        "kmsg.sequence": Signal("kmsg.sequence", "state", "sequence number of the last record that was read"),
+        "kmsg.lost": Signal("kmsg.lost", "event", "records were lost unread", fields=("records",)),
+    }
     for pattern in patterns:
         if not pattern.signal:
             continue

@@ -13,7 +13,7 @@ from nodeguard.model.instant import Instant
 from nodeguard.model.observation import Event, Observation, Part, Reading
 from nodeguard.model.signal import Scalar
 from nodeguard.model.slot import NODE
-from nodeguard.sources.machine import Cursor
+from nodeguard.sources.machine import Hangs
 from tests.derive.look import GPUS, xid
 
 BOOTED = 1e9
@@ -57,7 +57,7 @@ class Node:
         )
         now = Instant(booted + at, at, boot)
         verdict = self.judgement.judge([Reading("nvml", at, gpus), Reading("kmsg", at, logged)], now)
-        self.memory = decoded(encoded(self.judgement.memory(now, Cursor(boot, len(events)))))
+        self.memory = decoded(encoded(self.judgement.memory(now, Hangs())))
         return verdict
 
     def down(self, now: Instant | None = None) -> None:

@@ -16,7 +16,6 @@ from nodeguard.cli.knowledge import knowledge
 from nodeguard.derive.derive import Site
 from nodeguard.model.finding import Verdict
 from nodeguard.sources.every import every_source
-from nodeguard.sources.machine import Cursor
 from nodeguard.sources.replay import ReplayMachine
 
 # Of a healthy eight-GPU, eight-port node; what a state file may take.
@@ -40,21 +39,16 @@ class Agent:
             self.catalogue, self.signals, Site(manifest.platform, manifest.instance_type), memory=memory
         )
         self.machine = ReplayMachine(self.recording, at or None, memory.cursor, memory.hangs)
-        self.cursor = memory.cursor
 
     def round(self, at: float) -> Verdict:
         self.machine.seek(at)
         due = [one for one in self.sources if at == self.end or at % one.interval == 0]
         readings = [read(one, self.machine) for one in due]
         now = self.machine.now()
-        verdict = self.judgement.judge(readings, now)
-        if any(one.name == "kmsg" for one in due) and self.recording.is_recorded("kmsg", ("kmsg",)):
-            last = self.machine.log().last
-            self.cursor = Cursor(now.boot_id, last) if last >= 0 else None
-        return verdict
+        return self.judgement.judge(readings, now)
 
     def memory(self) -> Memory:
-        return self.judgement.memory(self.machine.now(), self.cursor, self.machine.hangs())
+        return self.judgement.memory(self.machine.now(), self.machine.hangs())
 
     def restart(self, at: float) -> int:
         """The size of what was written down."""
