@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from nodeguard.agent.agenda import Agenda, ages
 from nodeguard.agent.judgement import Judgement
 from nodeguard.agent.rounds import Rounds
-from nodeguard.agent.transitions import Line, transitions
+from nodeguard.agent.transitions import Line, Told, told, transitions
 from nodeguard.model.finding import Verdict
+from nodeguard.model.instant import Instant
 from nodeguard.model.observation import Reading
 from nodeguard.sources.machine import Machine
 from nodeguard.sources.source import Source
@@ -18,12 +19,18 @@ from nodeguard.sources.source import Source
 # side, and one that is slow must not keep the others waiting.
 _TOGETHER = 0.2
 
+# Is given each verdict, when it was reached, and whether the log has a line of it.
+Heed = Callable[[Verdict, Instant, bool], None]
+
 
 class Agent:
     """Reads and judges one node until it is told to stop.
 
-    log: takes a line for each thing that changes. offset: see Agenda. verdict: the latest, None before the
-    first; rounds: how often it has judged. speed: how many times as fast as the clock the machine's own goes.
+    log: takes a line for each thing that changes. offset: see Agenda. speed: how many times as fast as the
+    clock the machine's own goes. before: what the log has said before this agent began.
+
+    heed: is to be set before it runs. verdict: the latest, None before the first; rounds: how often it has
+    judged. latest: of each source's readings. told: what the log has said.
     """
 
     def __init__(
@@ -34,6 +41,7 @@ class Agent:
         log: Callable[[Line], None],
         offset: float,
         speed: float = 1.0,
+        before: Told | None = None,
     ) -> None:
         self._machine = machine
         self._sources = {source.name: source for source in sources}
@@ -43,13 +51,15 @@ class Agent:
         self._agenda = Agenda(sources, offset)
         self._speed = speed
         self._heard: list[Reading] = []
-        self._ended: dict[str, float] = {}
         self._busy: set[str] = set()
         self._judging: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopped = asyncio.Event()
+        self.heed: Heed = lambda verdict, instant, changed: None  # noqa: ARG005 - nobody heeds yet
         self.verdict: Verdict | None = None
         self.rounds = 0
+        self.latest: dict[str, Reading] = {}
+        self.told = before
 
     async def run(self) -> None:
         """Read and judge until `stop`; the readings that have come by then are judged."""
@@ -66,6 +76,10 @@ class Agent:
             task.cancel()
         if self._heard:
             self._judge()
+
+    def now(self) -> Instant:
+        """This moment on the machine."""
+        return self._machine.now()
 
     def stop(self) -> None:
         """End, at once."""
@@ -86,34 +100,44 @@ class Agent:
 
     def ages(self) -> dict[str, float]:
         """Seconds since each source was read."""
-        return ages(self._ended, self._machine.now().mono)
+        ended = {name: one.at for name, one in self.latest.items() if name in self._sources}
+        return ages(ended, self._machine.now().mono)
 
     def unheard(self) -> Iterator[str]:
         """Sources of which no round has ended yet."""
-        return (name for name in self._sources if name not in self._ended)
+        return (name for name in self._sources if name not in self.latest)
+
+    def hear(self, reading: Reading, together: float = _TOGETHER) -> None:
+        """Take a reading; judge it so many seconds later, with those that come until then."""
+        self._heard.append(reading)
+        self.latest[reading.source] = reading
+        loop = asyncio.get_running_loop()
+        # At the start all sources are read, and of one alone nothing is to be concluded.
+        together = together if self.rounds else _TOGETHER
+        if self._judging is None or loop.time() + together < self._judging.when():
+            if self._judging is not None:
+                self._judging.cancel()
+            self._judging = loop.call_later(together, self._judge)
 
     async def _round(self, source: Source, together: float) -> None:
         try:
             reading = await self._reader.round(source)
         finally:
             self._busy.discard(source.name)
-        self._heard.append(reading)
-        self._ended[source.name] = reading.at
-        loop = asyncio.get_running_loop()
-        if self._judging is None or loop.time() + together < self._judging.when():
-            if self._judging is not None:
-                self._judging.cancel()
-            self._judging = loop.call_later(together, self._judge)
+        self.hear(reading, together)
 
     def _judge(self) -> None:
         """Judge what was heard since the last time."""
         self._judging, heard, self._heard = None, self._heard, []
-        before = self.verdict
+        now = self._machine.now()
         try:
-            self.verdict = self._judgement.judge(heard, self._machine.now())
+            self.verdict = self._judgement.judge(heard, now)
         except Exception as error:  # noqa: BLE001 - a node has to be watched on
             self._log({"event": "error", "why": f"please report it: {type(error).__name__}: {error}"})
             return
         self.rounds += 1
-        for line in transitions(before, self.verdict):
+        before, self.told = self.told, told(self.verdict)
+        lines = list(transitions(before, self.told))
+        for line in lines:
             self._log(line)
+        self.heed(self.verdict, now, bool(lines))

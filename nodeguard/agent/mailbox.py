@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -34,7 +34,8 @@ class Mailbox:
 
     post: what was remembered from before. wake: set where the sender has something to do at once. latest: the
     latest report and when its verdict was reached; None before the first. written: ids of instructions that
-    are remembered as carried out on the disk, which alone may be acknowledged.
+    are remembered as carried out on the disk, which alone may be acknowledged. arrived: is called, in the
+    sender's thread, when an instruction has come.
     """
 
     def __init__(self, post: Post | None = None) -> None:
@@ -44,6 +45,7 @@ class Mailbox:
         self.latest: tuple[Report, Instant] | None = None
         self.written = self._post.inbox.done
         self.wake = threading.Event()
+        self.arrived: Callable[[], object] = lambda: None
 
     @property
     def post(self) -> Post:
@@ -91,6 +93,8 @@ class Mailbox:
             inbox, new = received(self._post.inbox, instructions)
             self._post = replace(self._post, inbox=inbox)
             self._new.extend(new)
+        if new:
+            self.arrived()
 
     def take(self) -> list[Instruction]:
         """Instructions that were not given out yet, each once; after a restart, those not carried out."""

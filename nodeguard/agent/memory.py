@@ -12,6 +12,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nodeguard.agent.mailbox import Post
+from nodeguard.agent.transitions import Told
 from nodeguard.derive.state import DeriveState
 from nodeguard.judge.state import Background, JudgeState
 from nodeguard.model.instant import Instant
@@ -31,11 +33,11 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class Memory(Struct, frozen=True):
-    """The judgement of a node after a round, and how far it had then read the kernel log.
+    """The judgement of a node after a round, how far it had read the kernel log, and what it has told.
 
     boot_id, mono, wall: the moment of that round, as in Instant. cursor: the last record of the kernel log
     that the judgement has in it, None where none was read. hangs: calls behind which no second worker may be
-    started in this boot.
+    started in this boot. post: what is on its way to and from receivers. told: what the log has said.
     """
 
     boot_id: str = ""
@@ -45,6 +47,8 @@ class Memory(Struct, frozen=True):
     hangs: Hangs = Hangs()
     derived: DeriveState = DeriveState()
     judged: JudgeState = JudgeState()
+    post: Post = Post()
+    told: Told | None = None
 
 
 class UnusableMemoryError(Exception):
@@ -86,7 +90,7 @@ def resumed(memory: Memory, now: Instant) -> tuple[Memory, str]:
 
     A memory of another boot is left to derivation and judgement, which know what outlives a reboot. One of a
     later moment of this very boot is of a machine that was set back since, as a virtual machine is by a
-    snapshot: of what it tells, only the inventory is no matter of time.
+    snapshot: of what it tells, the inventory and the post alone are no matter of time.
     """
     if memory.boot_id != now.boot_id:
         return replace(memory, hangs=Hangs()), ""
@@ -94,4 +98,6 @@ def resumed(memory: Memory, now: Instant) -> tuple[Memory, str]:
         return memory, ""
     ahead = memory.mono - now.mono
     known = replace(DeriveState(boot_id=now.boot_id), best=memory.derived.best)
-    return Memory(derived=known), f"was written {ahead:.0f} s later in this boot: the machine was set back"
+    return Memory(
+        derived=known, post=memory.post
+    ), f"was written {ahead:.0f} s later in this boot: the machine was set back"

@@ -65,6 +65,15 @@ class Sender:
                 self._exchange(one, what, now, within)
         return min((when(one.line, self._have(), now.mono) for one in self._receivers), default=_IDLE)
 
+    def leave(self, now: Instant, within: float) -> None:
+        """Tell each receiver that hears that the agent ends, with the latest report in full.
+
+        within: seconds for all of them.
+        """
+        for one in self._receivers:
+            if one.line.failures == 0:
+                self._exchange(one, "leave", now, within / len(self._receivers))
+
     def close(self) -> None:
         """Close every connection."""
         for one in self._receivers:
@@ -119,8 +128,8 @@ class Sender:
         if number is None or latest is None:
             return None
         report, at = latest
-        if what == "report":
-            return aged(replace(report, sequence=number), at, now)
+        if what != "heartbeat":
+            return aged(replace(report, sequence=number, leaving=what == "leave"), at, now)
         return Heartbeat(
             version=VERSION,
             node=report.node,

@@ -17,7 +17,7 @@ REWORDED = 60.0
 FIRST = 1.0
 LONGEST = 60.0
 
-What = Literal["nothing", "spooled", "report", "heartbeat"]
+What = Literal["nothing", "spooled", "report", "heartbeat", "leave"]
 
 
 class Line(Struct, frozen=True):

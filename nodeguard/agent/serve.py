@@ -13,8 +13,8 @@ from nodeguard.model.instant import Instant
 _LAST = 1.0
 
 
-def serve(sender: Sender, mailbox: Mailbox, now: Callable[[], Instant], stopped: threading.Event) -> None:
-    """Send until stopped, and then what is left. Whoever stops it sets the mailbox's wake, too."""
+def send(sender: Sender, mailbox: Mailbox, now: Callable[[], Instant], stopped: threading.Event) -> None:
+    """Send until stopped, then what is left, and a last report. Whoever stops it sets the mailbox's wake."""
     while not stopped.is_set():
         mailbox.wake.clear()
         wait = sender.turn(now())
@@ -23,4 +23,5 @@ def serve(sender: Sender, mailbox: Mailbox, now: Callable[[], Instant], stopped:
     end = now().mono + _LAST
     while sender.turn(now(), _LAST) <= 0.0 and now().mono < end:
         pass
+    sender.leave(now(), max(0.1, end - now().mono))
     sender.close()

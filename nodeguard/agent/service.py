@@ -1,74 +1,121 @@
-"""An agent at work: its pages served, its life told to systemd, its end on a signal."""
+"""An agent at work: its pages served, its memory kept, its reports sent, its end on a signal."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
+import threading
 from collections.abc import Callable
+from functools import partial
+
+from msgspec.structs import replace
 
 from nodeguard.agent.agent import Agent
-from nodeguard.agent.http import Page, serve
-from nodeguard.agent.metrics import CONTENT_TYPE, as_metrics
+from nodeguard.agent.http import serve
+from nodeguard.agent.keeper import Keeper
+from nodeguard.agent.memory import Memory
 from nodeguard.agent.notify import notify, watchdog
+from nodeguard.agent.own import reading
+from nodeguard.agent.pages import pages
+from nodeguard.agent.reporter import Reporter
+from nodeguard.agent.sender import Sender
+from nodeguard.agent.serve import send
+from nodeguard.agent.state_file import StateFile
 from nodeguard.model.finding import Verdict
-from nodeguard.sources.live import LiveMachine
+from nodeguard.model.instant import Instant
 
-_TEXT = "text/plain; charset=utf-8"
+# Seconds that the last report and the last writing may take together.
+_LAST = 1.5
 
 
-async def attend(agent: Agent, host: str, port: int, *, once: bool) -> Verdict | None:
-    """Let an agent judge and serve what it found, until SIGTERM, SIGINT, or every source was read once.
+class Service:
+    """Everything around one agent.
 
-    Returns the last verdict, None where there is none. Raises OSError where it cannot listen.
+    reporter: also where there is nobody to report to. remember: gives what the judgement remembers of the
+    node after a round, by its instant. file: where that is kept, with what was told; None for nowhere.
+    sender: None where there is nobody to report to.
     """
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, agent.stop)
-    server = await serve(host, port, pages(agent))
-    beside = [_tell_systemd(agent), *([_once(agent)] if once else [])]
-    tasks = [loop.create_task(one) for one in beside]
-    async with server:
-        await agent.run()
-    notify("STOPPING=1")
-    for task in tasks:
-        task.cancel()
-    return agent.verdict
 
+    def __init__(
+        self,
+        agent: Agent,
+        reporter: Reporter,
+        remember: Callable[[Instant], Memory],
+        file: StateFile | None = None,
+        sender: Sender | None = None,
+    ) -> None:
+        self._agent = agent
+        self._reporter = reporter
+        self._mailbox = reporter.mailbox
+        self._remember = remember
+        self._sender = sender
+        self._keeper = Keeper(file, self._memory, self._written) if file else None
+        self._judged: Instant | None = None
+        self._trouble = ""
+        agent.heed = self._heed
 
-def follow(machine: LiveMachine, agent: Agent) -> None:
-    """Have the kernel log read as soon as it has a line."""
-    loop, descriptor = asyncio.get_running_loop(), machine.log_descriptor()
-    if descriptor is None:
-        return
+    async def attend(self, host: str, port: int, *, once: bool) -> Verdict | None:
+        """Let the agent judge, and serve what it found, until SIGTERM, SIGINT, or every source was read once.
 
-    def readable() -> None:
-        loop.remove_reader(descriptor)
-        agent.read("kmsg", together=0.0)
-        again()
+        Returns the last verdict, None where there is none. Raises OSError where it cannot listen.
+        """
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._agent.stop)
+        self._mailbox.arrived = partial(loop.call_soon_threadsafe, self._carry_out)
+        server = await serve(host, port, pages(self._agent))
+        stopped, sending = threading.Event(), None
+        if self._sender is not None:
+            work = (self._sender, self._mailbox, self._agent.now, stopped)
+            sending = threading.Thread(target=send, args=work, name="sender", daemon=True)
+            sending.start()
+        beside = [
+            _tell_systemd(self._agent),
+            *([_once(self._agent)] if once else []),
+            *([self._keeper.run()] if self._keeper else []),
+        ]
+        tasks = [loop.create_task(one) for one in beside]
+        self._carry_out()
+        async with server:
+            await self._agent.run()
+        notify("STOPPING=1")
+        for task in tasks:
+            task.cancel()
+        stopped.set()
+        self._mailbox.wake.set()
+        await asyncio.gather(
+            *([asyncio.to_thread(sending.join, _LAST)] if sending else []),
+            *([self._keeper.end()] if self._keeper else []),
+        )
+        return self._agent.verdict
 
-    def again() -> None:
-        # Watched again once the round has taken what there was: until then it is readable all the time.
-        if agent.is_reading("kmsg"):
-            loop.call_later(0.002, again)
+    def _heed(self, verdict: Verdict, instant: Instant, changed: bool) -> None:  # noqa: FBT001 - see Heed
+        self._judged = instant
+        whole = not any(self._agent.unheard())
+        told = self._reporter.offer(verdict, instant, self._agent.latest.values(), whole=whole)
+        if (changed or told) and self._keeper:
+            self._keeper.changed()
+
+    def _carry_out(self) -> None:
+        if not self._reporter.carry_out():
+            return
+        if self._keeper:
+            self._keeper.changed()
         else:
-            loop.add_reader(descriptor, readable)
+            self._mailbox.written = self._mailbox.post.inbox.done
 
-    loop.add_reader(descriptor, readable)
+    def _memory(self) -> Memory | None:
+        """What is remembered, of one moment; None before the first round."""
+        if self._judged is None:
+            return None
+        return replace(self._remember(self._judged), post=self._mailbox.post, told=self._agent.told)
 
-
-def pages(agent: Agent) -> dict[str, Callable[[], Page]]:
-    """What is served, by path."""
-
-    def metrics() -> Page:
-        if agent.verdict is None:
-            return 503, _TEXT, "no source has been read yet\n"
-        return 200, CONTENT_TYPE, as_metrics(agent.verdict, agent.ages(), agent.rounds)
-
-    def ready() -> Page:
-        unheard = ", ".join(agent.unheard())
-        return (503, _TEXT, f"not read yet: {unheard}\n") if unheard else (200, _TEXT, "ready\n")
-
-    return {"/metrics": metrics, "/healthz": lambda: (200, _TEXT, "alive\n"), "/readyz": ready}
+    def _written(self, memory: Memory, trouble: str) -> None:
+        # Also where it is not on the disk: then it lives as long as this process, and the node is told so.
+        self._mailbox.written = memory.post.inbox.done
+        if trouble != self._trouble:
+            self._trouble = trouble
+            self._agent.hear(reading(self._agent.now().mono, trouble))
 
 
 async def _tell_systemd(agent: Agent) -> None:

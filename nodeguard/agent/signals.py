@@ -1,9 +1,12 @@
-"""All signals that exist: what sources read, what derivation adds, and what the log patterns make."""
+"""All signals that exist: what sources read, what derivation adds, what the log patterns make, and the
+agent's own.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from nodeguard.agent.own import SIGNALS as OWN
 from nodeguard.derive.signals import SIGNALS
 from nodeguard.model.catalogue import LogPattern
 from nodeguard.model.signal import Signal
@@ -18,7 +21,7 @@ def known(patterns: Iterable[LogPattern]) -> dict[str, Signal]:
     where anything else is declared twice.
     """
     found: dict[str, Signal] = {}
-    for signals in (*(source.signals for source in SOURCES), SIGNALS, logged(patterns)):
+    for signals in (*(source.signals for source in SOURCES), SIGNALS, logged(patterns), OWN):
         for name, signal in signals.items():
             other = found.get(name)
             if other is not None and not other.kind == signal.kind == "event":

@@ -10,7 +10,6 @@ import math
 
 from nodeguard.agent.memory import Memory, UnusableMemoryError, decoded, encoded, resumed
 from nodeguard.model.instant import Instant
-from nodeguard.worker.answer import Answer
 from nodeguard.worker.file import FileCall, outcome
 from nodeguard.worker.lane import Lane
 
@@ -35,8 +34,7 @@ _SILENT = "see the kernel log for its disk or file server; restart the agent onc
 class StateFile:
     """The memory's file in a directory.
 
-    directory: absolute; made where only it is missing. lane: of file systems, with no other use. Who must not
-    wait does in steps what `save` does: `saving`, a round of the lane, `saved`.
+    directory: absolute; made where only it is missing. lane: of file systems, with no other use.
     """
 
     def __init__(self, directory: str, lane: Lane) -> None:
@@ -65,19 +63,19 @@ class StateFile:
     def save(self, memory: Memory, within: float = math.inf) -> str:
         """Write a memory down. Returns what is wrong, empty where it is on the disk."""
         try:
-            wanted = self.saving(memory)
+            wanted = FileCall("write", self.path, encoded(memory))
         except UnusableMemoryError as unusable:
             return f"{self.path}: the memory {unusable}: please report it; {_FORGETS}"
-        return self.saved(wanted, self._lane.round(within=within, file=wanted))
-
-    def saving(self, memory: Memory) -> FileCall:
-        """What the lane has to do to write a memory down. Raises UnusableMemoryError."""
-        return FileCall("write", self.path, encoded(memory))
-
-    def saved(self, wanted: FileCall, answer: Answer) -> str:
-        """What is wrong after such a round, empty where the memory is on the disk."""
-        failed = outcome(wanted, answer).failed
+        failed = outcome(wanted, self._lane.round(within=within, file=wanted)).failed
         return self._trouble("cannot be written", failed) if failed else ""
+
+    def let_go(self) -> None:
+        """Keep no process until the next call."""
+        self._lane.let_go()
+
+    def close(self) -> None:
+        """End what is under way; there is no next call."""
+        self._lane.close()
 
     def _set_aside(self, wrong: str, within: float) -> str:
         wanted = FileCall("set-aside", self.path)

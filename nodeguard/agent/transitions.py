@@ -4,19 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nodeguard.model.finding import Finding, Verdict
+from msgspec import Struct
+
+from nodeguard.model.finding import Action, Finding, Health, Knowledge, Verdict
 
 # A line of the log: fields by name.
 Line = dict[str, object]
 
 
-def transitions(before: Verdict | None, after: Verdict) -> Iterator[Line]:
+class Brief(Struct, frozen=True):
+    """What a log says of a finding; fields as in Finding."""
+
+    check: str
+    target: str
+    part: str
+    health: Health
+    knowledge: Knowledge
+    action: Action
+    message: str
+
+
+class Told(Struct, frozen=True):
+    """What a log has said of a node: its health, and its findings."""
+
+    health: Health
+    knowledge: Knowledge
+    findings: tuple[Brief, ...] = ()
+
+
+def told(verdict: Verdict) -> Told:
+    """What is to be said of a verdict."""
+    return Told(verdict.health, verdict.knowledge, tuple(map(_brief, verdict.findings)))
+
+
+def transitions(before: Told | None, after: Told) -> Iterator[Line]:
     """A line for each finding that is new, changed or over, and one for the node where its health changed.
 
-    before: the verdict of the round before, None at the start, where everything is new.
+    before: what was told last, None at the start, where everything is new.
     """
-    known = {_key(one): one for one in before.findings} if before else {}
-    now = {_key(one): one for one in after.findings}
+    known = {(one.check, one.target): one for one in before.findings} if before else {}
+    now = {(one.check, one.target): one for one in after.findings}
     for key, one in now.items():
         old = known.get(key)
         if old is None:
@@ -30,11 +57,11 @@ def transitions(before: Verdict | None, after: Verdict) -> Iterator[Line]:
         yield {"event": "node", "health": after.health.value, "knowledge": after.knowledge.value}
 
 
-def _key(one: Finding) -> tuple[str, str]:
-    return one.check, one.target
+def _brief(one: Finding) -> Brief:
+    return Brief(one.check, one.target, one.part, one.health, one.knowledge, one.action, one.message)
 
 
-def _line(event: str, one: Finding) -> Line:
+def _line(event: str, one: Brief) -> Line:
     return {
         "event": event,
         "check": one.check,

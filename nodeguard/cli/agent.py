@@ -8,131 +8,128 @@ import os
 import random
 import signal
 import time
-from argparse import ArgumentTypeError, Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from functools import partial
 from zlib import crc32
 
+from nodeguard.agent.address import AddressError
 from nodeguard.agent.agent import Agent
+from nodeguard.agent.credential import TokenFile
+from nodeguard.agent.following import follow
 from nodeguard.agent.judgement import Judgement
-from nodeguard.agent.paced import PacedMachine
-from nodeguard.agent.service import attend, follow
+from nodeguard.agent.mailbox import Mailbox
+from nodeguard.agent.own import reading
+from nodeguard.agent.reporter import Reporter, facts
+from nodeguard.agent.sender import Sender
+from nodeguard.agent.service import Service
+from nodeguard.agent.state_file import StateFile
+from nodeguard.agent.subject import Subject, live, recorded
 from nodeguard.agent.transitions import Line
+from nodeguard.agent.transport import HttpsTransport
 from nodeguard.bundle.defect import BundleError
 from nodeguard.bundle.recording import Recording
+from nodeguard.cli.agent_options import Options, options
 from nodeguard.cli.check import exit_code
 from nodeguard.cli.knowledge import knowledge
 from nodeguard.cli.moments import rfc3339
-from nodeguard.cli.options import add_checks, add_machine, folder, hear_instance_type, hold_platform
+from nodeguard.cli.options import hear_instance_type, hold_platform
 from nodeguard.cli.streams import complain
-from nodeguard.cli.usage import OK, UNKNOWN, Parser, UsageError, duration
+from nodeguard.cli.usage import OK, UNKNOWN, UsageError
 from nodeguard.derive.derive import Site
+from nodeguard.model.catalogue import Catalogue
+from nodeguard.model.signal import Signal
 from nodeguard.sources.every import every_source
-from nodeguard.sources.live import LiveMachine
+from nodeguard.worker.lane import filesystem_lane
 
-_LISTEN = "127.0.0.1:9434"
+Log = Callable[[Line], None]
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run the agent; returns the exit code."""
-    parser = Parser(
-        prog="nodeguard agent",
-        description="Judge this machine all the time, and serve what is found as metrics.",
-    )
-    parser.add_argument("--listen", metavar="HOST:PORT", type=_address, default=_address(_LISTEN),
-                        help=f"where to serve /metrics, /healthz and /readyz ({_LISTEN})")  # fmt: skip
-    parser.add_argument(
-        "--from", dest="bundle", metavar="DIR", type=folder, help="a recording instead of this machine, live"
-    )
-    parser.add_argument(
-        "--speed", metavar="N", type=_speed, default=1.0, help="with --from: so many times as fast"
-    )
-    about = "on SIGHUP, adopt new checks within so long, each node at a time of its own (1m)"
-    parser.add_argument("--spread", metavar="TIME", type=duration, default=60.0, help=about)
-    parser.add_argument("--once", action="store_true", help="end after one round of every source")
-    add_checks(parser)
-    add_machine(parser)
-    options = parser.parse_args(arguments)
-    return asyncio.run(_agent(options))
+    return asyncio.run(_agent(arguments))
 
 
-def _address(text: str) -> tuple[str, int]:
-    host, _, port = text.rpartition(":")
-    if not port.isdecimal() or int(port) > 65_535:
-        raise ArgumentTypeError(f"'{text}' is no HOST:PORT: write it like {_LISTEN}")
-    return host.strip("[]"), int(port)
+async def _agent(arguments: Sequence[str]) -> int:
+    told = options(arguments)
+    catalogue, signals = knowledge(told.checks)
+    hold_platform(catalogue, told.platform)
+    hear_instance_type(catalogue, told.instance_type, told.platform)
+    file = StateFile(told.state, filesystem_lane()) if told.state else None
+    with closing(_subject(told, catalogue, file)) as subject:
+        return await _watch(told, catalogue, signals, subject, file)
 
 
-def _speed(text: str) -> float:
+def _subject(told: Options, catalogue: Catalogue, file: StateFile | None) -> Subject:
+    sources, site = every_source(catalogue.patterns), Site(told.platform, told.instance_type)
+    if told.bundle is None:
+        return live(told.root, sources, site, file)
     try:
-        speed = float(text)
-    except ValueError:
-        speed = 0.0
-    if not 0.1 <= speed <= 1000:
-        raise ArgumentTypeError(f"'{text}' is no speed: write a number from 0.1 to 1000")
-    return speed
-
-
-def _recording(options: Namespace) -> Recording | None:
-    if options.bundle is None:
-        if options.speed != 1.0:
-            raise UsageError("--speed goes with --from: a live machine has a time of its own")
-        return None
-    try:
-        return Recording.open(options.bundle)
+        return recorded(Recording.open(told.bundle), told.speed, sources, site, file)
     except BundleError as error:
         raise UsageError(str(error)) from None
 
 
-async def _agent(options: Namespace) -> int:
-    catalogue, signals = knowledge(options.checks)
-    hold_platform(catalogue, options.platform)
-    hear_instance_type(catalogue, options)
-    sources = every_source(catalogue.patterns)
-    recording = _recording(options)
-    if recording is None:
-        site = Site(options.platform, options.instance_type)
-        with LiveMachine() as live:
-            judgement = Judgement(catalogue, signals, site)
-            agent = Agent(live, sources, judgement, _log, random.random())  # noqa: S311 - jitter
-            follow(live, agent)
-            return await _run(options, agent, judgement)
-    told = recording.manifest
-    site = Site(options.platform or told.platform, options.instance_type or told.instance_type)
-    present = [source for source in sources if recording.is_recorded(source.name, source.paths)]
-    judgement = Judgement(catalogue, signals, site)
-    machine = PacedMachine(recording, options.speed)
-    agent = Agent(machine, present, judgement, _log, 0.0, options.speed)
-    return await _run(options, agent, judgement)
-
-
-async def _run(options: Namespace, agent: Agent, judgement: Judgement) -> int:
-    host, port = options.listen
-    loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGHUP, lambda: _reload(options, judgement))
+async def _watch(
+    told: Options,
+    catalogue: Catalogue,
+    signals: dict[str, Signal],
+    subject: Subject,
+    file: StateFile | None,
+) -> int:
+    log, machine, memory = _log_of(told.node), subject.machine, subject.memory
+    judgement = Judgement(catalogue, signals, subject.site, memory=memory)
+    agent = Agent(machine, subject.sources, judgement, log, subject.offset, subject.speed, before=memory.told)
+    reporter = Reporter(Mailbox(memory.post), facts(told.node, catalogue), {}, log)
+    service = Service(
+        agent,
+        reporter,
+        lambda instant: judgement.memory(instant, machine.hangs()),
+        file,
+        _sender(told, reporter.mailbox, log),
+    )
+    if file:
+        agent.hear(reading(machine.now().mono, "", subject.lost))
+    follow(machine, agent)
+    on_hup = partial(_reload, told, judgement, reporter, log)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, on_hup)
+    host, port = told.listen
     try:
-        verdict = await attend(agent, host, port, once=options.once)
+        verdict = await service.attend(host, port, once=told.once)
     except OSError as error:
         why = os.strerror(error.errno) if error.errno else str(error)
         raise UsageError(f"cannot listen on {host}:{port}: {why}: name another --listen") from None
     if verdict is None:
         return UNKNOWN
-    _log({"event": "end", "health": verdict.health.value, "findings": len(verdict.findings)})
-    return exit_code(verdict, strict=False) if options.once else OK
+    log({"event": "end", "health": verdict.health.value, "findings": len(verdict.findings)})
+    return exit_code(verdict, strict=False) if told.once else OK
 
 
-def _reload(options: Namespace, judgement: Judgement) -> None:
+def _sender(told: Options, mailbox: Mailbox, log: Log) -> Sender | None:
+    if told.aggregator is None:
+        return None
+    token, ca_file = TokenFile(told.aggregator.token_file), told.aggregator.ca_file or None
+    try:
+        ways = [HttpsTransport(address, token, ca_file) for address in told.aggregator.addresses]
+    except AddressError as error:
+        raise UsageError(f"{told.config}: aggregator.addresses: {error}") from None
+    return Sender(ways, mailbox, random.random, lambda why: log({"event": "unreported", "why": why}))
+
+
+def _reload(told: Options, judgement: Judgement, reporter: Reporter, log: Log) -> None:
     """Read the checks again, and adopt them a little later; wrong ones are kept out."""
     try:
-        catalogue, signals = knowledge(options.checks)
+        catalogue, signals = knowledge(told.checks)
     except UsageError as error:
-        _log({"event": "reload refused", "why": str(error)})
+        log({"event": "reload refused", "why": str(error)})
         return
 
     def adopt() -> None:
         judgement.adopt(catalogue, signals)
-        _log({"event": "reloaded", "checks": len(catalogue.checks)})
+        reporter.facts = facts(told.node, catalogue)
+        log({"event": "reloaded", "checks": len(catalogue.checks)})
 
-    asyncio.get_running_loop().call_later(part_of(os.uname().nodename, options.spread), adopt)
+    asyncio.get_running_loop().call_later(part_of(told.node, told.spread), adopt)
 
 
 def part_of(node: str, spread: float) -> float:
@@ -140,7 +137,10 @@ def part_of(node: str, spread: float) -> float:
     return spread * (crc32(node.encode()) / 2**32)
 
 
-def _log(line: Line) -> None:
-    complain(
-        json.dumps({"at": rfc3339(time.time()), "node": os.uname().nodename, **line}, ensure_ascii=False)
-    )
+def _log_of(node: str) -> Log:
+    """Writes a line of the log, in JSON."""
+
+    def log(line: Line) -> None:
+        complain(json.dumps({"at": rfc3339(time.time()), "node": node, **line}, ensure_ascii=False))
+
+    return log

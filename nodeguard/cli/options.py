@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentTypeError, Namespace
+from argparse import ArgumentTypeError
 
 from nodeguard.cli.streams import complain
 from nodeguard.cli.usage import Parser, UsageError, duration
@@ -43,11 +43,11 @@ def hold_platform(catalogue: Catalogue, platform: str) -> None:
         raise UsageError(f"platform '{platform}' is not known: it is one of {', '.join(known)}")
 
 
-def hear_instance_type(catalogue: Catalogue, options: Namespace) -> None:
+def hear_instance_type(catalogue: Catalogue, instance_type: str, platform: str) -> None:
     """Say so where no platform has the instance type that was given."""
     known = {way.instance_type for one in catalogue.platforms for way in one.match}
-    if options.instance_type and options.instance_type not in known and not options.platform:
+    if instance_type and instance_type not in known and not platform:
         complain(
-            f"--instance-type: '{options.instance_type}' is of no platform that is known and says "
+            f"--instance-type: '{instance_type}' is of no platform that is known and says "
             "nothing: see that it is spelt to the letter, or say --platform"
         )

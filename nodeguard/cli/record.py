@@ -31,7 +31,7 @@ def run(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     catalogue, _ = knowledge()
     hold_platform(catalogue, options.platform)
-    hear_instance_type(catalogue, options)
+    hear_instance_type(catalogue, options.instance_type, options.platform)
     sources = every_source(catalogue.patterns)
     with LiveMachine() as machine:
         manifest = _manifest(machine, sources, options.platform, options.instance_type)

@@ -29,7 +29,7 @@ class Task(NamedTuple):
     def judgement(self, site: Site) -> Judgement:
         """A judgement of a node of which the site says so much. Raises UsageError."""
         hold_platform(self.catalogue, site.platform)
-        hear_instance_type(self.catalogue, self.options)
+        hear_instance_type(self.catalogue, self.options.instance_type, self.options.platform)
         return Judgement(self.catalogue, self.signals, site, self.only, one_look=True)
 
 

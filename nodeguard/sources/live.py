@@ -96,17 +96,19 @@ class LiveMachine:
 
     def log(self, within: float = math.inf) -> Log:
         """See Machine.log."""
-        if self._log is None:
-            self._log = KernelLog(f"{self._root}/dev/kmsg", after(self._logged, self._boot_id))
-        return self._log.read(within)
+        return self._kernel_log().read(within)
 
     def log_descriptor(self) -> int | None:
         """A descriptor that is readable when the kernel log has news; None where it may not be read."""
         try:
-            self._log = self._log or KernelLog(f"{self._root}/dev/kmsg")
+            return self._kernel_log().fileno()
         except OSError:
             return None
-        return self._log.fileno()
+
+    def _kernel_log(self) -> KernelLog:
+        if self._log is None:
+            self._log = KernelLog(f"{self._root}/dev/kmsg", after(self._logged, self._boot_id))
+        return self._log
 
     def statvfs(self, mounts: tuple[str, ...], within: float = math.inf) -> Answer:
         """See Machine.statvfs."""

@@ -35,7 +35,9 @@ def wording(report: Report) -> str:
 
 
 def _bare(report: Report) -> Report:
-    return replace(report, version=0, sequence=0, digest="", age=0.0, acknowledged=(), dropped=0)
+    return replace(
+        report, version=0, sequence=0, digest="", age=0.0, acknowledged=(), dropped=0, leaving=False
+    )
 
 
 def _hashed(report: Report) -> str:

@@ -108,6 +108,7 @@ class Report(Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="rep
     inventory: Inventory = Inventory()
     acknowledged: tuple[Name, ...] = ()
     dropped: Count = 0
+    leaving: bool = False
 
 
 class Heartbeat(Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="heartbeat", kw_only=True):

@@ -184,6 +184,15 @@ class Lane:
         """End the rest of one device (by index) or mount (by path), or of all."""
         self._memory.wake(key)
 
+    def let_go(self) -> None:
+        """End the worker, once a round in flight is over; the next round starts another.
+
+        What it held open is closed then. One that hangs is left behind.
+        """
+        with self._in_round:
+            if self._worker is not None and self._memory.hang is None:
+                self._drop(self._worker, self._deadlines.grace)
+
     def close(self) -> None:
         """End the worker. One that hangs is left behind: nothing can end it.
 
@@ -256,9 +265,9 @@ class Lane:
             return self._round.end()
         return self._run() if self._clock() < self._until else self._round.cut((), call, slow=False)
 
-    def _drop(self, worker: Worker) -> None:
+    def _drop(self, worker: Worker, grace: float = 0.0) -> None:
         self._unwatch(worker)
-        worker.close(0.0)
+        worker.close(grace)
         self._worker = None
 
     def _unwatch(self, worker: Worker) -> None:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from nodeguard.agent.credential import TokenFile
 from nodeguard.agent.mailbox import Mailbox, Post
 from nodeguard.agent.sender import Sender
-from nodeguard.agent.serve import serve
+from nodeguard.agent.serve import send
 from nodeguard.agent.spool import Spool, put
 from nodeguard.agent.transport import Answer, HttpsTransport, Transport
 from nodeguard.model.instant import Instant
@@ -246,9 +246,7 @@ def test_the_thread_sends_at_once_and_once_more_when_it_is_stopped(tmp_path: Pat
             return ""
 
         receiver.fault = heard
-        thread = threading.Thread(
-            target=serve, args=(agent.sender, agent.mailbox, lambda: agent.now, stopped)
-        )
+        thread = threading.Thread(target=send, args=(agent.sender, agent.mailbox, lambda: agent.now, stopped))
         thread.start()
         agent.offer("a")
         assert turned.acquire(timeout=10.0)
@@ -260,6 +258,7 @@ def test_the_thread_sends_at_once_and_once_more_when_it_is_stopped(tmp_path: Pat
         thread.join(10.0)
         assert not thread.is_alive()
         assert digests(receiver.applied) == agent.offered
+        assert [one.leaving for one in receiver.applied] == [False, False, False, True]
 
 
 def test_sending_imports_nothing_but_the_standard_library_and_what_is_here_anyway() -> None:

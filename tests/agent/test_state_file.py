@@ -5,18 +5,21 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from nodeguard.agent import state_file
+from nodeguard.agent.mailbox import Post
 from nodeguard.agent.memory import Memory, UnusableMemoryError
+from nodeguard.agent.spool import Spool, put
 from nodeguard.agent.state_file import StateFile
 from nodeguard.model.instant import Instant
 from nodeguard.sources.machine import Cursor
-from nodeguard.worker.answer import Answer
 from nodeguard.worker.deadlines import Deadlines
-from nodeguard.worker.file import FileCall
 from nodeguard.worker.lane import Lane, filesystem_lane
+from nodeguard.worker.process import Worker
 from tests.fuse import Manner, Server, _call
 
 NOW = Instant(1e9, 100.0, "boot")
@@ -99,8 +102,8 @@ def test_a_full_disk_degrades_to_memory_and_keeps_the_old_file(
     file = StateFile(str(disk), lane)
     assert file.save(MEMORY) == ""
     (disk / "hog").write_bytes(b"x" * 8192)
-    wanted = FileCall("write", file.path, b"x" * 8192)
-    assert file.saved(wanted, lane.round(file=wanted)) == (
+    noise = Random(1).randbytes(8192)  # that no compression makes small
+    assert file.save(replace(MEMORY, post=Post(spool=put(Spool(), noise)))) == (
         f"{disk}/memory cannot be written: the disk is full: free space or inodes on it; "
         "until then a restart of the agent forgets what came after the last write"
     )
@@ -159,6 +162,18 @@ def test_what_cannot_be_encoded_is_told(monkeypatch: pytest.MonkeyPatch, lane: L
 
 
 def test_a_worker_that_cannot_be_started_is_told() -> None:
-    file = StateFile("/none", filesystem_lane())
-    wanted = file.saving(MEMORY)
-    assert "no processes left" in file.saved(wanted, Answer(failed="no processes left"))
+    def start() -> Worker:
+        raise OSError("no processes left")
+
+    assert "no processes left" in StateFile("/none", Lane(start)).save(MEMORY)
+
+
+def test_between_two_writings_there_is_no_process(tmp_path: Path, lane: Lane) -> None:
+    file = StateFile(str(tmp_path), lane)
+    children = Path(f"/proc/self/task/{os.getpid()}/children")
+    before = children.read_text()
+    assert file.save(MEMORY) == ""
+    assert children.read_text() != before
+    file.let_go()
+    assert children.read_text() == before
+    assert file.save(MEMORY) == ""

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from nodeguard.agent.transitions import transitions
+from nodeguard.agent.transitions import told, transitions
 from nodeguard.model.finding import Finding, Health, Knowledge, Verdict
 from tests.judge.scene import finding
 
@@ -10,7 +10,7 @@ def verdict(*findings: Finding, health: Health = Health.OK) -> Verdict:
 
 
 def events(before: Verdict | None, after: Verdict) -> list[object]:
-    return [line["event"] for line in transitions(before, after)]
+    return [line["event"] for line in transitions(told(before) if before else None, told(after))]
 
 
 def test_what_begins_changes_and_ends_is_told_once() -> None:
@@ -25,6 +25,6 @@ def test_what_begins_changes_and_ends_is_told_once() -> None:
 
 
 def test_a_line_says_what_where_and_what_to_do() -> None:
-    [line] = transitions(verdict(), verdict(finding("a", "gpu/0000:1b:00", message="it is hot")))
+    [line] = transitions(told(verdict()), told(verdict(finding("a", "gpu/0000:1b:00", message="it is hot"))))
     assert (line["check"], line["target"], line["message"]) == ("a", "gpu/0000:1b:00", "it is hot")
     assert (line["health"], line["action"]) == ("suspect", "watch")

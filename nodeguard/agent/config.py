@@ -1,0 +1,40 @@
+"""The agent's file of settings, which say what its options say; an option that is given wins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from nodeguard.catalog.located import read
+
+Text = Annotated[str, Meta(min_length=1, max_length=4096)]
+
+
+class Aggregator(Struct, frozen=True, forbid_unknown_fields=True):
+    """Who is reported to: every address, with the token in a file. ca_file: certificates to trust, where the
+    system's are not to be.
+    """
+
+    addresses: Annotated[tuple[Text, ...], Meta(min_length=1, max_length=4)]
+    token_file: Text
+    ca_file: str = ""
+
+
+class Config(Struct, frozen=True, forbid_unknown_fields=True):
+    """Settings; each that is left out is its option's default."""
+
+    listen: str = ""
+    state: str = ""
+    node: str = ""
+    checks: tuple[Text, ...] = ()
+    platform: str = ""
+    instance_type: str = ""
+    spread: str = ""
+    aggregator: Aggregator | None = None
+
+
+def config(path: str) -> Config:
+    """The settings of a file. Raises CatalogueError, which names file, line, field and remedy."""
+    return read(Path(path), Config)[1]

@@ -1,0 +1,25 @@
+"""What the agent tells of itself: one more source, which reads nothing. Pure."""
+
+from __future__ import annotations
+
+from nodeguard.model.observation import Event, Observation, Reading
+from nodeguard.model.signal import Scalar, Signal, named
+from nodeguard.model.slot import NODE
+
+SOURCE = "agent"
+SIGNALS = named(
+    Signal("agent.memory_kept", "state", "whether what the agent remembers is on a disk"),
+    Signal("agent.memory_trouble", "state", "why it is not on a disk, or `none`"),
+    Signal("agent.memory_lost", "event", "what the agent remembered could not be used", fields=("why",)),
+)
+
+
+def reading(now: float, trouble: str, lost: str = "") -> Reading:
+    """A reading of the agent itself, at so many seconds since boot.
+
+    trouble: why its memory is not on a disk; lost: why the one of before could not be used; empty where all
+    is well.
+    """
+    events = (Event("agent.memory_lost", now, lost, {"why": lost}),) if lost else ()
+    signals: dict[str, Scalar] = {"agent.memory_kept": not trouble, "agent.memory_trouble": trouble or "none"}
+    return Reading(SOURCE, now, (Observation(SOURCE, NODE, signals=signals, events=events),))

@@ -1,0 +1,26 @@
+"""What the agent serves, by path."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from nodeguard.agent.agent import Agent
+from nodeguard.agent.http import Page
+from nodeguard.agent.metrics import CONTENT_TYPE, as_metrics
+
+_TEXT = "text/plain; charset=utf-8"
+
+
+def pages(agent: Agent) -> dict[str, Callable[[], Page]]:
+    """The pages of an agent: its metrics, whether its loop turns, and whether it has read everything once."""
+
+    def metrics() -> Page:
+        if agent.verdict is None:
+            return 503, _TEXT, "no source has been read yet\n"
+        return 200, CONTENT_TYPE, as_metrics(agent.verdict, agent.ages(), agent.rounds)
+
+    def ready() -> Page:
+        unheard = ", ".join(agent.unheard())
+        return (503, _TEXT, f"not read yet: {unheard}\n") if unheard else (200, _TEXT, "ready\n")
+
+    return {"/metrics": metrics, "/healthz": lambda: (200, _TEXT, "alive\n"), "/readyz": ready}

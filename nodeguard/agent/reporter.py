@@ -1,0 +1,72 @@
+"""From verdicts to reports, and from instructions to what they ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from hashlib import blake2b
+
+import msgspec
+from msgspec.structs import replace
+
+from nodeguard import __version__
+from nodeguard.agent.mailbox import Mailbox
+from nodeguard.agent.transitions import Line
+from nodeguard.model.catalogue import Catalogue
+from nodeguard.model.finding import Health, Verdict
+from nodeguard.model.instant import Instant
+from nodeguard.model.observation import Reading
+from nodeguard.wire.instruction import Instruction
+from nodeguard.wire.inventory import inventory
+from nodeguard.wire.of_verdict import Facts, report
+
+# Carries out an instruction; returns what became of it, as half a sentence.
+Carry = Callable[[Instruction], str]
+
+
+def facts(node: str, catalogue: Catalogue) -> Facts:
+    """What each report of a node says besides its verdict. node: its name."""
+    digest = blake2b(msgspec.msgpack.encode(catalogue), digest_size=8).hexdigest()
+    views = {check.id: check.views for check in catalogue.checks if check.views}
+    return Facts(node, __version__, digest, views)
+
+
+class Reporter:
+    """Puts reports into the mailbox, and sees to the instructions that come out of it.
+
+    carry: of each kind of instruction, by its class; one of another kind is refused. log: takes a line for
+    each instruction.
+    """
+
+    def __init__(
+        self,
+        mailbox: Mailbox,
+        facts: Facts,
+        carry: Mapping[type[Instruction], Carry],
+        log: Callable[[Line], None],
+    ) -> None:
+        self.mailbox = mailbox
+        self.facts = facts
+        self._carry = carry
+        self._log = log
+
+    def offer(self, verdict: Verdict, instant: Instant, latest: Iterable[Reading], *, whole: bool) -> bool:
+        """The report of a verdict. Returns whether it tells of a change.
+
+        latest: of each source's readings. whole: whether every source was read; until then it is not told
+        that the node is well.
+        """
+        if not whole and verdict.health == Health.OK:
+            return False
+        seen = (one for reading in latest for one in reading.observations)
+        made_of = replace(self.facts, inventory=inventory(seen, verdict.platform))
+        return self.mailbox.offer(report(verdict, instant, made_of), instant)
+
+    def carry_out(self) -> bool:
+        """Carry out what has come. Returns whether anything had."""
+        came = self.mailbox.take()
+        for one in came:
+            carry = self._carry.get(type(one))
+            became = carry(one) if carry else "refused: this agent does not know how"
+            self.mailbox.carried_out(one.id)
+            self._log({"event": "instruction", "id": one.id, "do": type(one).__name__, "became": became})
+        return bool(came)
