@@ -15,10 +15,18 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _MOST = 20
 
 
-def as_metrics(verdict: Verdict, ages: Mapping[str, float], rounds: int) -> str:
+def as_metrics(
+    verdict: Verdict,
+    ages: Mapping[str, float],
+    rounds: int,
+    unheard: Mapping[str, float] | None = None,
+    waiting: int = 0,
+) -> str:
     """The metrics of an agent.
 
     verdict: the latest. ages: seconds since each source's latest round. rounds: how often it has judged.
+    unheard: seconds since each receiver heard of this node, None where there are none. waiting: transitions
+    that no receiver has heard.
     """
     registry = CollectorRegistry()
     _states(
@@ -51,6 +59,13 @@ def as_metrics(verdict: Verdict, ages: Mapping[str, float], rounds: int) -> str:
     )
     for name, seconds in ages.items():
         age.labels(name).set(seconds)
+    if unheard is not None:
+        about = "Time since an aggregator acknowledged a message of this node."
+        since = Gauge("nodeguard_acknowledged_age_seconds", about, ["receiver"], registry=registry)
+        for name, seconds in unheard.items():
+            since.labels(name).set(seconds)
+        about = "Transitions that no aggregator has acknowledged yet."
+        _plain(registry, "nodeguard_transitions_waiting", about, waiting)
     _plain(registry, "nodeguard_rounds", "Rounds judged since the agent began.", rounds)
     info = Gauge(
         "nodeguard_agent_info",

@@ -6,18 +6,28 @@ from collections.abc import Callable
 
 from nodeguard.agent.agent import Agent
 from nodeguard.agent.http import Page
+from nodeguard.agent.mailbox import Mailbox
 from nodeguard.agent.metrics import CONTENT_TYPE, as_metrics
+from nodeguard.agent.sender import Sender
 
 _TEXT = "text/plain; charset=utf-8"
 
 
-def pages(agent: Agent) -> dict[str, Callable[[], Page]]:
+def pages(agent: Agent, mailbox: Mailbox, sender: Sender | None) -> dict[str, Callable[[], Page]]:
     """The pages of an agent: its metrics, whether its loop turns, and whether it has read everything once."""
+
+    def unheard() -> dict[str, float] | None:
+        now = agent.now().mono
+        return {name: now - at for name, at in sender.heard().items()} if sender else None
 
     def metrics() -> Page:
         if agent.verdict is None:
             return 503, _TEXT, "no source has been read yet\n"
-        return 200, CONTENT_TYPE, as_metrics(agent.verdict, agent.ages(), agent.rounds)
+        return (
+            200,
+            CONTENT_TYPE,
+            as_metrics(agent.verdict, agent.ages(), agent.rounds, unheard(), len(mailbox.post.spool)),
+        )
 
     def ready() -> Page:
         unheard = ", ".join(agent.unheard())

@@ -65,6 +65,10 @@ class Sender:
                 self._exchange(one, what, now, within)
         return min((when(one.line, self._have(), now.mono) for one in self._receivers), default=_IDLE)
 
+    def heard(self) -> dict[str, float]:
+        """When each receiver last heard of this node, in seconds since boot, by its name; -inf for never."""
+        return {one.transport.name: one.line.heard for one in self._receivers}
+
     def leave(self, now: Instant, within: float) -> None:
         """Tell each receiver that hears that the agent ends, with the latest report in full.
 

@@ -24,13 +24,14 @@ class Line(Struct, frozen=True):
     """What an agent knows of one receiver.
 
     digest, wording: of the report that it last heard in full; empty where it must be told. told: when it
-    heard that. next: before this, nothing is due. wait: until then, not even a change is sent. failures: in a
-    row.
+    heard that; heard: when it heard anything. next: before this, nothing is due. wait: until then, not even a
+    change is sent. failures: in a row.
     """
 
     digest: str = ""
     wording: str = ""
     told: float = -inf
+    heard: float = -inf
     next: float = -inf
     wait: float = -inf
     failures: int = 0
@@ -104,4 +105,4 @@ def sequence(last: int, mono: float) -> int:
 
 
 def _heard(line: Line, now: float, jitter: float) -> Line:
-    return replace(line, failures=0, wait=-inf, next=now + HEARTBEAT * (0.9 + 0.1 * jitter))
+    return replace(line, failures=0, wait=-inf, heard=now, next=now + HEARTBEAT * (0.9 + 0.1 * jitter))

@@ -63,7 +63,7 @@ class Service:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._agent.stop)
         self._mailbox.arrived = partial(loop.call_soon_threadsafe, self._carry_out)
-        server = await serve(host, port, pages(self._agent))
+        server = await serve(host, port, pages(self._agent, self._mailbox, self._sender))
         stopped, sending = threading.Event(), None
         if self._sender is not None:
             work = (self._sender, self._mailbox, self._agent.now, stopped)

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nodeguard.agent.config import Aggregator, Config, config
+from nodeguard.catalog.located import CatalogueError
+
+WHOLE = """\
+listen: 127.0.0.1:9434
+state: /var/lib/nodeguard
+checks: [/etc/nodeguard/checks.d]
+aggregator:
+  addresses: [https://a:8443/v1/messages, https://b:8443/v1/messages]
+  token_file: /run/secrets/nodeguard/token
+"""
+
+
+def test_a_file_says_what_options_say(tmp_path: Path) -> None:
+    (tmp_path / "agent.yaml").write_text(WHOLE)
+    assert config(str(tmp_path / "agent.yaml")) == Config(
+        listen="127.0.0.1:9434",
+        state="/var/lib/nodeguard",
+        checks=("/etc/nodeguard/checks.d",),
+        aggregator=Aggregator(
+            ("https://a:8443/v1/messages", "https://b:8443/v1/messages"), "/run/secrets/nodeguard/token"
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("listen: 1\n", "agent.yaml:1: listen"),
+        ("state: /a\naggregator:\n  addresses: []\n  token_file: /t\n", "agent.yaml:3: addresses"),
+        ("state: /a\naggregator: {addresses: [https://a/]}\n", "agent.yaml:2: token_file: is missing"),
+        ("state: [\n", "agent.yaml:"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_line(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "agent.yaml").write_text(text)
+    with pytest.raises(CatalogueError, match=said.replace(".", r"\.")):
+        config(str(tmp_path / "agent.yaml"))

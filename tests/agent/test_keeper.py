@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nodeguard.agent import keeper
+from nodeguard.agent.keeper import Keeper
+from nodeguard.agent.memory import Memory, decoded
+from nodeguard.agent.state_file import StateFile
+from nodeguard.sources.machine import Cursor
+from nodeguard.worker.deadlines import Deadlines
+from nodeguard.worker.lane import Lane, filesystem_lane
+
+
+@pytest.fixture
+def lane() -> Iterator[Lane]:
+    with filesystem_lane(deadlines=Deadlines(call=0.5, first=10.0, grace=0.5)) as lane:
+        yield lane
+
+
+class Kept:
+    """A keeper of a memory that counts, and what came of each writing."""
+
+    def __init__(self, directory: Path, lane: Lane) -> None:
+        self.sequence = 0
+        self.wrong: list[str] = []
+        self.heard = asyncio.Event()
+        self.keeper = Keeper(StateFile(str(directory), lane), self.remember, self.heed)
+
+    def remember(self) -> Memory | None:
+        return Memory("boot", 1.0, 1e9, Cursor("boot", self.sequence)) if self.sequence else None
+
+    def heed(self, memory: Memory, wrong: str) -> None:
+        assert memory.cursor is not None
+        self.wrong.append(wrong)
+        self.heard.set()
+
+
+def on_disk(directory: Path) -> int:
+    cursor = decoded((directory / "memory").read_bytes()).cursor
+    assert cursor is not None
+    return cursor.sequence
+
+
+async def test_what_changes_is_written_at_once_and_what_follows_together(
+    tmp_path: Path, lane: Lane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper, "_GAP", 0.1)
+    kept = Kept(tmp_path / "state", lane)
+    running = asyncio.ensure_future(kept.keeper.run())
+    async with asyncio.timeout(20):
+        for last in (1, 50):
+            while kept.sequence < last:
+                kept.sequence += 1
+                kept.keeper.changed()
+            await kept.heard.wait()
+            kept.heard.clear()
+            assert on_disk(tmp_path / "state") == last
+    assert kept.wrong == ["", ""]
+    children = Path(f"/proc/self/task/{os.getpid()}/children")
+    async with asyncio.timeout(20):
+        while children.read_text():
+            await asyncio.sleep(0.01)
+    running.cancel()
+
+
+async def test_nothing_is_written_before_anything_is_known(tmp_path: Path, lane: Lane) -> None:
+    kept = Kept(tmp_path / "state", lane)
+    await kept.keeper.end()
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_the_last_moment_is_on_the_disk_at_the_end(tmp_path: Path, lane: Lane) -> None:
+    kept = Kept(tmp_path / "state", lane)
+    kept.sequence = 7
+    await kept.keeper.end()
+    assert on_disk(tmp_path / "state") == 7
+
+
+async def test_what_cannot_be_written_is_told(tmp_path: Path, lane: Lane) -> None:
+    (tmp_path / "state").write_text("no directory")
+    kept = Kept(tmp_path / "state", lane)
+    kept.sequence = 1
+    await kept.keeper.end()
+    assert "part of its path is no directory" in kept.wrong[0]

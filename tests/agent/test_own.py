@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+from nodeguard.agent.judgement import Judgement
+from nodeguard.agent.own import reading
+from nodeguard.cli.knowledge import knowledge
+from nodeguard.derive.derive import Site
+from nodeguard.model.finding import Verdict
+from nodeguard.model.instant import Instant
+
+
+def judged(judgement: Judgement, at: float, trouble: str, lost: str = "") -> Verdict:
+    return judgement.judge([reading(at, trouble, lost)], Instant(1e9 + at, at, "boot"))
+
+
+def test_a_memory_that_is_kept_is_no_finding_and_one_that_is_not_is_one_until_it_is() -> None:
+    judgement = Judgement(*knowledge(), Site())
+    assert judged(judgement, 1.0, "").findings == ()
+    [found] = judged(judgement, 2.0, "/state/memory cannot be written: the disk is full").findings
+    assert (found.check, found.message) == (
+        "agent-memory-not-kept",
+        "/state/memory cannot be written: the disk is full",
+    )
+    assert judged(judgement, 3.0, "").findings == ()
+
+
+def test_a_memory_that_was_lost_is_told_for_a_day() -> None:
+    judgement = Judgement(*knowledge(), Site())
+    [found] = judged(judgement, 1.0, "", "/state/memory is truncated").findings
+    assert (found.check, found.message) == ("agent-memory-lost", "/state/memory is truncated")
+    assert [one.check for one in judged(judgement, 86_000.0, "").findings] == ["agent-memory-lost"]
+    assert judged(judgement, 86_500.0, "").findings == ()

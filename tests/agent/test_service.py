@@ -1,0 +1,144 @@
+"""An agent with all that is around it: pages, memory, reports and instructions, in one loop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from nodeguard.agent.agent import Agent
+from nodeguard.agent.credential import TokenFile
+from nodeguard.agent.mailbox import Mailbox, Post
+from nodeguard.agent.memory import decoded
+from nodeguard.agent.reporter import Reporter, facts
+from nodeguard.agent.sender import Sender
+from nodeguard.agent.service import Service
+from nodeguard.agent.state_file import StateFile
+from nodeguard.agent.transitions import Line
+from nodeguard.agent.transport import HttpsTransport
+from nodeguard.model.catalogue import Catalogue
+from nodeguard.model.finding import Verdict
+from nodeguard.model.observation import Observation
+from nodeguard.sources.machine import Hangs, Machine
+from nodeguard.wire.instruction import ClearCheck
+from nodeguard.worker.lane import filesystem_lane
+from tests.agent.receiver import Receiver, closed_port, receiving
+from tests.agent.scene import Scripted
+from tests.agent.test_judgement import LOW, judgement
+from tests.sources.fake_machine import FakeMachine
+
+
+class Node:
+    """A service of one source, whose level is set by the test."""
+
+    def __init__(self, path: Path, receiver: Receiver | None, post: Post | None = None) -> None:
+        self.level = 3
+        self.lines: list[Line] = []
+        self.carried: list[str] = []
+        machine: Any = FakeMachine()
+        self.source = Scripted("memory", self.read)
+        judge = judgement(LOW)
+        self.agent = Agent(machine, [self.source], judge, self.lines.append, 0.0)
+        mailbox = Mailbox(post)
+        (path / "token").write_text("secret")
+        way = HttpsTransport(receiver.address, TokenFile(str(path / "token"))) if receiver else None
+        sender = Sender([way], mailbox, Random(7).random, self.say) if way else None
+        self.reporter = Reporter(
+            mailbox, facts("node-1", Catalogue()), {ClearCheck: self.carry}, self.lines.append
+        )
+        file = StateFile(str(path / "state"), filesystem_lane())
+        remember = lambda instant: judge.memory(instant, Hangs())  # noqa: E731
+        self.service = Service(self.agent, self.reporter, remember, file, sender)
+
+    def read(self, _: Machine) -> Iterator[Observation]:
+        yield Observation("memory", "node", signals={"a.level": self.level})
+
+    def say(self, why: str) -> None:
+        self.lines.append({"event": "unreported", "why": why})
+
+    def carry(self, one: Any) -> str:
+        self.carried.append(one.id)
+        return "cleared"
+
+    async def run(self) -> Verdict | None:
+        return await self.service.attend("127.0.0.1", 0, once=False)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+def checks(receiver: Receiver) -> list[list[str]]:
+    return [[found.check for found in one.findings] for one in receiver.applied]
+
+
+async def test_what_is_found_is_told_and_remembered_and_the_end_is_told_too(tmp_path: Path) -> None:
+    with receiving() as receiver:
+        node = Node(tmp_path, receiver)
+        running = asyncio.ensure_future(node.run())
+        await until(lambda: checks(receiver) == [["check-0"]])
+        node.level = 7
+        node.agent.read("memory", together=0.0)
+        await until(lambda: checks(receiver) == [["check-0"], []])
+        began = time.monotonic()
+        os.kill(os.getpid(), signal.SIGTERM)
+        await running
+        assert time.monotonic() - began < 2.0
+        assert [one.leaving for one in receiver.applied] == [False, False, True]
+    memory = decoded((tmp_path / "state" / "memory").read_bytes())
+    assert memory.told == node.agent.told
+    assert memory.post.digest == receiver.applied[-1].digest
+    assert len(memory.post.spool) == 0
+
+
+async def test_a_transition_that_nobody_heard_is_heard_after_a_restart_and_only_once(tmp_path: Path) -> None:
+    nobody = Receiver()
+    nobody.address = f"http://127.0.0.1:{closed_port()}/"
+    node = Node(tmp_path, nobody)
+    running = asyncio.ensure_future(node.run())
+    await until(lambda: len(node.reporter.mailbox.post.spool) == 1)
+    os.kill(os.getpid(), signal.SIGTERM)
+    await running
+    memory = decoded((tmp_path / "state" / "memory").read_bytes())
+    with receiving() as receiver:
+        again = Node(tmp_path, receiver, memory.post)
+        running = asyncio.ensure_future(again.run())
+        await until(lambda: receiver.applied and len(again.reporter.mailbox.post.spool) == 0)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await running
+        assert len({one.digest for one in receiver.applied}) == 1
+        assert [one.leaving for one in receiver.applied][-1]
+
+
+async def test_an_instruction_is_acknowledged_once_what_it_did_is_on_the_disk(tmp_path: Path) -> None:
+    with receiving() as receiver:
+        receiver.instructions["i-1"] = ClearCheck("i-1", "check-0", "node")
+        node = Node(tmp_path, receiver)
+        running = asyncio.ensure_future(node.run())
+        await until(lambda: node.carried)
+        await until(lambda: node.reporter.mailbox.written == ("i-1",))
+        assert decoded((tmp_path / "state" / "memory").read_bytes()).post.inbox.done == ("i-1",)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await running
+        assert receiver.instructions == {}
+        assert node.carried == ["i-1"]
+
+
+async def test_a_disk_that_fails_is_told_of_and_ends_nothing(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("no directory")
+    with receiving() as receiver:
+        node = Node(tmp_path, receiver)
+        running = asyncio.ensure_future(node.run())
+        await until(lambda: checks(receiver) == [["check-0"]])
+        await until(lambda: "agent" in node.agent.latest)
+        [own] = node.agent.latest["agent"].observations
+        assert "no directory: name another with --state" in str(own.signals["agent.memory_trouble"])
+        os.kill(os.getpid(), signal.SIGTERM)
+        await running
