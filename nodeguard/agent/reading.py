@@ -41,7 +41,7 @@ def _read_into(observations: list[Observation], source: Source, machine: Machine
 def reading(source: Source, machine: Machine, observations: Iterable[Observation], began: float) -> Reading:
     """What a round that began then (seconds since boot) and ends now has come to."""
     known = tuple(observations)
-    cut = any(one.slot == NODE and one.status in {"failed", "hung"} for one in known)
+    cut = any(one.slot == NODE and one.status in {"failed", "hung", "released"} for one in known)
     now = machine.now().mono
     return Reading(source.name, now, known, not cut, now - began, _MISSED * source.interval + source.deadline)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from nodeguard.derive.world import World
+from nodeguard.model.observation import RELEASED
 from nodeguard.model.signal import Scalar
 from nodeguard.model.slot import is_passed_on
 
@@ -32,6 +33,8 @@ def gpus(world: World) -> Iterator[tuple[str, dict[str, Scalar]]]:
     watched = list(_watched(world, listed))
     refused = _refused(world, sum(bound and slot not in listed for slot, bound in watched))
     for slot, bound in watched:
+        if world.refused.get(slot) == RELEASED:
+            continue
         signals, in_nvml = world.of(slot), slot in listed
         derived: dict[str, Scalar] = {}
         if "pci.driver" in signals and settled:

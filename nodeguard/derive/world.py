@@ -56,7 +56,7 @@ def world(latest: Iterable[Reading], mono: float) -> World:
         for observation in reading.observations:
             if observation.part is not None:
                 parts[observation.slot] = observation.part
-            if observation.status in {"failed", "hung"}:
+            if observation.status in {"failed", "hung", "released"}:
                 of = failed if observation.slot == NODE else refused
                 of[source if observation.slot == NODE else observation.slot] = observation.detail
             if observation.signals:

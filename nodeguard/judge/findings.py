@@ -13,7 +13,7 @@ from nodeguard.judge.view import Seen, View
 from nodeguard.judge.words import fill, span
 from nodeguard.model.check import Check
 from nodeguard.model.finding import Action, Evidence, Finding, Health, Knowledge, worst
-from nodeguard.model.observation import DERIVED
+from nodeguard.model.observation import DERIVED, RELEASED
 from nodeguard.model.slot import label
 
 # Pieces of evidence kept for one finding, what tells most first.
@@ -133,6 +133,9 @@ def stale(active: Finding, since: float, why: str) -> Finding:
 
     since: when it began, in seconds since the epoch, by today's clock.
     """
+    if why == RELEASED:
+        note = "not read while the GPU is released"
+        return replace(active, since=since, knowledge=Knowledge.NOT_APPLICABLE, note=note)
     note = f"not read any more: {why}" if why else "not read any more"
     return replace(active, since=since, knowledge=Knowledge.STALE, note=note)
 

@@ -134,10 +134,14 @@ def _remembered(
         result[name] = after(slots.get(name), observations, rules.spans[kind(name)], rounds, now)
     reached = {one.source: {observation.slot for observation in one.observations} for one in readings}
     complete = {one.source for one in readings if one.complete}
+    released = {one.source for one in readings if _ended(one).status == "released"}
     for name, slot in slots.items():
         for source in slot.sources:
             if source in reached and name not in reached[source]:
                 left = result[name]
-                ended = source in complete
-                result[name] = gone(left, source) if ended else unreached(left, source, rounds[source])
+                if source in complete:
+                    result[name] = gone(left, source)
+                else:
+                    let_go = source in released
+                    result[name] = unreached(left, source, rounds[source], released=let_go)
     return result

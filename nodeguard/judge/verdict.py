@@ -10,7 +10,7 @@ from nodeguard.judge.rules import Rules
 from nodeguard.judge.slots import merged
 from nodeguard.judge.state import Judged, SourceState
 from nodeguard.model.finding import Finding, Fine, Health, Knowledge, Total, Unread, Verdict, worst
-from nodeguard.model.observation import DERIVED
+from nodeguard.model.observation import DERIVED, RELEASED
 from nodeguard.model.slot import NODE, kind, pci
 
 
@@ -28,6 +28,10 @@ def verdict(
     noted = folded((*(one for one in every if one.health == Health.OK), *past), counts)
     unread = _unread(judged, sources)
     known = [Knowledge.UNKNOWN] if unread else [Knowledge.FRESH]
+    if any(one.status == "released" for one in sources.values()) or any(
+        why == RELEASED for one in judged.values() for _, _, why in one.missing
+    ):
+        known.append(Knowledge.NOT_APPLICABLE)
     return Verdict(
         health=worst_health(findings),
         knowledge=worst(*known, *(one.knowledge for one in findings)),
@@ -77,7 +81,7 @@ def _unread(judged: Mapping[str, Judged], sources: Mapping[str, SourceState]) ->
     reasons: dict[tuple[str, str], tuple[set[str], set[str]]] = defaultdict(lambda: (set(), set()))
     for slot, one in judged.items():
         for source, signal, why in one.missing:
-            if source and sources.get(source, SourceState("read", 0)).status == "read":
+            if source and why != RELEASED and sources.get(source, SourceState("read", 0)).status == "read":
                 slots, signals = reasons[source, why]
                 slots.add(slot)
                 signals.add(signal)

@@ -12,7 +12,10 @@ from nodeguard.model.signal import Scalar
 # The source of what derivation makes of all other sources' readings.
 DERIVED = "derived"
 
-Status = Literal["read", "absent", "failed", "hung", "lost"]
+Status = Literal["read", "absent", "failed", "hung", "lost", "released"]
+
+# Why a signal was not read that somebody asked to leave alone: not knowing it is meant.
+RELEASED = "released"
 
 
 class Part(Struct, frozen=True):
@@ -45,7 +48,7 @@ class Observation(Struct, frozen=True):
 
     status: `read`, or how it could not be: `absent` (the thing is not there), `failed` (the reading was
         refused; detail says how), `hung` (no answer within the deadline), `lost` (count records of a log were
-        overwritten unread).
+        overwritten unread), `released` (left alone on request; detail is RELEASED).
     signals: value by signal name. A signal that is neither here nor in unread does not apply to this slot.
     unread: reason by signal name, for signals that apply but could not be read.
     epoch: what a counter's baseline belongs to, besides slot and part; a new epoch starts every counter anew.

@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from nodeguard.agent.judgement import Judgement
 from nodeguard.cli.knowledge import knowledge
@@ -11,7 +12,7 @@ from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.check import Compare, Condition, Happened, Increase, Reference, Sustained
 from nodeguard.model.finding import Health, Knowledge, Verdict
 from nodeguard.model.instant import Instant
-from nodeguard.model.observation import Event, Observation, Reading, Status
+from nodeguard.model.observation import RELEASED, Event, Observation, Reading, Status
 from nodeguard.model.platform import Platform
 from nodeguard.model.signal import Signal, named
 from nodeguard.model.slot import NODE, gpu, nvlink
@@ -22,6 +23,7 @@ SIGNALS = named(
     Signal("a.errors", "counter", "errors"),
     Signal("a.happened", "event", "something"),
 )
+GPU, OTHER = gpu("1b:00"), gpu("3b:00")
 LOW = Compare("a.level", "below", 5)
 
 
@@ -125,3 +127,50 @@ def test_a_derived_fault_stands_while_its_gpu_cannot_be_read(status: Status) -> 
     assert fired(before) == ["nvlink-down"]
     [stands] = (found for found in after.findings if found.check == "nvlink-down")
     assert stands.knowledge == Knowledge.STALE
+
+
+def released(*slots: str) -> Reading:
+    """A round in which all GPUs were left alone, or some."""
+    if not slots:
+        return Reading("nvml", 0.0, (Observation("nvml", NODE, "released", detail=RELEASED),), complete=False)
+    left = tuple(Observation("nvml", slot, "released", detail=RELEASED) for slot in slots)
+    return Reading("nvml", 0.0, (Observation("nvml", NODE, signals={"nvml.ready": True}), *left))
+
+
+def at(one: Judgement, seconds: float, *readings: Reading) -> Verdict:
+    moved = [replace(reading, at=seconds) for reading in readings]
+    return one.judge(moved, Instant(1e9 + seconds, seconds, "boot"))
+
+
+@pytest.mark.parametrize("slots", [(), (GPU,)])
+def test_what_is_released_is_not_applicable_and_gives_nothing_back(slots: tuple[str, ...]) -> None:
+    level = named(Signal("gpu.level", "gauge", "a level"))
+    one = Judgement(
+        Catalogue(checks=(check(Compare("gpu.level", "below", 5), "low", targets=("gpu",)),)), level, Site()
+    )
+    read = Reading(
+        "nvml", 0.0, tuple(Observation("nvml", slot, signals={"gpu.level": 3}) for slot in (GPU, OTHER))
+    )
+    assert [found.target for found in at(one, 0.0, read).findings] == [GPU, OTHER]
+    left = at(one, 10.0, released(*slots))
+    assert (left.knowledge, left.unread) == (Knowledge.NOT_APPLICABLE, ())
+    assert left.health == Health.SUSPECT
+    [held] = [found for found in left.findings if found.target == GPU]
+    assert (held.knowledge, held.note) == (Knowledge.NOT_APPLICABLE, "not read while the GPU is released")
+    again = at(one, 20.0, read)
+    assert {found.knowledge for found in again.findings} == {Knowledge.FRESH}
+
+
+def test_a_gpu_that_is_released_is_not_lost() -> None:
+    one = Judgement(*knowledge(), Site())
+    there = tuple(
+        Observation("pci", slot, signals={"pci.present": True, "pci.driver": "nvidia", "pci.procfs": True})
+        for slot in (GPU, OTHER)
+    )
+    node = Observation("nvml", NODE, signals={"nvml.ready": True, "driver.loaded": True})
+    seen = tuple(Observation("nvml", slot, signals={"gpu.temperature": 40}) for slot in (GPU, OTHER))
+    assert at(one, 1000.0, Reading("pci", 0.0, there), Reading("nvml", 0.0, (node, *seen))).findings == ()
+    one_left = Reading("nvml", 0.0, (node, Observation("nvml", GPU, "released", detail=RELEASED), seen[1]))
+    for seconds, reading in ((1010.0, one_left), (1020.0, released())):
+        left = at(one, seconds, reading)
+        assert (left.findings, left.knowledge) == ((), Knowledge.NOT_APPLICABLE)
