@@ -1,4 +1,4 @@
-"""The kernel log, read as soon as it has a line."""
+"""Sources that are read as soon as they have news: the kernel log, and NVML's events."""
 
 from __future__ import annotations
 
@@ -8,24 +8,34 @@ from nodeguard.agent.agent import Agent
 from nodeguard.agent.paced import PacedMachine
 from nodeguard.sources.live import LiveMachine
 
+# Seconds between two rounds of NVML that its events ask for: a round asks each GPU a hundred things, and a
+# storm of errors brings a thousand events.
+_EVENT_REST = 2.0
+
 
 def follow(machine: LiveMachine | PacedMachine, agent: Agent) -> None:
-    """Have the kernel log of a machine read as soon as it has a line."""
+    """Have the kernel log read as soon as it has a line, and NVML as soon as it tells of an event."""
     if isinstance(machine, PacedMachine):
         return
-    loop, descriptor = asyncio.get_running_loop(), machine.log_descriptor()
-    if descriptor is None:
-        return
+    log = machine.log_descriptor()
+    if log is not None:
+        _read_when_readable(agent, "kmsg", log, 0.002)
+    _read_when_readable(agent, "nvml", machine.events_descriptor(), _EVENT_REST)
+
+
+def _read_when_readable(agent: Agent, source: str, descriptor: int, rest: float) -> None:
+    """Read a source as soon as a descriptor is readable, and then not for so many seconds."""
+    loop = asyncio.get_running_loop()
 
     def readable() -> None:
         loop.remove_reader(descriptor)
-        agent.read("kmsg", together=0.0)
-        again()
+        agent.read(source, together=0.0)
+        loop.call_later(rest, again)
 
     def again() -> None:
         # Watched again once the round has taken what there was: until then it is readable all the time.
-        if agent.is_reading("kmsg"):
-            loop.call_later(0.002, again)
+        if agent.is_reading(source):
+            loop.call_later(rest, again)
         else:
             loop.add_reader(descriptor, readable)
 

@@ -20,6 +20,7 @@ from nodeguard.derive.lapsed import failing, lapsed, why
 from nodeguard.derive.overdue import overdue
 from nodeguard.derive.platform import platform
 from nodeguard.derive.state import DeriveState, Wanted
+from nodeguard.derive.witness import witnessed
 from nodeguard.derive.world import NOTHING, world
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.instant import Instant
@@ -61,7 +62,9 @@ def derive(
     latest = {**state.latest, **{reading.source: reading for reading in readings}}
     owned = owners(latest.values())
     seen = world((attributed(reading, owned) for reading in latest.values()), instant.mono)
-    state, new = decoded(state, [attributed(reading, owned) for reading in readings], catalogue, branch(seen))
+    placed = [attributed(reading, owned) for reading in readings]
+    waiting, single = witnessed(state.waiting, placed, latest, instant.mono)
+    state, new = decoded(replace(state, waiting=waiting), single, catalogue, branch(seen))
     moved = last_move(state.moved, (event for one in new for event in _events(one)))
     make = platform(seen, catalogue.platforms, site.platform, site.instance_type, state.platform)
     state = replace(

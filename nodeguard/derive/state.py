@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from nodeguard.derive.references import Best
+from nodeguard.derive.witness import Waiting
 from nodeguard.derive.xid import Said
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.check import Compare
@@ -28,7 +29,7 @@ class DeriveState(Struct, frozen=True):
     lines: Xid lines of each GPU within the window in which they explain each other, said: their codes. best:
     the last good inventory, by slot. moved: when the driver was last
     loaded or unloaded, in seconds since boot. starts: see services; still: see counters. derived,
-    failing: see lapsed.
+    failing: see lapsed. waiting: see witness.
     """
 
     boot_id: str = ""
@@ -42,6 +43,7 @@ class DeriveState(Struct, frozen=True):
     still: dict[str, tuple[float, float]] = {}
     derived: dict[str, dict[str, str]] = {}
     failing: frozenset[str] = frozenset()
+    waiting: Waiting = Waiting()
 
 
 class Wanted(Struct, frozen=True):

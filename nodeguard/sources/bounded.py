@@ -9,6 +9,7 @@ from nodeguard.model.instant import Instant
 from nodeguard.sources.machine import Log, Machine
 from nodeguard.sources.request import Request, Response
 from nodeguard.worker.answer import Answer
+from nodeguard.worker.device_events import DeviceEvent
 
 # Seconds that a worker's end may take after its time is over, and its answer's way back; of a short limit a
 # third, so that there is time to ask at all.
@@ -62,7 +63,7 @@ class BoundedMachine:
         """See Machine.nvml."""
         return self._machine.nvml(self._left(within))
 
-    def nvml_events(self) -> tuple[dict[str, int], ...]:
+    def nvml_events(self) -> tuple[DeviceEvent, ...]:
         """See Machine.nvml_events."""
         return self._machine.nvml_events()
 

@@ -13,6 +13,7 @@ from nodeguard.sources.kernel_log import KernelLog, after
 from nodeguard.sources.machine import READ_LIMIT, Cursor, Hangs, Log
 from nodeguard.sources.request import METADATA, Request, Response
 from nodeguard.worker.answer import Answer
+from nodeguard.worker.device_events import DeviceEvent, DeviceEvents
 from nodeguard.worker.lane import Lane, filesystem_lane, nvml_lane
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class LiveMachine:
         self._log: KernelLog | None = None
         self._filesystems: Lane | None = None
         self._gpus: Lane | None = None
+        self._events = DeviceEvents()
         self._boot_id = self.read("/proc/sys/kernel/random/boot_id").strip()
 
     def now(self) -> Instant:
@@ -121,7 +123,7 @@ class LiveMachine:
         if self._gpus is None:
             if not self._may_have_driver():
                 return Answer(missing="no NVIDIA driver and no libnvidia-ml.so.1 on this machine")
-            self._gpus = nvml_lane(root=self._root, hang=self._hung.nvml)
+            self._gpus = nvml_lane(root=self._root, hang=self._hung.nvml, events=self._events)
         return self._gpus.round(within=within)
 
     def hangs(self) -> Hangs:
@@ -131,9 +133,13 @@ class LiveMachine:
             self._filesystems.hang if self._filesystems else self._hung.filesystem,
         )
 
-    def nvml_events(self) -> tuple[dict[str, int], ...]:
-        """See Machine.nvml_events. One look has no past to tell of."""
-        return ()
+    def nvml_events(self) -> tuple[DeviceEvent, ...]:
+        """See Machine.nvml_events. They come from the end of the first round of NVML on."""
+        return self._events.take()
+
+    def events_descriptor(self) -> int:
+        """A descriptor that is readable when there are events of NVML that nobody has asked for."""
+        return self._events.fileno()
 
     def _may_have_driver(self) -> bool:
         if any(os.path.exists(self._root + path) for path in _DRIVER_TRACES):
@@ -149,6 +155,7 @@ class LiveMachine:
         for lane in (self._filesystems, self._gpus):
             if lane is not None:
                 lane.close()
+        self._events.close()
         if self._log is not None:
             self._log.close()
 

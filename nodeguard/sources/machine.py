@@ -10,6 +10,7 @@ from msgspec import Struct
 from nodeguard.model.instant import Instant
 from nodeguard.sources.request import Request, Response
 from nodeguard.worker.answer import Answer
+from nodeguard.worker.device_events import DeviceEvent
 from nodeguard.worker.memory import Hang
 
 # No file under /sys or /proc that a source reads is longer; what is, is cut.
@@ -96,6 +97,6 @@ class Machine(Protocol):
         """
         ...
 
-    def nvml_events(self) -> tuple[dict[str, int], ...]:
-        """NVML events since the last call: device (its index), type and data."""
+    def nvml_events(self) -> tuple[DeviceEvent, ...]:
+        """Events of NVML since the last call, the oldest first."""
         ...

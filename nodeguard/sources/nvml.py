@@ -75,6 +75,10 @@ class Nvml:
 
     def read(self, machine: Machine) -> Iterator[Observation]:
         """One round; see Source.read."""
+        yield from self._round(machine)
+        yield from self._events(machine)
+
+    def _round(self, machine: Machine) -> Iterator[Observation]:
         answer = machine.nvml()
         if answer.missing:
             yield Observation(self.name, NODE, "absent", {"nvml.library": False}, detail=answer.missing)
@@ -97,7 +101,6 @@ class Nvml:
             observed = list(_gpu(slot, scopes.get(index, {}), silent.get(index, "")))
             yield from observed
             yield from self._unreached(observed)
-        yield from self._events(machine)
 
     def _unreached(self, observed: list[Observation]) -> Iterator[Observation]:
         """The NVLinks of a GPU that fell silent before they were asked: not read, but not gone either."""
@@ -112,12 +115,11 @@ class Nvml:
 
     def _events(self, machine: Machine) -> Iterator[Observation]:
         for event in machine.nvml_events():
-            slot = self._slots.get(event["device"])
-            if event["type"] == _XID_EVENT and slot is not None:
-                xid = event["data"]
-                line = Event(
-                    "gpu.xid.line", machine.now().mono, f"NVML event: Xid {xid}", {"xid": xid, "rest": ""}
-                )
+            # Its own address counts: the GPUs may have other indices since, after a restart of the worker.
+            slot = gpu(event.address) if bus_address(event.address) else self._slots.get(event.device)
+            if event.type == _XID_EVENT and slot is not None:
+                xid, at = event.data, machine.now().mono if event.at is None else event.at
+                line = Event("gpu.xid.line", at, f"NVML event: Xid {xid}", {"xid": xid, "rest": ""})
                 yield Observation(self.name, slot, events=(line,))
 
 

@@ -13,6 +13,7 @@ from nodeguard.sources.kernel_log import after, sequence
 from nodeguard.sources.machine import Cursor, Hangs, Log
 from nodeguard.sources.request import Request, Response, replayed
 from nodeguard.worker.answer import Answer
+from nodeguard.worker.device_events import DeviceEvent
 from nodeguard.worker.memory import Memory
 from nodeguard.worker.rehearsal import rehearse_nvml, rehearse_statvfs
 
@@ -106,8 +107,8 @@ class ReplayMachine:
         """What the lanes hang in, for whoever reads this machine next in this boot."""
         return Hangs(self._gpus.hang, self._filesystems.hang)
 
-    def nvml_events(self) -> tuple[dict[str, int], ...]:
+    def nvml_events(self) -> tuple[DeviceEvent, ...]:
         """See Machine.nvml_events."""
         events = self._recording.nvml_events(self._at, self._told)
         self._told = self._at
-        return tuple({"device": event.device, "type": event.type, "data": event.data} for event in events)
+        return tuple(DeviceEvent(event.device, event.type, event.data) for event in events)

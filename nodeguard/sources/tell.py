@@ -21,6 +21,7 @@ from nodeguard.sources.request import Request, Response
 from nodeguard.sources.services import PROCESSES
 from nodeguard.sources.services import told as services_of
 from nodeguard.worker.answer import Answer
+from nodeguard.worker.device_events import DeviceEvent
 
 Read = TypeVar("Read")
 
@@ -132,11 +133,12 @@ class ToldMachine:
             self._writer.nvml([*((entry.scope, entry.call, entry.result) for entry in answer.entries), *late])
         return answer
 
-    def nvml_events(self) -> tuple[dict[str, int], ...]:
+    def nvml_events(self) -> tuple[DeviceEvent, ...]:
         """See Machine.nvml_events."""
         events = self._machine.nvml_events()
         for event in events:
-            self._writer.event(event["device"], event["type"], event["data"])
+            if event.device >= 0:
+                self._writer.event(event.device, event.type, event.data)
         return events
 
 

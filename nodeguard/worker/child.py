@@ -3,7 +3,8 @@
 Its descriptors: 0, a byte for each round wanted, whose end is ours; 1, a byte for each round that is over; 2,
 the parent's standard error or nothing; 3, a memory file that holds the round's request, one JSON line, then
 what is to be written to a disk, and after it our log, a JSON line before and after each call. Memory, so that
-writing cannot block, and a file, so that it outlives us.
+writing cannot block, and a file, so that it outlives us; 4, where somebody listens, a pipe for what NVML
+tells unasked, which does not block either.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-_ROUNDS, _DONE, _LOG = 0, 1, 3
+_ROUNDS, _DONE, _LOG, _EVENTS = 0, 1, 3, 4
 
 
 def main() -> None:
@@ -26,25 +27,27 @@ def main() -> None:
 
     Leaving earlier, with status 0, also says that a round is over.
     """
-    lane, library, root = sys.argv[1:4]
-    _let_go()
+    lane, library, root, told = sys.argv[1:5]
+    _let_go(_EVENTS if told else _LOG)
     if lane == "nvml":
-        _nvml(library, root)
+        _nvml(library, root, _EVENTS if told else None)
+        # At once: what a library does at a process's end it must not do beside a thread that waits in it.
+        os._exit(0)
     else:
         _filesystem(root)
 
 
-def _let_go() -> None:
-    """Close what the parent itself had inherited and handed on unasked."""
+def _let_go(last: int) -> None:
+    """Close what the parent itself had inherited and handed on unasked. last: the last descriptor of ours."""
     for descriptor in [int(name) for name in os.listdir("/proc/self/fd")]:
-        if descriptor > _LOG:
+        if descriptor > last:
             try:
                 os.close(descriptor)
             except OSError:  # the one that listed the directory
                 continue
 
 
-def _nvml(path: str, root: str) -> None:
+def _nvml(path: str, root: str, events: int | None) -> None:
     from nodeguard.worker import nvml_calls  # noqa: PLC0415  (each lane loads only what it asks)
 
     try:
@@ -55,12 +58,13 @@ def _nvml(path: str, root: str) -> None:
         for _ in _requests():
             nvml_calls.ask_all(ask, frozenset())
         return
-    nvml = Nvml(path, root)
+    nvml = Nvml(path, root, events)
     ask = Ask(nvml.call, _write, nvml.fields)
     for request, _ in _requests():
         nvml_calls.ask_all(ask, frozenset(request["resting"]))
         if nvml.broken:
             return
+        nvml.listen()
 
 
 def _filesystem(root: str) -> None:

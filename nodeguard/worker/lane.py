@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from nodeguard.worker.answer import Answer, Entry
 from nodeguard.worker.deadlines import Deadlines, Pace
+from nodeguard.worker.device_events import DeviceEvents
 from nodeguard.worker.file import FileCall
 from nodeguard.worker.memory import Hang, Key, Memory
 from nodeguard.worker.process import Worker
@@ -33,13 +34,16 @@ def nvml_lane(
     *,
     debug: bool = False,
     hang: Hang | None = None,
+    events: DeviceEvents | None = None,
 ) -> Lane:
     """The lane of NVML.
 
     library: path of libnvidia-ml, where it is known. root: where the host's root is mounted, in a container.
-    debug: whether the worker's standard error is ours. hang: see Lane.
+    debug: whether the worker's standard error is ours. hang: see Lane. events: takes what NVML tells unasked,
+    from the end of the first round on, and is the caller's to close after the lane.
     """
-    return Lane(partial(Worker, "nvml", library, root, debug=debug), deadlines, hang=hang)
+    told = events.writable() if events else None
+    return Lane(partial(Worker, "nvml", library, root, debug=debug, events=told), deadlines, hang=hang)
 
 
 def filesystem_lane(

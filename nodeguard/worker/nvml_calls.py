@@ -114,6 +114,9 @@ LINK_FIELDS = (
 C2C_COUNT = 170  # C2C_LINK_COUNT
 C2C_STATUS = 171  # C2C_LINK_GET_STATUS
 
+# Has a device tell of its errors unasked, as long as the session lasts; see nvml_events.
+REGISTER_EVENTS = "nvmlDeviceRegisterEvents"
+
 # NVML_NVLINK_MAX_LINKS of NVML 13; what a driver claims above it is not believed.
 MAX_LINKS = 36
 
@@ -151,6 +154,7 @@ def _ask_device(ask: Ask, index: int, *, identity: bool) -> None:
         ask.fields(index, [(field, link) for field in LINK_FIELDS])
     ask.fields(index, [(LINK_POWER, link) for link, state in states.items() if state == 0])
     ask.fields(index, [(C2C_STATUS, link) for link in range(c2c_links or 0)])
+    ask(index, REGISTER_EVENTS)
 
 
 def _first(ask: Ask, scope: int, row: str) -> None:

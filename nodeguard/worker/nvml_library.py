@@ -9,6 +9,8 @@ from functools import cache
 import pynvml
 
 from nodeguard.worker.ask import TYPE_CHECKING
+from nodeguard.worker.nvml_calls import REGISTER_EVENTS
+from nodeguard.worker.nvml_events import Watch
 from nodeguard.worker.nvml_json import as_json, field_result
 from nodeguard.worker.nvml_returns import failure
 
@@ -79,11 +81,15 @@ def _load(path: str, root: str) -> str:
 class Nvml:
     """One session of NVML, begun by the first `nvmlInit` that succeeds and kept until the process ends.
 
-    broken: whether the session, or the library itself, has gone bad, so that only a new process can go on.
+    events: descriptor for what NVML tells unasked, None where nobody listens. broken: whether the session, or
+    the library itself, has gone bad, so that only a new process can go on.
     """
 
-    def __init__(self, path: str = "", root: str = "") -> None:
+    def __init__(self, path: str = "", root: str = "", events: int | None = None) -> None:
         self.broken = False
+        self._watch = Watch(events) if events is not None else None
+        self._refused: dict[int, Any] = {}
+        self._addresses: dict[int, str] = {}
         self._path, self._root = path, root
         self._open = False
         self._handles: dict[int, Any] = {}
@@ -120,9 +126,16 @@ class Nvml:
         self._unsupported |= {(scope, *field) for field, result in results.items() if result == _UNSUPPORTED}
         return [results.get(field, _UNSUPPORTED) for field in fields]
 
+    def listen(self) -> None:
+        """Tell from now on of the events of the devices that this round has registered."""
+        if self._watch is not None:
+            self._watch.listen()
+
     def _call(self, scope: int, name: str, arguments: tuple[int, ...]) -> Any:
         if name == "nvmlInit":
             return self._init()
+        if name == REGISTER_EVENTS:
+            return self._register(scope)
         if name == "nvmlDeviceGetHandleByIndex":
             self._handles[scope] = pynvml.nvmlDeviceGetHandleByIndex(scope)
             return None
@@ -132,7 +145,23 @@ class Nvml:
         handle = (self._handles[scope],) if scope in self._handles else ()
         if name in _FILLED:
             return _fill(function, handle, _FILLED[name])
-        return as_json(function(*handle, *arguments))
+        result = as_json(function(*handle, *arguments))
+        if name.startswith("nvmlDeviceGetPciInfo"):
+            self._addresses[scope] = result["busId"]
+        return result
+
+    def _register(self, scope: int) -> Any:
+        """Register a device's events; what this one does not support is asked once in a session."""
+        if self._watch is None:
+            return None
+        if scope in self._refused:
+            return self._refused[scope]
+        try:
+            self._watch.register(scope, self._handles[scope], self._addresses.get(scope, ""))
+        except (pynvml.NVMLError_NotSupported, pynvml.NVMLError_FunctionNotFound) as refused:
+            self._refused[scope] = failure(refused.value)
+            return self._refused[scope]
+        return None
 
     def _init(self) -> Any:
         if self._open:

@@ -19,12 +19,12 @@ from nodeguard.worker.file import FileCall
 _KEPT = ("LD_LIBRARY_PATH",)
 # The worker is told where this process finds its modules, so that it
 # need not work that out again: `site`, with what an editable install adds to it, is most of a Python's start.
-_START = "import sys; sys.path += sys.argv[4:]; from nodeguard.worker.child import main; main()"
+_START = "import sys; sys.path += sys.argv[5:]; from nodeguard.worker.child import main; main()"
 
 
-def _above_standard(descriptor: int) -> int:
-    """Move a descriptor above those that the worker gets: no dup2 can then overwrite another's source."""
-    moved: int = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 4)
+def above_standard(descriptor: int) -> int:
+    """Move a descriptor above those that a worker gets: no dup2 can then overwrite another's source."""
+    moved: int = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 5)
     os.close(descriptor)
     return moved
 
@@ -38,21 +38,31 @@ class Worker:
     """A worker process, started at once. Raises OSError where it cannot be.
 
     lane: `nvml` or `filesystem`. library: see nvml_library. root: where the machine's root is mounted. debug:
-    whether its standard error is ours.
+    whether its standard error is ours. events: a descriptor to which it may write what it hears unasked; None
+    where nobody listens.
     """
 
-    def __init__(self, lane: str, library: str = "", root: str = "", *, debug: bool = False) -> None:
+    def __init__(
+        self,
+        lane: str,
+        library: str = "",
+        root: str = "",
+        *,
+        debug: bool = False,
+        events: int | None = None,
+    ) -> None:
         self._status: int | None = None
         self._read = 0
-        self._log = _above_standard(os.memfd_create("nodeguard-worker"))
-        theirs, self._rounds = map(_above_standard, os.pipe())
-        self._done, theirs_done = map(_above_standard, os.pipe())
+        self._log = above_standard(os.memfd_create("nodeguard-worker"))
+        theirs, self._rounds = map(above_standard, os.pipe())
+        self._done, theirs_done = map(above_standard, os.pipe())
         os.set_blocking(self._done, False)
-        copies = [(theirs, 0), (theirs_done, 1), (self._log, 3)]
+        copies = [(theirs, 0), (theirs_done, 1), (self._log, 3), *([] if events is None else [(events, 4)])]
         actions: list[Any] = [(os.POSIX_SPAWN_DUP2, source, target) for source, target in copies]
         if not debug:
             actions.append((os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0))
-        arguments = [sys.executable, "-I", "-S", "-c", _START, lane, library, root, *_module_path()]
+        told = "" if events is None else "events"
+        arguments = [sys.executable, "-I", "-S", "-c", _START, lane, library, root, told, *_module_path()]
         try:
             # A process group of its own: an interrupt typed at a terminal is the parent's to handle.
             kept = {name: os.environ[name] for name in _KEPT if name in os.environ}

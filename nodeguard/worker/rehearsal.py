@@ -39,6 +39,8 @@ class RecordedNvml:
         if call == "nvmlDeviceGetHandleByIndex":
             return _answer(self._devices[scope], call) if error(self._devices[scope]) else None
         calls = self._system if scope == SYSTEM else self._devices[scope]
+        if call == nvml_calls.REGISTER_EVENTS:
+            return _answer(calls.get(call), call)  # what it gives where it succeeds are the events
         missing = calls.get(_BATCH, _NOT_SUPPORTED) if call.startswith(_BATCH) else _NOT_SUPPORTED
         result = _answer(calls.get(call, missing), call)
         if call == nvml_calls.DEVICE_COUNT and error(result) in {"", error(_NOT_SUPPORTED)}:

@@ -7,6 +7,7 @@ pynvml's own declarations, and written beside the library as a table (its format
 from __future__ import annotations
 
 import ctypes
+import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
@@ -100,6 +101,13 @@ def _processes(found: list[dict[str, Any]]) -> tuple[bytes, bytes]:
     return bytes(_UINT(len(rows))), b"".join(_filled(pynvml.c_nvmlProcessInfo_v3_t, row) for row in rows)
 
 
+# Structs by the version that they begin with, besides those above: what older drivers fill.
+_OLDER: dict[tuple[str, int], Any] = {
+    ("nvmlDeviceGetGpuFabricInfoV", pynvml.nvmlGpuFabricInfo_v2): pynvml.c_nvmlGpuFabricInfo_v2_t,
+    ("nvmlDeviceGetPlatformInfo", pynvml.nvmlPlatformInfo_v1): pynvml.c_nvmlPlatformInfo_v1_t,
+}
+
+
 def _outputs(name: str, arguments: str, result: Any) -> tuple[bytes, ...]:
     """Memory that each output of a call is filled with, so that pynvml returns this result."""
     if name == "nvmlDeviceGetFieldValues":
@@ -119,8 +127,8 @@ def _outputs(name: str, arguments: str, result: Any) -> tuple[bytes, ...]:
         sensor = {"sensorType": int(arguments)} if arguments else {}
         return (_filled(kind, {"version": version, **sensor, **returned}),)
     if name in _STRUCTS:
-        older = result.get("version") == pynvml.nvmlGpuFabricInfo_v2
-        return (_filled(pynvml.c_nvmlGpuFabricInfo_v2_t if older else _STRUCTS[name], result),)
+        kind = _OLDER.get((name, result.get("version", 0)), _STRUCTS[name])
+        return (_filled(kind, result),)
     if isinstance(result, str):
         return (result.encode(errors="surrogateescape") + b"\0",)
     kinds = _OUTPUTS.get(name, (_UINT,))
@@ -132,7 +140,7 @@ def _row(scope: int, call: str, result: Any) -> str:
     name, _, arguments = call.rstrip(")").partition("(")
     key = f"{scope} {_NEWER.get(name, name)}{call[len(name) :]}"
     if isinstance(result, dict) and "error" in result:
-        return f"{key} {_CODES[result['error']]}"
+        return f"{key} {_CODES.get(result['error'], result['error'])}"
     if isinstance(result, dict) and result.get("nvmlReturn"):
         return f"{key} {result['nvmlReturn']}"
     memory = (output.hex() or "-" for output in _outputs(_NEWER.get(name, name), arguments, result))
@@ -158,12 +166,24 @@ class Double:
         directory.mkdir(parents=True, exist_ok=True)
         self.path = directory / "libnvidia-ml.so.1"
         shutil.copy(built, self.path)
+        os.mkfifo(directory / "events")
+        self._events = os.open(directory / "events", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         self.answer({})
 
     def answer(self, nvml: Mapping[str, Any]) -> None:
-        """Answer from now on as this nvml.json says; besides errors, a result may be `crash`."""
+        """Answer from now on as this nvml.json says.
+
+        Besides errors, a result may be `crash`, or the path of a file system: the call asks it and waits.
+        """
         rows = sorted(_rows(nvml), key=lambda row: row.split(" ", 2)[:2])
         (self.path.parent / "answers.txt").write_text("".join(f"{row}\n" for row in rows))
+
+    def tell(self, device: int | str, type_: int, data: int = 0) -> None:
+        """Let an event happen; of the device `error`, a wait for events ends with the type as its code."""
+        os.write(self._events, f"{device} {type_} {data}\n".encode())
+
+    def close(self) -> None:
+        os.close(self._events)
 
 
 Build = Callable[..., Double]
@@ -190,12 +210,16 @@ def nvml_builds(tmp_path_factory: pytest.TempPathFactory) -> Callable[[tuple[str
 
 
 @pytest.fixture
-def nvml_double(nvml_builds: Callable[[tuple[str, ...]], Path], tmp_path: Path) -> Build:
+def nvml_double(nvml_builds: Callable[[tuple[str, ...]], Path], tmp_path: Path) -> Iterator[Build]:
     """Makes doubles: `nvml_double(nvml_json, without=(…), directory=…)`."""
+    made: list[Double] = []
 
     def make(nvml: Mapping[str, Any], without: tuple[str, ...] = (), directory: Path | None = None) -> Double:
         double = Double(nvml_builds(without), directory or tmp_path / "nvml")
+        made.append(double)
         double.answer(nvml)
         return double
 
-    return make
+    yield make
+    for double in made:
+        double.close()

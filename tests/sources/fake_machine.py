@@ -14,6 +14,7 @@ from nodeguard.sources.machine import READ_LIMIT, Log
 from nodeguard.sources.request import Request, Response, replayed
 from nodeguard.sources.source import Source
 from nodeguard.worker.answer import Answer, Entry
+from nodeguard.worker.device_events import DeviceEvent
 
 
 class FakeMachine:
@@ -93,7 +94,7 @@ class FakeMachine:
     def nvml(self, within: float = math.inf) -> Answer:
         raise NotImplementedError
 
-    def nvml_events(self) -> tuple[dict[str, int], ...]:
+    def nvml_events(self) -> tuple[DeviceEvent, ...]:
         raise NotImplementedError
 
     def later(self, seconds: float) -> None:

@@ -14,6 +14,7 @@ from nodeguard.sources import live
 from nodeguard.sources.live import LiveMachine
 from nodeguard.sources.machine import READ_LIMIT, Hangs
 from nodeguard.worker.answer import Answer
+from nodeguard.worker.device_events import DeviceEvents
 from nodeguard.worker.memory import Hang
 
 BOOT_ID = "proc/sys/kernel/random/boot_id"
@@ -173,12 +174,14 @@ def test_any_trace_of_a_driver_is_reason_to_ask(
     (root / trace).parent.mkdir(parents=True, exist_ok=True)
     (root / trace).write_bytes(content)
     asked: list[str | float] = []
+    told: list[int] = []
 
     class Lane:
         hang = Hang(0, "nvmlDeviceGetName")
 
-        def __init__(self, root: str, hang: Hang | None) -> None:
+        def __init__(self, root: str, hang: Hang | None, events: DeviceEvents) -> None:
             asked.append(root)
+            told.append(events.fileno())
             assert hang == Hang(1, "nvmlDeviceGetUUID")
 
         def round(self, within: float) -> Answer:
@@ -194,6 +197,7 @@ def test_any_trace_of_a_driver_is_reason_to_ask(
         assert machine.hangs() == before
         assert [machine.nvml(), machine.nvml(7.0)] == [Answer(), Answer()]
         assert machine.hangs() == Hangs(nvml=Lane.hang, filesystem=before.filesystem)
+        assert told == [machine.events_descriptor()]
     assert asked == [str(root), math.inf, 7.0, "closed"]
 
 

@@ -14,6 +14,7 @@ from nodeguard.sources.nvml import Nvml
 from nodeguard.sources.nvml_table import C2C, GPU, NVLINK
 from nodeguard.worker import nvml_calls
 from nodeguard.worker.answer import SYSTEM, Answer, Entry
+from nodeguard.worker.device_events import DeviceEvent
 from nodeguard.worker.memory import Memory
 from nodeguard.worker.rehearsal import rehearse_nvml
 from tests.sources.fake_machine import FakeMachine, by_slot
@@ -33,12 +34,12 @@ class Gpus(FakeMachine):
         super().__init__()
         self.document: dict[str, Any] | None = {"system": recordings.SYSTEM, "devices": list(devices), **more}
         self.memory = Memory()
-        self.told: tuple[dict[str, int], ...] = ()
+        self.told: tuple[DeviceEvent, ...] = ()
 
     def nvml(self, within: float = math.inf) -> Answer:
         return rehearse_nvml(self.memory, self.document)
 
-    def nvml_events(self) -> tuple[dict[str, int], ...]:
+    def nvml_events(self) -> tuple[DeviceEvent, ...]:
         told, self.told = self.told, ()
         return told
 
@@ -382,16 +383,26 @@ def test_a_link_to_the_cpu_that_does_not_say_is_not_taken_for_inactive() -> None
 
 def test_an_xid_event_is_said_of_the_gpu_once() -> None:
     source, machine = Nvml(), Gpus(hopper(links=0), hopper(1, links=0))
-    machine.told = (
-        {"device": 1, "type": 8, "data": 79},
-        {"device": 0, "type": 1, "data": 4},
-        {"device": 7, "type": 8, "data": 79},
-    )
+    machine.told = (DeviceEvent(1, 8, 79), DeviceEvent(0, 1, 4), DeviceEvent(7, 8, 79))
     [event] = [event for one in source.read(machine) for event in one.events]
     assert (event.signal, event.fields["xid"], event.at) == ("gpu.xid.line", 79, machine.now().mono)
-    machine.told = ({"device": 1, "type": 8, "data": 79},)
+    machine.told = (DeviceEvent(1, 8, 79),)
     assert [one.slot for one in source.read(machine) if one.events] == [SECOND]
     assert not any(one.events for one in source.read(machine))
+
+
+def test_an_event_is_said_of_the_address_that_it_names_and_of_its_own_moment() -> None:
+    """The worker was restarted meanwhile, and the first GPU of two is no longer counted."""
+    source, machine = Nvml(), Gpus(hopper(1, links=0))
+    machine.told = (DeviceEvent(0, 8, 79, "00000000:01:00.0", 12.5),)
+    [one] = [one for one in source.read(machine) if one.events]
+    assert (one.slot, one.events[0].at) == (FIRST, 12.5)
+
+
+def test_events_are_told_though_nothing_else_can_be_read() -> None:
+    source, machine = Nvml(), Answered(failed="the worker process cannot be started")
+    machine.told = (DeviceEvent(0, 8, 79, "00000000:01:00.0", 12.5),)
+    assert [one.slot for one in source.read(machine) if one.events] == [FIRST]
 
 
 # Whatever a driver or a recording may say.

@@ -11,6 +11,7 @@ from nodeguard.model.failure import HungError, StalledError
 from nodeguard.sources.machine import Cursor, Log
 from nodeguard.sources.replay import ReplayMachine
 from nodeguard.worker.answer import SYSTEM, Answer, Entry
+from nodeguard.worker.device_events import DeviceEvent
 from tests.bundle.bundles import NOON, bundle
 
 ONE, TWO, THREE = "6,1,1000000,-;one", "6,2,2000000,-;two", "6,3,3000000,-;three"
@@ -111,9 +112,9 @@ def test_nvml_events_come_once(tmp_path: Path) -> None:
             "frames/000010/nvml.json": {"events": [event]},
         },
     )
-    assert [machine.nvml_events(), machine.nvml_events()] == [({**event, "data": 13},), ()]
+    assert [machine.nvml_events(), machine.nvml_events()] == [(DeviceEvent(0, 8, 13),), ()]
     machine.seek(10)
-    assert machine.nvml_events() == (event,)
+    assert machine.nvml_events() == (DeviceEvent(0, 8, 79),)
     machine.seek(20)
     assert machine.nvml_events() == ()
 

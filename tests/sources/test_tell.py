@@ -24,6 +24,7 @@ from nodeguard.sources.request import Request
 from nodeguard.sources.services import Services
 from nodeguard.sources.tell import ToldMachine
 from nodeguard.worker.answer import Answer, Entry
+from nodeguard.worker.device_events import DeviceEvent
 from nodeguard.worker.memory import Memory
 from nodeguard.worker.rehearsal import rehearse_nvml, rehearse_statvfs
 from tests.sources.fake_machine import FakeMachine
@@ -47,7 +48,7 @@ class Node(FakeMachine):
     ) -> None:
         super().__init__(*args, **more)
         self.document, self.records = nvml, records
-        self.events: tuple[dict[str, int], ...] = ()
+        self.events: tuple[DeviceEvent, ...] = ()
         self.lanes = Memory(), Memory()
 
     def link(self, path: str) -> str:
@@ -70,7 +71,7 @@ class Node(FakeMachine):
     def nvml(self, within: float = math.inf) -> Answer:
         return rehearse_nvml(self.lanes[1], self.document)
 
-    def nvml_events(self) -> tuple[dict[str, int], ...]:
+    def nvml_events(self) -> tuple[DeviceEvent, ...]:
         events, self.events = self.events, ()
         return events
 
@@ -236,10 +237,10 @@ def test_a_gpu_at_rest_replays_as_one_that_stalls(tmp_path: Path) -> None:
 
 def test_nvml_events_replay_once(tmp_path: Path) -> None:
     machine = Node(nvml={"devices": [hopper(links=0)]})
-    machine.events = ({"device": 0, "type": 8, "data": 79},)
+    machine.events = (DeviceEvent(0, 8, 79),)
     once: Ask = lambda machine: (machine.nvml(), machine.nvml_events())[1]  # noqa: E731
     said, replayed = retold(tmp_path, machine, once, once)
-    assert said == replayed == [({"device": 0, "type": 8, "data": 79},), ()]
+    assert said == replayed == [(DeviceEvent(0, 8, 79),), ()]
 
 
 @pytest.mark.parametrize("failure", ["EIO", "stall", "hang"])

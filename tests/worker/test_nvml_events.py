@@ -1,0 +1,229 @@
+"""Events of NVML through the real worker process, unmodified pynvml and the double of libnvidia-ml."""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from nodeguard.worker.answer import Answer, Entry
+from nodeguard.worker.deadlines import Deadlines
+from nodeguard.worker.device_events import DeviceEvent, DeviceEvents
+from nodeguard.worker.lane import Lane, nvml_lane
+from nodeguard.worker.memory import Memory
+from nodeguard.worker.nvml_calls import REGISTER_EVENTS
+from nodeguard.worker.rehearsal import rehearse_nvml
+from tests.nvml_double import Build, Double
+from tests.worker import recordings
+from tests.worker.test_nvml_library import EVERYTHING
+
+_SHORT = Deadlines(call=0.5, first=10.0, grace=5.0)
+_XID, _CLOCK, _PSTATE = 0x8, 0x10, 0x4
+_LOST, _UNINITIALIZED = 15, 1
+
+
+def _gpus(*indices: int) -> dict[str, Any]:
+    return {"system": recordings.SYSTEM, "devices": [recordings.hopper(index, links=0) for index in indices]}
+
+
+@pytest.fixture
+def events() -> Iterator[DeviceEvents]:
+    events = DeviceEvents()
+    yield events
+    events.close()
+
+
+@contextmanager
+def _lane(double: Double, events: DeviceEvents) -> Iterator[Lane]:
+    with nvml_lane(str(double.path), deadlines=_SHORT, events=events) as lane:
+        yield lane
+
+
+def _heard(events: DeviceEvents, within: float = 5.0) -> list[tuple[int, int, str]]:
+    """The next events, once there are some."""
+    select.select([events.fileno()], [], [], within)
+    return [(event.device, event.data, event.address) for event in events.take()]
+
+
+def _error(answer: Answer, scope: int, call: str = REGISTER_EVENTS) -> Any:
+    return next((one.result for one in answer.entries if (one.scope, one.call) == (scope, call)), None)
+
+
+def test_an_event_is_told_between_two_rounds(nvml_double: Build, events: DeviceEvents) -> None:
+    double = nvml_double(_gpus(0, 1))
+    with _lane(double, events) as lane:
+        lane.round()
+        before = time.monotonic()
+        double.tell(1, _XID, 79)
+        assert select.select([events.fileno()], [], [], 5.0)[0]
+        [event] = events.take()
+        assert event == DeviceEvent(1, _XID, 79, "00000000:02:00.0", event.at)
+        assert event.at is not None
+        assert before <= event.at <= time.monotonic()
+
+
+def test_only_what_is_an_error_is_told(nvml_double: Build, events: DeviceEvents) -> None:
+    double = nvml_double(_gpus(0))
+    with _lane(double, events) as lane:
+        lane.round()
+        for type_ in (_CLOCK, _PSTATE, _XID):
+            double.tell(0, type_, type_)
+        assert [data for _, data, _ in _heard(events)] == [_XID]
+
+
+def test_a_round_is_the_same_whether_somebody_listens_or_not(
+    nvml_double: Build, events: DeviceEvents
+) -> None:
+    replayed = rehearse_nvml(Memory(), EVERYTHING)
+    with _lane(nvml_double(EVERYTHING), events) as lane:
+        assert [lane.round(), lane.round()] == [replayed, replayed]
+
+
+@pytest.mark.parametrize("error", ["NVML_ERROR_NOT_SUPPORTED", "NVML_ERROR_UNKNOWN"])
+def test_a_gpu_that_tells_nothing_is_read_all_the_same(
+    nvml_double: Build, events: DeviceEvents, error: str
+) -> None:
+    nvml = _gpus(0, 1)
+    nvml["devices"][0][REGISTER_EVENTS] = {"error": error}
+    double = nvml_double(nvml)
+    with _lane(double, events) as lane:
+        first, second = lane.round(), lane.round()
+        assert first == second == rehearse_nvml(Memory(), nvml)
+        assert _error(second, 0) == {"error": error}
+        double.tell(1, _XID, 79)
+        assert _heard(events) == [(1, 79, "00000000:02:00.0")]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "nvmlEventSetCreate",
+        "nvmlDeviceRegisterEvents",
+        "nvmlEventSetWait_v2",
+        "nvmlEventSetFree",
+    ],
+)
+def test_a_library_without_events_is_read_all_the_same(
+    nvml_double: Build, events: DeviceEvents, name: str
+) -> None:
+    double = nvml_double(_gpus(0), without=(name,))
+    with _lane(double, events) as lane:
+        workers = []
+        for _ in range(3):
+            answer = lane.round()
+            workers.append(lane._worker)
+            assert _error(answer, 0) in (None, {"error": "NVML_ERROR_FUNCTION_NOT_FOUND"})
+            assert (answer.stalled, answer.failed) == ((), "")
+        assert len(set(workers)) == 1
+
+
+def test_a_library_that_does_not_say_what_it_can_tell_is_asked_for_xids(
+    nvml_double: Build, events: DeviceEvents
+) -> None:
+    double = nvml_double(_gpus(0), without=("nvmlDeviceGetSupportedEventTypes",))
+    with _lane(double, events) as lane:
+        lane.round()
+        double.tell(0, _XID, 13)
+        assert [data for _, data, _ in _heard(events)] == [13]
+
+
+def test_a_gpu_that_came_later_is_heard_too(nvml_double: Build, events: DeviceEvents) -> None:
+    double = nvml_double(_gpus(0))
+    with _lane(double, events) as lane:
+        lane.round()
+        double.answer(_gpus(0, 1))
+        lane.round()
+        double.tell(1, _XID, 79)
+        assert _heard(events) == [(1, 79, "00000000:02:00.0")]
+
+
+def test_after_the_death_of_a_worker_events_come_from_the_next(
+    nvml_double: Build, events: DeviceEvents
+) -> None:
+    double = nvml_double(_gpus(0))
+    with _lane(double, events) as lane:
+        lane.round()
+        double.tell(0, _XID, 13)
+        assert select.select([events.fileno()], [], [], 5.0)[0]
+        worker = lane._worker
+        assert worker is not None
+        worker.kill()
+        assert select.select([worker._life], [], [], 5.0)[0]
+        assert lane.round().entries
+        assert [data for _, data, _ in _heard(events)] == [13], "what was told before its death is not lost"
+        double.tell(0, _XID, 79)
+        assert [data for _, data, _ in _heard(events)] == [79]
+
+
+@pytest.mark.parametrize("code", [_LOST, _UNINITIALIZED])
+def test_a_wait_that_fails_is_begun_anew_by_the_next_round(
+    nvml_double: Build, events: DeviceEvents, code: int
+) -> None:
+    double = nvml_double(_gpus(0))
+    with _lane(double, events) as lane:
+        lane.round()
+        double.tell("error", code)
+        double.tell(0, _XID, 79)
+        heard: list[tuple[int, int, str]] = []
+        for _ in range(100):
+            lane.round()
+            if heard := _heard(events, 0.05):
+                break
+        assert heard == [(0, 79, "00000000:01:00.0")]
+
+
+def test_a_registration_that_never_returns_costs_its_device_only(
+    nvml_double: Build, events: DeviceEvents
+) -> None:
+    nvml = _gpus(0, 1)
+    nvml["devices"][0][REGISTER_EVENTS] = {"error": "stall"}
+    double = nvml_double(nvml)
+    with _lane(double, events) as lane:
+        answer = lane.round()
+        assert answer == rehearse_nvml(Memory(), nvml)
+        assert answer.stalled == (Entry(0, REGISTER_EVENTS),)
+        double.tell(1, _XID, 79)
+        assert _heard(events) == [(1, 79, "00000000:02:00.0")]
+
+
+def test_who_waits_for_events_keeps_nobody_from_closing(nvml_double: Build, events: DeviceEvents) -> None:
+    with _lane(nvml_double(_gpus(0)), events) as lane:
+        lane.round()
+        worker = lane._worker
+        began = time.monotonic()
+    assert time.monotonic() - began < 1.0
+    assert worker is not None
+    assert worker.status() == -9
+
+
+def _lets_go(lane: Lane, double: Double) -> None:
+    assert lane._worker is not None
+    pipe, lane._worker._rounds = lane._worker._rounds, os.dup(lane._worker._log)
+    os.close(pipe)
+
+
+def _breaks(lane: Lane, double: Double) -> None:
+    lost = recordings.hopper() | {"nvmlDeviceGetUUID": {"error": "NVML_ERROR_UNINITIALIZED"}}
+    double.answer({"system": recordings.SYSTEM, "devices": [lost]})
+    assert lane.round().stalled == ()
+
+
+@pytest.mark.parametrize("leave", [_lets_go, _breaks])
+def test_a_worker_leaves_by_itself_though_a_thread_of_it_waits(
+    nvml_double: Build, events: DeviceEvents, leave: Callable[[Lane, Double], None]
+) -> None:
+    double = nvml_double(_gpus(0))
+    with _lane(double, events) as lane:
+        lane.round()
+        worker = lane._worker
+        assert worker is not None
+        life = os.dup(worker._life)
+        leave(lane, double)
+        assert select.select([life], [], [], 5.0)[0]
+        os.close(life)
+        assert worker.status() == 0
