@@ -32,6 +32,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     platform: str = ""
     instance_type: str = ""
     spread: str = ""
+    socket: str = ""
     aggregator: Aggregator | None = None
 
 

@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nodeguard.agent.mailbox import Post
+from nodeguard.agent.release import Release
 from nodeguard.agent.transitions import Told
 from nodeguard.derive.state import DeriveState
 from nodeguard.judge.state import Background, JudgeState
@@ -49,6 +50,7 @@ class Memory(Struct, frozen=True):
     judged: JudgeState = JudgeState()
     post: Post = Post()
     told: Told | None = None
+    release: Release = Release()
 
 
 class UnusableMemoryError(Exception):

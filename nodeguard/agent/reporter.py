@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from hashlib import blake2b
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from nodeguard import __version__
+from nodeguard.agent.control import Answer
 from nodeguard.agent.mailbox import Mailbox
 from nodeguard.agent.transitions import Line
 from nodeguard.model.catalogue import Catalogue
@@ -19,8 +21,8 @@ from nodeguard.wire.instruction import Instruction
 from nodeguard.wire.inventory import inventory
 from nodeguard.wire.of_verdict import Facts, report
 
-# Carries out an instruction; returns what became of it, as half a sentence.
-Carry = Callable[[Instruction], str]
+# Carries out an instruction of one kind.
+Carry = Callable[[Any], Awaitable[Answer]]
 
 
 def facts(node: str, catalogue: Catalogue) -> Facts:
@@ -61,12 +63,25 @@ class Reporter:
         made_of = replace(self.facts, inventory=inventory(seen, verdict.platform))
         return self.mailbox.offer(report(verdict, instant, made_of), instant)
 
-    def carry_out(self) -> bool:
-        """Carry out what has come. Returns whether anything had."""
+    async def carry_out_all(self) -> bool:
+        """Carry out what has come from receivers. Returns whether anything had."""
         came = self.mailbox.take()
         for one in came:
-            carry = self._carry.get(type(one))
-            became = carry(one) if carry else "refused: this agent does not know how"
+            await self.carry_out(one)
             self.mailbox.carried_out(one.id)
-            self._log({"event": "instruction", "id": one.id, "do": type(one).__name__, "became": became})
         return bool(came)
+
+    async def carry_out(self, one: Instruction) -> Answer:
+        """Carry out one instruction, wherever it comes from."""
+        carry = self._carry.get(type(one))
+        answer = await carry(one) if carry else Answer(done=False, said="this agent does not know how")
+        self._log(
+            {
+                "event": "instruction",
+                "id": one.id,
+                "do": type(one).__name__,
+                "done": answer.done,
+                "said": answer.said,
+            }
+        )
+        return answer

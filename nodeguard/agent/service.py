@@ -11,6 +11,7 @@ from functools import partial
 from msgspec.structs import replace
 
 from nodeguard.agent.agent import Agent
+from nodeguard.agent.control import Answer
 from nodeguard.agent.http import serve
 from nodeguard.agent.keeper import Keeper
 from nodeguard.agent.memory import Memory
@@ -23,6 +24,7 @@ from nodeguard.agent.serve import send
 from nodeguard.agent.state_file import StateFile
 from nodeguard.model.finding import Verdict
 from nodeguard.model.instant import Instant
+from nodeguard.wire.instruction import Instruction
 
 # Seconds that the last report and the last writing may take together.
 _LAST = 1.5
@@ -52,6 +54,7 @@ class Service:
         self._keeper = Keeper(file, self._memory, self._written) if file else None
         self._judged: Instant | None = None
         self._trouble = ""
+        self._tasks: set[asyncio.Task[None]] = set()
         agent.heed = self._heed
 
     async def attend(self, host: str, port: int, *, once: bool) -> Verdict | None:
@@ -62,7 +65,7 @@ class Service:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._agent.stop)
-        self._mailbox.arrived = partial(loop.call_soon_threadsafe, self._carry_out)
+        self._mailbox.arrived = partial(loop.call_soon_threadsafe, self._arrived)
         server = await serve(host, port, pages(self._agent, self._mailbox, self._sender))
         stopped, sending = threading.Event(), None
         if self._sender is not None:
@@ -75,7 +78,7 @@ class Service:
             *([self._keeper.run()] if self._keeper else []),
         ]
         tasks = [loop.create_task(one) for one in beside]
-        self._carry_out()
+        self._arrived()
         async with server:
             await self._agent.run()
         notify("STOPPING=1")
@@ -96,13 +99,25 @@ class Service:
         if (changed or told) and self._keeper:
             self._keeper.changed()
 
-    def _carry_out(self) -> None:
-        if not self._reporter.carry_out():
+    def _arrived(self) -> None:
+        task = asyncio.get_running_loop().create_task(self._carry_out_all())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _carry_out_all(self) -> None:
+        if not await self._reporter.carry_out_all():
             return
         if self._keeper:
             self._keeper.changed()
         else:
             self._mailbox.written = self._mailbox.post.inbox.done
+
+    async def carry_out(self, wanted: Instruction) -> Answer:
+        """Carry out what a person on the node asks for."""
+        answer = await self._reporter.carry_out(wanted)
+        if self._keeper:
+            self._keeper.changed()
+        return answer
 
     def _memory(self) -> Memory | None:
         """What is remembered, of one moment; None before the first round."""

@@ -13,12 +13,17 @@ from contextlib import closing
 from functools import partial
 from zlib import crc32
 
+from msgspec.structs import replace
+
+from nodeguard.agent import control
 from nodeguard.agent.address import AddressError
 from nodeguard.agent.agent import Agent
 from nodeguard.agent.credential import TokenFile
 from nodeguard.agent.following import follow
+from nodeguard.agent.gpus import Gpus
 from nodeguard.agent.judgement import Judgement
 from nodeguard.agent.mailbox import Mailbox
+from nodeguard.agent.memory import Memory
 from nodeguard.agent.own import reading
 from nodeguard.agent.reporter import Reporter, facts
 from nodeguard.agent.sender import Sender
@@ -38,8 +43,11 @@ from nodeguard.cli.streams import complain
 from nodeguard.cli.usage import OK, UNKNOWN, UsageError
 from nodeguard.derive.derive import Site
 from nodeguard.model.catalogue import Catalogue
+from nodeguard.model.instant import Instant
 from nodeguard.model.signal import Signal
 from nodeguard.sources.every import every_source
+from nodeguard.sources.nvml import Nvml
+from nodeguard.wire.instruction import ReleaseGpus
 from nodeguard.worker.lane import filesystem_lane
 
 Log = Callable[[Line], None]
@@ -80,19 +88,22 @@ async def _watch(
     log, machine, memory = _log_of(told.node), subject.machine, subject.memory
     judgement = Judgement(catalogue, signals, subject.site, memory=memory)
     agent = Agent(machine, subject.sources, judgement, log, subject.offset, subject.speed, before=memory.told)
-    reporter = Reporter(Mailbox(memory.post), facts(told.node, catalogue), {}, log)
-    service = Service(
-        agent,
-        reporter,
-        lambda instant: judgement.memory(instant, machine.hangs()),
-        file,
-        _sender(told, reporter.mailbox, log),
-    )
+    nvml = next((source for source in subject.sources if isinstance(source, Nvml)), None)
+    gpus = Gpus(agent, nvml, machine.let_go_of_gpus, memory.release)
+    gpus.begin()
+    reporter = Reporter(Mailbox(memory.post), facts(told.node, catalogue), {ReleaseGpus: gpus.carry_out}, log)
+
+    def remember(instant: Instant) -> Memory:
+        return replace(judgement.memory(instant, machine.hangs()), release=gpus.release)
+
+    service = Service(agent, reporter, remember, file, _sender(told, reporter.mailbox, log))
     if file:
         agent.hear(reading(machine.now().mono, "", subject.lost))
     follow(machine, agent)
     on_hup = partial(_reload, told, judgement, reporter, log)
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, on_hup)
+    if told.socket:
+        await _control(told.socket, service, log)
     host, port = told.listen
     try:
         verdict = await service.attend(host, port, once=told.once)
@@ -103,6 +114,16 @@ async def _watch(
         return UNKNOWN
     log({"event": "end", "health": verdict.health.value, "findings": len(verdict.findings)})
     return exit_code(verdict, strict=False) if told.once else OK
+
+
+async def _control(path: str, service: Service, log: Log) -> None:
+    try:
+        await control.serve(path, service.carry_out)
+    except OSError as error:
+        why = (
+            f"{path}: {error.strerror}: nodeguard release and clear cannot reach this agent; name a --socket"
+        )
+        log({"event": "no socket", "why": why})
 
 
 def _sender(told: Options, mailbox: Mailbox, log: Log) -> Sender | None:

@@ -11,6 +11,7 @@ from typing import Any
 from msgspec import Struct
 
 from nodeguard.agent.config import Aggregator, Config, config
+from nodeguard.agent.control import PATH
 from nodeguard.catalog.located import CatalogueError
 from nodeguard.cli.options import add_checks, add_machine, folder
 from nodeguard.cli.usage import Parser, UsageError, duration
@@ -24,7 +25,8 @@ class Options(Struct, frozen=True):
 
     config: the file that says so, empty for none.
     listen: host and port. state: absolute path, empty for none. spread: seconds. root: where the machine's
-    root directory is. aggregator: None where there is nobody to report to.
+    root directory is. socket: where to be asked, empty for nowhere. aggregator: None where
+    there is nobody to report to.
     """
 
     config: str
@@ -39,6 +41,7 @@ class Options(Struct, frozen=True):
     root: str
     bundle: str | None
     speed: float
+    socket: str
     aggregator: Aggregator | None
 
 
@@ -63,6 +66,7 @@ def options(arguments: Sequence[str]) -> Options:
         root=given.root or "",
         bundle=given.bundle,
         speed=given.speed,
+        socket=given.socket or file.socket or ("" if given.bundle else PATH),
         aggregator=file.aggregator,
     )
 
@@ -77,6 +81,7 @@ def _parser() -> Parser:
     add("--listen", metavar="HOST:PORT", type=_address,
         help=f"where to serve /metrics, /healthz and /readyz ({_LISTEN})")  # fmt: skip
     add("--state", metavar="DIR", type=folder, help="remember here what a restart must not forget")
+    add("--socket", metavar="PATH", help=f"where release and clear are asked for ({PATH})")
     add("--node", metavar="NAME", default="", help="the node's name (the machine's)")
     add("--root", metavar="DIR", type=folder, help="where the machine's root directory is (/)")
     add("--from", dest="bundle", metavar="DIR", type=folder, help="a recording instead of this machine, live")

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 _COMMANDS = {
     "check": "judge this machine, or a recorded one",
     "agent": "judge this machine all the time, and serve metrics",
+    "release": "have the agent let go of the GPUs for a while",
+    "clear": "tell the agent that a finding is over",
     "explain": "say what a check, an Xid or an SXid means and what to do",
     "checks": "list the checks, and validate your own",
     "record": "record what is read of this machine into a bundle",

@@ -59,9 +59,9 @@ class BoundedMachine:
         """See Machine.statvfs."""
         return self._machine.statvfs(mounts, self._left(within))
 
-    def nvml(self, within: float = math.inf) -> Answer:
+    def nvml(self, within: float = math.inf, leave: frozenset[int] = frozenset()) -> Answer:
         """See Machine.nvml."""
-        return self._machine.nvml(self._left(within))
+        return self._machine.nvml(self._left(within), leave)
 
     def nvml_events(self) -> tuple[DeviceEvent, ...]:
         """See Machine.nvml_events."""

@@ -118,13 +118,18 @@ class LiveMachine:
             self._filesystems = filesystem_lane(self._root, hang=self._hung.filesystem)
         return self._filesystems.round(mounts, within)
 
-    def nvml(self, within: float = math.inf) -> Answer:
+    def nvml(self, within: float = math.inf, leave: frozenset[int] = frozenset()) -> Answer:
         """See Machine.nvml."""
         if self._gpus is None:
             if not self._may_have_driver():
                 return Answer(missing="no NVIDIA driver and no libnvidia-ml.so.1 on this machine")
             self._gpus = nvml_lane(root=self._root, hang=self._hung.nvml, events=self._events)
-        return self._gpus.round(within=within)
+        return self._gpus.round(within=within, leave=leave)
+
+    def let_go_of_gpus(self) -> None:
+        """Close what is held open of the GPUs, once a round in flight is over; the next round opens it."""
+        if self._gpus is not None:
+            self._gpus.let_go()
 
     def hangs(self) -> Hangs:
         """What the lanes hang in, for whoever reads this machine next in this boot."""

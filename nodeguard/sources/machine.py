@@ -90,10 +90,10 @@ class Machine(Protocol):
         """
         ...
 
-    def nvml(self, within: float = math.inf) -> Answer:
+    def nvml(self, within: float = math.inf, leave: frozenset[int] = frozenset()) -> Answer:
         """One round of NVML calls, through its lane; the scope of an entry is the device's index.
 
-        within: seconds for the round.
+        within: seconds for the round. leave: devices that are not to be touched.
         """
         ...
 

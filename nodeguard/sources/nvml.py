@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
-from nodeguard.model.observation import Event, Observation, Part, Status
+from nodeguard.model.observation import RELEASED, Event, Observation, Part, Status
 from nodeguard.model.signal import Scalar, Signal, named
 from nodeguard.model.slot import NODE, bus_address, gpu, label, nvlink
 from nodeguard.sources.machine import Machine
@@ -70,6 +70,8 @@ class Nvml:
     )
 
     def __init__(self) -> None:
+        # Slots of GPUs to be left alone, NODE for all of them. To be set between two rounds, by anybody.
+        self.left: frozenset[str] = frozenset()
         self._slots: dict[int, str] = {}
         self._links: dict[str, list[str]] = {}
 
@@ -79,7 +81,13 @@ class Nvml:
         yield from self._events(machine)
 
     def _round(self, machine: Machine) -> Iterator[Observation]:
-        answer = machine.nvml()
+        left = self.left
+        known = {slot: index for index, slot in self._slots.items()}
+        if not known.keys() >= left:
+            # All of them, or one whose index is not known yet: to find that would be to open it.
+            yield Observation(self.name, NODE, "released", detail=RELEASED)
+            return
+        answer = machine.nvml(leave=frozenset(known[slot] for slot in left))
         if answer.missing:
             yield Observation(self.name, NODE, "absent", {"nvml.library": False}, detail=answer.missing)
             return
@@ -101,6 +109,9 @@ class Nvml:
             observed = list(_gpu(slot, scopes.get(index, {}), silent.get(index, "")))
             yield from observed
             yield from self._unreached(observed)
+        for slot in sorted(left):
+            for place in (slot, *self._links.get(slot, ())):
+                yield Observation(self.name, place, "released", detail=RELEASED)
 
     def _unreached(self, observed: list[Observation]) -> Iterator[Observation]:
         """The NVLinks of a GPU that fell silent before they were asked: not read, but not gone either."""

@@ -99,9 +99,16 @@ class ReplayMachine:
         """See Machine.statvfs."""
         return rehearse_statvfs(self._filesystems, self._moment.calls, mounts)
 
-    def nvml(self, within: float = math.inf) -> Answer:  # noqa: ARG002
+    def nvml(
+        self,
+        within: float = math.inf,  # noqa: ARG002
+        leave: frozenset[int] = frozenset(),
+    ) -> Answer:
         """See Machine.nvml."""
-        return rehearse_nvml(self._gpus, self._moment.nvml)
+        return rehearse_nvml(self._gpus, self._moment.nvml, leave)
+
+    def let_go_of_gpus(self) -> None:
+        """Nothing is held open of what is recorded."""
 
     def hangs(self) -> Hangs:
         """What the lanes hang in, for whoever reads this machine next in this boot."""

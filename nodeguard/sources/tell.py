@@ -122,9 +122,9 @@ class ToldMachine:
             self._writer.call(entry.call, {"error": word})
         return answer
 
-    def nvml(self, within: float = math.inf) -> Answer:
+    def nvml(self, within: float = math.inf, leave: frozenset[int] = frozenset()) -> Answer:
         """See Machine.nvml."""
-        answer = self._machine.nvml(within)
+        answer = self._machine.nvml(within, leave)
         if answer.cut is not None or answer.failed:
             # GPUs that were not reached would pass for GPUs that are not there.
             self._writer.omit("nvml")

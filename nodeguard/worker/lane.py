@@ -99,6 +99,7 @@ class Lane:
         self._worker: Worker | None = None
         self._mounts: tuple[str, ...] = ()
         self._file: FileCall | None = None
+        self._leave: frozenset[int] = frozenset()
         self._round = self._memory.begin()
         self._progress = Progress()
         self._moved = 0.0
@@ -113,31 +114,39 @@ class Lane:
         self._events.register(self._closes, select.EPOLLIN)
 
     def round(
-        self, mounts: tuple[str, ...] = (), within: float = math.inf, file: FileCall | None = None
+        self,
+        mounts: tuple[str, ...] = (),
+        within: float = math.inf,
+        file: FileCall | None = None,
+        leave: frozenset[int] = frozenset(),
     ) -> Answer:
         """One round, from beginning to end; the parameters are those of `begin`."""
         with self._in_round:
-            answer = _CLOSED if self._closing else self.begin(mounts, within, file)
+            answer = _CLOSED if self._closing else self.begin(mounts, within, file, leave)
             while answer is None:
                 self._events.poll(max(0.0, self.look() - self._clock()))
                 answer = _CLOSED if self._closing else self.step()
             return answer
 
     def begin(
-        self, mounts: tuple[str, ...] = (), within: float = math.inf, file: FileCall | None = None
+        self,
+        mounts: tuple[str, ...] = (),
+        within: float = math.inf,
+        file: FileCall | None = None,
+        leave: frozenset[int] = frozenset(),
     ) -> Answer | None:
         """Begin a round, once the one before it has its answer. Returns an answer where none is to come.
 
         mounts: what to ask, in the lane of file systems. within: seconds after which nothing more is asked
         and the worker is killed; its end may take the deadlines' grace beside. file: what to do instead of
-        asking mounts.
+        asking mounts. leave: devices that are not to be touched.
         """
         hung = self._memory.hung(mounts)
         if hung is not None:
             if self._worker is not None:
                 self._worker.status()  # so that one that ended after all is no zombie
             return _hung(Answer(hung=hung))
-        self._mounts, self._file = mounts, file
+        self._mounts, self._file, self._leave = mounts, file, leave
         self._until = self._clock() + within
         self._round = self._memory.begin(mounts)
         return self._run()
@@ -237,7 +246,7 @@ class Lane:
             for descriptor in worker.descriptors:
                 # Edges only: a worker that dies slowly would else keep its closed pipe readable meanwhile.
                 self._events.register(descriptor, select.EPOLLIN | select.EPOLLET)
-        worker.request(sorted(self._round.skip()), self._mounts, self._file)
+        worker.request(sorted(self._round.skip() | self._leave), self._mounts, self._file)
         return None
 
     def _take(self, worker: Worker, now: float) -> None:

@@ -62,12 +62,14 @@ def _answer(recorded: Any, call: str) -> Any:
     return {"error": error(recorded)} if error(recorded) else recorded
 
 
-def rehearse_nvml(memory: Memory, recorded: Mapping[str, Any] | None) -> Answer:
+def rehearse_nvml(
+    memory: Memory, recorded: Mapping[str, Any] | None, leave: frozenset[int] = frozenset()
+) -> Answer:
     """One round of the NVML lane on a bundle's nvml.json, None where there is none.
 
-    memory: the lane's, kept by the caller from round to round.
+    memory: the lane's, kept by the caller from round to round. leave: devices that are not touched.
     """
-    return _rehearse(memory, RecordedNvml(recorded).call, nvml_calls.ask_all)
+    return _rehearse(memory, RecordedNvml(recorded).call, nvml_calls.ask_all, leave=leave)
 
 
 def rehearse_statvfs(memory: Memory, recorded: Mapping[str, Any], mounts: tuple[str, ...]) -> Answer:
@@ -86,6 +88,7 @@ def _rehearse(
     call: Call,
     ask_all: Callable[[Ask, frozenset[int]], None],
     mounts: tuple[str, ...] = (),
+    leave: frozenset[int] = frozenset(),
 ) -> Answer:
     hung = memory.hung(mounts)
     if hung is not None:
@@ -94,7 +97,7 @@ def _rehearse(
     while True:
         run = Progress()
         try:
-            ask_all(Ask(call, run.note), played.skip())
+            ask_all(Ask(call, run.note), played.skip() | leave)
         except HungError:
             return played.hang(run.entries, run.call)
         except StalledError:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from nodeguard.agent.control import Answer
 from nodeguard.agent.kept import restored
 from nodeguard.agent.mailbox import Mailbox
 from nodeguard.agent.reporter import Reporter, facts
@@ -19,8 +20,11 @@ SEEN = Reading("nvml", 1.0, (Observation("nvml", "gpu/0000:1b:00", part=Part("GP
 
 def made(*carried: type[Instruction]) -> tuple[Reporter, list[Line]]:
     lines: list[Line] = []
-    carry = dict.fromkeys(carried, lambda one: f"did {one.id}")
-    return Reporter(Mailbox(), facts("node-1", CATALOGUE), carry, lines.append), lines
+
+    async def done(one: Instruction) -> Answer:
+        return Answer(done=True, said=f"did {one.id}")
+
+    return Reporter(Mailbox(), facts("node-1", CATALOGUE), dict.fromkeys(carried, done), lines.append), lines
 
 
 def waiting(reporter: Reporter) -> list[Report]:
@@ -48,14 +52,14 @@ def test_another_catalogue_has_another_digest() -> None:
     assert facts("node-1", type(CATALOGUE)()).catalogue != other.catalogue
 
 
-def test_an_instruction_is_carried_out_once_and_one_that_is_not_known_refused() -> None:
+async def test_an_instruction_is_carried_out_once_and_one_that_is_not_known_refused() -> None:
     reporter, lines = made(ClearCheck)
     reporter.mailbox.receive([ClearCheck("1", "a", "node"), RunTest("2", "t")])
-    assert reporter.carry_out()
-    assert not reporter.carry_out()
-    assert [(line["id"], line["became"]) for line in lines] == [
-        ("1", "did 1"),
-        ("2", "refused: this agent does not know how"),
+    assert await reporter.carry_out_all()
+    assert not await reporter.carry_out_all()
+    assert [(line["id"], line["done"], line["said"]) for line in lines] == [
+        ("1", True, "did 1"),
+        ("2", False, "this agent does not know how"),
     ]
     assert reporter.mailbox.post.inbox.done == ("1", "2")
     assert reporter.mailbox.written == ()

@@ -12,6 +12,7 @@ from random import Random
 from typing import Any
 
 from nodeguard.agent.agent import Agent
+from nodeguard.agent.control import Answer
 from nodeguard.agent.credential import TokenFile
 from nodeguard.agent.mailbox import Mailbox, Post
 from nodeguard.agent.memory import decoded
@@ -61,9 +62,9 @@ class Node:
     def say(self, why: str) -> None:
         self.lines.append({"event": "unreported", "why": why})
 
-    def carry(self, one: Any) -> str:
+    async def carry(self, one: ClearCheck) -> Answer:
         self.carried.append(one.id)
-        return "cleared"
+        return Answer(done=True, said="cleared")
 
     async def run(self) -> Verdict | None:
         return await self.service.attend("127.0.0.1", 0, once=False)

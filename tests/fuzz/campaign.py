@@ -63,7 +63,7 @@ class Damaged(ReplayMachine):
     def log(self, within: float = math.inf) -> Log:
         return Log(self.lines)
 
-    def nvml(self, within: float = math.inf) -> Answer:
+    def nvml(self, within: float = math.inf, leave: frozenset[int] = frozenset()) -> Answer:
         document = {
             "system": self._calls(self._document["system"]),
             "devices": [self._calls(one) for one in self._document["devices"]],

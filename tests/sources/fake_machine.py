@@ -91,7 +91,7 @@ class FakeMachine:
             tuple(Entry(i, call, self.calls.get(call, {"error": "ENOENT"})) for i, call in enumerate(calls))
         )
 
-    def nvml(self, within: float = math.inf) -> Answer:
+    def nvml(self, within: float = math.inf, leave: frozenset[int] = frozenset()) -> Answer:
         raise NotImplementedError
 
     def nvml_events(self) -> tuple[DeviceEvent, ...]:

@@ -25,7 +25,7 @@ class Timed(FakeMachine):
         self.given = within
         return Answer()
 
-    def nvml(self, within: float = math.inf) -> Answer:
+    def nvml(self, within: float = math.inf, leave: frozenset[int] = frozenset()) -> Answer:
         self.given = within
         return Answer()
 

@@ -184,9 +184,12 @@ def test_any_trace_of_a_driver_is_reason_to_ask(
             told.append(events.fileno())
             assert hang == Hang(1, "nvmlDeviceGetUUID")
 
-        def round(self, within: float) -> Answer:
-            asked.append(within)
+        def round(self, within: float, leave: frozenset[int]) -> Answer:
+            asked.extend([within, *leave])
             return Answer()
+
+        def let_go(self) -> None:
+            asked.append("let go")
 
         def close(self) -> None:
             asked.append("closed")
@@ -195,10 +198,11 @@ def test_any_trace_of_a_driver_is_reason_to_ask(
     before = Hangs(nvml=Hang(1, "nvmlDeviceGetUUID"), filesystem=Hang("/data", "statvfs(/data)"))
     with LiveMachine(f"{root}/", hung=before) as machine:
         assert machine.hangs() == before
-        assert [machine.nvml(), machine.nvml(7.0)] == [Answer(), Answer()]
+        assert [machine.nvml(), machine.nvml(7.0, frozenset({3}))] == [Answer(), Answer()]
+        machine.let_go_of_gpus()
         assert machine.hangs() == Hangs(nvml=Lane.hang, filesystem=before.filesystem)
         assert told == [machine.events_descriptor()]
-    assert asked == [str(root), math.inf, 7.0, "closed"]
+    assert asked == [str(root), math.inf, 7.0, 3, "let go", "closed"]
 
 
 def test_a_library_of_something_else_is_no_trace(machine: LiveMachine, root: Path) -> None:

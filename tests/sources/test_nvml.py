@@ -36,7 +36,7 @@ class Gpus(FakeMachine):
         self.memory = Memory()
         self.told: tuple[DeviceEvent, ...] = ()
 
-    def nvml(self, within: float = math.inf) -> Answer:
+    def nvml(self, within: float = math.inf, leave: frozenset[int] = frozenset()) -> Answer:
         return rehearse_nvml(self.memory, self.document)
 
     def nvml_events(self) -> tuple[DeviceEvent, ...]:
@@ -51,7 +51,7 @@ class Answered(Gpus):
         super().__init__()
         self.answer = Answer(tuple(Entry(*entry) for entry in entries), **more)
 
-    def nvml(self, within: float = math.inf) -> Answer:
+    def nvml(self, within: float = math.inf, leave: frozenset[int] = frozenset()) -> Answer:
         assert self.answer is not None
         return self.answer
 

@@ -1,0 +1,106 @@
+"""The socket at which a person on the node asks the agent for something: one instruction, one answer.
+
+Who may connect is said by the socket's mode and held against the kernel's word for who is at the other end:
+root, or the user that the agent runs as.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import struct
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+import msgspec
+from msgspec import Struct
+
+from nodeguard.wire.instruction import Instruction
+
+PATH = "/run/nodeguard/agent.sock"
+
+# Bytes of a request, and seconds that a client may take for it.
+_LIMIT = 16 * 1024
+_PATIENCE = 5.0
+
+_CREDENTIALS = struct.Struct("3i")  # process, user, group: see socket(7), SO_PEERCRED
+
+
+class Answer(Struct, frozen=True):
+    """What became of an instruction. done: whether it was carried out; said: in words, why not where it was
+    not.
+    """
+
+    done: bool
+    said: str
+
+
+Carry = Callable[[Instruction], Awaitable[Answer]]
+
+
+async def serve(path: str, carry: Carry) -> asyncio.Server:
+    """Listen at a path whose directory is made where only it is missing. Raises OSError where it cannot, or
+    where another agent listens there.
+    """
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            answer = await _answered(reader, writer.get_extra_info("socket"), carry)
+            writer.write(msgspec.json.encode(answer) + b"\n")
+            await writer.drain()
+        except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            pass  # whoever asks so gets no answer
+        finally:
+            writer.close()
+
+    return await asyncio.start_unix_server(handle, sock=_bound(path), limit=_LIMIT)
+
+
+async def _answered(reader: asyncio.StreamReader, peer: socket.socket, carry: Carry) -> Answer:
+    async with asyncio.timeout(_PATIENCE):
+        line = await reader.readuntil(b"\n")
+    user = _CREDENTIALS.unpack(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))[1]
+    if user not in {0, os.geteuid()}:
+        return Answer(done=False, said="only root may ask for this")
+    try:
+        wanted = msgspec.json.decode(line, type=Instruction)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return Answer(done=False, said=f"this is no instruction ({error}): both sides must be of one version")
+    return await carry(wanted)
+
+
+def _bound(path: str) -> socket.socket:
+    directory = os.path.dirname(path)
+    if not os.path.isdir(directory):
+        os.mkdir(directory, 0o755)
+    own = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as other:
+            other.settimeout(1.0)
+            with suppress(FileNotFoundError, ConnectionRefusedError):
+                other.connect(path)
+                raise FileExistsError(None, "another agent listens there", path)
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+        before = os.umask(0o177)
+        try:
+            own.bind(path)
+        finally:
+            os.umask(before)
+    except OSError:
+        own.close()
+        raise
+    return own
+
+
+def ask(path: str, wanted: Instruction, within: float) -> Answer:
+    """Ask an agent on this machine. within: seconds for all of it. Raises OSError, or msgspec.DecodeError."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as own:
+        own.settimeout(within)
+        own.connect(path)
+        own.sendall(msgspec.json.encode(wanted) + b"\n")
+        said = b""
+        while chunk := own.recv(_LIMIT):
+            said += chunk
+    return msgspec.json.decode(said, type=Answer)

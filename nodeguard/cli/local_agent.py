@@ -1,0 +1,37 @@
+"""Asking the agent that runs on this machine."""
+
+from __future__ import annotations
+
+from msgspec import DecodeError, ValidationError, convert, to_builtins
+
+from nodeguard.agent.control import PATH, ask
+from nodeguard.cli.usage import Parser, UsageError
+from nodeguard.wire.instruction import Instruction
+
+
+def add_socket(parser: Parser) -> None:
+    """Add --socket."""
+    parser.add_argument("--socket", metavar="PATH", default=PATH, help=f"where the agent listens ({PATH})")
+
+
+def asked(path: str, wanted: Instruction, within: float) -> str:
+    """Ask the agent for something. Returns what it says once that is done. Raises UsageError where it is not.
+
+    within: seconds for the answer.
+    """
+    try:
+        convert(to_builtins(wanted), type(wanted))
+    except ValidationError as error:
+        raise UsageError(f"this is too much, or not what is meant: {error}") from None
+    try:
+        answer = ask(path, wanted, within)
+    except TimeoutError:
+        raise UsageError(f"the agent gave no answer within {within:.0f} s: see its log") from None
+    except PermissionError:
+        raise UsageError(f"{path}: only root may ask: run it as root") from None
+    except (OSError, DecodeError) as error:
+        remedy = "see that nodeguard agent runs here, or name its --socket"
+        raise UsageError(f"no agent answers at {path} ({error}): {remedy}") from None
+    if not answer.done:
+        raise UsageError(answer.said)
+    return answer.said
