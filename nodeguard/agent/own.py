@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nodeguard.model.observation import Event, Observation, Reading
+from nodeguard.model.observation import Observation, Reading
 from nodeguard.model.signal import Scalar, Signal, named
 from nodeguard.model.slot import NODE
 
@@ -10,7 +10,7 @@ SOURCE = "agent"
 SIGNALS = named(
     Signal("agent.memory_kept", "state", "whether what the agent remembers is on a disk"),
     Signal("agent.memory_trouble", "state", "why it is not on a disk, or `none`"),
-    Signal("agent.memory_lost", "event", "what the agent remembered could not be used", fields=("why",)),
+    Signal("agent.memory_lost", "state", "why what it remembered could not be used, or `none`; for a day"),
 )
 
 
@@ -20,6 +20,9 @@ def reading(now: float, trouble: str, lost: str = "") -> Reading:
     trouble: why its memory is not on a disk; lost: why the one of before could not be used; empty where all
     is well.
     """
-    events = (Event("agent.memory_lost", now, lost, {"why": lost}),) if lost else ()
-    signals: dict[str, Scalar] = {"agent.memory_kept": not trouble, "agent.memory_trouble": trouble or "none"}
-    return Reading(SOURCE, now, (Observation(SOURCE, NODE, signals=signals, events=events),))
+    signals: dict[str, Scalar] = {
+        "agent.memory_kept": not trouble,
+        "agent.memory_trouble": trouble or "none",
+        "agent.memory_lost": lost or "none",
+    }
+    return Reading(SOURCE, now, (Observation(SOURCE, NODE, signals=signals),))

@@ -28,6 +28,8 @@ from nodeguard.wire.instruction import Instruction
 
 # Seconds that the last report and the last writing may take together.
 _LAST = 1.5
+# For how long the node is told that a memory was lost.
+_REMEMBERED = 86_400.0
 
 
 class Service:
@@ -35,7 +37,7 @@ class Service:
 
     reporter: also where there is nobody to report to. remember: gives what the judgement remembers of the
     node after a round, by its instant. file: where that is kept, with what was told; None for nowhere.
-    sender: None where there is nobody to report to.
+    lost: why what was remembered before could not be used. sender: None where there is nobody to report to.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class Service:
         reporter: Reporter,
         remember: Callable[[Instant], Memory],
         file: StateFile | None = None,
+        lost: str = "",
         sender: Sender | None = None,
     ) -> None:
         self._agent = agent
@@ -54,6 +57,7 @@ class Service:
         self._keeper = Keeper(file, self._memory, self._written) if file else None
         self._judged: Instant | None = None
         self._trouble = ""
+        self._lost = lost
         self._tasks: set[asyncio.Task[None]] = set()
         agent.heed = self._heed
 
@@ -79,6 +83,9 @@ class Service:
         ]
         tasks = [loop.create_task(one) for one in beside]
         self._arrived()
+        if self._keeper:
+            self._tell_of_memory()
+            loop.call_later(_REMEMBERED, self._forget)
         async with server:
             await self._agent.run()
         notify("STOPPING=1")
@@ -130,7 +137,14 @@ class Service:
         self._mailbox.written = memory.post.inbox.done
         if trouble != self._trouble:
             self._trouble = trouble
-            self._agent.hear(reading(self._agent.now().mono, trouble))
+            self._tell_of_memory()
+
+    def _tell_of_memory(self) -> None:
+        self._agent.hear(reading(self._agent.now().mono, self._trouble, self._lost))
+
+    def _forget(self) -> None:
+        self._lost = ""
+        self._tell_of_memory()
 
 
 async def _tell_systemd(agent: Agent) -> None:

@@ -24,7 +24,6 @@ from nodeguard.agent.gpus import Gpus
 from nodeguard.agent.judgement import Judgement
 from nodeguard.agent.mailbox import Mailbox
 from nodeguard.agent.memory import Memory
-from nodeguard.agent.own import reading
 from nodeguard.agent.reporter import Reporter, facts
 from nodeguard.agent.sender import Sender
 from nodeguard.agent.service import Service
@@ -96,9 +95,8 @@ async def _watch(
     def remember(instant: Instant) -> Memory:
         return replace(judgement.memory(instant, machine.hangs()), release=gpus.release)
 
-    service = Service(agent, reporter, remember, file, _sender(told, reporter.mailbox, log))
-    if file:
-        agent.hear(reading(machine.now().mono, "", subject.lost))
+    sender = _sender(told, reporter.mailbox, log)
+    service = Service(agent, reporter, remember, file, subject.lost, sender)
     follow(machine, agent)
     on_hup = partial(_reload, told, judgement, reporter, log)
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, on_hup)

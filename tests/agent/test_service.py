@@ -54,7 +54,7 @@ class Node:
         )
         file = StateFile(str(path / "state"), filesystem_lane())
         remember = lambda instant: judge.memory(instant, Hangs())  # noqa: E731
-        self.service = Service(self.agent, self.reporter, remember, file, sender)
+        self.service = Service(self.agent, self.reporter, remember, file, sender=sender)
 
     def read(self, _: Machine) -> Iterator[Observation]:
         yield Observation("memory", "node", signals={"a.level": self.level})
@@ -65,6 +65,10 @@ class Node:
     async def carry(self, one: ClearCheck) -> Answer:
         self.carried.append(one.id)
         return Answer(done=True, said="cleared")
+
+    def trouble(self) -> str:
+        [own] = self.agent.latest["agent"].observations
+        return str(own.signals["agent.memory_trouble"])
 
     async def run(self) -> Verdict | None:
         return await self.service.attend("127.0.0.1", 0, once=False)
@@ -138,8 +142,6 @@ async def test_a_disk_that_fails_is_told_of_and_ends_nothing(tmp_path: Path) -> 
         node = Node(tmp_path, receiver)
         running = asyncio.ensure_future(node.run())
         await until(lambda: checks(receiver) == [["check-0"]])
-        await until(lambda: "agent" in node.agent.latest)
-        [own] = node.agent.latest["agent"].observations
-        assert "no directory: name another with --state" in str(own.signals["agent.memory_trouble"])
+        await until(lambda: "no directory: name another with --state" in node.trouble())
         os.kill(os.getpid(), signal.SIGTERM)
         await running

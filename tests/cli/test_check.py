@@ -110,9 +110,9 @@ def test_only_judges_the_families_that_are_named(only: list[str], capsys: pytest
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--only", "clocks"], "--only: 'clocks' is no family: it is one of clock, "),
-        (["--only", ","], "--only names no family: write some of clock, "),
-        (["--only", ""], "--only names no family: write some of clock, "),
+        (["--only", "clocks"], "--only: 'clocks' is no family: it is one of agent, clock, "),
+        (["--only", ","], "--only names no family: write some of agent, clock, "),
+        (["--only", ""], "--only names no family: write some of agent, clock, "),
         (["--from", "nowhere"], "nowhere"),
         (["--from", ""], "argument --from: an empty name is no folder: write where it is"),
         (["--checks", ""], "argument --checks: an empty name is no folder: write where it is"),
