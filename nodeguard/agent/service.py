@@ -10,6 +10,7 @@ from nodeguard.agent.agent import Agent
 from nodeguard.agent.http import Page, serve
 from nodeguard.agent.metrics import CONTENT_TYPE, as_metrics
 from nodeguard.agent.notify import notify, watchdog
+from nodeguard.agent.paced import PacedMachine
 from nodeguard.model.finding import Verdict
 from nodeguard.sources.live import LiveMachine
 
@@ -35,7 +36,7 @@ async def attend(agent: Agent, host: str, port: int, *, once: bool) -> Verdict |
     return agent.verdict
 
 
-def follow(machine: LiveMachine, agent: Agent) -> None:
+def follow(machine: LiveMachine | PacedMachine, agent: Agent) -> None:
     """Have the kernel log read as soon as it has a line."""
     loop, descriptor = asyncio.get_running_loop(), machine.log_descriptor()
     if descriptor is None:

@@ -18,7 +18,7 @@ from nodeguard.agent.paced import PacedMachine
 from nodeguard.agent.service import attend, follow
 from nodeguard.agent.transitions import Line
 from nodeguard.bundle.defect import BundleError
-from nodeguard.bundle.recording import Recording
+from nodeguard.bundle.watched import WatchedBundle
 from nodeguard.cli.check import exit_code
 from nodeguard.cli.knowledge import knowledge
 from nodeguard.cli.moments import rfc3339
@@ -72,13 +72,13 @@ def _speed(text: str) -> float:
     return speed
 
 
-def _recording(options: Namespace) -> Recording | None:
+def _bundle(options: Namespace) -> WatchedBundle | None:
     if options.bundle is None:
         if options.speed != 1.0:
             raise UsageError("--speed goes with --from: a live machine has a time of its own")
         return None
     try:
-        return Recording.open(options.bundle)
+        return WatchedBundle(options.bundle, _log)
     except BundleError as error:
         raise UsageError(str(error)) from None
 
@@ -88,20 +88,22 @@ async def _agent(options: Namespace) -> int:
     hold_platform(catalogue, options.platform)
     hear_instance_type(catalogue, options)
     sources = every_source(catalogue.patterns)
-    recording = _recording(options)
-    if recording is None:
+    bundle = _bundle(options)
+    if bundle is None:
         site = Site(options.platform, options.instance_type)
         with LiveMachine() as live:
             judgement = Judgement(catalogue, signals, site)
             agent = Agent(live, sources, judgement, _log, random.random())  # noqa: S311 - jitter
             follow(live, agent)
             return await _run(options, agent, judgement)
-    told = recording.manifest
+    told = bundle.recording.manifest
     site = Site(options.platform or told.platform, options.instance_type or told.instance_type)
-    present = [source for source in sources if recording.is_recorded(source.name, source.paths)]
+    present = [source for source in sources if bundle.is_recorded(source.name, source.paths)]
     judgement = Judgement(catalogue, signals, site)
-    machine = PacedMachine(recording, options.speed)
+    machine = PacedMachine(bundle, options.speed)
     agent = Agent(machine, present, judgement, _log, 0.0, options.speed)
+    if any(source.name == "kmsg" for source in present):
+        follow(machine, agent)
     return await _run(options, agent, judgement)
 
 

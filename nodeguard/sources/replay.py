@@ -7,7 +7,8 @@ from typing import Any
 
 from nodeguard.bundle.failing import failure
 from nodeguard.bundle.kmsg import KMSG
-from nodeguard.bundle.recording import Recording
+from nodeguard.bundle.nvml import NvmlEvent
+from nodeguard.bundle.recording import Moment, Recording
 from nodeguard.model.instant import Instant
 from nodeguard.sources.kernel_log import after, sequence
 from nodeguard.sources.machine import Cursor, Hangs, Log
@@ -53,36 +54,40 @@ class ReplayMachine:
         if self._moment.instant.boot_id != boot_id:
             self._gpus, self._filesystems = Memory(), Memory()
 
+    def moment(self) -> Moment:
+        """What is there to be read."""
+        return self._moment
+
     def now(self) -> Instant:
         """See Machine.now."""
         return self._moment.instant
 
     def read(self, path: str) -> str:
         """See Machine.read."""
-        return self._moment.read(path)
+        return self.moment().read(path)
 
     def names(self, path: str) -> tuple[str, ...]:
         """See Machine.names."""
-        return self._moment.tree.names(path)
+        return self.moment().tree.names(path)
 
     def link(self, path: str) -> str:
         """See Machine.link."""
-        return self._moment.tree.link(path)
+        return self.moment().tree.link(path)
 
     def call(self, name: str) -> dict[str, Any]:
         """See Machine.call."""
-        answer = self._moment.calls.get(name, {"error": "ENOSYS"})
+        answer = self.moment().calls.get(name, {"error": "ENOSYS"})
         if "error" in answer:
             raise failure(answer["error"], name)
         return answer
 
     def http(self, request: Request, within: float) -> Response:  # noqa: ARG002
         """See Machine.http."""
-        return replayed(self._moment.calls.get(request.call), request.call)
+        return replayed(self.moment().calls.get(request.call), request.call)
 
     def log(self, within: float = math.inf) -> Log:  # noqa: ARG002 - virtual time stands still meanwhile
         """See Machine.log."""
-        word = self._moment.tree.errors.get(KMSG)
+        word = self.moment().tree.errors.get(KMSG)
         if word is not None:
             raise failure(word, KMSG)
         boot_id = self._moment.instant.boot_id
@@ -96,11 +101,11 @@ class ReplayMachine:
 
     def statvfs(self, mounts: tuple[str, ...], within: float = math.inf) -> Answer:  # noqa: ARG002
         """See Machine.statvfs."""
-        return rehearse_statvfs(self._filesystems, self._moment.calls, mounts)
+        return rehearse_statvfs(self._filesystems, self.moment().calls, mounts)
 
     def nvml(self, within: float = math.inf) -> Answer:  # noqa: ARG002
         """See Machine.nvml."""
-        return rehearse_nvml(self._gpus, self._moment.nvml)
+        return rehearse_nvml(self._gpus, self.moment().nvml)
 
     def hangs(self) -> Hangs:
         """What the lanes hang in, for whoever reads this machine next in this boot."""
@@ -110,4 +115,9 @@ class ReplayMachine:
         """See Machine.nvml_events."""
         events = self._recording.nvml_events(self._at, self._told)
         self._told = self._at
-        return tuple({"device": event.device, "type": event.type, "data": event.data} for event in events)
+        return tuple(map(fields, events))
+
+
+def fields(event: NvmlEvent) -> dict[str, int]:
+    """An NVML event in the form of Machine.nvml_events."""
+    return {"device": event.device, "type": event.type, "data": event.data}
