@@ -94,6 +94,10 @@ class Agent:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def has(self, name: str) -> bool:
+        """Whether a source of this name is read."""
+        return name in self._sources
+
     def is_reading(self, name: str) -> bool:
         """Whether a round of a source is under way."""
         return name in self._busy

@@ -15,12 +15,11 @@ _EVENT_REST = 2.0
 
 def follow(machine: LiveMachine | PacedMachine, agent: Agent) -> None:
     """Have the kernel log read as soon as it has a line, and NVML as soon as it tells of an event."""
-    if isinstance(machine, PacedMachine):
-        return
     log = machine.log_descriptor()
-    if log is not None:
+    if log is not None and agent.has("kmsg"):
         _read_when_readable(agent, "kmsg", log, 0.002)
-    _read_when_readable(agent, "nvml", machine.events_descriptor(), _EVENT_REST)
+    if isinstance(machine, LiveMachine):
+        _read_when_readable(agent, "nvml", machine.events_descriptor(), _EVENT_REST)
 
 
 def _read_when_readable(agent: Agent, source: str, descriptor: int, rest: float) -> None:

@@ -10,7 +10,7 @@ from msgspec import Struct
 from nodeguard.agent.memory import Memory
 from nodeguard.agent.paced import PacedMachine
 from nodeguard.agent.state_file import StateFile
-from nodeguard.bundle.recording import Recording
+from nodeguard.bundle.watched import WatchedBundle
 from nodeguard.derive.derive import Site
 from nodeguard.model.instant import Instant
 from nodeguard.sources.live import LiveMachine
@@ -49,18 +49,19 @@ def live(root: str, sources: Sequence[Source], site: Site, file: StateFile | Non
 
 
 def recorded(
-    recording: Recording, speed: float, sources: Sequence[Source], site: Site, file: StateFile | None
+    bundle: WatchedBundle, speed: float, sources: Sequence[Source], site: Site, file: StateFile | None
 ) -> Subject:
-    """A recorded machine, of which the recording tells what the site does not. It goes on where it is
-    remembered to have been.
+    """The machine of a bundle, which tells what the site does not. It goes on where it is remembered to have
+    been.
     """
-    start = recording.at(0.0).instant
+    start = bundle.recording.at(0.0).instant
     memory, lost = _remembered(file, Instant(start.wall, float("inf"), start.boot_id))
     began = memory.mono - start.mono if memory.boot_id == start.boot_id else 0.0
-    manifest = recording.manifest
-    present = [source for source in sources if recording.is_recorded(source.name, source.paths)]
+    manifest = bundle.recording.manifest
+    present = [source for source in sources if bundle.is_recorded(source.name, source.paths)]
+    machine = PacedMachine(bundle, speed, began=max(0.0, began), logged=memory.cursor, hung=memory.hangs)
     return Subject(
-        PacedMachine(recording, speed, max(0.0, began), memory.cursor, memory.hangs),
+        machine,
         present,
         Site(site.platform or manifest.platform, site.instance_type or manifest.instance_type),
         memory,

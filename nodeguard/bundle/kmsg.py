@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+
+from msgspec import Struct
 
 from nodeguard.bundle.defect import BundleError
 
@@ -11,6 +14,17 @@ KMSG = "/dev/kmsg"
 
 # `prefix,sequence,microseconds,flags[,more];text`, then continuation lines, which a space begins.
 _RECORD = re.compile(r"\d+,\d+,\d+,[^;\n]*;[^\n]*(?:\n [^\n]*)*", re.ASCII)
+
+_PROBLEM = "is no record of /dev/kmsg"
+_REMEDY = "write it like 6,1024,5000000,-;text, a continuation with a space before it"
+
+
+class Sifted(Struct, frozen=True):
+    """Lines of a log that goes on. left_out: how many are no records; defect: the first of them."""
+
+    records: tuple[str, ...] = ()
+    left_out: int = 0
+    defect: BundleError | None = None
 
 
 def is_record(text: str) -> bool:
@@ -30,8 +44,29 @@ def read_records(data: bytes, file: str) -> tuple[str, ...]:
         found = _RECORD.match(text, at)
         if found is None or text[found.end() : found.end() + 1] not in ("", "\n"):
             line = text.count("\n", 0, at) + 1
-            remedy = "write it like 6,1024,5000000,-;text, a continuation with a space before it"
-            raise BundleError(file, f"line {line}", "is no record of /dev/kmsg", remedy)
+            raise BundleError(file, f"line {line}", _PROBLEM, _REMEDY)
         records.append(found[0])
         at = found.end() + 1
     return tuple(records)
+
+
+def sifted(lines: Iterable[bytes], file: str, first: int) -> Sifted:
+    """Records among the lines of a log that is being written; what is none is left out and told.
+
+    lines: without their newlines. file, first: the log's path and the number of the first line, for the
+    message. A continuation belongs to the record before it, where that is among the lines; an empty line says
+    nothing.
+    """
+    records: list[str] = []
+    defects: list[int] = []
+    for number, raw in enumerate(lines, first):
+        line = raw.decode(errors="replace")
+        if line.startswith(" "):
+            if records:
+                records[-1] += f"\n{line}"
+        elif is_record(line):
+            records.append(line)
+        elif line:
+            defects.append(number)
+    defect = BundleError(file, f"line {defects[0]}", _PROBLEM, _REMEDY) if defects else None
+    return Sifted(tuple(records), len(defects), defect)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 from typing import Any
 
 from msgspec import Struct
@@ -54,49 +55,8 @@ class Link(Struct, frozen=True, gc=False):
 Entry = str | File | Link | dict[str, Any]
 Directory = dict[str, Entry]
 
-
-class Layer(Struct, frozen=True):
-    """The base of a bundle or one of its frames.
-
-    directory: its path, as the user named the bundle. tree: the recorded files. own: which of OWN_FILES it
-    has. count: how many files, links and directories were found.
-    """
-
-    directory: str
-    tree: Directory
-    own: frozenset[str]
-    count: int
-
-    def path(self, name: str) -> str:
-        """Path of one of OWN_FILES."""
-        return os.path.join(self.directory, name)
-
-    def size(self) -> int:
-        """Bytes of those of OWN_FILES that it has. Raises BundleError."""
-        try:
-            return sum(os.lstat(self.path(name)).st_size for name in self.own)
-        except OSError as error:
-            raise _unreadable(self.directory, error) from error
-
-    def content(self, name: str) -> bytes | None:
-        """Content of one of OWN_FILES, None where the layer has none. Raises BundleError where it is too
-        long.
-        """
-        if name not in self.own:
-            return None
-        limit = OWN_FILES[name]
-        data = content(self.path(name), limit + 1)
-        if len(data) > limit:
-            raise BundleError(self.path(name), "", f"is longer than {limit >> 10} KiB", "shorten it")
-        return data
-
-
-def is_reserved(name: str) -> bool:
-    """Whether no file of the recorded machine may have this name at its root.
-
-    So may none that only looks like one of the format's own: nvml.yaml is a slip, not a recording.
-    """
-    return name == FRAMES or name.partition(".")[0] in _STEMS
+# Gives at most so many bytes of a file on this machine. Raises BundleError.
+Reads = Callable[[str, int], bytes]
 
 
 def content(host: str, limit: int) -> bytes:
@@ -118,6 +78,51 @@ def content(host: str, limit: int) -> bytes:
     except OSError as error:
         raise _unreadable(host, error) from error
     return b"".join(parts)
+
+
+class Layer(Struct, frozen=True):
+    """The base of a bundle or one of its frames.
+
+    directory: its path, as the user named the bundle. tree: the recorded files. own: which of OWN_FILES it
+    has. count: how many files, links and directories were found. reads: how one of OWN_FILES is read.
+    """
+
+    directory: str
+    tree: Directory
+    own: frozenset[str]
+    count: int
+    reads: Reads = content
+
+    def path(self, name: str) -> str:
+        """Path of one of OWN_FILES."""
+        return os.path.join(self.directory, name)
+
+    def size(self) -> int:
+        """Bytes of those of OWN_FILES that it has. Raises BundleError."""
+        try:
+            return sum(os.lstat(self.path(name)).st_size for name in self.own)
+        except OSError as error:
+            raise _unreadable(self.directory, error) from error
+
+    def content(self, name: str) -> bytes | None:
+        """Content of one of OWN_FILES, None where the layer has none. Raises BundleError where it is too
+        long.
+        """
+        if name not in self.own:
+            return None
+        limit = OWN_FILES[name]
+        data = self.reads(self.path(name), limit + 1)
+        if len(data) > limit:
+            raise BundleError(self.path(name), "", f"is longer than {limit >> 10} KiB", "shorten it")
+        return data
+
+
+def is_reserved(name: str) -> bool:
+    """Whether no file of the recorded machine may have this name at its root.
+
+    So may none that only looks like one of the format's own: nvml.yaml is a slip, not a recording.
+    """
+    return name == FRAMES or name.partition(".")[0] in _STEMS
 
 
 def frame_directories(directory: str) -> list[tuple[int, str]]:
@@ -146,10 +151,18 @@ def frame_directories(directory: str) -> list[tuple[int, str]]:
     return sorted(found.items())
 
 
-def scan(directory: str, *, base: bool, room: int) -> Layer:
+def scan(
+    directory: str,
+    *,
+    base: bool,
+    room: int,
+    apart: frozenset[str] = frozenset(),
+    reads: Reads = content,
+) -> Layer:
     """What lies in a layer's directory.
 
     base: whether it is the base, else a frame. room: the most files, links and directories it may have.
+    apart: names at its top that somebody else reads. reads: see Layer.
     Raises BundleError where something lies there that has no place in a bundle.
     """
     tree: Directory = {}
@@ -163,7 +176,7 @@ def scan(directory: str, *, base: bool, room: int) -> Layer:
             count += 1
             if count > room:
                 raise BundleError(directory, "", f"more than {MOST_FILES} files", "record less, or in parts")
-            if base and depth == 0 and entry.name == FRAMES:
+            if depth == 0 and (entry.name in apart or (base and entry.name == FRAMES)):
                 continue
             try:
                 here[entry.name] = found = _entry(entry, depth)
@@ -171,7 +184,7 @@ def scan(directory: str, *, base: bool, room: int) -> Layer:
                 raise _unreadable(entry.path, error) from error
             if isinstance(found, dict):
                 todo.append((entry.path, found, depth + 1))
-    return Layer(directory, tree, _own(directory, tree, base=base), count)
+    return Layer(directory, tree, _own(directory, tree, base=base), count, reads)
 
 
 def _entries(directory: str) -> list[os.DirEntry[str]]:

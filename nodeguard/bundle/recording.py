@@ -13,7 +13,7 @@ from nodeguard.bundle.calls import Answers, read_calls
 from nodeguard.bundle.defect import BundleError
 from nodeguard.bundle.errors import read_errors
 from nodeguard.bundle.kmsg import read_records
-from nodeguard.bundle.layer import MOST_FILES, Layer, frame_directories, scan
+from nodeguard.bundle.layer import MOST_FILES, Layer, Reads, content, frame_directories, scan
 from nodeguard.bundle.manifest import FrameManifest, Manifest, read_frame_manifest, read_manifest
 from nodeguard.bundle.nvml import Nvml, NvmlEvent, read_base, read_frame
 from nodeguard.bundle.patch import patched
@@ -88,9 +88,13 @@ class Recording:
         self._own = own
 
     @classmethod
-    def open(cls, directory: str) -> Recording:
-        """Read a bundle. Raises BundleError where anything in it breaks the format."""
-        base = scan(directory, base=True, room=MOST_FILES)
+    def open(cls, directory: str, apart: frozenset[str] = frozenset(), reads: Reads = content) -> Recording:
+        """Read a bundle. Raises BundleError where anything in it breaks the format.
+
+        apart: names at its top that somebody else reads, such as a log that grows. reads: how the format's
+        own files are read.
+        """
+        base = scan(directory, base=True, room=MOST_FILES, apart=apart, reads=reads)
         file = base.path("bundle.yaml")
         data = base.content("bundle.yaml")
         if data is None:
@@ -102,7 +106,7 @@ class Recording:
         room = MOST_FILES - base.count
         size = base.size()
         for seconds, path in frame_directories(directory):
-            layer = scan(path, base=False, room=room)
+            layer = scan(path, base=False, room=room, reads=reads)
             room -= layer.count
             size += layer.size()
             if size > BUNDLE_LIMIT:

@@ -32,7 +32,7 @@ from nodeguard.agent.subject import Subject, live, recorded
 from nodeguard.agent.transitions import Line
 from nodeguard.agent.transport import HttpsTransport
 from nodeguard.bundle.defect import BundleError
-from nodeguard.bundle.recording import Recording
+from nodeguard.bundle.watched import WatchedBundle
 from nodeguard.cli.agent_options import Options, options
 from nodeguard.cli.check import exit_code
 from nodeguard.cli.knowledge import knowledge
@@ -62,17 +62,18 @@ async def _agent(arguments: Sequence[str]) -> int:
     catalogue, signals = knowledge(told.checks)
     hold_platform(catalogue, told.platform)
     hear_instance_type(catalogue, told.instance_type, told.platform)
+    log = _log_of(told.node)
     file = StateFile(told.state, filesystem_lane()) if told.state else None
-    with closing(_subject(told, catalogue, file)) as subject:
-        return await _watch(told, catalogue, signals, subject, file)
+    with closing(_subject(told, catalogue, file, log)) as subject:
+        return await _watch(told, catalogue, signals, subject, file, log)
 
 
-def _subject(told: Options, catalogue: Catalogue, file: StateFile | None) -> Subject:
+def _subject(told: Options, catalogue: Catalogue, file: StateFile | None, log: Log) -> Subject:
     sources, site = every_source(catalogue.patterns), Site(told.platform, told.instance_type)
     if told.bundle is None:
         return live(told.root, sources, site, file)
     try:
-        return recorded(Recording.open(told.bundle), told.speed, sources, site, file)
+        return recorded(WatchedBundle(told.bundle, log), told.speed, sources, site, file)
     except BundleError as error:
         raise UsageError(str(error)) from None
 
@@ -83,8 +84,9 @@ async def _watch(
     signals: dict[str, Signal],
     subject: Subject,
     file: StateFile | None,
+    log: Log,
 ) -> int:
-    log, machine, memory = _log_of(told.node), subject.machine, subject.memory
+    machine, memory = subject.machine, subject.memory
     judgement = Judgement(catalogue, signals, subject.site, memory=memory)
     agent = Agent(machine, subject.sources, judgement, log, subject.offset, subject.speed, before=memory.told)
     nvml = next((source for source in subject.sources if isinstance(source, Nvml)), None)

@@ -7,7 +7,8 @@ from typing import Any
 
 from nodeguard.bundle.failing import failure
 from nodeguard.bundle.kmsg import KMSG
-from nodeguard.bundle.recording import Recording
+from nodeguard.bundle.nvml import NvmlEvent
+from nodeguard.bundle.recording import Moment, Recording
 from nodeguard.model.instant import Instant
 from nodeguard.sources.kernel_log import after, sequence
 from nodeguard.sources.machine import Cursor, Hangs, Log
@@ -54,36 +55,40 @@ class ReplayMachine:
         if self._moment.instant.boot_id != boot_id:
             self._gpus, self._filesystems = Memory(), Memory()
 
+    def moment(self) -> Moment:
+        """What is there to be read."""
+        return self._moment
+
     def now(self) -> Instant:
         """See Machine.now."""
         return self._moment.instant
 
     def read(self, path: str) -> str:
         """See Machine.read."""
-        return self._moment.read(path)
+        return self.moment().read(path)
 
     def names(self, path: str) -> tuple[str, ...]:
         """See Machine.names."""
-        return self._moment.tree.names(path)
+        return self.moment().tree.names(path)
 
     def link(self, path: str) -> str:
         """See Machine.link."""
-        return self._moment.tree.link(path)
+        return self.moment().tree.link(path)
 
     def call(self, name: str) -> dict[str, Any]:
         """See Machine.call."""
-        answer = self._moment.calls.get(name, {"error": "ENOSYS"})
+        answer = self.moment().calls.get(name, {"error": "ENOSYS"})
         if "error" in answer:
             raise failure(answer["error"], name)
         return answer
 
     def http(self, request: Request, within: float) -> Response:  # noqa: ARG002
         """See Machine.http."""
-        return replayed(self._moment.calls.get(request.call), request.call)
+        return replayed(self.moment().calls.get(request.call), request.call)
 
     def log(self, within: float = math.inf) -> Log:  # noqa: ARG002 - virtual time stands still meanwhile
         """See Machine.log."""
-        word = self._moment.tree.errors.get(KMSG)
+        word = self.moment().tree.errors.get(KMSG)
         if word is not None:
             raise failure(word, KMSG)
         boot_id = self._moment.instant.boot_id
@@ -97,7 +102,7 @@ class ReplayMachine:
 
     def statvfs(self, mounts: tuple[str, ...], within: float = math.inf) -> Answer:  # noqa: ARG002
         """See Machine.statvfs."""
-        return rehearse_statvfs(self._filesystems, self._moment.calls, mounts)
+        return rehearse_statvfs(self._filesystems, self.moment().calls, mounts)
 
     def nvml(
         self,
@@ -105,7 +110,7 @@ class ReplayMachine:
         leave: frozenset[int] = frozenset(),
     ) -> Answer:
         """See Machine.nvml."""
-        return rehearse_nvml(self._gpus, self._moment.nvml, leave)
+        return rehearse_nvml(self._gpus, self.moment().nvml, leave)
 
     def let_go_of_gpus(self) -> None:
         """Nothing is held open of what is recorded."""
@@ -118,4 +123,9 @@ class ReplayMachine:
         """See Machine.nvml_events."""
         events = self._recording.nvml_events(self._at, self._told)
         self._told = self._at
-        return tuple(DeviceEvent(event.device, event.type, event.data) for event in events)
+        return tuple(map(told, events))
+
+
+def told(event: NvmlEvent) -> DeviceEvent:
+    """A recorded event in the form of Machine.nvml_events."""
+    return DeviceEvent(event.device, event.type, event.data)

@@ -102,6 +102,17 @@ def test_a_pipe_that_took_a_files_place_is_not_waited_for(tmp_path: Path) -> Non
         content(f"{tmp_path}/sys/a", 10)
 
 
+def test_what_somebody_else_reads_is_left_apart(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "kmsg")
+    lay(tmp_path, {"nvml.json": "{}", "sys/kmsg": "x"})
+    layer = scan(
+        str(tmp_path), base=True, room=9, apart=frozenset({"kmsg"}), reads=lambda path, _: path.encode()
+    )
+    assert layer.own == {"nvml.json"}
+    assert layer.tree == {"sys": {"kmsg": File(f"{tmp_path}/sys/kmsg")}}
+    assert layer.content("nvml.json") == f"{tmp_path}/nvml.json".encode()
+
+
 def test_a_link_that_took_a_files_place_is_not_followed(tmp_path: Path) -> None:
     lay(tmp_path, {"secret": "s", "a": Link("secret")})
     with pytest.raises(BundleError, match="cannot be read"):

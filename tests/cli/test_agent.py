@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -74,6 +76,43 @@ def test_one_round_of_everything_ends_with_the_exit_code_of_a_check(
     listen = f"127.0.0.1:{free_port()}"
     assert main(["agent", "--once", "--from", str(FIXTURES / "gpu-off-bus"), "--listen", listen]) == 0
     assert json.loads(capsys.readouterr().err.splitlines()[-1])["event"] == "end"
+
+
+@pytest.mark.parametrize("pipe", [False, True])
+def test_what_is_written_into_a_bundle_is_found_by_the_agent_on_it(tmp_path: Path, pipe: bool) -> None:
+    live = shutil.copytree(FIXTURES / "healthy-dgx-h100", tmp_path / "live", symlinks=True)
+    if pipe:
+        (live / "kmsg").unlink()
+        os.mkfifo(live / "kmsg")
+    whole = (live / "nvml.json").read_text()
+    with running("--from", str(live), "--speed", "20") as (process, where):
+        page(f"{where}/readyz")
+        with (live / "kmsg").open("a") as log:
+            log.write("3,4711,1000000000000,-;NVRM: Xid (PCI:0000:1b:00): 79, pid=1, name=x, GPU is lost.\n")
+        holds(f"{where}/metrics", 'check="gpu-lost"', within=1.0)
+        (live / "nvml.json").write_text(whole[:1000])
+        [counter] = live.glob("sys/devices/*/*/*/infiniband/mlx5_6/ports/1/counters/link_downed")
+        counter.write_text("400\n")
+        holds(f"{where}/metrics", 'check="port-flap"', within=30.0)
+        (live / "nvml.json").write_text(whole)
+        assert process.stderr is not None
+        events = (json.loads(line) for line in process.stderr)
+        refused = next(one for one in events if one["event"] == "bundle refused")
+        assert (refused["file"], refused["why"]) == (
+            f"{live}/nvml.json",
+            f"{live}/nvml.json: is cut short: copy it again",
+        )
+        assert next(one for one in events if one["event"] == "bundle mended")["file"] == f"{live}/nvml.json"
+        process.terminate()
+        assert process.wait(timeout=10) == 0
+
+
+def holds(url: str, text: str, within: float) -> None:
+    """Wait for a text on a page. within: seconds."""
+    until = time.monotonic() + within
+    while text not in page(url):
+        assert time.monotonic() < until, f"{url} has no {text}"
+        time.sleep(0.01)
 
 
 def test_this_machine_is_watched() -> None:

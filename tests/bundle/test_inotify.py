@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import os
+import select
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nodeguard.bundle.inotify import Change, Inotify
+
+
+@pytest.fixture
+def inotify() -> Iterator[Inotify]:
+    watching = Inotify()
+    yield watching
+    watching.close()
+
+
+def is_readable(inotify: Inotify) -> bool:
+    return bool(select.select([inotify], [], [], 0)[0])
+
+
+def test_what_happens_in_a_directory_is_told_by_name(tmp_path: Path, inotify: Inotify) -> None:
+    watch = inotify.watch(str(tmp_path))
+    assert inotify.take() == []
+    (tmp_path / "made").mkdir()
+    (tmp_path / "written").write_text("x")
+    (tmp_path / "written").rename(tmp_path / "named ü")
+    (tmp_path / "named ü").chmod(0o600)
+    (tmp_path / "named ü").unlink()
+    assert is_readable(inotify)
+    names = [change.name for change in inotify.take()]
+    assert list(dict.fromkeys(names)) == ["made", "written", "named ü"]
+    (tmp_path / "made").rmdir()
+    assert inotify.take() == [Change(watch, "made")]
+    assert not is_readable(inotify)
+
+
+def test_what_was_open_all_along_is_told_of_at_each_write(tmp_path: Path, inotify: Inotify) -> None:
+    with (tmp_path / "log").open("w") as log:
+        watch = inotify.watch(str(tmp_path))
+        for _ in range(2):
+            log.write("line\n")
+            log.flush()
+            assert inotify.take() == [Change(watch, "log")]
+
+
+def test_reading_is_no_change(tmp_path: Path, inotify: Inotify) -> None:
+    (tmp_path / "file").write_text("x")
+    inotify.watch(str(tmp_path))
+    assert (tmp_path / "file").read_text() == "x"
+    assert os.listdir(tmp_path) == ["file"]
+    assert inotify.take() == []
+
+
+def test_a_directory_is_watched_once_and_what_is_below_it_not(tmp_path: Path, inotify: Inotify) -> None:
+    (tmp_path / "below").mkdir()
+    assert inotify.watch(str(tmp_path)) == inotify.watch(str(tmp_path))
+    (tmp_path / "below" / "file").write_text("x")
+    assert inotify.take() == []
+
+
+def test_what_is_no_directory_is_refused(tmp_path: Path, inotify: Inotify) -> None:
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        inotify.watch(str(tmp_path / "nowhere"))
+    (tmp_path / "link").symlink_to(tmp_path)
+    with pytest.raises(NotADirectoryError):
+        inotify.watch(str(tmp_path / "link"))

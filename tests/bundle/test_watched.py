@@ -1,0 +1,98 @@
+"""A bundle that is watched; what a machine makes of it stands in tests/agent/test_paced.py."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodeguard.bundle import watched
+from nodeguard.bundle.defect import BundleError
+from nodeguard.bundle.watched import Told, WatchedBundle
+from tests.bundle.bundles import MANIFEST, bundle, lay
+
+ONE = "6,1,1000000,-;one"
+
+
+def test_a_bundle_that_breaks_the_format_at_the_start_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BundleError, match=r"nvml\.json: is cut short"):
+        WatchedBundle(bundle(tmp_path, {"nvml.json": "{"}), print)
+
+
+def test_it_is_read_again_after_a_look_and_once(tmp_path: Path) -> None:
+    with WatchedBundle(bundle(tmp_path, {"sys/a": "1"}), print) as live:
+        first = live.recording
+        lay(tmp_path, {"sys/a": "2"})
+        assert live.renewed() is first
+        live.look()
+        second = live.renewed()
+        assert second is not first
+        assert second.at(0).read("/sys/a") == "2"
+        live.look()
+        assert live.renewed() is second
+
+
+def test_who_asks_while_it_is_read_again_waits_for_it(tmp_path: Path) -> None:
+    with WatchedBundle(bundle(tmp_path, {"sys/a": "1"}), print) as live:
+        for value in range(20):
+            lay(tmp_path, {"sys/a": str(value)})
+            live.look()
+            found: list[str] = []
+            askers = [
+                threading.Thread(target=lambda: found.append(live.renewed().at(0).read("/sys/a")))  # noqa: B023
+                for _ in range(4)
+            ]
+            for asker in askers:
+                asker.start()
+            for asker in askers:
+                asker.join(10)
+            assert found == [str(value)] * 4
+
+
+@pytest.mark.parametrize("said", ["recorded", "not-recorded", ""])
+def test_a_kernel_log_may_come_at_any_time_unless_it_was_not_recorded(tmp_path: Path, said: str) -> None:
+    files: dict[str, Any] = {"bundle.yaml": MANIFEST + (f"sources: {{kmsg: {said}}}\n" if said else "")}
+    with WatchedBundle(bundle(tmp_path, files), print) as live:
+        assert live.is_recorded("kmsg", ("kmsg",)) == (said != "not-recorded")
+        assert not live.is_recorded("nvml", ("nvml.json",))
+
+
+def test_a_frame_that_fits_no_more_keeps_all_as_it_was(tmp_path: Path) -> None:
+    told: list[Told] = []
+    files = {
+        "nvml.json": {"devices": [{}, {}]},
+        "frames/000010/nvml.json": {"devices": {"2": {"nvmlDeviceGetUUID": "c"}}},
+    }
+    with WatchedBundle(bundle(tmp_path, files), told.append) as live:
+        lay(tmp_path, {"nvml.json": {"devices": [{}]}})
+        live.look()
+        assert len((live.renewed().at(0).nvml or {})["devices"]) == 2
+        lay(tmp_path, {"nvml.json": {"devices": [{}, {}, {}]}})
+        live.look()
+        assert len((live.renewed().at(0).nvml or {})["devices"]) == 3
+    file = f"{tmp_path}/frames/000010/nvml.json"
+    assert [(line["event"], line["file"]) for line in told] == [
+        ("bundle refused", file),
+        ("bundle mended", str(tmp_path)),
+    ]
+    assert told[0]["field"] == "devices.2"
+
+
+def test_where_the_kernel_does_not_watch_it_says_so_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused() -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(watched, "Inotify", refused)
+    told: list[Told] = []
+    with WatchedBundle(bundle(tmp_path, {"kmsg": ""}), told.append) as live:
+        live.look()
+        (tmp_path / "kmsg").write_text(f"{ONE}\n")
+        assert live.log(1.0).since.records == (ONE,)
+    assert [line["event"] for line in told] == ["bundle not watched"]
+    assert "inotify: Too many open files: raise fs.inotify.max_user_watches" in str(told[0]["why"])
