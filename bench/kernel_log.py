@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import select
 import shutil
 import signal
 import socket
@@ -25,13 +26,16 @@ from typing import TextIO
 from nodeguard.agent.memory import decoded
 
 BUNDLE = Path(__file__).parent.parent / "fixtures" / "healthy-dgx-h100"
-UPTIME = 1_000_000_000  # milliseconds
+UPTIME = 1_000_000
 LOADED = "{};NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  570.124.06  Release Build\n"
 
 # Lines in a second of the flood, one in a hundred a fault: Xids of the GPUs themselves and of applications.
 RATE, SHARE = 10_000, 100
 XIDS = (13, 31, 43, 45, 62, 63, 64, 79, 94, 119)
 BATCH = 0.01
+
+# Seconds after which a finding does not come any more.
+PATIENCE = 10.0
 
 
 def main() -> None:
@@ -62,32 +66,42 @@ def delays(directory: Path, trials: int) -> None:
     listen, addresses = free_address(), gpus(directory)
     command = ["-m", "nodeguard.cli.main", "agent", "--from", str(directory), "--listen", listen]
     took, bare = [], []
-    with subprocess.Popen([sys.executable, *command], stderr=subprocess.DEVNULL) as agent:
+    with subprocess.Popen([sys.executable, *command], stderr=subprocess.PIPE, bufsize=0) as agent:
         try:
-            wait_for(listen)
+            began = wait_for(listen)
             with (directory / "kmsg").open("a") as log:
                 for trial in range(trials):
-                    took.append(
-                        until(listen, log, fault(trial * 2, addresses[trial % len(addresses)], 62), 1)
-                    )
-                    until(listen, log, LOADED.format(line(4, trial * 2 + 1)), 0)
-                    began = time.perf_counter()
-                    get(listen, "/healthz")
-                    bare.append(time.perf_counter() - began)
+                    address, after = addresses[trial % len(addresses)], time.monotonic() - began
+                    wrong = fault(trial * 2, address, 62, after)
+                    loaded = LOADED.format(line(4, trial * 2 + 1, after + 0.001))
+                    took.append(until(agent, listen, log, wrong, "finding", 1))
+                    until(agent, listen, log, loaded, "finding over", 0)
+                    bare.append(timed(listen))
                     time.sleep(0.02)
         finally:
             agent.kill()
     print(row("line to finding", took), f"  GET /healthz {row('', bare).strip()}, {trials} lines")
 
 
-def until(listen: str, log: TextIO, record: str, findings: int) -> float:
-    """Seconds from a record's being written to a page of metrics with so many findings."""
+def until(
+    agent: subprocess.Popen[bytes], listen: str, log: TextIO, record: str, event: str, findings: int
+) -> float:
+    """Seconds from a record's being written to a page of metrics with so many findings.
+
+    event: what the agent's own log says when it is time to ask for the page; asking all the time would keep
+    the agent busy.
+    """
+    assert agent.stderr is not None
     began = time.perf_counter()
     log.write(record)
     log.flush()
-    while get(listen, "/metrics").count(b"\nnodeguard_finding{") != findings:
-        time.sleep(0.0005)
-    return time.perf_counter() - began
+    while select.select([agent.stderr], [], [], PATIENCE)[0]:
+        if json.loads(agent.stderr.readline())["event"] == event:
+            shown = get(listen, "/metrics").count(b"\nnodeguard_finding{")
+            took = time.perf_counter() - began
+            if shown == findings:
+                return took
+    raise SystemExit(f"not {findings} findings {PATIENCE:g} s after {record}")
 
 
 def flood(directory: Path, seconds: float) -> None:
@@ -149,14 +163,14 @@ def faults(addresses: list[str], count: int) -> list[tuple[str, int]]:
     return [(addresses[n % len(addresses)], XIDS[n // len(addresses) % len(XIDS)]) for n in range(count)]
 
 
-def fault(number: int, address: str, xid: int) -> str:
+def fault(number: int, address: str, xid: int, after: float = 0.0) -> str:
     """A line of the driver's."""
-    return f"{line(3, number)};NVRM: Xid (PCI:{address}): {xid}, pid=1234, name=train, said.\n"
+    return f"{line(3, number, after)};NVRM: Xid (PCI:{address}): {xid}, pid=1234, name=train, said.\n"
 
 
-def line(level: int, number: int) -> str:
-    """The head of a line, of a moment later than those before it."""
-    return f"{level},{2000 + number},{UPTIME + number}000,-"
+def line(level: int, number: int, after: float = 0.0) -> str:
+    """The head of a line. after: seconds since the agent began; an error that is long past may be over."""
+    return f"{level},{2000 + number},{int((UPTIME + after) * 1e6)},-"
 
 
 def free_address() -> str:
@@ -181,16 +195,15 @@ def timed(listen: str) -> float:
     return time.perf_counter() - began
 
 
-def wait_for(listen: str) -> None:
-    """Wait until every source was read."""
+def wait_for(listen: str) -> float:
+    """Wait until every source was read. Returns when that was, by the clock."""
     while True:
         try:
-            if b"\nready" in get(listen, "/readyz"):
-                break
+            if get(listen, "/readyz").endswith(b"\nready\n"):
+                return time.monotonic()
         except OSError:
             pass
         time.sleep(0.05)
-    time.sleep(0.5)
 
 
 def row(name: str, values: list[float]) -> str:

@@ -43,7 +43,7 @@ class WatchedBundle:
         self._tell = tell
         self._amiss: dict[str, str] = {}
         self._good: dict[str, bytes] = {}
-        self._renewing = threading.Lock()
+        self._looking, self._renewing = threading.Lock(), threading.Lock()
         self._is_stale = self._is_renewing = False
         self._top = -1
         self._inotify: Inotify | None = None
@@ -59,10 +59,12 @@ class WatchedBundle:
 
     def look(self) -> None:
         """Take note of what changed by now; `renewed` then reads it."""
-        if self._inotify is not None and any(
-            change.watch != self._top or change.name != _LOG for change in self._inotify.take()
-        ):
-            self._is_stale = True
+        if self._inotify is None:
+            return
+        with self._looking:
+            changes = self._inotify.take()
+            if any(change.watch != self._top or change.name != _LOG for change in changes):
+                self._is_stale = True
 
     def renewed(self) -> Recording:
         """What the bundle says after the changes that were noted; reading them may take a moment."""

@@ -27,11 +27,13 @@ _PLACE = re.compile(r"\{([^}]*)\}")
 class Rule(Struct, frozen=True):
     """A check and the function that evaluates it.
 
-    of_events: whether it looks at nothing but events. applies: evaluates whether a slot is what it is for.
+    events: the events that it looks at; of_events: whether it looks at nothing else. applies: evaluates
+    whether a slot is what it is for.
     """
 
     check: Check
     test: Test
+    events: tuple[Happened, ...]
     of_events: bool
     applies: Test | None
 
@@ -64,10 +66,12 @@ def rules(
             continue
         test = prepare(check.when, check.id, check.clears, units)
         leaves = tuple(check.leaves())
+        events = tuple(leaf for leaf in leaves if isinstance(leaf, Happened))
         rule = Rule(
             check,
             test,
-            all(isinstance(leaf, Happened) for leaf in leaves),
+            events,
+            len(events) == len(leaves),
             compare(check.applies, units) if check.applies else None,
         )
         for kind in check.targets:
