@@ -1,12 +1,17 @@
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fixtures.build.expect import judged
 from nodeguard.derive.witness import GRACE, Waiting, witnessed
 from nodeguard.model.observation import Observation, Reading
 from tests.derive.look import GPUS, xid
 
+FIXTURES = Path(__file__).parents[2] / "fixtures"
 LINE = "pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
 
 
@@ -103,6 +108,19 @@ def test_a_reading_without_xids_is_left_as_it_is() -> None:
     waiting, [same] = witnessed(Waiting(), [quiet], {"kmsg": log()}, 100.0)
     assert (waiting, same) == (Waiting(), quiet)
     assert same is quiet
+
+
+@pytest.mark.parametrize(
+    ("bundle", "check", "witness"),
+    [
+        ("xid-told-twice", "gpu-ecc-uncorrectable", "kmsg"),
+        ("xid-told-twice", "gpu-xid-fatal", "nvml"),
+        ("xid-unlogged", "gpu-xid-fatal", "nvml"),
+    ],
+)
+def test_a_recorded_xid_is_one_finding_that_counts_one(bundle: str, check: str, witness: str) -> None:
+    [found] = [one for one in judged(FIXTURES / bundle).findings if one.check == check]
+    assert [(seen.source, seen.count) for seen in found.evidence if "Xid" in seen.what] == [(witness, 1)]
 
 
 @given(st.lists(st.sampled_from([13, 31, 79]), min_size=1, max_size=200))
