@@ -91,6 +91,10 @@ def test_a_log_that_can_no_longer_be_read_is_not_waited_for() -> None:
     assert both.told(nvml(at=101), UNREADABLE) == [("nvml", 79)]
 
 
+def test_two_readings_that_are_judged_together_tell_of_an_event_once() -> None:
+    assert Witnesses().told(nvml(79, at=100), nvml(at=100.1)) == [("nvml", 79)]
+
+
 def test_one_code_and_one_gpu_witness_no_other() -> None:
     both = Witnesses(log())
     assert both.told(nvml(79, 13, at=100)) == []
