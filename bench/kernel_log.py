@@ -7,6 +7,7 @@ counted in what the agent remembers at its end, so that one that was missed is s
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import select

@@ -55,10 +55,17 @@ def witnessed(
         slot: tuple(one for one in events if not readable or one.at <= now - GRACE)
         for slot, events in held.items()
     }
-    told = {reading.source for reading in readings}
-    if _NVML in told:
-        held = {slot: tuple(one for one in events if one not in due[slot]) for slot, events in held.items()}
-    result = [_without(one, due) if one.source == _NVML else one for one in readings]
+    result: list[Reading] = []
+    for reading in readings:
+        if reading.source == _NVML:
+            result.append(_without(reading, due))
+            held = {
+                slot: tuple(one for one in events if one not in due.get(slot, ()))
+                for slot, events in held.items()
+            }
+            due = {}
+        else:
+            result.append(reading)
     return Waiting(heard, {slot: events for slot, events in held.items() if events}), result
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from nodeguard.model.observation import Part, Reading
+from nodeguard.model.observation import Observation, Part, Reading
 from nodeguard.model.signal import Scalar
 from nodeguard.model.slot import NODE, kind
 
@@ -41,6 +41,11 @@ class World(Struct, frozen=True):
         return self.by_kind.get(what, ())
 
 
+def _reached(observation: Observation) -> bool:
+    """Whether a slot was read, or at least tried; not where but an event is told of it."""
+    return bool(observation.signals or observation.unread or observation.status != "read")
+
+
 def world(latest: Iterable[Reading], mono: float) -> World:
     """The world of the latest reading of each source, at `mono` seconds since boot."""
     signals: dict[str, dict[str, Scalar]] = {}
@@ -50,7 +55,7 @@ def world(latest: Iterable[Reading], mono: float) -> World:
     reached = {}
     for reading in latest:
         source = reading.source
-        reached[source] = frozenset(observation.slot for observation in reading.observations)
+        reached[source] = frozenset(one.slot for one in reading.observations if _reached(one))
         if not reading.complete:
             failed[source] = f"the round of {source} was cut short"
         for observation in reading.observations:

@@ -30,8 +30,10 @@ _WANTED = (
 
 # Milliseconds of one wait. A device that is added meanwhile may be heard of only after it.
 _WAIT = 10_000
-# Seconds of rest after a wait that came back at once without an event, or whose event found no room.
+# Seconds of rest after a wait that came back at once without an event, or whose event found no room; and
+# after each event, so that a storm does not cost a core.
 _REST = 1.0
+_PACE = 0.005
 
 _encode = JSONEncoder(separators=(",", ":")).encode
 
@@ -99,8 +101,7 @@ class Watch:
             except Exception:  # noqa: BLE001  (a GPU is lost, or the session is over: a new set may do)
                 waited.alive = False
                 return
-            if not heard:
-                time.sleep(_REST)
+            time.sleep(_PACE if heard else _REST)
 
     def _tell(self, event: Any) -> bool:
         """Write an event down. Returns whether there was room for it."""

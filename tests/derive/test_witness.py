@@ -1,12 +1,17 @@
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fixtures.build.expect import judged
 from nodeguard.derive.witness import GRACE, Waiting, witnessed
 from nodeguard.model.observation import Observation, Reading
 from tests.derive.look import GPUS, xid
 
+FIXTURES = Path(__file__).parents[2] / "fixtures"
 LINE = "pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
 
 
@@ -86,6 +91,10 @@ def test_a_log_that_can_no_longer_be_read_is_not_waited_for() -> None:
     assert both.told(nvml(at=101), UNREADABLE) == [("nvml", 79)]
 
 
+def test_two_readings_that_are_judged_together_tell_of_an_event_once() -> None:
+    assert Witnesses().told(nvml(79, at=100), nvml(at=100.1)) == [("nvml", 79)]
+
+
 def test_one_code_and_one_gpu_witness_no_other() -> None:
     both = Witnesses(log())
     assert both.told(nvml(79, 13, at=100)) == []
@@ -103,6 +112,19 @@ def test_a_reading_without_xids_is_left_as_it_is() -> None:
     waiting, [same] = witnessed(Waiting(), [quiet], {"kmsg": log()}, 100.0)
     assert (waiting, same) == (Waiting(), quiet)
     assert same is quiet
+
+
+@pytest.mark.parametrize(
+    ("bundle", "check", "witness"),
+    [
+        ("xid-told-twice", "gpu-ecc-uncorrectable", "kmsg"),
+        ("xid-told-twice", "gpu-xid-fatal", "nvml"),
+        ("xid-unlogged", "gpu-xid-fatal", "nvml"),
+    ],
+)
+def test_a_recorded_xid_is_one_finding_that_counts_one(bundle: str, check: str, witness: str) -> None:
+    [found] = [one for one in judged(FIXTURES / bundle).findings if one.check == check]
+    assert [(seen.source, seen.count) for seen in found.evidence if "Xid" in seen.what] == [(witness, 1)]
 
 
 @given(st.lists(st.sampled_from([13, 31, 79]), min_size=1, max_size=200))

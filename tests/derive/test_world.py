@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from nodeguard.derive.world import world
-from nodeguard.model.observation import Observation, Reading, Status
+from nodeguard.model.observation import Event, Observation, Reading, Status
 from tests.derive.look import GPUS, machine, seen
 
 
@@ -13,6 +13,15 @@ def test_signals_of_all_sources_stand_together() -> None:
     )
     assert (look.of(GPUS[0]), look.node("c")) == ({"a": 1, "b": 2}, 3)
     assert look.of_source["pci"] == {GPUS[0]}
+
+
+def test_who_tells_but_of_an_event_has_not_reached_the_slot() -> None:
+    """NVML tells of the Xid by which it loses a GPU."""
+    event = Observation("nvml", GPUS[0], events=(Event("gpu.xid.line", 99.0, "", {"xid": 79}),))
+    for one in (event, Observation("nvml", GPUS[0])):
+        assert machine(one, seen("nvml", GPUS[1], {"a": 1})).of_source["nvml"] == {GPUS[1]}
+    refused = Observation("nvml", GPUS[0], "failed")
+    assert machine(refused).of_source["nvml"] == {GPUS[0]}
 
 
 def test_what_is_not_known_is_empty() -> None:

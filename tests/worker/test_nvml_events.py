@@ -191,6 +191,16 @@ def test_a_registration_that_never_returns_costs_its_device_only(
         assert _heard(events) == [(1, 79, "00000000:02:00.0")]
 
 
+def test_a_new_lane_goes_on_where_one_was_closed(nvml_double: Build, events: DeviceEvents) -> None:
+    double = nvml_double(_gpus(0))
+    for code in (13, 79):
+        with _lane(double, events) as lane:
+            lane.round()
+            double.tell(0, _XID, code)
+            assert select.select([events.fileno()], [], [], 5.0)[0]
+        assert [data for _, data, _ in _heard(events)] == [code], "it is kept though the lane is closed"
+
+
 def test_who_waits_for_events_keeps_nobody_from_closing(nvml_double: Build, events: DeviceEvents) -> None:
     with _lane(nvml_double(_gpus(0)), events) as lane:
         lane.round()

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from nodeguard.worker.device_events import DeviceEvents
 from nodeguard.worker.process import Worker
 
 
@@ -61,6 +62,17 @@ def test_nothing_is_inherited_but_where_libraries_are(monkeypatch: pytest.Monkey
     finally:
         worker.close(5.0)
         os.close(leaked)
+
+
+def test_who_tells_unasked_has_one_descriptor_more() -> None:
+    events = DeviceEvents()
+    worker = Worker("nvml", "/nonexistent", events=events.writable())
+    try:
+        assert b"missing" in _round(worker)
+        assert sorted(map(int, os.listdir(f"/proc/{worker._pid}/fd"))) == [0, 1, 2, 3, 4]
+    finally:
+        worker.close(5.0)
+        events.close()
 
 
 def test_descriptors_of_the_worker_may_be_free_in_the_parent() -> None:

@@ -1,0 +1,167 @@
+"""The agent on a machine whose driver is the double of libnvidia-ml: events at once, hangs, GPUs that go."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodeguard.agent import following
+from nodeguard.agent.agent import Agent
+from nodeguard.agent.following import follow
+from nodeguard.agent.judgement import Judgement
+from nodeguard.cli.knowledge import knowledge
+from nodeguard.derive.derive import Site
+from nodeguard.sources import live
+from nodeguard.sources.kmsg import Kmsg
+from nodeguard.sources.live import LiveMachine
+from nodeguard.sources.nvml import Nvml
+from nodeguard.sources.source import Source
+from nodeguard.worker.deadlines import Deadlines
+from nodeguard.worker.lane import Lane, nvml_lane
+from tests.agent.scene import Scripted
+from tests.fuse import Manner, Server
+from tests.nvml_double import Build, Double
+from tests.worker import recordings
+
+_XID = 8
+_SLOT = "gpu/0000:02:00"
+
+
+def _gpus(number: int, **second: Any) -> dict[str, Any]:
+    """GPUs in good order; in the second one these calls answer otherwise."""
+    devices = [recordings.hopper(index, links=0) for index in range(number)]
+    for device in devices:
+        device["nvmlDeviceGetRemappedRows"] = [0, 0, 0, 0]
+        device["nvmlDeviceGetFieldValues(230,0)"] = {"error": "NVML_ERROR_NOT_SUPPORTED"}
+    devices[1:2] = [device | second for device in devices[1:2]]
+    return {"system": recordings.SYSTEM, "devices": devices}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """The root of a machine that has a driver and no kernel log."""
+    (tmp_path / "proc/sys/kernel/random").mkdir(parents=True)
+    (tmp_path / "proc/sys/kernel/random/boot_id").write_text("5c8f1d2e\n")
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev/nvidiactl").touch()
+    return tmp_path
+
+
+@pytest.fixture
+def double(nvml_double: Build, monkeypatch: pytest.MonkeyPatch) -> Double:
+    double = nvml_double(_gpus(2))
+    deadlines = Deadlines(call=0.5, first=10.0, grace=1.0)
+
+    def lane(**more: Any) -> Lane:
+        return nvml_lane(str(double.path), deadlines=deadlines, **more)
+
+    monkeypatch.setattr(live, "nvml_lane", lane)
+    return double
+
+
+@asynccontextmanager
+async def _watching(root: Path, *sources: Source) -> AsyncIterator[Agent]:
+    """An agent at work, and following its machine, once each source was read."""
+    catalogue, signals = knowledge()
+    with LiveMachine(str(root)) as machine:
+        judgement = Judgement(catalogue, signals, Site())
+        agent = Agent(machine, sources, judgement, lambda _: None, 0.0)
+        follow(machine, agent)
+        running = asyncio.create_task(agent.run())
+        await _until(lambda: agent.verdict is not None and not list(agent.unheard()))
+        try:
+            yield agent
+        finally:
+            agent.stop()
+            await running
+            with suppress(ValueError):
+                asyncio.get_running_loop().remove_reader(machine.events_descriptor())
+
+
+async def _until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.002)
+
+
+def _findings(agent: Agent) -> dict[str, str]:
+    assert agent.verdict is not None
+    return {one.check: one.target for one in agent.verdict.findings}
+
+
+async def test_an_event_is_a_finding_at_once(root: Path, double: Double) -> None:
+    async with _watching(root, Nvml(), Kmsg(knowledge()[0].patterns)) as agent:
+        assert "gpu-xid-fatal" not in _findings(agent)
+        began = time.monotonic()
+        double.tell(1, _XID, 62)
+        await _until(lambda: "gpu-xid-fatal" in _findings(agent))
+        took = time.monotonic() - began
+    assert _findings(agent)["gpu-xid-fatal"] == _SLOT
+    assert took < 5.0, "the next round of its own would come after ten seconds"
+
+
+async def test_a_storm_of_events_does_not_make_rounds_back_to_back(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "_EVENT_REST", 60.0)
+    nvml = Scripted("nvml", interval=3600.0)
+    async with _watching(root, nvml) as agent:
+        machine: Any = agent._machine
+        for _ in range(100):
+            os.write(machine._events.writable(), b"[0,8,13]\n")
+            await asyncio.sleep(0)
+        await _until(lambda: nvml.rounds == 2)
+        await _until(lambda: not agent.is_reading("nvml"))
+        os.write(machine._events.writable(), b"[0,8,13]\n")
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert (nvml.rounds, len(machine.nvml_events())) == (2, 101)
+
+
+async def test_what_sigkill_does_not_end_is_told_and_everything_else_goes_on(
+    root: Path, double: Double, fuse_mount: Callable[[Manner], Server]
+) -> None:
+    server = fuse_mount("swallowing")
+    other = Scripted("memory", interval=0.05)
+    nvml = Nvml()
+    nvml.interval = 0.05
+    async with _watching(root, nvml, other) as agent:
+        machine: Any = agent._machine
+        double.answer(_gpus(2, nvmlDeviceGetEccMode={"error": server.path}))
+        await _until(lambda: "driver-unresponsive" in _findings(agent))
+        worker, rounds = machine._gpus._worker, other.rounds
+        assert worker.status() is None, "it is stuck"
+        heard = agent.rounds
+        await _until(lambda: other.rounds > rounds + 5 and agent.rounds > heard + 5)
+        assert "driver-unresponsive" in _findings(agent), "it is latched"
+        assert machine._gpus._worker is worker, "no second one is started behind it"
+        assert machine.hangs().nvml is not None
+        assert machine.hangs().nvml.call == "nvmlDeviceGetEccMode"
+    server.release()
+    os.waitpid(worker._pid, 0)
+
+
+async def test_a_gpu_that_vanishes_and_returns(root: Path, double: Double) -> None:
+    nvml = Nvml()
+    nvml.interval = 0.05
+
+    def seen(agent: Agent) -> set[str]:
+        reading = agent._judgement._derived.latest["nvml"]
+        return {one.slot for one in reading.observations if one.slot.startswith("gpu/")}
+
+    async with _watching(root, nvml, Kmsg(knowledge()[0].patterns)) as agent:
+        assert _SLOT in seen(agent)
+        double.answer(_gpus(1))
+        await _until(lambda: _SLOT not in seen(agent))
+        double.answer(_gpus(2))
+        await _until(lambda: _SLOT in seen(agent))
+        double.tell(1, _XID, 62)
+        await _until(lambda: "gpu-xid-fatal" in _findings(agent))
+        assert _findings(agent)["gpu-xid-fatal"] == _SLOT

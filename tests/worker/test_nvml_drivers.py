@@ -1,0 +1,181 @@
+"""Other drivers than the newest: what their libraries lack, refuse or fail at, as the source tells of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pynvml
+import pytest
+
+from nodeguard.model.observation import Observation
+from nodeguard.sources import live
+from nodeguard.sources.live import LiveMachine
+from nodeguard.sources.nvml import Nvml
+from nodeguard.sources.nvml_results import error_of
+from nodeguard.worker.answer import Answer
+from nodeguard.worker.lane import Lane, nvml_lane
+from tests.nvml_double import Build, Double
+from tests.worker import recordings
+
+# What the bindings published with a driver do not name, of all that is asked. Sources: nvidia-ml-py
+# 12.535.161 and 12.550.52.
+_SINCE_550 = (
+    "nvmlDeviceGetMarginTemperature",
+    "nvmlDeviceGetPlatformInfo",
+    "nvmlDeviceGetRepairStatus",
+    "nvmlDeviceGetTemperatureV",
+    "nvmlDeviceGetUnrepairableMemoryFlag_v1",
+)
+_LACKS = {535: ("nvmlDeviceGetGpuFabricInfoV", *_SINCE_550), 550: _SINCE_550}
+_LAST_FIELD = {535: 197, 550: 200}
+_NOT_AVAILABLE = {
+    "NVML_ERROR_FUNCTION_NOT_FOUND",
+    "NVML_ERROR_NOT_SUPPORTED",
+    "NVML_ERROR_INVALID_ARGUMENT",
+    "NVML_ERROR_ARGUMENT_VERSION_MISMATCH",
+}
+_FIELD = "nvmlDeviceGetFieldValues("
+
+Read = Callable[[Double], tuple[Answer, dict[str, Observation]]]
+
+
+@pytest.fixture
+def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Read:
+    """One round of the source NVML on a double: the lane's answer, and what the source makes of it."""
+    (tmp_path / "proc/sys/kernel/random").mkdir(parents=True)
+    (tmp_path / "proc/sys/kernel/random/boot_id").write_text("5c8f1d2e\n")
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev/nvidiactl").touch()
+
+    def one_round(double: Double) -> tuple[Answer, dict[str, Observation]]:
+        def lane(**more: Any) -> Lane:
+            return nvml_lane(str(double.path), **more)
+
+        monkeypatch.setattr(live, "nvml_lane", lane)
+        with LiveMachine(str(tmp_path)) as machine:
+            return machine.nvml(), {one.slot: one for one in Nvml().read(machine)}
+
+    return one_round
+
+
+def _errors(answer: Answer) -> set[str]:
+    return {error_of(entry.result) for entry in answer.entries} - {""}
+
+
+def _older(branch: int, refusal: int) -> dict[str, Any]:
+    """An H100 as a driver of that branch tells of it. refusal: its answer to a field that it does not know."""
+    device = {
+        call: value
+        for call, value in recordings.hopper().items()
+        if call.partition("(")[0] not in _LACKS[branch]
+    }
+    for field in range(_LAST_FIELD[branch] + 1, 280):
+        for link in range(18):
+            unknown = {"valueType": 0, "value": 0, "nvmlReturn": refusal}
+            device[f"{_FIELD}{field},{link})"] = unknown
+    device["nvmlDeviceGetTemperature(0)"] = 61
+    if branch == 535:
+        fabric = {"clusterUuid": [0] * 16, "status": 0, "cliqueId": 0, "state": 3}
+        device["nvmlDeviceGetGpuFabricInfo"] = fabric
+    return {"system": recordings.SYSTEM, "devices": [device]}
+
+
+@pytest.mark.parametrize("refusal", [pynvml.NVML_ERROR_INVALID_ARGUMENT, pynvml.NVML_ERROR_NOT_SUPPORTED])
+@pytest.mark.parametrize("branch", [535, 550])
+def test_an_older_driver_is_read_without_an_error(
+    nvml_double: Build, read: Read, branch: int, refusal: int
+) -> None:
+    answer, seen = read(nvml_double(_older(branch, refusal), without=_LACKS[branch]))
+    assert (answer.stalled, answer.failed, answer.cut) == ((), "", None)
+    assert _errors(answer) <= _NOT_AVAILABLE
+    assert {slot: one.unread for slot, one in seen.items() if one.unread} == {}
+    assert {one.status for one in seen.values()} == {"read"}
+    gpu = seen["gpu/0000:01:00"].signals
+    assert (gpu["gpu.temperature"], gpu["gpu.fabric.state"], gpu["gpu.error"]) == (61, 3, "none")
+    assert "gpu.repair.channel_pending" not in gpu
+
+
+# Structs of a version.
+
+
+@pytest.mark.parametrize(
+    "version", [pynvml.nvmlGpuFabricInfo_v2, pynvml.nvmlGpuFabricInfo_v3], ids=["v2 alone", "v3 alone"]
+)
+def test_a_struct_is_asked_by_the_version_that_the_driver_knows(
+    nvml_double: Build, read: Read, version: int
+) -> None:
+    device = recordings.hopper(links=0)
+    device["nvmlDeviceGetGpuFabricInfoV"] = device["nvmlDeviceGetGpuFabricInfoV"] | {"version": version}
+    if version == pynvml.nvmlGpuFabricInfo_v3:
+        device["nvmlDeviceGetGpuFabricInfoV"]["healthSummary"] = 1
+    answer, seen = read(nvml_double({"system": recordings.SYSTEM, "devices": [device]}))
+    [told] = [one.result for one in answer.entries if one.call == "nvmlDeviceGetGpuFabricInfoV"]
+    assert told["version"] == version
+    signals = seen["gpu/0000:01:00"].signals
+    assert signals["gpu.fabric.state"] == 3
+    assert signals.get("gpu.fabric.health_summary") == told.get("healthSummary")
+
+
+def test_a_driver_that_knows_but_an_older_struct_has_nothing_to_tell(nvml_double: Build, read: Read) -> None:
+    device = recordings.rack()
+    device["nvmlDeviceGetPlatformInfo"] = {
+        "version": pynvml.nvmlPlatformInfo_v1,
+        "ibGuid": [0x12, *range(15)],
+        "rackGuid": [0x34, *range(15)],
+        **dict.fromkeys(("chassisPhysicalSlotNumber", "computeSlotIndex", "nodeIndex"), 1),
+    }
+    answer, seen = read(nvml_double({"system": recordings.SYSTEM, "devices": [device]}))
+    [told] = [one.result for one in answer.entries if one.call == "nvmlDeviceGetPlatformInfo"]
+    assert told == {"error": "NVML_ERROR_ARGUMENT_VERSION_MISMATCH"}
+    gpu = seen["gpu/0000:01:00"]
+    assert ("gpu.chassis" in gpu.signals, gpu.unread) == (False, {})
+
+
+@pytest.mark.parametrize(
+    ("call", "signal"),
+    [
+        ("nvmlDeviceGetTemperatureV(0)", ""),
+        ("nvmlDeviceGetMarginTemperature", "gpu.temperature.limit_distance"),
+        ("nvmlDeviceGetRepairStatus", "gpu.repair.channel_pending"),
+        ("nvmlDeviceGetUnrepairableMemoryFlag_v1", "gpu.memory.unrepairable"),
+        ("nvmlDeviceGetSramEccErrorStatus", "gpu.ecc.sram_threshold_exceeded"),
+    ],
+)
+def test_a_struct_of_no_version_that_we_know_is_not_there(
+    nvml_double: Build, read: Read, call: str, signal: str
+) -> None:
+    device = recordings.hopper(links=0) | {call: {"error": "NVML_ERROR_ARGUMENT_VERSION_MISMATCH"}}
+    device["nvmlDeviceGetTemperature(0)"] = 60
+    _, seen = read(nvml_double({"system": recordings.SYSTEM, "devices": [device]}))
+    gpu = seen["gpu/0000:01:00"]
+    assert (signal in gpu.signals, gpu.unread) == (False, {})
+    assert gpu.signals["gpu.temperature"] == (61 if signal else 60)
+
+
+# Initialising.
+
+
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        ("DRIVER_NOT_LOADED", "the NVIDIA driver is not loaded"),
+        ("LIB_RM_VERSION_MISMATCH", "the driver's library and kernel module differ in version"),
+        ("NO_PERMISSION", "permission denied: run as root"),
+        ("OPERATING_SYSTEM", "the operating system denies access to the device"),
+        ("TIMEOUT", "the driver timed out"),
+        ("IRQ_ISSUE", "NVML_ERROR_IRQ_ISSUE"),
+        ("INSUFFICIENT_POWER", "NVML_ERROR_INSUFFICIENT_POWER"),
+        ("MEMORY", "NVML_ERROR_MEMORY"),
+        ("UNKNOWN", "NVML_ERROR_UNKNOWN"),
+    ],
+)
+def test_each_way_in_which_the_driver_does_not_initialise_is_told(
+    nvml_double: Build, read: Read, error: str, why: str
+) -> None:
+    answer, seen = read(nvml_double({"error": f"NVML_ERROR_{error}"}))
+    assert (answer.stalled, answer.failed, answer.missing) == ((), "", "")
+    [node] = seen.values()
+    assert (node.status, node.detail) == ("failed", why)
+    assert (node.signals["nvml.ready"], node.signals["nvml.error"]) == (False, error)
