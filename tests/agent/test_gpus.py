@@ -1,0 +1,133 @@
+"""GPUs of a machine whose driver is the double of libnvidia-ml, let go of and taken back."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodeguard.agent.agent import Agent
+from nodeguard.agent.gpus import Gpus
+from nodeguard.agent.judgement import Judgement
+from nodeguard.agent.release import Release
+from nodeguard.cli.knowledge import knowledge
+from nodeguard.derive.derive import Site
+from nodeguard.model.finding import Knowledge
+from nodeguard.sources import live
+from nodeguard.sources.live import LiveMachine
+from nodeguard.sources.nvml import Nvml
+from nodeguard.wire.instruction import ReleaseGpus
+from nodeguard.worker.lane import Lane, nvml_lane
+from tests.nvml_double import Build
+from tests.worker import recordings
+
+ONE, OTHER = "gpu/0000:01:00", "gpu/0000:02:00"
+
+
+class Node:
+    """An agent on two GPUs."""
+
+    def __init__(self, root: Path, release: Release) -> None:
+        (root / "proc/sys/kernel/random").mkdir(parents=True)
+        (root / "proc/sys/kernel/random/boot_id").write_text("boot\n")
+        (root / "dev").mkdir()
+        (root / "dev/nvidiactl").touch()
+        self.machine = LiveMachine(str(root))
+        self.source = Nvml()
+        self.agent = Agent(self.machine, [self.source], Judgement(*knowledge(), Site()), lambda _: None, 0.0)
+        self.gpus = Gpus(self.agent, self.source, self.machine.let_go_of_gpus, release)
+
+    def knowledge(self) -> Knowledge | None:
+        return self.agent.verdict.knowledge if self.agent.verdict else None
+
+    def statuses(self) -> dict[str, str]:
+        return {
+            one.slot: one.status
+            for one in self.agent.latest["nvml"].observations
+            if "/nvlink/" not in one.slot
+        }
+
+
+@asynccontextmanager
+async def watching(root: Path, release: Release = Release()) -> AsyncIterator[Node]:  # noqa: B008 - frozen
+    node = Node(root, release)
+    node.gpus.begin()
+    running = asyncio.ensure_future(node.agent.run())
+    try:
+        await until(lambda: node.agent.verdict)
+        yield node
+    finally:
+        node.agent.stop()
+        await running
+        node.machine.close()
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+def workers() -> list[str]:
+    return Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+
+
+@pytest.fixture
+def double(nvml_double: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    devices = [recordings.hopper(index, links=0) for index in range(2)]
+    path = str(nvml_double({"system": recordings.SYSTEM, "devices": devices}).path)
+
+    def lane(**more: Any) -> Lane:
+        return nvml_lane(path, **more)
+
+    monkeypatch.setattr(live, "nvml_lane", lane)
+
+
+@pytest.mark.usefixtures("double")
+async def test_the_process_that_holds_the_gpus_is_gone_when_the_answer_comes(tmp_path: Path) -> None:
+    async with watching(tmp_path) as node:
+        assert node.statuses() == {"node": "read", ONE: "read", OTHER: "read"}
+        assert len(workers()) == 1
+        answer = await node.gpus.carry_out(ReleaseGpus("1", 60.0))
+        assert (answer.done, answer.said, workers()) == (True, "all GPUs", [])
+        await until(lambda: node.knowledge() is Knowledge.NOT_APPLICABLE)
+        node.agent.read("nvml", together=0.0)
+        await until(lambda: not node.agent.is_reading("nvml"))
+        assert workers() == []
+        assert (await node.gpus.carry_out(ReleaseGpus("2", 0.0))).done
+        await until(lambda: node.knowledge() is Knowledge.FRESH)
+        assert len(workers()) == 1
+
+
+@pytest.mark.usefixtures("double")
+async def test_one_gpu_is_left_alone_and_the_other_read(tmp_path: Path) -> None:
+    async with watching(tmp_path) as node:
+        [before] = workers()
+        assert (await node.gpus.carry_out(ReleaseGpus("1", 60.0, ("02:00",)))).said == OTHER
+        await until(lambda: node.statuses() == {"node": "read", ONE: "read", OTHER: "released"})
+        assert workers() != [before]
+
+
+@pytest.mark.usefixtures("double")
+async def test_a_release_ends_by_itself_and_outlives_a_restart(tmp_path: Path) -> None:
+    now = LiveMachine().now().mono
+    async with watching(tmp_path, Release("boot", now + 1.0)) as node:
+        assert (node.knowledge(), workers()) == (Knowledge.NOT_APPLICABLE, [])
+        await until(lambda: node.knowledge() is Knowledge.FRESH)
+        assert node.agent.now().mono >= now + 1.0
+
+
+@pytest.mark.usefixtures("double")
+async def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:
+    async with watching(tmp_path) as node:
+        unknown = await node.gpus.carry_out(ReleaseGpus("1", 60.0, ("99:00",)))
+        assert unknown.said == f"gpu/0000:99:00 is no GPU that is read here; there is {ONE}, {OTHER}"
+        assert not (await node.gpus.carry_out(ReleaseGpus("1", 1e6))).done
+        assert node.gpus.release == Release()
+        none = Gpus(node.agent, None, lambda: None, Release())
+        assert "there is nothing to let go of" in (await none.carry_out(ReleaseGpus("1", 60.0))).said
