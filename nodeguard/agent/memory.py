@@ -86,7 +86,8 @@ def resumed(memory: Memory, now: Instant) -> tuple[Memory, str]:
 
     A memory of another boot is left to derivation and judgement, which know what outlives a reboot. One of a
     later moment of this very boot is of a machine that was set back since, as a virtual machine is by a
-    snapshot: of what it tells, only the inventory is no matter of time.
+    snapshot: of what it tells, only the inventory is no matter of time, and
+    what people cleared is over.
     """
     if memory.boot_id != now.boot_id:
         return replace(memory, hangs=Hangs()), ""
@@ -94,4 +95,8 @@ def resumed(memory: Memory, now: Instant) -> tuple[Memory, str]:
         return memory, ""
     ahead = memory.mono - now.mono
     known = replace(DeriveState(boot_id=now.boot_id), best=memory.derived.best)
-    return Memory(derived=known), f"was written {ahead:.0f} s later in this boot: the machine was set back"
+    cleared = tuple(replace(one, at=min(one.at, now.mono)) for one in memory.judged.cleared)
+    judged = JudgeState(boot_id=now.boot_id if cleared else "", cleared=cleared)
+    return Memory(
+        derived=known, judged=judged
+    ), f"was written {ahead:.0f} s later in this boot: the machine was set back"
