@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nodeguard.agent.lean import leaner
 from nodeguard.derive.state import DeriveState
 from nodeguard.judge.state import Background, JudgeState
 from nodeguard.model.instant import Instant
@@ -21,9 +22,12 @@ from nodeguard.sources.machine import Cursor, Hangs
 # default is no reason, since both ways of reading do without it.
 VERSION = 1
 
+# Bytes of the file: what an agent writes down again and again must be no burden on a node's disk.
+LONGEST = 256 << 10
+
 _MAGIC = b"nodeguard-memory"
 # Bytes that a memory may take unpacked: far more than any node's.
-_LONGEST = 64 << 20
+_UNPACKED = 64 << 20
 # Most of a memory are names that come again and again: the quickest level makes a tenth of it.
 _LEVEL = 1
 
@@ -52,10 +56,22 @@ class UnusableMemoryError(Exception):
 
 
 def encoded(memory: Memory) -> bytes:
-    """A memory as it is written down, without what only saves work. Raises UnusableMemoryError."""
-    lean = replace(memory, judged=replace(memory.judged, background=Background(), settled={}))
+    """A memory as it is written down, without what only saves work, and without what would make it too long.
+
+    Raises UnusableMemoryError.
+    """
+    whole = replace(memory, judged=replace(memory.judged, background=Background(), settled={}))
+    data = _written(whole)
+    for derived, judged in leaner(whole.derived, whole.judged) if len(data) > LONGEST else ():
+        data = _written(replace(whole, derived=derived, judged=judged))
+        if len(data) <= LONGEST:
+            break
+    return data
+
+
+def _written(memory: Memory) -> bytes:
     try:
-        body = zlib.compress(_encode(lean), _LEVEL)
+        body = zlib.compress(_encode(memory), _LEVEL)
     except (ValueError, OverflowError) as error:
         # A name that is no text, or a number of more than 64 bits.
         raise UnusableMemoryError(f"cannot be encoded ({error})") from error
@@ -76,7 +92,7 @@ def decoded(data: bytes) -> Memory:
     if checksum != b"%08x" % zlib.crc32(body):
         raise UnusableMemoryError("is truncated or corrupt: its checksum is wrong")
     try:
-        return msgspec.msgpack.decode(zlib.decompressobj().decompress(body, _LONGEST), type=Memory)
+        return msgspec.msgpack.decode(zlib.decompressobj().decompress(body, _UNPACKED), type=Memory)
     except (zlib.error, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UnusableMemoryError(f"is not what this nodeguard writes ({error})") from error
 

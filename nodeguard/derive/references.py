@@ -18,8 +18,8 @@ from nodeguard.model.slot import kind, parent
 _PEERS = 2
 _PEERS_FOR_MEDIAN = 3
 
-# Slots that the inventory remembers at most; mounts that come and go would fill it.
-_SLOTS = 2048
+# Slots that are not there any more and that the inventory remembers; mounts that come and go would fill it.
+_SLOTS = 256
 
 
 class Best(Struct, frozen=True, array_like=True):
@@ -105,7 +105,7 @@ def inventory(world: World, wanted: frozenset[str], known: Inventory) -> dict[st
             }
             after[slot] = Best(_occupant(world, slot) or old.part, best)
     gone = [slot for slot in after if slot not in world.signals]
-    for slot in gone[: max(0, len(after) - _SLOTS)]:
+    for slot in gone[: max(0, len(gone) - _SLOTS)]:
         del after[slot]
     return after
 

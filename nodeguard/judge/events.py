@@ -15,6 +15,9 @@ from nodeguard.model.observation import Event
 _DISTINCT = 64
 _MOMENTS = 64
 
+# Letters of a line that are remembered, and of each thing that it names.
+_TEXT = 400
+
 # A reading of "no recovery needed" speaks of what came before it, not of an error that the driver is still
 # working on.
 _SETTLING = 5.0
@@ -61,12 +64,22 @@ def remember(
         if sign is not None:
             signs[sign] = max(event.at, signs.get(sign, event.at))
             continue
+        event = _short(event)  # noqa: PLW2901 - what is longer is remembered by nobody
         key = _key(source, event)
         old = after.pop(key, None)
         after[key] = _first(source, event) if old is None else _again(old, event)
     while len(after) > _DISTINCT:
         del after[min(after, key=lambda key: after[key].last)]
     return after, signs
+
+
+def _short(event: Event) -> Event:
+    if len(event.text) <= _TEXT and all(len(str(value)) <= _TEXT for value in event.fields.values()):
+        return event
+    fields = {
+        name: value[:_TEXT] if isinstance(value, str) else value for name, value in event.fields.items()
+    }
+    return replace(event, text=event.text[:_TEXT], fields=fields)
 
 
 def _key(source: str, event: Event) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nodeguard.judge.bounds import bounded
 from nodeguard.judge.cleared import by_slot, carried, of_part
 from nodeguard.judge.evaluate import evaluated
 from nodeguard.judge.events import carried_over
@@ -66,7 +67,7 @@ def judge(
     }
     after_round = JudgeState(
         boot_id=instant.boot_id,
-        slots={name: one.state for name, one in judged.items() if _is_known(one.state)},
+        slots=bounded({name: one.state for name, one in judged.items() if _is_known(one.state)}),
         sources=sources,
         background=background,
         settled={name: one for name, one in judged.items() if one.settled},

@@ -79,7 +79,7 @@ def test_what_has_its_checksum_and_no_sense_is_told(body: bytes) -> None:
 
 
 def test_what_swells_beyond_all_measure_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_LONGEST", 16)
+    monkeypatch.setattr(module, "_UNPACKED", 16)
     with pytest.raises(UnusableMemoryError):
         decoded(encoded(MEMORY))
 
