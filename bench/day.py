@@ -13,6 +13,7 @@ import os
 import random
 import sys
 import time
+from array import array
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
@@ -149,11 +150,9 @@ def main() -> None:
     start = machine.now()
     node = Node([read(source, machine) for source in sources])
     judgement = Judgement(catalogue, signals, Site())
-    took: list[list[float]] = [[]]
-    references: list[float] = []
-    files: list[int] = []
-    blocks: list[int] = []
-    resident: list[float] = []
+    # Arrays, so that the figures themselves take no blocks.
+    took, references, resident = array("d"), array("d"), array("d")
+    files, blocks = array("q"), array("q")
     print(
         f"{'hour':>6}{'round':>10}{'reference':>11}{'file':>10}{'blocks':>10}{'resident':>11}{'findings':>10}"
     )
@@ -162,7 +161,7 @@ def main() -> None:
         new = [node.reading(one.name, now.mono) for one in sources if at % one.interval == 0]
         began = time.perf_counter()
         verdict = judgement.judge(new, now)
-        took[-1].append(time.perf_counter() - began)
+        took.append(time.perf_counter() - began)
         if at and at % 60 == 0:
             files.append(len(encoded(judgement.memory(now))))
         if at and at % HOUR == 0:
@@ -177,11 +176,11 @@ def main() -> None:
             resident.append(rss())
             if at % (4 * HOUR) == 0 or at == HOUR:
                 print(
-                    f"{at / HOUR:6.0f}{median(took[-1]) * 1000:7.2f} ms{median(references) * 1000:8.2f} ms"
+                    f"{at / HOUR:6.0f}{median(took) * 1000:7.2f} ms{median(references) * 1000:8.2f} ms"
                     f"{files[-1] / 1024:6.1f} KiB{blocks[-1]:10}{resident[-1]:7.1f} MiB"
                     f"{len(verdict.findings):10}"
                 )
-            took.append([])
+            del took[:]
     print(f"blocks after the first hour and at the end: {blocks[0]} and {blocks[-1]}")
     print(f"resident after the first hour and at the end: {resident[0]:.1f} and {resident[-1]:.1f} MiB")
     print(f"the file at its longest: {max(files) / 1024:.1f} KiB of {LONGEST / 1024:.0f}")
