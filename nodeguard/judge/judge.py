@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from nodeguard.judge.bounds import bounded
 from nodeguard.judge.cleared import by_slot, carried, of_part
 from nodeguard.judge.evaluate import evaluated
-from nodeguard.judge.events import carried_over
+from nodeguard.judge.events import OLD, carried_over
 from nodeguard.judge.rules import Rules
 from nodeguard.judge.slots import after, gone, unreached
 from nodeguard.judge.state import Background, JudgeState, SlotState, SourceState
@@ -67,7 +67,9 @@ def judge(
     }
     after_round = JudgeState(
         boot_id=instant.boot_id,
-        slots=bounded({name: one.state for name, one in judged.items() if _is_known(one.state)}),
+        slots=bounded(
+            {name: one.state for name, one in judged.items() if _is_known(rules, name, one.state, instant)}
+        ),
         sources=sources,
         background=background,
         settled={name: one for name, one in judged.items() if one.settled},
@@ -76,9 +78,16 @@ def judge(
     return after_round, verdict(rules, judged, sources, outlook.platform)
 
 
-def _is_known(slot: SlotState) -> bool:
-    """Whether anything is left to be remembered of a slot."""
-    return bool(slot.sources or slot.events or slot.signs)
+def _is_known(rules: Rules, name: str, slot: SlotState, instant: Instant) -> bool:
+    """Whether anything is left to be remembered of a slot: what was heard of it is for a day, and for as long
+    as a check asks for it.
+    """
+    if slot.sources or slot.signs:
+        return True
+    asked = rules.heard[kind(name)]
+    return any(
+        event.last > instant.mono - max(OLD, asked.get(event.signal, OLD)) for event in slot.events.values()
+    )
 
 
 def signs_of(slots: Mapping[str, SlotState], name: str) -> dict[str, float]:

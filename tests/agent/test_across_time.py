@@ -322,3 +322,33 @@ def test_a_burst_of_warnings_is_more_than_a_warning_until_it_is_over() -> None:
     assert found(node.round(3690.0)).keys() == {"gpu-xid-burst"}
     assert found(node.round(3701.0)).keys() == {"gpu-xid-warning"}
     assert found(node.round(3710.0, RESET)) == {}
+
+
+def test_what_a_reading_agrees_with_is_fatal_however_old_it_is() -> None:
+    judgement = Judgement(*knowledge(), Site())
+    gpu = Observation("nvml", GPU, signals={"gpu.recovery_action": 1})
+    line = Observation("kmsg", GPU, events=(xid(95, at=DAY),))
+    at = 40 * DAY
+    verdict = judgement.judge(
+        [Reading("nvml", at, (gpu,)), Reading("kmsg", at, (line,))], Instant(BOOTED + at, at, "boot")
+    )
+    assert verdict.health == Health.FATAL
+    assert found(verdict)[UNCORRECTABLE].note == ""
+
+
+def test_a_driver_that_moved_in_the_boot_before_does_not_move_now() -> None:
+    """Else its moment, far ahead of the new boot's clock, would excuse all that is missing for as long."""
+    judgement = Judgement(*knowledge(), Site())
+
+    def looked(at: float, boot: str, *events: Event) -> Verdict:
+        host = Observation("host", NODE, signals={"host.uptime": at, "driver.loaded": False})
+        bus = Observation("pci", NODE, signals={"gpu.pci_count": 8})
+        log = (Observation("kmsg", NODE, events=events),) if events else ()
+        rows = [Reading("host", at, (host,)), Reading("pci", at, (bus,)), Reading("kmsg", at, log)]
+        return judgement.judge(rows, Instant(BOOTED + at, at, boot))
+
+    at = 50 * DAY
+    looked(at - 700, "boot")
+    assert found(looked(at, "boot", Event("driver.unload", at - 1, "unloaded"))) == {}
+    looked(1200.0, "next")
+    assert found(looked(1900.0, "next")).keys() == {"driver-not-loaded"}
