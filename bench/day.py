@@ -105,19 +105,19 @@ class Node:
             scope = f"kubepods-pod{chance.getrandbits(64):016x}.slice"
             event = Event("memory.oom", at, f"oom-kill: {scope}", {"constraint": "CONSTRAINT_MEMCG"})
             yield Observation("kmsg", "node", events=(event,))
-        if chance.random() < 0.002:
+        if chance.random() < 0.02:
             device = f"nbd{chance.randrange(1 << 20)}"
             yield Observation(
                 "kmsg", f"disk/{device}", events=(Event("disk.io_error", at, device, {"dev": device}),)
             )
-        if chance.random() < 0.002:
+        if chance.random() < 0.02:
             address = f"{chance.randrange(1 << 16):04x}:{chance.randrange(256):02x}:00.0"
             event = Event("pci.corrected_error", at, f"{address}: AER: Corrected", {"pci": address})
             yield Observation("kmsg", f"pci/{address}", events=(event,))
 
     def _come_and_go(self, _: float) -> Iterator[Observation]:
         """Volumes of pods: a few at a time, each with a name of its own."""
-        if self._chance.random() < 0.2:
+        if self._chance.random() < 0.9:
             self._mounts = [*self._mounts, f"fs:/var/lib/kubelet/pods/{self._chance.getrandbits(128):032x}"][
                 -20:
             ]
@@ -130,7 +130,7 @@ class Node:
 
     def _probed(self, at: float) -> Iterator[Observation]:
         """A probe in twenty finds something, and its name is another each time."""
-        if self._chance.random() < 0.2:
+        if self._chance.random() < 0.9:
             self._probes = [*self._probes, f"job-{self._chance.getrandbits(64):016x}"][-20:]
         for name in self._probes:
             health = "warning" if int(name[-4:], 16) % 20 == 0 else "ok"
