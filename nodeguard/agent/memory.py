@@ -102,8 +102,7 @@ def resumed(memory: Memory, now: Instant) -> tuple[Memory, str]:
 
     A memory of another boot is left to derivation and judgement, which know what outlives a reboot. One of a
     later moment of this very boot is of a machine that was set back since, as a virtual machine is by a
-    snapshot: of what it tells, only the inventory is no matter of time, and
-    what people cleared is over.
+    snapshot: of what it tells, only the inventory is no matter of time, and what people cleared is over.
     """
     if memory.boot_id != now.boot_id:
         return replace(memory, hangs=Hangs()), ""
@@ -113,6 +112,5 @@ def resumed(memory: Memory, now: Instant) -> tuple[Memory, str]:
     known = replace(DeriveState(boot_id=now.boot_id), best=memory.derived.best)
     cleared = tuple(replace(one, at=min(one.at, now.mono)) for one in memory.judged.cleared)
     judged = JudgeState(boot_id=now.boot_id if cleared else "", cleared=cleared)
-    return Memory(
-        derived=known, judged=judged
-    ), f"was written {ahead:.0f} s later in this boot: the machine was set back"
+    wrong = f"was written {ahead:.0f} s later in this boot: the machine was set back"
+    return Memory(derived=known, judged=judged), wrong

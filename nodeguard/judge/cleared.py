@@ -26,11 +26,13 @@ def by_slot(cleared: Iterable[Cleared]) -> _BySlot:
 
 
 def of_part(cleared: _BySlot, slot: str, state: SlotState) -> dict[str, Cleared]:
-    """By check, the latest that people cleared of a slot, of what sits there now."""
+    """By check, the latest that people cleared of a slot, of what sits there now, as far as that is known."""
     if slot not in cleared:
         return _NONE
     part = state.part.id if state.part else ""
-    words = sorted((one for one in cleared[slot] if one.part in {"", part}), key=lambda one: one.at)
+    words = sorted(
+        (one for one in cleared[slot] if not part or one.part in {"", part}), key=lambda one: one.at
+    )
     return {one.check: one for one in words}
 
 

@@ -179,6 +179,16 @@ def test_a_word_on_a_part_is_none_on_the_next() -> None:
     assert fired(scene.round(130, seen(GPU, part="GPU-2", a__level=9))) == [("one", GPU)]
 
 
+def test_a_word_on_a_part_counts_until_another_is_seen_to_sit_there() -> None:
+    """The log may be read anew before anything tells what sits there."""
+    words = (Cleared("one", GPU, "GPU-1", 110.0, BY),)
+    for part, left in (("GPU-1", []), ("GPU-2", [("one", GPU)])):
+        scene = Scene(check(Happened("gpu.broke"), targets=("gpu",), clears=("operator",)))
+        scene.state = JudgeState(boot_id="boot", cleared=words)
+        assert fired(scene.round(120, broke(90), sources=("kmsg",))) == []
+        assert fired(scene.round(130, seen(GPU, part=part, a__level=9))) == left
+
+
 def test_a_part_that_is_not_known_is_not_taken_for_the_one_that_is_meant() -> None:
     scene = Scene(HEARD)
     scene.round(100, broke(90), sources=("kmsg",))
