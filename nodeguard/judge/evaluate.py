@@ -10,11 +10,11 @@ from nodeguard.judge.events import OLD, over
 from nodeguard.judge.findings import ended, finding, stale, weathered
 from nodeguard.judge.leaves import silence
 from nodeguard.judge.outcome import FALSE, TRUE, UNKNOWN
-from nodeguard.judge.rules import Rules
+from nodeguard.judge.rules import Rule, Rules
 from nodeguard.judge.slots import merged
 from nodeguard.judge.state import Background, Cleared, Judged, Occurrence, SlotState, Standing
 from nodeguard.judge.view import Seen, Test, View
-from nodeguard.model.check import Check, Happened
+from nodeguard.model.check import Check
 from nodeguard.model.finding import Finding
 from nodeguard.model.instant import Instant
 from nodeguard.model.slot import NODE, kind
@@ -72,8 +72,8 @@ def evaluated(
         elif outcome == FALSE:
             if slot != NODE or _tells(check, background.kinds):
                 fine |= 1 << at
-            if state.events or person is not None:
-                past.extend(_past(check, slot, part, view, person))
+            if (state.events and rule.events) or person is not None:
+                past.extend(_past(rule, slot, part, view, person))
         elif outcome == UNKNOWN and check.id in state.active:
             why = view.missing[-1][1] if len(view.missing) > missing else ""
             since[check.id] = state.active[check.id].since
@@ -105,17 +105,14 @@ def _since(view: View, active: Standing | None) -> float:
     return began if active is None else min(began, active.since)
 
 
-def _past(check: Check, slot: str, part: str, view: View, person: Cleared | None) -> Iterable[Finding]:
+def _past(rule: Rule, slot: str, part: str, view: View, person: Cleared | None) -> Iterable[Finding]:
     """What is to be told of a check's events that are over, or of what a person cleared of it.
 
     Of a person's word it is told for as long as of an event.
     """
-    by = person.by if person is not None else ""
+    check, by = rule.check, person.by if person is not None else ""
     events = [
-        one
-        for leaf in check.leaves()
-        if isinstance(leaf, Happened)
-        for one in over(view.events, leaf, check.clears, view.signs, view.now, by)
+        one for leaf in rule.events for one in over(view.events, leaf, check.clears, view.signs, view.now, by)
     ]
     if events:
         yield ended(check, slot, part, view, events)

@@ -28,12 +28,14 @@ _PLACE = re.compile(r"\{([^}]*)\}")
 class Rule(Struct, frozen=True):
     """A check and the function that evaluates it.
 
-    of_events: whether it looks at nothing but events. applies: evaluates whether a slot is what it is for.
+    of_events: whether it looks at nothing but events; events: the conditions that look at them. applies:
+    evaluates whether a slot is what it is for.
     """
 
     check: Check
     test: Test
     of_events: bool
+    events: tuple[Happened, ...]
     applies: Test | None
 
 
@@ -72,6 +74,7 @@ def rules(
             check,
             test,
             all(isinstance(leaf, Happened) for leaf in leaves),
+            tuple(leaf for leaf in leaves if isinstance(leaf, Happened)),
             compare(check.applies, units) if check.applies else None,
         )
         for kind in check.targets:
