@@ -68,4 +68,4 @@ class Gpus:
 
     def _look(self) -> None:
         self.begin()
-        self._agent.read(Nvml.name)
+        self._agent.read(Nvml.name, together=0.0)

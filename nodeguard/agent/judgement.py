@@ -8,7 +8,9 @@ from msgspec.structs import replace
 
 from nodeguard.agent.memory import Memory
 from nodeguard.derive.derive import Site, derive
+from nodeguard.derive.references import forgotten
 from nodeguard.derive.state import wanted
+from nodeguard.judge.clear import Clearing, Wanted, clear, with_word
 from nodeguard.judge.judge import Outlook, judge
 from nodeguard.judge.rules import rules
 from nodeguard.model.catalogue import Catalogue
@@ -16,6 +18,7 @@ from nodeguard.model.finding import Verdict
 from nodeguard.model.instant import Instant
 from nodeguard.model.observation import Reading
 from nodeguard.model.signal import Signal
+from nodeguard.model.slot import label
 from nodeguard.sources.machine import Cursor, Hangs
 
 
@@ -69,6 +72,36 @@ class Judgement:
         )
         self._judged, verdict = judge(self._rules, self._judged, derived.readings, instant, outlook)
         return verdict
+
+    def clear(self, wanted: Wanted, instant: Instant) -> Clearing:
+        """Clear a finding on a person's word; the next verdict is without it.
+
+        Where it is held against the node's own last good inventory, what is there now is the reference from
+        now on.
+        """
+        judged, clearing = clear(self._rules, self._judged, wanted, instant)
+        if clearing.why != "holds":
+            self._judged = judged
+            return clearing
+        before = self._derived, self._judged
+        [check] = (one for one in self._catalogue.checks if one.id == wanted.check)
+        slots = [slot for name, slot in clearing.holds if name == check.id]
+        best = forgotten(self._derived.best, check, slots)
+        if best == self._derived.best:
+            return clearing
+        self._derived = replace(self._derived, best=best)
+        self.judge([], instant)
+        over = tuple((check.id, slot) for slot in slots if self._is_over(check.id, slot))
+        if not over:
+            self._derived, self._judged = before
+            return clearing
+        self._judged = with_word(self._judged, wanted, over, instant)
+        said = f"{wanted.check} on {label(wanted.slot)} is cleared: what is there now is what should be there"
+        return Clearing(said, over)
+
+    def _is_over(self, check: str, slot: str) -> bool:
+        row = self._judged.slots.get(slot)
+        return row is not None and check not in row.active
 
     def memory(self, instant: Instant, hangs: Hangs) -> Memory:
         """What is remembered after a round.

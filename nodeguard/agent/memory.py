@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nodeguard.agent.lean import leaner
 from nodeguard.agent.mailbox import Post
 from nodeguard.agent.release import Release
 from nodeguard.agent.transitions import Told
@@ -24,9 +25,12 @@ from nodeguard.sources.machine import Cursor, Hangs
 # default is no reason, since both ways of reading do without it.
 VERSION = 1
 
+# Bytes of the file: what an agent writes down again and again must be no burden on a node's disk.
+LONGEST = 256 << 10
+
 _MAGIC = b"nodeguard-memory"
 # Bytes that a memory may take unpacked: far more than any node's.
-_LONGEST = 64 << 20
+_UNPACKED = 64 << 20
 # Most of a memory are names that come again and again: the quickest level makes a tenth of it.
 _LEVEL = 1
 
@@ -58,10 +62,22 @@ class UnusableMemoryError(Exception):
 
 
 def encoded(memory: Memory) -> bytes:
-    """A memory as it is written down, without what only saves work. Raises UnusableMemoryError."""
-    lean = replace(memory, judged=replace(memory.judged, background=Background(), settled={}))
+    """A memory as it is written down, without what only saves work, and without what would make it too long.
+
+    Raises UnusableMemoryError.
+    """
+    whole = replace(memory, judged=replace(memory.judged, background=Background(), settled={}))
+    data = _written(whole)
+    for derived, judged in leaner(whole.derived, whole.judged) if len(data) > LONGEST else ():
+        data = _written(replace(whole, derived=derived, judged=judged))
+        if len(data) <= LONGEST:
+            break
+    return data
+
+
+def _written(memory: Memory) -> bytes:
     try:
-        body = zlib.compress(_encode(lean), _LEVEL)
+        body = zlib.compress(_encode(memory), _LEVEL)
     except (ValueError, OverflowError) as error:
         # A name that is no text, or a number of more than 64 bits.
         raise UnusableMemoryError(f"cannot be encoded ({error})") from error
@@ -82,7 +98,7 @@ def decoded(data: bytes) -> Memory:
     if checksum != b"%08x" % zlib.crc32(body):
         raise UnusableMemoryError("is truncated or corrupt: its checksum is wrong")
     try:
-        return msgspec.msgpack.decode(zlib.decompressobj().decompress(body, _LONGEST), type=Memory)
+        return msgspec.msgpack.decode(zlib.decompressobj().decompress(body, _UNPACKED), type=Memory)
     except (zlib.error, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UnusableMemoryError(f"is not what this nodeguard writes ({error})") from error
 
@@ -92,7 +108,8 @@ def resumed(memory: Memory, now: Instant) -> tuple[Memory, str]:
 
     A memory of another boot is left to derivation and judgement, which know what outlives a reboot. One of a
     later moment of this very boot is of a machine that was set back since, as a virtual machine is by a
-    snapshot: of what it tells, the inventory and the post alone are no matter of time.
+    snapshot: of what it tells, the inventory and the post are no matter of time, and what people cleared is
+    over.
     """
     if memory.boot_id != now.boot_id:
         return replace(memory, hangs=Hangs()), ""
@@ -100,6 +117,7 @@ def resumed(memory: Memory, now: Instant) -> tuple[Memory, str]:
         return memory, ""
     ahead = memory.mono - now.mono
     known = replace(DeriveState(boot_id=now.boot_id), best=memory.derived.best)
-    return Memory(
-        derived=known, post=memory.post
-    ), f"was written {ahead:.0f} s later in this boot: the machine was set back"
+    cleared = tuple(replace(one, at=min(one.at, now.mono)) for one in memory.judged.cleared)
+    judged = JudgeState(boot_id=now.boot_id if cleared else "", cleared=cleared)
+    wrong = f"was written {ahead:.0f} s later in this boot: the machine was set back"
+    return Memory(derived=known, judged=judged, post=memory.post), wrong

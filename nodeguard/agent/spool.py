@@ -9,7 +9,7 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
-MOST_BYTES = 512 * 1024
+MOST_BYTES = 256 * 1024
 MOST_ENTRIES = 64
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from nodeguard.derive import counters, gpus, ports, presence, services, storage
+from nodeguard.derive import counters, gpus, ports, presence, repeats, services, storage
 from nodeguard.derive.driver import changing
 from nodeguard.derive.references import Best, before, best_of, inventory, peers
 from nodeguard.derive.state import DeriveState, Wanted
@@ -38,6 +38,7 @@ def conclusions(
     add(services.needed(seen, make))
     add(counters.saturated(seen, wants.bits))
     add(counters.silence(seen, state.still))
+    add(repeats.repeats(seen, state.traps))
     add(storage.filesystems(seen))
     add([(NODE, _counts(seen, make))])
     more = _with(seen, result)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nodeguard.derive import counters, services
+from nodeguard.derive import counters, repeats, services
 from nodeguard.derive.attribution import attributed, owners
 from nodeguard.derive.conclusions import conclusions
 from nodeguard.derive.driver import branch, last_move
@@ -74,6 +74,7 @@ def derive(
         moved=moved,
         starts=services.starts(seen, state.starts),
         still=counters.still(seen, state.still),
+        traps=repeats.traps(seen, state.traps, readings),
     )
     signals, best = conclusions(seen, make, wants, state)
     lost = lapsed(seen, state.derived, signals, state.failing)

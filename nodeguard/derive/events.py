@@ -16,6 +16,11 @@ _XID, _SXID = "gpu.xid.line", "nvswitch.sxid.line"
 # Lines of one GPU that are kept to be read again; a storm of application errors must not grow memory.
 _KEPT = 32
 
+# Letters of a line that are kept: a line that the driver printed is shorter. GPUs of which lines are kept: a
+# log can name any.
+_TEXT = 1000
+_GPUS = 64
+
 
 def decoded(
     state: DeriveState, readings: Sequence[Reading], catalogue: Catalogue, driver: int | None
@@ -45,9 +50,31 @@ def decoded(
                 rows += _again(state, one.slot, fresh[one.slot], catalogue, driver, said[one.slot])
             rows.append(_decoded(one, catalogue, driver, said) if one.events else one)
         result.append(replace(reading, observations=tuple(rows)))
-    kept = {slot: (*state.lines.get(slot, ()), *new)[-_KEPT:] for slot, new in fresh.items()}
+    if not fresh:
+        return state, result
+    kept = {
+        slot: tuple(map(_short, (*state.lines.get(slot, ()), *new)[-_KEPT:])) for slot, new in fresh.items()
+    }
     recent = {slot: _recent(codes) for slot, codes in said.items()}
-    return replace(state, said={**state.said, **recent}, lines={**state.lines, **kept}), result
+    latest = _latest({**state.said, **recent})
+    near = {slot: lines for slot, lines in {**state.lines, **kept}.items() if slot in latest}
+    return replace(state, said=latest, lines=near), result
+
+
+def _short(line: Line) -> Line:
+    event = line.event
+    if len(event.text) <= _TEXT and len(str(event.fields.get("rest", ""))) <= _TEXT:
+        return line
+    fields = {**event.fields, "rest": str(event.fields.get("rest", ""))[:_TEXT]}
+    return Line(line.source, replace(event, text=event.text[:_TEXT], fields=fields))
+
+
+def _latest(said: Mapping[str, tuple[xid.Said, ...]]) -> dict[str, tuple[xid.Said, ...]]:
+    """What GPUs said lately enough to explain what comes; of too many, those that said something last."""
+    moments = {slot: codes[-1].at for slot, codes in said.items()}
+    now = max(moments.values())
+    slots = sorted(moments, key=moments.__getitem__)[-_GPUS:]
+    return {slot: said[slot] for slot in slots if now - moments[slot] <= 2 * xid.WINDOW}
 
 
 def _recent(said: Sequence[xid.Said]) -> tuple[xid.Said, ...]:

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import inf
 from statistics import median
 
 from msgspec import Struct
 
 from nodeguard.derive.world import World
+from nodeguard.model.check import Check, Compare
 from nodeguard.model.signal import Scalar
-from nodeguard.model.slot import kind
+from nodeguard.model.slot import kind, parent
 
 # Peers speak where more than half of them agree, and where they are at least so many.
 _PEERS = 2
 _PEERS_FOR_MEDIAN = 3
 
-# Slots that the inventory remembers at most; mounts that come and go would fill it.
-_SLOTS = 2048
+# Slots that are not there any more and that the inventory remembers; mounts that come and go would fill it.
+_SLOTS = 256
 
 
 class Best(Struct, frozen=True, array_like=True):
@@ -29,6 +30,11 @@ class Best(Struct, frozen=True, array_like=True):
 
 
 _NONE = Best("", {})
+
+
+def _same(slot: str) -> str:
+    return slot
+
 
 # By slot.
 Inventory = Mapping[str, Best]
@@ -99,7 +105,7 @@ def inventory(world: World, wanted: frozenset[str], known: Inventory) -> dict[st
             }
             after[slot] = Best(_occupant(world, slot) or old.part, best)
     gone = [slot for slot in after if slot not in world.signals]
-    for slot in gone[: max(0, len(after) - _SLOTS)]:
+    for slot in gone[: max(0, len(gone) - _SLOTS)]:
         del after[slot]
     return after
 
@@ -118,6 +124,33 @@ def _of_occupant(world: World, slot: str, known: Inventory) -> Best:
     """What is known of what occupies a slot now: nothing of what did before."""
     row, part = known.get(slot, _NONE), _occupant(world, slot)
     return _NONE if part and row.part and part != row.part else row
+
+
+# What is derived from the inventory by itself: the signal of which slot, by what is derived.
+_RESTS_ON = {"port.expected_by": ("port.up", _same), "nvlink.down": ("gpu.nvlink.active", parent)}
+
+
+def forgotten(known: Inventory, check: Check, slots: Iterable[str]) -> dict[str, Best]:
+    """The inventory without what a check on some slots is held against: what is read there next takes its
+    place, as somebody took a part out for good.
+    """
+    after = dict(known)
+    for place, signal in ((to(slot), signal) for slot in slots for signal, to in _references(check)):
+        row = after.get(place, _NONE)
+        if signal in row.values:
+            values = {name: value for name, value in row.values.items() if name != signal}
+            after[place] = Best(row.part, values)
+    return after
+
+
+def _references(check: Check) -> Iterator[tuple[str, Callable[[str], str]]]:
+    for leaf in check.leaves():
+        if not isinstance(leaf, Compare):
+            continue
+        if leaf.than is not None and leaf.than.of == "inventory":
+            yield leaf.than.name, _same
+        if leaf.signal in _RESTS_ON:
+            yield _RESTS_ON[leaf.signal]
 
 
 def before(world: World, known: Inventory, now: Inventory) -> Iterator[tuple[str, dict[str, Scalar]]]:

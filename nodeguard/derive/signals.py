@@ -12,6 +12,12 @@ SIGNALS = named(
     Signal("gpu.seen_by", "state", "which enumerations list the GPU and which do not"),
     Signal("gpu.count", "state", "GPUs on the bus or in NVML's list"),
     Signal("gpu.busy", "state", "whether the GPU does work now"),
+    Signal(
+        "gpu.trap.processes",
+        "gauge",
+        "processes of the last day that met Xid 13 in one place of the GPU alone",
+    ),
+    Signal("gpu.trap.place", "state", "that place, a GPC and a TPC, or `several` where it is more than one"),
     Signal("gpu.temperature.margin", "gauge", "degrees left to the GPU's slow-down", "celsius"),
     Signal("gpu.temperature.busy_margin", "gauge", "the same, of a GPU that does work now", "celsius"),
     Signal("gpu.memory.temperature_margin", "gauge", "degrees left to the memory's limit", "celsius"),

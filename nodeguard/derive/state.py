@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from nodeguard.derive.references import Best
+from nodeguard.derive.repeats import Trap
 from nodeguard.derive.witness import Waiting
 from nodeguard.derive.xid import Said
 from nodeguard.model.catalogue import Catalogue
@@ -27,9 +28,9 @@ class DeriveState(Struct, frozen=True):
 
     platform: id of the node's platform, empty where it is not known. latest: each source's latest reading.
     lines: Xid lines of each GPU within the window in which they explain each other, said: their codes. best:
-    the last good inventory, by slot. moved: when the driver was last
-    loaded or unloaded, in seconds since boot. starts: see services; still: see counters. derived,
-    failing: see lapsed. waiting: see witness.
+    the last good inventory, by slot. moved: when the driver was last loaded or unloaded, in seconds since
+    boot. starts: see services; still: see counters; traps: see repeats. derived, failing: see lapsed.
+    waiting: see witness.
     """
 
     boot_id: str = ""
@@ -41,6 +42,7 @@ class DeriveState(Struct, frozen=True):
     moved: float | None = None
     starts: dict[str, tuple[int, int]] = {}
     still: dict[str, tuple[float, float]] = {}
+    traps: dict[str, tuple[Trap, ...]] = {}
     derived: dict[str, dict[str, str]] = {}
     failing: frozenset[str] = frozenset()
     waiting: Waiting = Waiting()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 
 from nodeguard.judge.state import Counter, Rise
 
@@ -57,17 +58,20 @@ def _merged(risen: tuple[Rise, ...]) -> tuple[Rise, ...]:
     return (*(Rise(two.at, one.by + two.by, max(one.gap, two.gap)) for one, two in pairs), *rest)
 
 
-def rise(counter: Counter, over: float, now: float) -> float:
-    """How much a counter rose within the last `over` seconds, as far as it can be placed there."""
+def rise(counter: Counter, over: float, now: float, cleared: float = -inf) -> float:
+    """How much a counter rose within the last `over` seconds, as far as it can be placed there.
+
+    cleared: the moment up to which a person cleared it.
+    """
     if not counter.risen:
         return 0.0
-    start, most = now - over, 2 * over
+    start, most = max(now - over, cleared), 2 * over
     return sum([one.by for one in counter.risen if one.at > start and one.gap <= most])
 
 
-def unplaced(counter: Counter, over: float, now: float) -> bool:
+def unplaced(counter: Counter, over: float, now: float, cleared: float = -inf) -> bool:
     """Whether it rose in a gap of more than twice the window, so that nobody can say whether within it."""
-    start, most = now - over, 2 * over
+    start, most = max(now - over, cleared), 2 * over
     return any(one.gap > most and one.at > start for one in counter.risen)
 
 

@@ -6,18 +6,20 @@ from collections.abc import Collection, Iterable, Mapping
 
 from msgspec.structs import replace
 
-from nodeguard.judge.events import over
+from nodeguard.judge.events import OLD, over
 from nodeguard.judge.findings import ended, finding, stale, weathered
 from nodeguard.judge.leaves import silence
 from nodeguard.judge.outcome import FALSE, TRUE, UNKNOWN
 from nodeguard.judge.rules import Rule, Rules
 from nodeguard.judge.slots import merged
-from nodeguard.judge.state import Background, Judged, SlotState, Standing
+from nodeguard.judge.state import Background, Cleared, Judged, Occurrence, SlotState, Standing
 from nodeguard.judge.view import Seen, Test, View
 from nodeguard.model.check import Check
 from nodeguard.model.finding import Finding
 from nodeguard.model.instant import Instant
 from nodeguard.model.slot import NODE, kind
+
+_NOTHING: dict[str, Cleared] = {}
 
 
 def evaluated(
@@ -27,10 +29,12 @@ def evaluated(
     signs: Mapping[str, float],
     background: Background,
     instant: Instant,
+    cleared: Mapping[str, Cleared] = _NOTHING,
 ) -> Judged:
     """Every check of the slot's kind, on what is remembered of the slot.
 
-    signs: what may clear its events → when it was last seen, in seconds since boot.
+    signs: what may clear its events → when it was last seen, in seconds since boot. cleared: what people
+    cleared of it, by check.
     """
     signals, unread = merged(state.sources)
     view = View(
@@ -58,6 +62,8 @@ def evaluated(
         if rule.applies is not None and not _is_for(rule.applies, view):
             continue
         check, missing = rule.check, len(view.missing)
+        person = cleared.get(check.id) if cleared else None
+        view.signs = signs if person is None else {**signs, "operator": person.at}
         outcome = silent if silent is not None and rule.of_events else rule.test(view)
         if outcome == TRUE:
             since[check.id] = _since(view, state.active.get(check.id))
@@ -66,8 +72,8 @@ def evaluated(
         elif outcome == FALSE:
             if slot != NODE or _tells(check, background.kinds):
                 fine |= 1 << at
-            if state.events and rule.events:
-                past.extend(_past(rule, slot, part, view))
+            if (state.events and rule.events) or person is not None:
+                past.extend(_past(rule, slot, part, view, person))
         elif outcome == UNKNOWN and check.id in state.active:
             why = view.missing[-1][1] if len(view.missing) > missing else ""
             since[check.id] = state.active[check.id].since
@@ -89,7 +95,7 @@ def evaluated(
         fine=fine,
         missing=tuple({(view.source_of(name), name, why) for name, why in view.missing}),
         pending={name: state.counters[name].value for name in view.pending},
-        settled=after is state and _rests(state, rules.spans[kind(slot)], instant.mono),
+        settled=after is state and not cleared and _rests(state, rules.spans[kind(slot)], instant.mono),
     )
 
 
@@ -99,14 +105,20 @@ def _since(view: View, active: Standing | None) -> float:
     return began if active is None else min(began, active.since)
 
 
-def _past(rule: Rule, slot: str, part: str, view: View) -> Iterable[Finding]:
-    """What is to be told of a check's events that are over."""
-    check = rule.check
+def _past(rule: Rule, slot: str, part: str, view: View, person: Cleared | None) -> Iterable[Finding]:
+    """What is to be told of a check's events that are over, or of what a person cleared of it.
+
+    Of a person's word it is told for as long as of an event.
+    """
+    check, by = rule.check, person.by if person is not None else ""
     events = [
-        one for leaf in rule.events for one in over(view.events, leaf, check.clears, view.signs, view.now)
+        one for leaf in rule.events for one in over(view.events, leaf, check.clears, view.signs, view.now, by)
     ]
     if events:
         yield ended(check, slot, part, view, events)
+    elif person is not None and person.at > view.now - OLD:
+        word = Occurrence("", "operator", person.at, person.at, 1, f"cleared by {by}", {}, ())
+        yield ended(check, slot, part, view, [(word, word.text)])
 
 
 def _is_for(applies: Test, view: View) -> bool:

@@ -15,6 +15,9 @@ from nodeguard.model.observation import Event
 _DISTINCT = 64
 _MOMENTS = 64
 
+# Letters of a line that are remembered, and of each thing that it names.
+_TEXT = 400
+
 # A reading of "no recovery needed" speaks of what came before it, not of an error that the driver is still
 # working on.
 _SETTLING = 5.0
@@ -36,8 +39,10 @@ _SINCE: dict[Sign, str] = {
     "driver-reload": "the driver was loaded since",
     "recovery-none": "the driver asks for no recovery any more",
     "retest": "a test passed since",
-    "operator": "a person cleared it",
+    "operator": "cleared by {by}",
 }
+
+_PERSON: Sign = "operator"
 
 # Fields that tell one event from another of the same signal.
 _DISTINGUISHING = (
@@ -59,12 +64,22 @@ def remember(
         if sign is not None:
             signs[sign] = max(event.at, signs.get(sign, event.at))
             continue
+        event = _short(event)  # noqa: PLW2901 - what is longer is remembered by nobody
         key = _key(source, event)
         old = after.pop(key, None)
         after[key] = _first(source, event) if old is None else _again(old, event)
     while len(after) > _DISTINCT:
         del after[min(after, key=lambda key: after[key].last)]
     return after, signs
+
+
+def _short(event: Event) -> Event:
+    if len(event.text) <= _TEXT and all(len(str(value)) <= _TEXT for value in event.fields.values()):
+        return event
+    fields = {
+        name: value[:_TEXT] if isinstance(value, str) else value for name, value in event.fields.items()
+    }
+    return replace(event, text=event.text[:_TEXT], fields=fields)
 
 
 def _key(source: str, event: Event) -> str:
@@ -104,18 +119,30 @@ def cleared(event: Occurrence, clears: Iterable[Sign], signs: Mapping[str, float
 
     `recovery-none`, the driver's own word that nothing is left to be done, clears only what the driver
     reports a recovery for (the event's field `recovery_reported`), and only once the driver had time to make
-    up its mind.
+    up its mind. A person's word, `operator`, is given of one check, which need not say that it may be.
     """
-    for sign in clears:
-        at = signs.get(sign)
-        if at is None:
-            continue
-        if sign == "recovery-none":
-            if event.fields.get("recovery_reported", True) and at > event.last + _SETTLING:
-                return sign
-        elif at > event.last:
-            return sign
-    return None
+    return next((sign for sign in (*clears, _PERSON) if _is_over(event, event.last, sign, signs)), None)
+
+
+def _is_over(event: Occurrence, moment: float, sign: Sign, signs: Mapping[str, float]) -> bool:
+    """Whether a sign came after one moment of an event, and may clear it."""
+    at = signs.get(sign)
+    if at is None:
+        return False
+    if sign == "recovery-none":
+        return bool(event.fields.get("recovery_reported", True)) and at > moment + _SETTLING
+    return at >= moment if sign == _PERSON else at > moment
+
+
+def _left(event: Occurrence, clears: Iterable[Sign], signs: Mapping[str, float]) -> Occurrence:
+    """An event without what of it came before a sign that cleared it: that began anew since."""
+    ends = [sign for sign in (*clears, _PERSON) if _is_over(event, event.first, sign, signs)]
+    if not ends:
+        return event
+    left = tuple(at for at in event.times if not any(_is_over(event, at, sign, signs) for sign in ends))
+    gone = len(event.times) - len(left)
+    count = event.count - gone if len(event.times) < _MOMENTS else len(left)
+    return replace(event, first=min((*left, event.last)), count=count, times=left)
 
 
 def matching(
@@ -126,7 +153,11 @@ def matching(
     now: float,
 ) -> list[Occurrence]:
     """Events that a condition asks for and that nothing has cleared, in the order they were last seen."""
-    found = [event for event in _meant(events, wanted, now) if cleared(event, clears, signs) is None]
+    found = [
+        _left(event, clears, signs)
+        for event in _meant(events, wanted, now)
+        if cleared(event, clears, signs) is None
+    ]
     if wanted.times > 1 and sum(_times(event, wanted.over, now) for event in found) < wanted.times:
         return []
     return sorted(found, key=lambda event: event.last)
@@ -138,10 +169,14 @@ def over(
     clears: tuple[Sign, ...],
     signs: Mapping[str, float],
     now: float,
+    by: str = "",
 ) -> Iterator[tuple[Occurrence, str]]:
-    """Events of the last day that a condition asks for and that something has cleared, and what did."""
+    """Events of the last day that a condition asks for and that something has cleared, and what did.
+
+    by: who cleared those that a person did.
+    """
     for event in _meant(events, wanted, now):
-        since = _SINCE.get(cleared(event, clears, signs) or "reboot")
+        since = _SINCE.get(cleared(event, clears, signs) or "reboot", "").format(by=by)
         if since and event.last > now - OLD:
             yield event, since
 
@@ -167,24 +202,25 @@ def _times(event: Occurrence, over: float, now: float) -> int:
     return sum(1 for at in event.times if at > now - over) if over else event.count
 
 
-def carried_over(
-    events: Mapping[str, Occurrence], signals: Iterable[str], ended: float
-) -> dict[str, Occurrence]:
-    """Events of some signals from the boot before, on this boot's clock, where they are negative.
+def moved(at: float, ended: float) -> float:
+    """A moment of the boot before on this boot's clock, where it is negative.
 
     ended: when that boot was last heard of, in seconds since it began; it took a second at least to come to
     the next one.
     """
+    return min(at - ended, 0.0) - 1.0
 
-    def moved(at: float) -> float:
-        return min(at - ended, 0.0) - 1.0
 
+def carried_over(
+    events: Mapping[str, Occurrence], signals: Iterable[str], ended: float
+) -> dict[str, Occurrence]:
+    """Events of some signals from the boot before, on this boot's clock; see moved."""
     return {
         key: replace(
             event,
-            first=moved(event.first),
-            last=moved(event.last),
-            times=tuple(moved(at) for at in event.times),
+            first=moved(event.first, ended),
+            last=moved(event.last, ended),
+            times=tuple(moved(at, ended) for at in event.times),
         )
         for key, event in events.items()
         if event.signal in signals

@@ -16,7 +16,8 @@ from nodeguard.model.check import Check
 from nodeguard.model.finding import Finding, Health, worst
 from nodeguard.model.slot import NODE, kind, label, parent
 
-_Key = tuple[str, str]
+# A check and the slot that it found something on.
+Key = tuple[str, str]
 
 _PLURAL = {
     "nvlink": "NVLinks",
@@ -46,7 +47,17 @@ def explained(
     that holds it; that of a GPU or link also on any NVSwitch, that of a check of the node alone on any slot.
     """
     standing = {(one.check, one.target): one for one in findings}
-    causes: dict[_Key, _Key] = {}
+    symptoms: dict[Key, list[Finding]] = defaultdict(list)
+    for key, cause in roots(standing, checks, holders).items():
+        symptoms[cause].append(standing.pop(key))
+    return [joined(one, symptoms[key]) if key in symptoms else one for key, one in standing.items()]
+
+
+def roots(
+    standing: Mapping[Key, Finding], checks: Mapping[str, Check], holders: Mapping[str, str]
+) -> dict[Key, Key]:
+    """For each finding that another one causes, the cause at the end of the chain; see explained."""
+    causes: dict[Key, Key] = {}
     for key in sorted(standing, key=lambda key: (standing[key].health.rank, key)):
         cause = _cause(key, standing, checks[key[0]], holders)
         root = key if cause is None or key in causes else _root(cause, causes)
@@ -54,15 +65,10 @@ def explained(
             continue
         weaker = standing[root].health.rank < standing[key].health.rank
         causes[root if weaker else key] = key if weaker else root
-    symptoms: dict[_Key, list[Finding]] = defaultdict(list)
-    for key in causes:
-        symptoms[_root(key, causes)].append(standing.pop(key))
-    return [joined(one, symptoms[key]) if key in symptoms else one for key, one in standing.items()]
+    return {key: _root(key, causes) for key in causes}
 
 
-def _cause(
-    key: _Key, standing: Mapping[_Key, Finding], check: Check, holders: Mapping[str, str]
-) -> _Key | None:
+def _cause(key: Key, standing: Mapping[Key, Finding], check: Check, holders: Mapping[str, str]) -> Key | None:
     """The finding that explains this one, None where none stands."""
     slot = key[1]
     for other in check.symptom_of:
@@ -73,7 +79,7 @@ def _cause(
     return None
 
 
-def _root(key: _Key, causes: Mapping[_Key, _Key]) -> _Key:
+def _root(key: Key, causes: Mapping[Key, Key]) -> Key:
     while key in causes:
         key = causes[key]
     return key

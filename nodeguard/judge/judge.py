@@ -13,8 +13,10 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nodeguard.judge.bounds import bounded
+from nodeguard.judge.cleared import by_slot, carried, of_part
 from nodeguard.judge.evaluate import evaluated
-from nodeguard.judge.events import carried_over
+from nodeguard.judge.events import OLD, carried_over
 from nodeguard.judge.rules import Rules
 from nodeguard.judge.slots import after, gone, unreached
 from nodeguard.judge.state import Background, JudgeState, SlotState, SourceState
@@ -53,29 +55,42 @@ def judge(
         statuses={name: one.status for name, one in sources.items()},
         one_look=outlook.one_look,
     )
+    people = by_slot(state.cleared)
     settled = state.settled if state.background == background else {}
     judged = {
         name: settled[name]
         if name in settled and settled[name].state is slot
-        else evaluated(rules, name, slot, _signs(slots, name), background, instant)
+        else evaluated(
+            rules, name, slot, signs_of(slots, name), background, instant, of_part(people, name, slot)
+        )
         for name, slot in slots.items()
     }
     after_round = JudgeState(
         boot_id=instant.boot_id,
-        slots={name: one.state for name, one in judged.items() if _is_known(one.state)},
+        slots=bounded(
+            {name: one.state for name, one in judged.items() if _is_known(rules, name, one.state, instant)}
+        ),
         sources=sources,
         background=background,
         settled={name: one for name, one in judged.items() if one.settled},
+        cleared=state.cleared,
     )
     return after_round, verdict(rules, judged, sources, outlook.platform)
 
 
-def _is_known(slot: SlotState) -> bool:
-    """Whether anything is left to be remembered of a slot."""
-    return bool(slot.sources or slot.events or slot.signs)
+def _is_known(rules: Rules, name: str, slot: SlotState, instant: Instant) -> bool:
+    """Whether anything is left to be remembered of a slot: what was heard of it is for a day, and for as long
+    as a check asks for it.
+    """
+    if slot.sources or slot.signs:
+        return True
+    asked = rules.heard[kind(name)]
+    return any(
+        event.last > instant.mono - max(OLD, asked.get(event.signal, OLD)) for event in slot.events.values()
+    )
 
 
-def _signs(slots: Mapping[str, SlotState], name: str) -> dict[str, float]:
+def signs_of(slots: Mapping[str, SlotState], name: str) -> dict[str, float]:
     """What may clear a slot's events: signs of its own, and of what holds it, whose renewal renews it too."""
     found: dict[str, float] = {}
     for holder in {NODE, parent(name), name}:
@@ -85,7 +100,9 @@ def _signs(slots: Mapping[str, SlotState], name: str) -> dict[str, float]:
 
 
 def _new_boot(rules: Rules, state: JudgeState, instant: Instant) -> JudgeState:
-    """What outlives a reboot: events that a reboot does not clear, moved to the new boot's clock."""
+    """What outlives a reboot, moved to the new boot's clock: events that a reboot does not clear, and what
+    people cleared of them.
+    """
     lasting = {
         leaf.event
         for group in rules.of.values()
@@ -100,7 +117,8 @@ def _new_boot(rules: Rules, state: JudgeState, instant: Instant) -> JudgeState:
         moved = carried_over(slot.events, lasting, ended)
         if moved:
             slots[name] = SlotState(first=instant.mono, events=moved, signs={"reboot": 0.0}, part=slot.part)
-    return JudgeState(boot_id=instant.boot_id, slots=slots)
+    cleared = carried(state.cleared, slots, ended)
+    return JudgeState(boot_id=instant.boot_id, slots=slots, cleared=cleared)
 
 
 def _ended(reading: Reading) -> SourceState:

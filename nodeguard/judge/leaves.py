@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from nodeguard.judge.counters import rise, saturated, unplaced
@@ -90,7 +90,7 @@ def increase(condition: Increase, units: Mapping[str, str]) -> Test:
 
     def tell(view: View) -> Evidence:
         counter = view.counters[signal]
-        risen = shown(rise(counter, over, view.now), unit)
+        risen = shown(rise(counter, over, view.now, view.cleared), unit)
         what = f"{signal} rose by {risen} to {shown(counter.value, unit)}"
         what += f", set back {counter.fell} times" if counter.fell else ""
         return Evidence(view.source_of(signal), what, view.wall_of(counter.risen[-1].at))
@@ -99,13 +99,14 @@ def increase(condition: Increase, units: Mapping[str, str]) -> Test:
         counter = view.counters.get(signal)
         if counter is None or signal not in view.signals:
             return _missing(view, signal)
-        if counter.risen and rise(counter, over, view.now) >= by:
-            view.seen.append(Seen(_first(over, view.now, (one.at for one in counter.risen)), tell))
+        if counter.risen and rise(counter, over, view.now, view.cleared) >= by:
+            start = max(view.now - over, view.cleared)
+            view.seen.append(Seen(min(one.at for one in counter.risen if one.at > start), tell))
             return TRUE
         if saturated(counter.value, bits):
             view.missing.append((signal, "stands at its maximum and can rise no more"))
             return UNKNOWN
-        if counter.risen and unplaced(counter, over, view.now):
+        if counter.risen and unplaced(counter, over, view.now, view.cleared):
             view.missing.append((signal, "rose while nobody read it, too long ago to say when"))
             return UNKNOWN
         if counter.since == view.now:
@@ -123,8 +124,8 @@ def happened(condition: Happened, clears: tuple[Sign, ...]) -> Test:
         def tell(view: View) -> Evidence:
             return Evidence(event.source, event.text or event.signal, view.wall_of(event.last), event.count)
 
-        over = condition.over
-        since = _first(over, view.now, (*event.times, event.last)) if over else event.first
+        start = view.now - condition.over
+        since = min(at for at in (*event.times, event.last) if at > start) if condition.over else event.first
         return Seen(since, tell, event)
 
     def test(view: View) -> int:
@@ -144,8 +145,3 @@ def silence(statuses: Mapping[str, str]) -> int:
     if status == "absent":
         return NOT_APPLICABLE
     return FALSE if status == "read" else UNKNOWN
-
-
-def _first(over: float, now: float, moments: Iterable[float]) -> float:
-    """The first of some moments that lies within the last `over` seconds."""
-    return min(at for at in moments if at > now - over)

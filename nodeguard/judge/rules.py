@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from math import inf
 
 from msgspec import Struct
 
@@ -27,14 +28,14 @@ _PLACE = re.compile(r"\{([^}]*)\}")
 class Rule(Struct, frozen=True):
     """A check and the function that evaluates it.
 
-    events: the events that it looks at; of_events: whether it looks at nothing else. applies: evaluates
-    whether a slot is what it is for.
+    of_events: whether it looks at nothing but events; events: the conditions that look at them. applies:
+    evaluates whether a slot is what it is for.
     """
 
     check: Check
     test: Test
-    events: tuple[Happened, ...]
     of_events: bool
+    events: tuple[Happened, ...]
     applies: Test | None
 
 
@@ -42,13 +43,15 @@ class Rules(Struct, frozen=True):
     """What to judge, by kind of slot.
 
     spans: for each kind, the counters that some check watches and the longest window, in seconds, that it
-    needs of each. looked_at: for each kind, the signals that some check looks at or tells of. units: by
-    signal, of those that have one.
+    needs of each. looked_at: for each kind, the signals that some check looks at or tells of. heard: for each
+    kind, the events that some check asks for and for how many seconds it does at most. units: by signal, of
+    those that have one.
     """
 
     of: dict[str, tuple[Rule, ...]]
     spans: dict[str, dict[str, float]]
     looked_at: dict[str, frozenset[str]]
+    heard: dict[str, dict[str, float]]
     units: dict[str, str]
     catalogue: Catalogue
 
@@ -61,6 +64,7 @@ def rules(
     of: dict[str, list[Rule]] = {kind: [] for kind in KINDS}
     spans: dict[str, dict[str, float]] = {kind: {} for kind in KINDS}
     looked_at: dict[str, set[str]] = {kind: set(HOLDERS) for kind in KINDS}
+    heard: dict[str, dict[str, float]] = {kind: {} for kind in KINDS}
     for check in catalogue.checks:
         if families is not None and check.family not in families:
             continue
@@ -70,8 +74,8 @@ def rules(
         rule = Rule(
             check,
             test,
-            events,
             len(events) == len(leaves),
+            events,
             compare(check.applies, units) if check.applies else None,
         )
         for kind in check.targets:
@@ -80,10 +84,14 @@ def rules(
             for leaf in leaves:
                 if isinstance(leaf, Increase):
                     spans[kind][leaf.signal] = max(leaf.over, spans[kind].get(leaf.signal, 0.0))
+                if isinstance(leaf, Happened):
+                    for event in filter(None, (leaf.event, leaf.until)):
+                        heard[kind][event] = max(leaf.over or inf, heard[kind].get(event, 0.0))
     return Rules(
         of={kind: tuple(rows) for kind, rows in of.items()},
         spans=spans,
         looked_at={kind: frozenset(names) for kind, names in looked_at.items()},
+        heard=heard,
         units=units,
         catalogue=catalogue,
     )

@@ -89,6 +89,20 @@ class SlotState(Struct, frozen=True):
     part: Part | None = None
 
 
+class Cleared(Struct, frozen=True, array_like=True):
+    """A person's word that a finding is over: what its check heard and counted until then counts no more.
+
+    part: only while it sits there, whatever does where empty. at: seconds since boot, negative where it was
+    said in an earlier one. by: who.
+    """
+
+    check: str
+    slot: str
+    part: str
+    at: float
+    by: str
+
+
 class Judged(Struct, frozen=True):
     """What the checks said of a slot.
 
@@ -131,8 +145,9 @@ class Background(Struct, frozen=True):
 class JudgeState(Struct, frozen=True):
     """The judge's memory. Empty at the start.
 
-    settled: what was said of slots, to be said again as long as they and the background stay the same. It
-    only saves work: leave it out where the memory is written down.
+    cleared: what people cleared, the oldest first. settled: what was said of slots, to be said again as long
+    as they and the background stay the same; it only saves work: leave it out where the memory is written
+    down.
     """
 
     boot_id: str = ""
@@ -140,3 +155,4 @@ class JudgeState(Struct, frozen=True):
     sources: dict[str, SourceState] = {}
     background: Background = Background()
     settled: dict[str, Judged] = {}
+    cleared: tuple[Cleared, ...] = ()

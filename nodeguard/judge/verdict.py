@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from nodeguard.judge.fold import explained, folded, ordered, worst_health
 from nodeguard.judge.rules import Rules
 from nodeguard.judge.slots import merged
-from nodeguard.judge.state import Judged, SourceState
+from nodeguard.judge.state import Judged, SlotState, SourceState
 from nodeguard.model.finding import Finding, Fine, Health, Knowledge, Total, Unread, Verdict, worst
 from nodeguard.model.observation import DERIVED, RELEASED
 from nodeguard.model.slot import NODE, kind, pci
@@ -21,7 +21,13 @@ def verdict(
     counts = Counter(map(kind, judged))
     found = [one for slot in judged.values() for one in slot.findings]
     every = (
-        explained(found, {one.id: one for one in rules.catalogue.checks}, _holders(judged)) if found else []
+        explained(
+            found,
+            {one.id: one for one in rules.catalogue.checks},
+            holders({name: slot.state for name, slot in judged.items()}),
+        )
+        if found
+        else []
     )
     findings = folded((one for one in every if one.health != Health.OK), counts)
     past = (one for slot in judged.values() for one in slot.past)
@@ -50,21 +56,21 @@ def verdict(
     )
 
 
-def _holders(judged: Mapping[str, Judged]) -> dict[str, str]:
+def holders(slots: Mapping[str, SlotState]) -> dict[str, str]:
     """What slots hang on besides their parent.
 
     A file system on its disk, a port on its function, and a function that lost its port on what it was when
     the log last spoke of it.
     """
     found: dict[str, str] = {}
-    for slot, one in judged.items():
-        signals = merged(one.state.sources)[0]
+    for slot, one in slots.items():
+        signals = merged(one.sources)[0]
         if "fs.disk" in signals:
             found[slot] = str(signals["fs.disk"])
         if "port.pci" in signals:
             found[slot] = pci(str(signals["port.pci"]))
         if kind(slot) == "port":
-            named = (event.fields.get("pci") for event in one.state.events.values())
+            named = (event.fields.get("pci") for event in one.events.values())
             found.update({pci(str(address)): slot for address in named if address})
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import inf
 
 from msgspec import Struct
 
@@ -54,6 +55,11 @@ class View(Struct, kw_only=True):
     holding: dict[str, float] = {}
     missing: list[tuple[str, str]] = []
     pending: list[str] = []
+
+    @property
+    def cleared(self) -> float:
+        """The moment up to which a person cleared the check that is asked now."""
+        return self.signs.get("operator", -inf)
 
     def wall_of(self, at: float) -> float:
         """Seconds since the epoch of a moment of this boot."""

@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from nodeguard.agent import memory as module
 from nodeguard.agent.memory import Memory, UnusableMemoryError, decoded, encoded, resumed
 from nodeguard.derive.references import Best
 from nodeguard.derive.state import DeriveState
-from nodeguard.judge.state import Background, Judged, JudgeState, Occurrence, SlotState
+from nodeguard.judge.state import Background, Cleared, Judged, JudgeState, Occurrence, SlotState
 from nodeguard.model.instant import Instant
 from nodeguard.model.slot import NODE
 from nodeguard.sources.machine import Cursor, Hangs
@@ -79,7 +80,7 @@ def test_what_has_its_checksum_and_no_sense_is_told(body: bytes) -> None:
 
 
 def test_what_swells_beyond_all_measure_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_LONGEST", 16)
+    monkeypatch.setattr(module, "_UNPACKED", 16)
     with pytest.raises(UnusableMemoryError):
         decoded(encoded(MEMORY))
 
@@ -99,6 +100,12 @@ def test_a_memory_of_this_boot_goes_on() -> None:
 def test_what_hangs_ends_with_its_boot() -> None:
     memory, wrong = resumed(MEMORY, Instant(1e9, 5.0, "next"))
     assert (memory.hangs, memory.judged, wrong) == (Hangs(), MEMORY.judged, "")
+
+
+def test_of_a_machine_that_was_set_back_people_s_words_are_over_up_to_now() -> None:
+    words = tuple(Cleared("one", NODE, "", at, "ann") for at in (20.0, 90.0))
+    memory, _ = resumed(replace(MEMORY, judged=JudgeState("boot", cleared=words)), Instant(1e9, 40.0, "boot"))
+    assert [one.at for one in memory.judged.cleared] == [20.0, 40.0]
 
 
 def test_of_a_machine_that_was_set_back_only_the_inventory_is_known() -> None:

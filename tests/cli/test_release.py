@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,6 +32,7 @@ def wait_for(where: str, word: str) -> None:
     for _ in range(200):
         if knowledge(where) == word:
             return
+        time.sleep(0.02)
     raise AssertionError(f"{word} never came")
 
 

@@ -91,3 +91,8 @@ def test_a_sum_of_rises_is_never_negative_and_never_more_than_was_read(
     risen = rise(counter, over, 10.0 * len(values))
     assert 0 <= risen <= sum(values)
     assert rise(counter, over * 2, 10.0 * len(values)) >= risen
+
+
+def test_a_gap_of_more_than_twice_the_window_begins_a_new_baseline() -> None:
+    counters = advance({}, SPANS, {"n": 1}, None, 0)
+    assert advance(counters, SPANS, {"n": 4}, 0, 1201)["n"] == Counter(4, 1201)

@@ -194,3 +194,14 @@ def test_a_slot_is_remembered_while_something_is_known_of_it() -> None:
     verdict = scene.round(20, sources=("memory", "kmsg"))
     assert [one.target for one in verdict.findings] == [GPU]
     assert set(scene.state.slots) == {GPU}
+
+
+def test_a_slot_that_only_the_log_names_is_forgotten_once_nothing_asks_for_what_it_said() -> None:
+    lasting = check(Happened("a.lasts"), targets=("disk",), clears=("operator",))
+    passing = check(Happened("a.passes", over=60.0), "two", targets=("disk",))
+    scene = Scene(lasting, passing)
+    scene.round(100, told("disk/a", Event("a.lasts", 90.0)), told("disk/b", Event("a.passes", 90.0)))
+    scene.round(86_480, sources=("kmsg",))
+    assert set(scene.state.slots) == {"disk/a", "disk/b"}
+    assert scene.health(86_500, sources=("kmsg",)) == Health.WARNING
+    assert set(scene.state.slots) == {"disk/a"}

@@ -1,0 +1,326 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodeguard.agent.memory import Memory, decoded, encoded
+from nodeguard.judge import cleared
+from nodeguard.judge.clear import Clearing, Wanted, clear
+from nodeguard.judge.state import Cleared, JudgeState
+from nodeguard.model.check import Check, Compare, Either, Happened, Increase
+from nodeguard.model.finding import Verdict
+from nodeguard.model.instant import Instant
+from nodeguard.model.observation import Event, Observation
+from nodeguard.model.slot import NODE, gpu, nvlink
+from tests.judge.scene import BOOTED, Scene, check, seen, told, unread
+
+GPU, OTHER = gpu("1b:00"), gpu("43:00")
+LINKS = [nvlink(GPU, at) for at in range(3)]
+HEARD = check(Happened("gpu.broke"), targets=("gpu",), clears=("reset", "part-replaced", "operator"))
+FLAPS = check(Happened("gpu.flap", times=3, over=3600.0), targets=("gpu",))
+RISEN = check(Increase("a.errors", 3, 3600.0))
+LOW = check(Compare("a.level", "below", 5))
+BY = "ann"
+
+
+def now(at: float, boot: str = "boot") -> Instant:
+    return Instant(BOOTED + at, at, boot)
+
+
+def clears(scene: Scene, at: float, slot: str = NODE, *, name: str = "one", part: str = "") -> Clearing:
+    scene.state, clearing = clear(scene.rules, scene.state, Wanted(name, slot, part, BY), now(at))
+    return clearing
+
+
+def broke(at: float, slot: str = GPU) -> Observation:
+    return told(slot, Event("gpu.broke", at, "it broke"))
+
+
+def fired(verdict: Verdict) -> list[tuple[str, str]]:
+    return [(one.check, one.target) for one in verdict.findings]
+
+
+def restarted(scene: Scene) -> None:
+    scene.state = decoded(encoded(Memory(judged=scene.state))).judged
+
+
+def test_what_was_heard_is_over_and_who_said_so_is_told() -> None:
+    scene = Scene(HEARD)
+    assert fired(scene.round(100, broke(90), sources=("kmsg",))) == [("one", GPU)]
+    assert clears(scene, 110, GPU) == Clearing("one on GPU 0000:1b:00 is cleared", (("one", GPU),))
+    after = scene.round(110)
+    assert fired(after) == []
+    [past] = after.noted
+    assert (past.check, past.target, past.message) == ("one", GPU, "GPU 0000:1b:00; cleared by ann")
+    assert scene.round(110 + 86_400).noted == ()
+
+
+def test_another_event_after_it_is_a_new_finding_that_counts_from_itself() -> None:
+    scene = Scene(HEARD)
+    scene.round(100, broke(80), sources=("kmsg",))
+    scene.round(100, broke(90))
+    clears(scene, 110, GPU)
+    [again] = scene.round(130, broke(125)).findings
+    assert again.since == BOOTED + 125
+    assert [one.count for one in again.evidence] == [1]
+
+
+def test_only_what_is_named_is_cleared() -> None:
+    scene = Scene(HEARD, check(Happened("gpu.broke"), "two", targets=("gpu",), clears=("operator",)))
+    scene.round(100, broke(90), broke(90, OTHER), sources=("kmsg",))
+    clears(scene, 110, GPU)
+    assert set(fired(scene.round(110))) == {("two", GPU), ("one", OTHER), ("two", OTHER)}
+
+
+@pytest.mark.parametrize("boot", ["boot", "next"])
+def test_it_does_not_come_back_where_the_whole_log_is_read_again(boot: str) -> None:
+    scene = Scene(HEARD)
+    scene.round(100, broke(90), sources=("kmsg",))
+    clears(scene, 110, GPU)
+    scene.round(110)
+    # What the judge knows of slots is lost, and the log is read from its beginning.
+    words = scene.state.cleared
+    scene.state = JudgeState(boot_id="boot", cleared=words)
+    after = scene.round(300, broke(90, GPU), boot=boot)
+    assert fired(after) == ([] if boot == "boot" else [("one", GPU)]), "another boot's log is another's"
+
+
+def test_what_a_reboot_does_not_end_stays_cleared_over_a_reboot() -> None:
+    scene = Scene(HEARD)
+    scene.round(100, broke(90), broke(90, OTHER), sources=("kmsg",))
+    clears(scene, 101, GPU)
+    scene.round(102)
+    assert fired(scene.round(20, sources=("kmsg",), boot="next")) == [("one", OTHER)]
+    assert fired(scene.round(30, broke(25), boot="next")) == [("one", GPU), ("one", OTHER)]
+
+
+def test_a_new_boot_forgets_words_on_what_it_forgets() -> None:
+    gone = check(Happened("gpu.broke"), targets=("gpu",), clears=("reboot", "operator"))
+    scene = Scene(gone)
+    scene.round(100, broke(90), sources=("kmsg",))
+    clears(scene, 101, GPU)
+    scene.round(20, sources=("kmsg",), boot="next")
+    assert scene.state.cleared == ()
+
+
+def test_a_window_counts_from_the_clearing_on() -> None:
+    scene = Scene(FLAPS)
+    flaps = [told(GPU, *(Event("gpu.flap", at + n) for n in range(3))) for at in (90.0, 120.0, 190.0)]
+    assert fired(scene.round(100, flaps[0], sources=("kmsg",))) == [("one", GPU)]
+    clears(scene, 110, GPU)
+    assert fired(scene.round(112, told(GPU, Event("gpu.flap", 111.0)))) == []
+    assert fired(scene.round(130, flaps[1])) == [("one", GPU)]
+
+
+def test_a_counter_counts_from_the_clearing_on() -> None:
+    scene = Scene(RISEN)
+    scene.round(100, seen(a__errors=0))
+    assert fired(scene.round(110, seen(a__errors=5))) == [("one", NODE)]
+    assert clears(scene, 115).why == ""
+    after = scene.round(120, seen(a__errors=7))
+    assert fired(after) == []
+    assert [one.message for one in after.noted] == ["node; cleared by ann"]
+    assert fired(scene.round(130, seen(a__errors=8))) == [("one", NODE)]
+
+
+def test_a_condition_that_holds_is_not_cleared() -> None:
+    scene = Scene(LOW)
+    scene.round(100, seen(a__level=3))
+    before = scene.state
+    clearing = clears(scene, 110)
+    assert (clearing.why, clearing.holds, clearing.cleared) == ("holds", (("one", NODE),), ())
+    assert "its condition holds now" in clearing.said
+    assert scene.state is before
+    assert fired(scene.round(120, seen(a__level=3))) == [("one", NODE)]
+
+
+def test_an_event_whose_reading_says_the_same_is_not_cleared() -> None:
+    either = check(
+        Either((Happened("gpu.broke"), Compare("a.level", "below", 5))),
+        targets=("gpu",),
+        clears=("operator",),
+    )
+    scene = Scene(either)
+    scene.round(100, broke(90), seen(GPU, a__level=3))
+    assert clears(scene, 110, GPU).why == "holds"
+    scene.round(120, seen(GPU, a__level=9))
+    assert clears(scene, 130, GPU).why == ""
+    assert fired(scene.round(140, seen(GPU, a__level=9))) == []
+
+
+def test_what_cannot_be_read_any_more_can_be_cleared_and_comes_back_with_a_bad_reading() -> None:
+    scene = Scene(LOW)
+    scene.round(100, seen(a__level=3))
+    scene.round(110, unread(NODE, "a.level"))
+    assert clears(scene, 115).why == ""
+    assert fired(scene.round(120, unread(NODE, "a.level"))) == []
+    assert fired(scene.round(130, seen(a__level=3))) == [("one", NODE)]
+
+
+def test_another_part_that_sits_there_is_not_cleared() -> None:
+    scene = Scene(HEARD)
+    scene.round(100, seen(GPU, part="GPU-1", a__level=9), broke(90), sources=("kmsg",))
+    wrong = clears(scene, 110, GPU, part="GPU-9")
+    assert (wrong.why, wrong.said) == (
+        "other-part",
+        "one on GPU 0000:1b:00 is not cleared: GPU-1 sits there now, not GPU-9",
+    )
+    assert clears(scene, 110, GPU, part="GPU-1").cleared == (("one", GPU),)
+    assert fired(scene.round(120)) == []
+
+
+def test_a_word_on_a_part_is_none_on_the_next() -> None:
+    only = check(Happened("gpu.broke"), targets=("gpu",), clears=("operator",))
+    scene = Scene(only)
+    scene.round(100, seen(GPU, part="GPU-1", a__level=9), broke(90), sources=("kmsg",))
+    clears(scene, 110, GPU, part="GPU-1")
+    assert fired(scene.round(120, seen(GPU, part="GPU-1", a__level=9))) == []
+    assert fired(scene.round(130, seen(GPU, part="GPU-2", a__level=9))) == [("one", GPU)]
+
+
+def test_a_word_on_a_part_counts_until_another_is_seen_to_sit_there() -> None:
+    """The log may be read anew before anything tells what sits there."""
+    words = (Cleared("one", GPU, "GPU-1", 110.0, BY),)
+    for part, left in (("GPU-1", []), ("GPU-2", [("one", GPU)])):
+        scene = Scene(check(Happened("gpu.broke"), targets=("gpu",), clears=("operator",)))
+        scene.state = JudgeState(boot_id="boot", cleared=words)
+        assert fired(scene.round(120, broke(90), sources=("kmsg",))) == []
+        assert fired(scene.round(130, seen(GPU, part=part, a__level=9))) == left
+
+
+def test_a_part_that_is_not_known_is_not_taken_for_the_one_that_is_meant() -> None:
+    scene = Scene(HEARD)
+    scene.round(100, broke(90), sources=("kmsg",))
+    assert "a part that is not known sits there" in clears(scene, 110, GPU, part="GPU-1").said
+
+
+def test_a_cause_takes_what_it_explains_with_it() -> None:
+    symptom = check(Happened("gpu.felt"), "two", targets=("gpu",), symptom_of=("one",))
+    scene = Scene(HEARD, symptom)
+    felt = told(GPU, Event("gpu.broke", 90.0), Event("gpu.felt", 91.0))
+    assert fired(scene.round(100, felt, sources=("kmsg",))) == [("one", GPU)]
+    clearing = clears(scene, 110, GPU)
+    assert set(clearing.cleared) == {("one", GPU), ("two", GPU)}
+    assert clearing.said.endswith("is cleared, and 1 more that it explained or stood for")
+    assert fired(scene.round(110)) == []
+
+
+def test_a_symptom_that_is_read_to_hold_stands_by_itself() -> None:
+    symptom = check(Compare("a.level", "below", 5), "two", targets=("gpu",), symptom_of=("one",))
+    scene = Scene(HEARD, symptom)
+    scene.round(100, broke(90), seen(GPU, a__level=3))
+    clearing = clears(scene, 110, GPU)
+    assert (clearing.cleared, clearing.holds) == ((("one", GPU),), (("two", GPU),))
+    assert "what is read to hold now stands: two on GPU 0000:1b:00" in clearing.said
+    assert fired(scene.round(120, seen(GPU, a__level=3))) == [("two", GPU)]
+
+
+def test_what_many_slots_have_in_common_is_cleared_as_it_is_shown() -> None:
+    scene = Scene(check(Happened("a.link"), targets=("nvlink",), clears=("operator",)))
+    events = [told(link, Event("a.link", 90.0)) for link in LINKS]
+    assert fired(scene.round(100, *events, sources=("kmsg",))) == [("one", GPU)]
+    assert len(clears(scene, 110, GPU).cleared) == len(LINKS)
+    assert fired(scene.round(110)) == []
+
+
+@pytest.mark.parametrize(
+    ("wanted", "boot", "why"),
+    [
+        (Wanted("one", GPU), "next", "not-judged"),
+        (Wanted("none", GPU), "boot", "no-check"),
+        (Wanted("one", OTHER), "boot", "no-finding"),
+        (Wanted("one", NODE), "boot", "no-finding"),
+    ],
+)
+def test_what_is_not_there_is_said_and_changes_nothing(wanted: Wanted, boot: str, why: str) -> None:
+    scene = Scene(HEARD)
+    scene.round(100, broke(90), sources=("kmsg",))
+    state, clearing = clear(scene.rules, scene.state, wanted, now(110, boot))
+    assert (clearing.why, clearing.cleared) == (why, ())
+    assert state is scene.state
+
+
+def test_before_the_first_round_nothing_is_cleared() -> None:
+    scene = Scene(HEARD)
+    scene.round(100, broke(90), sources=("kmsg",))
+    restarted(scene)
+    assert clears(scene, 110, GPU).why == "not-judged"
+
+
+def test_twice_is_once_and_tells_who_did_it() -> None:
+    scene = Scene(HEARD)
+    scene.round(100, broke(90), sources=("kmsg",))
+    clears(scene, 110, GPU)
+    before = scene.state
+    again = clears(scene, 120, GPU)
+    assert (again.why, again.said) == (
+        "no-finding",
+        "one on GPU 0000:1b:00 does not stand: ann cleared it before",
+    )
+    assert scene.state is before
+
+
+def test_a_log_whose_clock_runs_ahead_is_cleared_too() -> None:
+    scene = Scene(HEARD)
+    scene.round(100, broke(130), sources=("kmsg",))
+    clears(scene, 110, GPU)
+    restarted(scene)
+    assert fired(scene.round(140, broke(130))) == []
+
+
+def test_people_s_words_are_bounded_and_the_oldest_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cleared, "_KEPT", 2)
+    words = [Cleared(name, NODE, "", float(at), BY) for at, name in enumerate("abc")]
+    kept = cleared.with_more(words[:2], words[2:])
+    assert [one.check for one in kept] == ["b", "c"]
+    assert cleared.with_more(kept, [Cleared("b", NODE, "", 9.0, "bob")])[-1] == Cleared(
+        "b", NODE, "", 9.0, "bob"
+    )
+
+
+CHECKS: tuple[Check, ...] = (
+    HEARD,
+    check(Happened("gpu.broke", times=2, over=50.0), "two", targets=("gpu",)),
+)
+STEPS = st.lists(
+    st.tuples(st.integers(1, 20), st.sampled_from(["event", "clear", "clear two", "restart", "reread"])),
+    max_size=30,
+)
+
+
+@given(STEPS)
+def test_whatever_comes_in_whatever_order_only_what_came_after_a_word_counts(
+    steps: list[tuple[int, str]],
+) -> None:
+    scene, at = Scene(*CHECKS), 100.0
+    scene.round(at, seen(GPU, a__level=1), sources=("kmsg",))
+    heard: list[float] = []
+    words = {"one": 0.0, "two": 0.0}
+    for later, step in steps:
+        at += later
+        events: tuple[Observation, ...] = ()
+        match step:
+            case "event":
+                heard.append(at)
+                events = (broke(at),)
+            case "restart":
+                restarted(scene)
+            case "reread":
+                scene.state = JudgeState(boot_id="boot", cleared=scene.state.cleared)
+                events = tuple(map(broke, heard))
+            case _:
+                name = "two" if step.endswith("two") else "one"
+                stood = (name, GPU) in fired(scene.round(at))
+                state = scene.state
+                assert (clears(scene, at, GPU, name=name).why == "") == stood
+                once = scene.state
+                assert clears(scene, at, GPU, name=name).why == "no-finding"
+                assert scene.state is once, "a second time changes nothing"
+                assert stood or once is state
+                words[name] = at if stood else words[name]
+        found = set(fired(scene.round(at, seen(GPU, a__level=1), *events, sources=("kmsg",))))
+        new = any(one > words["one"] for one in heard)
+        many = sum(one > max(words["two"], at - 50.0) for one in heard) >= 2
+        assert (("one", GPU) in found) == new
+        assert (("two", GPU) in found) == many
