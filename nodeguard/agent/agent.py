@@ -75,7 +75,7 @@ class Agent:
         for task in self._tasks:
             task.cancel()
         if self._heard:
-            self._judge()
+            self.judge()
 
     def now(self) -> Instant:
         """This moment on the machine."""
@@ -121,7 +121,7 @@ class Agent:
         if self._judging is None or loop.time() + together < self._judging.when():
             if self._judging is not None:
                 self._judging.cancel()
-            self._judging = loop.call_later(together, self._judge)
+            self._judging = loop.call_later(together, self.judge)
 
     async def _round(self, source: Source, together: float) -> None:
         try:
@@ -130,8 +130,10 @@ class Agent:
             self._busy.discard(source.name)
         self.hear(reading, together)
 
-    def _judge(self) -> None:
-        """Judge what was heard since the last time."""
+    def judge(self) -> None:
+        """Judge now what was heard since the last time, which may be nothing."""
+        if self._judging is not None:
+            self._judging.cancel()
         self._judging, heard, self._heard = None, self._heard, []
         now = self._machine.now()
         try:

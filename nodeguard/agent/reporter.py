@@ -75,13 +75,6 @@ class Reporter:
         """Carry out one instruction, wherever it comes from."""
         carry = self._carry.get(type(one))
         answer = await carry(one) if carry else Answer(done=False, said="this agent does not know how")
-        self._log(
-            {
-                "event": "instruction",
-                "id": one.id,
-                "do": type(one).__name__,
-                "done": answer.done,
-                "said": answer.said,
-            }
-        )
+        asked = msgspec.to_builtins(one)
+        self._log({"event": "instruction", **asked, "done": answer.done, "said": answer.said})
         return answer

@@ -18,13 +18,14 @@ from msgspec.structs import replace
 from nodeguard.agent import control
 from nodeguard.agent.address import AddressError
 from nodeguard.agent.agent import Agent
+from nodeguard.agent.clears import Clears
 from nodeguard.agent.credential import TokenFile
 from nodeguard.agent.following import follow
 from nodeguard.agent.gpus import Gpus
 from nodeguard.agent.judgement import Judgement
 from nodeguard.agent.mailbox import Mailbox
 from nodeguard.agent.memory import Memory
-from nodeguard.agent.reporter import Reporter, facts
+from nodeguard.agent.reporter import Carry, Reporter, facts
 from nodeguard.agent.sender import Sender
 from nodeguard.agent.service import Service
 from nodeguard.agent.state_file import StateFile
@@ -46,7 +47,7 @@ from nodeguard.model.instant import Instant
 from nodeguard.model.signal import Signal
 from nodeguard.sources.every import every_source
 from nodeguard.sources.nvml import Nvml
-from nodeguard.wire.instruction import ReleaseGpus
+from nodeguard.wire.instruction import ClearCheck, Instruction, ReleaseGpus
 from nodeguard.worker.lane import filesystem_lane
 
 Log = Callable[[Line], None]
@@ -92,7 +93,11 @@ async def _watch(
     nvml = next((source for source in subject.sources if isinstance(source, Nvml)), None)
     gpus = Gpus(agent, nvml, machine.let_go_of_gpus, memory.release)
     gpus.begin()
-    reporter = Reporter(Mailbox(memory.post), facts(told.node, catalogue), {ReleaseGpus: gpus.carry_out}, log)
+    carry: dict[type[Instruction], Carry] = {
+        ReleaseGpus: gpus.carry_out,
+        ClearCheck: Clears(agent, judgement).carry_out,
+    }
+    reporter = Reporter(Mailbox(memory.post), facts(told.node, catalogue), carry, log)
 
     def remember(instant: Instant) -> Memory:
         return replace(judgement.memory(instant, machine.hangs()), release=gpus.release)

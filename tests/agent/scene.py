@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 from nodeguard.agent.judgement import Judgement
 from nodeguard.derive.derive import Site
@@ -15,6 +16,13 @@ from nodeguard.model.slot import NODE
 from nodeguard.sources.machine import Machine
 
 Read = Callable[[Machine], Iterator[Observation]]
+
+
+def workers() -> list[str]:
+    """Processes that any thread of this one has begun and that are not over."""
+    return [
+        child for task in Path("/proc/self/task").glob("*/children") for child in task.read_text().split()
+    ]
 
 
 class Scripted:

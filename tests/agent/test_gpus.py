@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -23,6 +22,7 @@ from nodeguard.sources.live import LiveMachine
 from nodeguard.sources.nvml import Nvml
 from nodeguard.wire.instruction import ReleaseGpus
 from nodeguard.worker.lane import Lane, nvml_lane
+from tests.agent.scene import workers
 from tests.nvml_double import Build
 from tests.worker import recordings
 
@@ -71,10 +71,6 @@ async def until(condition: Callable[[], object]) -> None:
     async with asyncio.timeout(20):
         while not condition():
             await asyncio.sleep(0.005)
-
-
-def workers() -> list[str]:
-    return Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
 
 
 @pytest.fixture

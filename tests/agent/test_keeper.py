@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from nodeguard.agent.state_file import StateFile
 from nodeguard.sources.machine import Cursor
 from nodeguard.worker.deadlines import Deadlines
 from nodeguard.worker.lane import Lane, filesystem_lane
+from tests.agent.scene import workers
 
 
 @pytest.fixture
@@ -61,9 +61,8 @@ async def test_what_changes_is_written_at_once_and_what_follows_together(
             kept.heard.clear()
             assert on_disk(tmp_path / "state") == last
     assert kept.wrong == ["", ""]
-    children = Path(f"/proc/self/task/{os.getpid()}/children")
     async with asyncio.timeout(20):
-        while children.read_text():
+        while workers():
             await asyncio.sleep(0.01)
     running.cancel()
 

@@ -46,7 +46,7 @@ class Node:
             f"aggregator: {{addresses: ['{receiver.address}'], token_file: {directory}/token}}\n"
         )
         known = (json.loads((self.bundle / "nvml.json").read_text()))["devices"]
-        self.addresses = [device["nvmlDeviceGetPciInfo_v3"]["busId"] for device in known]
+        self.gpus = [gpu(device["nvmlDeviceGetPciInfo_v3"]["busId"]) for device in known]
         self.written: Counter[Fault] = Counter()
         self.heard: list[dict[str, object]] = []
 
@@ -66,10 +66,10 @@ class Node:
         with (self.bundle / "kmsg").open("a") as log:
             for _ in range(count):
                 number = sum(self.written.values())
-                address, xid = random.choice(self.addresses), random.choice(XIDS)
-                self.written[gpu(address), xid] += 1
+                slot, xid = random.choice(self.gpus), random.choice(XIDS)
+                self.written[slot, xid] += 1
                 moment = 1_000_000_000_000 + number
-                said = f"NVRM: Xid (PCI:{address[4:12].lower()}): {xid}, pid=1234, name=train, said."
+                said = f"NVRM: Xid (PCI:{slot.removeprefix('gpu/')}): {xid}, pid=1234, name=train, said."
                 log.write(f"3,{5000 + number},{moment},-;{said}\n")
 
     def remembered(self) -> Counter[Fault]:
