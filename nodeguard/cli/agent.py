@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import random
@@ -109,6 +110,9 @@ async def _watch(
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, on_hup)
     if told.socket:
         await _control(told.socket, service, log)
+    # What is there by now stays to the end: to look through it for garbage again and again is in vain.
+    gc.collect()
+    gc.freeze()
     host, port = told.listen
     try:
         verdict = await service.attend(host, port, once=told.once)
