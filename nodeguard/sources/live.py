@@ -29,6 +29,10 @@ _DRIVER_TRACES = (
 )
 _LIBRARY = b"libnvidia-ml.so.1"
 
+# Bytes of one reading. An attribute in sysfs is given whole by the first: it has a page at most. Source:
+# Linux Documentation/filesystems/sysfs.rst.
+_CHUNK = 65_536
+
 
 class LiveMachine:
     """This machine. root: where its root directory is, for a reader in a container of its own.
@@ -64,9 +68,11 @@ class LiveMachine:
         """See Machine.read."""
         descriptor = os.open(self._root + path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
-            chunks = [os.read(descriptor, 65_536)]
+            chunks = [os.read(descriptor, _CHUNK)]
+            if path.startswith("/sys/") and len(chunks[0]) < _CHUNK:
+                return chunks[0].decode(errors="replace")
             while chunks[-1] and sum(map(len, chunks)) < READ_LIMIT:
-                chunks.append(os.read(descriptor, 65_536))
+                chunks.append(os.read(descriptor, _CHUNK))
         finally:
             os.close(descriptor)
         return b"".join(chunks)[:READ_LIMIT].decode(errors="replace")
