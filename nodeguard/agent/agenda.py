@@ -8,23 +8,23 @@ from nodeguard.sources.source import Source
 
 
 class Agenda:
-    """The rounds of some sources, each at its own interval; those of one interval together.
+    """The rounds of some sources, each at its own interval; those of a long one with those of a shorter one
+    that it is a multiple of, since what is read together is judged once.
 
-    offset: a part of each interval, from 0 to 1, by which the node's rounds are late: jitter, so that no two
-    nodes keep time. Times are seconds of one clock that never jumps.
+    offset: a part of the shortest interval, from 0 to 1, by which the node's rounds are late: jitter, so that
+    no two nodes keep time. Times are seconds of one clock that never jumps.
     """
 
     def __init__(self, sources: Sequence[Source], offset: float) -> None:
         self._sources = tuple(sources)
-        self._offset = offset
+        self._late = offset * min((one.interval for one in sources), default=0.0)
         self._due: dict[str, float] = {}
 
     def due(self, now: float) -> list[Source]:
         """Sources to be read now; all of them the first time. What was missed is not made up for."""
         wanted = [one for one in self._sources if self._due.get(one.name, now) <= now]
         for one in wanted:
-            late = one.interval * self._offset
-            self._due[one.name] = ((now - late) // one.interval + 1) * one.interval + late
+            self._due[one.name] = ((now - self._late) // one.interval + 1) * one.interval + self._late
         return wanted
 
     def next(self) -> float:

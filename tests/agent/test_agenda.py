@@ -40,5 +40,14 @@ def test_rounds_of_a_node_come_at_its_own_part_of_the_interval(offset: float, st
     assert one.next() - at == pytest.approx(10)
 
 
+@given(offset=st.floats(0, 0.99), start=st.integers(0, 1_000_000))
+def test_what_is_read_seldom_is_read_with_the_rest(offset: float, start: int) -> None:
+    one = agenda(10, 30, offset=offset)
+    one.due(start)
+    rounds = [names(one, one.next()) for _ in range(9)]
+    assert sum(len(together) == 2 for together in rounds) == 3
+    assert all(together[0] == "every-10" for together in rounds)
+
+
 def test_ages() -> None:
     assert ages({"nvml": 90.0}, 100.0) == {"nvml": 10.0}
