@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from nodeguard.sources.source import Source
 
+# Seconds by which a sum of moments may miss one of them.
+_ROUNDING = 1e-3
+
 
 class Agenda:
     """The rounds of some sources, each at its own interval; those of a long one with those of a shorter one
@@ -24,7 +27,8 @@ class Agenda:
         """Sources to be read now; all of them the first time. What was missed is not made up for."""
         wanted = [one for one in self._sources if self._due.get(one.name, now) <= now]
         for one in wanted:
-            self._due[one.name] = ((now - self._late) // one.interval + 1) * one.interval + self._late
+            past = (now - self._late + _ROUNDING) // one.interval
+            self._due[one.name] = (past + 1) * one.interval + self._late
         return wanted
 
     def next(self) -> float:
