@@ -13,8 +13,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nodeguard.agent.lean import leaner
-from nodeguard.agent.mailbox import Post
 from nodeguard.agent.release import Release
+from nodeguard.agent.reporting.mailbox import Post
 from nodeguard.agent.transitions import Told
 from nodeguard.derive.state import DeriveState
 from nodeguard.judge.state import Background, JudgeState

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from nodeguard.agent.agent import Agent
 from nodeguard.agent.http import Page
-from nodeguard.agent.mailbox import Mailbox
 from nodeguard.agent.metrics import CONTENT_TYPE, as_metrics
-from nodeguard.agent.sender import Sender
+from nodeguard.agent.reporting.mailbox import Mailbox
+from nodeguard.agent.reporting.sender import Sender
 
 _TEXT = "text/plain; charset=utf-8"
 

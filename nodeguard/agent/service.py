@@ -18,9 +18,9 @@ from nodeguard.agent.memory import Memory
 from nodeguard.agent.notify import notify, watchdog
 from nodeguard.agent.own import reading
 from nodeguard.agent.pages import pages
-from nodeguard.agent.reporter import Reporter
-from nodeguard.agent.sender import Sender
-from nodeguard.agent.serve import send
+from nodeguard.agent.reporting.reporter import Reporter
+from nodeguard.agent.reporting.sender import Sender
+from nodeguard.agent.reporting.thread import send
 from nodeguard.agent.state_file import StateFile
 from nodeguard.model.finding import Verdict
 from nodeguard.model.instant import Instant

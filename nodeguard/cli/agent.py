@@ -17,22 +17,22 @@ from zlib import crc32
 from msgspec.structs import replace
 
 from nodeguard.agent import control
-from nodeguard.agent.address import AddressError
 from nodeguard.agent.agent import Agent
 from nodeguard.agent.clears import Clears
-from nodeguard.agent.credential import TokenFile
 from nodeguard.agent.following import follow
 from nodeguard.agent.gpus import Gpus
 from nodeguard.agent.judgement import Judgement
-from nodeguard.agent.mailbox import Mailbox
 from nodeguard.agent.memory import Memory
-from nodeguard.agent.reporter import Carry, Reporter, facts
-from nodeguard.agent.sender import Sender
+from nodeguard.agent.reporting.address import AddressError
+from nodeguard.agent.reporting.credential import TokenFile
+from nodeguard.agent.reporting.mailbox import Mailbox
+from nodeguard.agent.reporting.reporter import Carry, Reporter, facts
+from nodeguard.agent.reporting.sender import Sender
+from nodeguard.agent.reporting.transport import HttpsTransport
 from nodeguard.agent.service import Service
 from nodeguard.agent.state_file import StateFile
 from nodeguard.agent.subject import Subject, live, recorded
 from nodeguard.agent.transitions import Line
-from nodeguard.agent.transport import HttpsTransport
 from nodeguard.bundle.defect import BundleError
 from nodeguard.bundle.watched import WatchedBundle
 from nodeguard.cli.agent_options import Options, options

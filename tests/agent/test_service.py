@@ -13,22 +13,22 @@ from typing import Any
 
 from nodeguard.agent.agent import Agent
 from nodeguard.agent.control import Answer
-from nodeguard.agent.credential import TokenFile
-from nodeguard.agent.mailbox import Mailbox, Post
 from nodeguard.agent.memory import decoded
-from nodeguard.agent.reporter import Reporter, facts
-from nodeguard.agent.sender import Sender
+from nodeguard.agent.reporting.credential import TokenFile
+from nodeguard.agent.reporting.mailbox import Mailbox, Post
+from nodeguard.agent.reporting.reporter import Reporter, facts
+from nodeguard.agent.reporting.sender import Sender
+from nodeguard.agent.reporting.transport import HttpsTransport
 from nodeguard.agent.service import Service
 from nodeguard.agent.state_file import StateFile
 from nodeguard.agent.transitions import Line
-from nodeguard.agent.transport import HttpsTransport
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.finding import Verdict
 from nodeguard.model.observation import Observation
 from nodeguard.sources.machine import Hangs, Machine
 from nodeguard.wire.instruction import ClearCheck
 from nodeguard.worker.lane import filesystem_lane
-from tests.agent.receiver import Receiver, closed_port, receiving
+from tests.agent.reporting.receiver import Receiver, closed_port, receiving
 from tests.agent.scene import Scripted
 from tests.agent.test_judgement import LOW, judgement
 from tests.sources.fake_machine import FakeMachine

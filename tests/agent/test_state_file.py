@@ -11,9 +11,9 @@ import pytest
 from msgspec.structs import replace
 
 from nodeguard.agent import state_file
-from nodeguard.agent.mailbox import Post
 from nodeguard.agent.memory import Memory, UnusableMemoryError
-from nodeguard.agent.spool import Spool, put
+from nodeguard.agent.reporting.mailbox import Post
+from nodeguard.agent.reporting.spool import Spool, put
 from nodeguard.agent.state_file import StateFile
 from nodeguard.model.instant import Instant
 from nodeguard.sources.machine import Cursor

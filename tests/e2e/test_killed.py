@@ -22,7 +22,7 @@ from typing import IO
 from nodeguard.agent.memory import decoded
 from nodeguard.model.slot import gpu
 from nodeguard.wire.report import Report
-from tests.agent.receiver import Receiver, receiving
+from tests.agent.reporting.receiver import Receiver, receiving
 
 BUNDLE = Path(__file__).parent.parent.parent / "fixtures" / "healthy-dgx-h100"
 KILLS = int(os.environ.get("NODEGUARD_KILLS", "15"))

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeguard.agent.spool import MOST_BYTES, MOST_ENTRIES, Spool, put, without
+from nodeguard.agent.reporting.spool import MOST_BYTES, MOST_ENTRIES, Spool, put, without
 
 
 def filled(*sizes: int) -> Spool:

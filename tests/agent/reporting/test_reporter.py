@@ -3,9 +3,9 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from nodeguard.agent.control import Answer
-from nodeguard.agent.kept import restored
-from nodeguard.agent.mailbox import Mailbox
-from nodeguard.agent.reporter import Reporter, facts
+from nodeguard.agent.reporting.kept import restored
+from nodeguard.agent.reporting.mailbox import Mailbox
+from nodeguard.agent.reporting.reporter import Reporter, facts
 from nodeguard.agent.transitions import Line
 from nodeguard.cli.knowledge import knowledge
 from nodeguard.model.finding import Health

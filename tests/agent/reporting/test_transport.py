@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from nodeguard.agent.credential import TokenFile
-from nodeguard.agent.transport import HttpsTransport, TransportError, _put_off
+from nodeguard.agent.reporting.credential import TokenFile
+from nodeguard.agent.reporting.transport import HttpsTransport, TransportError, _put_off
 from nodeguard.wire.encoding import decode_reply, encode
 from nodeguard.wire.report import VERSION, Heartbeat
-from tests.agent.receiver import TLS, Receiver, closed_port, receiving
+from tests.agent.reporting.receiver import TLS, Receiver, closed_port, receiving
 
 BEAT = encode(Heartbeat(version=VERSION, node="n", boot_id="b", sequence=1))
 CA = str(TLS / "ca.pem")

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from nodeguard.agent.address import Address, AddressError, parsed
+from nodeguard.agent.reporting.address import Address, AddressError, parsed
 
 
 @pytest.mark.parametrize(

@@ -11,17 +11,17 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
-from nodeguard.agent.credential import TokenFile
-from nodeguard.agent.mailbox import Mailbox, Post
-from nodeguard.agent.sender import Sender
-from nodeguard.agent.serve import send
-from nodeguard.agent.spool import Spool, put
-from nodeguard.agent.transport import Answer, HttpsTransport, Transport
+from nodeguard.agent.reporting.credential import TokenFile
+from nodeguard.agent.reporting.mailbox import Mailbox, Post
+from nodeguard.agent.reporting.sender import Sender
+from nodeguard.agent.reporting.spool import Spool, put
+from nodeguard.agent.reporting.thread import send
+from nodeguard.agent.reporting.transport import Answer, HttpsTransport, Transport
 from nodeguard.model.instant import Instant
 from nodeguard.wire.instruction import RunTest
 from nodeguard.wire.of_verdict import report
 from nodeguard.wire.report import Report
-from tests.agent.receiver import TLS, Receiver, closed_port, receiving
+from tests.agent.reporting.receiver import TLS, Receiver, closed_port, receiving
 from tests.wire.scene import FACTS, NOW, finding, verdict
 
 
@@ -263,7 +263,7 @@ def test_the_thread_sends_at_once_and_once_more_when_it_is_stopped(tmp_path: Pat
 
 def test_sending_imports_nothing_but_the_standard_library_and_what_is_here_anyway() -> None:
     code = (
-        "import sys, nodeguard.agent.serve; "
+        "import sys, nodeguard.agent.reporting.thread; "
         "print(sorted({'aiohttp', 'kubernetes', 'pydantic', 'requests', 'urllib3', 'httpx', 'asyncio'} & set(sys.modules)))"
     )
     said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from nodeguard.agent.mailbox import Mailbox
-from nodeguard.agent.sender import Sender
+from nodeguard.agent.reporting.mailbox import Mailbox
+from nodeguard.agent.reporting.sender import Sender
 from nodeguard.model.instant import Instant
 
 # Seconds for what is left to be sent at the end: a node that goes down waits for nobody.

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from nodeguard.agent.kept import restored
-from nodeguard.agent.mailbox import Mailbox, Post
+from nodeguard.agent.reporting.kept import restored
+from nodeguard.agent.reporting.mailbox import Mailbox, Post
 from nodeguard.wire.instruction import RunTest
 from nodeguard.wire.of_verdict import report
 from tests.wire.scene import FACTS, NOW, finding, verdict

@@ -7,14 +7,14 @@ import pytest
 from msgspec import Raw
 from msgspec.structs import replace
 
-from nodeguard.agent.kept import aged, keep, restored
+from nodeguard.agent.reporting.kept import aged, keep, restored
 from nodeguard.wire.encoding import EncodingError
 from nodeguard.wire.of_verdict import report
 from nodeguard.wire.report import VERSION
 from tests.wire.scene import FACTS, NOW, finding, verdict
 
 SICK = report(verdict(finding()), NOW, FACTS, 7)
-EXAMPLES = Path(__file__).parent.parent / "wire" / "examples"
+EXAMPLES = Path(__file__).parent.parent.parent / "wire" / "examples"
 
 
 def test_what_is_kept_comes_back() -> None:

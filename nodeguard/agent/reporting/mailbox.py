@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nodeguard.agent.kept import keep
-from nodeguard.agent.sending import sequence
-from nodeguard.agent.spool import Entry, Spool, put, without
+from nodeguard.agent.reporting.kept import keep
+from nodeguard.agent.reporting.sending import sequence
+from nodeguard.agent.reporting.spool import Entry, Spool, put, without
 from nodeguard.model.instant import Instant
 from nodeguard.wire.instruction import Instruction
 from nodeguard.wire.order import Inbox, carried_out, received

@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nodeguard.agent.kept import aged, restored
-from nodeguard.agent.mailbox import Mailbox
-from nodeguard.agent.replies import ITS_LOG, ReplyError, read
-from nodeguard.agent.sending import Have, Line, What, beaten, due, failed, told, when
-from nodeguard.agent.spool import Entry
-from nodeguard.agent.transport import DEADLINE, Answer, Transport, TransportError
+from nodeguard.agent.reporting.kept import aged, restored
+from nodeguard.agent.reporting.mailbox import Mailbox
+from nodeguard.agent.reporting.replies import ITS_LOG, ReplyError, read
+from nodeguard.agent.reporting.sending import Have, Line, What, beaten, due, failed, told, when
+from nodeguard.agent.reporting.spool import Entry
+from nodeguard.agent.reporting.transport import DEADLINE, Answer, Transport, TransportError
 from nodeguard.model.instant import Instant
 from nodeguard.wire.digest import wording
 from nodeguard.wire.encoding import EncodingError, encode

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from nodeguard import __version__
 from nodeguard.agent.control import Answer
-from nodeguard.agent.mailbox import Mailbox
+from nodeguard.agent.reporting.mailbox import Mailbox
 from nodeguard.agent.transitions import Line
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.finding import Health, Verdict

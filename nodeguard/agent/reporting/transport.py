@@ -13,9 +13,9 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from nodeguard.agent.address import parsed
-from nodeguard.agent.credential import CredentialError, TokenFile
-from nodeguard.agent.timed import OverdueError, OverlongError, TimedSocket
+from nodeguard.agent.reporting.address import parsed
+from nodeguard.agent.reporting.credential import CredentialError, TokenFile
+from nodeguard.agent.reporting.timed import OverdueError, OverlongError, TimedSocket
 from nodeguard.wire.encoding import REPLY_LIMIT
 
 # Seconds for one exchange with its connection; bytes of a reply's headers.

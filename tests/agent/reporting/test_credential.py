@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeguard.agent.credential import CredentialError, TokenFile
+from nodeguard.agent.reporting.credential import CredentialError, TokenFile
 
 
 def test_a_rotated_token_is_read_again(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nodeguard.agent.transport import Answer
+from nodeguard.agent.reporting.transport import Answer
 from nodeguard.wire.encoding import EncodingError, decode_reply
 from nodeguard.wire.instruction import Reply
 from nodeguard.wire.report import Message

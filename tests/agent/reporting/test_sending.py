@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeguard.agent.sending import (
+from nodeguard.agent.reporting.sending import (
     HEARTBEAT,
     LONGEST,
     REWORDED,
