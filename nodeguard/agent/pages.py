@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from nodeguard.agent.agent import Agent
+from nodeguard.agent.exposition import CONTENT_TYPE
 from nodeguard.agent.http import Page
 from nodeguard.agent.mailbox import Mailbox
-from nodeguard.agent.metrics import CONTENT_TYPE, as_metrics
+from nodeguard.agent.metrics import as_metrics
 from nodeguard.agent.sender import Sender
 
 _TEXT = "text/plain; charset=utf-8"
