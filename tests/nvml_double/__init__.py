@@ -176,7 +176,10 @@ class Double:
         Besides errors, a result may be `crash`, or the path of a file system: the call asks it and waits.
         """
         rows = sorted(_rows(nvml), key=lambda row: row.split(" ", 2)[:2])
-        (self.path.parent / "answers.txt").write_text("".join(f"{row}\n" for row in rows))
+        # Two generations at once, so that no inode comes twice in a row: by it the double sees another file.
+        new = self.path.parent / "answers.new"
+        new.write_text("".join(f"{row}\n" for row in rows))
+        new.replace(self.path.parent / "answers.txt")
 
     def tell(self, device: int | str, type_: int, data: int = 0) -> None:
         """Let an event happen; of the device `error`, a wait for events ends with the type as its code."""
