@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 
 from nodeguard.worker.ask import SYSTEM, TYPE_CHECKING, Ask
 
@@ -60,8 +61,12 @@ def _nvml(path: str, root: str, events: int | None) -> None:
         return
     nvml = Nvml(path, root, events)
     ask = Ask(nvml.call, _write, nvml.fields)
+    known: dict[int, frozenset[int]] = {}
+    until = 0.0
     for request, _ in _requests():
-        nvml_calls.ask_all(ask, frozenset(request["resting"]))
+        if nvml.stirred() or time.monotonic() >= until:
+            known, until = {}, time.monotonic() + nvml_calls.SLOW
+        known = nvml_calls.ask_all(ask, frozenset(request["resting"]), known)
         if nvml.broken:
             return
         nvml.listen()
