@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator
+from functools import lru_cache
+from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 from nodeguard.model.observation import RELEASED, Event, Observation, Part, Status
@@ -137,8 +140,8 @@ class Nvml:
 
 def _by_scope(answer: Answer) -> dict[int, dict[str, Any]]:
     scopes: dict[int, dict[str, Any]] = {}
-    for entry in answer.entries:
-        scopes.setdefault(entry.scope, {})[entry.call] = entry.result
+    for scope, entries in groupby(answer.entries, attrgetter("scope")):
+        scopes.setdefault(scope, {}).update({entry.call: entry.result for entry in entries})
     return scopes
 
 
@@ -232,7 +235,7 @@ def _gpu(slot: str, calls: dict[str, Any], unanswered: str, links: Links) -> Ite
         _count_active("nvlink.active", [(link.signals, link.unread) for link in nvlinks], signals, unread)
         _count_active("c2c.active", c2c, signals, unread)
     _total("gpu.retired_pages", ("corrected", "uncorrected"), signals, unread)
-    signals["gpu.error"] = _whole([error_of(result) for result in calls.values()])
+    signals["gpu.error"] = _whole(list(filter(None, map(error_of, calls.values()))), len(calls))
     signals["gpu.answers"] = not unanswered
     if unanswered:
         signals["gpu.unanswered"] = unanswered
@@ -247,19 +250,25 @@ def _gpu(slot: str, calls: dict[str, Any], unanswered: str, links: Links) -> Ite
             yield link
 
 
-def _whole(errors: Collection[str]) -> str:
-    """The error of a GPU as a whole, without its prefix, or `none`. errors: of each call, empty where none.
+def _whole(errors: Collection[str], asked: int) -> str:
+    """The error of a GPU as a whole, without its prefix, or `none`. errors: of the calls that failed.
 
     UNKNOWN is what single calls answer for many a reason; it speaks of the GPU where half of all calls do.
     """
     found = sorted({error for error in errors if error in _WHOLE}, key=_weight)
-    many = sum(error == _VAGUE for error in errors) * 2 > len(errors)
+    many = sum(error == _VAGUE for error in errors) * 2 > asked
     word = next((error for error in found if error != _VAGUE or many), "")
     return word.removeprefix("NVML_ERROR_") or "none"
 
 
 def _numbers(of: re.Pattern[str], calls: Iterable[str]) -> list[int]:
-    return sorted(int(found[1]) for call in calls if (found := of.fullmatch(call)))
+    return sorted(number for call in calls if (number := _number(of.pattern, call)) is not None)
+
+
+@lru_cache(8192)
+def _number(of: str, call: str) -> int | None:
+    found = re.fullmatch(of, call)
+    return int(found[1]) if found else None
 
 
 def _count_active(
