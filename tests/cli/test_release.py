@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,7 +29,8 @@ def knowledge(where: str) -> str:
 
 
 def wait_for(where: str, word: str) -> None:
-    for _ in range(200):
+    end = time.monotonic() + 10.0
+    while time.monotonic() < end:
         if knowledge(where) == word:
             return
     raise AssertionError(f"{word} never came")

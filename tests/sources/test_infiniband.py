@@ -296,9 +296,9 @@ def test_a_refusal_is_forgotten_with_the_device(change: str) -> None:
 
 def test_counters_that_nobody_wants_are_left_alone() -> None:
     machine, source = _infiniband(), Infiniband()
-    every = by_slot(source.read(machine))["port/mlx5_0/1"].signals
+    every = by_slot(source, machine)["port/mlx5_0/1"].signals
     source.spare({"port.link_downed", "port.local_ack_timeout_err"})
-    spared = by_slot(source.read(machine))["port/mlx5_0/1"].signals
+    spared = by_slot(source, machine)["port/mlx5_0/1"].signals
     assert every.keys() - spared.keys() == {"port.symbol_error", "port.vl15_dropped", "port.port_xmit_data"}
 
 
