@@ -73,7 +73,11 @@ async def _agent(arguments: Sequence[str]) -> int:
 def _subject(told: Options, catalogue: Catalogue, file: StateFile | None, log: Log) -> Subject:
     sources, site = every_source(catalogue.patterns), Site(told.platform, told.instance_type)
     if told.bundle is None:
-        return live(told.root, sources, site, file)
+        try:
+            return live(told.root, sources, site, file)
+        except OSError as error:
+            why = f"{error.filename}: {error.strerror}: name the machine's root directory with --root"
+            raise UsageError(why) from None
     try:
         return recorded(WatchedBundle(told.bundle, log), told.speed, sources, site, file)
     except BundleError as error:

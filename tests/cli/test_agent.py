@@ -154,6 +154,7 @@ def test_a_node_adopts_at_a_time_of_its_own_within_the_spread(node: str, spread:
         (["--speed", "0"], "'0' is no speed: write a number from 0.1 to 1000"),
         (["--speed", "2"], "--speed goes with --from: a live machine has a time of its own"),
         (["--from", "/nowhere"], "/nowhere"),
+        (["--root", "/usr/lib"], "/usr/lib/proc/sys/kernel/random/boot_id: No such file or directory: name"),
     ],
 )
 def test_what_cannot_be_is_refused(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
