@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from nodeguard.agent import control
 from nodeguard.agent.address import AddressError
 from nodeguard.agent.agent import Agent
+from nodeguard.agent.arena import one_arena
 from nodeguard.agent.credential import TokenFile
 from nodeguard.agent.following import follow
 from nodeguard.agent.gpus import Gpus
@@ -56,6 +57,7 @@ Log = Callable[[Line], None]
 
 def run(arguments: Sequence[str]) -> int:
     """Run the agent; returns the exit code."""
+    one_arena()
     return asyncio.run(_agent(arguments))
 
 
