@@ -54,6 +54,8 @@ class Judgement:
         self._catalogue = catalogue
         self._rules = rules(catalogue, signals, self._families)
         self._wanted = wanted(catalogue, signals)
+        # Signals of a port that make a difference to anybody here.
+        self.of_ports = self._rules.looked_at["port"] | self._wanted.bits.keys()
         # What was settled was said by the old rules.
         self._judged = replace(self._judged, settled={})
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from nodeguard.agent.agent import Agent
+from nodeguard.agent.exposition import CONTENT_TYPE
 from nodeguard.agent.http import Page
-from nodeguard.agent.metrics import CONTENT_TYPE, as_metrics
+from nodeguard.agent.metrics import as_metrics
 from nodeguard.agent.reporting.mailbox import Mailbox
 from nodeguard.agent.reporting.sender import Sender
 
@@ -14,7 +15,9 @@ _TEXT = "text/plain; charset=utf-8"
 
 
 def pages(agent: Agent, mailbox: Mailbox, sender: Sender | None) -> dict[str, Callable[[], Page]]:
-    """The pages of an agent: its metrics, whether its loop turns, and whether it has read everything once."""
+    """The pages of an agent: its metrics, whether its loop turns, and whether it has read everything once and
+    come to a verdict.
+    """
 
     def unheard() -> dict[str, float] | None:
         now = agent.now().mono
@@ -30,7 +33,8 @@ def pages(agent: Agent, mailbox: Mailbox, sender: Sender | None) -> dict[str, Ca
         )
 
     def ready() -> Page:
-        unheard = ", ".join(agent.unheard())
-        return (503, _TEXT, f"not read yet: {unheard}\n") if unheard else (200, _TEXT, "ready\n")
+        if unheard := ", ".join(agent.unheard()):
+            return 503, _TEXT, f"not read yet: {unheard}\n"
+        return (503, _TEXT, "not judged yet\n") if agent.verdict is None else (200, _TEXT, "ready\n")
 
     return {"/metrics": metrics, "/healthz": lambda: (200, _TEXT, "alive\n"), "/readyz": ready}

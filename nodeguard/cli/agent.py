@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from nodeguard.agent import control
 from nodeguard.agent.agent import Agent
+from nodeguard.agent.arena import one_arena
 from nodeguard.agent.clears import Clears
 from nodeguard.agent.following import follow
 from nodeguard.agent.gpus import Gpus
@@ -47,7 +48,9 @@ from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.instant import Instant
 from nodeguard.model.signal import Signal
 from nodeguard.sources.every import every_source
+from nodeguard.sources.infiniband import Infiniband
 from nodeguard.sources.nvml import Nvml
+from nodeguard.sources.source import Source
 from nodeguard.wire.instruction import ClearCheck, Instruction, ReleaseGpus
 from nodeguard.worker.lane import filesystem_lane
 
@@ -56,6 +59,7 @@ Log = Callable[[Line], None]
 
 def run(arguments: Sequence[str]) -> int:
     """Run the agent; returns the exit code."""
+    one_arena()
     return asyncio.run(_agent(arguments))
 
 
@@ -98,6 +102,7 @@ async def _watch(
     nvml = next((source for source in subject.sources if isinstance(source, Nvml)), None)
     gpus = Gpus(agent, nvml, machine.let_go_of_gpus, memory.release)
     gpus.begin()
+    _spare(subject.sources, judgement)
     carry: dict[type[Instruction], Carry] = {
         ReleaseGpus: gpus.carry_out,
         ClearCheck: Clears(agent, judgement).carry_out,
@@ -110,7 +115,7 @@ async def _watch(
     sender = _sender(told, reporter.mailbox, log)
     service = Service(agent, reporter, remember, file, subject.lost, sender)
     follow(machine, agent)
-    on_hup = partial(_reload, told, judgement, reporter, log)
+    on_hup = partial(_reload, told, judgement, reporter, subject.sources, log)
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, on_hup)
     if told.socket:
         await _control(told.socket, service, log)
@@ -150,7 +155,16 @@ def _sender(told: Options, mailbox: Mailbox, log: Log) -> Sender | None:
     return Sender(ways, mailbox, random.random, lambda why: log({"event": "unreported", "why": why}))
 
 
-def _reload(told: Options, judgement: Judgement, reporter: Reporter, log: Log) -> None:
+def _spare(sources: Sequence[Source], judgement: Judgement) -> None:
+    """Have the ports' counters left alone that nobody looks at."""
+    for source in sources:
+        if isinstance(source, Infiniband):
+            source.spare(judgement.of_ports)
+
+
+def _reload(
+    told: Options, judgement: Judgement, reporter: Reporter, sources: Sequence[Source], log: Log
+) -> None:
     """Read the checks again, and adopt them a little later; wrong ones are kept out."""
     try:
         catalogue, signals = knowledge(told.checks)
@@ -160,6 +174,7 @@ def _reload(told: Options, judgement: Judgement, reporter: Reporter, log: Log) -
 
     def adopt() -> None:
         judgement.adopt(catalogue, signals)
+        _spare(sources, judgement)
         reporter.facts = facts(told.node, catalogue)
         log({"event": "reloaded", "checks": len(catalogue.checks)})
 

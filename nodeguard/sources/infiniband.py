@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 
 from nodeguard.model import slot as slots
 from nodeguard.model.observation import Observation, Part
@@ -60,8 +60,18 @@ class Infiniband:
     )
 
     def __init__(self) -> None:
+        self._pma, self._mlx5 = PMA, MLX5
         # Device → what it is, and the error's name by group of counters.
         self._refused: dict[str, tuple[tuple[str, str], dict[str, str]]] = {}
+
+    def spare(self, wanted: Container[str]) -> None:
+        """Read no counters of InfiniBand and mlx5 but these from the next round on: each asks the adapter.
+
+        To be called between two rounds, by anybody; until then all are read.
+        """
+        self._pma, self._mlx5 = (
+            {file: signal for file, signal in known.items() if signal.name in wanted} for known in (PMA, MLX5)
+        )
 
     def read(self, machine: Machine) -> Iterator[Observation]:
         """One round; see Source.read."""
@@ -110,8 +120,8 @@ class Infiniband:
                 draft.signals["port.link_layer"] = "EFA"
             else:
                 _link(draft, directory)
-                take_counters(draft, f"{directory}/counters", PMA, refused)
-            take_counters(draft, f"{directory}/hw_counters", EFA if efa else MLX5, refused)
+                take_counters(draft, f"{directory}/counters", self._pma, refused)
+            take_counters(draft, f"{directory}/hw_counters", EFA if efa else self._mlx5, refused)
             yield draft.observation(part)
 
     def _refusals(self, device: str, identity: tuple[str, str]) -> dict[str, str]:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator
+from functools import lru_cache
+from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 from nodeguard.model.observation import RELEASED, Event, Observation, Part, Status
 from nodeguard.model.signal import Scalar, Signal, named
-from nodeguard.model.slot import NODE, bus_address, gpu, label, nvlink
+from nodeguard.model.slot import NODE, bus_address, gpu, label
 from nodeguard.sources.machine import Machine
-from nodeguard.sources.nvml_results import error_of, read, reason
+from nodeguard.sources.nvml_results import Links, error_of, read, reason
 from nodeguard.sources.nvml_table import C2C, GPU, NVLINK
 from nodeguard.worker.answer import SYSTEM, Answer, Entry
 from nodeguard.worker.nvml_calls import DEVICE_COUNT
@@ -74,6 +77,7 @@ class Nvml:
         self.left: frozenset[str] = frozenset()
         self._slots: dict[int, str] = {}
         self._links: dict[str, list[str]] = {}
+        self._nvlinks = Links()
 
     def read(self, machine: Machine) -> Iterator[Observation]:
         """One round; see Source.read."""
@@ -106,7 +110,7 @@ class Nvml:
         silent.pop(SYSTEM, None)
         for index in sorted(handled.keys() | silent.keys()):
             slot = self._slots.setdefault(index, gpu(f"index-{index}"))
-            observed = list(_gpu(slot, scopes.get(index, {}), silent.get(index, "")))
+            observed = list(_gpu(slot, scopes.get(index, {}), silent.get(index, ""), self._nvlinks))
             yield from observed
             yield from self._unreached(observed)
         for slot in sorted(left):
@@ -136,8 +140,8 @@ class Nvml:
 
 def _by_scope(answer: Answer) -> dict[int, dict[str, Any]]:
     scopes: dict[int, dict[str, Any]] = {}
-    for entry in answer.entries:
-        scopes.setdefault(entry.scope, {})[entry.call] = entry.result
+    for scope, entries in groupby(answer.entries, attrgetter("scope")):
+        scopes.setdefault(scope, {}).update({entry.call: entry.result for entry in entries})
     return scopes
 
 
@@ -221,17 +225,17 @@ def _told(entry: Entry, slots: dict[int, str]) -> str:
     return f"{entry.call} of {label(slots.get(entry.scope, f'gpu/index-{entry.scope}'))}"
 
 
-def _gpu(slot: str, calls: dict[str, Any], unanswered: str) -> Iterator[Observation]:
+def _gpu(slot: str, calls: dict[str, Any], unanswered: str, links: Links) -> Iterator[Observation]:
     """A GPU and its NVLinks. unanswered: the call that met no answer, after which nothing more was read."""
     complete = not unanswered
     signals, unread = read(GPU, calls, complete=complete)
-    nvlinks = {link: read(NVLINK, calls, link, complete=complete) for link in _numbers(_NVLINK_STATE, calls)}
+    nvlinks = [links.read(slot, link, calls, complete=complete) for link in _numbers(_NVLINK_STATE, calls)]
     c2c = [read(C2C, calls, link) for link in _numbers(_C2C_STATUS, calls)]
     if complete:
-        _count_active("nvlink.active", nvlinks.values(), signals, unread)
+        _count_active("nvlink.active", [(link.signals, link.unread) for link in nvlinks], signals, unread)
         _count_active("c2c.active", c2c, signals, unread)
     _total("gpu.retired_pages", ("corrected", "uncorrected"), signals, unread)
-    signals["gpu.error"] = _whole([error_of(result) for result in calls.values()])
+    signals["gpu.error"] = _whole(list(filter(None, map(error_of, calls.values()))), len(calls))
     signals["gpu.answers"] = not unanswered
     if unanswered:
         signals["gpu.unanswered"] = unanswered
@@ -240,25 +244,31 @@ def _gpu(slot: str, calls: dict[str, Any], unanswered: str) -> Iterator[Observat
     detail = f"{unanswered} met no answer" if unanswered else ""
     yield Observation("nvml", slot, status, signals, unread, part=_part(calls), epoch=mode, detail=detail)
     counted = isinstance(signals.get("gpu.nvlink.count"), int)
-    for link, (of_link, not_of_link) in nvlinks.items():
+    for link in nvlinks:
         # Where the links are not counted, one that fails may well be none.
-        if of_link or (not_of_link and counted):
-            yield Observation("nvml", nvlink(slot, link), "read", of_link, not_of_link)
+        if link.signals or (link.unread and counted):
+            yield link
 
 
-def _whole(errors: Collection[str]) -> str:
-    """The error of a GPU as a whole, without its prefix, or `none`. errors: of each call, empty where none.
+def _whole(errors: Collection[str], asked: int) -> str:
+    """The error of a GPU as a whole, without its prefix, or `none`. errors: of the calls that failed.
 
     UNKNOWN is what single calls answer for many a reason; it speaks of the GPU where half of all calls do.
     """
     found = sorted({error for error in errors if error in _WHOLE}, key=_weight)
-    many = sum(error == _VAGUE for error in errors) * 2 > len(errors)
+    many = sum(error == _VAGUE for error in errors) * 2 > asked
     word = next((error for error in found if error != _VAGUE or many), "")
     return word.removeprefix("NVML_ERROR_") or "none"
 
 
 def _numbers(of: re.Pattern[str], calls: Iterable[str]) -> list[int]:
-    return sorted(int(found[1]) for call in calls if (found := of.fullmatch(call)))
+    return sorted(number for call in calls if (number := _number(of.pattern, call)) is not None)
+
+
+@lru_cache(8192)
+def _number(of: str, call: str) -> int | None:
+    found = re.fullmatch(of, call)
+    return int(found[1]) if found else None
 
 
 def _count_active(

@@ -6,10 +6,13 @@ A result is as nodeguard.worker.answer.Entry has it, whatever a driver or a reco
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Any
 
+from nodeguard.model.observation import Observation
 from nodeguard.model.signal import Scalar
-from nodeguard.sources.nvml_table import Row
+from nodeguard.model.slot import nvlink
+from nodeguard.sources.nvml_table import NVLINK, Row
 
 _FIELD = re.compile(r"fields\((\d+)(?:,(\d+))?\)")
 _SHOWN = 60
@@ -71,8 +74,11 @@ def _value(row: Row, calls: dict[str, Any], link: str, *, complete: bool) -> tup
     """A row's value, or why it could not be read; neither where it does not apply."""
     why = ""
     for template, item in row.calls:
-        call = template.replace("{link}", link)
-        result = _result(calls, call)
+        call, is_field = _named(template, link)
+        result = calls.get(call)
+        # A field's value is taken out of its envelope.
+        if is_field and isinstance(result, dict) and "error" not in result:
+            result = result.get("value")
         error = error_of(result)
         if result is None:
             why = why or ("" if complete else "a call before it met no answer")
@@ -83,14 +89,39 @@ def _value(row: Row, calls: dict[str, Any], link: str, *, complete: bool) -> tup
             try:
                 return row.convert(result if item is None else result[item]), ""
             except (ValueError, TypeError, LookupError, OverflowError):
-                why = f"{call} says {str(result)[:_SHOWN]!r}"
+                why = f"{template.replace('{link}', link)} says {str(result)[:_SHOWN]!r}"
     return None, why
 
 
-def _result(calls: dict[str, Any], call: str) -> Any:
-    """Result of a call as the table writes it; a field's value is taken out of its envelope."""
+@cache
+def _named(template: str, link: str) -> tuple[str, bool]:
+    """A call of the table as it was asked, and whether it is a field value."""
+    call = template.replace("{link}", link)
     field = _FIELD.match(call)
-    if field is None:
-        return calls.get(call)
-    result = calls.get(f"nvmlDeviceGetFieldValues({field[1]},{field[2] or 0})")
-    return result if not isinstance(result, dict) or "error" in result else result.get("value")
+    return (f"nvmlDeviceGetFieldValues({field[1]},{field[2] or 0})", True) if field else (call, False)
+
+
+class Links:
+    """Reads NVLinks. Of one whose results are those of before, the very same observation is given again.
+
+    There are many of them, nothing ever happens on most, and whoever gets the same object has nothing to do.
+    """
+
+    def __init__(self) -> None:
+        self._before: dict[tuple[str, int], tuple[list[Any], Observation]] = {}
+
+    def read(self, gpu: str, link: int, calls: dict[str, Any], *, complete: bool) -> Observation:
+        """An NVLink of a GPU. calls, complete: see read."""
+        told = [complete, *map(calls.get, _names(link))]
+        before = self._before.get((gpu, link))
+        if before is not None and before[0] == told:
+            return before[1]
+        signals, unread = read(NVLINK, calls, link, complete=complete)
+        observation = Observation("nvml", nvlink(gpu, link), "read", signals, unread)
+        self._before[gpu, link] = (told, observation)
+        return observation
+
+
+@cache
+def _names(link: int) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(_named(template, str(link))[0] for row in NVLINK for template, _ in row.calls))

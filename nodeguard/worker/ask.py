@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # Scope of a call that belongs to no device or mount.
 SYSTEM = -1
 
-_FIELD_VALUES = "nvmlDeviceGetFieldValues"
+FIELD_VALUES = "nvmlDeviceGetFieldValues"
 
 
 def error(result: Any) -> str:
@@ -32,6 +32,8 @@ def error(result: Any) -> str:
 
 class Ask:
     """Asks `call`, and tells `write` of it: `[scope, CALL]` before, `[scope, {CALL: result, …}]` after.
+
+    `[scope, [GROUP, …]]` is told instead where nothing is asked, because results of before still stand.
 
     CALL is named as bundles name it, with its arguments. fields: a quicker way to ask field values; without
     it each is a call of its own.
@@ -56,8 +58,13 @@ class Ask:
         wanted = tuple(fields)
         if not wanted:
             return []
-        names = [f"{_FIELD_VALUES}({field},{within})" for field, within in wanted]
-        self._write([scope, _FIELD_VALUES])
+        names = [f"{FIELD_VALUES}({field},{within})" for field, within in wanted]
+        self._write([scope, FIELD_VALUES])
         results = self._fields(scope, wanted) if self._fields else [self._call(scope, name) for name in names]
         self._write([scope, dict(zip(names, results, strict=True))])
         return results
+
+    def as_before(self, scope: int, groups: list[int]) -> None:
+        """Groups of calls, see nvml_calls, whose results are those that were told last."""
+        if groups:
+            self._write([scope, groups])

@@ -24,7 +24,7 @@ from nodeguard.worker.device_events import DeviceEvents
 from nodeguard.worker.file import FileCall
 from nodeguard.worker.memory import Hang, Key, Memory
 from nodeguard.worker.process import Worker
-from nodeguard.worker.progress import START, GarbledLogError, Progress
+from nodeguard.worker.progress import START, GarbledLogError, Progress, Told
 
 
 def nvml_lane(
@@ -101,6 +101,7 @@ class Lane:
         self._file: FileCall | None = None
         self._leave: frozenset[int] = frozenset()
         self._round = self._memory.begin()
+        self._told: Told = {}
         self._progress = Progress()
         self._moved = 0.0
         self._killed: float | None = None
@@ -233,10 +234,12 @@ class Lane:
 
     def _run(self) -> Answer | None:
         """Have a worker ask all that this round still wants."""
-        self._progress, self._moved, self._garbled = Progress(), self._clock(), ""
-        self._killed, self._cut = None, False
         if self._worker is not None and self._worker.status() is not None:
             self._drop(self._worker)
+        if self._worker is None:
+            self._told = {}  # another session's
+        self._progress, self._moved, self._garbled = Progress(self._told), self._clock(), ""
+        self._killed, self._cut = None, False
         try:
             worker = self._worker or self._start()
         except OSError as failed:

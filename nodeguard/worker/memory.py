@@ -124,7 +124,7 @@ class Round:
         missing, failed: see Answer.
         """
         self._add(entries)
-        world = self._world()
+        world = self._world() if self._rests else {}
         if not world.keys().isdisjoint(_WORLD[1:]):
             for key in [key for key, rest in self._rests.items() if rest.world != world]:
                 del self._rests[key]

@@ -7,10 +7,14 @@ after the handle. Fields are NVML_FI_DEV_* of nvml.h, by number.
 
 from __future__ import annotations
 
-from nodeguard.worker.ask import SYSTEM, TYPE_CHECKING, Ask, error
+from nodeguard.worker.ask import FIELD_VALUES, SYSTEM, TYPE_CHECKING, Ask, error
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Any
+
+    # Devices, and of each the NVLinks.
+    Links = Mapping[int, frozenset[int]]
 
 DRIVER_VERSION = "nvmlSystemGetDriverVersion"
 DEVICE_COUNT = "nvmlDeviceGetCount"
@@ -120,47 +124,94 @@ REGISTER_EVENTS = "nvmlDeviceRegisterEvents"
 # NVML_NVLINK_MAX_LINKS of NVML 13; what a driver claims above it is not believed.
 MAX_LINKS = 36
 
+# The slow part of a device in groups, which are asked as a whole: its identity under this name, and the
+# errors of each NVLink under the link's number.
+IDENTITY_GROUP = -1
+_GROUPS = (
+    {call: IDENTITY_GROUP for row in IDENTITY for call in row.split(" | ")}
+    | {f"{FIELD_VALUES}({field},0)": IDENTITY_GROUP for field in IDENTITY_FIELDS}
+    | {f"{FIELD_VALUES}({field},{link})": link for field in LINK_FIELDS for link in range(MAX_LINKS)}
+)
+group_of = _GROUPS.get
 
-def ask_all(ask: Ask, resting: frozenset[int], *, identity: bool = True) -> None:
+# Seconds after which what is not asked in each round is asked again: who a device is, and the errors of its
+# NVLinks, which are two thirds of all that there is to ask.
+SLOW = 60.0
+
+# Errors that say no more than that a device or a driver lacks something. After any other the whole device is
+# asked in the next round.
+_LACKED = frozenset(
+    f"NVML_ERROR_{name}"
+    for name in (
+        "NOT_SUPPORTED",
+        "FUNCTION_NOT_FOUND",
+        "NOT_FOUND",
+        "INVALID_ARGUMENT",
+        "ARGUMENT_VERSION_MISMATCH",
+        "DEPRECATED",
+        "NO_DATA",
+        "NO_PERMISSION",
+    )
+) | {""}
+
+
+def ask_all(ask: Ask, resting: frozenset[int], known: Links | None = None) -> dict[int, frozenset[int]]:
     """One round of all calls: the system's, then device after device, each to its end before the next.
 
     resting: scopes to leave alone; of a resting SYSTEM only what the devices cannot do without is asked.
-    identity: whether to ask what cannot change. A driver that does not initialise ends the round, a device
-    without handle ends that device.
+    known: devices whose slow part this session has asked lately, with the NVLinks that were active then; of
+    these it is said to be as before. Returns what is known so after this round. A driver that does not
+    initialise ends the round, a device without handle ends that device.
     """
+    after: dict[int, frozenset[int]] = {}
     if ask(SYSTEM, "nvmlInit") is not None:
-        return
+        return after
     if SYSTEM not in resting:
         for row in SYSTEM_CALLS:
             _first(ask, SYSTEM, row)
     count = ask(SYSTEM, DEVICE_COUNT)
     for index in range(count if isinstance(count, int) else 0):
         if index not in resting and ask(index, "nvmlDeviceGetHandleByIndex") is None:
-            _ask_device(ask, index, identity=identity)
+            asked = _ask_device(ask, index, (known or {}).get(index))
+            if asked is not None:
+                after[index] = asked
+    return after
 
 
-def _ask_device(ask: Ask, index: int, *, identity: bool) -> None:
-    if identity:
+def _ask_device(ask: Ask, index: int, known: frozenset[int] | None) -> frozenset[int] | None:
+    """Ask one device. Returns the NVLinks whose errors are known now; None where the device is in trouble."""
+    if known is None:
         for row in IDENTITY:
             _first(ask, index, row)
         ask.fields(index, [(field, 0) for field in IDENTITY_FIELDS])
+    else:
+        ask.as_before(index, [IDENTITY_GROUP])
     ask.fields(index, [(RECOVERY_ACTION, 0)])
-    for row in HEALTH:
-        _first(ask, index, row)
+    errors = {_first(ask, index, row) for row in HEALTH}
     ask.fields(index, [(field, 0) for field in HEALTH_FIELDS])
     nvlinks, c2c_links = (_count(result) for result in ask.fields(index, [(NVLINK_COUNT, 0), (C2C_COUNT, 0)]))
     states = _link_states(ask, index, nvlinks)
-    for link in (link for link, state in states.items() if state == 1):
-        ask.fields(index, [(field, link) for field in LINK_FIELDS])
+    active = [link for link, state in states.items() if state == 1]
+    for link in active:
+        if known is None or link not in known:
+            ask.fields(index, [(field, link) for field in LINK_FIELDS])
+    if known:
+        ask.as_before(index, [link for link in active if link in known])
     ask.fields(index, [(LINK_POWER, link) for link, state in states.items() if state == 0])
     ask.fields(index, [(C2C_STATUS, link) for link in range(c2c_links or 0)])
     ask(index, REGISTER_EVENTS)
+    errors |= {error(state) for state in states.values()}
+    return frozenset(active) if errors <= _LACKED else None
 
 
-def _first(ask: Ask, scope: int, row: str) -> None:
+def _first(ask: Ask, scope: int, row: str) -> str:
+    """Ask the names of a row in turn until one does not fail. Returns the last one's error, or ``."""
+    failed = ""
     for call in row.split(" | "):
-        if not error(ask(scope, call)):
-            return
+        failed = error(ask(scope, call))
+        if not failed:
+            break
+    return failed
 
 
 def _count(result: Any) -> int | None:

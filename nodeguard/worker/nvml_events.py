@@ -60,6 +60,12 @@ class Watch:
         self._set: _Set | None = None
         self._addresses: dict[int, tuple[int, str]] = {}
         self._present: set[int] = set()
+        self._stirred = False
+
+    def stirred(self) -> bool:
+        """Whether anything was told since the last time that this was asked."""
+        stirred, self._stirred = self._stirred, False
+        return stirred
 
     def register(self, index: int, handle: Any, address: str) -> None:
         """Have a device's events told, unless they are. Raises pynvml.NVMLError, NVMLLibraryMismatchError."""
@@ -106,6 +112,7 @@ class Watch:
     def _tell(self, event: Any) -> bool:
         """Write an event down. Returns whether there was room for it."""
         index, address = self._addresses.get(_number(event.device), (-1, ""))
+        self._stirred = True
         line = [index, event.eventType, event.eventData, address, time.monotonic()]
         try:
             os.write(self._descriptor, f"{_encode(line)}\n".encode())

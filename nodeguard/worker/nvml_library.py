@@ -126,6 +126,10 @@ class Nvml:
         self._unsupported |= {(scope, *field) for field, result in results.items() if result == _UNSUPPORTED}
         return [results.get(field, _UNSUPPORTED) for field in fields]
 
+    def stirred(self) -> bool:
+        """Whether a device has told of something since the last time that this was asked."""
+        return self._watch is not None and self._watch.stirred()
+
     def listen(self) -> None:
         """Tell from now on of the events of the devices that this round has registered."""
         if self._watch is not None:

@@ -7,9 +7,13 @@ from typing import Any
 import msgspec
 
 from nodeguard.worker.answer import SYSTEM, Entry
+from nodeguard.worker.nvml_calls import group_of
 
-_line = msgspec.json.Decoder(tuple[int, str | dict[str, Any]])
+_line = msgspec.json.Decoder(tuple[int, str | list[int] | dict[str, Any]])
 
+
+# Results that a worker may say to be as before, by scope and group of calls, see nvml_calls.
+Told = dict[tuple[int, int], dict[str, Entry]]
 
 # What a worker is at before its first call: it is starting, and has not touched what it is to ask.
 START = Entry(SYSTEM, "start")
@@ -24,9 +28,12 @@ class Progress:
 
     entries: what was read, in order. call: what was asked last; before the first call, START. missing: why
     there is nothing to read. failed: why nothing can be read, though there may be something.
+
+    told: what the same worker has told in earlier runs; this one's is added.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, told: Told | None = None) -> None:
+        self._told: Told = {} if told is None else told
         self.entries: list[Entry] = []
         self.call = START
         self.missing = ""
@@ -50,10 +57,16 @@ class Progress:
             self.note([scope, what])
 
     def note(self, line: list[Any]) -> None:
-        """Take one line: `[scope, CALL]`, asked, or `[scope, {CALL: result, …}]`, answered."""
+        """Take one line: `[scope, CALL]`, asked, `[scope, {CALL: result, …}]`, answered, or
+        `[scope, [GROUP, …]]`, as before.
+        """
         scope, what = line
         if isinstance(what, str):
             self.call = Entry(scope, what)
+            return
+        if isinstance(what, list):
+            for group in what:
+                self.entries += self._told.get((scope, group), {}).values()
             return
         for call, result in what.items():
             if isinstance(result, dict) and "missing" in result:
@@ -61,4 +74,8 @@ class Progress:
             elif isinstance(result, dict) and "failed" in result:
                 self.failed = result["failed"]
             elif result is not None:
-                self.entries.append(Entry(scope, call, result))
+                entry = Entry(scope, call, result)
+                self.entries.append(entry)
+                group = group_of(call)
+                if group is not None:
+                    self._told.setdefault((scope, group), {})[call] = entry

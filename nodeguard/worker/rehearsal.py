@@ -86,7 +86,7 @@ def rehearse_statvfs(memory: Memory, recorded: Mapping[str, Any], mounts: tuple[
 def _rehearse(
     memory: Memory,
     call: Call,
-    ask_all: Callable[[Ask, frozenset[int]], None],
+    ask_all: Callable[[Ask, frozenset[int]], object],
     mounts: tuple[str, ...] = (),
     leave: frozenset[int] = frozenset(),
 ) -> Answer:

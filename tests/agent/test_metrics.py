@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from nodeguard.agent.exposition import gauge
 from nodeguard.agent.metrics import as_metrics
 from nodeguard.model.finding import Health, Knowledge, Unread, Verdict
 from tests.judge.scene import finding
@@ -38,3 +42,18 @@ def test_many_findings_are_counted_beyond_the_worst() -> None:
     found = series(Verdict(Health.SUSPECT, Knowledge.FRESH, many))
     assert sum(1 for name, *_ in found if name == "nodeguard_finding") == 20
     assert found["nodeguard_findings_left_out",] == 30
+
+
+@given(
+    about=st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Zl", "Zp"]) | st.just("\n")),
+    values=st.dictionaries(st.text(st.characters(codec="utf-8")), st.floats(-999_999, 999_999), max_size=4),
+)
+def test_the_format_is_the_reference_s_byte_by_byte(about: str, values: dict[str, float]) -> None:
+    registry = CollectorRegistry()
+    theirs = Gauge("a_b", about, ["target", "check"], registry=registry)
+    for value, number in values.items():
+        theirs.labels(value, "x").set(number)
+    ours = gauge(
+        "a_b", about, [({"target": value, "check": "x"}, number) for value, number in values.items()]
+    )
+    assert ours.encode() == generate_latest(registry)

@@ -29,7 +29,8 @@ def knowledge(where: str) -> str:
 
 
 def wait_for(where: str, word: str) -> None:
-    for _ in range(200):
+    end = time.monotonic() + 10.0
+    while time.monotonic() < end:
         if knowledge(where) == word:
             return
         time.sleep(0.02)

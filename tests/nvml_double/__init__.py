@@ -10,7 +10,7 @@ import ctypes
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -176,7 +176,10 @@ class Double:
         Besides errors, a result may be `crash`, or the path of a file system: the call asks it and waits.
         """
         rows = sorted(_rows(nvml), key=lambda row: row.split(" ", 2)[:2])
-        (self.path.parent / "answers.txt").write_text("".join(f"{row}\n" for row in rows))
+        # Two generations at once, so that no inode comes twice in a row: by it the double sees another file.
+        new = self.path.parent / "answers.new"
+        new.write_text("".join(f"{row}\n" for row in rows))
+        new.replace(self.path.parent / "answers.txt")
 
     def tell(self, device: int | str, type_: int, data: int = 0) -> None:
         """Let an event happen; of the device `error`, a wait for events ends with the type as its code."""
@@ -189,21 +192,24 @@ class Double:
 Build = Callable[..., Double]
 
 
+def compiled(library: Path, without: Iterable[str] = ()) -> Path:
+    """Compiles the double without some functions. Raises FileNotFoundError where there is no cc."""
+    renamed = [f"-D{name}=absent_{name}" for name in without]
+    options = ["-O1", "-shared", "-fPIC", "-Wl,-soname,libnvidia-ml.so.1", *renamed]
+    subprocess.run(["cc", *options, "-o", str(library), str(_SOURCE)], check=True)
+    return library
+
+
 @pytest.fixture(scope="session")
 def nvml_builds(tmp_path_factory: pytest.TempPathFactory) -> Callable[[tuple[str, ...]], Path]:
     """Compiles the double without some functions, once for each such set; skips where no compiler is."""
-    compiler = shutil.which("cc")
     built: dict[tuple[str, ...], Path] = {}
 
     def build(without: tuple[str, ...]) -> Path:
-        if compiler is None:
+        if shutil.which("cc") is None:
             pytest.skip("the double of libnvidia-ml needs a C compiler (cc)")
         if without not in built:
-            library = tmp_path_factory.mktemp("nvml") / "libnvidia-ml.so.1"
-            renamed = [f"-D{name}=absent_{name}" for name in without]
-            options = ["-O1", "-shared", "-fPIC", "-Wl,-soname,libnvidia-ml.so.1", *renamed]
-            subprocess.run([compiler, *options, "-o", str(library), str(_SOURCE)], check=True)
-            built[without] = library
+            built[without] = compiled(tmp_path_factory.mktemp("nvml") / "libnvidia-ml.so.1", without)
         return built[without]
 
     return build

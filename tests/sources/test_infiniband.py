@@ -294,6 +294,14 @@ def test_a_refusal_is_forgotten_with_the_device(change: str) -> None:
     assert by_slot(source, machine)["port/mlx5_0/1"].unread == {}
 
 
+def test_counters_that_nobody_wants_are_left_alone() -> None:
+    machine, source = _infiniband(), Infiniband()
+    every = by_slot(source, machine)["port/mlx5_0/1"].signals
+    source.spare({"port.link_downed", "port.local_ack_timeout_err"})
+    spared = by_slot(source, machine)["port/mlx5_0/1"].signals
+    assert every.keys() - spared.keys() == {"port.symbol_error", "port.vl15_dropped", "port.port_xmit_data"}
+
+
 def test_a_counter_that_fails_otherwise_is_asked_again() -> None:
     source, machine = Infiniband(), _infiniband()
     counter = f"{CLASS}/mlx5_0/ports/1/counters/symbol_error"

@@ -19,7 +19,9 @@ _NOT_SUPPORTED = {"error": "NVML_ERROR_NOT_SUPPORTED"}
 
 
 def _asked(
-    answers: dict[tuple[int, str], Any], resting: frozenset[int] = frozenset(), *, identity: bool = True
+    answers: dict[tuple[int, str], Any],
+    resting: frozenset[int] = frozenset(),
+    known: dict[int, frozenset[int]] | None = None,
 ) -> list[tuple[int, str]]:
     """All that is asked of a GPU that answers so, in order; what it has no answer to is not supported."""
     asked: list[tuple[int, str]] = []
@@ -28,7 +30,7 @@ def _asked(
         asked.append((scope, name))
         return (_OPENING | answers).get((scope, name), _NOT_SUPPORTED)
 
-    ask_all(Ask(call, lambda _: None), resting, identity=identity)
+    ask_all(Ask(call, lambda _: None), resting, known)
     return asked
 
 
@@ -87,10 +89,29 @@ def test_identity_comes_first_then_what_the_driver_wants_done() -> None:
     assert order == sorted(order)
 
 
-def test_identity_can_be_left_out() -> None:
-    names = {name for scope, name in _asked({}, identity=False) if scope == 0}
+def test_of_a_known_device_identity_and_its_links_errors_are_left_out() -> None:
+    states = {(0, f"nvmlDeviceGetNvLinkState({link})"): 1 for link in range(2)}
+    asked = _asked(states, known={0: frozenset({0})})
+    names = {name for scope, name in asked if scope == 0}
     assert not names & {call for row in IDENTITY for call in row.split(" | ")}
     assert {row.split(" | ")[0] for row in HEALTH} <= names
+    assert _fields(asked, LINK_FIELDS) == {f"nvmlDeviceGetFieldValues({field},1)" for field in LINK_FIELDS}
+
+
+def test_a_device_is_known_with_its_active_links_unless_it_is_in_trouble() -> None:
+    def known(**answers: Any) -> dict[int, frozenset[int]]:
+        all_answers = {name: value(2) if name == "nvmlDeviceGetFieldValues(91,0)" else 1 for name in _LINKS}
+        given = {(0, name): result for name, result in (all_answers | answers).items()}
+        return ask_all(
+            Ask(lambda *call: (_OPENING | given).get(call, _NOT_SUPPORTED), lambda _: None), frozenset()
+        )
+
+    assert known() == {0: frozenset({0, 1})}
+    assert known(nvmlDeviceGetEccMode={"error": "NVML_ERROR_GPU_IS_LOST"}) == {}
+    assert known(nvmlDeviceGetHandleByIndex={"error": "NVML_ERROR_GPU_IS_LOST"}) == {}
+
+
+_LINKS = ("nvmlDeviceGetFieldValues(91,0)", "nvmlDeviceGetNvLinkState(0)", "nvmlDeviceGetNvLinkState(1)")
 
 
 def test_no_call_stands_twice() -> None:

@@ -218,7 +218,7 @@ def _lets_go(lane: Lane, double: Double) -> None:
 
 
 def _breaks(lane: Lane, double: Double) -> None:
-    lost = recordings.hopper() | {"nvmlDeviceGetUUID": {"error": "NVML_ERROR_UNINITIALIZED"}}
+    lost = recordings.hopper() | {"nvmlDeviceGetEccMode": {"error": "NVML_ERROR_UNINITIALIZED"}}
     double.answer({"system": recordings.SYSTEM, "devices": [lost]})
     assert lane.round().stalled == ()
 

@@ -13,6 +13,7 @@ from nodeguard.worker.answer import SYSTEM, Answer, Entry
 from nodeguard.worker.deadlines import Deadlines
 from nodeguard.worker.lane import Lane, nvml_lane
 from nodeguard.worker.memory import Memory
+from nodeguard.worker.nvml_calls import LINK_FIELDS, LINK_POWER
 from nodeguard.worker.rehearsal import rehearse_nvml
 from tests.nvml_double import Build, Double
 from tests.worker import recordings
@@ -97,6 +98,26 @@ def test_a_session_that_breaks_is_begun_anew(nvml_double: Build) -> None:
         double.answer({"error": "NVML_ERROR_DRIVER_NOT_LOADED"})
         answer = lane.round()
         assert answer.entries == (Entry(SYSTEM, "nvmlInit", {"error": "NVML_ERROR_DRIVER_NOT_LOADED"}),)
+
+
+def test_what_a_round_need_not_ask_is_told_as_before(nvml_double: Build) -> None:
+    double = nvml_double({"system": recordings.SYSTEM, "devices": [recordings.hopper()]})
+    with _lane(double) as lane:
+        first = lane.round()
+        colder = recordings.hopper() | {
+            "nvmlDeviceGetTemperatureV(0)": 21,
+            "nvmlDeviceGetUUID": "not asked",
+            "nvmlDeviceGetNvLinkState(3)": 0,
+        }
+        double.answer({"system": recordings.SYSTEM, "devices": [colder]})
+        told, before = _results(lane.round()), _results(first)
+    assert told.keys() == before.keys() - {
+        f"nvmlDeviceGetFieldValues({field},3)" for field in LINK_FIELDS if field != LINK_POWER
+    }
+    assert {call for call, result in told.items() if result != before[call]} == {
+        "nvmlDeviceGetTemperatureV(0)",
+        "nvmlDeviceGetNvLinkState(3)",
+    }
 
 
 def test_devices_are_counted_anew_each_round(nvml_double: Build) -> None:

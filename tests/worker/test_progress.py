@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeguard.worker.answer import SYSTEM, Entry
-from nodeguard.worker.progress import GarbledLogError, Progress
+from nodeguard.worker.nvml_calls import IDENTITY_GROUP
+from nodeguard.worker.progress import GarbledLogError, Progress, Told
 
 _LINES = [
     [SYSTEM, "nvmlInit"],
@@ -70,3 +71,11 @@ def test_missing_is_no_entry() -> None:
     progress = Progress()
     progress.note([SYSTEM, {"nvmlInit": {"missing": "no library"}}])
     assert (progress.entries, progress.missing) == ([], "no library")
+
+
+def test_what_is_as_before_is_what_the_same_worker_told() -> None:
+    told: Told = {}
+    Progress(told).feed(b'[0,{"nvmlDeviceGetUUID":"GPU-1","nvmlDeviceGetEccMode":[1,1]}]\n')
+    later = Progress(told)
+    later.feed(f"[0,[{IDENTITY_GROUP},3]]\n[1,[{IDENTITY_GROUP}]]\n".encode())
+    assert later.entries == [Entry(0, "nvmlDeviceGetUUID", "GPU-1")]

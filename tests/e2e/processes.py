@@ -1,0 +1,94 @@
+"""Real processes of a test, and what they say over HTTP. None outlives the test, however that ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.error import URLError
+from urllib.request import urlopen
+
+FIXTURES = Path(__file__).parent.parent.parent / "fixtures"
+
+Said = TypeVar("Said")
+
+# Seconds after which what was waited for does not come any more.
+_PATIENCE = 20.0
+
+
+def installed(command: str, make: str = "make test-environment") -> str:
+    """Path of a command. Where it is missing the test fails, and says what to run."""
+    path = shutil.which(command)
+    assert path is not None, f"{command} is missing: run `{make}`"
+    return path
+
+
+def free_address() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{probe.getsockname()[1]}"
+
+
+@contextmanager
+def running(log: Path, *command: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A process, which writes to a log. Killed with this one, too."""
+    bound = [installed("setpriv", "apt-get install util-linux"), "--pdeathsig", "KILL", "--"]
+    with log.open("wb") as said, subprocess.Popen([*bound, *command], stdout=said, stderr=said) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
+            try:
+                process.wait(5)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+@contextmanager
+def agent(directory: Path, *arguments: str) -> Iterator[str]:
+    """An agent that has read every source once. Gives its address. directory: for what it writes."""
+    listen, log = free_address(), directory / "agent.log"
+    words = ["agent", "--listen", listen, "--socket", str(directory / "socket"), *arguments]
+    with running(log, sys.executable, "-m", "nodeguard.cli.main", *words):
+        until(lambda: page(listen, "/readyz") == "ready\n", log)
+        yield listen
+
+
+def live_bundle(name: str, directory: Path) -> Path:
+    """A copy of a bundle, to be written into."""
+    return Path(shutil.copytree(FIXTURES / name, directory / name, symlinks=True))
+
+
+def page(address: str, path: str) -> str:
+    """A page, empty where there is none yet."""
+    try:
+        with urlopen(f"http://{address}{path}", timeout=5) as answer:
+            text: str = answer.read().decode()
+            return text
+    except (URLError, ConnectionError):
+        return ""
+
+
+def api(address: str, path: str) -> Any:
+    """What Prometheus' API answers; None before it does."""
+    said = page(address, f"/api/v1/{path}")
+    return json.loads(said)["data"] if said else None
+
+
+def until(ask: Callable[[], Said], log: Path) -> Said:
+    """The first answer that is not empty. log: shown where none comes in time."""
+    end = time.monotonic() + _PATIENCE
+    while time.monotonic() < end:
+        said = ask()
+        if said:
+            return said
+        time.sleep(0.1)
+    raise AssertionError(f"nothing came in {_PATIENCE:g} s; {os.fspath(log)} says:\n{log.read_text()}")

@@ -1,0 +1,131 @@
+"""A real agent, scraped by a real Prometheus with the alert rules that a site gets."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import pytest
+import yaml
+
+from tests.e2e.processes import (
+    FIXTURES,
+    agent,
+    api,
+    free_address,
+    installed,
+    live_bundle,
+    page,
+    running,
+    until,
+)
+
+RULES = FIXTURES.parent / "daemonset" / "alerts" / "agent.yaml"
+FAULT = "3,4711,1000010000000,-;NVRM: Xid (PCI:0000:1b:00): 79, pid=1, name=x, GPU has fallen off the bus.\n"
+
+# Series that a healthy node may cost.
+MOST = 40
+
+
+class Scene(NamedTuple):
+    """Addresses of a Prometheus and of what it scrapes: the agent of this machine, and one of a bundle."""
+
+    prometheus: str
+    here: str
+    healthy: str
+    bundle: Path
+    log: Path
+
+    def query(self, expression: str) -> dict[str, float]:
+        """Values by instance."""
+        found = api(self.prometheus, f"query?query={quote(expression)}")
+        rows = found["result"] if found else []
+        return {row["metric"]["instance"]: float(row["value"][1]) for row in rows}
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    command = installed("prometheus")
+    directory = tmp_path_factory.mktemp("prometheus")
+    bundle = live_bundle("healthy-dgx-h100", directory)
+    with ExitStack() as stack:
+        here = stack.enter_context(agent(tmp_path_factory.mktemp("here")))
+        healthy = stack.enter_context(agent(tmp_path_factory.mktemp("healthy"), "--from", str(bundle)))
+        told: dict[str, Any] = {
+            "global": {"scrape_interval": "500ms", "scrape_timeout": "500ms", "evaluation_interval": "500ms"},
+            "rule_files": [str(RULES)],
+            "scrape_configs": [{"job_name": "nodeguard", "static_configs": [{"targets": [here, healthy]}]}],
+        }
+        config, listen, log = directory / "prometheus.yaml", free_address(), directory / "prometheus.log"
+        config.write_text(yaml.safe_dump(told))
+        words = [
+            f"--config.file={config}",
+            f"--storage.tsdb.path={directory}",
+            f"--web.listen-address={listen}",
+        ]
+        stack.enter_context(running(log, command, *words))
+        scene = Scene(listen, here, healthy, bundle, log)
+        until(lambda: len(scene.query("up")) == 2, log)
+        yield scene
+
+
+def test_both_are_scraped(scene: Scene) -> None:
+    both = {scene.here: 1.0, scene.healthy: 1.0}
+    until(lambda: scene.query('up{job="nodeguard"}') == both, scene.log)
+    assert scene.query("scrape_samples_scraped").keys() == both.keys()
+    assert scene.query("scrape_samples_scraped")[scene.healthy] <= MOST
+    assert scene.query('nodeguard_node_health{health="ok"}')[scene.healthy] == 1
+
+
+def test_pages_without_findings_are_clean(scene: Scene) -> None:
+    assert_is_clean(page(scene.healthy, "/metrics"))
+    assert_is_clean(page(scene.here, "/metrics"))
+
+
+def test_the_rules_are_loaded_and_can_be_evaluated(scene: Scene) -> None:
+    told = [rule["alert"] for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
+
+    def rules() -> list[dict[str, Any]]:
+        found = [rule for group in api(scene.prometheus, "rules")["groups"] for rule in group["rules"]]
+        return [] if any(rule["health"] == "unknown" for rule in found) else found
+
+    found = until(rules, scene.log)
+    assert [rule["name"] for rule in found] == told
+    assert {rule["health"] for rule in found} == {"ok"}
+
+
+def test_a_fault_that_is_put_into_a_running_agent_raises_the_alert(scene: Scene) -> None:
+    def alerts() -> list[dict[str, Any]]:
+        return [
+            alert
+            for alert in api(scene.prometheus, "alerts")["alerts"]
+            if (alert["labels"]["alertname"], alert["labels"].get("instance"))
+            == ("NodeguardNodeFatal", scene.healthy)
+        ]
+
+    assert not alerts()
+    with (scene.bundle / "kmsg").open("a") as log:
+        log.write(FAULT)
+    # It fires once it has stood for a minute, which promtool sees in no time (tests/alerts).
+    [alert] = until(alerts, scene.log)
+    assert alert["state"] in {"pending", "firing"}
+    assert "gpu/0000:1b:00 has gpu-lost, do reboot-node" in alert["annotations"]["summary"]
+
+
+@pytest.mark.parametrize("name", ["gpu-off-bus", "nic-troubles", "driver-stalled"])
+def test_a_page_with_findings_is_clean(name: str, tmp_path: Path) -> None:
+    with agent(tmp_path, "--from", str(FIXTURES / name), "--speed", "100") as listen:
+        log = tmp_path / "agent.log"
+        until(lambda: "\nnodeguard_finding{" in page(listen, "/metrics"), log)
+        assert_is_clean(page(listen, "/metrics"))
+
+
+def assert_is_clean(metrics: str) -> None:
+    assert "nodeguard_node_health{" in metrics
+    words = [installed("promtool"), "check", "metrics"]
+    done = subprocess.run(words, input=metrics, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
