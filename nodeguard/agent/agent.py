@@ -49,7 +49,7 @@ class Agent:
         self._log = log
         self._reader = Rounds(machine)
         self._agenda = Agenda(sources, offset)
-        self._speed = speed
+        self.speed = speed
         self._heard: list[Reading] = []
         self._busy: set[str] = set()
         self._judging: asyncio.TimerHandle | None = None
@@ -65,10 +65,10 @@ class Agent:
         """Read and judge until `stop`; the readings that have come by then are judged."""
         loop = asyncio.get_running_loop()
         while not self._stopped.is_set():
-            for source in self._agenda.due(loop.time() * self._speed):
+            for source in self._agenda.due(loop.time() * self.speed):
                 self.read(source.name)
             try:
-                async with asyncio.timeout_at(self._agenda.next() / self._speed):
+                async with asyncio.timeout_at(self._agenda.next() / self.speed):
                     await self._stopped.wait()
             except TimeoutError:
                 continue

@@ -7,13 +7,16 @@ from collections.abc import Callable
 
 from nodeguard.agent.agent import Agent
 from nodeguard.agent.control import Answer
-from nodeguard.agent.release import Release, left
-from nodeguard.model.slot import kind, normal
+from nodeguard.agent.release import Release, changes, left, released
+from nodeguard.model.slot import NODE, kind, normal
 from nodeguard.sources.nvml import Nvml
 from nodeguard.wire.instruction import ReleaseGpus
 
 # Seconds that a release lasts at most: whoever forgets it must not be left without a watch.
 LONGEST = 86_400.0
+
+# Seconds between two looks at whether a round is over.
+_PAUSE = 0.02
 
 
 class Gpus:
@@ -33,18 +36,19 @@ class Gpus:
         self._over: asyncio.TimerHandle | None = None
 
     def begin(self) -> None:
-        """Leave alone what is released, and look again when that is over."""
+        """Leave alone what is released, and look again when less is."""
         now = self._agent.now()
         if self._over is not None:
             self._over.cancel()
         if self._source is None:
             return
         self._source.left = left(self.release, now)
-        if self._source.left:
-            self._over = asyncio.get_running_loop().call_later(self.release.until - now.mono, self._look)
+        wait = changes(self.release, now)
+        if wait is not None:
+            self._over = asyncio.get_running_loop().call_later(wait / self._agent.speed, self._look)
 
     async def carry_out(self, wanted: ReleaseGpus) -> Answer:
-        """Let go for so long, 0 to take them back. It is answered once they are let go of."""
+        """Let go for so long, 0 to take all back. It is answered once they are let go of."""
         if self._source is None:
             return Answer(done=False, said="no NVIDIA driver is read here: there is nothing to let go of")
         slots = tuple(normal(slot if "/" in slot else f"gpu/{slot}") for slot in wanted.slots)
@@ -54,13 +58,16 @@ class Gpus:
         if wanted.seconds > LONGEST:
             return Answer(done=False, said="a release lasts a day at most: ask again then")
         now = self._agent.now()
-        self.release = Release(now.boot_id, now.mono + wanted.seconds, slots) if wanted.seconds else Release()
+        self.release = released(self.release, slots, wanted.seconds, now) if wanted.seconds else Release()
         self.begin()
         if self._source.left:
+            # A round that began before may still take hold of them.
+            while self._agent.is_reading(Nvml.name):
+                await asyncio.sleep(_PAUSE)
             await asyncio.to_thread(self._let_go)
         self._look()
-        what = ", ".join(slots) or "all GPUs"
-        return Answer(done=True, said=what)
+        all_of_them = NODE in self._source.left
+        return Answer(done=True, said="all GPUs" if all_of_them else ", ".join(sorted(self._source.left)))
 
     def _known(self) -> set[str]:
         latest = self._agent.latest.values()

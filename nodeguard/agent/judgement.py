@@ -60,12 +60,8 @@ class Judgement:
         self._judged = replace(self._judged, settled={})
 
     def judge(self, readings: Sequence[Reading], instant: Instant) -> Verdict:
-        """The node's verdict after some more readings."""
-        for cursor in _cursors(readings, instant.boot_id):
-            self._cursor = cursor
-        self._derived, derived = derive(
-            self._catalogue, self._wanted, self._derived, readings, instant, self._site
-        )
+        """The node's verdict after some more readings; nothing of them is kept where it cannot be reached."""
+        after, derived = derive(self._catalogue, self._wanted, self._derived, readings, instant, self._site)
         platform = derived.platform
         outlook = Outlook(
             platform=platform.id if platform else "",
@@ -73,6 +69,9 @@ class Judgement:
             one_look=self._one_look,
         )
         self._judged, verdict = judge(self._rules, self._judged, derived.readings, instant, outlook)
+        self._derived = after
+        for cursor in _cursors(readings, instant.boot_id):
+            self._cursor = cursor
         return verdict
 
     def clear(self, wanted: Wanted, instant: Instant) -> Clearing:

@@ -31,10 +31,18 @@ class Keeper:
         self._remember = remember
         self._heed = heed
         self._changed = asyncio.Event()
+        self._waiting: list[asyncio.Future[str]] = []
 
     def changed(self) -> None:
         """Something is there that a restart must not forget."""
         self._changed.set()
+
+    async def kept(self) -> str:
+        """Write what there is now. Returns what is wrong once that is over, empty where it is on the disk."""
+        waits: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._waiting.append(waits)
+        self._changed.set()
+        return await waits
 
     async def run(self) -> None:
         """Write whenever there is something to write, until cancelled."""
@@ -56,8 +64,14 @@ class Keeper:
         self._file.close()
 
     async def _write(self, within: float = float("inf")) -> None:
-        memory = self._remember()
-        if memory is None:
-            return
-        wrong = await asyncio.to_thread(self._file.save, memory, within)
-        self._heed(memory, wrong)
+        waiting, self._waiting = self._waiting, []
+        memory, wrong = self._remember(), "nothing is known of the node yet"
+        try:
+            if memory is not None:
+                wrong = await asyncio.to_thread(self._file.save, memory, within)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the next writing may succeed
+            wrong = f"{self._file.path}: please report it: {type(error).__name__}: {error}"
+        if memory is not None:
+            self._heed(memory, wrong)
+        for one in waiting:
+            one.set_result(wrong)

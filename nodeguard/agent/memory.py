@@ -43,6 +43,7 @@ class Memory(Struct, frozen=True):
     boot_id, mono, wall: the moment of that round, as in Instant. cursor: the last record of the kernel log
     that the judgement has in it, None where none was read. hangs: calls behind which no second worker may be
     started in this boot. post: what is on its way to and from receivers. told: what the log has said.
+    lost, lost_at: why a memory before this one could not be used, and when that was, by the wall clock.
     """
 
     boot_id: str = ""
@@ -55,6 +56,8 @@ class Memory(Struct, frozen=True):
     post: Post = Post()
     told: Told | None = None
     release: Release = Release()
+    lost: str = ""
+    lost_at: float = 0.0
 
 
 class UnusableMemoryError(Exception):
@@ -99,7 +102,7 @@ def decoded(data: bytes) -> Memory:
         raise UnusableMemoryError("is truncated or corrupt: its checksum is wrong")
     try:
         return msgspec.msgpack.decode(zlib.decompressobj().decompress(body, _UNPACKED), type=Memory)
-    except (zlib.error, msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (zlib.error, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UnusableMemoryError(f"is not what this nodeguard writes ({error})") from error
 
 

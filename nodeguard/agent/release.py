@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from msgspec import Struct
 
 from nodeguard.model.instant import Instant
@@ -9,15 +11,25 @@ from nodeguard.model.slot import NODE
 
 
 class Release(Struct, frozen=True):
-    """GPUs that are let go of: until so many seconds since that boot; all of them where slots is empty."""
+    """GPUs that are let go of in one boot, NODE for all: until so many seconds after it began."""
 
     boot_id: str = ""
-    until: float = 0.0
-    slots: tuple[str, ...] = ()
+    until: dict[str, float] = {}
+
+
+def released(release: Release, slots: Iterable[str], seconds: float, now: Instant) -> Release:
+    """The release after some more slots are let go of from now on, all GPUs where none is named."""
+    kept = {slot: release.until[slot] for slot in left(release, now)}
+    return Release(now.boot_id, {**kept, **dict.fromkeys(slots or (NODE,), now.mono + seconds)})
 
 
 def left(release: Release, now: Instant) -> frozenset[str]:
-    """The slots to be left alone at this moment, NODE for all of them. Pure."""
-    if release.boot_id != now.boot_id or now.mono >= release.until:
+    """The slots to be left alone at this moment, NODE for all of them."""
+    if release.boot_id != now.boot_id:
         return frozenset()
-    return frozenset(release.slots or (NODE,))
+    return frozenset(slot for slot, until in release.until.items() if now.mono < until)
+
+
+def changes(release: Release, now: Instant) -> float | None:
+    """Seconds until less is left alone, None where nothing is."""
+    return min((release.until[slot] - now.mono for slot in left(release, now)), default=None)

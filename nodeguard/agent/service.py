@@ -37,7 +37,8 @@ class Service:
 
     reporter: also where there is nobody to report to. remember: gives what the judgement remembers of the
     node after a round, by its instant. file: where that is kept, with what was told; None for nowhere.
-    lost: why what was remembered before could not be used. sender: None where there is nobody to report to.
+    lost: why and when, by the wall clock, what was remembered could not be used. sender: None where there is
+    nobody to report to.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class Service:
         reporter: Reporter,
         remember: Callable[[Instant], Memory],
         file: StateFile | None = None,
-        lost: str = "",
+        lost: tuple[str, float] = ("", 0.0),
         sender: Sender | None = None,
     ) -> None:
         self._agent = agent
@@ -57,7 +58,7 @@ class Service:
         self._keeper = Keeper(file, self._memory, self._written) if file else None
         self._judged: Instant | None = None
         self._trouble = ""
-        self._lost = lost
+        self._lost, self._lost_at = lost
         self._tasks: set[asyncio.Task[None]] = set()
         agent.heed = self._heed
 
@@ -85,7 +86,9 @@ class Service:
         self._arrived()
         if self._keeper:
             self._tell_of_memory()
-            loop.call_later(_REMEMBERED, self._forget)
+            if self._lost:
+                told = self._agent.now().wall - self._lost_at
+                loop.call_later(max(0.0, _REMEMBERED - told), self._forget)
         async with server:
             await self._agent.run()
         notify("STOPPING=1")
@@ -120,17 +123,24 @@ class Service:
             self._mailbox.written = self._mailbox.post.inbox.done
 
     async def carry_out(self, wanted: Instruction) -> Answer:
-        """Carry out what a person on the node asks for."""
+        """Carry out what a person on the node asks for; answered once it would outlive a restart."""
         answer = await self._reporter.carry_out(wanted)
-        if self._keeper:
-            self._keeper.changed()
-        return answer
+        if not answer.done or self._keeper is None:
+            return answer
+        wrong = await self._keeper.kept()
+        return replace(answer, said=f"{answer.said}; a restart would forget it: {wrong}") if wrong else answer
 
     def _memory(self) -> Memory | None:
         """What is remembered, of one moment; None before the first round."""
         if self._judged is None:
             return None
-        return replace(self._remember(self._judged), post=self._mailbox.post, told=self._agent.told)
+        return replace(
+            self._remember(self._judged),
+            post=self._mailbox.post,
+            told=self._agent.told,
+            lost=self._lost,
+            lost_at=self._lost_at,
+        )
 
     def _written(self, memory: Memory, trouble: str) -> None:
         # Also where it is not on the disk: then it lives as long as this process, and the node is told so.

@@ -24,7 +24,10 @@ _REMEDIES = {
     "EPERM": ("not permitted", "let the agent's user write there, or name another with --state"),
     "ENOENT": ("the directory above it does not exist", "make it, or name another with --state"),
     "ENOTDIR": ("part of its path is no directory", "name another with --state"),
-    "EISDIR": ("it is a directory", "remove it, or name another directory with --state"),
+    "EEXIST": ("something stands in its place that is no file", "remove it"),
+    "ELOOP": ("its path goes round in circles of links", "name another directory with --state"),
+    "EINVAL": ("it is no plain file", "remove it"),
+    "EISDIR": ("it is a directory", "remove it, or name another with --state"),
     "EIO": ("input/output error", "see the kernel log for its disk, and replace that"),
     "EFBIG": ("no file may be as long there", "raise the limit on the length of files"),
 }
@@ -74,8 +77,8 @@ class StateFile:
         self._lane.let_go()
 
     def close(self) -> None:
-        """End what is under way; there is no next call."""
-        self._lane.close()
+        """End what is under way, and wait for none of it; there is no next call."""
+        self._lane.close(0.0)
 
     def _set_aside(self, wrong: str, within: float) -> str:
         wanted = FileCall("set-aside", self.path)

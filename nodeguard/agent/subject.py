@@ -23,7 +23,8 @@ _PATIENCE = 10.0
 class Subject(Struct, frozen=True):
     """What is watched.
 
-    lost: why a memory from before could not be used, empty where nothing is amiss. offset: see Agenda. speed:
+    lost: why a memory from before could not be used, and when that was seen, by the wall clock; empty where
+    nothing is amiss. offset: see Agenda. speed:
     how many times as fast as the clock the machine's own goes.
     """
 
@@ -31,7 +32,7 @@ class Subject(Struct, frozen=True):
     sources: Sequence[Source]
     site: Site
     memory: Memory
-    lost: str
+    lost: tuple[str, float]
     offset: float = 0.0
     speed: float = 1.0
 
@@ -43,7 +44,8 @@ class Subject(Struct, frozen=True):
 
 def live(root: str, sources: Sequence[Source], site: Site, file: StateFile | None) -> Subject:
     """This machine. root: see LiveMachine. file: where it is remembered."""
-    memory, lost = _remembered(file, LiveMachine(root).now())
+    now = LiveMachine(root).now()
+    memory, lost = _remembered(file, now, now.wall)
     machine = LiveMachine(root, memory.cursor, memory.hangs)
     return Subject(machine, sources, site, memory, lost, random.random())  # noqa: S311 - jitter
 
@@ -55,7 +57,7 @@ def recorded(
     been.
     """
     start = bundle.recording.at(0.0).instant
-    memory, lost = _remembered(file, Instant(start.wall, float("inf"), start.boot_id))
+    memory, lost = _remembered(file, Instant(start.wall, float("inf"), start.boot_id), start.wall)
     began = memory.mono - start.mono if memory.boot_id == start.boot_id else 0.0
     manifest = bundle.recording.manifest
     present = [source for source in sources if bundle.is_recorded(source.name, source.paths)]
@@ -70,5 +72,6 @@ def recorded(
     )
 
 
-def _remembered(file: StateFile | None, now: Instant) -> tuple[Memory, str]:
-    return file.load(now, _PATIENCE) if file else (Memory(), "")
+def _remembered(file: StateFile | None, now: Instant, wall: float) -> tuple[Memory, tuple[str, float]]:
+    memory, lost = file.load(now, _PATIENCE) if file else (Memory(), "")
+    return memory, (lost, wall) if lost else (memory.lost, memory.lost_at)

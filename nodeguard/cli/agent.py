@@ -32,6 +32,7 @@ from nodeguard.agent.reporting.sender import Sender
 from nodeguard.agent.reporting.transport import HttpsTransport
 from nodeguard.agent.service import Service
 from nodeguard.agent.state_file import StateFile
+from nodeguard.agent.state_lock import hold
 from nodeguard.agent.subject import Subject, live, recorded
 from nodeguard.agent.transitions import Line
 from nodeguard.bundle.defect import BundleError
@@ -69,6 +70,9 @@ async def _agent(arguments: Sequence[str]) -> int:
     hold_platform(catalogue, told.platform)
     hear_instance_type(catalogue, told.instance_type, told.platform)
     log = _log_of(told.node)
+    held = hold(told.state) if told.state else None
+    if told.state and held is None:
+        raise UsageError(f"another agent on this machine remembers in {told.state}: name another --state")
     file = StateFile(told.state, filesystem_lane()) if told.state else None
     with closing(_subject(told, catalogue, file, log)) as subject:
         return await _watch(told, catalogue, signals, subject, file, log)

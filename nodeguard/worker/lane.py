@@ -207,8 +207,10 @@ class Lane:
             if self._worker is not None and self._memory.hang is None:
                 self._drop(self._worker, self._deadlines.grace)
 
-    def close(self) -> None:
+    def close(self, grace: float | None = None) -> None:
         """End the worker. One that hangs is left behind: nothing can end it.
+
+        grace: seconds to wait for its end, those of the deadlines where it is None.
 
         A round in flight in another thread ends first, at once, with an answer that says so.
         """
@@ -218,7 +220,8 @@ class Lane:
         os.eventfd_write(self._closes, 1)
         with self._in_round:
             if self._worker is not None:
-                self._worker.close(0.0 if self._memory.hung() else self._deadlines.grace)
+                wait = self._deadlines.grace if grace is None else grace
+                self._worker.close(0.0 if self._memory.hung() else wait)
                 self._worker = None
             self._events.close()
             os.close(self._closes)

@@ -20,9 +20,10 @@ Read = Callable[[Machine], Iterator[Observation]]
 
 def workers() -> list[str]:
     """Processes that any thread of this one has begun and that are not over."""
-    return [
+    children = (
         child for task in Path("/proc/self/task").glob("*/children") for child in task.read_text().split()
-    ]
+    )
+    return [child for child in children if ") Z " not in Path(f"/proc/{child}/stat").read_text()]
 
 
 class Scripted:

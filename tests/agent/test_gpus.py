@@ -17,6 +17,7 @@ from nodeguard.agent.release import Release
 from nodeguard.cli.knowledge import knowledge
 from nodeguard.derive.derive import Site
 from nodeguard.model.finding import Knowledge
+from nodeguard.model.slot import NODE
 from nodeguard.sources import live
 from nodeguard.sources.live import LiveMachine
 from nodeguard.sources.nvml import Nvml
@@ -107,12 +108,13 @@ async def test_one_gpu_is_left_alone_and_the_other_read(tmp_path: Path) -> None:
         assert (await node.gpus.carry_out(ReleaseGpus("1", 60.0, ("02:00",)))).said == OTHER
         await until(lambda: node.statuses() == {"node": "read", ONE: "read", OTHER: "released"})
         assert workers() != [before]
+        assert (await node.gpus.carry_out(ReleaseGpus("2", 60.0, (ONE,)))).said == f"{ONE}, {OTHER}"
 
 
 @pytest.mark.usefixtures("double")
 async def test_a_release_ends_by_itself_and_outlives_a_restart(tmp_path: Path) -> None:
     now = LiveMachine().now().mono
-    async with watching(tmp_path, Release("boot", now + 1.0)) as node:
+    async with watching(tmp_path, Release("boot", {NODE: now + 1.0})) as node:
         assert (node.knowledge(), workers()) == (Knowledge.NOT_APPLICABLE, [])
         await until(lambda: node.knowledge() is Knowledge.FRESH)
         assert node.agent.now().mono >= now + 1.0

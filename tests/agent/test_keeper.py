@@ -86,3 +86,33 @@ async def test_what_cannot_be_written_is_told(tmp_path: Path, lane: Lane) -> Non
     kept.sequence = 1
     await kept.keeper.end()
     assert "part of its path is no directory" in kept.wrong[0]
+
+
+async def test_who_must_know_waits_until_it_is_on_the_disk(tmp_path: Path, lane: Lane) -> None:
+    kept = Kept(tmp_path / "state", lane)
+    kept.sequence = 3
+    running = asyncio.ensure_future(kept.keeper.run())
+    async with asyncio.timeout(20):
+        assert await kept.keeper.kept() == ""
+    assert on_disk(tmp_path / "state") == 3
+    running.cancel()
+
+
+async def test_an_error_of_our_own_is_told_and_the_next_writing_tried(
+    tmp_path: Path, lane: Lane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper, "_GAP", 0.01)
+    kept = Kept(tmp_path / "state", lane)
+    kept.sequence = 1
+    save = StateFile.save
+
+    def broken(*_: object) -> str:
+        monkeypatch.setattr(StateFile, "save", save)
+        raise TypeError("no")
+
+    monkeypatch.setattr(StateFile, "save", broken)
+    running = asyncio.ensure_future(kept.keeper.run())
+    async with asyncio.timeout(20):
+        assert await kept.keeper.kept() == f"{tmp_path}/state/memory: please report it: TypeError: no"
+        assert await kept.keeper.kept() == ""
+    running.cancel()

@@ -112,3 +112,9 @@ def test_of_a_machine_that_was_set_back_only_the_inventory_is_known() -> None:
     memory, wrong = resumed(MEMORY, Instant(1e9, 40.0, "boot"))
     assert memory == Memory(derived=DeriveState(boot_id="boot", best=MEMORY.derived.best))
     assert wrong == "was written 60 s later in this boot: the machine was set back"
+
+
+def test_what_is_nested_too_deeply_is_no_memory() -> None:
+    body = zlib.compress(b"\x81\xa1x" + b"\x91" * 100_000 + b"\x01")
+    with pytest.raises(UnusableMemoryError, match="is not what this nodeguard writes"):
+        decoded(b"nodeguard-memory 1 %08x\n" % zlib.crc32(body) + body)

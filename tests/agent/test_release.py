@@ -1,21 +1,48 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from nodeguard.agent.release import Release, left
+from nodeguard.agent.release import Release, changes, left, released
 from nodeguard.model.instant import Instant
 from nodeguard.model.slot import NODE
+
+GPU, OTHER = "gpu/0000:1b:00", "gpu/0000:3b:00"
+
+
+def at(mono: float) -> Instant:
+    return Instant(1e9 + mono, mono, "boot")
 
 
 @pytest.mark.parametrize(
     ("release", "slots"),
     [
         (Release(), set()),
-        (Release("boot", 11.0), {NODE}),
-        (Release("boot", 11.0, ("gpu/0000:1b:00",)), {"gpu/0000:1b:00"}),
-        (Release("boot", 10.0), set()),
-        (Release("boot before", 11.0), set()),
+        (Release("boot", {NODE: 11.0}), {NODE}),
+        (Release("boot", {GPU: 11.0, OTHER: 9.0}), {GPU}),
+        (Release("boot", {NODE: 10.0}), set()),
+        (Release("boot before", {NODE: 11.0}), set()),
     ],
 )
 def test_what_is_left_alone_and_until_when(release: Release, slots: set[str]) -> None:
-    assert left(release, Instant(1e9, 10.0, "boot")) == slots
+    assert left(release, at(10.0)) == slots
+
+
+def test_one_release_takes_no_other_back() -> None:
+    both = released(released(Release(), [GPU], 60.0, at(0.0)), [OTHER], 30.0, at(10.0))
+    assert both == Release("boot", {GPU: 60.0, OTHER: 40.0})
+    assert changes(both, at(10.0)) == 30.0
+    assert released(both, [], 5.0, at(50.0)) == Release("boot", {GPU: 60.0, NODE: 55.0})
+    assert changes(Release(), at(0.0)) is None
+
+
+@given(st.lists(st.tuples(st.sampled_from([GPU, OTHER]), st.floats(0.1, 100.0)), max_size=8))
+def test_when_less_is_left_alone_some_slot_is_over(wanted: list[tuple[str, float]]) -> None:
+    release = Release()
+    for slot, seconds in wanted:
+        release = released(release, [slot], seconds, at(0.0))
+    wait = changes(release, at(0.0))
+    assert (wait is None) == (not wanted)
+    if wait is not None:
+        assert left(release, at(wait)) < left(release, at(0.0))

@@ -37,7 +37,13 @@ from tests.sources.fake_machine import FakeMachine
 class Node:
     """A service of one source, whose level is set by the test."""
 
-    def __init__(self, path: Path, receiver: Receiver | None, post: Post | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        receiver: Receiver | None,
+        post: Post | None = None,
+        lost: tuple[str, float] = ("", 0.0),
+    ) -> None:
         self.level = 3
         self.lines: list[Line] = []
         self.carried: list[str] = []
@@ -54,7 +60,7 @@ class Node:
         )
         file = StateFile(str(path / "state"), filesystem_lane())
         remember = lambda instant: judge.memory(instant, Hangs())  # noqa: E731
-        self.service = Service(self.agent, self.reporter, remember, file, sender=sender)
+        self.service = Service(self.agent, self.reporter, remember, file, lost, sender)
 
     def read(self, _: Machine) -> Iterator[Observation]:
         yield Observation("memory", "node", signals={"a.level": self.level})
@@ -66,9 +72,9 @@ class Node:
         self.carried.append(one.id)
         return Answer(done=True, said="cleared")
 
-    def trouble(self) -> str:
-        [own] = self.agent.latest["agent"].observations
-        return str(own.signals["agent.memory_trouble"])
+    def own(self, signal: str) -> str:
+        told = self.agent.latest.get("agent")
+        return str(told.observations[0].signals[signal]) if told else ""
 
     async def run(self) -> Verdict | None:
         return await self.service.attend("127.0.0.1", 0, once=False)
@@ -136,12 +142,35 @@ async def test_an_instruction_is_acknowledged_once_what_it_did_is_on_the_disk(tm
         assert node.carried == ["i-1"]
 
 
+async def test_what_a_person_asks_for_is_on_the_disk_when_the_answer_comes(tmp_path: Path) -> None:
+    with receiving() as receiver:
+        node = Node(tmp_path, receiver)
+        running = asyncio.ensure_future(node.run())
+        await until(lambda: checks(receiver))
+        node.reporter.mailbox.receive([ClearCheck("i-1", "check-0", "node")])
+        answer = await node.service.carry_out(ClearCheck("local", "check-0", "node"))
+        assert (answer.done, answer.said) == (True, "cleared")
+        assert decoded((tmp_path / "state" / "memory").read_bytes()).post.inbox.done == ("i-1",)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await running
+
+
+async def test_a_memory_that_was_lost_is_told_for_a_day_over_restarts(tmp_path: Path) -> None:
+    node = Node(tmp_path, None, lost=("/state/memory is truncated", FakeMachine().now().wall - 86_399.5))
+    running = asyncio.ensure_future(node.run())
+    await until(lambda: node.own("agent.memory_lost") == "/state/memory is truncated")
+    await until(lambda: node.own("agent.memory_lost") == "none")
+    os.kill(os.getpid(), signal.SIGTERM)
+    await running
+    assert decoded((tmp_path / "state" / "memory").read_bytes()).lost == ""
+
+
 async def test_a_disk_that_fails_is_told_of_and_ends_nothing(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("no directory")
     with receiving() as receiver:
         node = Node(tmp_path, receiver)
         running = asyncio.ensure_future(node.run())
         await until(lambda: checks(receiver) == [["check-0"]])
-        await until(lambda: "no directory: name another with --state" in node.trouble())
+        await until(lambda: "no directory: name another with --state" in node.own("agent.memory_trouble"))
         os.kill(os.getpid(), signal.SIGTERM)
         await running

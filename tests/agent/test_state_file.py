@@ -176,3 +176,14 @@ def test_between_two_writings_there_is_no_process(tmp_path: Path, lane: Lane) ->
     file.let_go()
     assert workers() == []
     assert file.save(MEMORY) == ""
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_what_is_no_file_is_told_at_once_and_named(
+    tmp_path: Path, lane: Lane, make: Callable[[str], None]
+) -> None:
+    make(str(tmp_path / "memory"))
+    memory, wrong = StateFile(str(tmp_path), lane).load(NOW)
+    assert memory == Memory()
+    assert wrong.startswith(f"{tmp_path}/memory cannot be read: it is ")
+    assert ": remove it" in wrong

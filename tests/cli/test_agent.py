@@ -168,6 +168,16 @@ def test_what_cannot_be_is_refused(words: list[str], said: str, capsys: pytest.C
     assert said in capsys.readouterr().err
 
 
+def test_two_agents_do_not_share_what_they_remember(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--from", str(FIXTURES / "healthy-cpu-only"), "--state", str(tmp_path)]
+    with running(*words) as (_, where):
+        page(f"{where}/readyz")
+        assert main(["agent", *words, "--listen", "127.0.0.1:0"]) == 3
+    assert f"another agent on this machine remembers in {tmp_path}" in capsys.readouterr().err
+
+
 def test_an_address_that_is_taken_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
