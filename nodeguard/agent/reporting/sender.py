@@ -46,17 +46,17 @@ class Sender:
         self._asked: tuple[str, ...] = ()
         self._said = ""
 
-    def turn(self, now: Instant, within: float = DEADLINE) -> float:
+    def turn(self, now: Callable[[], Instant], within: float = DEADLINE) -> float:
         """One exchange with the receiver, if one is due. Returns seconds until the next is.
 
-        within: seconds for the exchange.
+        now: gives the moment, which is another after the exchange. within: seconds for that.
         """
-        what = due(self.line, self._have(), now.mono)
+        what = due(self.line, self._have(), now().mono)
         if what != "nothing":
             self._exchange(what, now, within)
-        return when(self.line, self._have(), now.mono)
+        return when(self.line, self._have(), now().mono)
 
-    def leave(self, now: Instant, within: float) -> None:
+    def leave(self, now: Callable[[], Instant], within: float) -> None:
         """Tell the receiver, if it hears, that the agent ends, with the latest report in full."""
         if self.line.failures == 0:
             self._exchange("leave", now, within)
@@ -73,8 +73,8 @@ class Sender:
             return Have(spooled=spooled)
         return Have(latest[0].digest, wording(latest[0]), spooled)
 
-    def _exchange(self, what: What, now: Instant, within: float) -> None:
-        entry, message = self._spooled(now) if what == "spooled" else (None, self._current(what, now))
+    def _exchange(self, what: What, now: Callable[[], Instant], within: float) -> None:
+        entry, message = self._spooled(now()) if what == "spooled" else (None, self._current(what, now()))
         if message is None:
             return
         written = self._mailbox.written
@@ -88,7 +88,7 @@ class Sender:
         except (EncodingError, ReplyError, TransportError) as error:
             name = "" if isinstance(error, TransportError) else f"{self.transport.name}: "
             self._say(f"{name}{error}")
-            self.line = failed(self.line, now.mono, self._jitter(), put_off)
+            self.line = failed(self.line, now().mono, self._jitter(), put_off)
             return
         if entry is not None:
             self._mailbox.done(entry, heard=not reply.refused)
@@ -97,9 +97,9 @@ class Sender:
                 return
         self._said = ""
         if isinstance(message, Report):
-            self.line = told(self.line, message.digest, wording(message), now.mono, self._jitter())
+            self.line = told(self.line, message.digest, wording(message), now().mono, self._jitter())
         else:
-            self.line = beaten(self.line, now.mono, self._jitter(), resend=reply.resend)
+            self.line = beaten(self.line, now().mono, self._jitter(), resend=reply.resend)
 
     def _spooled(self, now: Instant) -> tuple[Entry | None, Report | None]:
         """The oldest transition that nobody has heard; one that cannot be read is left out."""

@@ -57,11 +57,11 @@ class SenderThread:
         self._sender.transport.hurry(self._end)
         while (left := self._end - time.monotonic()) > 0 and self._turn(left) <= 0.0:
             pass
-        self._safely(lambda: self._sender.leave(self._now(), LAST))
+        self._safely(lambda: self._sender.leave(self._now, LAST))
         self._sender.transport.close()
 
     def _turn(self, within: float) -> float:
-        return self._safely(lambda: self._sender.turn(self._now(), within))
+        return self._safely(lambda: self._sender.turn(self._now, within))
 
     def _safely(self, work: Callable[[], float | None]) -> float:
         """What work gives. Whatever goes wrong, the thread goes on, for the next message may get through."""

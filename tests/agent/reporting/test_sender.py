@@ -125,7 +125,7 @@ class Agent:
 
     def turn_one(self, sender: Sender) -> float:
         try:
-            return sender.turn(self.now)
+            return sender.turn(lambda: self.now)
         except Killed:
             return -inf
 
@@ -291,6 +291,25 @@ def until(condition: Callable[[], object], within: float = 10.0) -> float:
     return time.monotonic() - began
 
 
+def test_a_pause_begins_when_nobody_is_waited_for_any_more(tmp_path: Path) -> None:
+    class Slow(Deadly):
+        def post(self, body: bytes, within: float) -> Answer:
+            agent.pass_by(within)
+            return super().post(body, within)
+
+    agent = Agent(tmp_path, [])
+    agent.senders = [
+        Sender(
+            Slow(agent.way(f"http://127.0.0.1:{closed_port()}/"), agent.kills),
+            agent.mailbox,
+            Random(7).random,
+            agent.said.append,
+        )
+    ]
+    agent.offer("a")
+    assert agent.turn() >= 0.5
+
+
 def test_the_thread_sends_at_once_and_once_more_when_it_is_stopped(tmp_path: Path) -> None:
     with receiving() as receiver:
         agent = Agent(tmp_path, [receiver.address])
@@ -450,6 +469,32 @@ def test_of_two_receivers_one_at_least_hears_each_change_and_both_the_last(
             assert places[-1] == len(agent.offered) - 1
         assert {found.digest for found in one.applied + other.applied} == set(agent.offered)
         agent.close()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_threads_that_send_while_much_changes_lose_nothing_and_keep_the_order(
+    tmp_path: Path, seed: int
+) -> None:
+    random = Random(seed)
+    harmless = ["", "", "duplicate", "close", "close silently"]
+    with receiving() as one, receiving() as other, black_hole() as silent:
+        one.fault = other.fault = lambda: random.choice(harmless)
+        agent = Agent(tmp_path, [one.address, silent, other.address])
+        with sending(agent):
+            for at in range(300):
+                agent.offer(f"check-{at}")
+                if len(agent.spool) > 8 or random.random() < 0.2:
+                    until(lambda: len(agent.spool) <= random.randint(0, 8))
+            until(lambda: not agent.spool)
+        for receiver in (one, other):
+            numbers = [found.sequence for found in receiver.applied]
+            places = [agent.offered.index(digest) for digest in digests(receiver.applied)]
+            assert numbers == sorted(set(numbers))
+            assert places == sorted(set(places))
+            assert places[-1] == len(agent.offered) - 1
+            assert receiver.applied[-1].leaving
+        assert {found.digest for found in one.applied + other.applied} == set(agent.offered)
+        assert agent.spool.dropped == 0
 
 
 def _faulty(receiver: Receiver, random: Random) -> None:
