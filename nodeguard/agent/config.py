@@ -38,4 +38,4 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
 
 def config(path: str) -> Config:
     """The settings of a file. Raises CatalogueError, which names file, line, field and remedy."""
-    return read(Path(path), Config)[1]
+    return read(Path(path), Config, hidden=("aggregator",))[1]

@@ -9,19 +9,19 @@ from nodeguard.agent.exposition import CONTENT_TYPE
 from nodeguard.agent.http import Page
 from nodeguard.agent.metrics import as_metrics
 from nodeguard.agent.reporting.mailbox import Mailbox
-from nodeguard.agent.reporting.sender import Sender
+from nodeguard.agent.reporting.thread import Senders
 
 _TEXT = "text/plain; charset=utf-8"
 
 
-def pages(agent: Agent, mailbox: Mailbox, sender: Sender | None) -> dict[str, Callable[[], Page]]:
+def pages(agent: Agent, mailbox: Mailbox, senders: Senders | None) -> dict[str, Callable[[], Page]]:
     """The pages of an agent: its metrics, whether its loop turns, and whether it has read everything once and
     come to a verdict.
     """
 
     def unheard() -> dict[str, float] | None:
         now = agent.now().mono
-        return {name: now - at for name, at in sender.heard().items()} if sender else None
+        return {name: now - at for name, at in senders.heard().items()} if senders else None
 
     def metrics() -> Page:
         if agent.verdict is None:

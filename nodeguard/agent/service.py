@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import threading
 from collections.abc import Callable
 from functools import partial
 
@@ -19,8 +18,7 @@ from nodeguard.agent.notify import notify, watchdog
 from nodeguard.agent.own import reading
 from nodeguard.agent.pages import pages
 from nodeguard.agent.reporting.reporter import Reporter
-from nodeguard.agent.reporting.sender import Sender
-from nodeguard.agent.reporting.thread import send
+from nodeguard.agent.reporting.thread import Senders
 from nodeguard.agent.state_file import StateFile
 from nodeguard.model.finding import Verdict
 from nodeguard.model.instant import Instant
@@ -37,7 +35,7 @@ class Service:
 
     reporter: also where there is nobody to report to. remember: gives what the judgement remembers of the
     node after a round, by its instant. file: where that is kept, with what was told; None for nowhere.
-    lost: why and when, by the wall clock, what was remembered could not be used. sender: None where there is
+    lost: why and when, by the wall clock, what was remembered could not be used. senders: None where there is
     nobody to report to.
     """
 
@@ -48,13 +46,13 @@ class Service:
         remember: Callable[[Instant], Memory],
         file: StateFile | None = None,
         lost: tuple[str, float] = ("", 0.0),
-        sender: Sender | None = None,
+        senders: Senders | None = None,
     ) -> None:
         self._agent = agent
         self._reporter = reporter
         self._mailbox = reporter.mailbox
         self._remember = remember
-        self._sender = sender
+        self._senders = senders
         self._keeper = Keeper(file, self._memory, self._written) if file else None
         self._judged: Instant | None = None
         self._trouble = ""
@@ -71,12 +69,9 @@ class Service:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._agent.stop)
         self._mailbox.arrived = partial(loop.call_soon_threadsafe, self._arrived)
-        server = await serve(host, port, pages(self._agent, self._mailbox, self._sender))
-        stopped, sending = threading.Event(), None
-        if self._sender is not None:
-            work = (self._sender, self._mailbox, self._agent.now, stopped)
-            sending = threading.Thread(target=send, args=work, name="sender", daemon=True)
-            sending.start()
+        server = await serve(host, port, pages(self._agent, self._mailbox, self._senders))
+        if self._senders:
+            self._senders.begin(self._agent.now)
         beside = [
             _tell_systemd(self._agent),
             *([_once(self._agent)] if once else []),
@@ -94,10 +89,8 @@ class Service:
         notify("STOPPING=1")
         for task in tasks:
             task.cancel()
-        stopped.set()
-        self._mailbox.wake.set()
         await asyncio.gather(
-            *([asyncio.to_thread(sending.join, _LAST)] if sending else []),
+            *([asyncio.to_thread(self._senders.end, _LAST)] if self._senders else []),
             *([self._keeper.end()] if self._keeper else []),
         )
         return self._agent.verdict

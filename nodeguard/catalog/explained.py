@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -28,16 +28,21 @@ _KINDS = {
 }
 
 
-def explain(complaint: str, form: Any, data: Any) -> tuple[Place, str, str]:
-    """Where data does not fit form, what is wrong there and the remedy, from the text of msgspec's error."""
+def explain(complaint: str, form: Any, data: Any, hidden: Collection[str] = ()) -> tuple[Place, str, str]:
+    """Where data does not fit form, what is wrong there and the remedy, from the text of msgspec's error.
+
+    hidden: first keys beneath which a person may have written a secret, so that nothing of it is shown.
+    """
     what, at = _COMPLAINT.findall(complaint)[0]
     place = steps(at)
     if field := _FIELD.fullmatch(what):
         unknown, name = field.groups()
+        if unknown and place and place[0] in hidden and not name.isidentifier():
+            return place, "has a key that is not known here", f"use one of {', '.join(_allowed(form, place))}"
         if unknown:
             return (*place, name), "is not known here", f"use one of {', '.join(_allowed(form, place))}"
         return (*place, name), "is missing", "add it"
-    shown = _shown(data, place)
+    shown = _shown(data, place, hidden)
     if expected := _EXPECTED.match(what):
         kinds = re.sub(r"`(.*?)`", lambda kind: " or ".join(map(_kind, kind[1].split(" | "))), expected[1])
         return place, f"{shown} does not fit", f"write {kinds}"
@@ -66,12 +71,13 @@ def _kind(word: str) -> str:
     return _KINDS.get(word, word)
 
 
-def _shown(data: Any, place: Place) -> str:
+def _shown(data: Any, place: Place, hidden: Collection[str]) -> str:
     for step in place:
         if step is ...:
             return "a value"
         data = data[step]
-    return {list: "a list", dict: "a mapping", type(None): "nothing"}.get(type(data), repr(data))
+    value = "the value" if place and place[0] in hidden else repr(data)
+    return {list: "a list", dict: "a mapping", type(None): "nothing"}.get(type(data), value)
 
 
 def _allowed(form: Any, place: Place) -> list[str]:

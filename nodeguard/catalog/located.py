@@ -7,7 +7,7 @@ are those of the YAML 1.2 core schema, so `no` and `on` are words; a number with
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -83,18 +83,21 @@ def load(path: Path | Traversable) -> Located:
         raise CatalogueError(file, mark.line + 1 if mark else 0, "", problem, "correct the YAML") from None
 
 
-def convert(located: Located, form: type[Form]) -> Form:
-    """The data as a Struct or whatever msgspec converts to. Raises CatalogueError where it does not fit."""
+def convert(located: Located, form: type[Form], hidden: Collection[str] = ()) -> Form:
+    """The data as a Struct or whatever msgspec converts to. Raises CatalogueError where it does not fit.
+
+    hidden: first keys beneath which no value is shown.
+    """
     try:
         return msgspec.convert(located.data, form)
     except msgspec.ValidationError as error:
-        raise located.error(*explain(str(error), form, located.data)) from None
+        raise located.error(*explain(str(error), form, located.data, hidden)) from None
 
 
-def read(path: Path | Traversable, form: type[Form]) -> tuple[Located, Form]:
+def read(path: Path | Traversable, form: type[Form], hidden: Collection[str] = ()) -> tuple[Located, Form]:
     """A YAML file, and what it says as a form. Raises CatalogueError as load and convert do."""
     located = load(path)
-    return located, convert(located, form)
+    return located, convert(located, form, hidden)
 
 
 def unique(located: Located, values: Iterable[tuple[Place, Any]]) -> None:

@@ -6,7 +6,6 @@ import asyncio
 import gc
 import json
 import os
-import random
 import signal
 import time
 from collections.abc import Callable, Sequence
@@ -24,12 +23,9 @@ from nodeguard.agent.following import follow
 from nodeguard.agent.gpus import Gpus
 from nodeguard.agent.judgement import Judgement
 from nodeguard.agent.memory import Memory
-from nodeguard.agent.reporting.address import AddressError
-from nodeguard.agent.reporting.credential import TokenFile
 from nodeguard.agent.reporting.mailbox import Mailbox
 from nodeguard.agent.reporting.reporter import Carry, Reporter, facts
-from nodeguard.agent.reporting.sender import Sender
-from nodeguard.agent.reporting.transport import HttpsTransport
+from nodeguard.agent.reporting.thread import Senders
 from nodeguard.agent.service import Service
 from nodeguard.agent.state_file import StateFile
 from nodeguard.agent.state_lock import hold
@@ -111,13 +107,14 @@ async def _watch(
         ReleaseGpus: gpus.carry_out,
         ClearCheck: Clears(agent, judgement).carry_out,
     }
-    reporter = Reporter(Mailbox(memory.post), facts(told.node, catalogue), carry, log)
+    mailbox = Mailbox(memory.post, spools=told.aggregator is not None)
+    reporter = Reporter(mailbox, facts(told.node, catalogue), carry, log)
 
     def remember(instant: Instant) -> Memory:
         return replace(judgement.memory(instant, machine.hangs()), release=gpus.release)
 
-    sender = _sender(told, reporter.mailbox, log)
-    service = Service(agent, reporter, remember, file, subject.lost, sender)
+    senders = _senders(told, mailbox, log)
+    service = Service(agent, reporter, remember, file, subject.lost, senders)
     follow(machine, agent)
     on_hup = partial(_reload, told, judgement, reporter, subject.sources, log)
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, on_hup)
@@ -148,15 +145,13 @@ async def _control(path: str, service: Service, log: Log) -> None:
         log({"event": "no socket", "why": why})
 
 
-def _sender(told: Options, mailbox: Mailbox, log: Log) -> Sender | None:
+def _senders(told: Options, mailbox: Mailbox, log: Log) -> Senders | None:
     if told.aggregator is None:
         return None
-    token, ca_file = TokenFile(told.aggregator.token_file), told.aggregator.ca_file or None
-    try:
-        ways = [HttpsTransport(address, token, ca_file) for address in told.aggregator.addresses]
-    except AddressError as error:
-        raise UsageError(f"{told.config}: aggregator.addresses: {error}") from None
-    return Sender(ways, mailbox, random.random, lambda why: log({"event": "unreported", "why": why}))
+    # Brings http.client, for agents that report to somebody alone.
+    from nodeguard.cli.receivers import senders  # noqa: PLC0415
+
+    return senders(told.config, told.aggregator, mailbox, log)
 
 
 def _spare(sources: Sequence[Source], judgement: Judgement) -> None:

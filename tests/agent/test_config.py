@@ -42,3 +42,22 @@ def test_what_is_wrong_is_named_with_its_line(tmp_path: Path, text: str, said: s
     (tmp_path / "agent.yaml").write_text(text)
     with pytest.raises(CatalogueError, match=said.replace(".", r"\.")):
         config(str(tmp_path / "agent.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("  addresses: https://u:secret@a/\n", "agent.yaml:2: addresses: the value does not fit: write a list"),
+        ("  addresses: [{https://u:secret@a/: 1}]\n", "agent.yaml:2: addresses[0]: a mapping does not fit: write text"),
+        ("  https://u:secret@a/\n", "agent.yaml:1: aggregator: the value does not fit: write a mapping"),
+        ("  https://u:secret@a/: 1\n", "agent.yaml:1: aggregator: has a key that is not known here: use one of addresses,"),
+        ("  address: 1\n", "agent.yaml:2: address: is not known here: use one of addresses,"),
+        (f"  addresses: [a]\n  token_file: secret{'t' * 5000}\n", "agent.yaml:3: token_file: the value does not fit"),
+    ],
+)  # fmt: skip
+def test_what_is_said_of_an_aggregator_is_never_shown(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "agent.yaml").write_text(f"aggregator:\n{text}")
+    with pytest.raises(CatalogueError) as found:
+        config(str(tmp_path / "agent.yaml"))
+    assert said in str(found.value)
+    assert "secret" not in str(found.value)

@@ -15,10 +15,10 @@ from nodeguard.agent.agent import Agent
 from nodeguard.agent.control import Answer
 from nodeguard.agent.memory import decoded
 from nodeguard.agent.reporting.credential import TokenFile
+from nodeguard.agent.reporting.https import HttpsTransport
 from nodeguard.agent.reporting.mailbox import Mailbox, Post
 from nodeguard.agent.reporting.reporter import Reporter, facts
-from nodeguard.agent.reporting.sender import Sender
-from nodeguard.agent.reporting.transport import HttpsTransport
+from nodeguard.agent.reporting.thread import Senders
 from nodeguard.agent.service import Service
 from nodeguard.agent.state_file import StateFile
 from nodeguard.agent.transitions import Line
@@ -54,13 +54,13 @@ class Node:
         mailbox = Mailbox(post)
         (path / "token").write_text("secret")
         way = HttpsTransport(receiver.address, TokenFile(str(path / "token"))) if receiver else None
-        sender = Sender([way], mailbox, Random(7).random, self.say) if way else None
+        senders = Senders([way], mailbox, Random(7).random, self.say) if way else None
         self.reporter = Reporter(
             mailbox, facts("node-1", Catalogue()), {ClearCheck: self.carry}, self.lines.append
         )
         file = StateFile(str(path / "state"), filesystem_lane())
         remember = lambda instant: judge.memory(instant, Hangs())  # noqa: E731
-        self.service = Service(self.agent, self.reporter, remember, file, lost, sender)
+        self.service = Service(self.agent, self.reporter, remember, file, lost, senders)
 
     def read(self, _: Machine) -> Iterator[Observation]:
         yield Observation("memory", "node", signals={"a.level": self.level})

@@ -1,4 +1,4 @@
-"""Between the loop that judges and the thread that sends: reports out, instructions in. Never waits."""
+"""Between the loop that judges and the threads that send: reports out, instructions in. Never waits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from nodeguard.agent.reporting.kept import keep
 from nodeguard.agent.reporting.sending import sequence
-from nodeguard.agent.reporting.spool import Entry, Spool, put, without
+from nodeguard.agent.reporting.spool import Entry, Spool, emptied, put, without
 from nodeguard.model.instant import Instant
 from nodeguard.wire.instruction import Instruction
 from nodeguard.wire.order import Inbox, carried_out, received
@@ -32,19 +32,23 @@ class Post(Struct, frozen=True):
 class Mailbox:
     """What is on its way.
 
-    post: what was remembered from before. wake: set where the sender has something to do at once. latest: the
+    post: what was remembered from before. spools: whether changes wait here for somebody who is to hear them;
+    else those that do are let go. wake: is called where there is something to send at once. latest: the
     latest report and when its verdict was reached; None before the first. written: ids of instructions that
-    are remembered as carried out on the disk, which alone may be acknowledged. arrived: is called, in the
+    are remembered as carried out on the disk, which alone may be acknowledged. arrived: is called, in a
     sender's thread, when an instruction has come.
     """
 
-    def __init__(self, post: Post | None = None) -> None:
+    def __init__(self, post: Post | None = None, *, spools: bool = True) -> None:
         self._lock = threading.Lock()
+        self._spools = spools
         self._post = post or Post()
+        if not spools:
+            self._post = replace(self._post, spool=emptied(self._post.spool))
         self._new = list(self._post.inbox.waiting)
         self.latest: tuple[Report, Instant] | None = None
         self.written = self._post.inbox.done
-        self.wake = threading.Event()
+        self.wake: Callable[[], object] = lambda: None
         self.arrived: Callable[[], object] = lambda: None
 
     @property
@@ -62,30 +66,40 @@ class Mailbox:
             self.latest = (report, instant)
             if report.digest == self._post.digest:
                 return False
+            if not self._spools:
+                self._post = replace(self._post, digest=report.digest)
+                return True
             number = sequence(self._post.sequence, instant.mono)
             spool = put(self._post.spool, keep(replace(report, sequence=number), instant))
             self._post = replace(self._post, spool=spool, digest=report.digest, sequence=number)
-        self.wake.set()
+        self.wake()
         return True
 
-    def number(self, mono: float) -> int | None:
-        """The sequence of the next message; None where a transition waits, which is to be heard before it."""
+    def current(self, mono: float) -> tuple[Report, Instant] | None:
+        """The latest report, numbered as the next message, and when its verdict was reached.
+
+        None before the first, and where a transition waits: what is numbered here is newer than all that
+        anybody was given before, and all that waits later is newer than this.
+        """
         with self._lock:
-            if self._post.spool:
+            if self._post.spool or self.latest is None:
                 return None
+            report, instant = self.latest
             number = sequence(self._post.sequence, mono)
             self._post = replace(self._post, sequence=number)
-            return number
+            return replace(report, sequence=number), instant
 
     def first(self) -> Entry | None:
         """The oldest transition that nobody has heard."""
         entries = self.post.spool.entries
         return entries[0] if entries else None
 
-    def done(self, entry: Entry, *, heard: bool = True) -> None:
-        """Forget a transition. heard: see spool.without."""
+    def done(self, entry: Entry, *, heard: bool = True) -> bool:
+        """Forget a transition. heard: see spool.without. Returns whether it still waited."""
         with self._lock:
-            self._post = replace(self._post, spool=without(self._post.spool, entry.number, heard=heard))
+            before = self._post.spool
+            self._post = replace(self._post, spool=without(before, entry.number, heard=heard))
+            return len(self._post.spool) < len(before)
 
     def receive(self, instructions: Iterable[Instruction]) -> None:
         """Instructions of one reply; those that came before are left out."""

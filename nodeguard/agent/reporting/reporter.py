@@ -48,7 +48,7 @@ class Reporter:
     ) -> None:
         self.mailbox = mailbox
         self.facts = facts
-        self._carry = carry
+        self.carry = dict(carry)
         self._log = log
 
     def offer(self, verdict: Verdict, instant: Instant, latest: Iterable[Reading], *, whole: bool) -> bool:
@@ -73,8 +73,15 @@ class Reporter:
 
     async def carry_out(self, one: Instruction) -> Answer:
         """Carry out one instruction, wherever it comes from."""
-        carry = self._carry.get(type(one))
-        answer = await carry(one) if carry else Answer(done=False, said="this agent does not know how")
+        try:
+            answer = await self.carry.get(type(one), _unknown)(one)
+        except Exception as error:  # noqa: BLE001 - one that fails must not take the others with it
+            said = f"error in the agent itself, please report it: {type(error).__name__}: {error}"
+            answer = Answer(done=False, said=said)
         asked = msgspec.to_builtins(one)
         self._log({"event": "instruction", **asked, "done": answer.done, "said": answer.said})
         return answer
+
+
+async def _unknown(_: Instruction) -> Answer:
+    return Answer(done=False, said="this agent does not know how")

@@ -47,3 +47,8 @@ def without(spool: Spool, number: int, *, heard: bool = True) -> Spool:
     left = tuple(entry for entry in spool.entries if entry.number != number)
     dropped = 0 if heard else len(spool.entries) - len(left)
     return replace(spool, entries=left, dropped=spool.dropped + dropped)
+
+
+def emptied(spool: Spool) -> Spool:
+    """The spool of somebody who tells nobody any more: what waited is dropped."""
+    return Spool((), spool.next, spool.dropped + len(spool))

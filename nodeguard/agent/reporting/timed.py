@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import io
+import select
 import socket
-import time
-from typing import Any
+import ssl
+from collections.abc import Callable
+from typing import Any, TypeVar
 
+from nodeguard.agent.reporting.hurry import Hurry
 
-class OverdueError(OSError):
-    """An exchange that is not over at its deadline."""
+Found = TypeVar("Found")
 
 
 class OverlongError(OSError):
@@ -17,39 +19,36 @@ class OverlongError(OSError):
 
 
 class TimedSocket:
-    """What http.client needs of a socket. start begins an exchange, and is called before each."""
+    """What http.client needs of a socket. start begins an exchange, and is called before each.
 
-    def __init__(self, sock: socket.socket) -> None:
+    sock: connected, and one that never waits. hurry: may end an exchange before its deadline.
+    """
+
+    def __init__(self, sock: socket.socket, hurry: Hurry) -> None:
         self._sock = sock
+        self._hurry = hurry
         self._deadline = 0.0
         self._left = 0
         self._readers = 0
         self._closed = False
 
-    def start(self, seconds: float, limit: int) -> None:
-        """Give the next exchange so many seconds, and its answer so many bytes with its headers."""
-        self._deadline = time.monotonic() + seconds
+    def start(self, deadline: float, limit: int) -> None:
+        """Give the next exchange until a moment, and its answer so many bytes with its headers."""
+        self._deadline = deadline
         self._left = limit
 
     def sendall(self, data: Any) -> None:
         """Send bytes. Raises OverdueError, OSError."""
         view = memoryview(data).cast("B")
         while view:
-            self._set_timeout()
-            try:
-                view = view[self._sock.send(view) :]
-            except TimeoutError:
-                raise OverdueError from None
+            view = view[self._now_or_later(self._sock.send, view, select.POLLOUT) :]
 
     def receive_into(self, buffer: Any) -> int:
         """Receive some bytes, 0 at the end. Raises OverdueError, OverlongError, OSError."""
-        self._set_timeout()
         if self._left <= 0:
             raise OverlongError
-        try:
-            count = self._sock.recv_into(memoryview(buffer)[: self._left])
-        except TimeoutError:
-            raise OverdueError from None
+        room = memoryview(buffer)[: self._left]
+        count = self._now_or_later(self._sock.recv_into, room, select.POLLIN)
         self._left -= count
         return count
 
@@ -76,11 +75,27 @@ class TimedSocket:
         if self._closed:
             self.close()
 
-    def _set_timeout(self) -> None:
-        left = self._deadline - time.monotonic()
-        if left <= 0:
-            raise OverdueError
-        self._sock.settimeout(left)
+    def _now_or_later(self, call: Callable[[memoryview], int], view: memoryview, event: int) -> int:
+        return patiently(lambda: call(view), self._sock, event, self._hurry, self._deadline)
+
+
+def patiently(
+    call: Callable[[], Found], sock: socket.socket, event: int, hurry: Hurry, deadline: float
+) -> Found:
+    """What a call on a socket that never waits gives, once that is ready. Raises OverdueError, OSError.
+
+    event: which readiness it lacks, where it does not say itself as TLS does.
+    """
+    while True:
+        hurry.left(deadline)
+        try:
+            return call()
+        except BlockingIOError:
+            hurry.wait(sock, event, deadline)
+        except ssl.SSLWantReadError:
+            hurry.wait(sock, select.POLLIN, deadline)
+        except ssl.SSLWantWriteError:
+            hurry.wait(sock, select.POLLOUT, deadline)
 
 
 class _Receiving(io.RawIOBase):

@@ -1,29 +1,13 @@
-"""Messages over HTTPS, with the standard library: one connection that is kept, no redirects, no proxies.
-
-What an error says never holds the token, nor what the other side sent.
-"""
+"""A way to one receiver, whatever it is made of."""
 
 from __future__ import annotations
 
-import http.client
-import socket
-import ssl
-import time
 from typing import Protocol
 
 from msgspec import Struct
 
-from nodeguard.agent.reporting.address import parsed
-from nodeguard.agent.reporting.credential import CredentialError, TokenFile
-from nodeguard.agent.reporting.timed import OverdueError, OverlongError, TimedSocket
-from nodeguard.wire.encoding import REPLY_LIMIT
-
-# Seconds for one exchange with its connection; bytes of a reply's headers.
+# Seconds for one exchange with its connection.
 DEADLINE = 10.0
-_HEADERS = 16 * 1024
-
-# What a connection says that the other side has closed since the last exchange.
-_CLOSED = (ConnectionResetError, BrokenPipeError, ssl.SSLEOFError, ssl.SSLZeroReturnError)
 
 
 class Answer(Struct, frozen=True):
@@ -39,126 +23,15 @@ class TransportError(Exception):
 
 
 class Transport(Protocol):
-    """A way to one receiver."""
+    """A way to one receiver. It belongs to one thread, but for hurry."""
 
     name: str
 
     def post(self, body: bytes, within: float) -> Answer:
         """Send a message and wait for the answer, so many seconds at most. Raises TransportError."""
 
+    def hurry(self, until: float) -> None:
+        """Be done by a moment of time.monotonic, with what is under way too. The latest word counts."""
+
     def close(self) -> None:
         """Close what is open; a later message opens it again."""
-
-
-class HttpsTransport:
-    """A receiver's address, `https://host:port/path`; plain http to this very machine alone.
-
-    ca_file: certificates to trust, read again for each connection; None for the system's. Raises
-    AddressError where the address is none. The name service alone may take longer than a deadline allows.
-    """
-
-    def __init__(self, address: str, token: TokenFile | None, ca_file: str | None = None) -> None:
-        self._address = parsed(address)
-        self.name = self._address.name
-        self._token = token
-        self._ca_file = ca_file
-        self._connection: http.client.HTTPConnection | None = None
-        self._socket: TimedSocket | None = None
-
-    def post(self, body: bytes, within: float = DEADLINE) -> Answer:
-        """Send a message and wait for the answer. Raises TransportError.
-
-        A kept connection that turns out to be closed is opened anew, once: a message may be heard twice, and
-        is applied once.
-        """
-        until = time.monotonic() + within
-        kept = self._connection is not None
-        try:
-            headers = self._headers()
-            try:
-                return self._exchange(body, headers, until)
-            except _CLOSED:
-                self.close()
-                if not kept:
-                    raise
-                return self._exchange(body, headers, until)
-        except CredentialError as error:
-            raise TransportError(str(error)) from None
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            self.close()
-            raise TransportError(f"{self.name}: {_why(error, within)}") from None
-
-    def close(self) -> None:
-        """Close the connection."""
-        if self._connection is not None:
-            self._connection.close()
-        if self._socket is not None:
-            self._socket.abort()
-        self._connection = self._socket = None
-
-    def _headers(self) -> dict[str, str]:
-        headers = {"Content-Type": "application/json", "Accept": "application/json"}
-        if self._token is not None:
-            headers["Authorization"] = f"Bearer {self._token.token()}"
-        return headers
-
-    def _exchange(self, body: bytes, headers: dict[str, str], until: float) -> Answer:
-        connection, timed = self._connected(until)
-        timed.start(until - time.monotonic(), REPLY_LIMIT + _HEADERS)
-        connection.request("POST", self._address.path, body, headers)
-        response = connection.getresponse()
-        content = response.read(REPLY_LIMIT + 1)
-        if len(content) > REPLY_LIMIT:
-            raise OverlongError
-        if response.will_close or not response.isclosed():
-            self.close()
-        if response.status in {401, 403} and self._token is not None:
-            self._token.forget()
-        return Answer(response.status, content, _put_off(response.getheader("Retry-After")))
-
-    def _connected(self, until: float) -> tuple[http.client.HTTPConnection, TimedSocket]:
-        if self._connection is None or self._socket is None:
-            left = until - time.monotonic()
-            if left <= 0:
-                raise OverdueError
-            plain = socket.create_connection((self._address.host, self._address.port), left)
-            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            try:
-                self._socket = TimedSocket(self._secured(plain, until) if self._address.tls else plain)
-            except BaseException:
-                plain.close()
-                raise
-            self._connection = http.client.HTTPConnection(self._address.host, self._address.port)
-            self._connection.auto_open = 0
-            self._connection.sock = self._socket
-        return self._connection, self._socket
-
-    def _secured(self, plain: socket.socket, until: float) -> ssl.SSLSocket:
-        context = ssl.create_default_context(cafile=self._ca_file)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        plain.settimeout(max(0.001, until - time.monotonic()))
-        return context.wrap_socket(plain, server_hostname=self._address.host)
-
-
-def _put_off(text: str | None) -> float:
-    return float(text) if text and text.isascii() and text.isdigit() and len(text) < 7 else 0.0
-
-
-def _why(error: Exception, within: float) -> str:
-    match error:
-        case ssl.SSLCertVerificationError():
-            return f"its certificate is not trusted ({error.verify_message}): set the CA that signed it"
-        case ssl.SSLError():
-            return (
-                f"no TLS with it ({error.reason or 'the connection broke'}): see that it speaks https there"
-            )
-        case OverdueError() | TimeoutError():
-            return f"no answer within {within:g} s: see that it runs and can be reached"
-        case OverlongError():
-            return f"its answer has more than {REPLY_LIMIT} bytes: see that the address is the aggregator's"
-        case socket.gaierror():
-            return f"its name is not found ({error.strerror}): check the address and the name service"
-        case OSError():
-            return f"{error.strerror or 'the connection broke'}: see that it runs and can be reached"
-        case _:
-            return "its answer is not HTTP: see that the address is the aggregator's"

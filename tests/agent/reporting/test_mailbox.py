@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from nodeguard.agent.reporting.kept import restored
 from nodeguard.agent.reporting.mailbox import Mailbox, Post
 from nodeguard.wire.instruction import RunTest
 from nodeguard.wire.of_verdict import report
+from nodeguard.wire.report import Report
 from tests.wire.scene import FACTS, NOW, finding, verdict
 
 FINE = report(verdict(), NOW, FACTS)
@@ -22,11 +25,11 @@ def test_every_change_waits_and_nothing_twice() -> None:
 
 
 def test_only_a_change_wakes_the_sender() -> None:
-    box = Mailbox()
-    for one, wakes in ((FINE, True), (FINE, False), (SICK, True)):
-        box.wake.clear()
+    box, woken = Mailbox(), []
+    box.wake = lambda: woken.append(len(box.post.spool))
+    for one in (FINE, FINE, SICK):
         box.offer(one, NOW)
-        assert box.wake.is_set() == wakes
+    assert woken == [1, 2]
 
 
 def test_what_was_offered_before_a_restart_is_no_change_after_it() -> None:
@@ -37,27 +40,48 @@ def test_what_was_offered_before_a_restart_is_no_change_after_it() -> None:
     assert digests(again.post) == [SICK.digest]
 
 
+def test_where_nobody_is_told_nothing_waits_and_what_waited_is_let_go() -> None:
+    box = Mailbox(spools=False)
+    assert [box.offer(one, NOW) for one in (FINE, SICK, SICK)] == [True, True, False]
+    assert (len(box.post.spool), box.post.spool.dropped) == (0, 0)
+    assert not Mailbox(box.post).offer(SICK, NOW), "a restart tells nothing twice"
+    waited = Mailbox()
+    waited.offer(FINE, NOW)
+    without = Mailbox(waited.post, spools=False)
+    assert (len(without.post.spool), without.post.spool.dropped) == (0, 1)
+
+
 def test_messages_are_numbered_in_the_order_in_which_they_are_heard() -> None:
     box = Mailbox()
-    first = box.number(NOW.mono)
+    box.offer(FINE, NOW)
+    passed(box)
+    first = box.current(NOW.mono)
     box.offer(SICK, NOW)
-    assert box.number(NOW.mono) is None, "a transition is to be heard before"
-    waiting = box.first()
-    assert waiting is not None
-    box.done(waiting)
-    last = box.number(NOW.mono)
+    assert box.current(NOW.mono) is None, "a transition is to be heard before"
+    waiting = passed(box)
+    last = box.current(NOW.mono)
     assert first is not None
     assert last is not None
-    assert first < restored(waiting.data)[0].sequence < last
+    assert first[0].sequence < waiting.sequence < last[0].sequence
+    assert (first[0].digest, last[0].digest) == (FINE.digest, SICK.digest)
+
+
+def passed(box: Mailbox) -> Report:
+    """The oldest transition, which then was heard."""
+    waiting = box.first()
+    assert waiting is not None
+    assert box.done(waiting)
+    assert not box.done(waiting), "once, whoever hears it"
+    return restored(waiting.data)[0]
 
 
 def test_numbers_rise_where_the_clock_of_the_boot_begins_anew() -> None:
     box = Mailbox()
-    before = box.number(NOW.mono)
-    after = Mailbox(box.post).number(1.0)
-    assert before is not None
-    assert after is not None
-    assert after > before
+    box.offer(SICK, NOW)
+    before = passed(box)
+    again = Mailbox(box.post)
+    again.offer(FINE, replace(NOW, mono=1.0))
+    assert passed(again).sequence > before.sequence
 
 
 def test_an_instruction_is_given_out_once_and_again_after_a_restart_until_it_is_done() -> None:

@@ -63,3 +63,17 @@ async def test_an_instruction_is_carried_out_once_and_one_that_is_not_known_refu
     ]
     assert reporter.mailbox.post.inbox.done == ("1", "2")
     assert reporter.mailbox.written == ()
+
+
+async def test_an_instruction_that_fails_is_answered_and_takes_no_other_with_it() -> None:
+    reporter, lines = made(ClearCheck)
+
+    async def fails(_: Instruction) -> Answer:
+        raise KeyError("gpu/x")
+
+    reporter.carry = {**reporter.carry, RunTest: fails}
+    reporter.mailbox.receive([RunTest("1", "t"), ClearCheck("2", "a", "node")])
+    assert await reporter.carry_out_all()
+    assert [(line["id"], line["done"]) for line in lines] == [("1", False), ("2", True)]
+    assert lines[0]["said"] == "error in the agent itself, please report it: KeyError: 'gpu/x'"
+    assert reporter.mailbox.post.inbox.done == ("1", "2")

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
 from nodeguard.agent.reporting.credential import TokenFile
-from nodeguard.agent.reporting.transport import HttpsTransport, TransportError, _put_off
+from nodeguard.agent.reporting.https import HttpsTransport, _put_off
+from nodeguard.agent.reporting.transport import TransportError
 from nodeguard.wire.encoding import decode_reply, encode
 from nodeguard.wire.report import VERSION, Heartbeat
 from tests.agent.reporting.receiver import TLS, Receiver, closed_port, receiving
@@ -163,8 +165,47 @@ def test_a_handshake_that_nobody_answers_ends_at_the_deadline() -> None:
             way.post(BEAT, 0.3)
 
 
-def test_a_ca_file_that_is_missing_is_told_of(tmp_path: Path) -> None:
+def test_a_ca_file_that_cannot_be_used_is_named_and_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "ca.pem"
     with receiving(tls=True) as receiver:
-        way = HttpsTransport(receiver.address, None, str(tmp_path / "none.pem"))
-        with pytest.raises(TransportError, match="No such file"):
+        way = HttpsTransport(receiver.address, None, str(path))
+        with pytest.raises(TransportError, match=f"^{path}: No such file or directory: put the CA's cert"):
             way.post(BEAT)
+        for content in ("", "no certificate", "-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----\n"):
+            path.write_text(content)
+            with pytest.raises(TransportError, match=f"^{path} holds no certificates: write the CA's"):
+                way.post(BEAT)
+        path.write_bytes((TLS / "ca.pem").read_bytes())
+        assert way.post(BEAT).status == 200
+        way.close()
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_whoever_waits_can_be_hurried(tls: bool) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        name = "https://localhost" if tls else "http://127.0.0.1"
+        way = HttpsTransport(f"{name}:{silent.getsockname()[1]}/", None, CA)
+        threading.Timer(0.2, lambda: way.hurry(time.monotonic())).start()
+        began = time.monotonic()
+        with pytest.raises(TransportError, match=r"no answer within 0\.\d s"):
+            way.post(BEAT)
+        assert time.monotonic() - began < 2.0
+        way.hurry(time.monotonic() + 0.3)
+        with pytest.raises(TransportError, match=r"no answer within 0\.\d s"):
+            way.post(BEAT)
+        assert time.monotonic() - began < 3.0
+
+
+def test_a_connection_that_nobody_takes_can_be_hurried() -> None:
+    with socket.socket() as full, socket.socket() as one, socket.socket() as other:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        for sock in (one, other):
+            sock.setblocking(False)
+            sock.connect_ex(full.getsockname())
+        way = HttpsTransport(f"http://127.0.0.1:{full.getsockname()[1]}/", None)
+        threading.Timer(0.2, lambda: way.hurry(time.monotonic())).start()
+        began = time.monotonic()
+        with pytest.raises(TransportError, match="no answer within"):
+            way.post(BEAT)
+        assert time.monotonic() - began < 2.0

@@ -1,0 +1,34 @@
+"""Who an agent reports to, out of its settings."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from nodeguard.agent.config import Aggregator
+from nodeguard.agent.reporting.address import AddressError
+from nodeguard.agent.reporting.credential import TokenFile
+from nodeguard.agent.reporting.https import HttpsTransport
+from nodeguard.agent.reporting.mailbox import Mailbox
+from nodeguard.agent.reporting.thread import Senders
+from nodeguard.agent.reporting.trust import TrustError, trusting
+from nodeguard.agent.transitions import Line
+from nodeguard.cli.usage import UsageError
+
+
+def senders(config: str, aggregator: Aggregator, mailbox: Mailbox, log: Callable[[Line], None]) -> Senders:
+    """A sender to each address. config: the file that names them. Raises UsageError where one is none, or
+    where there is nothing to trust it by.
+    """
+    ca_file = aggregator.ca_file or None
+    try:
+        if ca_file is not None:
+            trusting(ca_file)
+        ways = [
+            HttpsTransport(one, TokenFile(aggregator.token_file), ca_file) for one in aggregator.addresses
+        ]
+    except AddressError as error:
+        raise UsageError(f"{config}: aggregator.addresses: {error}") from None
+    except TrustError as error:
+        raise UsageError(f"{config}: aggregator.ca_file: {error}") from None
+    return Senders(ways, mailbox, random.random, lambda why: log({"event": "unreported", "why": why}))
