@@ -138,10 +138,8 @@ async def _control(path: str, service: Service, log: Log) -> None:
     try:
         await control.serve(path, service.carry_out)
     except OSError as error:
-        why = (
-            f"{path}: {error.strerror}: nodeguard release and clear cannot reach this agent; name a --socket"
-        )
-        log({"event": "no socket", "why": why})
+        remedy = "nodeguard release and clear cannot reach this agent; name a --socket"
+        log({"event": "no socket", "why": f"{path}: {error.strerror or error}: {remedy}"})
 
 
 def _sender(told: Options, mailbox: Mailbox, log: Log) -> Sender | None:
