@@ -8,6 +8,7 @@ import json
 import os
 import random
 import signal
+import socket
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -66,8 +67,8 @@ def run(arguments: Sequence[str]) -> int:
 async def _agent(arguments: Sequence[str]) -> int:
     told = options(arguments)
     catalogue, signals = knowledge(told.checks)
-    hold_platform(catalogue, told.platform)
-    hear_instance_type(catalogue, told.instance_type, told.platform)
+    hold_platform(catalogue, told.platform, told.named("platform"))
+    hear_instance_type(catalogue, told.instance_type, told.platform, told.named("instance_type"))
     log = _log_of(told.node)
     file = StateFile(told.state, filesystem_lane()) if told.state else None
     with closing(_subject(told, catalogue, file, log)) as subject:
@@ -83,9 +84,12 @@ def _subject(told: Options, catalogue: Catalogue, file: StateFile | None, log: L
             where = f"{error.filename}: {error.strerror}"
             raise UsageError(f"{where}: --root names where the machine's root directory is") from None
     try:
-        return recorded(WatchedBundle(told.bundle, log), told.speed, sources, site, file)
+        subject = recorded(WatchedBundle(told.bundle, log), told.speed, sources, site, file)
     except BundleError as error:
         raise UsageError(str(error)) from None
+    if not subject.sources:
+        raise UsageError(f"{told.bundle}: no source is recorded in it: record it anew with nodeguard record")
+    return subject
 
 
 async def _watch(
@@ -126,7 +130,9 @@ async def _watch(
     try:
         verdict = await service.attend(host, port, once=told.once)
     except OSError as error:
-        why = os.strerror(error.errno) if error.errno else str(error)
+        # A server's own words repeat the address; a name that is not known has no number of the system.
+        known = error.errno and not isinstance(error, socket.gaierror)
+        why = os.strerror(error.errno) if known else error.strerror or str(error)
         raise UsageError(f"cannot listen on {host}:{port}: {why}: name another --listen") from None
     if verdict is None:
         return UNKNOWN

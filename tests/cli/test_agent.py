@@ -24,6 +24,7 @@ from nodeguard.cli.agent import part_of
 from nodeguard.cli.main import main
 
 FIXTURES = Path(__file__).parent.parent.parent / "fixtures"
+RECORDED = ["--from", str(FIXTURES / "gpu-hot")]
 
 
 def free_port() -> int:
@@ -151,6 +152,14 @@ def test_a_node_adopts_at_a_time_of_its_own_within_the_spread(node: str, spread:
     ("words", "said"),
     [
         (["--listen", "nowhere"], "'nowhere' is no HOST:PORT: write it like 127.0.0.1:9434"),
+        (["--listen", "9434"], "'9434' is no HOST:PORT"),
+        (["--listen", ":9434"], "':9434' names no host: write 127.0.0.1:9434, or 0.0.0.0:9434 for all"),
+        (["--listen", "[]:9434"], "'[]:9434' names no host"),
+        (["--listen", "nosuch.invalid:80", *RECORDED], "cannot listen on nosuch.invalid:80: "),
+        (["--listen", f"{'a' * 70}:80", *RECORDED], ":80: this is no host's name: name another --listen"),
+        (["--listen", "..:80", *RECORDED], "cannot listen on ..:80: this is no host's name"),
+        (["--node", "\udcff"], "is no UTF-8: write it anew"),
+        (["--timeout", "1s"], "unrecognized arguments: --timeout"),
         (["--speed", "0"], "'0' is no speed: write a number from 0.1 to 1000"),
         (["--speed", "2"], "--speed goes with --from: a live machine has a time of its own"),
         (["--from", "/nowhere"], "/nowhere"),
@@ -173,3 +182,20 @@ def test_an_address_that_is_taken_is_named(capsys: pytest.CaptureFixture[str]) -
         port = taken.getsockname()[1]
         assert main(["agent", "--listen", f"127.0.0.1:{port}", "--from", str(FIXTURES / "gpu-hot")]) == 3
     assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in capsys.readouterr().err
+
+
+def test_a_platform_that_the_file_says_is_refused_with_its_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "agent.yaml").write_text("platform: nosuch\n")
+    assert main(["agent", "--config", str(tmp_path / "agent.yaml")]) == 3
+    assert f"{tmp_path}/agent.yaml: platform 'nosuch' is not known: it is one of" in capsys.readouterr().err
+
+
+def test_a_bundle_in_which_nothing_is_recorded_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    manifest = (FIXTURES / "healthy-dgx-h100" / "bundle.yaml").read_text()
+    (tmp_path / "bundle.yaml").write_text(manifest + "sources: {kmsg: not-recorded}\n")
+    assert main(["agent", "--once", "--from", str(tmp_path)]) == 3
+    assert "no source is recorded in it: record it anew" in capsys.readouterr().err
