@@ -29,7 +29,12 @@ def test_who_does_not_read_keeps_nobody_waiting(tmp_path: Path, monkeypatch: pyt
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind(path)
         monkeypatch.setenv("NOTIFY_SOCKET", path)
-        telling = threading.Thread(target=lambda: [notify("WATCHDOG=1") for _ in range(5000)], daemon=True)
+
+        def tell() -> None:
+            for _ in range(5000):
+                notify("WATCHDOG=1")
+
+        telling = threading.Thread(target=tell, daemon=True)
         telling.start()
         telling.join(5.0)
         assert not telling.is_alive()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -11,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import urlopen
@@ -20,8 +21,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeguard.cli.agent import part_of
 from nodeguard.cli.main import main
+from nodeguard.cli.reload import part_of
 
 FIXTURES = Path(__file__).parent.parent.parent / "fixtures"
 RECORDED = ["--from", str(FIXTURES / "gpu-hot")]
@@ -72,11 +73,11 @@ def test_a_recorded_fault_is_on_the_metrics_page_and_in_the_log() -> None:
 
 
 def test_one_round_of_everything_ends_with_the_exit_code_of_a_check(
-    capsys: pytest.CaptureFixture[str],
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     listen = f"127.0.0.1:{free_port()}"
     assert main(["agent", "--once", "--from", str(FIXTURES / "gpu-off-bus"), "--listen", listen]) == 0
-    assert json.loads(capsys.readouterr().err.splitlines()[-1])["event"] == "end"
+    assert json.loads(capfd.readouterr().err.splitlines()[-1])["event"] == "end"
 
 
 @pytest.mark.parametrize("pipe", [False, True])
@@ -199,3 +200,54 @@ def test_a_bundle_in_which_nothing_is_recorded_is_refused(
     (tmp_path / "bundle.yaml").write_text(manifest + "sources: {kmsg: not-recorded}\n")
     assert main(["agent", "--once", "--from", str(tmp_path)]) == 3
     assert "no source is recorded in it: record it anew" in capsys.readouterr().err
+
+
+def test_a_log_that_nobody_reads_stops_nothing() -> None:
+    reader, writer = os.pipe()
+    fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
+    os.set_blocking(writer, False)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(writer, b"x")
+    os.set_blocking(writer, True)
+    listen = f"127.0.0.1:{free_port()}"
+    command = [sys.executable, "-m", "nodeguard.cli.main", "agent", "--listen", listen, *RECORDED]
+    with subprocess.Popen(command, stderr=writer) as process:
+        assert page(f"http://{listen}/readyz") == "ready\n"
+        process.terminate()
+        assert process.wait(timeout=5) == 0
+    os.close(reader)
+    os.close(writer)
+
+
+def test_a_machine_that_starts_no_thread_is_judged_once_all_the_same() -> None:
+    code = (
+        "import sys, threading; threading.stack_size(1 << 46)\n"
+        "from nodeguard.cli.main import main\n"
+        "sys.exit(main(sys.argv[1:]))"
+    )
+    words = ["agent", "--once", "--listen", "127.0.0.1:0", *RECORDED]
+    ran = subprocess.run(
+        [sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=20, check=False
+    )
+    assert "Traceback" not in ran.stderr
+    assert json.loads(ran.stderr.splitlines()[-1])["event"] == "end"
+
+
+def test_silent_clients_do_not_shut_out_who_asks() -> None:
+    listen = f"127.0.0.1:{free_port()}"
+    host, port = listen.split(":")
+    command = ["sh", "-c", 'ulimit -n 128; exec "$@"', "sh", sys.executable, "-m", "nodeguard.cli.main"]
+    with subprocess.Popen(
+        [*command, "agent", "--listen", listen, *RECORDED], stderr=subprocess.PIPE, text=True
+    ) as process:
+        page(f"http://{listen}/readyz")
+        silent = [socket.create_connection((host, int(port))) for _ in range(200)]
+        with urlopen(f"http://{listen}/healthz", timeout=2) as answer:
+            assert answer.read() == b"alive\n"
+        process.terminate()
+        _, said = process.communicate(timeout=10)
+        for one in silent:
+            one.close()
+    assert "Traceback" not in said
+    assert [line["event"] for line in map(json.loads, said.splitlines())].count("error") <= 1
