@@ -169,37 +169,37 @@ def test_a_node_adopts_at_a_time_of_its_own_within_the_spread(node: str, spread:
         (["--config", "/nowhere"], "/nowhere: cannot be read: No such file or directory"),
     ],
 )
-def test_what_cannot_be_is_refused(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_is_refused(words: list[str], said: str, capfd: pytest.CaptureFixture[str]) -> None:
     try:
         code = main(["agent", *words])
     except SystemExit as left:
         code = int(left.code or 0)
     assert code == 3
-    assert said in capsys.readouterr().err
+    assert said in capfd.readouterr().err
 
 
-def test_an_address_that_is_taken_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_address_that_is_taken_is_named(capfd: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert main(["agent", "--listen", f"127.0.0.1:{port}", "--from", str(FIXTURES / "gpu-hot")]) == 3
-    assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in capsys.readouterr().err
+    assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in capfd.readouterr().err
 
 
 def test_a_platform_that_the_file_says_is_refused_with_its_name(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "agent.yaml").write_text("platform: nosuch\n")
     assert main(["agent", "--config", str(tmp_path / "agent.yaml")]) == 3
-    assert f"{tmp_path}/agent.yaml: platform 'nosuch' is not known: it is one of" in capsys.readouterr().err
+    assert f"{tmp_path}/agent.yaml: platform 'nosuch' is not known: it is one of" in capfd.readouterr().err
 
 
 def test_a_bundle_in_which_nothing_is_recorded_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     manifest = (FIXTURES / "healthy-dgx-h100" / "bundle.yaml").read_text()
     (tmp_path / "bundle.yaml").write_text(manifest + "sources: {kmsg: not-recorded}\n")
     assert main(["agent", "--once", "--from", str(tmp_path)]) == 3
-    assert "no source is recorded in it: record it anew" in capsys.readouterr().err
+    assert "no source is recorded in it: record it anew" in capfd.readouterr().err
 
 
 def test_a_log_that_nobody_reads_stops_nothing() -> None:
@@ -251,3 +251,44 @@ def test_silent_clients_do_not_shut_out_who_asks() -> None:
             one.close()
     assert "Traceback" not in said
     assert [line["event"] for line in map(json.loads, said.splitlines())].count("error") <= 1
+
+
+@pytest.mark.parametrize("after", [0.0, 0.02, 0.1])
+def test_new_checks_that_are_asked_for_early_end_nothing(after: float) -> None:
+    code = (
+        "import os, signal, sys, threading\n"
+        "from nodeguard.cli import agent\n"
+        "one_arena = agent.one_arena\n"
+        "def hang_up():\n"
+        "    os.kill(os.getpid(), signal.SIGHUP)\n"
+        "    threading.Timer(float(sys.argv[1]), os.kill, (os.getpid(), signal.SIGHUP)).start()\n"
+        "    one_arena()\n"
+        "agent.one_arena = hang_up\n"
+        "from nodeguard.cli.main import main\n"
+        "sys.exit(main(sys.argv[2:]))"
+    )
+    words = ["agent", "--once", "--listen", "127.0.0.1:0", *RECORDED]
+    ran = subprocess.run(
+        [sys.executable, "-c", code, str(after), *words],
+        capture_output=True, text=True, timeout=20, check=False,
+    )  # fmt: skip
+    assert json.loads(ran.stderr.splitlines()[-1])["event"] == "end"
+
+
+def test_descriptors_that_run_out_are_told_of_in_a_line() -> None:
+    listen = f"127.0.0.1:{free_port()}"
+    host, port = listen.split(":")
+    command = ["sh", "-c", 'ulimit -n 20; exec "$@"', "sh", sys.executable, "-m", "nodeguard.cli.main"]
+    with subprocess.Popen(
+        [*command, "agent", "--listen", listen, *RECORDED], stderr=subprocess.PIPE, text=True
+    ) as process:
+        page(f"http://{listen}/readyz")
+        silent = [socket.create_connection((host, int(port))) for _ in range(40)]
+        time.sleep(0.1)
+        process.terminate()
+        _, said = process.communicate(timeout=10)
+        for one in silent:
+            one.close()
+    assert "Traceback" not in said
+    assert all(json.loads(line) for line in said.splitlines())
+    assert "please report it" not in said
