@@ -133,8 +133,7 @@ async def _watch(
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload.ask)
     if hangup.is_set():
         reload.ask()
-    if told.socket:
-        await _control(told.socket, service, log)
+    asked = await _control(told.socket, service, log) if told.socket else None
     # What is there by now stays to the end: to look through it for garbage again and again is in vain.
     gc.collect()
     gc.freeze()
@@ -148,18 +147,22 @@ async def _watch(
         else:
             why = error.strerror or str(error)
         raise UsageError(f"cannot listen on {host}:{port}: {why}: name another --listen") from None
+    finally:
+        if asked is not None:
+            asked.close()
     if verdict is None:
         return UNKNOWN
     log({"event": "end", "health": verdict.health.value, "findings": len(verdict.findings)})
     return exit_code(verdict, strict=False) if told.once else OK
 
 
-async def _control(path: str, service: Service, log: Log) -> None:
+async def _control(path: str, service: Service, log: Log) -> asyncio.Server | None:
     try:
-        await control.serve(path, service.carry_out)
+        return await control.serve(path, service.carry_out)
     except OSError as error:
         remedy = "nodeguard release and clear cannot reach this agent; name a --socket"
         log({"event": "no socket", "why": f"{path}: {error.strerror or error}: {remedy}"})
+        return None
 
 
 def _sender(told: Options, mailbox: Mailbox, log: Log) -> Sender | None:
