@@ -57,9 +57,6 @@ from nodeguard.worker.lane import filesystem_lane
 
 def run(arguments: Sequence[str]) -> int:
     """Run the agent; returns the exit code."""
-    # Whoever has the checks read again must not end an agent that is not so far yet; what it executes
-    # meanwhile does not inherit that, as it would an order to ignore.
-    signal.signal(signal.SIGHUP, lambda *_: None)
     one_arena()
     return asyncio.run(_agent(arguments))
 
