@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import inf
 
 from nodeguard.sources.source import Source
 
@@ -32,8 +33,8 @@ class Agenda:
         return wanted
 
     def next(self) -> float:
-        """When something is due again."""
-        return min(self._due.values())
+        """When something is due again; infinity where there is nothing to read."""
+        return min(self._due.values(), default=inf)
 
 
 def ages(ended: Mapping[str, float], now: float) -> dict[str, float]:

@@ -9,7 +9,9 @@ from msgspec import Meta, Struct
 
 from nodeguard.catalog.located import read
 
-Text = Annotated[str, Meta(min_length=1, max_length=4096)]
+# Without a NUL, which no name of a file can hold.
+Text = Annotated[str, Meta(min_length=1, max_length=4096, pattern=r"^[^\0]*$")]
+_Maybe = Annotated[str, Meta(max_length=4096, pattern=r"^[^\0]*$")]
 
 
 class Aggregator(Struct, frozen=True, forbid_unknown_fields=True):
@@ -19,20 +21,20 @@ class Aggregator(Struct, frozen=True, forbid_unknown_fields=True):
 
     addresses: Annotated[tuple[Text, ...], Meta(min_length=1, max_length=4)]
     token_file: Text
-    ca_file: str = ""
+    ca_file: _Maybe = ""
 
 
 class Config(Struct, frozen=True, forbid_unknown_fields=True):
     """Settings; each that is left out is its option's default."""
 
-    listen: str = ""
-    state: str = ""
-    node: str = ""
+    listen: _Maybe = ""
+    state: _Maybe = ""
+    node: _Maybe = ""
     checks: tuple[Text, ...] = ()
-    platform: str = ""
-    instance_type: str = ""
-    spread: str = ""
-    socket: str = ""
+    platform: _Maybe = ""
+    instance_type: _Maybe = ""
+    spread: _Maybe = ""
+    socket: _Maybe = ""
     aggregator: Aggregator | None = None
 
 

@@ -7,8 +7,11 @@ root, or the user that the agent runs as.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
+import select
 import socket
+import stat
 import struct
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -23,6 +26,9 @@ PATH = "/run/nodeguard/agent.sock"
 # Bytes of a request, and seconds that a client may take for it.
 _LIMIT = 16 * 1024
 _PATIENCE = 5.0
+
+# Bytes of a socket's name: see unix(7).
+_LONGEST = 107
 
 _CREDENTIALS = struct.Struct("3i")  # process, user, group: see socket(7), SO_PEERCRED
 
@@ -40,15 +46,16 @@ Carry = Callable[[Instruction], Awaitable[Answer]]
 
 
 async def serve(path: str, carry: Carry) -> asyncio.Server:
-    """Listen at a path whose directory is made where only it is missing. Raises OSError where it cannot, or
-    where another agent listens there.
+    """Listen at a path whose directory is made where only it is missing. Raises OSError where it cannot,
+    where another agent listens there, or where something is there that is no socket.
     """
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             answer = await _answered(reader, writer.get_extra_info("socket"), carry)
-            writer.write(msgspec.json.encode(answer) + b"\n")
-            await writer.drain()
+            if answer is not None:
+                writer.write(msgspec.json.encode(answer) + b"\n")
+                await writer.drain()
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # whoever asks so gets no answer
         finally:
@@ -57,7 +64,8 @@ async def serve(path: str, carry: Carry) -> asyncio.Server:
     return await asyncio.start_unix_server(handle, sock=_bound(path), limit=_LIMIT)
 
 
-async def _answered(reader: asyncio.StreamReader, peer: socket.socket, carry: Carry) -> Answer:
+async def _answered(reader: asyncio.StreamReader, peer: socket.socket, carry: Carry) -> Answer | None:
+    """The answer; None where nobody waits for one, and then nothing was carried out."""
     async with asyncio.timeout(_PATIENCE):
         line = await reader.readuntil(b"\n")
     user = _CREDENTIALS.unpack(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))[1]
@@ -67,22 +75,26 @@ async def _answered(reader: asyncio.StreamReader, peer: socket.socket, carry: Ca
         wanted = msgspec.json.decode(line, type=Instruction)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return Answer(done=False, said=f"this is no instruction ({error}): both sides must be of one version")
-    return await carry(wanted)
+    return None if _has_left(peer) else await carry(wanted)
+
+
+def _has_left(peer: socket.socket) -> bool:
+    # Who has only ended its own sending still listens, and has not hung up.
+    asked = select.poll()
+    asked.register(peer.fileno(), 0)
+    return any(events & select.POLLHUP for _, events in asked.poll(0))
 
 
 def _bound(path: str) -> socket.socket:
+    if len(os.fsencode(path)) > _LONGEST:
+        too_long = os.strerror(errno.ENAMETOOLONG)
+        raise OSError(errno.ENAMETOOLONG, f"{too_long}: {_LONGEST} bytes at most", path)
     directory = os.path.dirname(path)
-    if not os.path.isdir(directory):
+    if directory and not os.path.isdir(directory):
         os.mkdir(directory, 0o755)
+    _clear_away(path)
     own = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
     try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as other:
-            other.settimeout(1.0)
-            with suppress(FileNotFoundError, ConnectionRefusedError):
-                other.connect(path)
-                raise FileExistsError(None, "another agent listens there", path)
-        with suppress(FileNotFoundError):
-            os.unlink(path)
         before = os.umask(0o177)
         try:
             own.bind(path)
@@ -92,6 +104,23 @@ def _bound(path: str) -> socket.socket:
         own.close()
         raise
     return own
+
+
+def _clear_away(path: str) -> None:
+    """Take away a socket that an agent has left. Raises OSError where there is anything else."""
+    try:
+        mode = os.lstat(path).st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise FileExistsError(errno.EEXIST, "is no socket and is left as it is", path)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as other:
+        other.settimeout(1.0)
+        with suppress(FileNotFoundError, ConnectionRefusedError):
+            other.connect(path)
+            raise FileExistsError(errno.EEXIST, "another agent listens there", path)
+    with suppress(FileNotFoundError):
+        os.unlink(path)
 
 
 def ask(path: str, wanted: Instruction, within: float) -> Answer:

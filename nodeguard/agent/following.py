@@ -11,6 +11,8 @@ from nodeguard.sources.live import LiveMachine
 # Seconds between two rounds of NVML that its events ask for: a round asks each GPU a hundred things, and a
 # storm of errors brings a thousand events.
 _EVENT_REST = 2.0
+# Seconds between two rounds at least where one has failed: what it did not take is there still.
+_FAILED_REST = 1.0
 
 
 def follow(machine: LiveMachine | PacedMachine, agent: Agent) -> None:
@@ -35,7 +37,12 @@ def _read_when_readable(agent: Agent, source: str, descriptor: int, rest: float)
         # Watched again once the round has taken what there was: until then it is readable all the time.
         if agent.is_reading(source):
             loop.call_later(rest, again)
+        elif source in agent.latest and not agent.latest[source].complete:
+            loop.call_later(max(0.0, _FAILED_REST - rest), watch)
         else:
-            loop.add_reader(descriptor, readable)
+            watch()
+
+    def watch() -> None:
+        loop.add_reader(descriptor, readable)
 
     loop.add_reader(descriptor, readable)

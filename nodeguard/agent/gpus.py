@@ -8,7 +8,7 @@ from collections.abc import Callable
 from nodeguard.agent.agent import Agent
 from nodeguard.agent.control import Answer
 from nodeguard.agent.release import Release, changes, left, released
-from nodeguard.model.slot import NODE, kind, normal
+from nodeguard.model.slot import kind, normal
 from nodeguard.sources.nvml import Nvml
 from nodeguard.wire.instruction import ReleaseGpus
 
@@ -66,8 +66,7 @@ class Gpus:
                 await asyncio.sleep(_PAUSE)
             await asyncio.to_thread(self._let_go)
         self._look()
-        all_of_them = NODE in self._source.left
-        return Answer(done=True, said="all GPUs" if all_of_them else ", ".join(sorted(self._source.left)))
+        return Answer(done=True, said=", ".join(slots) or "all GPUs")
 
     def _known(self) -> set[str]:
         latest = self._agent.latest.values()

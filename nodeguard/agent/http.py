@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable, Mapping
 
 # Bytes of a request that is read at all, and seconds that a client may take for it.
 _LIMIT = 8192
 _PATIENCE = 5.0
+
+# Connections that are open at a time. With one more, who has waited longest gives way: many that say nothing
+# do not shut out who asks.
+_MOST = 32
 
 _REASONS = {
     200: "OK",
@@ -24,19 +29,29 @@ Page = tuple[int, str, str]
 
 async def serve(host: str, port: int, pages: Mapping[str, Callable[[], Page]]) -> asyncio.Server:
     """Serve pages by path. Raises OSError where it cannot listen."""
+    waiting: dict[asyncio.StreamWriter, None] = {}
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(waiting) >= _MOST:
+            oldest = next(iter(waiting))
+            del waiting[oldest]
+            oldest.transport.abort()
+        waiting[writer] = None
         try:
             async with asyncio.timeout(_PATIENCE):
                 head = await reader.readuntil(b"\r\n\r\n")
-                writer.write(_response(_answer(head, pages)))
+                writer.write(_response(_answer(head, pages), body=not head.startswith(b"HEAD ")))
                 await writer.drain()
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # whoever asks so gets no answer
         finally:
+            waiting.pop(writer, None)
             writer.close()
 
-    return await asyncio.start_server(handle, host, port, limit=_LIMIT)
+    try:
+        return await asyncio.start_server(handle, host, port, limit=_LIMIT, backlog=_MOST)
+    except (UnicodeError, ValueError):
+        raise socket.gaierror(socket.EAI_NONAME, "this is no host's name") from None
 
 
 def _answer(head: bytes, pages: Mapping[str, Callable[[], Page]]) -> Page:
@@ -51,15 +66,15 @@ def _answer(head: bytes, pages: Mapping[str, Callable[[], Page]]) -> Page:
     return page()
 
 
-def _response(page: Page) -> bytes:
+def _response(page: Page, *, body: bool) -> bytes:
     status, kind, text = page
-    body = text.encode()
+    content = text.encode()
     head = [
         f"HTTP/1.1 {status} {_REASONS[status]}",
         f"Content-Type: {kind}",
-        f"Content-Length: {len(body)}",
+        f"Content-Length: {len(content)}",
         "Connection: close",
         "",
         "",
     ]
-    return "\r\n".join(head).encode() + body
+    return "\r\n".join(head).encode() + (content if body else b"")

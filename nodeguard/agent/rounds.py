@@ -23,7 +23,12 @@ class Rounds(Reader):
             with suppress(RuntimeError):  # the loop may have ended before a source that was late
                 loop.call_soon_threadsafe(done.set)
 
-        thread, observations = self._start(source, source.deadline, self._machine, ended)
+        try:
+            thread, observations = self._start(source, source.deadline, self._machine, ended)
+        except RuntimeError as error:
+            detail = f"the reader cannot be started ({error}): raise the limit on processes"
+            failed = Observation(source.name, NODE, "failed", detail=detail)
+            return reading(source, self._machine, [failed], began)
         if thread is not None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(source.deadline):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import json
 import os
 import signal
+import socket
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from functools import partial
-from zlib import crc32
 
 from msgspec.structs import replace
 
@@ -23,6 +23,7 @@ from nodeguard.agent.following import follow
 from nodeguard.agent.gpus import Gpus
 from nodeguard.agent.judgement import Judgement
 from nodeguard.agent.memory import Memory
+from nodeguard.agent.mishaps import Mishaps
 from nodeguard.agent.reporting.mailbox import Mailbox
 from nodeguard.agent.reporting.reporter import Carry, Reporter, facts
 from nodeguard.agent.reporting.thread import Senders
@@ -30,15 +31,14 @@ from nodeguard.agent.service import Service
 from nodeguard.agent.state_file import StateFile
 from nodeguard.agent.state_lock import hold
 from nodeguard.agent.subject import Subject, live, recorded
-from nodeguard.agent.transitions import Line
 from nodeguard.bundle.defect import BundleError
 from nodeguard.bundle.watched import WatchedBundle
 from nodeguard.cli.agent_options import Options, options
 from nodeguard.cli.check import exit_code
 from nodeguard.cli.knowledge import knowledge
-from nodeguard.cli.moments import rfc3339
+from nodeguard.cli.log import Log
 from nodeguard.cli.options import hear_instance_type, hold_platform
-from nodeguard.cli.streams import complain
+from nodeguard.cli.reload import Reload, part_of
 from nodeguard.cli.usage import OK, UNKNOWN, UsageError
 from nodeguard.derive.derive import Site
 from nodeguard.model.catalogue import Catalogue
@@ -51,8 +51,6 @@ from nodeguard.sources.source import Source
 from nodeguard.wire.instruction import ClearCheck, Instruction, ReleaseGpus
 from nodeguard.worker.lane import filesystem_lane
 
-Log = Callable[[Line], None]
-
 
 def run(arguments: Sequence[str]) -> int:
     """Run the agent; returns the exit code."""
@@ -62,16 +60,19 @@ def run(arguments: Sequence[str]) -> int:
 
 async def _agent(arguments: Sequence[str]) -> int:
     told = options(arguments)
+    hangup = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hangup.set)
     catalogue, signals = knowledge(told.checks)
-    hold_platform(catalogue, told.platform)
-    hear_instance_type(catalogue, told.instance_type, told.platform)
-    log = _log_of(told.node)
+    hold_platform(catalogue, told.platform, told.named("platform"))
+    hear_instance_type(catalogue, told.instance_type, told.platform, told.named("instance_type"))
     held = hold(told.state) if told.state else None
     if told.state and held is None:
         raise UsageError(f"another agent on this machine remembers in {told.state}: name another --state")
     file = StateFile(told.state, filesystem_lane()) if told.state else None
-    with closing(_subject(told, catalogue, file, log)) as subject:
-        return await _watch(told, catalogue, signals, subject, file, log)
+    with closing(Log(sys.stderr.fileno(), told.node)) as log:
+        asyncio.get_running_loop().set_exception_handler(Mishaps(log, time.monotonic))
+        with closing(_subject(told, catalogue, file, log)) as subject:
+            return await _watch(told, catalogue, signals, subject, file, log, hangup)
 
 
 def _subject(told: Options, catalogue: Catalogue, file: StateFile | None, log: Log) -> Subject:
@@ -83,9 +84,12 @@ def _subject(told: Options, catalogue: Catalogue, file: StateFile | None, log: L
             where = f"{error.filename}: {error.strerror}"
             raise UsageError(f"{where}: --root names where the machine's root directory is") from None
     try:
-        return recorded(WatchedBundle(told.bundle, log), told.speed, sources, site, file)
+        subject = recorded(WatchedBundle(told.bundle, log), told.speed, sources, site, file)
     except BundleError as error:
         raise UsageError(str(error)) from None
+    if not subject.sources:
+        raise UsageError(f"{told.bundle}: no source is recorded in it: record it anew with nodeguard record")
+    return subject
 
 
 async def _watch(
@@ -95,6 +99,7 @@ async def _watch(
     subject: Subject,
     file: StateFile | None,
     log: Log,
+    hangup: asyncio.Event,
 ) -> int:
     machine, memory = subject.machine, subject.memory
     judgement = Judgement(catalogue, signals, subject.site, memory=memory)
@@ -116,10 +121,17 @@ async def _watch(
     senders = _senders(told, mailbox, log)
     service = Service(agent, reporter, remember, file, subject.lost, senders)
     follow(machine, agent)
-    on_hup = partial(_reload, told, judgement, reporter, subject.sources, log)
-    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, on_hup)
-    if told.socket:
-        await _control(told.socket, service, log)
+
+    def adopt(catalogue: Catalogue, signals: dict[str, Signal]) -> None:
+        judgement.adopt(catalogue, signals)
+        _spare(subject.sources, judgement)
+        reporter.facts = facts(told.node, catalogue)
+
+    reload = Reload(partial(knowledge, told.checks), adopt, part_of(told.node, told.spread), log)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload.ask)
+    if hangup.is_set():
+        reload.ask()
+    asked = await _control(told.socket, service, log) if told.socket else None
     # What is there by now stays to the end: to look through it for garbage again and again is in vain.
     gc.collect()
     gc.freeze()
@@ -127,22 +139,28 @@ async def _watch(
     try:
         verdict = await service.attend(host, port, once=told.once)
     except OSError as error:
-        why = os.strerror(error.errno) if error.errno else str(error)
+        # A server's own words repeat the address; a name that is not known has no number of the system.
+        if error.errno and not isinstance(error, socket.gaierror):
+            why = os.strerror(error.errno)
+        else:
+            why = error.strerror or str(error)
         raise UsageError(f"cannot listen on {host}:{port}: {why}: name another --listen") from None
+    finally:
+        if asked is not None:
+            asked.close()
     if verdict is None:
         return UNKNOWN
     log({"event": "end", "health": verdict.health.value, "findings": len(verdict.findings)})
     return exit_code(verdict, strict=False) if told.once else OK
 
 
-async def _control(path: str, service: Service, log: Log) -> None:
+async def _control(path: str, service: Service, log: Log) -> asyncio.Server | None:
     try:
-        await control.serve(path, service.carry_out)
+        return await control.serve(path, service.carry_out)
     except OSError as error:
-        why = (
-            f"{path}: {error.strerror}: nodeguard release and clear cannot reach this agent; name a --socket"
-        )
-        log({"event": "no socket", "why": why})
+        remedy = "nodeguard release and clear cannot reach this agent; name a --socket"
+        log({"event": "no socket", "why": f"{path}: {error.strerror or error}: {remedy}"})
+        return None
 
 
 def _senders(told: Options, mailbox: Mailbox, log: Log) -> Senders | None:
@@ -159,36 +177,3 @@ def _spare(sources: Sequence[Source], judgement: Judgement) -> None:
     for source in sources:
         if isinstance(source, Infiniband):
             source.spare(judgement.of_ports)
-
-
-def _reload(
-    told: Options, judgement: Judgement, reporter: Reporter, sources: Sequence[Source], log: Log
-) -> None:
-    """Read the checks again, and adopt them a little later; wrong ones are kept out."""
-    try:
-        catalogue, signals = knowledge(told.checks)
-    except UsageError as error:
-        log({"event": "reload refused", "why": str(error)})
-        return
-
-    def adopt() -> None:
-        judgement.adopt(catalogue, signals)
-        _spare(sources, judgement)
-        reporter.facts = facts(told.node, catalogue)
-        log({"event": "reloaded", "checks": len(catalogue.checks)})
-
-    asyncio.get_running_loop().call_later(part_of(told.node, told.spread), adopt)
-
-
-def part_of(node: str, spread: float) -> float:
-    """Seconds after which a node adopts what all adopt: a part of the spread that its name tells."""
-    return spread * (crc32(node.encode()) / 2**32)
-
-
-def _log_of(node: str) -> Log:
-    """Writes a line of the log, in JSON."""
-
-    def log(line: Line) -> None:
-        complain(json.dumps({"at": rfc3339(time.time()), "node": node, **line}, ensure_ascii=False))
-
-    return log

@@ -13,23 +13,27 @@ from msgspec import Struct
 from nodeguard.agent.config import Aggregator, Config, config
 from nodeguard.agent.control import PATH
 from nodeguard.catalog.located import CatalogueError
-from nodeguard.cli.options import add_checks, add_machine, folder
+from nodeguard.cli.options import add_checks, add_site, folder
 from nodeguard.cli.usage import Parser, UsageError, duration
 
 _LISTEN = "127.0.0.1:9434"
 _SPREAD = "1m"
 
+# What is told of elsewhere, where it is wrong.
+_OF_THE_SITE = ("platform", "instance_type")
+
 
 class Options(Struct, frozen=True):
     """What the agent is told.
 
-    config: the file that says so, empty for none.
+    config: the file that says so, empty for none. filed: which settings it says.
     listen: host and port. state: absolute path, empty for none. spread: seconds. root: where the machine's
     root directory is. socket: where to be asked, empty for nowhere. aggregator: None where
     there is nobody to report to.
     """
 
     config: str
+    filed: frozenset[str]
     listen: tuple[str, int]
     node: str
     state: str
@@ -44,6 +48,10 @@ class Options(Struct, frozen=True):
     socket: str
     aggregator: Aggregator | None
 
+    def named(self, setting: str) -> str:
+        """A setting as the user said it: with its file, or as an option."""
+        return f"{self.config}: {setting}" if setting in self.filed else f"--{setting.replace('_', '-')}"
+
 
 def options(arguments: Sequence[str]) -> Options:
     """What a command line says, and the file that it names. Raises UsageError where either is wrong."""
@@ -53,8 +61,12 @@ def options(arguments: Sequence[str]) -> Options:
         raise UsageError("--speed goes with --from: a live machine has a time of its own")
     if given.bundle and given.root:
         raise UsageError("--root goes without --from: a recording has no other root")
+    for word in (given.node, given.platform, given.instance_type):
+        if any("\ud800" <= letter <= "\udfff" for letter in word):
+            raise UsageError(f"{word!r} is no UTF-8: write it anew")
     return Options(
         config=given.config or "",
+        filed=frozenset(name for name in _OF_THE_SITE if not getattr(given, name) and getattr(file, name)),
         listen=given.listen or _said(_address, file.listen or _LISTEN, given, "listen"),
         node=given.node or file.node or os.uname().nodename,
         state=str(Path(given.state or file.state).absolute()) if given.state or file.state else "",
@@ -90,7 +102,7 @@ def _parser() -> Parser:
     add("--spread", metavar="TIME", type=duration, help=about)
     add("--once", action="store_true", help="end after one round of every source")
     add_checks(parser)
-    add_machine(parser)
+    add_site(parser)
     return parser
 
 
@@ -110,10 +122,13 @@ def _said(of: Callable[[str], Any], text: str, given: Namespace, name: str) -> A
 
 
 def _address(text: str) -> tuple[str, int]:
-    host, _, port = text.rpartition(":")
-    if not port.isdecimal() or int(port) > 65_535:
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65_535:
         raise ArgumentTypeError(f"'{text}' is no HOST:PORT: write it like {_LISTEN}")
-    return host.strip("[]"), int(port)
+    host = host.strip("[]")
+    if not host:
+        raise ArgumentTypeError(f"'{text}' names no host: write 127.0.0.1:{port}, or 0.0.0.0:{port} for all")
+    return host, int(port)
 
 
 def _speed(text: str) -> float:

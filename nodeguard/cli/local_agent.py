@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from msgspec import DecodeError, ValidationError, convert, to_builtins
+from msgspec import DecodeError, ValidationError, json
 
 from nodeguard.agent.control import PATH, ask
 from nodeguard.cli.usage import Parser, UsageError
@@ -20,13 +20,17 @@ def asked(path: str, wanted: Instruction, within: float) -> str:
     within: seconds for the answer.
     """
     try:
-        convert(to_builtins(wanted), type(wanted))
+        json.decode(json.encode(wanted), type=type(wanted))
     except ValidationError as error:
         raise UsageError(f"this is too much, or not what is meant: {error}") from None
+    except UnicodeEncodeError as error:
+        raise UsageError(f"{error.object!r} is no UTF-8: write it anew") from None
     try:
         answer = ask(path, wanted, within)
     except TimeoutError:
-        raise UsageError(f"the agent gave no answer within {within:.0f} s: see its log") from None
+        raise UsageError(
+            f"{path}: no answer within {within:g} s, and it may be done still: see the agent's log"
+        ) from None
     except PermissionError:
         raise UsageError(f"{path}: only root may ask: run it as root") from None
     except (OSError, DecodeError) as error:

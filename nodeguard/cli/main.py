@@ -29,6 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
+        if given[:1] == ["agent"]:
+            _outlive_hangups()
         from nodeguard.cli.dispatch import dispatch  # noqa: PLC0415 - see above
 
         return dispatch(_COMMANDS, given)
@@ -36,6 +38,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         name = f"nodeguard {given[0]}" if given and given[0] in _COMMANDS else "nodeguard"
         os.write(2, f"{name}: interrupted\n".encode())
         return _UNKNOWN
+
+
+def _outlive_hangups() -> None:
+    """Let nobody who has the checks read again end an agent that has not read them yet. What is executed
+    meanwhile does not inherit this, as it would an order to ignore.
+    """
+    import signal  # noqa: PLC0415 - see above
+
+    signal.signal(signal.SIGHUP, lambda *_: None)
 
 
 if __name__ == "__main__":

@@ -29,25 +29,33 @@ def add_only(parser: Parser) -> None:
 
 
 def add_machine(parser: Parser) -> None:
-    """Add what a command that reads needs to know: --platform, --instance-type and --timeout."""
+    """Add what a command that reads once needs to know: --platform, --instance-type and --timeout."""
+    add_site(parser)
+    about = "wait no longer for any source (60s)"
+    parser.add_argument("--timeout", metavar="TIME", type=duration, default=60.0, help=about)
+
+
+def add_site(parser: Parser) -> None:
+    """Add what a machine may not tell: --platform and --instance-type."""
     add = parser.add_argument
     add("--platform", metavar="ID", default="", help="what this machine is, where it cannot be recognised")
     add("--instance-type", metavar="TYPE", default="", help="what the cloud calls this machine")
-    add("--timeout", metavar="TIME", type=duration, default=60.0, help="wait no longer for any source (60s)")
 
 
-def hold_platform(catalogue: Catalogue, platform: str) -> None:
-    """Raises UsageError for a platform that no file tells of. Empty for none."""
+def hold_platform(catalogue: Catalogue, platform: str, said: str = "platform") -> None:
+    """Raises UsageError for a platform that no file tells of. Empty for none. said: where it is written."""
     known = sorted(one.id for one in catalogue.platforms)
     if platform and platform not in known:
-        raise UsageError(f"platform '{platform}' is not known: it is one of {', '.join(known)}")
+        raise UsageError(f"{said} '{platform}' is not known: it is one of {', '.join(known)}")
 
 
-def hear_instance_type(catalogue: Catalogue, instance_type: str, platform: str) -> None:
-    """Say so where no platform has the instance type that was given."""
+def hear_instance_type(
+    catalogue: Catalogue, instance_type: str, platform: str, said: str = "--instance-type"
+) -> None:
+    """Say so where no platform has the instance type that was given. said: where it is written."""
     known = {way.instance_type for one in catalogue.platforms for way in one.match}
     if instance_type and instance_type not in known and not platform:
         complain(
-            f"--instance-type: '{instance_type}' is of no platform that is known and says "
+            f"{said}: '{instance_type}' is of no platform that is known and says "
             "nothing: see that it is spelt to the letter, or say --platform"
         )

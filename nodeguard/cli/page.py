@@ -71,14 +71,18 @@ def _plain(text: str) -> str:
 
 def show(lines: Sequence[Line]) -> None:
     """Print a page. Its first line stays whole where no terminal shows it: `head -1` then says all of it."""
-    whole = 0 if sys.stdout.isatty() else 1
+    whole = 0 if sys.stdout and sys.stdout.isatty() else 1
     rows = [*wrapped(lines[:whole], _ENDLESS), *wrapped(lines[whole:], width())]
     if not _in_colour() or not _show_rich(rows):
         say("\n".join("".join(words.text for words in row).rstrip() for row in rows))
 
 
 def _in_colour() -> bool:
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return (
+        bool(sys.stdout and sys.stdout.isatty())
+        and not os.environ.get("NO_COLOR")
+        and os.environ.get("TERM") != "dumb"
+    )
 
 
 def _show_rich(rows: Iterable[Sequence[Words]]) -> bool:

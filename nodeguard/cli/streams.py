@@ -8,24 +8,31 @@ import sys
 from contextlib import suppress
 from typing import TextIO
 
+# The descriptors up to this one are standard input, output and error.
+_LAST_STREAM = 2
+
 
 class UnwritableError(Exception):
     """Standard output cannot be written to. Its text says why."""
 
 
 def prepare() -> None:
-    """Make both fit to write to: what an encoding lacks is written as `?`. Raises UnwritableError."""
+    """Make both fit to write to: what an encoding lacks is written as `?`."""
+    # What is opened later must not be taken for a stream that was closed.
+    while (opened := os.open(os.devnull, os.O_RDWR)) <= _LAST_STREAM:
+        pass
+    os.close(opened)
     # Python has None for a stream that was closed, and print would send errors to standard output instead.
     sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - lives as long as we
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
-    if sys.stdout is None:
-        raise UnwritableError("standard output is closed: redirect it to a file or to /dev/null")
 
 
 def say(text: str, end: str = "\n") -> None:
     """Write to standard output, all of it now. Raises UnwritableError, and BrokenPipeError."""
+    if sys.stdout is None:
+        raise UnwritableError("standard output is closed: redirect it to a file or to /dev/null")
     try:
         sys.stdout.write(text + end)
         sys.stdout.flush()

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from math import inf
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -47,6 +49,11 @@ def test_what_is_read_seldom_is_read_with_the_rest(offset: float, start: int) ->
     rounds = [names(one, one.next()) for _ in range(9)]
     assert sum(len(together) == 2 for together in rounds) == 3
     assert all(together[0] == "every-10" for together in rounds)
+
+
+def test_without_sources_nothing_is_ever_due() -> None:
+    one = agenda()
+    assert (one.due(0.0), one.next()) == ([], inf)
 
 
 def test_ages() -> None:

@@ -100,3 +100,17 @@ async def test_a_round_on_request_is_judged_at_once_and_never_twice_at_a_time() 
 
     await asyncio.gather(agent.run(), ask())
     assert log.rounds == 2
+
+
+async def test_a_reader_that_cannot_be_started_is_a_failed_reading() -> None:
+    agent, _ = made(Scripted("memory", low))
+    before = threading.stack_size(1 << 46)
+    try:
+        await asyncio.gather(agent.run(), until(agent, lambda: agent.verdict))
+    finally:
+        threading.stack_size(before)
+    [seen] = agent.latest["memory"].observations
+    assert (seen.status, seen.detail) == (
+        "failed",
+        "the reader cannot be started (can't start new thread): raise the limit on processes",
+    )

@@ -7,6 +7,7 @@ import stat
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from nodeguard.agent.control import Answer, ask, serve
@@ -75,3 +76,55 @@ async def test_a_socket_that_was_left_is_taken_over_and_one_in_use_is_not(tmp_pa
         with pytest.raises(FileExistsError, match="another agent listens there"):
             await serve(path, echo)
         assert (await asyncio.to_thread(ask, path, WANTED, 5.0)).done
+
+
+@pytest.mark.parametrize("kind", ["file", "directory", "link"])
+async def test_what_is_no_socket_is_left_as_it_is(tmp_path: Path, kind: str) -> None:
+    path, other = tmp_path / "agent.sock", tmp_path / "kept"
+    other.write_text("years of work")
+    if kind == "file":
+        path.write_text("years of work")
+    elif kind == "directory":
+        path.mkdir()
+    else:
+        path.symlink_to(other)
+    with pytest.raises(FileExistsError, match="is no socket and is left as it is") as refused:
+        await serve(str(path), echo)
+    assert refused.value.strerror == "is no socket and is left as it is"
+    assert os.path.lexists(path)
+    assert other.read_text() == "years of work"
+    assert kind != "file" or path.read_text() == "years of work"
+
+
+async def test_a_name_without_a_directory_is_one_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with await serve("s", echo):
+        assert (await asyncio.to_thread(ask, "s", WANTED, 5.0)).done
+
+
+async def test_a_name_that_is_too_long_is_told_so(tmp_path: Path) -> None:
+    path = str(tmp_path / ("a" * 120))
+    with pytest.raises(OSError, match="File name too long") as refused:
+        await serve(path, echo)
+    assert refused.value.strerror == "File name too long: 107 bytes at most"
+
+
+async def test_what_nobody_waits_for_any_more_is_not_carried_out(tmp_path: Path) -> None:
+    path, carried = str(tmp_path / "agent.sock"), list[str]()
+
+    async def carry(one: Instruction) -> Answer:
+        carried.append(one.id)
+        return Answer(done=True, said=one.id)
+
+    async with await serve(path, carry):
+        with socket.socket(socket.AF_UNIX) as gone:
+            gone.connect(path)
+            gone.sendall(msgspec.json.encode(ReleaseGpus("gone", 60.0)) + b"\n")
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.connect(path)
+            listening.sendall(msgspec.json.encode(ReleaseGpus("listening", 60.0)) + b"\n")
+            listening.shutdown(socket.SHUT_WR)
+            assert b'"listening"' in await asyncio.to_thread(listening.recv, 4096)
+    assert carried == ["listening"]

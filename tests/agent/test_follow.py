@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -18,16 +18,20 @@ from nodeguard.agent.following import follow
 from nodeguard.agent.judgement import Judgement
 from nodeguard.cli.knowledge import knowledge
 from nodeguard.derive.derive import Site
+from nodeguard.model.observation import Observation
 from nodeguard.sources import live
 from nodeguard.sources.kmsg import Kmsg
 from nodeguard.sources.live import LiveMachine
+from nodeguard.sources.machine import Machine
 from nodeguard.sources.nvml import Nvml
 from nodeguard.sources.source import Source
 from nodeguard.worker.deadlines import Deadlines
 from nodeguard.worker.lane import Lane, nvml_lane
 from tests.agent.scene import Scripted
+from tests.agent.test_judgement import LOW, judgement
 from tests.fuse import Manner, Server
 from tests.nvml_double import Build, Double
+from tests.sources.fake_machine import FakeMachine
 from tests.worker import recordings
 
 _XID = 8
@@ -165,3 +169,23 @@ async def test_a_gpu_that_vanishes_and_returns(root: Path, double: Double) -> No
         double.tell(1, _XID, 62)
         await _until(lambda: "gpu-xid-fatal" in _findings(agent))
         assert _findings(agent)["gpu-xid-fatal"] == _SLOT
+
+
+async def test_a_log_that_cannot_be_read_is_not_tried_again_at_once() -> None:
+    def failing(_: Machine) -> Iterator[Observation]:
+        raise PermissionError(1, "Operation not permitted")
+
+    reader, writer = os.pipe()
+    os.write(writer, b"a line")
+    log = Scripted("kmsg", failing, interval=3600.0)
+    agent = Agent(cast("Any", FakeMachine()), [log], judgement(LOW), lambda _: None, 0.0)
+    following._read_when_readable(agent, "kmsg", reader, 0.002)
+    running = asyncio.create_task(agent.run())
+    await _until(lambda: log.rounds >= 1)
+    await asyncio.sleep(0.3)
+    agent.stop()
+    await running
+    asyncio.get_running_loop().remove_reader(reader)
+    assert log.rounds <= 2
+    os.close(reader)
+    os.close(writer)

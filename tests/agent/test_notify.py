@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,25 @@ def test_nobody_to_tell_is_no_error(address: str, monkeypatch: pytest.MonkeyPatc
     notify("READY=1")
 
 
-@pytest.mark.parametrize(("said", "every"), [("30000000", 15.0), ("", 0.0), ("soon", 0.0)])
+def test_who_does_not_read_keeps_nobody_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(path)
+        monkeypatch.setenv("NOTIFY_SOCKET", path)
+
+        def tell() -> None:
+            for _ in range(5000):
+                notify("WATCHDOG=1")
+
+        telling = threading.Thread(target=tell, daemon=True)
+        telling.start()
+        telling.join(5.0)
+        assert not telling.is_alive()
+
+
+@pytest.mark.parametrize(
+    ("said", "every"), [("30000000", 15.0), ("", 0.0), ("soon", 0.0), ("-5", 0.0), ("0", 0.0)]
+)
 def test_the_watchdog_is_told_twice_as_often_as_it_asks(
     said: str, every: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:

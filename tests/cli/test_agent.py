@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -11,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import urlopen
@@ -20,10 +21,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeguard.cli.agent import part_of
 from nodeguard.cli.main import main
+from nodeguard.cli.reload import part_of
 
 FIXTURES = Path(__file__).parent.parent.parent / "fixtures"
+RECORDED = ["--from", str(FIXTURES / "gpu-hot")]
 
 
 def free_port() -> int:
@@ -71,11 +73,11 @@ def test_a_recorded_fault_is_on_the_metrics_page_and_in_the_log() -> None:
 
 
 def test_one_round_of_everything_ends_with_the_exit_code_of_a_check(
-    capsys: pytest.CaptureFixture[str],
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     listen = f"127.0.0.1:{free_port()}"
     assert main(["agent", "--once", "--from", str(FIXTURES / "gpu-off-bus"), "--listen", listen]) == 0
-    assert json.loads(capsys.readouterr().err.splitlines()[-1])["event"] == "end"
+    assert json.loads(capfd.readouterr().err.splitlines()[-1])["event"] == "end"
 
 
 @pytest.mark.parametrize("pipe", [False, True])
@@ -151,6 +153,14 @@ def test_a_node_adopts_at_a_time_of_its_own_within_the_spread(node: str, spread:
     ("words", "said"),
     [
         (["--listen", "nowhere"], "'nowhere' is no HOST:PORT: write it like 127.0.0.1:9434"),
+        (["--listen", "9434"], "'9434' is no HOST:PORT"),
+        (["--listen", ":9434"], "':9434' names no host: write 127.0.0.1:9434, or 0.0.0.0:9434 for all"),
+        (["--listen", "[]:9434"], "'[]:9434' names no host"),
+        (["--listen", "nosuch.invalid:80", *RECORDED], "cannot listen on nosuch.invalid:80: "),
+        (["--listen", f"{'a' * 70}:80", *RECORDED], ":80: this is no host's name: name another --listen"),
+        (["--listen", "..:80", *RECORDED], "cannot listen on ..:80: this is no host's name"),
+        (["--node", "\udcff"], "is no UTF-8: write it anew"),
+        (["--timeout", "1s"], "unrecognized arguments: --timeout"),
         (["--speed", "0"], "'0' is no speed: write a number from 0.1 to 1000"),
         (["--speed", "2"], "--speed goes with --from: a live machine has a time of its own"),
         (["--from", "/nowhere"], "/nowhere"),
@@ -159,27 +169,136 @@ def test_a_node_adopts_at_a_time_of_its_own_within_the_spread(node: str, spread:
         (["--config", "/nowhere"], "/nowhere: cannot be read: No such file or directory"),
     ],
 )
-def test_what_cannot_be_is_refused(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_is_refused(words: list[str], said: str, capfd: pytest.CaptureFixture[str]) -> None:
     try:
         code = main(["agent", *words])
     except SystemExit as left:
         code = int(left.code or 0)
     assert code == 3
-    assert said in capsys.readouterr().err
+    assert said in capfd.readouterr().err
 
 
 def test_two_agents_do_not_share_what_they_remember(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     words = ["--from", str(FIXTURES / "healthy-cpu-only"), "--state", str(tmp_path)]
     with running(*words) as (_, where):
         page(f"{where}/readyz")
         assert main(["agent", *words, "--listen", "127.0.0.1:0"]) == 3
-    assert f"another agent on this machine remembers in {tmp_path}" in capsys.readouterr().err
+    assert f"another agent on this machine remembers in {tmp_path}" in capfd.readouterr().err
 
 
-def test_an_address_that_is_taken_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_address_that_is_taken_is_named(capfd: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert main(["agent", "--listen", f"127.0.0.1:{port}", "--from", str(FIXTURES / "gpu-hot")]) == 3
-    assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in capsys.readouterr().err
+    assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in capfd.readouterr().err
+
+
+def test_a_platform_that_the_file_says_is_refused_with_its_name(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "agent.yaml").write_text("platform: nosuch\n")
+    assert main(["agent", "--config", str(tmp_path / "agent.yaml")]) == 3
+    assert f"{tmp_path}/agent.yaml: platform 'nosuch' is not known: it is one of" in capfd.readouterr().err
+
+
+def test_a_bundle_in_which_nothing_is_recorded_is_refused(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    manifest = (FIXTURES / "healthy-dgx-h100" / "bundle.yaml").read_text()
+    (tmp_path / "bundle.yaml").write_text(manifest + "sources: {kmsg: not-recorded}\n")
+    assert main(["agent", "--once", "--from", str(tmp_path)]) == 3
+    assert "no source is recorded in it: record it anew" in capfd.readouterr().err
+
+
+def test_a_log_that_nobody_reads_stops_nothing() -> None:
+    reader, writer = os.pipe()
+    fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
+    os.set_blocking(writer, False)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(writer, b"x")
+    os.set_blocking(writer, True)
+    listen = f"127.0.0.1:{free_port()}"
+    command = [sys.executable, "-m", "nodeguard.cli.main", "agent", "--listen", listen, *RECORDED]
+    with subprocess.Popen(command, stderr=writer) as process:
+        assert page(f"http://{listen}/readyz") == "ready\n"
+        process.terminate()
+        assert process.wait(timeout=5) == 0
+    os.close(reader)
+    os.close(writer)
+
+
+def test_a_machine_that_starts_no_thread_is_judged_once_all_the_same() -> None:
+    code = (
+        "import sys, threading; threading.stack_size(1 << 46)\n"
+        "from nodeguard.cli.main import main\n"
+        "sys.exit(main(sys.argv[1:]))"
+    )
+    words = ["agent", "--once", "--listen", "127.0.0.1:0", *RECORDED]
+    ran = subprocess.run(
+        [sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=20, check=False
+    )
+    assert "Traceback" not in ran.stderr
+    assert json.loads(ran.stderr.splitlines()[-1])["event"] == "end"
+
+
+def test_silent_clients_do_not_shut_out_who_asks() -> None:
+    listen = f"127.0.0.1:{free_port()}"
+    host, port = listen.split(":")
+    command = ["sh", "-c", 'ulimit -n 128; exec "$@"', "sh", sys.executable, "-m", "nodeguard.cli.main"]
+    with subprocess.Popen(
+        [*command, "agent", "--listen", listen, *RECORDED], stderr=subprocess.PIPE, text=True
+    ) as process:
+        page(f"http://{listen}/readyz")
+        silent = [socket.create_connection((host, int(port))) for _ in range(200)]
+        with urlopen(f"http://{listen}/healthz", timeout=2) as answer:
+            assert answer.read() == b"alive\n"
+        process.terminate()
+        _, said = process.communicate(timeout=10)
+        for one in silent:
+            one.close()
+    assert "Traceback" not in said
+    assert [line["event"] for line in map(json.loads, said.splitlines())].count("error") <= 1
+
+
+@pytest.mark.parametrize("after", [0.0, 0.02, 0.1])
+def test_new_checks_that_are_asked_for_early_end_nothing(after: float) -> None:
+    code = (
+        "import os, signal, sys, threading\n"
+        "from nodeguard.cli import agent\n"
+        "one_arena = agent.one_arena\n"
+        "def hang_up():\n"
+        "    os.kill(os.getpid(), signal.SIGHUP)\n"
+        "    threading.Timer(float(sys.argv[1]), os.kill, (os.getpid(), signal.SIGHUP)).start()\n"
+        "    one_arena()\n"
+        "agent.one_arena = hang_up\n"
+        "from nodeguard.cli.main import main\n"
+        "sys.exit(main(sys.argv[2:]))"
+    )
+    words = ["agent", "--once", "--listen", "127.0.0.1:0", *RECORDED]
+    ran = subprocess.run(
+        [sys.executable, "-c", code, str(after), *words],
+        capture_output=True, text=True, timeout=20, check=False,
+    )  # fmt: skip
+    assert json.loads(ran.stderr.splitlines()[-1])["event"] == "end"
+
+
+def test_descriptors_that_run_out_are_told_of_in_a_line() -> None:
+    listen = f"127.0.0.1:{free_port()}"
+    host, port = listen.split(":")
+    command = ["sh", "-c", 'ulimit -n 20; exec "$@"', "sh", sys.executable, "-m", "nodeguard.cli.main"]
+    with subprocess.Popen(
+        [*command, "agent", "--listen", listen, *RECORDED], stderr=subprocess.PIPE, text=True
+    ) as process:
+        page(f"http://{listen}/readyz")
+        silent = [socket.create_connection((host, int(port))) for _ in range(40)]
+        time.sleep(0.1)
+        process.terminate()
+        _, said = process.communicate(timeout=10)
+        for one in silent:
+            one.close()
+    assert "Traceback" not in said
+    assert all(json.loads(line) for line in said.splitlines())
+    assert "please report it" not in said

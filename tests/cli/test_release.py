@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from nodeguard.cli.local_agent import asked
 from nodeguard.cli.main import main
+from nodeguard.cli.usage import UsageError
+from nodeguard.wire.instruction import ReleaseGpus
 from tests.cli.test_agent import FIXTURES, page, running
 
 
@@ -76,3 +80,20 @@ def test_without_an_agent_the_socket_is_named(tmp_path: Path, capsys: pytest.Cap
     for words in (["release", "--for", "1m"], ["clear", "a", "node"]):
         assert main([*words, "--socket", path]) == 3
         assert f"no agent answers at {path}" in capsys.readouterr().err
+
+
+def test_what_was_not_answered_may_happen_still(tmp_path: Path) -> None:
+    path = str(tmp_path / "agent.sock")
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(path)
+        silent.listen()
+        with pytest.raises(UsageError, match=r"no answer within 0\.05 s, and it may be done still"):
+            asked(path, ReleaseGpus("1", 60.0), 0.05)
+
+
+@pytest.mark.parametrize(
+    "words", [["clear", "\udcff", "node"], ["release", "--for", "1m", "--gpu", "\udcff"]]
+)
+def test_words_that_are_no_text_are_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*words, "--socket", "/nowhere"]) == 3
+    assert "is no UTF-8: write it anew" in capsys.readouterr().err

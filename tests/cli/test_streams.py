@@ -81,3 +81,9 @@ def test_an_interrupt_while_modules_are_imported_is_no_traceback() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stderr) == (3, "nodeguard check: interrupted\n")
+
+
+def test_an_agent_needs_no_standard_output() -> None:
+    ran = run(["agent", "--once", "--listen", "127.0.0.1:0", *CHECK[1:]], ">&-")
+    assert (ran.returncode == 3, "Traceback" in ran.stderr) == (False, False)
+    assert '"event": "end"' in ran.stderr
