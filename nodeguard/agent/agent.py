@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 
+from msgspec.structs import replace
+
 from nodeguard.agent.agenda import Agenda, ages
 from nodeguard.agent.judgement import Judgement
 from nodeguard.agent.rounds import Rounds
 from nodeguard.agent.transitions import Line, Told, told, transitions
-from nodeguard.model.finding import Verdict
+from nodeguard.model.finding import Knowledge, Verdict
 from nodeguard.model.instant import Instant
 from nodeguard.model.observation import Reading
 from nodeguard.sources.machine import Machine
@@ -55,6 +57,7 @@ class Agent:
         self._judging: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopped = asyncio.Event()
+        self._erred = ""
         self.heed: Heed = lambda verdict, instant, changed: None  # noqa: ARG005 - nobody heeds yet
         self.verdict: Verdict | None = None
         self.rounds = 0
@@ -139,8 +142,14 @@ class Agent:
         try:
             self.verdict = self._judgement.judge(heard, now)
         except Exception as error:  # noqa: BLE001 - a node has to be watched on
-            self._log({"event": "error", "why": f"please report it: {type(error).__name__}: {error}"})
+            why = f"please report it: {type(error).__name__}: {error}"
+            if why != self._erred:
+                self._log({"event": "error", "why": why})
+            self._erred = why
+            if self.verdict is not None:
+                self.verdict = replace(self.verdict, knowledge=Knowledge.UNKNOWN)
             return
+        self._erred = ""
         self.rounds += 1
         before, self.told = self.told, told(self.verdict)
         lines = list(transitions(before, self.told))

@@ -7,7 +7,7 @@ from typing import Any
 
 from nodeguard.agent.agent import Agent
 from nodeguard.agent.transitions import Line
-from nodeguard.model.finding import Health
+from nodeguard.model.finding import Health, Knowledge
 from nodeguard.model.observation import Observation
 from nodeguard.sources.machine import Machine
 from tests.agent.scene import Scripted
@@ -73,6 +73,7 @@ async def test_an_error_of_our_own_is_told_and_ends_nothing() -> None:
         async with asyncio.timeout(10):
             while not lines:
                 await asyncio.sleep(0.005)
+            agent.judge()
         agent._judgement.judge = judge  # type: ignore[method-assign]
         agent.read("memory")
 
@@ -114,3 +115,20 @@ async def test_a_reader_that_cannot_be_started_is_a_failed_reading() -> None:
         "failed",
         "the reader cannot be started (can't start new thread): raise the limit on processes",
     )
+
+
+async def test_what_cannot_be_judged_any_more_is_not_known() -> None:
+    agent, _ = made(Scripted("memory", low))
+
+    async def fail() -> None:
+        async with asyncio.timeout(10):
+            while agent.verdict is None:
+                await asyncio.sleep(0.005)
+        failing: Any = lambda *_: 1 / 0  # noqa: E731
+        agent._judgement.judge = failing  # type: ignore[method-assign]
+        agent.judge()
+        agent.stop()
+
+    await asyncio.gather(agent.run(), fail())
+    assert agent.verdict is not None
+    assert (agent.verdict.health, agent.verdict.knowledge) == (Health.SUSPECT, Knowledge.UNKNOWN)
