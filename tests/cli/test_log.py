@@ -42,7 +42,8 @@ def test_what_nobody_reads_is_lost_and_counted_and_the_end_does_not_wait() -> No
     os.close(writer)
     reading.join()
     assert heard[-1]["event"] == "last"
-    assert heard[-1]["lost"] == 100 - (len(heard) - 1)
+    # Room that comes and goes meanwhile lets lines through, each of which says what was lost before it.
+    assert sum(int(str(one.get("lost", 0))) for one in heard) == 100 - (len(heard) - 1)
 
 
 def test_without_a_thread_what_there_is_room_for_is_written_at_the_end() -> None:
