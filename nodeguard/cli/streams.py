@@ -58,5 +58,7 @@ def let_go() -> None:
 
 
 def _give_up(stream: TextIO | None) -> None:
-    with suppress(OSError, AttributeError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # type: ignore[union-attr]
+    if stream is None:
+        return
+    with suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

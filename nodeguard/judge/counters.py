@@ -29,9 +29,9 @@ def advance(
     changed: dict[str, Counter] = {}
     for name, span in spans.items():
         value = signals.get(name)
-        if value is None or isinstance(value, (str, bool)):
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
             continue
-        number = float(value)  # type: ignore[arg-type]
+        number = float(value)
         old = counters.get(name) if previous is not None else None
         if old is None or (previous is not None and now - previous > 2 * span):
             changed[name] = Counter(number, now)

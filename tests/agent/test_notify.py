@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import socket
 import threading
 from pathlib import Path
@@ -21,7 +22,9 @@ def test_a_state_reaches_who_started_us(tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.parametrize("address", ["", "/nowhere/at/all", "@nodeguard-nobody-listens"])
 def test_nobody_to_tell_is_no_error(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NOTIFY_SOCKET", address)
+    before = os.listdir("/proc/self/fd")
     notify("READY=1")
+    assert os.listdir("/proc/self/fd") == before, "what was opened is closed"
 
 
 def test_who_does_not_read_keeps_nobody_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

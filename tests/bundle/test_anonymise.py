@@ -188,10 +188,10 @@ def test_a_mount_table_names_nobody_and_keeps_its_form(line: str) -> None:
 
 def test_a_mount_is_the_same_in_all_tables_and_calls() -> None:
     new = anonymiser()
-    path = new.file("/etc/fstab", "/dev/sda1 /home/alice/a\\040b ext4 rw 0 0").split()[1]
-    assert path.startswith("/home/")
-    assert new.file("/proc/1/mounts", "/dev/nvme0n1p2 /home/alice/a\\040b ext4 ro 0 0").split()[1] == path
-    assert new.call("statvfs(/home/alice/a b)") == f"statvfs({path.replace(chr(92) + '040', ' ')})"
+    path = new.file("/etc/fstab", "/dev/sda1 /srv/alice/a\\040b ext4 rw 0 0").split()[1]
+    assert path.startswith("/srv/")
+    assert new.file("/proc/1/mounts", "/dev/nvme0n1p2 /srv/alice/a\\040b ext4 ro 0 0").split()[1] == path
+    assert new.call("statvfs(/srv/alice/a b)") == f"statvfs({path.replace(chr(92) + '040', ' ')})"
     assert new.call("adjtimex") == "adjtimex"
 
 

@@ -159,7 +159,9 @@ def test_garbage_never_breaks_a_round(garbage: dict[str, str]) -> None:
 def test_refusals_never_break_a_round(errors: dict[str, int]) -> None:
     machine = whole_machine()
     machine.errors |= {path: code for path, code in errors.items() if path not in VITAL}
-    _rounds(machine)
+    seen = [one for of_source in _rounds(machine).values() for one in of_source.values()]
+    assert all(why for one in seen for why in one.unread.values())
+    assert all(one.detail for one in seen if one.status == "failed")
 
 
 @settings(max_examples=200, deadline=None)

@@ -123,9 +123,10 @@ def test_any_name_can_be_read(pid: int, comm: str, state: str, start: int) -> No
 @given(st.text())
 def test_any_text_is_read_or_refused(text: str) -> None:
     try:
-        parse_stat(text)
+        known = parse_stat(text)
     except ValueError:
         return
+    assert f"({known.comm})" in text
 
 
 def test_this_machine() -> None:

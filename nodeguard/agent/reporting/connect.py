@@ -8,6 +8,7 @@ import select
 import socket
 import ssl
 import time
+from typing import Any
 
 from nodeguard.agent.reporting.address import Address
 from nodeguard.agent.reporting.hurry import Hurry
@@ -33,9 +34,9 @@ def connect(address: Address, context: ssl.SSLContext | None, hurry: Hurry, dead
     raise OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL))
 
 
-def _reach(sock: socket.socket, place: object, hurry: Hurry, deadline: float) -> None:
+def _reach(sock: socket.socket, place: tuple[Any, ...], hurry: Hurry, deadline: float) -> None:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    wrong = sock.connect_ex(place)  # type: ignore[arg-type]
+    wrong = sock.connect_ex(place)
     if wrong == errno.EINPROGRESS:
         hurry.wait(sock, select.POLLOUT, deadline)
         wrong = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
