@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.error import HTTPError
@@ -245,21 +245,42 @@ def test_a_machine_that_starts_no_thread_is_judged_once_all_the_same() -> None:
     assert json.loads(ran.stderr.splitlines()[-1])["event"] == "end"
 
 
-def test_silent_clients_do_not_shut_out_who_asks() -> None:
+@contextmanager
+def besieged(descriptors: int, clients: int) -> Iterator[tuple[str, Callable[[], str]]]:
+    """An agent with so many descriptors, and clients that connect and say nothing: where its pages are, and
+    what ends it and gives its log.
+    """
     listen = f"127.0.0.1:{free_port()}"
     host, port = listen.split(":")
-    command = ["sh", "-c", 'ulimit -n 128; exec "$@"', "sh", sys.executable, "-m", "nodeguard.cli.main"]
+    command = [
+        "sh",
+        "-c",
+        f'ulimit -n {descriptors}; exec "$@"',
+        "sh",
+        sys.executable,
+        "-m",
+        "nodeguard.cli.main",
+    ]
     with subprocess.Popen(
         [*command, "agent", "--listen", listen, *RECORDED], stderr=subprocess.PIPE, text=True
     ) as process:
         page(f"http://{listen}/readyz")
-        silent = [socket.create_connection((host, int(port))) for _ in range(200)]
-        with urlopen(f"http://{listen}/healthz", timeout=2) as answer:
-            assert answer.read() == b"alive\n"
-        process.terminate()
-        _, said = process.communicate(timeout=10)
+        silent = [socket.create_connection((host, int(port))) for _ in range(clients)]
+
+        def end() -> str:
+            process.terminate()
+            return process.communicate(timeout=10)[1]
+
+        yield f"http://{listen}", end
         for one in silent:
             one.close()
+
+
+def test_silent_clients_do_not_shut_out_who_asks() -> None:
+    with besieged(128, 200) as (where, end):
+        with urlopen(f"{where}/healthz", timeout=2) as answer:
+            assert answer.read() == b"alive\n"
+        said = end()
     assert "Traceback" not in said
     assert [line["event"] for line in map(json.loads, said.splitlines())].count("error") <= 1
 
@@ -287,19 +308,9 @@ def test_new_checks_that_are_asked_for_early_end_nothing(after: float) -> None:
 
 
 def test_descriptors_that_run_out_are_told_of_in_a_line() -> None:
-    listen = f"127.0.0.1:{free_port()}"
-    host, port = listen.split(":")
-    command = ["sh", "-c", 'ulimit -n 20; exec "$@"', "sh", sys.executable, "-m", "nodeguard.cli.main"]
-    with subprocess.Popen(
-        [*command, "agent", "--listen", listen, *RECORDED], stderr=subprocess.PIPE, text=True
-    ) as process:
-        page(f"http://{listen}/readyz")
-        silent = [socket.create_connection((host, int(port))) for _ in range(40)]
+    with besieged(20, 40) as (_, end):
         time.sleep(0.1)
-        process.terminate()
-        _, said = process.communicate(timeout=10)
-        for one in silent:
-            one.close()
+        said = end()
     assert "Traceback" not in said
     assert all(json.loads(line) for line in said.splitlines())
     assert "please report it" not in said
