@@ -81,6 +81,8 @@ class Commands(NamedTuple):
             f"--authorization-kubeconfig={kubeconfig}",
             "--secure-port=0",
             "--leader-elect=false",
+            "--kube-api-qps=2000",  # at the default the controllers spend seconds waiting for each other
+            "--kube-api-burst=4000",
         ]
 
 
