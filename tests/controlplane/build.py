@@ -93,7 +93,7 @@ class _Build:
                 if not line.startswith("go: "):
                     yield said[-1]
         if running.returncode:
-            raise BuildError(f"{self._part.says}: {failure(words[0], said, self._environment)}")
+            raise BuildError(f"{self._part.says}: {failure(words[0], said)}")
 
 
 def _copy(manifests: Path, into: Path) -> None:
@@ -104,15 +104,14 @@ def _copy(manifests: Path, into: Path) -> None:
         shutil.copyfile(path, kept)
 
 
-def failure(step: str, said: list[str], environment: dict[str, str]) -> str:
+def failure(step: str, said: list[str]) -> str:
     """Why Go failed, from what it said, and what to do."""
-    last = "\n".join(f"  {line}" for line in said[-6:])
+    last = "\n".join(f"  {line}" for line in list(dict.fromkeys(said))[-6:])
     fetching = any(
         word in last for word in ("dial tcp", ": lookup ", "proxyconnect", 'Get "http', "reading http")
     )
-    proxy = environment.get("GOPROXY") or "Go's default"
     remedy = (
-        f"A Go module proxy (GOPROXY is {proxy}) has to be reachable once: set GOPROXY or HTTPS_PROXY,"
+        "A Go module proxy has to be reachable once: set GOPROXY or HTTPS_PROXY,"
         f" or copy {directory()} from a machine that has it."
         if fetching
         else "The modules are pinned in tests/controlplane: mend what Go names, then run `make controlplane` again."

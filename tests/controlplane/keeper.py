@@ -77,13 +77,15 @@ def serve(keeper: Keeper, parent: int) -> None:
     """Answer until nobody is left who asks."""
     # A child that the parent forked may hold our standard input open after it: watch the parent, too.
     try:
-        watched = os.pidfd_open(parent)
+        watched = [os.pidfd_open(parent)]
     except ProcessLookupError:
         return
+    except OSError:  # old containers forbid it
+        watched = []
     pending = b""
     while True:
-        ready, _, _ = select.select([0, watched], [], [])
-        if watched in ready or not (read := os.read(0, 1 << 16)):
+        ready, _, _ = select.select([0, *watched], [], [])
+        if 0 not in ready or not (read := os.read(0, 1 << 16)):
             return
         *lines, pending = (pending + read).split(b"\n")
         for line in lines:
