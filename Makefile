@@ -2,7 +2,7 @@
 # make test   everything that is tested
 # make lint   style, types and the layers of the house
 # make bench  figures, each beside a reference measured in the same run
-.PHONY: demo test lint bench docs environment test-environment catalogue clean
+.PHONY: demo test lint bench docs environment test-environment controlplane catalogue clean
 PYTHON ?= python3
 BIN := .venv/bin
 checks := $(wildcard checks/*.yaml checks/*/*.yaml)
@@ -11,7 +11,7 @@ demo: environment catalogue
 	@$(BIN)/python -m nodeguard.cli.main --version >/dev/null
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh scripts/demo
 
-test: test-environment catalogue
+test: test-environment controlplane catalogue
 	$(BIN)/python -m pytest $(ARGS)
 
 lint: environment catalogue
@@ -28,6 +28,10 @@ environment:
 
 test-environment:
 	@PYTHON=$(PYTHON) scripts/environment cc promtool
+
+# Kubernetes for the tests, without containers: built once, into ~/.cache/nodeguard.
+controlplane: test-environment
+	@scripts/controlplane >/dev/null
 
 # The compiled catalogue: what a start reads instead of YAML.
 catalogue: checks/compiled.msgpack

@@ -1,0 +1,96 @@
+"""A certificate authority of a test's own: short keys, a week of life, nothing that leaves its directory."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+from pathlib import Path
+from typing import NamedTuple
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+_LIFE = datetime.timedelta(days=7)
+
+Key = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
+
+
+class Pair(NamedTuple):
+    """Paths of a certificate and of its key."""
+
+    certificate: Path
+    key: Path
+
+
+class Authority:
+    """Signs certificates, and writes them into a directory as PEM."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = _name("nodeguard-tests")
+        about = _about(self._name, self._name, self._key.public_key())
+        signed = about.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True).sign(
+            self._key, hashes.SHA256()
+        )
+        self.certificate = directory / "ca.crt"
+        self.certificate.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
+
+    def issue(self, name: str, *hosts: str) -> Pair:
+        """A certificate for a server at these names and addresses, good as a client `name`, too."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        about = _about(_name(name), self._name, key.public_key()).add_extension(
+            x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]),
+            critical=False,
+        )
+        if hosts:
+            about = about.add_extension(
+                x509.SubjectAlternativeName([_host(host) for host in hosts]), critical=False
+            )
+        pair = Pair(self._directory / f"{name}.crt", self._directory / f"{name}.key")
+        pair.certificate.write_bytes(
+            about.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+        )
+        _write(pair.key, key)
+        return pair
+
+
+def signing_key(path: Path) -> Path:
+    """A key that signs service account tokens, RSA as on most clusters, so that tests verify what sites verify."""
+    _write(path, rsa.generate_private_key(public_exponent=65537, key_size=2048))
+    return path
+
+
+def _write(path: Path, key: Key) -> None:
+    path.touch(mode=0o600)
+    path.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+    )
+
+
+def _about(name: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+    now = datetime.datetime.now(datetime.UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(hours=1))
+        .not_valid_after(now + _LIFE)
+    )
+
+
+def _name(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+def _host(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)

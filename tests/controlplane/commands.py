@@ -1,0 +1,101 @@
+"""How each component is started: on 127.0.0.1, with a directory of its own, and nothing shared with the machine."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from tests.controlplane.certificates import Authority
+
+Component = Literal["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"]
+
+
+class Commands(NamedTuple):
+    """ports: of the API server, of etcd's clients and of etcd's peers. signing: key of service account tokens."""
+
+    directory: Path
+    ports: list[int]
+    authority: Authority
+    signing: Path
+
+    def all(self) -> dict[Component, list[str]]:
+        """Arguments by component."""
+        return {
+            "etcd": self._etcd(),
+            "kube-apiserver": self._apiserver(),
+            "kube-controller-manager": [
+                *self._client("kube-controller-manager"),
+                f"--service-account-private-key-file={self.signing}",
+                f"--root-ca-file={self.authority.certificate}",
+                "--use-service-account-credentials=true",
+                "--node-monitor-grace-period=24h",  # no kubelet renews a Node's lease
+            ],
+            "kube-scheduler": self._client("kube-scheduler"),
+        }
+
+    def _etcd(self) -> list[str]:
+        clients, peers = (f"http://127.0.0.1:{port}" for port in self.ports[1:])
+        return [
+            "--name=tests",
+            f"--data-dir={self.directory / 'etcd'}",
+            f"--listen-client-urls={clients}",
+            f"--advertise-client-urls={clients}",
+            f"--listen-peer-urls={peers}",
+            f"--initial-advertise-peer-urls={peers}",
+            f"--initial-cluster=tests={peers}",
+            "--unsafe-no-fsync",
+            "--log-level=warn",
+        ]
+
+    def _apiserver(self) -> list[str]:
+        serving = self.authority.issue("kube-apiserver", "127.0.0.1", "localhost", "kubernetes.default.svc")
+        ca = self.authority.certificate
+        return [
+            f"--etcd-servers=http://127.0.0.1:{self.ports[1]}",
+            "--bind-address=127.0.0.1",
+            "--advertise-address=127.0.0.1",
+            f"--secure-port={self.ports[0]}",
+            "--endpoint-reconciler-type=none",
+            f"--tls-cert-file={serving.certificate}",
+            f"--tls-private-key-file={serving.key}",
+            f"--client-ca-file={ca}",
+            f"--token-auth-file={self.directory / 'tokens.csv'}",
+            f"--requestheader-client-ca-file={ca}",
+            "--requestheader-allowed-names=front-proxy",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            f"--service-account-key-file={self.signing}",
+            f"--service-account-signing-key-file={self.signing}",
+            "--authorization-mode=Node,RBAC",
+            "--service-cluster-ip-range=10.0.0.0/16",
+        ]
+
+    def _client(self, user: str) -> list[str]:
+        """What components share that speak to the API server, and listen to nobody."""
+        kubeconfig = self.directory / f"{user}.kubeconfig"
+        return [
+            f"--kubeconfig={kubeconfig}",
+            f"--authentication-kubeconfig={kubeconfig}",
+            f"--authorization-kubeconfig={kubeconfig}",
+            "--secure-port=0",
+            "--leader-elect=false",
+            "--kube-api-qps=2000",  # at the default the controllers spend seconds waiting for each other
+            "--kube-api-burst=4000",
+        ]
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of 127.0.0.1 that nobody listens on, below those that the kernel gives to connections."""
+    with ExitStack() as held:
+        ports: list[int] = []
+        while len(ports) < count:
+            probe = held.enter_context(socket.socket())
+            port = 10_000 + secrets.randbelow(22_000)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            ports.append(port)
+        return ports

@@ -1,0 +1,34 @@
+"""Who may speak to the cluster: tokens that the API server knows, and kubeconfigs that carry them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+
+def write_tokens(path: Path, tokens: Mapping[str, str]) -> None:
+    """A file of tokens by user. `admin` may do anything, the others what the system lets a component of that name."""
+    path.touch(mode=0o600)
+    path.write_text(
+        "".join(
+            f"{token},admin,admin,system:masters\n" if user == "admin" else f"{token},system:{user},{user}\n"
+            for user, token in tokens.items()
+        )
+    )
+
+
+def write_kubeconfig(path: Path, url: str, ca: Path, token: str) -> None:
+    path.touch(mode=0o600)
+    path.write_text(
+        json.dumps(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "current-context": "tests",
+                "clusters": [{"name": "tests", "cluster": {"server": url, "certificate-authority": str(ca)}}],
+                "users": [{"name": "tests", "user": {"token": token}}],
+                "contexts": [{"name": "tests", "context": {"cluster": "tests", "user": "tests"}}],
+            }
+        )
+    )

@@ -1,0 +1,3 @@
+module sigs.k8s.io/scheduler-library
+
+go 1.26.0

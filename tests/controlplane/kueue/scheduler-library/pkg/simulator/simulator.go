@@ -1,0 +1,2 @@
+// Package simulator stands in for a module that the checksum database does not know; a build tag leaves it out of the binary.
+package simulator

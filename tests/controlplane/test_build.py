@@ -1,0 +1,106 @@
+"""Where the programs come from, and what is said where they cannot come."""
+
+from __future__ import annotations
+
+import fcntl
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.controlplane import build, programs, toolchain
+from tests.controlplane.programs import HERE, PARTS, BuildError
+
+UNREACHED = (
+    'go: k8s.io/kubernetes@v1.37.1: Get "https://proxy.example/k8s.io/kubernetes/@v/v1.37.1.mod": '
+    "dial tcp: lookup proxy.example: no such host"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("go1.26.6\n", (1, 26, 6)),
+        ("module example\n\ngo 1.26.0\n\ntool x\n", (1, 26, 0)),
+        ("go1.27rc1", (1, 27)),
+        ("devel", ()),
+        ("", ()),
+    ],
+)
+def test_versions_are_read(text: str, expected: tuple[int, ...]) -> None:
+    assert toolchain.version(text) == expected
+
+
+def test_what_a_caller_builds_for_others_does_not_leak_in() -> None:
+    outside = {
+        "GOFLAGS": "-mod=vendor",
+        "GOOS": "plan9",
+        "GOWORK": "/x",
+        "GOPROXY": "https://p",
+        "GOCACHE": "/c",
+    }
+    inside = toolchain.environment(outside, Path("/work"))
+    assert "GOOS" not in inside
+    assert (inside["GOFLAGS"], inside["GOWORK"]) == ("-mod=readonly -modcacherw", "off")
+    assert (inside["GOPROXY"], inside["GOCACHE"]) == ("https://p", "/c")
+    assert inside["GOMODCACHE"] == "/work/modules"
+
+
+def test_no_file_names_a_registry() -> None:
+    for part in PARTS:
+        assert "GOPROXY" not in (part.module / "go.mod").read_text()
+        assert "://" not in (part.module / "go.mod").read_text()
+
+
+def test_kubernetes_is_told_its_version() -> None:
+    (flags,) = PARTS[0].flags
+    version = flags.partition("version.gitVersion=")[2].split()[0]
+    assert f"k8s.io/kubernetes {version} // indirect\n" in (HERE / "go.mod").read_text()
+    assert re.fullmatch(r"v1\.\d+\.\d+", version)
+
+
+def test_a_program_that_is_not_built_names_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(BuildError, match="etcd is missing: run `make controlplane`"):
+        programs.program("etcd")
+
+
+def test_without_a_network_the_settings_are_named() -> None:
+    said = build.failure("list", [UNREACHED, UNREACHED])
+    assert said.count(UNREACHED) == 1
+    assert "set GOPROXY or HTTPS_PROXY" in said
+
+
+def test_other_failures_do_not_blame_the_network() -> None:
+    said = build.failure("build", ["x.go:1: syntax error"])
+    assert "x.go:1: syntax error" in said
+    assert "proxy" not in said
+
+
+def test_without_room_nothing_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(build, "NEEDED", 1 << 60)
+    with pytest.raises(BuildError, match=r"takes 1073741824 GB .* set XDG_CACHE_HOME"):
+        build.build()
+    assert [path.name for path in programs.cache().iterdir()] == ["lock"]
+
+
+def test_a_second_run_waits_for_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    programs.cache().mkdir(parents=True)
+    with (programs.cache() / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        command = [sys.executable, "-m", "tests.controlplane.build"]
+        with subprocess.Popen(
+            command, cwd=HERE.parent.parent, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as second:
+            assert second.stderr is not None
+            assert "another run builds the control plane" in second.stderr.readline()
+            programs.directory().mkdir()
+            fcntl.flock(lock, fcntl.LOCK_UN)
+            assert second.communicate()[0] == f"{programs.directory() / 'bin'}\n"
+        assert second.returncode == 0

@@ -1,0 +1,89 @@
+"""The control plane is a real one."""
+
+from __future__ import annotations
+
+from tests.controlplane.api import Object
+from tests.controlplane.cluster import API, Cluster, cluster
+from tests.controlplane.objects import GPU, node, pod
+
+TAINT = {"key": "nodeguard.dev/quarantine", "value": "gpu", "effect": "NoSchedule"}
+
+
+def usable_node(controlplane: Cluster, name: str) -> None:
+    """A Node that takes pods: the controllers take the taint of a Node not yet ready away."""
+    controlplane.api.post("/api/v1/nodes", node(name))
+    path = f"/api/v1/nodes/{name}"
+    controlplane.until(
+        lambda: not controlplane.api.get(path)["spec"].get("taints"), "kube-controller-manager"
+    )
+
+
+def scheduled(controlplane: Cluster, namespace: str, name: str) -> Object:
+    """A pod once the scheduler has looked at it: bound, or said to be unschedulable."""
+
+    def judged() -> Object | None:
+        found = controlplane.api.get(f"/api/v1/namespaces/{namespace}/pods/{name}")
+        return (
+            found if any(c["type"] == "PodScheduled" for c in found["status"].get("conditions", [])) else None
+        )
+
+    found = controlplane.until(judged, "kube-scheduler")
+    assert found is not None
+    return found
+
+
+def test_pods_are_scheduled_on_nodes_made_by_hand(controlplane: Cluster, namespace: str) -> None:
+    usable_node(controlplane, "node-1")
+    controlplane.api.post(f"/api/v1/namespaces/{namespace}/pods", pod("one"))
+    assert scheduled(controlplane, namespace, "one")["spec"]["nodeName"] == "node-1"
+
+    controlplane.api.post(f"/api/v1/namespaces/{namespace}/pods", pod("too-many", gpus=8))
+    (condition,) = scheduled(controlplane, namespace, "too-many")["status"]["conditions"]
+    assert condition["reason"] == "Unschedulable"
+    assert GPU in condition["message"]
+
+
+def test_a_taint_keeps_pods_off(controlplane: Cluster, namespace: str) -> None:
+    usable_node(controlplane, "node-1")
+    controlplane.api.post(f"/api/v1/namespaces/{namespace}/pods", pod("before"))
+    assert scheduled(controlplane, namespace, "before")["spec"]["nodeName"] == "node-1"
+
+    controlplane.api.patch("/api/v1/nodes/node-1", {"spec": {"taints": [TAINT]}})
+    controlplane.api.post(f"/api/v1/namespaces/{namespace}/pods", pod("after"))
+    after = scheduled(controlplane, namespace, "after")
+    assert "nodeName" not in after["spec"]
+    assert "untolerated taint" in after["status"]["conditions"][0]["message"]
+
+    controlplane.api.patch("/api/v1/nodes/node-1", {"spec": {"taints": []}})
+    path = f"/api/v1/namespaces/{namespace}/pods/after"
+    assert (
+        controlplane.until(lambda: controlplane.api.get(path)["spec"].get("nodeName"), "kube-scheduler")
+        == "node-1"
+    )
+
+
+def test_each_test_begins_without_nodes(controlplane: Cluster) -> None:
+    assert controlplane.api.get("/api/v1/nodes")["items"] == []
+    assert controlplane.api.get("/api/v1/pods")["items"] == []
+
+
+def test_kubectl_speaks_to_it(controlplane: Cluster) -> None:
+    controlplane.api.post("/api/v1/nodes", node("node-1", labels={"rack": "r1"}))
+    assert controlplane.kubectl("get", "nodes", "-l", "rack=r1", "-o", "name") == "node/node-1\n"
+    assert "Server Version: v1.37.1" in controlplane.kubectl("version")
+
+
+def test_a_second_cluster_knows_nothing_of_the_first(controlplane: Cluster) -> None:
+    controlplane.api.post("/api/v1/nodes", node("node-1"))
+    with cluster(API) as second:
+        assert second.url != controlplane.url
+        assert second.api.get("/api/v1/nodes")["items"] == []
+
+
+def test_an_api_server_that_comes_back_has_lost_nothing() -> None:
+    with cluster(API) as alone:
+        alone.api.post("/api/v1/nodes", node("node-1"))
+        alone.stop("kube-apiserver")
+        alone.start("kube-apiserver")
+        alone.ready()
+        assert alone.api.get("/api/v1/nodes/node-1")["status"]["allocatable"][GPU] == "8"
