@@ -1,0 +1,1 @@
+"""The aggregator: hears agents, plans, has marks written, and answers people."""

@@ -1,0 +1,1 @@
+"""The fleet: views, budget, plan, incidents. Pure."""

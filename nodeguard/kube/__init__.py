@@ -1,0 +1,1 @@
+"""The Kubernetes API: Nodes, marks, devices, incidents, Events and the Lease. Nothing else speaks to it."""

@@ -1,0 +1,76 @@
+"""Incidents: one cause each, open until it is cleared; `nodeincidents.nodeguard.dev` in Kubernetes."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+from nodeguard.model.finding import Action, Health
+
+
+class State(StrEnum):
+    """How far the answer to an incident has come.
+
+    `Open`: told, and nothing is to be kept away. `Observed`: would be marked, were its check enforced.
+    `Withheld`: to be marked, and something forbids. `Marked`: work is kept away. `Recovering`: proven to be
+    over, and soaking. `Resolved`: over.
+    """
+
+    OPEN = "Open"
+    OBSERVED = "Observed"
+    WITHHELD = "Withheld"
+    MARKED = "Marked"
+    RECOVERING = "Recovering"
+    RESOLVED = "Resolved"
+
+
+class Symptom(Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """A finding that an incident rests on; message and evidence in the machine's own words."""
+
+    check: str
+    target: str
+    health: Health
+    message: str = ""
+    evidence: tuple[str, ...] = ()
+
+
+class Incident(Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """What nodeguard says of one cause; it can be rebuilt from reports, Nodes and people's decisions.
+
+    name: a hash of the cause, so that it is created once. node, uid: the Node's; domain: empty but for
+    domains. resource: the slot that failed. scope: what is kept out, in words a person knows (`node gpu-7`,
+    `GPU 0000:3b:00`), empty for nothing. part: what to replace. cause: the check that tells most. word: class
+    of the fault. since, changed, resolved: seconds since the epoch; resolved 0 while it is not. times: how
+    often it has opened.
+    """
+
+    name: str
+    node: str
+    uid: str
+    resource: str
+    cause: str
+    health: Health
+    state: State
+    since: float
+    changed: float
+    domain: str = ""
+    scope: str = ""
+    part: str = ""
+    word: str = ""
+    action: Action = Action.NONE
+    message: str = ""
+    detail: str = ""
+    symptoms: tuple[Symptom, ...] = ()
+    resolved: float = 0.0
+    times: int = 1
+
+
+class Decision(Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """What people decided of one incident. acknowledged: they know. clear: it is over, on their word; by whom
+    and when, in words, which also tell one clear from the next.
+    """
+
+    incident: str
+    acknowledged: str = ""
+    clear: str = ""

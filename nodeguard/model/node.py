@@ -1,0 +1,61 @@
+"""Nodes as the fleet sees them in Kubernetes, and the devices that a DRA driver publishes of them."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+# All that nodeguard writes on a Node begins with this, and nothing else does.
+PREFIX = "nodeguard.dev/"
+
+
+class Taint(Struct, frozen=True):
+    """A taint of a Node or of a device. effect: `NoSchedule`, `PreferNoSchedule`, `NoExecute`."""
+
+    key: str
+    effect: str
+    value: str = ""
+
+
+class Condition(Struct, frozen=True):
+    """The condition `NodeguardHealthy`. status: `True`, `False` or `Unknown`; reason: one word in CamelCase,
+    the same as long as the state is.
+    """
+
+    status: str
+    reason: str
+    message: str = ""
+
+
+class Node(Struct, frozen=True):
+    """A Node object, without what nobody here asks for.
+
+    uid: tells it from an earlier Node of the same name. version: its resourceVersion, which a write of taints
+    carries. annotations: those whose keys begin with PREFIX, alone. taints: all, in their order. condition:
+    nodeguard's own, None where it has none. gpus: how many it has, scheduled to or not; 0 where no driver
+    or plugin says.
+    """
+
+    name: str
+    uid: str
+    version: str = ""
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    taints: tuple[Taint, ...] = ()
+    unschedulable: bool = False
+    condition: Condition | None = None
+    gpus: int = 0
+
+
+class Device(Struct, frozen=True):
+    """A GPU as a DRA driver publishes it in a ResourceSlice.
+
+    node: the Node's name. driver, pool, name: what a DeviceTaintRule selects it by. address: its PCI address,
+    in the form of slots (`0000:3b:00`); uuid; each empty where the driver does not say.
+    """
+
+    node: str
+    driver: str
+    pool: str
+    name: str
+    address: str = ""
+    uuid: str = ""
