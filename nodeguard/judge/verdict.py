@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from nodeguard.judge.fold import explained, folded, ordered, worst_health
 from nodeguard.judge.rules import Rules
 from nodeguard.judge.slots import merged
 from nodeguard.judge.state import Judged, SlotState, SourceState
-from nodeguard.model.finding import Finding, Fine, Health, Knowledge, Total, Unread, Verdict, worst
+from nodeguard.model.check import Check
+from nodeguard.model.finding import Finding, Fine, Health, Knowledge, Proven, Total, Unread, Verdict, worst
 from nodeguard.model.observation import DERIVED, RELEASED
 from nodeguard.model.slot import NODE, kind, pci
 
@@ -38,13 +40,15 @@ def verdict(
         why == RELEASED for one in judged.values() for _, _, why in one.missing
     ):
         known.append(Knowledge.NOT_APPLICABLE)
+    alike = _in_order(judged)
     return Verdict(
         health=worst_health(findings),
         knowledge=worst(*known, *(one.knowledge for one in findings)),
         findings=ordered(findings),
         noted=ordered(noted),
         unread=unread,
-        fine=_fine(rules, judged),
+        fine=_fine(rules, alike),
+        proven=_proven(rules, alike),
         totals=tuple(
             Total(slot, name, value)
             for slot in sorted(name for name, one in judged.items() if one.pending)
@@ -116,23 +120,44 @@ def _is_read(slot: str, one: Judged) -> bool:
     return source is None or bool(memory and memory.signals)
 
 
-def _fine(rules: Rules, judged: Mapping[str, Judged]) -> tuple[Fine, ...]:
-    """What is in order, a family in a line; a slot counts where nothing of the family was found on it."""
-    alike = Counter(
-        (kind(slot), one.fine, _sick(one.findings) if one.findings else _NO_FAMILY)
-        for slot, one in judged.items()
-        if one.fine and _is_read(slot, one)
+class _Alike(NamedTuple):
+    """What slots have in common that are told of together."""
+
+    kind: str
+    fine: int
+    sick: frozenset[str]
+
+
+def _in_order(judged: Mapping[str, Judged]) -> dict[_Alike, list[str]]:
+    """Slots of which something is known to be in order, those alike together."""
+    alike: dict[_Alike, list[str]] = defaultdict(list)
+    for slot, one in judged.items():
+        if one.fine and _is_read(slot, one):
+            sick = _sick(one.findings) if one.findings else _NO_FAMILY
+            alike[_Alike(kind(slot), one.fine, sick)].append(slot)
+    return alike
+
+
+def _checks(rules: Rules, what: _Alike) -> list[Check]:
+    return [rule.check for at, rule in enumerate(rules.of[what.kind]) if what.fine >> at & 1]
+
+
+def _proven(rules: Rules, alike: Mapping[_Alike, list[str]]) -> tuple[Proven, ...]:
+    """Where each check found nothing wrong; of a family that found something else there, too."""
+    return tuple(
+        Proven(tuple(check.id for check in _checks(rules, what)), tuple(sorted(slots)))
+        for what, slots in sorted(alike.items(), key=lambda one: min(one[1]))
     )
+
+
+def _fine(rules: Rules, alike: Mapping[_Alike, list[str]]) -> tuple[Fine, ...]:
+    """What is in order, a family in a line; a slot counts where nothing of the family was found on it."""
     checks: dict[str, set[str]] = defaultdict(set)
     slots: dict[str, Counter[str]] = defaultdict(Counter)
-    for (what, mask, sick), many in alike.items():
-        fine = [
-            rule.check
-            for at, rule in enumerate(rules.of[what])
-            if mask >> at & 1 and rule.check.family not in sick
-        ]
+    for what, many in alike.items():
+        fine = [check for check in _checks(rules, what) if check.family not in what.sick]
         for check in fine:
             checks[check.family].add(check.id)
         for family in {check.family for check in fine}:
-            slots[family][what] += many
+            slots[family][what.kind] += len(many)
     return tuple(Fine(family, len(checks[family]), dict(slots[family])) for family in sorted(checks))

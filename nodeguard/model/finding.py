@@ -102,6 +102,13 @@ class Fine(Struct, frozen=True):
     slots: dict[str, int]
 
 
+class Proven(Struct, frozen=True):
+    """Checks that could tell, on each of some slots, that nothing is wrong: what a mark is given back for."""
+
+    checks: tuple[str, ...]
+    slots: tuple[str, ...]
+
+
 class Total(Struct, frozen=True):
     """A counter whose increase is not known yet, because it was read once: its total so far."""
 
@@ -113,7 +120,8 @@ class Total(Struct, frozen=True):
 class Verdict(Struct, frozen=True):
     """What all checks say of the node: the worst health and the worst knowledge, with the reasons.
 
-    findings: all that is not ok, worst first. noted: what was seen and is not held against the node.
+    findings: all that is not ok, worst first. noted: what was seen and is not held against the node. proven:
+    what is in order for sure, each slot of a check once.
     """
 
     health: Health
@@ -122,6 +130,7 @@ class Verdict(Struct, frozen=True):
     noted: tuple[Finding, ...] = ()
     unread: tuple[Unread, ...] = ()
     fine: tuple[Fine, ...] = ()
+    proven: tuple[Proven, ...] = ()
     totals: tuple[Total, ...] = ()
     judged: int = 0
     platform: str = ""

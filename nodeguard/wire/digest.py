@@ -16,17 +16,18 @@ def digest(report: Report) -> str:
     """Of the state: verdict, findings, what is blind, inventory and versions.
 
     It leaves out what names or ages a message and how things are worded: a message and its evidence change
-    with every reading of a temperature, and that is no transition.
+    with every reading of a temperature, and that is no transition. So it does what is proven to be in order:
+    what a finding's end proves is told with it.
     """
     findings = tuple(
         replace(one, age=0.0, message="", evidence=(), more=0, note="") for one in report.findings
     )
     unread = tuple(replace(one, why="") for one in report.unread)
-    return _hashed(replace(_bare(report), findings=findings, unread=unread))
+    return _hashed(replace(_bare(report), findings=findings, unread=unread, proven=()))
 
 
 def wording(report: Report) -> str:
-    """Of the state with its words, but not with how long anything has lasted."""
+    """Of the state with its words and what is proven, but not with how long anything has lasted."""
     findings = tuple(
         replace(one, age=0.0, evidence=tuple(replace(seen, age=0.0) for seen in one.evidence))
         for one in report.findings

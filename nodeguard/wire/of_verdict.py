@@ -12,7 +12,7 @@ from nodeguard.model.finding import Evidence, Finding, Health, Verdict
 from nodeguard.model.instant import Instant
 from nodeguard.wire.digest import digest
 from nodeguard.wire.encoding import MESSAGE_LIMIT, EncodingError, encode
-from nodeguard.wire.report import VERSION, Active, Blind, Inventory, Report, Sight
+from nodeguard.wire.report import VERSION, Active, Blind, InOrder, Inventory, Report, Sight
 from nodeguard.wire.words import name, text
 
 _FINDINGS = 128
@@ -57,6 +57,9 @@ def report(verdict: Verdict, instant: Instant, facts: Facts, sequence: int = 0) 
             for one in verdict.unread[:_BLIND]
         ),
         inventory=facts.inventory,
+        proven=tuple(
+            InOrder(tuple(map(name, one.checks)), tuple(map(name, one.slots))) for one in verdict.proven
+        ),
     )
     fitting = _fitted(whole)
     return replace(fitting, digest=digest(fitting))
@@ -77,6 +80,7 @@ def _active(one: Finding, instant: Instant, views: Mapping[str, tuple[str, ...]]
         more=max(0, len(one.evidence) - _EVIDENCE),
         views=tuple(map(name, views.get(one.check, ()))),
         note=text(one.note),
+        family=name(one.family),
     )
 
 
@@ -91,11 +95,13 @@ def _age(at: float, instant: Instant) -> float:
 
 
 def _fitted(whole: Report) -> Report:
-    """A report that fits: evidence goes first, then the least of the findings, slots and parts."""
+    """A report that fits: evidence goes first, then what is in order, then the least of all the rest."""
     if _fits(whole):
         return whole
     bare = tuple(replace(one, evidence=(), more=one.more + len(one.evidence)) for one in whole.findings)
     smaller = replace(whole, findings=bare)
+    if not _fits(smaller):
+        smaller = replace(smaller, proven=())
     while not _fits(smaller):
         few = smaller.findings[: len(smaller.findings) // 2]
         kept = dict(list(smaller.inventory.parts.items())[: len(smaller.inventory.parts) // 2])

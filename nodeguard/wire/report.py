@@ -35,7 +35,8 @@ class Active(Struct, frozen=True, omit_defaults=True):
     """A finding that is not ok.
 
     target, part, slots: as in model.finding.Finding. age: seconds from when it was first seen to the verdict.
-    evidence: what tells most, first; more: how many pieces are left out. views: in which it may vote.
+    evidence: what tells most, first; more: how many pieces are left out. views: in which it may vote. family:
+    the check's.
     """
 
     check: Name
@@ -51,6 +52,7 @@ class Active(Struct, frozen=True, omit_defaults=True):
     more: Count = 0
     views: tuple[Name, ...] = ()
     note: Text = ""
+    family: Name = ""
 
 
 class Blind(Struct, frozen=True, omit_defaults=True):
@@ -60,6 +62,13 @@ class Blind(Struct, frozen=True, omit_defaults=True):
     what: Text = ""
     why: Text = ""
     slots: tuple[Name, ...] = ()
+
+
+class InOrder(Struct, frozen=True):
+    """Checks that could tell, on each of some slots, that nothing is wrong there."""
+
+    checks: tuple[Name, ...]
+    slots: tuple[Name, ...]
 
 
 class Occupant(Struct, frozen=True, omit_defaults=True):
@@ -89,7 +98,7 @@ class Report(Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="rep
     digest: of the state that this report tells, see wire.digest. age: seconds from the verdict to the
     sending. findings: worst first; more: how many are left out. acknowledged: ids of instructions that were
     carried out. dropped: transitions that the agent lost since its start, because nobody heard it for too
-    long.
+    long. leaving: whether the agent ends. proven: what a mark may be given back for.
     """
 
     version: int
@@ -109,6 +118,7 @@ class Report(Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="rep
     acknowledged: tuple[Name, ...] = ()
     dropped: Count = 0
     leaving: bool = False
+    proven: tuple[InOrder, ...] = ()
 
 
 class Heartbeat(Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="heartbeat", kw_only=True):

@@ -97,3 +97,18 @@ def test_counters_that_were_read_once_show_their_totals_where_there_are_any() ->
     first = scene.round(0, seen(GPUS[0], n=0), seen(GPUS[1], n=7))
     assert first.totals == (Total(GPUS[1], "n", 7),)
     assert scene.round(10, seen(GPUS[0], n=0), seen(GPUS[1], n=7)).totals == ()
+
+
+def test_what_is_proven_to_be_in_order_names_check_and_slots() -> None:
+    scene = Scene(
+        check(HOT, "a", targets=("gpu",), family="heat"),
+        check(Compare("slow", "is", value=True), "b", targets=("gpu",), family="heat"),
+    )
+    verdict = scene.round(
+        0,
+        Observation("nvml", GPUS[0], signals={"hot": False, "slow": False}),
+        Observation("nvml", GPUS[1], signals={"hot": True, "slow": False}),
+        Observation("nvml", GPUS[2], signals={"slow": False}, unread={"hot": "refused"}),
+    )
+    proven = {(check, slot) for one in verdict.proven for check in one.checks for slot in one.slots}
+    assert proven == {("a", GPUS[0]), ("b", GPUS[0]), ("b", GPUS[1]), ("b", GPUS[2])}

@@ -7,10 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from nodeguard.model.finding import Evidence, Finding, Health, Unread
+from nodeguard.model.finding import Evidence, Finding, Health, Proven, Unread
 from nodeguard.wire.digest import digest, wording
 from nodeguard.wire.encoding import MESSAGE_LIMIT, decode_message, encode
 from nodeguard.wire.of_verdict import Facts, report
+from nodeguard.wire.report import InOrder
 from tests.wire.scene import FACTS, NOW, finding, verdict
 
 
@@ -87,3 +88,14 @@ def test_a_flood_keeps_the_worst() -> None:
     assert one.findings[0].check == "check-0"
     assert one.findings[0].evidence == ()
     assert (one.findings[0].more, len(one.findings) + one.more) == (1, 300)
+
+
+def test_what_is_in_order_is_told_and_goes_before_findings_do() -> None:
+    proven = (Proven(("a", "b"), ("gpu/0000:3b:00",)),)
+    told = report(replace(verdict(finding()), proven=proven), NOW, FACTS)
+    assert told.proven == (InOrder(("a", "b"), ("gpu/0000:3b:00",)),)
+    assert told.digest == report(verdict(finding()), NOW, FACTS).digest
+    assert told.findings[0].family == "thermal"
+    many = (Proven(tuple(f"check-{n}" for n in range(200)), tuple("x" * 190 + str(n) for n in range(2000))),)
+    crowded = report(replace(verdict(finding()), proven=many), NOW, FACTS)
+    assert (crowded.proven, len(crowded.findings), crowded.more) == ((), 1, 0)
