@@ -1,0 +1,114 @@
+"""Which of the marks that are asked for may be set: the worst first, while no ledger is full. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from nodeguard.fleet.holding import Holding, standing
+from nodeguard.fleet.ledgers import Ledgers, Standing
+from nodeguard.fleet.modes import mode_of
+from nodeguard.fleet.seat import Seat
+from nodeguard.fleet.want import Want
+from nodeguard.model.incident import State
+from nodeguard.model.mark import Cause, Charge, Mark
+from nodeguard.model.policy import Mode, Policy
+
+
+class Outcome(Struct, frozen=True):
+    """What becomes of a mark that is asked for. why: in words, where it is not set."""
+
+    want: Want
+    state: State
+    why: str = ""
+
+
+class Scene(Struct, frozen=True):
+    """What marks are allotted in.
+
+    seats, holdings: of every node that something is asked of, by uid. charged: what each is charged with,
+    which the ledgers have already. bars: why nothing new may be marked on a node, empty where it may. now:
+    seconds since the epoch.
+    """
+
+    policy: Policy
+    seats: Mapping[str, Seat]
+    holdings: Mapping[str, Holding]
+    charged: Mapping[str, Standing]
+    bars: Callable[[Want], str]
+    now: float
+
+
+def allot(
+    wants: Iterable[Want], scene: Scene, ledgers: Ledgers, mode: Mode
+) -> tuple[dict[str, Holding], list[Outcome]]:
+    """Marks for the wants of checks in one mode: what each node that gets any is to hold, and what becomes of
+    each want. The ledgers are charged with what is allotted.
+
+    What is given back meanwhile is not spent here: what is written first may be either.
+    """
+    holdings: dict[str, Holding] = {}
+    charged: dict[str, Standing] = {}
+    outcomes = []
+    for want in sorted(wants, key=lambda one: one.order):
+        holding = holdings.get(want.uid) or scene.holdings.get(want.uid) or Holding()
+        stands = _stands(holding, want)
+        if not stands and mode_of(scene.policy, want.check, want.mark) != mode:
+            continue
+        if stands:
+            if mode == Mode.ENFORCE:
+                outcomes.append(Outcome(want, State.MARKED))
+            continue
+        why = scene.bars(want) or _settling(scene.policy, want, scene.now)
+        if not why:
+            seat = scene.seats[want.uid]
+            before = charged.get(want.uid) or scene.charged.get(want.uid) or standing(seat, holding)
+            after = _with(holding, want, scene.now)
+            cost = _charged(seat, before, holding, after)
+            why = ledgers.refusal(before, cost, scene.now)
+            if not why:
+                ledgers.charge(before, -1)
+                ledgers.charge(cost)
+                holdings[want.uid], charged[want.uid] = after, cost
+        state = State.WITHHELD if why else State.MARKED if mode == Mode.ENFORCE else State.OBSERVED
+        outcomes.append(Outcome(want, state, why))
+    return holdings, outcomes
+
+
+def _stands(holding: Holding, want: Want) -> bool:
+    """Whether a mark at least as bad stands already for the same finding, on the node or on a device."""
+    return any(
+        cause.check == want.check
+        and cause.target == want.target
+        and (cause.mark == want.mark or cause.mark == Mark.QUARANTINE)
+        for place in holding.places
+        for cause in holding.of(place).causes
+    )
+
+
+def _settling(policy: Policy, want: Want, now: float) -> str:
+    settle = policy.settle.quarantine if want.mark == Mark.QUARANTINE else policy.settle.suspect
+    left = want.since + settle - now
+    return f"settles for {left:.0f} s more" if left > 0 else ""
+
+
+def _with(holding: Holding, want: Want, now: float) -> Holding:
+    """What a node holds once a want is granted. A finding that got worse takes its own place."""
+    record = holding.of(want.device)
+    cause = Cause(want.mark, want.check, want.target, want.word, now, want.slots, want.part)
+    others = (one for one in record.causes if (one.check, one.target) != (want.check, want.target))
+    charge = record.charge or Charge(want.check, want.mark, now)
+    return holding.put(want.device, replace(record, causes=(*others, cause), charge=charge))
+
+
+def _charged(seat: Seat, before: Standing, holding: Holding, after: Holding) -> Standing:
+    """The standing after a grant: what is charged stays so, and a new charge comes last."""
+    new = [
+        charge
+        for place in after.places
+        if (charge := after.of(place).charge) is not None and holding.of(place).charge is None
+    ]
+    grown = standing(seat, after)
+    return replace(before, parts=max(before.parts, grown.parts), charges=(*before.charges, *new))

@@ -1,0 +1,86 @@
+"""What the fleet half keeps of what an agent said, with its receiver's clock put to it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from nodeguard.model.finding import Health, Knowledge
+from nodeguard.model.instant import Instant
+from nodeguard.model.mark import Cause
+from nodeguard.wire.report import Active, Blind, InOrder, Inventory, Report
+
+
+class Heard(Struct, frozen=True):
+    """The latest report of a node.
+
+    at: seconds of the receiver's monotonic clock when it came. began: seconds since the epoch, by the
+    receiver's clock, at which each of the findings did, in their order. proven: see `proves`.
+    """
+
+    at: float
+    boot_id: str
+    digest: str
+    health: Health
+    knowledge: Knowledge
+    findings: tuple[Active, ...]
+    began: tuple[float, ...]
+    proven: tuple[InOrder, ...]
+    unread: tuple[Blind, ...]
+    inventory: Inventory
+    agent: str
+    catalogue: str
+    leaving: bool
+
+
+class Shared:
+    """Things that are equal on many nodes, kept once: nodes of one model are in order in the same way."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[str, ...], tuple[str, ...]] = {}
+
+    def __call__(self, words: tuple[str, ...]) -> tuple[str, ...]:
+        """The same words, as they were first given."""
+        if len(self._kept) > 100_000:
+            self._kept.clear()
+        return self._kept.setdefault(words, words)
+
+
+def heard(report: Report, instant: Instant, shared: Shared) -> Heard:
+    """What is kept of a report that came at an instant."""
+    return Heard(
+        at=instant.mono,
+        boot_id=report.boot_id,
+        digest=report.digest,
+        health=report.health,
+        knowledge=report.knowledge,
+        findings=report.findings,
+        began=tuple(instant.wall - report.age - one.age for one in report.findings),
+        proven=tuple(InOrder(shared(one.checks), shared(one.slots)) for one in report.proven),
+        unread=report.unread,
+        inventory=report.inventory,
+        agent=report.agent,
+        catalogue=report.catalogue,
+        leaving=report.leaving,
+    )
+
+
+def proves(one: Heard, cause: Cause) -> bool:
+    """Whether a node's own check says, of every slot of a cause, that nothing is wrong there any more."""
+    if tells_of(one.findings, cause):
+        return False
+    places = set(cause.slots or (cause.target,))
+    for group in one.proven:
+        if cause.check in group.checks:
+            places.difference_update(group.slots)
+    return not places
+
+
+def tells_of(findings: Iterable[Active], cause: Cause) -> bool:
+    """Whether the check of a cause still finds something where the cause is."""
+    places = {cause.target, *cause.slots}
+    return any(
+        one.check == cause.check and (one.target in places or not places.isdisjoint(one.slots))
+        for one in findings
+    )

@@ -1,0 +1,154 @@
+"""What is remembered of one node: on its Node, and on the rules of its devices. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from hashlib import blake2b
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from nodeguard.fleet.ledgers import Standing
+from nodeguard.fleet.record import written
+from nodeguard.fleet.seat import WHOLE, Seat, part_of
+from nodeguard.model.mark import NO_SCHEDULE, STATE, Charge, Desired, DeviceRule, Mark, Past, Record
+from nodeguard.model.node import PREFIX, Condition, Device, Node, Taint
+from nodeguard.model.policy import Soak, Writes
+
+_REASONS = {Mark.QUARANTINE: "Quarantined", Mark.SUSPECT: "Suspect"}
+
+
+class Holding(Struct, frozen=True):
+    """Records of a node: its own, and those of devices that are marked."""
+
+    node: Record = Record()
+    devices: dict[Device, Record] = {}
+
+    def of(self, device: Device | None) -> Record:
+        """The record of the node, or of one of its devices."""
+        return self.node if device is None else self.devices.get(device, Record())
+
+    def put(self, device: Device | None, record: Record) -> Holding:
+        """With another record of the node or of a device."""
+        if device is None:
+            return replace(self, node=record)
+        others = {one: kept for one, kept in self.devices.items() if one != device}
+        return replace(self, devices={**others, device: record} if record.causes else others)
+
+    @property
+    def places(self) -> tuple[Device | None, ...]:
+        """Where something may stand: the node (None) and its devices."""
+        return (None, *self.devices)
+
+    @property
+    def marked(self) -> bool:
+        """Whether anything stands."""
+        return bool(self.node.causes or self.node.charge or self.devices)
+
+
+def standing(seat: Seat, one: Holding, other: Holding | None = None) -> Standing:
+    """What a node is charged with. other: what it is about to be, which counts beside what it is."""
+    charges = {
+        place: charge
+        for holding in ((one,) if other is None else (other, one))
+        for place in holding.places
+        if (charge := holding.of(place).charge) is not None
+    }
+    parts = WHOLE if None in charges else min(WHOLE, part_of(seat) * len(charges))
+    past = {(old.check, old.at): old for each in (one, other) if each is not None for old in each.node.past}
+    return Standing(
+        seat,
+        parts,
+        tuple(sorted(charges.values(), key=lambda charge: (charge.at, charge.check))),
+        tuple(past.values()),
+        seat.out,
+    )
+
+
+def given_back(one: Holding, charge: Charge, soak: Soak, now: float) -> Holding:
+    """With a charge in the node's past. now: seconds since the epoch."""
+    recent = [old for old in one.node.past if now - old.ended < soak.forget]
+    times = max((old.times for old in recent if old.check == charge.check), default=0)
+    rest = (old for old in recent if old.check != charge.check or now - old.at < _WINDOW)
+    past = (*rest, Past(charge.check, charge.at, now, times + 1))[-_PAST:]
+    return replace(one, node=replace(one.node, past=past))
+
+
+# Charges of one check that were given back are remembered one by one for as long as the window of a check's
+# ledger may be; how many at most.
+_WINDOW = 86_400.0
+_PAST = 16
+
+
+def desired(seat: Seat, node: Node, one: Holding, writes: Writes) -> Desired:
+    """What a Node is to carry, from what is remembered of it."""
+    record = one.node
+    marks = {mark: _word(record, mark) for mark in Mark if any(mark == cause.mark for cause in record.causes)}
+    taints = tuple(Taint(mark.key, NO_SCHEDULE, word) for mark, word in marks.items()) if writes.taint else ()
+    cordon: bool | None = None
+    if writes.cordon and Mark.QUARANTINE in marks and not node.unschedulable:
+        cordon, record = True, replace(record, cordoned=True)
+    elif record.cordoned and Mark.QUARANTINE not in marks:
+        cordon, record = (False if node.unschedulable else None), replace(record, cordoned=False)
+    return Desired(
+        uid=seat.uid,
+        name=seat.name,
+        taints=tuple(sorted((*taints, *seat.strange), key=lambda taint: (taint.key, taint.effect))),
+        state=written(record),
+        cordon=cordon,
+        condition=_condition(node, record, marks) if writes.condition else None,
+    )
+
+
+def is_as_desired(node: Node, what: Desired) -> bool:
+    """Whether a Node carries already what it is to carry, but for its condition's words."""
+    taints = sorted(
+        (one for one in node.taints if one.key.startswith(PREFIX)),
+        key=lambda taint: (taint.key, taint.effect),
+    )
+    told = what.condition is None or (
+        node.condition is not None
+        and (node.condition.status, node.condition.reason) == (what.condition.status, what.condition.reason)
+    )
+    return (
+        tuple(taints) == what.taints
+        and node.annotations.get(STATE, "") == what.state
+        and (what.cordon is None or node.unschedulable == what.cordon)
+        and told
+    )
+
+
+def rules(seat: Seat, one: Holding) -> tuple[DeviceRule, ...]:
+    """The rules that a node's devices are to have."""
+    return tuple(
+        DeviceRule(
+            name=rule_name(seat.uid, device),
+            node=seat.name,
+            uid=seat.uid,
+            driver=device.driver,
+            pool=device.pool,
+            device=device.name,
+            taint=Taint(Mark.QUARANTINE.key, NO_SCHEDULE, _word(record, Mark.QUARANTINE)),
+            state=written(record),
+        )
+        for device, record in one.devices.items()
+    )
+
+
+def rule_name(uid: str, device: Device) -> str:
+    """Name of the rule of a device, the same whoever makes it."""
+    words = "\0".join((uid, device.driver, device.pool, device.name))
+    return f"nodeguard-{blake2b(words.encode(), digest_size=10).hexdigest()}"
+
+
+def _word(record: Record, mark: Mark) -> str:
+    """The class that a taint tells: the first, as its value is not to change with every reason."""
+    return min((cause.since, cause.word) for cause in record.causes if cause.mark == mark)[1]
+
+
+def _condition(node: Node, record: Record, marks: Iterable[Mark]) -> Condition | None:
+    worst = next((mark for mark in Mark if mark in marks), None)
+    if worst is None:
+        return Condition("True", "Healthy", "no mark stands") if node.condition is not None else None
+    checks = sorted({cause.check for cause in record.causes})
+    return Condition("False", _REASONS[worst], f"{', '.join(checks)}: nodeguard explain node {node.name}")

@@ -1,0 +1,140 @@
+"""Ledgers: how much is marked, and how much may be. Pure.
+
+Each is kept in parts of a node (see seat.WHOLE), but for those of a check, which count what it took out, a
+node or a device each.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Container, Iterator
+
+from msgspec import Struct
+
+from nodeguard.fleet.modes import limit_of
+from nodeguard.fleet.seat import WHOLE, Seat
+from nodeguard.model.mark import Charge, Mark, Past
+from nodeguard.model.policy import Policy
+
+FLEET, SUSPECT = "fleet", "suspect"
+
+
+class Standing(Struct, frozen=True):
+    """What one node is charged with. parts: of it that are out by nodeguard, at most WHOLE; free: whether all
+    of it is out by a person anyway. charges: of the node and of its devices. past: charges given back.
+    """
+
+    seat: Seat
+    parts: int
+    charges: tuple[Charge, ...]
+    past: tuple[Past, ...] = ()
+    free: bool = False
+
+
+class Ledgers:
+    """How many nodes there are, and what is charged, by ledger. Both change node by node."""
+
+    def __init__(self, policy: Policy, known: Container[str]) -> None:
+        """known: the checks that there are; what stands for another, as of a check that was renamed, counts
+        against each of them.
+        """
+        self.policy = policy
+        self._known = known
+        self._shares = {pool.name: pool.share for pool in policy.pools}
+        self._sizes: Counter[str] = Counter()
+        self._used: Counter[str] = Counter()
+        self._out: Counter[str] = Counter()
+        self._new: dict[str, Counter[float]] = defaultdict(Counter)
+
+    def join(self, seat: Seat, by: int = 1) -> None:
+        """A node comes to the fleet, or leaves it (by -1)."""
+        for key in _places(seat):
+            self._sizes[key] += by
+
+    def charge(self, one: Standing, by: int = 1) -> None:
+        """A node's charges come to the ledgers, or leave them (by -1)."""
+        if one.parts and not one.free:
+            for key in _places(one.seat):
+                self._used[key] += by * one.parts
+            if all(charge.mark == Mark.SUSPECT for charge in one.charges):
+                self._used[SUSPECT] += by * one.parts
+        for charge in one.charges:
+            self._out[charge.check] += by
+            self._new[charge.check][charge.at] += by
+        for past in one.past:
+            self._new[past.check][past.at] += by
+
+    def copy(self) -> Ledgers:
+        """Ledgers of their own, for what is only thought of."""
+        other = Ledgers(self.policy, self._known)
+        other._sizes, other._used, other._out = self._sizes, Counter(self._used), Counter(self._out)
+        other._new = defaultdict(Counter, {check: Counter(times) for check, times in self._new.items()})
+        return other
+
+    def refusal(self, before: Standing, after: Standing, now: float) -> str:
+        """Why a node may not go from one standing to another; empty where it may. now: seconds since the
+        epoch.
+        """
+        new = after.charges[len(before.charges) :]
+        return next((why for charge in new if (why := self._by_check(charge.check, now))), "") or next(
+            self._by_place(after, after.parts - before.parts), ""
+        )
+
+    def told(self) -> Iterator[tuple[str, float, float]]:
+        """Every ledger that something is charged to: name, nodes charged, nodes that may be."""
+        for key in sorted(key for key, parts in self._used.items() if parts):
+            yield key, self._used[key] / WHOLE, self._most(key) / WHOLE
+        for check in sorted(check for check, many in self._out.items() if many):
+            yield f"check/{check}", self._out[check], limit_of(self.policy, check).standing
+
+    def _by_check(self, check: str, now: float) -> str:
+        limit = limit_of(self.policy, check)
+        standing = self._out[check] + sum(
+            many for other, many in self._out.items() if other != check and other not in self._known
+        )
+        if standing >= limit.standing:
+            return f"check {check}: {standing} of {limit.standing} out"
+        late = sum(many for at, many in self._new[check].items() if now - at < limit.within)
+        if late >= limit.new:
+            return f"check {check}: {late} of {limit.new} new in {limit.within:g} s"
+        return ""
+
+    def _by_place(self, after: Standing, more: int) -> Iterator[str]:
+        if more <= 0 or after.free:
+            return
+        suspect = all(charge.mark == Mark.SUSPECT for charge in after.charges)
+        for key in (*((SUSPECT,) if suspect else ()), *_places(after.seat)):
+            most = self._most(key)
+            if key == FLEET and suspect:
+                most -= max(WHOLE, int(most * self.policy.budget.reserve))
+            if self._used[key] + more > most:
+                yield _full(key, self._used[key], most, reserved=key == FLEET and suspect)
+
+    def _most(self, key: str) -> int:
+        """Parts that may be out on a ledger, one whole node at least."""
+        budget = self.policy.budget
+        kind, _, name = key.partition("/")
+        if kind == SUSPECT:
+            share, size = budget.suspect, self._sizes[FLEET]
+        elif kind == FLEET:
+            share, size = budget.fleet, self._sizes[FLEET]
+        elif kind == "pool":
+            own = self._shares.get(name)
+            share, size = budget.pool if own is None else own, self._sizes[key]
+        else:
+            share, size = budget.domain, self._sizes[key]
+        return max(WHOLE, int(share * size * WHOLE + 1e-6))
+
+
+def _places(seat: Seat) -> Iterator[str]:
+    yield FLEET
+    yield f"pool/{seat.pool}"
+    for domain in seat.domains:
+        yield f"domain/{domain}"
+
+
+def _full(key: str, used: int, most: int, *, reserved: bool) -> str:
+    kind, _, name = key.partition("/")
+    what = f"{kind} {name}".strip() if key != "pool/" else "nodes of no pool"
+    rest = ", the rest is reserved for what is fatal" if reserved else ""
+    return f"{what}: {used / WHOLE:.3g} of {max(0, most) / WHOLE:.4g} nodes out{rest}"

@@ -1,0 +1,35 @@
+"""The plan: what every Node and device is to carry, and what is not done, with its reason."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from nodeguard.fleet.release import Freed
+from nodeguard.model.incident import Incident
+from nodeguard.model.mark import Desired, DeviceRule
+
+
+class Event(Struct, frozen=True):
+    """Something that happened to a node, to be told where people look for it. warning: else it is normal."""
+
+    uid: str
+    node: str
+    reason: str
+    message: str
+    warning: bool = True
+
+
+class Plan(Struct, frozen=True):
+    """What there is to be done.
+
+    nodes: what each Node is to carry that does not yet. rules: device rules that are to be made or put right;
+    rules_gone: names of those that are to go. incidents: those that have changed. events: what is told once.
+    freed: what was given back, by uid.
+    """
+
+    nodes: tuple[Desired, ...] = ()
+    rules: tuple[DeviceRule, ...] = ()
+    rules_gone: tuple[str, ...] = ()
+    incidents: tuple[Incident, ...] = ()
+    events: tuple[Event, ...] = ()
+    freed: tuple[tuple[str, Freed], ...] = ()

@@ -1,0 +1,30 @@
+"""Records as the annotation on a Node or device holds them. Pure."""
+
+from __future__ import annotations
+
+import msgspec
+
+from nodeguard.model.mark import Record
+
+# Bytes of an annotation that is read at all: all annotations of an object together may have 256 KiB.
+LIMIT = 64 * 1024
+
+_ENCODER = msgspec.json.Encoder(order="deterministic")
+_DECODER = msgspec.json.Decoder(Record)
+
+
+def written(record: Record) -> str:
+    """A record as text; empty where there is nothing to remember."""
+    return "" if record == Record() else _ENCODER.encode(record).decode()
+
+
+def read(text: str) -> Record | None:
+    """A record from its text; None where it is none, as somebody has edited it."""
+    if not text:
+        return Record()
+    if len(text) > LIMIT:
+        return None
+    try:
+        return _DECODER.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return None

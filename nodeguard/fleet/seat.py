@@ -1,0 +1,69 @@
+"""Where a node sits in the fleet: its pool, its domains, and what people say of it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from nodeguard.fleet.modes import held_node, in_maintenance, pool_of
+from nodeguard.model.mark import Mark, Record
+from nodeguard.model.node import Node, Taint
+from nodeguard.model.policy import Policy
+
+# A whole node, as ledgers count it: a number that any usual count of GPUs divides.
+WHOLE = 840
+
+_KEYS = frozenset(mark.key for mark in Mark)
+
+
+class Seat(Struct, frozen=True):
+    """What planning asks of a node.
+
+    pool: empty where no pool fits. domains: every one, of all views, by its path. gpus: how many parts it
+    has. out: whether a person keeps work away from all of it. hold, maintenance: why, empty for none.
+    strange: taints with nodeguard's keys of which its record knows nothing.
+    """
+
+    uid: str
+    name: str
+    pool: str
+    domains: tuple[str, ...]
+    gpus: int
+    out: bool
+    hold: str
+    maintenance: str
+    strange: tuple[Taint, ...] = ()
+
+
+def seat(policy: Policy, node: Node, record: Record) -> Seat:
+    """Where a node sits. record: what is remembered on it."""
+    pool = pool_of(policy, node)
+    known = {cause.mark.key for cause in record.causes}
+    return Seat(
+        uid=node.uid,
+        name=node.name,
+        pool=pool.name if pool else "",
+        domains=tuple(_domains(policy, node)),
+        gpus=node.gpus,
+        out=node.unschedulable and not record.cordoned,
+        hold=held_node(policy, node) or "",
+        maintenance=in_maintenance(node) or "",
+        strange=tuple(one for one in node.taints if one.key in _KEYS - known),
+    )
+
+
+def part_of(seat: Seat) -> int:
+    """What one GPU of a node is worth, in parts of WHOLE, rounded up."""
+    return -(-WHOLE // seat.gpus) if seat.gpus > 0 else WHOLE
+
+
+def _domains(policy: Policy, node: Node) -> Iterator[str]:
+    for view in policy.views:
+        path = view.name
+        for label in view.labels:
+            value = node.labels.get(label)
+            if not value:
+                break
+            path = f"{path}/{value}"
+            yield path

@@ -1,0 +1,104 @@
+"""What a node's findings ask for, before anybody looks at budgets. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from math import inf
+
+from msgspec import Struct
+
+from nodeguard.fleet.heard import Heard
+from nodeguard.fleet.seat import Seat
+from nodeguard.model.finding import Health, Knowledge
+from nodeguard.model.mark import Mark
+from nodeguard.model.node import Device
+from nodeguard.model.slot import kind
+from nodeguard.wire.report import Active
+
+_MARKS = {Health.FATAL: Mark.QUARANTINE, Health.SUSPECT: Mark.SUSPECT}
+
+# A taint's value, as Kubernetes limits it.
+_WORD = 63
+
+
+class Want(Struct, frozen=True):
+    """A mark that a finding asks for.
+
+    word: the taint's value. since: seconds since the epoch at which the finding began. voices: how many
+    sources and checks speak of the same part. device: the one GPU that it is about, where a cluster can keep
+    work off that alone.
+    """
+
+    uid: str
+    node: str
+    mark: Mark
+    check: str
+    target: str
+    word: str
+    since: float
+    slots: tuple[str, ...] = ()
+    part: str = ""
+    voices: int = 1
+    device: Device | None = None
+
+    @property
+    def order(self) -> tuple[bool, int, float, str, str, str]:
+        """Its place among all: severity, corroboration, age; then names, so that no two are alike."""
+        return (self.mark != Mark.QUARANTINE, -self.voices, self.since, self.node, self.check, self.target)
+
+
+# Finds the device that a part of a node is, by its slot and identity.
+Find = Callable[[str, str], Device | None]
+
+
+def wants(seat: Seat, one: Heard, find: Find) -> tuple[Want, ...]:
+    """The marks that a node's findings ask for. What is not known for sure now asks for none."""
+    voices = _voices(one.findings)
+    return tuple(
+        Want(
+            uid=seat.uid,
+            node=seat.name,
+            mark=_MARKS[active.health],
+            check=active.check,
+            target=active.target,
+            word=word(active),
+            since=began,
+            slots=active.slots,
+            part=active.part,
+            voices=voices[resource(active)],
+            device=_device(active, find),
+        )
+        for active, began in zip(one.findings, one.began, strict=True)
+        if active.health in _MARKS and active.knowledge == Knowledge.FRESH and began < inf
+    )
+
+
+def resource(active: Active) -> str:
+    """The slot of what failed: an NVLink's GPU, else the finding's own."""
+    return active.target.partition("/nvlink/")[0]
+
+
+def word(active: Active) -> str:
+    """The class of a fault: its family, as the value of a taint may be."""
+    named = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in active.family)
+    return named[:_WORD].strip("-_.") or "fault"
+
+
+def _voices(findings: Iterable[Active]) -> dict[str, int]:
+    speak: dict[str, set[str]] = defaultdict(set)
+    for active in findings:
+        speak[resource(active)].update(_speakers(active))
+    return {name: len(of) for name, of in speak.items()}
+
+
+def _speakers(active: Active) -> Iterator[str]:
+    yield f"check {active.check}"
+    yield from (seen.source for seen in active.evidence)
+
+
+def _device(active: Active, find: Find) -> Device | None:
+    """The GPU that a finding is about alone: a fault of a link is one of the node, as others hang on it."""
+    if active.health != Health.FATAL or kind(active.target) != "gpu" or set(active.slots) - {active.target}:
+        return None
+    return find(active.target, active.part)
