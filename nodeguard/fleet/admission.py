@@ -9,12 +9,11 @@ from msgspec.structs import replace
 
 from nodeguard.fleet.holding import Holding, standing
 from nodeguard.fleet.ledgers import Ledgers, Standing
-from nodeguard.fleet.modes import mode_of
 from nodeguard.fleet.seat import Seat
 from nodeguard.fleet.want import Want
 from nodeguard.model.incident import State
 from nodeguard.model.mark import Cause, Charge, Mark
-from nodeguard.model.policy import Mode, Policy
+from nodeguard.model.policy import Policy
 
 
 class Outcome(Struct, frozen=True):
@@ -23,6 +22,12 @@ class Outcome(Struct, frozen=True):
     want: Want
     state: State
     why: str = ""
+
+
+# What names a want: see Want.name.
+Name = tuple[str, str, str]
+
+_NONE: dict[Name, float] = {}
 
 
 class Scene(Struct, frozen=True):
@@ -42,47 +47,46 @@ class Scene(Struct, frozen=True):
 
 
 def allot(
-    wants: Iterable[Want], scene: Scene, ledgers: Ledgers, mode: Mode
+    wants: Iterable[Want],
+    scene: Scene,
+    ledgers: Ledgers,
+    granted: State,
+    already: Mapping[Name, float] = _NONE,
 ) -> tuple[dict[str, Holding], list[Outcome]]:
-    """Marks for the wants of checks in one mode: what each node that gets any is to hold, and what becomes of
-    each want. The ledgers are charged with what is allotted.
+    """Marks for wants: what each node that gets any is to hold, and what becomes of each want.
 
-    What is given back meanwhile is not spent here: what is written first may be either.
+    granted: the state of a want that is, or was. already: wants that were granted before, and when, in
+    seconds since the epoch: they come first, and unasked. The ledgers are charged with what is allotted. What
+    is given back meanwhile is not spent here: either may be written first.
     """
     holdings: dict[str, Holding] = {}
     charged: dict[str, Standing] = {}
     outcomes = []
-    for want in sorted(wants, key=lambda one: one.order):
+    for want in sorted(wants, key=lambda one: (one.name not in already, one.order)):
         holding = holdings.get(want.uid) or scene.holdings.get(want.uid) or Holding()
-        stands = _stands(holding, want)
-        if not stands and mode_of(scene.policy, want.check, want.mark) != mode:
-            continue
-        if stands:
-            if mode == Mode.ENFORCE:
-                outcomes.append(Outcome(want, State.MARKED))
-            continue
-        why = scene.bars(want) or _settling(scene.policy, want, scene.now)
-        if not why:
-            seat = scene.seats[want.uid]
-            before = charged.get(want.uid) or scene.charged.get(want.uid) or standing(seat, holding)
-            after = _with(holding, want, scene.now)
-            cost = _charged(seat, before, holding, after)
-            why = ledgers.refusal(before, cost, scene.now)
+        why = ""
+        if not stands(holding, want):
+            at = already.get(want.name)
+            why = "" if at is not None else scene.bars(want) or _settling(scene.policy, want, scene.now)
             if not why:
-                ledgers.charge(before, -1)
-                ledgers.charge(cost)
-                holdings[want.uid], charged[want.uid] = after, cost
-        state = State.WITHHELD if why else State.MARKED if mode == Mode.ENFORCE else State.OBSERVED
-        outcomes.append(Outcome(want, state, why))
+                seat = scene.seats[want.uid]
+                before = charged.get(want.uid) or scene.charged.get(want.uid) or standing(seat, holding)
+                after = _with(holding, want, scene.now if at is None else at)
+                cost = _charged(seat, before, holding, after)
+                why = ledgers.refusal(before, cost, scene.now) if at is None else ""
+                if not why:
+                    ledgers.charge(before, -1)
+                    ledgers.charge(cost)
+                    holdings[want.uid], charged[want.uid] = after, cost
+        outcomes.append(Outcome(want, State.WITHHELD if why else granted, why))
     return holdings, outcomes
 
 
-def _stands(holding: Holding, want: Want) -> bool:
+def stands(holding: Holding, want: Want) -> bool:
     """Whether a mark at least as bad stands already for the same finding, on the node or on a device."""
     return any(
-        cause.check == want.check
-        and cause.target == want.target
-        and (cause.mark == want.mark or cause.mark == Mark.QUARANTINE)
+        (cause.check, cause.target) == (want.check, want.target)
+        and cause.mark in {want.mark, Mark.QUARANTINE}
         for place in holding.places
         for cause in holding.of(place).causes
     )
@@ -90,8 +94,7 @@ def _stands(holding: Holding, want: Want) -> bool:
 
 def _settling(policy: Policy, want: Want, now: float) -> str:
     settle = policy.settle.quarantine if want.mark == Mark.QUARANTINE else policy.settle.suspect
-    left = want.since + settle - now
-    return f"settles for {left:.0f} s more" if left > 0 else ""
+    return f"settles for {settle:g} s" if now < want.since + settle else ""
 
 
 def _with(holding: Holding, want: Want, now: float) -> Holding:

@@ -80,16 +80,27 @@ _WINDOW = 86_400.0
 _PAST = 16
 
 
-def desired(seat: Seat, node: Node, one: Holding, writes: Writes) -> Desired:
-    """What a Node is to carry, from what is remembered of it."""
+def cordoning(node: Node, seen: Record, one: Holding, writes: Writes) -> Holding:
+    """What a node holds, with whether its cordon is nodeguard's. seen: what is remembered on it now.
+
+    A cordon is set when a quarantine begins, where there is none yet. Where a person has taken it back, it is
+    not set again.
+    """
+    quarantined, was = _quarantined(one.node), _quarantined(seen)
+    ours = seen.cordoned and node.unschedulable and quarantined
+    if writes.cordon and quarantined and not was and not node.unschedulable:
+        ours = True
+    return one if one.node.cordoned == ours else replace(one, node=replace(one.node, cordoned=ours))
+
+
+def desired(seat: Seat, node: Node, seen: Record, one: Holding, writes: Writes) -> Desired:
+    """What a Node is to carry, from what is to be remembered of it. seen: what is remembered on it now."""
     record = one.node
     marks = {mark: _word(record, mark) for mark in Mark if any(mark == cause.mark for cause in record.causes)}
     taints = tuple(Taint(mark.key, NO_SCHEDULE, word) for mark, word in marks.items()) if writes.taint else ()
-    cordon: bool | None = None
-    if writes.cordon and Mark.QUARANTINE in marks and not node.unschedulable:
-        cordon, record = True, replace(record, cordoned=True)
-    elif record.cordoned and Mark.QUARANTINE not in marks:
-        cordon, record = (False if node.unschedulable else None), replace(record, cordoned=False)
+    cordon = None
+    if record.cordoned != seen.cordoned:
+        cordon = True if record.cordoned else False if node.unschedulable else None
     return Desired(
         uid=seat.uid,
         name=seat.name,
@@ -98,6 +109,10 @@ def desired(seat: Seat, node: Node, one: Holding, writes: Writes) -> Desired:
         cordon=cordon,
         condition=_condition(node, record, marks) if writes.condition else None,
     )
+
+
+def _quarantined(record: Record) -> bool:
+    return any(cause.mark == Mark.QUARANTINE for cause in record.causes)
 
 
 def is_as_desired(node: Node, what: Desired) -> bool:

@@ -93,10 +93,10 @@ class Ledgers:
             many for other, many in self._out.items() if other != check and other not in self._known
         )
         if standing >= limit.standing:
-            return f"check {check}: {standing} of {limit.standing} out"
+            return f"check {check} may take out {limit.standing} at a time"
         late = sum(many for at, many in self._new[check].items() if now - at < limit.within)
         if late >= limit.new:
-            return f"check {check}: {late} of {limit.new} new in {limit.within:g} s"
+            return f"check {check} may take out {limit.new} in {limit.within:g} s"
         return ""
 
     def _by_place(self, after: Standing, more: int) -> Iterator[str]:
@@ -108,7 +108,7 @@ class Ledgers:
             if key == FLEET and suspect:
                 most -= max(WHOLE, int(most * self.policy.budget.reserve))
             if self._used[key] + more > most:
-                yield _full(key, self._used[key], most, reserved=key == FLEET and suspect)
+                yield _full(key, most, reserved=key == FLEET and suspect)
 
     def _most(self, key: str) -> int:
         """Parts that may be out on a ledger, one whole node at least."""
@@ -133,8 +133,8 @@ def _places(seat: Seat) -> Iterator[str]:
         yield f"domain/{domain}"
 
 
-def _full(key: str, used: int, most: int, *, reserved: bool) -> str:
+def _full(key: str, most: int, *, reserved: bool) -> str:
     kind, _, name = key.partition("/")
     what = f"{kind} {name}".strip() if key != "pool/" else "nodes of no pool"
     rest = ", the rest is reserved for what is fatal" if reserved else ""
-    return f"{what}: {used / WHOLE:.3g} of {max(0, most) / WHOLE:.4g} nodes out{rest}"
+    return f"{what}: {max(0, most) / WHOLE:.4g} nodes may be out{rest}"

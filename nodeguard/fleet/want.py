@@ -43,6 +43,11 @@ class Want(Struct, frozen=True):
     device: Device | None = None
 
     @property
+    def name(self) -> tuple[str, str, str]:
+        """What tells it from all others: uid, check, slot."""
+        return self.uid, self.check, self.target
+
+    @property
     def order(self) -> tuple[bool, int, float, str, str, str]:
         """Its place among all: severity, corroboration, age; then names, so that no two are alike."""
         return (self.mark != Mark.QUARANTINE, -self.voices, self.since, self.node, self.check, self.target)

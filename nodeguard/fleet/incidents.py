@@ -1,0 +1,190 @@
+"""Incidents of one node, one for each thing that failed: from findings and what became of marks. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from hashlib import blake2b
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from nodeguard.fleet.admission import Outcome
+from nodeguard.fleet.heard import Heard
+from nodeguard.fleet.holding import Holding
+from nodeguard.fleet.modes import silenced
+from nodeguard.fleet.plan import Event
+from nodeguard.fleet.release import Key, Proof, key
+from nodeguard.fleet.seat import Seat
+from nodeguard.fleet.want import resource, word
+from nodeguard.model.finding import Action, Health
+from nodeguard.model.incident import Incident, State, Symptom
+from nodeguard.model.instant import Instant
+from nodeguard.model.mark import Cause, Mark
+from nodeguard.model.node import Device
+from nodeguard.model.policy import Policy
+from nodeguard.model.slot import label
+from nodeguard.wire.report import Active
+
+_SYMPTOMS = 8
+_EVIDENCE = 3
+
+_HEALTH = {Mark.QUARANTINE: Health.FATAL, Mark.SUSPECT: Health.SUSPECT}
+
+# The worst of several outcomes of one incident, first.
+_STATES = (State.MARKED, State.WITHHELD, State.OBSERVED)
+
+
+class Story(Struct, frozen=True):
+    """What an incident's telling rests on, of one node. outcomes: of its wants. proofs: of what it holds."""
+
+    seat: Seat
+    heard: Heard | None
+    outcomes: tuple[Outcome, ...]
+    holding: Holding
+    proofs: Mapping[Key, Proof]
+
+
+def incidents_of(
+    story: Story, before: Mapping[str, Incident], policy: Policy, now: Instant
+) -> dict[str, Incident]:
+    """The incidents of a node, by name: those that are, and those that were. An incident changes when its
+    state, health, cause, action or reason does; new words alone are none.
+    """
+    found: dict[str, list[Active]] = defaultdict(list)
+    began: dict[str, float] = {}
+    if story.heard is not None:
+        for active, since in zip(story.heard.findings, story.heard.began, strict=True):
+            place = resource(active)
+            found[place].append(active)
+            began[place] = min(since, began.get(place, since))
+    causes: dict[str, list[tuple[Device | None, Cause]]] = defaultdict(list)
+    for held in story.holding.places:
+        for cause in story.holding.of(held).causes:
+            causes[cause.target.partition("/nvlink/")[0]].append((held, cause))
+    told = {}
+    for place in found.keys() | causes.keys():
+        name = named(story.seat, place)
+        one = _incident(story, place, found.get(place, []), causes.get(place, []))
+        if silenced(policy, one.cause, story.seat.name, now.wall):
+            continue
+        since = began.get(place) or min(cause.since for _, cause in causes[place])
+        told[name] = _after(before.get(name), replace(one, name=name, since=since), now.wall)
+    for name, past in before.items():
+        if name not in told:
+            told[name] = past if past.state == State.RESOLVED else resolved(past, now.wall)
+    return told
+
+
+def resolved(one: Incident, now: float, detail: str = "") -> Incident:
+    """An incident that is over. now: seconds since the epoch."""
+    return replace(one, state=State.RESOLVED, changed=now, resolved=now, scope="", detail=detail)
+
+
+def named(seat: Seat, place: str) -> str:
+    """Name of the incident of a part of a node, the same whoever tells of it."""
+    words = re.sub(r"[^a-z0-9-]+", "-", f"{seat.name[:120]}-{place[:80]}".lower()).strip("-")
+    return f"{words}-{blake2b(f'{seat.uid} {place}'.encode(), digest_size=4).hexdigest()}"
+
+
+def _incident(
+    story: Story, place: str, findings: list[Active], causes: list[tuple[Device | None, Cause]]
+) -> Incident:
+    """The incident of one part, as it is now, without its name and times."""
+    seat = story.seat
+    outcomes = [one for one in story.outcomes if one.want.target.partition("/nvlink/")[0] == place]
+    state = next((one for one in _STATES if any(each.state == one for each in outcomes)), State.OPEN)
+    detail = next((each.why for each in outcomes if each.state == state and each.why), "")
+    if causes and not outcomes:
+        state, detail = _recovery(story, causes)
+    device = any(held is not None for held, _ in causes) or any(
+        each.state == state and each.want.device is not None for each in outcomes
+    )
+    node_wide = any(held is None for held, _ in causes) or any(
+        each.state == state and each.want.device is None for each in outcomes
+    )
+    scope = f"node {seat.name}" if node_wide else f"{label(place)} of {seat.name}" if device else ""
+    findings = sorted(findings, key=lambda one: (-one.health.rank, -one.action.rank, -one.age, one.check))
+    worst = findings[0] if findings else None
+    _, first = min(causes, key=lambda one: one[1].since) if causes else (None, None)
+    return Incident(
+        name="",
+        node=seat.name,
+        uid=seat.uid,
+        resource=place,
+        cause=worst.check if worst else first.check if first else "",
+        health=worst.health if worst else _HEALTH[first.mark] if first else Health.OK,
+        state=state,
+        since=0.0,
+        changed=0.0,
+        scope=scope if state != State.OPEN else "",
+        part=next((one.part for one in findings if one.part), first.part if first else ""),
+        word=word(worst) if worst else first.word if first else "",
+        action=max((one.action for one in findings), key=lambda one: one.rank, default=Action.NONE),
+        message=worst.message if worst else "",
+        detail=detail,
+        symptoms=tuple(_symptom(one) for one in findings[:_SYMPTOMS]),
+    )
+
+
+def _recovery(story: Story, causes: Iterable[tuple[Device | None, Cause]]) -> tuple[State, str]:
+    unproven = sorted({cause.check for held, cause in causes if key(held, cause) not in story.proofs})
+    if not unproven:
+        return State.RECOVERING, "proven to be in order; soaking"
+    if story.heard is None:
+        return State.MARKED, "nothing is heard from the node, which proves nothing"
+    return State.MARKED, f"kept until proven to be in order by {', '.join(unproven)}"
+
+
+def _symptom(one: Active) -> Symptom:
+    seen = tuple(f"{sight.source}: {sight.what}" for sight in one.evidence[:_EVIDENCE])
+    return Symptom(one.check, one.target, one.health, one.message, seen)
+
+
+def _after(before: Incident | None, now: Incident, wall: float) -> Incident:
+    """An incident as it is told now, with what is known of it from before."""
+    if before is None:
+        return replace(now, changed=wall)
+    if before.state == State.RESOLVED:
+        return replace(now, changed=wall, times=before.times + 1)
+    same = replace(
+        now,
+        since=before.since,
+        changed=before.changed,
+        times=before.times,
+        message=now.message or before.message,
+    )
+    return before if _gist(same) == _gist(before) else replace(same, changed=wall)
+
+
+def _gist(one: Incident) -> tuple[object, ...]:
+    found = {(each.check, each.target, each.health) for each in one.symptoms}
+    return one.state, one.health, one.cause, one.action, one.scope, one.part, one.detail, frozenset(found)
+
+
+_REASONS = {
+    State.OPEN: ("NodeguardFinding", True),
+    State.OBSERVED: ("NodeguardWouldMark", True),
+    State.WITHHELD: ("NodeguardWithheld", True),
+    State.MARKED: ("NodeguardMarked", True),
+    State.RECOVERING: ("NodeguardRecovering", False),
+    State.RESOLVED: ("NodeguardResolved", False),
+}
+
+
+def event_of(before: Incident | None, after: Incident) -> Event | None:
+    """What is told of an incident's change; None where only words have changed."""
+    if before is not None and (before.state, before.scope) == (after.state, after.scope):
+        return None
+    reason, warning = _REASONS[after.state]
+    said = {
+        State.OPEN: "nothing is kept away",
+        State.OBSERVED: f"in enforce mode {after.scope} would be kept from work",
+        State.WITHHELD: f"{after.scope} is not marked: {after.detail}",
+        State.MARKED: f"work is kept from {after.scope}",
+        State.RECOVERING: f"{after.scope}: {after.detail}",
+        State.RESOLVED: after.detail or "over",
+    }[after.state]
+    message = f"{after.cause}: {after.message or label(after.resource)}; {said} ({after.name})"
+    return Event(after.uid, after.node, reason, message[:1000], warning)

@@ -1,0 +1,203 @@
+"""The roster: every node, where it sits, what it holds, and the ledgers that are charged with it.
+
+Changes node by node, so that a plan after one change need not look at all the others. No input, output or
+clock: times are arguments.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Container, Iterable, Iterator
+
+from nodeguard.fleet.holding import Holding, standing
+from nodeguard.fleet.ledgers import Ledgers, Standing
+from nodeguard.fleet.record import read
+from nodeguard.fleet.seat import Seat, seat
+from nodeguard.fleet.want import Find
+from nodeguard.model.mark import STATE, DeviceRule, Record
+from nodeguard.model.node import Device, Node
+from nodeguard.model.policy import Policy
+from nodeguard.model.slot import gpu
+
+# Seconds for which a plan that was handed out counts though nobody has seen it on its Node.
+_OUT_OF_SIGHT = 60.0
+
+
+class Roster:
+    """All nodes, by uid.
+
+    charged: what each is charged with, of those that are with anything. ledgers: charged with all of it.
+    """
+
+    def __init__(self, policy: Policy, known: Container[str]) -> None:
+        """known: see Ledgers."""
+        self.policy = policy
+        self.nodes: dict[str, Node] = {}
+        self.seats: dict[str, Seat] = {}
+        self.charged: dict[str, Standing] = {}
+        self.rules: dict[str, DeviceRule] = {}
+        self.ledgers = Ledgers(policy, known)
+        self._known = known
+        self._heard: set[str] = set()
+        self._names: dict[str, str] = {}
+        self._observed: dict[str, Holding] = {}
+        self._pending: dict[str, tuple[Holding, float]] = {}
+        self._devices: dict[str, tuple[Device, ...]] = {}
+        self._marked: dict[str, dict[str, DeviceRule]] = defaultdict(dict)
+
+    def adopt(self, policy: Policy) -> None:
+        """Another policy: every node is seated and charged anew."""
+        self.policy, self.ledgers = policy, Ledgers(policy, self._known)
+        self.seats.clear()
+        self.charged.clear()
+        for uid in self.nodes:
+            self._sit(uid)
+
+    def node(self, node: Node) -> None:
+        """A Node as it is now."""
+        self._rise(node.uid)
+        self.nodes[node.uid] = node
+        self._names[node.name] = node.uid
+        self._see(node.uid)
+        self._sit(node.uid)
+
+    def gone(self, uid: str) -> None:
+        """A Node that is no more."""
+        self._rise(uid)
+        node = self.nodes.pop(uid, None)
+        if node is not None and self._names.get(node.name) == uid:
+            del self._names[node.name]
+        self._observed.pop(uid, None)
+        self._pending.pop(uid, None)
+        self._heard.discard(uid)
+
+    def hear(self, uid: str) -> None:
+        """An agent speaks for a node, which thereby belongs to the fleet, GPUs or not."""
+        if uid not in self._heard:
+            self._rise(uid)
+            self._heard.add(uid)
+            self._sit(uid)
+
+    def rule(self, rule: DeviceRule) -> None:
+        """A device rule as it is now."""
+        self.rules[rule.name] = rule
+        self._marked[rule.uid][rule.name] = rule
+        self._again(rule.uid)
+
+    def rule_gone(self, name: str) -> None:
+        """A device rule that is no more."""
+        rule = self.rules.pop(name, None)
+        if rule is not None:
+            self._marked[rule.uid].pop(name, None)
+            self._again(rule.uid)
+
+    def devices(self, node: str, devices: Iterable[Device]) -> None:
+        """The devices of a node, by its name: all that are published."""
+        self._devices[node] = tuple(devices)
+
+    def issued(self, uid: str, holding: Holding, now: float) -> None:
+        """What a node holds is about to be written. now: seconds of a clock that never jumps."""
+        self._rise(uid)
+        self._pending[uid] = holding, now
+        self._sit(uid)
+
+    def failed(self, uid: str) -> None:
+        """What was about to be written will not be."""
+        if uid in self._pending:
+            self._rise(uid)
+            del self._pending[uid]
+            self._sit(uid)
+
+    def expire(self, now: float) -> None:
+        """Forget what was to be written so long ago that it will not be."""
+        for uid in [uid for uid, (_, at) in self._pending.items() if now - at > _OUT_OF_SIGHT]:
+            self.failed(uid)
+
+    def holding(self, uid: str) -> Holding:
+        """What a node holds, or is about to."""
+        pending = self._pending.get(uid)
+        return pending[0] if pending else self._observed.get(uid, Holding())
+
+    def observed(self, uid: str) -> Holding:
+        """What is remembered on a node and its devices now."""
+        return self._observed.get(uid, Holding())
+
+    def is_pending(self, uid: str) -> bool:
+        """Whether something is about to be written on a node."""
+        return uid in self._pending
+
+    def uid(self, name: str) -> str:
+        """The uid of the Node of a name; empty where there is none."""
+        return self._names.get(name, "")
+
+    def remembered(self) -> Iterator[str]:
+        """Nodes of which anything is remembered."""
+        yield from {uid for uid, one in self._observed.items() if one != Holding()} | self._pending.keys()
+
+    def find(self, uid: str) -> Find:
+        """Finds devices of a node. None of them while the policy does not want devices marked."""
+        node = self.nodes.get(uid)
+        devices = self._devices.get(node.name, ()) if node and self.policy.marks.device else ()
+
+        def find(slot: str, part: str) -> Device | None:
+            return next(
+                (bare(one) for one in devices if (one.uuid and one.uuid == part) or gpu(one.address) == slot),
+                None,
+            )
+
+        return find
+
+    def rules_of(self, uid: str) -> Iterable[str]:
+        """Names of the rules of a node's devices."""
+        return tuple(self._marked.get(uid, ()))
+
+    def astray(self) -> Iterator[str]:
+        """Names of rules whose node or device is gone: of a node that publishes others, but not this one."""
+        for rule in self.rules.values():
+            devices = self._devices.get(rule.node, ())
+            its = Device(rule.node, rule.driver, rule.pool, rule.device)
+            if rule.uid not in self.nodes or (devices and all(bare(one) != its for one in devices)):
+                yield rule.name
+
+    def _see(self, uid: str) -> None:
+        """What a node holds, from what is written on it; what was pending and is seen there is so no more."""
+        record = read(self.nodes[uid].annotations.get(STATE, "")) or Record()
+        devices = {
+            Device(rule.node, rule.driver, rule.pool, rule.device): read(rule.state) or Record()
+            for rule in self._marked.get(uid, {}).values()
+        }
+        self._observed[uid] = Holding(record, devices)
+        pending = self._pending.get(uid)
+        if pending is not None and pending[0] == self._observed[uid]:
+            del self._pending[uid]
+
+    def _again(self, uid: str) -> None:
+        if uid in self.nodes:
+            self._rise(uid)
+            self._see(uid)
+            self._sit(uid)
+
+    def _sit(self, uid: str) -> None:
+        node = self.nodes.get(uid)
+        if node is None or not (node.gpus or uid in self._heard):
+            return
+        seated = self.seats[uid] = seat(self.policy, node, self.holding(uid).node)
+        self.ledgers.join(seated)
+        observed, pending = self._observed.get(uid, Holding()), self._pending.get(uid)
+        stands = standing(seated, observed, pending[0] if pending else None)
+        if stands.charges or stands.past:
+            self.charged[uid] = stands
+            self.ledgers.charge(stands)
+
+    def _rise(self, uid: str) -> None:
+        seated = self.seats.pop(uid, None)
+        if seated is not None:
+            self.ledgers.join(seated, -1)
+        stands = self.charged.pop(uid, None)
+        if stands is not None:
+            self.ledgers.charge(stands, -1)
+
+
+def bare(device: Device) -> Device:
+    """What a rule selects a device by."""
+    return Device(device.node, device.driver, device.pool, device.name)

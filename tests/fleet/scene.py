@@ -1,0 +1,171 @@
+"""A fleet in the making: Nodes, what their agents say, and a planner whose plans are carried out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from msgspec.structs import replace
+
+from nodeguard.fleet.plan import Plan
+from nodeguard.fleet.planner import Planner
+from nodeguard.model.finding import Action, Health, Knowledge
+from nodeguard.model.instant import Instant
+from nodeguard.model.mark import STATE, Desired, DeviceRule
+from nodeguard.model.node import PREFIX, Device, Node, Taint
+from nodeguard.model.policy import Budget, CheckLimit, Mode, Policy, Settle, Soak
+from nodeguard.wire.report import VERSION, Active, InOrder, Report, Sight
+
+CHECKS = ("gpu-lost", "gpu-ecc", "port-down", "gpu-hot")
+
+# Nothing waits, and no budget binds.
+WIDE = Budget(1.0, 0.0, 1.0, 1.0, 1.0, CheckLimit(("*",), 10_000, 600.0, 10_000))
+AT_ONCE = Policy(mode=Mode.ENFORCE, budget=WIDE, settle=Settle(0.0, 0.0), soak=Soak(0.0, 0.0, 86_400.0))
+
+
+def finding(check: str = "gpu-lost", target: str = "gpu/0000:3b:00", **more: Any) -> Active:
+    """A fatal finding, fresh, of a minute ago."""
+    values: dict[str, Any] = {
+        "health": Health.FATAL, "part": "GPU-1", "action": Action.RESET_GPU, "age": 60.0, "family": "gpu-bus",
+        "message": f"{check} at {target}", "evidence": (Sight("nvml", "gone"),),
+    }  # fmt: skip
+    return Active(check=check, target=target, **{**values, **more})
+
+
+def in_order(checks: Iterable[str] = CHECKS, slots: Iterable[str] = ("gpu/0000:3b:00",)) -> InOrder:
+    return InOrder(tuple(checks), tuple(slots))
+
+
+class Fleet:
+    """Nodes of eight GPUs each, in racks of eight; at a moment that moves when it is told to."""
+
+    def __init__(self, size: int, policy: Policy = AT_ONCE) -> None:
+        self.policy = policy
+        self.wall = 1_700_000_000.0
+        self.mono = 10_000.0
+        self.nodes: dict[str, Node] = {}
+        self.rules: dict[str, DeviceRule] = {}
+        self.devices: dict[str, tuple[Device, ...]] = {}
+        self.reports: dict[str, Report] = {}
+        self.planner = Planner(policy, CHECKS)
+        for number in range(size):
+            self.add(number)
+
+    @property
+    def now(self) -> Instant:
+        return Instant(self.wall, self.mono, "aggregator")
+
+    def add(self, number: int, **more: Any) -> str:
+        """A Node, whose agent says that all is well."""
+        uid = f"uid-{number}"
+        labels = {"rack": f"r{number // 8}", "pool": "a" if number % 2 else "b"}
+        self.see(Node(**{"name": f"node-{number}", "uid": uid, "labels": labels, "gpus": 8, **more}))
+        self.say(number)
+        return uid
+
+    def see(self, node: Node) -> None:
+        self.nodes[node.uid] = node
+        self.planner.node(node)
+
+    def change(self, number: int, **more: Any) -> None:
+        """What somebody else does to a Node."""
+        self.see(replace(self.nodes[f"uid-{number}"], **more))
+
+    def say(self, number: int, *findings: Active, proven: tuple[InOrder, ...] | None = None) -> None:
+        """What a node's agent says: findings, and what is in order; all of it where nothing is found."""
+        uid = f"uid-{number}"
+        if proven is None:
+            proven = () if findings else (in_order(),)
+        health = max((one.health for one in findings), key=lambda one: one.rank, default=Health.OK)
+        self.reports[uid] = Report(
+            version=VERSION, node=f"node-{number}", boot_id="b", sequence=1, health=health,
+            knowledge=Knowledge.FRESH, findings=findings, proven=proven,
+        )  # fmt: skip
+        self.planner.hear(uid, self.reports[uid], self.now)
+
+    def after(self, seconds: float) -> None:
+        """Time passes, and every agent beats."""
+        self.wall += seconds
+        self.mono += seconds
+        for uid in self.reports:
+            self.planner.beat(uid, self.now)
+        self.planner.tick(self.now)
+
+    def plan(self) -> Plan:
+        return self.planner.plan(self.now)
+
+    def carry_out(self, rounds: int = 3) -> Plan:
+        """Plan and write until nothing is left to do; returns the first plan."""
+        first = plan = self.plan()
+        for _ in range(rounds):
+            self.planner.issued(plan, self.now)
+            self.write(plan)
+            plan = self.plan()
+            if not (plan.nodes or plan.rules or plan.rules_gone):
+                return first
+        raise AssertionError(f"the plan does not come to rest: {plan}")
+
+    def write(self, plan: Plan) -> None:
+        for one in plan.nodes:
+            self.mark(one)
+        for rule in plan.rules:
+            self.rules[rule.name] = rule
+            self.planner.roster.rule(rule)
+        for name in plan.rules_gone:
+            self.rules.pop(name, None)
+            self.planner.roster.rule_gone(name)
+
+    def mark(self, what: Desired) -> None:
+        """Write on a Node as the executor does."""
+        node = self.nodes[what.uid]
+        annotations = {key: text for key, text in node.annotations.items() if key != STATE}
+        if what.state:
+            annotations[STATE] = what.state
+        condition = node.condition if what.condition is None else what.condition
+        foreign = tuple(one for one in node.taints if not one.key.startswith(PREFIX))
+        self.see(
+            replace(
+                node,
+                taints=(*foreign, *what.taints),
+                annotations=annotations,
+                unschedulable=node.unschedulable if what.cordon is None else what.cordon,
+                condition=condition if condition is not None and condition.status else None,
+            )
+        )
+
+    def restart(self) -> None:
+        """A new aggregator: all that it knows are Nodes, rules and what agents say anew."""
+        self.planner = Planner(self.policy, CHECKS)
+        for node in self.nodes.values():
+            self.planner.node(node)
+        for name, devices in self.devices.items():
+            self.planner.devices(name, devices)
+        for rule in self.rules.values():
+            self.planner.roster.rule(rule)
+        for uid, report in self.reports.items():
+            self.planner.hear(uid, report, self.now)
+        self.planner.tick(self.now)
+
+    def taints(self, number: int) -> list[str]:
+        return [f"{one.key}={one.value}" for one in self.nodes[f"uid-{number}"].taints]
+
+    def marked(self) -> list[int]:
+        """Numbers of the nodes that are marked."""
+        return sorted(
+            int(uid.removeprefix("uid-"))
+            for uid, node in self.nodes.items()
+            if any(one.key.startswith(PREFIX) for one in node.taints)
+        )
+
+    def publish(self, number: int, count: int = 8) -> None:
+        """A DRA driver publishes the GPUs of a node: PCI buses 3b, 3c, …"""
+        name = f"node-{number}"
+        self.devices[name] = tuple(
+            Device(name, "gpu.nvidia.com", name, f"gpu-{at}", f"0000:{0x3B + at:02x}:00", f"GPU-{at}")
+            for at in range(count)
+        )
+        self.planner.devices(name, self.devices[name])
+
+
+def foreign(key: str = "nvidia.com/gpu", value: str = "present") -> Taint:
+    return Taint(key, "NoSchedule", value)
