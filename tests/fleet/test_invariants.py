@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from msgspec.structs import replace
 
 from nodeguard.fleet.record import read
@@ -119,7 +119,7 @@ class Life(RuleBasedStateMachine):
         for number in devices:
             self.fleet.publish(number)
         self.cordoned: set[str] = set()
-        self.held: dict[str, Any] = {}
+        self.flying: dict[str, Any] = {}
 
     @rule(number=numbers, found=findings)
     def fault(self, number: int, found: list[Any]) -> None:
@@ -141,6 +141,7 @@ class Life(RuleBasedStateMachine):
             self.cordoned.add(uid)
             self.fleet.change(number, unschedulable=True)
 
+    @precondition(lambda self: not self.flying)
     @rule(number=numbers)
     def uncordon(self, number: int) -> None:
         self.cordoned.discard(f"uid-{number}")
@@ -162,6 +163,7 @@ class Life(RuleBasedStateMachine):
     def time(self, seconds: float) -> None:
         self.fleet.after(seconds)
 
+    @precondition(lambda self: not self.flying)
     @rule(policy=policies)
     def decide(self, policy: Policy) -> None:
         self.fleet.policy = policy
@@ -169,44 +171,50 @@ class Life(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
+        """A new aggregator: what the old one had on its way is over with its lease."""
+        self.flying.clear()
         self.fleet.restart()
 
-    @rule(seed=st.integers(0, 1000), lost=st.floats(0.0, 1.0), restarts=st.booleans())
-    def write(self, seed: int, lost: float, restarts: bool) -> None:
-        """Some of a plan is written, one after the other in any order, and looked at after each."""
+    @rule()
+    def issue(self) -> None:
+        """A plan is handed out; what was on its way for the same Node or device is so no more."""
         plan = self.fleet.plan()
         assert self.fleet.plan() == replace(plan, incidents=(), events=())
         self.freed_for_a_reason(plan)
         self.fleet.planner.issued(plan, self.fleet.now)
-        writes: list[Any] = [*plan.nodes, *plan.rules, *plan.rules_gone]
+        assert not any(HOLD in self.fleet.nodes[one.uid].annotations for one in plan.nodes)
+        self.flying.update({one.uid: one for one in plan.nodes})
+        self.flying.update({one.name: one for one in plan.rules})
+        self.flying.update({name: name for name in plan.rules_gone})
+
+    @rule(seed=st.integers(0, 1000), lost=st.sampled_from([0.0, 0.0, 0.3, 1.0]))
+    def land(self, seed: int, lost: float) -> None:
+        """What is on its way is written, in any order, but for what is lost; after each no ledger is over."""
+        writes = list(self.flying.items())
         random.Random(seed).shuffle(writes)
-        done = writes[: round(len(writes) * (1.0 - lost))]
-        for one in done:
-            before, held = (
-                used(self.fleet),
-                {uid for uid, n in self.fleet.nodes.items() if HOLD in n.annotations},
-            )
-            nodes = dict(self.fleet.nodes)
-            if isinstance(one, Desired):
-                assert one.uid not in held
-                self.fleet.mark(one)
-            elif isinstance(one, str):
-                self.fleet.rules.pop(one)
-                self.fleet.planner.roster.rule_gone(one)
-            else:
-                self.fleet.rules[one.name] = one
-                self.fleet.planner.roster.rule(one)
-            after = used(self.fleet)
-            for key, parts in after.items():
+        done = round(len(writes) * (1.0 - lost))
+        for _, one in writes[:done]:
+            before, nodes = used(self.fleet), dict(self.fleet.nodes)
+            self.write(one)
+            for key, parts in used(self.fleet).items():
                 assert parts <= max(most(self.fleet, key), before.get(key, 0.0)), (key, parts)
             for uid, node in self.fleet.nodes.items():
                 theirs = [taint for taint in nodes[uid].taints if not taint.key.startswith(PREFIX)]
                 assert [taint for taint in node.taints if not taint.key.startswith(PREFIX)] == theirs
-        if restarts:
-            self.fleet.restart()
+        for _, one in writes[done:]:
+            if not isinstance(one, str):
+                self.fleet.planner.failed(one.uid)
+        self.flying.clear()
+
+    def write(self, one: Any) -> None:
+        if isinstance(one, Desired):
+            self.fleet.mark(one)
+        elif isinstance(one, str):
+            self.fleet.rules.pop(one, None)
+            self.fleet.planner.roster.rule_gone(one)
         else:
-            for uid in {one.uid for one in writes[len(done) :] if not isinstance(one, str)}:
-                self.fleet.planner.failed(uid)
+            self.fleet.rules[one.name] = one
+            self.fleet.planner.roster.rule(one)
 
     def freed_for_a_reason(self, plan: Any) -> None:
         for uid, one in plan.freed:
@@ -231,6 +239,7 @@ class Life(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if hasattr(self, "fleet"):
+            self.restart()
             self.fleet.carry_out()
             marked, rules = self.fleet.marked(), dict(self.fleet.rules)
             self.fleet.restart()
