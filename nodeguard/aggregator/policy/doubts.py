@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 
 from nodeguard.aggregator.policy.amounts import as_share
 from nodeguard.catalog.explained import Place
 from nodeguard.catalog.located import CatalogueError, Located
-from nodeguard.model.policy import Mode, Policy
+from nodeguard.model.finding import Health
+from nodeguard.model.mark import Mark
+from nodeguard.model.policy import Mode, ModeRule, Policy
 
 # Shares beyond which a budget no longer protects: a fifth of the fleet, and half of all nodes silent.
 _LARGE_FLEET, _LATE_FREEZE = 0.20, 0.50
 
+# What a check has to say for a mark.
+MARKED = {Mark.QUARANTINE: Health.FATAL, Mark.SUSPECT: Health.SUSPECT}
 
-def doubts(located: Located, policy: Policy, checks: Collection[str], now: float) -> Iterator[CatalogueError]:
+
+def doubts(
+    located: Located, policy: Policy, checks: Mapping[str, Health], now: float
+) -> Iterator[CatalogueError]:
     """What weakens safety, has no effect, or is over. See file.read."""
     yield from _weak(located, policy)
     yield from _unfitting(located, policy, checks)
+    yield from _idle(located, policy, checks)
     yield from _silences(located, policy, now)
 
 
@@ -50,7 +58,7 @@ def _named(located: Located, place: Place) -> Place:
     return next((at for name in ("check", "checks") if (at := (*place, name)) in located.lines), place)
 
 
-def _unfitting(located: Located, policy: Policy, checks: Collection[str]) -> Iterator[CatalogueError]:
+def _unfitting(located: Located, policy: Policy, checks: Mapping[str, Health]) -> Iterator[CatalogueError]:
     rows: list[tuple[Place, tuple[str, ...]]] = [
         *((("modes", at), one.checks) for at, one in enumerate(policy.modes)),
         *((("budget", "checks", at), one.checks) for at, one in enumerate(policy.budget.checks)),
@@ -64,6 +72,21 @@ def _unfitting(located: Located, policy: Policy, checks: Collection[str]) -> Ite
                 here = named if named[-1] == "check" else (*named, at)
                 remedy = "see `nodeguard checks`; name a folder of your own with --checks"
                 yield located.error(here, f"'{pattern}' fits no check that is known", remedy)
+
+
+def _idle(located: Located, policy: Policy, checks: Mapping[str, Health]) -> Iterator[CatalogueError]:
+    """Rules that enforce what none of their checks ever says."""
+    for at, rule in enumerate(policy.modes):
+        fitting = [health for check, health in checks.items() if _fits(rule, check)]
+        asked = [MARKED[mark] for mark in rule.marks]
+        if rule.mode == Mode.ENFORCE and fitting and not any(health in asked for health in fitting):
+            problem = f"enforces nothing: none of its checks is {' or '.join(asked)}"
+            remedy = "`quarantine` is for fatal checks, `suspect` for suspect ones: see `nodeguard checks`"
+            yield located.error(_named(located, ("modes", at)), problem, remedy)
+
+
+def _fits(rule: ModeRule, check: str) -> bool:
+    return any(fnmatchcase(check, pattern) for pattern in rule.checks)
 
 
 def _silences(located: Located, policy: Policy, now: float) -> Iterator[CatalogueError]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,6 +21,7 @@ from nodeguard.aggregator.policy.form import (
 )
 from nodeguard.aggregator.policy.refusals import refuse, refuse_labels
 from nodeguard.catalog.located import CatalogueError, convert, load
+from nodeguard.model.finding import Health
 from nodeguard.model.policy import (
     Budget,
     CheckLimit,
@@ -44,10 +45,10 @@ class Read(NamedTuple):
     doubts: tuple[CatalogueError, ...]
 
 
-def read(path: Path, checks: Collection[str], now: float) -> Read:
+def read(path: Path, checks: Mapping[str, Health], now: float) -> Read:
     """The policy of a YAML file; what it leaves out is as in Policy.
 
-    checks: ids of those that are known, of which patterns are held to speak. now: seconds since the epoch.
+    checks: health by id of those that are known, which rules are held against. now: seconds since the epoch.
     Raises CatalogueError, which names file, line, field and remedy, for the first thing that is wrong.
     """
     located = load(path)

@@ -88,7 +88,8 @@ class BudgetForm(Struct, frozen=True, forbid_unknown_fields=True):
     """How many nodes may be marked at a time; each share comes to one node at least.
 
     fleet: of all nodes. reserve: of the fleet's budget, kept for what is fatal. pool: of each pool. domain:
-    of each failure domain. suspect: of all nodes, by `suspect` marks. check: for each check; checks: for some.
+    of each failure domain. suspect: of all nodes, by `suspect` marks. check: for each check; checks: for
+    some.
     """
 
     fleet: Share = as_share(_BUDGET.fleet)

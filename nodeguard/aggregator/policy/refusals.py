@@ -55,17 +55,17 @@ def refuse(located: Located, form: PolicyForm) -> None:
     """Raises CatalogueError for the first thing in a file that contradicts itself or means nothing."""
     for place, text in _shares(form):
         _refuse_share(located, place, text)
-    for place, text in _durations(form):
-        if not isinstance(text, UnsetType):
-            _refuse_duration(located, place, text)
+    for place, written in _durations(form):
+        if not isinstance(written, UnsetType):
+            _refuse_duration(located, place, written)
     _refuse_checks(located, form)
     _refuse_limits(located, form)
     _refuse_pools(located, form)
     _refuse_views(located, form)
     if duration(form.soak.most) < duration(form.soak.first):
-        problem = f"{form.soak.most} is less than `first`, {form.soak.first}"
+        problem = f"`most`, {form.soak.most}, is less than `first`, {form.soak.first}"
         place = ("soak", "most" if ("soak", "most") in located.lines else "first")
-        raise located.error(place, problem, "write as much or more")
+        raise located.error(place, problem, "write `first` no longer than `most`")
 
 
 def _shares(form: PolicyForm) -> Iterator[tuple[Place, str]]:
@@ -157,7 +157,7 @@ def _refuse_pools(located: Located, form: PolicyForm) -> None:
     for at, pool in enumerate(form.pools):
         for before in form.pools[:at]:
             if before.labels.items() <= pool.labels.items():
-                problem = f"'{pool.name}' gets no node: all that it fits are of '{before.name}', which stands before it"
+                problem = f"'{pool.name}' gets no node: '{before.name}', which stands before it, has them all"
                 raise located.error(("pools", at, "name"), problem, "put it before that one, or remove it")
 
 
