@@ -19,7 +19,8 @@ from nodeguard.aggregator.policy.form import (
     PoolForm,
     SilenceForm,
 )
-from nodeguard.aggregator.policy.refusals import refuse, refuse_labels
+from nodeguard.aggregator.policy.labels import refuse_labels
+from nodeguard.aggregator.policy.refusals import refuse
 from nodeguard.catalog.located import CatalogueError, convert, load
 from nodeguard.model.finding import Health
 from nodeguard.model.policy import (

@@ -199,7 +199,7 @@ WRONG = {
     "pools: [{name: a, labels: {x: y}}, {name: a}]\n": "name: 'a' stands on line 1 already: keep one of them",
     "pools: [{name: a, labels: {x: y}}, {name: b, labels: {x: y, z: z}}]\n": "name: 'b' gets no node: 'a', which stands before it, has them all: put it before that one, or remove it",
     "pools: [{name: A b}]\n": "name: 'A b' does not fit: write it like training or pool-1",
-    "pools: [{name: a, labels: {gpu: true}}]\n": "gpu: true is no text: put it in quotes, as labels are text: 'true'",
+    "pools: [{name: a, labels: {gpu: true}}]\n": "gpu: true is no text: put it in quotes, as labels are text",
     "pools: [{name: a, labels: {gpu: [1]}}]\n": "gpu: is no label value: write one value as text",
     "pools: [{name: a, labels: {-gpu: a}}]\n": "-gpu: '-gpu' is no label key that Kubernetes accepts: write it like rack or topology.kubernetes.io/zone",
     "pools: [{name: a, labels: {Example.com/gpu: a}}]\n": "Example.com/gpu: 'Example.com/gpu' is no label key that Kubernetes accepts: write it like rack or topology.kubernetes.io/zone",
@@ -213,6 +213,8 @@ WRONG = {
     "views: {rack: []}\n": "rack: a list does not fit: write a list of length >= 1",
     "views: {rack: [a b]}\n": "rack[0]: 'a b' does not fit: write it like topology.kubernetes.io/zone or rack",
     "views: {rack: [a, a]}\n": "rack[1]: 'a' stands on line 1 already: keep one of them",
+    "silences: [{node: *, check: a}]\n": "did not find expected alphabetic or numeric character: write the value out, in quotes where it begins with *, & or !",
+    "silences:\n- node: *-7\n": "node: has an anchor, alias or tag: write the value out, in quotes where it begins with *, & or !",
     "marks: {taint: 1}\n": "taint: 1 does not fit: write true or false",
     "pause: yes\n": "pause: 'yes' does not fit: write true or false",
     f"modes: [{', '.join(['{check: a, mode: observe}'] * 101)}]\n": "modes: a list does not fit: write a list of length <= 100",
@@ -225,7 +227,7 @@ WRONG = {
 
 @pytest.mark.parametrize("text", WRONG)
 def test_a_wrong_file_is_refused_with_line_field_and_remedy(tmp_path: Path, text: str) -> None:
-    line = 2 if text in {"mode: observe\nmode: enforce\n", "# nothing\n"} else 1
+    line = 2 if text.startswith(("mode: observe\nmode", "# nothing", "silences:\n")) else 1
     assert refused(tmp_path, text) == f"policy.yaml:{line}: {WRONG[text]}"
 
 
@@ -316,3 +318,12 @@ def test_whatever_stands_in_a_file_it_is_read_or_refused_in_one_line(tmp_path: P
     else:
         assert 0 < policy.budget.fleet <= 1
         assert all(limit.standing >= limit.new for limit in (policy.budget.check, *policy.budget.checks))
+
+
+def test_what_the_page_shows_can_be_used_as_it_is(tmp_path: Path) -> None:
+    blocks = re.findall(
+        r"^```yaml\n(.*?)^```$", (ROOT / "docs" / "policy.md").read_text(), re.DOTALL | re.MULTILINE
+    )
+    assert len(blocks) == 3
+    for block in blocks:
+        assert doubted(tmp_path, block) == []
