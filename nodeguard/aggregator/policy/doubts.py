@@ -15,6 +15,9 @@ from nodeguard.model.policy import Mode, ModeRule, Policy
 # Shares beyond which a budget no longer protects: a fifth of the fleet, and half of all nodes silent.
 _LARGE_FLEET, _LATE_FREEZE = 0.20, 0.50
 
+# Seconds in which an agent says something twice, and has as long again for a slow connection.
+_HASTY = 30.0
+
 # What a check has to say for a mark.
 MARKED = {Mark.QUARANTINE: Health.FATAL, Mark.SUSPECT: Health.SUSPECT}
 
@@ -47,6 +50,9 @@ def _weak(located: Located, policy: Policy) -> Iterator[CatalogueError]:
         )
         remedy = f"write at most {as_share(_LATE_FREEZE)}"
         yield located.error(("silent", "freeze"), problem, remedy)
+    if policy.silent.after < _HASTY:
+        problem = f"{policy.silent.after:.0f}s is too short: agents say something every 10s, and may be slow"
+        yield located.error(("silent", "after"), problem, f"write at least {_HASTY:.0f}s")
     enforced = policy.mode == Mode.ENFORCE or any(rule.mode == Mode.ENFORCE for rule in policy.modes)
     if enforced and not policy.marks.taint and not policy.marks.cordon:
         problem = "without `taint` and `cordon` a mark keeps no work off a node"

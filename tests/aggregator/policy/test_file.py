@@ -247,6 +247,7 @@ DOUBTFUL = {
     "modes: [{checks: [gpu-lost, '*'], mode: enforce}]\n": f"checks: {EVERY}",
     "budget: {fleet: 21%}\n": "fleet: a wrong check may take out 21% of the fleet: write at most 20%",
     "silent: {freeze: 51%}\n": "freeze: nodes are marked on while up to 51% of the fleet are not heard: write at most 50%",
+    "silent: {after: 29s}\n": "after: 29s is too short: agents say something every 10s, and may be slow: write at least 30s",
     "{modes: [{check: gpu-lost, mode: enforce}], marks: {taint: false}}\n": "marks: without `taint` and `cordon` a mark keeps no work off a node: write `taint: true`, or observe",
     "modes: [{checks: [gpu-lost, fpga-*], mode: observe}]\n": f"checks[1]: 'fpga-*' {UNKNOWN}",
     "budget: {checks: [{check: fpga, new: 1}]}\n": f"check: 'fpga' {UNKNOWN}",
