@@ -15,7 +15,7 @@ from nodeguard.model.policy import Mode, ModeRule, Policy
 # Shares beyond which a budget no longer protects: a fifth of the fleet, and half of all nodes silent.
 _LARGE_FLEET, _LATE_FREEZE = 0.20, 0.50
 
-# Seconds in which an agent says something twice, and has as long again for a slow connection.
+# Seconds of three heartbeats: one may be late, and one lost.
 _HASTY = 30.0
 
 # What a check has to say for a mark.
