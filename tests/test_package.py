@@ -57,6 +57,7 @@ def test_the_wheel_holds_the_catalogue_compiled_and_as_yaml(wheel: Path) -> None
     assert "nodeguard/checks/compiled.msgpack" in names
     assert names >= YAML
     assert "nodeguard/py.typed" in names
+    assert "nodeguard/aggregator/policy/example.yaml" in names
 
 
 def test_no_other_top_level_package_is_installed(wheel: Path) -> None:

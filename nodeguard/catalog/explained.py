@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
+
+from nodeguard.catalog.forms import allowed, examples
 
 if TYPE_CHECKING:
     from types import EllipsisType
@@ -38,16 +40,19 @@ def explain(complaint: str, form: Any, data: Any, hidden: Collection[str] = ()) 
     if field := _FIELD.fullmatch(what):
         unknown, name = field.groups()
         if unknown and place and place[0] in hidden and not name.isidentifier():
-            return place, "has a key that is not known here", f"use one of {', '.join(_allowed(form, place))}"
+            return place, "has a key that is not known here", f"use one of {', '.join(allowed(form, place))}"
         if unknown:
-            return (*place, name), "is not known here", f"use one of {', '.join(_allowed(form, place))}"
+            known = allowed(form, place)
+            return (*place, name), "is not known here", f"use one of {', '.join(known)}{_near(name, known)}"
         return (*place, name), "is missing", "add it"
     shown = _shown(data, place, hidden)
+    if like := examples(form, place):
+        return place, f"{shown} does not fit", f"write it like {' or '.join(like)}"
     if expected := _EXPECTED.match(what):
         kinds = re.sub(r"`(.*?)`", lambda kind: " or ".join(map(_kind, kind[1].split(" | "))), expected[1])
         return place, f"{shown} does not fit", f"write {kinds}"
-    if what.startswith("Invalid ") and (allowed := _allowed(form, place)):
-        return place, f"{shown} is none of {', '.join(allowed)}", "use one of these"
+    if what.startswith("Invalid ") and (known := allowed(form, place)):
+        return place, f"{shown} is none of {', '.join(known)}", f"use one of these{_near(shown, known)}"
     return place, what, "correct it"
 
 
@@ -80,31 +85,9 @@ def _shown(data: Any, place: Place, hidden: Collection[str]) -> str:
     return {list: "a list", dict: "a mapping", type(None): "nothing"}.get(type(data), value)
 
 
-def _allowed(form: Any, place: Place) -> list[str]:
-    """Words that may stand at a place of a form: the values of an enumeration, or the fields of a Struct."""
-    from msgspec import inspect  # noqa: PLC0415 - needed only where something is wrong
+def _near(word: str, known: Collection[str]) -> str:
+    """A question whether one of the known words was meant, empty where none is near."""
+    from difflib import get_close_matches  # noqa: PLC0415 - needed only where something is wrong
 
-    def flat(kind: Any) -> list[Any]:
-        return list(kind.types) if isinstance(kind, inspect.UnionType) else [kind]
-
-    def inside(kind: Any, step: Any) -> Iterator[Any]:
-        if isinstance(kind, inspect.StructType):
-            if step == kind.tag_field:
-                yield inspect.LiteralType((kind.tag,))
-            yield from (field.type for field in kind.fields if field.encode_name == step)
-        elif isinstance(kind, inspect.TupleType):
-            yield kind.item_types[step]
-        else:
-            yield getattr(kind, "item_type", None) or getattr(kind, "value_type", kind)
-
-    def words(kind: Any) -> list[Any]:
-        if isinstance(kind, inspect.StructType):
-            return [field.encode_name for field in kind.fields]
-        if isinstance(kind, inspect.EnumType):
-            return [member.value for member in kind.cls]
-        return list(kind.values) if isinstance(kind, inspect.LiteralType) else []
-
-    kinds = flat(inspect.type_info(form))
-    for step in place:
-        kinds = [one for kind in kinds for found in inside(kind, step) for one in flat(found)]
-    return list(dict.fromkeys(str(word) for kind in kinds for word in words(kind)))
+    found = get_close_matches(word.strip("'"), known, n=1)
+    return f"; did you mean {found[0]}?" if found else ""

@@ -24,6 +24,7 @@ DEPTH_LIMIT = 20
 
 Form = TypeVar("Form")
 
+_QUOTE = "write the value out, in quotes where it begins with *, & or !"
 _WORDS = {"": None, "~": None, "null": None, "true": True, "false": False}
 _INTEGER = re.compile(r"[-+]?(?:0|[1-9]\d{0,18})|0x[0-9a-fA-F]{1,16}", re.ASCII)
 _FLOAT = re.compile(r"[-+]?(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][-+]?\d+)?", re.ASCII)
@@ -80,7 +81,9 @@ def load(path: Path | Traversable) -> Located:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or str(error).splitlines()[0]
-        raise CatalogueError(file, mark.line + 1 if mark else 0, "", problem, "correct the YAML") from None
+        pointed = (getattr(error, "context", None) or "").endswith(("alias", "anchor"))
+        remedy = _QUOTE if pointed else "correct the YAML"
+        raise CatalogueError(file, mark.line + 1 if mark else 0, "", problem, remedy) from None
 
 
 def convert(located: Located, form: type[Form], hidden: Collection[str] = ()) -> Form:
@@ -140,7 +143,7 @@ class _Builder:
     def node(self, kind: str, event: Any, place: Place) -> Any:
         self.found.lines.setdefault(place, event.start_mark.line + 1)
         if getattr(event, "anchor", None) or getattr(event, "tag", None):
-            raise self.refused(event, place, "has an anchor, alias or tag", "write the value out")
+            raise self.refused(event, place, "has an anchor, alias or tag", _QUOTE)
         if len(place) > DEPTH_LIMIT:
             raise self.refused(event, place, f"is nested deeper than {DEPTH_LIMIT} levels", "flatten it")
         if kind == "Scalar":

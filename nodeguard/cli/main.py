@@ -18,6 +18,7 @@ _COMMANDS = {
     "clear": "tell the agent that a finding is over",
     "explain": "say what a check, an Xid or an SXid means and what to do",
     "checks": "list the checks, and validate your own",
+    "policy": "check the file that says what the aggregator may mark",
     "record": "record what is read of this machine into a bundle",
 }
 

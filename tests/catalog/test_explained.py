@@ -35,6 +35,7 @@ class Check(Struct, forbid_unknown_fields=True):
     join: Every | Either | None = None
     times: Annotated[int, Meta(ge=1)] = 1
     pair: tuple[int, int] = (0, 0)
+    after: Annotated[str, Meta(pattern="^[0-9]+s$", examples=["5s", "30s"])] | None = None
 
 
 class Range(Struct):
@@ -71,16 +72,16 @@ HEAD = "checks:\n- id: lost\n  health: fatal\n"
     [
         (
             "checks:\n- id: lost\n  health: fatl\n",
-            "gpu.yaml:3: health: 'fatl' is none of ok, warning, suspect, fatal: use one of these",
+            "gpu.yaml:3: health: 'fatl' is none of ok, warning, suspect, fatal: use one of these; did you mean fatal?",
         ),
         (
             HEAD + "  layer: infiniband\n",
-            "gpu.yaml:4: layer: 'infiniband' is none of Ethernet, InfiniBand: use one of these",
+            "gpu.yaml:4: layer: 'infiniband' is none of Ethernet, InfiniBand: use one of these; did you mean InfiniBand?",
         ),
         ("checks:\n- id: lost\n", "gpu.yaml:2: health: is missing: add it"),
         (
             HEAD + "  when:\n  - {signal: a,\n     ovr: 3}\n",
-            "gpu.yaml:6: ovr: is not known here: use one of signal, over, where",
+            "gpu.yaml:6: ovr: is not known here: use one of signal, over, where; did you mean over?",
         ),
         (
             HEAD + "  when:\n  - signal: a\n    over: 1h\n",
@@ -106,6 +107,8 @@ HEAD = "checks:\n- id: lost\n  health: fatal\n"
             HEAD + "  join: {type: all, of: [{signal: a, x: 1}]}\n",
             "gpu.yaml:4: x: is not known here: use one of signal, over, where",
         ),
+        (HEAD + "  after: 5\n", "gpu.yaml:4: after: 5 does not fit: write it like 5s or 30s"),
+        (HEAD + "  after: 5m\n", "gpu.yaml:4: after: '5m' does not fit: write it like 5s or 30s"),
         ("- 1\n", "gpu.yaml:1: a list does not fit: write a mapping"),
     ],
 )

@@ -120,7 +120,10 @@ def test_a_file_that_cannot_be_believed(said: str, defect: str) -> None:
         ({"slot": "fs:"}, "slot: 'fs:' is no slot: write it like gpu/0000:3b:00 or fs:/scratch"),
         ({"value": True}, "value: True does not fit: write a number"),
         ({"name": "other"}, "name: 'other' speaks of node twice: give one of them another name"),
-        ({"heath": "ok"}, "heath: is not known here: use one of name, message, slot, health, value"),
+        (
+            {"heath": "ok"},
+            "heath: is not known here: use one of name, message, slot, health, value; did you mean health?",
+        ),
     ],
 )
 def test_an_observation_that_cannot_be_believed_harms_no_other(wrong: dict[str, Any], defect: str) -> None:

@@ -1,0 +1,1 @@
+"""The policy file: read, refused or doubted, adopted, watched."""

@@ -1,0 +1,135 @@
+"""What a policy comes to, in words. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from nodeguard.aggregator.policy.amounts import as_share
+from nodeguard.aggregator.policy.doubts import MARKED
+from nodeguard.cli.moments import rfc3339
+from nodeguard.cli.page import Line, Words, field
+from nodeguard.fleet.modes import held_check, mode_of
+from nodeguard.judge.words import span
+from nodeguard.model.finding import Health
+from nodeguard.model.mark import Mark
+from nodeguard.model.policy import Budget, CheckLimit, Hold, Mode, Policy, Silence
+
+if TYPE_CHECKING:
+    from nodeguard.catalog.located import CatalogueError
+
+# Checks that are named before the rest is counted.
+_NAMED = 12
+
+
+def enforced(policy: Policy, checks: Mapping[str, Health]) -> dict[Mark, list[str]]:
+    """Checks that set a mark, by mark. checks: health by id."""
+    return {mark: [one for one in _of(mark, checks) if _enforces(policy, one, mark)] for mark in Mark}
+
+
+def _of(mark: Mark, checks: Mapping[str, Health]) -> list[str]:
+    return [check for check, health in checks.items() if health == MARKED[mark]]
+
+
+def _enforces(policy: Policy, check: str, mark: Mark) -> bool:
+    return mode_of(policy, check, mark) == Mode.ENFORCE and held_check(policy, check) is None
+
+
+def nodes_of(share: float, count: int) -> int:
+    """Nodes of so many that a share comes to, one at least."""
+    return max(1, int(share * count + 1e-9))
+
+
+def reserved(budget: Budget, count: int) -> int:
+    """Nodes of the fleet's budget, for so many, that are kept for what is fatal."""
+    return int(budget.reserve * nodes_of(budget.fleet, count) + 1e-9)
+
+
+def summary(
+    file: str,
+    policy: Policy,
+    checks: Mapping[str, Health],
+    doubts: Sequence[CatalogueError],
+    count: int | None,
+) -> Iterator[Line]:
+    """The page that tells of a policy file. count: nodes of a fleet to say budgets of, None for none."""
+    warned = f"ok, with {len(doubts)} warning{'s' if len(doubts) > 1 else ''}" if doubts else "ok"
+    yield Line((Words(f"{file} - ", "strong"),), warned, "warning" if doubts else "ok")
+    if policy.pause:
+        yield field("paused", "nothing new is marked")
+    yield from _marks(policy, checks)
+    yield field("budget", _budget(policy.budget, count))
+    if policy.pools:
+        said = (f"{one.name} {_nodes(one.share or policy.budget.pool)}" for one in policy.pools)
+        yield field("pools", ", ".join(said))
+    yield field("each check", _limits(policy.budget))
+    soak = policy.soak
+    longer = f", longer each time up to {span(soak.most)}" if soak.most > soak.first else ""
+    yield field("given back", f"{span(soak.first)} after proof that it is over{longer}")
+    if policy.holds:
+        yield field("held", "; ".join(map(_held, policy.holds)))
+    if policy.silences:
+        yield field("silenced", "; ".join(map(_silenced, policy.silences)))
+    if policy.views:
+        yield field("views", "; ".join(f"{one.name} by {', '.join(one.labels)}" for one in policy.views))
+    silent = policy.silent
+    share = _nodes(silent.freeze, count)
+    yield field("frozen", f"while more than {share} of the nodes have said nothing for {span(silent.after)}")
+    for doubt in doubts:
+        told = f"line {doubt.line}: {doubt.field}: {doubt.problem}: {doubt.remedy}"
+        yield Line((Words(f"{'warning':<14}", "warning"),), told)
+
+
+def _marks(policy: Policy, checks: Mapping[str, Health]) -> Iterator[Line]:
+    found = enforced(policy, checks)
+    for mark, names in found.items():
+        all_of = len(_of(mark, checks))
+        rest = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        which = f": {', '.join(names[:_NAMED])}{rest}" if 0 < len(names) < all_of else ""
+        settle = policy.settle.quarantine if mark == Mark.QUARANTINE else policy.settle.suspect
+        of = f"{len(names) or 'none'} of {all_of} {MARKED[mark].value} checks"
+        yield field(mark.value, f"by {of}{which}" + (f"; after {span(settle)}" if names else ""))
+    if any(found.values()):
+        marks = policy.marks
+        writes = [name for name in ("taint", "cordon", "condition") if getattr(marks, name)]
+        device = "; a fault of one GPU on that GPU alone, where the cluster can" if marks.device else ""
+        yield field("writes", f"{', '.join(writes) or 'nothing'} on the node{device}")
+    else:
+        yield field("writes", "nothing: what would be marked is only told of")
+
+
+def _nodes(share: float, count: int | None = None) -> str:
+    return as_share(share) + (f" ({nodes_of(share, count)})" if count else "")
+
+
+def _budget(budget: Budget, count: int | None) -> str:
+    fleet = f" ({nodes_of(budget.fleet, count)} of {count})" if count else ""
+    reserve = f" ({reserved(budget, count)})" if count else ""
+    return (
+        f"{as_share(budget.fleet)} of all nodes{fleet}, {as_share(budget.reserve)} of that{reserve} for what "
+        f"is fatal; {_nodes(budget.suspect, count)} as suspect; {as_share(budget.pool)} of a pool; "
+        f"{as_share(budget.domain)} of a domain"
+    )
+
+
+def _limits(budget: Budget) -> str:
+    rest = (f"; {', '.join(one.checks)}: {_limit(one)}" for one in budget.checks)
+    return _limit(budget.check) + "".join(rest)
+
+
+def _limit(limit: CheckLimit) -> str:
+    return f"{limit.new} new in {span(limit.within)}, {limit.standing} standing"
+
+
+def _held(hold: Hold) -> str:
+    labels = ", ".join(f"{key}={value}" for key, value in hold.labels.items())
+    if hold.checks:
+        what = f"checks {', '.join(hold.checks)}"
+    else:
+        what = "nodes " + " with ".join(part for part in (hold.node, labels) if part)
+    return f"{what} ({hold.why})" if hold.why else what
+
+
+def _silenced(silence: Silence) -> str:
+    until = f"until {rfc3339(silence.until)}" if silence.until else "for ever"
+    return f"{', '.join(silence.checks)} on {silence.node} {until}"

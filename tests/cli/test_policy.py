@@ -1,0 +1,172 @@
+"""nodeguard policy."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nodeguard.aggregator.policy.form import schema
+from nodeguard.cli.main import main
+
+WHOLE = """\
+modes: [{check: gpu-lost, mode: enforce}]
+pools: [{name: training, labels: {pool: training}, share: 8%}, {name: rest}]
+budget: {checks: [{check: nvlink-*, standing: 30}]}
+holds: [{node: "login-*", labels: {team: alpha}, why: no GPUs}, {check: port-flap}]
+silences: [{check: gpu-lost, node: gpu-7}, {check: gpu-*, until: 2099-01-31T18:00:00Z}]
+views: {rack: [row, rack]}
+pause: true
+"""
+
+
+def said(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, *options: str) -> tuple[int, str]:
+    (tmp_path / "policy.yaml").write_text(text)
+    code = main(["policy", "check", str(tmp_path / "policy.yaml"), *options])
+    return code, capsys.readouterr().out.replace(f"{tmp_path}/", "")
+
+
+def test_the_default_is_summed_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, text = said(tmp_path, capsys, "{}")
+    assert code == 0
+    lines = text.splitlines()
+    assert lines[0] == "policy.yaml - ok"
+    assert lines[1].startswith("quarantine    by none of ")
+    assert lines[2].startswith("suspect       by none of ")
+    assert [" ".join(line.split()) for line in lines[3:]] == [
+        "writes nothing: what would be marked is only told of",
+        "budget 5% of all nodes, 20% of that for what is fatal; 5% as suspect; 10%",
+        "of a pool; 25% of a domain",
+        "each check 5 new in 10 min, 15 standing",
+        "given back 10 min after proof that it is over, longer each time up to 8 h",
+        "frozen while more than 10% of the nodes have said nothing for 45 s",
+    ]
+
+
+def test_every_part_is_summed_up_also_as_nodes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, text = said(tmp_path, capsys, WHOLE, "--nodes", "7500")
+    assert code == 0
+    words = " ".join(text.split())
+    for part in (
+        "policy.yaml - ok paused nothing new is marked quarantine by 1 of ",
+        " fatal checks: gpu-lost; after 5 s suspect by none of ",
+        "writes taint, condition on the node; a fault of one GPU on that GPU alone, where the cluster can",
+        "budget 5% of all nodes (375 of 7500), 20% of that (75) for what is fatal; 5% (375) as suspect; ",
+        "pools training 8%, rest 10%",
+        "each check 5 new in 10 min, 15 standing; nvlink-*: 5 new in 10 min, 30 standing",
+        "held nodes login-* with team=alpha (no GPUs); checks port-flap",
+        "silenced gpu-lost on gpu-7 for ever; gpu-* on * until 2099-01-31T18:00:00Z",
+        "views rack by row, rack",
+        "frozen while more than 10% (750) of the nodes have said nothing for 45 s",
+    ):
+        assert part in words
+
+
+def test_many_checks_are_counted_and_a_held_one_marks_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = 'modes: [{checks: ["gpu-*", "nvlink*"], mode: enforce}]\nholds: [{check: gpu-lost}]\n'
+    _, page = said(tmp_path, capsys, text)
+    assert " more; after 5 s" in " ".join(page.split())
+    _, output = said(tmp_path, capsys, text, "--format", "json")
+    enforced = json.loads(output)["enforced"]
+    assert "gpu-lost" not in enforced["quarantine"]
+    assert "gpu-lost-any" in enforced["quarantine"]
+
+
+def test_a_warning_is_shown_and_is_the_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, text = said(tmp_path, capsys, "budget: {fleet: 30%}\n")
+    assert code == 1
+    assert text.startswith("policy.yaml - ok, with 1 warning\n")
+    words = " ".join(text.split())
+    assert "warning line 1: fleet: a wrong check may take out 30% of the fleet: write at most 20%" in words
+
+
+def test_json_has_it_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, text = said(tmp_path, capsys, "budget: {fleet: 30%}\n", "--format", "json", "--nodes", "40")
+    output = json.loads(text)
+    assert code == 1
+    assert (output["version"], output["file"]) == (1, "policy.yaml")
+    assert output["policy"]["budget"]["fleet"] == 0.3
+    assert output["enforced"] == {"quarantine": [], "suspect": []}
+    assert output["nodes"] == {"fleet": 12, "reserve": 2, "suspect": 2}
+    assert output["warnings"] == [
+        {
+            "line": 1,
+            "field": "fleet",
+            "problem": "a wrong check may take out 30% of the fleet",
+            "remedy": "write at most 20%",
+        }
+    ]
+
+
+def test_a_fleet_of_few_has_one_node_to_lose(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, text = said(tmp_path, capsys, "{}", "--format", "json", "--nodes", "3")
+    assert json.loads(text)["nodes"] == {"fleet": 1, "reserve": 0, "suspect": 1}
+
+
+def test_a_sites_own_checks_are_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "checks.d"
+    folder.mkdir()
+    (folder / "site.yaml").write_text(
+        "family: site\nchecks:\n- id: site-hot\n  title: Hot\n  target: gpu\n  health: fatal\n  action: watch\n"
+        '  when: {signal: gpu.temperature, above: 99}\n  message: "hot"\n  remedy: Cool it.\n'
+        "  explain: It is hot.\n  basis: Experience.\n"
+    )
+    text = "modes: [{check: site-*, mode: enforce}]\n"
+    assert said(tmp_path, capsys, text)[0] == 1
+    code, page = said(tmp_path, capsys, text, "--checks", str(folder))
+    assert code == 0
+    assert "fatal checks: site-hot; after 5 s" in " ".join(page.split())
+
+
+def test_a_wrong_file_is_one_line_and_exit_code_3(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "policy.yaml").write_text("mode: enforced\n")
+    assert main(["policy", "check", str(tmp_path / "policy.yaml")]) == 3
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err == (
+        f"nodeguard policy: {tmp_path}/policy.yaml:1: mode: 'enforced' is none of observe, enforce: "
+        "use one of these; did you mean enforce?\n"
+    )
+
+
+@pytest.mark.parametrize("nodes", ["0", "-1", "many", "1000001", "9" * 40])
+def test_no_number_of_nodes(nodes: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["policy", "check", "policy.yaml", f"--nodes={nodes}"])
+    assert caught.value.code == 3
+    said = f"'{nodes}' is no number of nodes: write one from 1 to 1000000"
+    assert said in capsys.readouterr().err
+
+
+def test_without_a_word_it_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["policy"])
+    assert caught.value.code == 3
+    assert "check | schema | example" in capsys.readouterr().err
+
+
+def test_the_schema_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["policy", "schema"]) == 0
+    assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(schema()))
+
+
+def test_the_example_is_ok(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["policy", "example"]) == 0
+    assert said(tmp_path, capsys, capsys.readouterr().out)[0] == 0
+
+
+def test_a_policy_is_checked_without_servers_and_clusters(tmp_path: Path) -> None:
+    (tmp_path / "policy.yaml").write_text("{}")
+    code = (
+        "import sys; from nodeguard.cli.main import main; code = main(['policy', 'check', sys.argv[1]]);"
+        "loaded = {'aiohttp', 'kubernetes', 'jwt', 'uvloop'} & set(sys.modules); sys.exit(str(loaded) if loaded else code)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "policy.yaml")], check=False, capture_output=True
+    )
+    assert (done.returncode, done.stderr) == (0, b"")

@@ -1,0 +1,28 @@
+"""The views that labels make."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+from nodeguard.catalog.written import View as ViewName
+from nodeguard.fleet.labels import BUILT_IN, every_view
+from nodeguard.model.policy import Policy, View
+
+
+def test_checks_can_vote_in_every_view_and_no_label_stands_twice() -> None:
+    assert {view.name for view in BUILT_IN} <= set(get_args(ViewName))
+    labels = [label for view in BUILT_IN for label in view.labels]
+    assert len(labels) == len(set(labels))
+
+
+def test_the_coarsest_label_comes_first() -> None:
+    paths = [view.labels for view in BUILT_IN]
+    assert ("topology.kubernetes.io/region", "topology.kubernetes.io/zone") in paths
+    assert [path[-1] for path in paths if path[0].startswith("fabric.topograph")] == [
+        "fabric.topograph.run/tier-0"
+    ]
+
+
+def test_the_policys_own_views_come_first() -> None:
+    own = View("fabric", ("example.com/spine", "example.com/leaf"))
+    assert every_view(Policy(views=(own,))) == (own, *BUILT_IN)
