@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
+from nodeguard.fleet.labels import every_view
 from nodeguard.fleet.modes import held_node, in_maintenance, pool_of
 from nodeguard.model.mark import Mark, Record
 from nodeguard.model.node import Node, Taint
@@ -59,11 +60,15 @@ def part_of(seat: Seat) -> int:
 
 
 def _domains(policy: Policy, node: Node) -> Iterator[str]:
-    for view in policy.views:
+    """Every domain that a node is in; of views of one name, those of the first whose labels it has any of."""
+    done = set()
+    for view in every_view(policy):
+        if view.name in done:
+            continue
         path = view.name
         for label in view.labels:
             value = node.labels.get(label)
-            if not value:
-                break
-            path = f"{path}/{value}"
-            yield path
+            if value:
+                path = f"{path}/{value}"
+                done.add(view.name)
+                yield path
