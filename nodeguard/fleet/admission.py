@@ -59,27 +59,56 @@ def allot(
     seconds since the epoch: they come first, and unasked. The ledgers are charged with what is allotted. What
     is given back meanwhile is not spent here: either may be written first.
     """
-    holdings: dict[str, Holding] = {}
-    charged: dict[str, Standing] = {}
-    outcomes = []
+    allotment = _Allotment(scene, ledgers)
+    outcomes, refused = [], []
     for want in sorted(wants, key=lambda one: (one.name not in already, one.order)):
-        holding = holdings.get(want.uid) or scene.holdings.get(want.uid) or Holding()
-        why = ""
-        if not stands(holding, want):
-            at = already.get(want.name)
-            why = "" if at is not None else scene.bars(want) or _settling(scene.policy, want, scene.now)
-            if not why:
-                seat = scene.seats[want.uid]
-                before = charged.get(want.uid) or scene.charged.get(want.uid) or standing(seat, holding)
-                after = _with(holding, want, scene.now if at is None else at)
-                cost = _charged(seat, before, holding, after)
-                why = ledgers.refusal(before, cost, scene.now) if at is None else ""
-                if not why:
-                    ledgers.charge(before, -1)
-                    ledgers.charge(cost)
-                    holdings[want.uid], charged[want.uid] = after, cost
-        outcomes.append(Outcome(want, State.WITHHELD if why else granted, why))
-    return holdings, outcomes
+        if stands(allotment.holding(want.uid), want):
+            outcomes.append(Outcome(want, granted))
+        elif want.name in already:
+            allotment.grant(want, already[want.name])
+            outcomes.append(Outcome(want, granted))
+        elif why := scene.bars(want) or _settling(scene.policy, want, scene.now):
+            outcomes.append(Outcome(want, State.WITHHELD, why))
+        elif why := allotment.refusal(want):
+            refused.append((want, why))
+        else:
+            allotment.grant(want, scene.now)
+            outcomes.append(Outcome(want, granted))
+    # Asked again at the end, so that the same ledger is named the next time.
+    outcomes += (Outcome(want, State.WITHHELD, allotment.refusal(want) or why) for want, why in refused)
+    return allotment.holdings, outcomes
+
+
+class _Allotment:
+    """Marks on their way to being allotted. holdings: of the nodes that got any."""
+
+    def __init__(self, scene: Scene, ledgers: Ledgers) -> None:
+        self.holdings: dict[str, Holding] = {}
+        self._scene, self._ledgers = scene, ledgers
+        self._charged: dict[str, Standing] = {}
+
+    def holding(self, uid: str) -> Holding:
+        return self.holdings.get(uid) or self._scene.holdings.get(uid) or _EMPTY
+
+    def refusal(self, want: Want) -> str:
+        """Why a want would go over a ledger; empty where it would not."""
+        before, after, _ = self._cost(want, self._scene.now)
+        return self._ledgers.refusal(before, after, self._scene.now)
+
+    def grant(self, want: Want, at: float) -> None:
+        before, after, holding = self._cost(want, at)
+        self._ledgers.charge(before, -1)
+        self._ledgers.charge(after)
+        self.holdings[want.uid], self._charged[want.uid] = holding, after
+
+    def _cost(self, want: Want, at: float) -> tuple[Standing, Standing, Holding]:
+        seat, holding = self._scene.seats[want.uid], self.holding(want.uid)
+        before = self._charged.get(want.uid) or self._scene.charged.get(want.uid) or standing(seat, holding)
+        after = _with(holding, want, at)
+        return before, _charged(seat, before, holding, after), after
+
+
+_EMPTY = Holding()
 
 
 def stands(holding: Holding, want: Want) -> bool:

@@ -113,7 +113,6 @@ class Planner:
         """Time has passed: who is silent? To be called every second or so."""
         silent = self.policy.silent
         self.silence = silence(self.roster.seats, self.last, now.mono, silent.after, silent.freeze)
-        self.roster.expire(now.mono)
         for uid, told in list(self.incidents.items()):
             self.incidents[uid] = {name: one for name, one in told.items() if _is_remembered(one, now.wall)}
             if not self.incidents[uid]:
@@ -149,12 +148,16 @@ class Planner:
         }
         return self._written(holdings, outcomes, freed, now)
 
-    def issued(self, plan: Plan, now: Instant) -> None:
+    def issued(self, plan: Plan) -> None:
         """A plan, the latest, has been handed to whoever writes it: from now on it counts."""
         uids = {one.uid for one in plan.nodes} | {one.uid for one in plan.rules}
         for uid in uids | {rule.uid for name in plan.rules_gone if (rule := self.roster.rules.get(name))}:
             if uid in self._planned:
-                self.roster.issued(uid, self._planned[uid], now.mono)
+                self.roster.issued(uid, self._planned[uid])
+
+    def written(self, uid: str) -> None:
+        """What was issued for a node has been written."""
+        self.roster.written(uid)
 
     def failed(self, uid: str) -> None:
         """What was issued for a node will not be written."""

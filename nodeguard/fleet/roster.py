@@ -19,9 +19,6 @@ from nodeguard.model.node import Device, Node
 from nodeguard.model.policy import Policy
 from nodeguard.model.slot import gpu
 
-# Seconds for which a plan that was handed out counts though nobody has seen it on its Node.
-_OUT_OF_SIGHT = 60.0
-
 
 class Roster:
     """All nodes, by uid.
@@ -40,8 +37,10 @@ class Roster:
         self._known = known
         self._heard: set[str] = set()
         self._names: dict[str, str] = {}
+        self._remembered: set[str] = set()
         self._observed: dict[str, Holding] = {}
-        self._pending: dict[str, tuple[Holding, float]] = {}
+        self._pending: dict[str, Holding] = {}
+        self._landed: set[str] = set()
         self._devices: dict[str, tuple[Device, ...]] = {}
         self._marked: dict[str, dict[str, DeviceRule]] = defaultdict(dict)
 
@@ -68,7 +67,9 @@ class Roster:
         if node is not None and self._names.get(node.name) == uid:
             del self._names[node.name]
         self._observed.pop(uid, None)
+        self._remembered.discard(uid)
         self._pending.pop(uid, None)
+        self._landed.discard(uid)
         self._heard.discard(uid)
 
     def hear(self, uid: str) -> None:
@@ -95,11 +96,17 @@ class Roster:
         """The devices of a node, by its name: all that are published."""
         self._devices[node] = tuple(devices)
 
-    def issued(self, uid: str, holding: Holding, now: float) -> None:
-        """What a node holds is about to be written. now: seconds of a clock that never jumps."""
+    def issued(self, uid: str, holding: Holding) -> None:
+        """What a node holds is about to be written: it counts, beside what is there, until that is seen."""
         self._rise(uid)
-        self._pending[uid] = holding, now
+        self._pending[uid] = holding
+        self._landed.discard(uid)
         self._sit(uid)
+
+    def written(self, uid: str) -> None:
+        """What was about to be written is; the Node as it is seen next tells of it, or of what came after."""
+        if uid in self._pending:
+            self._landed.add(uid)
 
     def failed(self, uid: str) -> None:
         """What was about to be written will not be."""
@@ -108,15 +115,9 @@ class Roster:
             del self._pending[uid]
             self._sit(uid)
 
-    def expire(self, now: float) -> None:
-        """Forget what was to be written so long ago that it will not be."""
-        for uid in [uid for uid, (_, at) in self._pending.items() if now - at > _OUT_OF_SIGHT]:
-            self.failed(uid)
-
     def holding(self, uid: str) -> Holding:
         """What a node holds, or is about to."""
-        pending = self._pending.get(uid)
-        return pending[0] if pending else self._observed.get(uid, Holding())
+        return self._pending.get(uid) or self._observed.get(uid, Holding())
 
     def observed(self, uid: str) -> Holding:
         """What is remembered on a node and its devices now."""
@@ -132,7 +133,7 @@ class Roster:
 
     def remembered(self) -> Iterator[str]:
         """Nodes of which anything is remembered."""
-        yield from {uid for uid, one in self._observed.items() if one != Holding()} | self._pending.keys()
+        yield from self._remembered | self._pending.keys()
 
     def find(self, uid: str) -> Find:
         """Finds devices of a node. None of them while the policy does not want devices marked."""
@@ -167,9 +168,13 @@ class Roster:
             for rule in self._marked.get(uid, {}).values()
         }
         self._observed[uid] = Holding(record, devices)
-        pending = self._pending.get(uid)
-        if pending is not None and pending[0] == self._observed[uid]:
-            del self._pending[uid]
+        if self._observed[uid] == Holding():
+            self._remembered.discard(uid)
+        else:
+            self._remembered.add(uid)
+        if self._pending.get(uid) == self._observed[uid] or uid in self._landed:
+            self._pending.pop(uid, None)
+        self._landed.discard(uid)
 
     def _again(self, uid: str) -> None:
         if uid in self.nodes:
@@ -183,8 +188,7 @@ class Roster:
             return
         seated = self.seats[uid] = seat(self.policy, node, self.holding(uid).node)
         self.ledgers.join(seated)
-        observed, pending = self._observed.get(uid, Holding()), self._pending.get(uid)
-        stands = standing(seated, observed, pending[0] if pending else None)
+        stands = standing(seated, self._observed.get(uid, Holding()), self._pending.get(uid))
         if stands.charges or stands.past:
             self.charged[uid] = stands
             self.ledgers.charge(stands)

@@ -98,7 +98,7 @@ class Fleet:
         """Plan and write until nothing is left to do; returns the first plan."""
         first = plan = self.plan()
         for _ in range(rounds):
-            self.planner.issued(plan, self.now)
+            self.planner.issued(plan)
             self.write(plan)
             plan = self.plan()
             if not (plan.nodes or plan.rules or plan.rules_gone):

@@ -181,7 +181,7 @@ class Life(RuleBasedStateMachine):
         plan = self.fleet.plan()
         assert self.fleet.plan() == replace(plan, incidents=(), events=())
         self.freed_for_a_reason(plan)
-        self.fleet.planner.issued(plan, self.fleet.now)
+        self.fleet.planner.issued(plan)
         assert not any(HOLD in self.fleet.nodes[one.uid].annotations for one in plan.nodes)
         self.flying.update({one.uid: one for one in plan.nodes})
         self.flying.update({one.name: one for one in plan.rules})

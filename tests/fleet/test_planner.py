@@ -368,7 +368,7 @@ def test_a_plan_that_is_on_its_way_counts() -> None:
     fleet = Fleet(20, replace(AT_ONCE, budget=replace(WIDE, fleet=0.05)))
     fleet.say(0, finding(age=10.0))
     first = fleet.plan()
-    fleet.planner.issued(first, fleet.now)
+    fleet.planner.issued(first)
     fleet.say(1, finding(age=1000.0))
     second = fleet.plan()
     assert [one.name for one in first.nodes] == ["node-0"]
