@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Self
@@ -74,6 +75,8 @@ class Api:
     async def close(self) -> None:
         """Close all connections."""
         await self._session.close()
+        # What was aborted is closed in the next turn of the loop.
+        await asyncio.sleep(0)
 
     async def request(
         self,
@@ -150,7 +153,10 @@ class Api:
                 if not 200 <= answer.status < 300:
                     text = await _read(answer, _MOST_OF_A_REFUSAL)
                     raise refused(answer.status, answer.reason or "", answer.headers, text, asked)
-                yield answer
+                try:
+                    yield answer
+                finally:
+                    _drop(answer)
         except AccessError as error:
             raise _no_access(error) from None
         except ClientConnectorCertificateError as error:
@@ -198,6 +204,12 @@ async def _read(answer: ClientResponse, most: int) -> bytes:
         if len(body) > most:
             break
     return bytes(body)
+
+
+def _drop(answer: ClientResponse) -> None:
+    """Leave the rest of an answer: a watch would go on coming in while TLS says goodbye."""
+    if answer.connection is not None and answer.connection.transport is not None:
+        answer.connection.transport.abort()
 
 
 def _no_access(error: AccessError) -> ApiError:
