@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 from msgspec import Struct, field
 
@@ -53,6 +55,8 @@ class _Node(Struct):
 
 _DECODER = msgspec.json.Decoder(_Node)
 
+_COUNT = re.compile(r"[0-9]{1,4}\Z")
+
 # Thousands of Nodes have the same words in their labels: each is kept once, and so many of them at most.
 _MOST = 16_384
 _WORDS: dict[str, str] = {}
@@ -73,7 +77,7 @@ def node(raw: msgspec.Raw | bytes) -> Node:
         taints=spec.taints,
         unschedulable=spec.unschedulable,
         condition=Condition(own[0].status, own[0].reason, own[0].message) if own else None,
-        gpus=int(gpus) if gpus.isascii() and gpus.isdigit() else 0,
+        gpus=int(gpus) if _COUNT.match(gpus) else 0,
     )
 
 
