@@ -34,6 +34,9 @@ _LONGEST = 300
 
 _NEVER = float("-inf")
 
+# The API keeps the number of holders in 32 bits; there have to be some left.
+_LAST_EPOCH = 2**30
+
 
 class _Spec(Struct):
     holder: str = field(name="holderIdentity", default="")
@@ -80,11 +83,19 @@ class Lease:
         """Whether it may be written at this moment, with 5 s at most for the write."""
         return now < self._until
 
+    def left(self, now: float) -> float:
+        """Seconds for which it is held if it is never renewed again; 0 where it is not held."""
+        return max(0.0, self._until - now)
+
     def outgrow(self, epoch: int) -> None:
-        """Let the epoch be higher than one that was found written: a lease that was deleted begins anew."""
-        if epoch > self._outgrown:
+        """Let the epoch be higher than one that was found written: a lease that was deleted begins anew.
+
+        One that no lease can have is not outgrown.
+        """
+        if self._outgrown < epoch < _LAST_EPOCH:
             self._outgrown = epoch
-            self._due = _NEVER
+            if epoch > self.epoch:
+                self._due = _NEVER
 
     async def renew(self, now: float) -> bool:
         """Take it or keep it, where that is due; whether it is held.
@@ -105,13 +116,14 @@ class Lease:
 
     async def release(self) -> None:
         """Give it back, where it is held: another may begin at once. Nothing may be written after."""
-        known, self._known = self._known, None
-        self._until = _NEVER
-        if known is not None and known.spec.holder == self.identity:
-            try:
+        held, self._until = self._until != _NEVER, _NEVER
+        try:
+            known = (self._known or await self._read()) if held else None
+            if known is not None and known.spec.holder == self.identity:
                 await self._write(known, "", known.spec.transitions)
-            except ApiError as error:
-                self._trouble.met(error)
+        except ApiError as error:
+            self._trouble.met(error)
+        self._known = None
 
     async def _step(self, now: float) -> None:
         known = self._known or await self._read()

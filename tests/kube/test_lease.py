@@ -61,6 +61,7 @@ async def test_a_holder_that_freezes_stops_before_another_begins(near_api: Api, 
     # The first stopped of itself, early enough for the end of what it was writing.
     assert first.held(100.0 + HELD - 0.01)
     assert not first.held(100.0 + HELD)
+    assert (first.left(104.0), first.left(100.0 + HELD + 1.0)) == (HELD - 4.0, 0.0)
     assert now >= 100.0 + HELD + 5.0
     # It wakes up, and finds that it is not the one any more.
     assert not await first.renew(now)
@@ -90,6 +91,25 @@ async def test_who_gives_it_back_is_followed_at_once(near_api: Api, api_server: 
     assert second.epoch == 2
     await first.release()  # nothing to give back
     assert spec(api_server)["holderIdentity"] == second.identity
+
+
+async def test_who_was_refused_gives_it_back_all_the_same(
+    near_api: Api, far_api: Api, detour: Detour, api_server: Cluster
+) -> None:
+    said: list[str] = []
+    first = wanting(far_api, "one", said)
+    await first.renew(100.0)
+    detour.cut()
+    await first.renew(104.0)
+    detour.mend()
+    await first.release()
+    assert spec(api_server)["holderIdentity"] == ""
+    # Where the API is away, it runs out by itself.
+    assert await first.renew(105.0)
+    detour.cut()
+    await first.release()
+    assert not first.held(105.0)
+    assert len(said) == 5
 
 
 async def test_an_api_server_that_is_away_for_a_while(
@@ -133,6 +153,7 @@ async def test_a_lease_that_was_deleted_begins_above_what_was_written(
     assert await second.renew(101.0 + PATIENCE)
     assert second.epoch == 9
     second.outgrow(8)
+    second.outgrow(2**30)  # no lease comes so far
     assert await second.renew(110.0 + PATIENCE)
     assert second.epoch == 9
 
