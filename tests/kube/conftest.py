@@ -1,0 +1,51 @@
+"""Clients of the API, and ways to it that can be cut."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from nodeguard.kube.client import Api
+from tests.controlplane.cluster import API, Cluster, cluster
+from tests.controlplane.objects import clear
+from tests.kube.detour import Detour
+
+
+@pytest_asyncio.fixture
+async def api(controlplane: Cluster) -> AsyncIterator[Api]:
+    made = await Api.connect(str(controlplane.kubeconfig))
+    yield made
+    await made.close()
+
+
+@pytest.fixture(scope="session")
+def _api_server() -> Iterator[Cluster]:
+    with cluster(API) as made:
+        yield made
+
+
+@pytest.fixture
+def api_server(_api_server: Cluster) -> Cluster:
+    """An API server of these tests' own, to be killed as they like; without Nodes, and without controllers."""
+    clear(_api_server.api)
+    return _api_server
+
+
+@pytest_asyncio.fixture
+async def detour(api_server: Cluster) -> AsyncIterator[Detour]:
+    """A way to `api_server` that can be cut."""
+    async with Detour(int(api_server.url.rpartition(":")[2])) as made:
+        yield made
+
+
+@pytest_asyncio.fixture
+async def far_api(api_server: Cluster, detour: Detour, tmp_path: Path) -> AsyncIterator[Api]:
+    """A client of `api_server` that goes by way of the detour."""
+    kubeconfig = tmp_path / "far.kubeconfig"
+    kubeconfig.write_text(api_server.kubeconfig.read_text().replace(api_server.url, detour.url))
+    made = await Api.connect(str(kubeconfig))
+    yield made
+    await made.close()

@@ -1,0 +1,60 @@
+"""Following a collection in tests: what was told, and waiting for it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from nodeguard.kube.watching import Watching
+from nodeguard.model.node import Node
+
+PATIENCE = 60.0
+
+
+class Told:
+    """A taker that remembers Nodes, by name, as a planner would."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, Node] = {}
+        self.changes: list[str] = []
+        self.lost: list[str] = []
+        self.syncs = 0
+        self.said: list[str] = []
+
+    def changed(self, thing: Node) -> None:
+        self.nodes[thing.uid] = thing
+        self.changes.append(thing.name)
+
+    def gone(self, uid: str) -> None:
+        self.lost.append(self.nodes.pop(uid).name)
+
+    def synced(self) -> None:
+        self.syncs += 1
+
+    @property
+    def names(self) -> set[str]:
+        return {one.name for one in self.nodes.values()}
+
+
+async def until(ask: Callable[[], object], within: float = PATIENCE) -> None:
+    """Wait until something holds. Raises TimeoutError."""
+    end = time.monotonic() + within
+    while not ask():
+        if time.monotonic() > end:
+            raise TimeoutError
+        await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def running(watching: Watching[Any]) -> AsyncIterator[None]:
+    """Follow for as long as the block runs."""
+    task = asyncio.ensure_future(watching.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task

@@ -1,0 +1,55 @@
+"""Nodes as they are read."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from nodeguard.kube.client import Api
+from nodeguard.kube.nodes import node as decoded
+from nodeguard.model.node import Condition, Node, Taint
+from tests.controlplane.cluster import Cluster
+from tests.controlplane.objects import node
+
+
+async def test_a_node_is_read_without_what_nobody_asks_for(api: Api, controlplane: Cluster) -> None:
+    made = node("node-1", labels={"rack": "r1"})
+    made["metadata"]["annotations"] = {"nodeguard.dev/hold": "mine", "other.dev/state": "theirs"}
+    made["spec"] = {
+        "unschedulable": True,
+        "taints": [
+            {"key": "nodeguard.dev/suspect", "value": "link", "effect": "NoSchedule"},
+            {"key": "theirs", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z"},
+        ],
+    }
+    made["status"]["conditions"].append(
+        {"type": "NodeguardHealthy", "status": "False", "reason": "Fault", "message": "a GPU is lost"}
+    )
+    controlplane.api.post("/api/v1/nodes", made)
+    raw = await api.request("GET", "/api/v1/nodes/node-1")
+    meta = json.loads(raw)["metadata"]
+    found = decoded(raw)
+    assert (found.name, found.uid, found.version) == ("node-1", meta["uid"], meta["resourceVersion"])
+    assert found.labels == {"kubernetes.io/hostname": "node-1", "rack": "r1"}
+    assert found.annotations == {"nodeguard.dev/hold": "mine"}
+    assert Taint("nodeguard.dev/suspect", "NoSchedule", "link") in found.taints
+    assert Taint("theirs", "NoExecute") in found.taints
+    assert found.unschedulable
+    assert found.condition == Condition("False", "Fault", "a GPU is lost")
+    assert found.gpus == 8
+
+
+@pytest.mark.parametrize(
+    ("capacity", "gpus"),
+    [
+        ({}, 0),
+        ({"nvidia.com/gpu": "4"}, 4),
+        ({"nvidia.com/gpu": "4k"}, 0),
+        ({"nvidia.com/gpu": "9" * 5000}, 0),
+    ],
+    ids=["none", "four", "thousands", "absurd"],
+)
+def test_how_many_gpus(capacity: dict[str, str], gpus: int) -> None:
+    raw = {"metadata": {"name": "n", "uid": "u", "resourceVersion": "1"}, "status": {"capacity": capacity}}
+    assert decoded(json.dumps(raw).encode()) == Node("n", "u", "1", gpus=gpus)
