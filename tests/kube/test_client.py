@@ -1,0 +1,213 @@
+"""The API, asked raw: what it answers, refuses and fails to answer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+
+import pytest
+from kubernetes.aio.config import incluster_config
+
+from nodeguard.kube import client
+from nodeguard.kube.client import MERGE, Api, Query
+from nodeguard.kube.refusal import ApiError
+from tests.controlplane.certificates import Authority
+from tests.controlplane.cluster import Cluster
+from tests.controlplane.commands import free_ports
+from tests.controlplane.objects import node
+
+SECRET = "not-to-be-told"
+
+
+async def test_objects_go_in_and_out_as_bytes(api: Api) -> None:
+    made = json.loads(await api.request("POST", "/api/v1/nodes", body=node("node-1", labels={"rack": "r1"})))
+    assert made["metadata"]["name"] == "node-1"
+    body = json.dumps({"metadata": {"labels": {"rack": "r2"}}}).encode()
+    await api.request("PATCH", "/api/v1/nodes/node-1", body=body, content=MERGE)
+    found = json.loads(
+        await api.request("GET", "/api/v1/nodes", query={"labelSelector": "rack=r2", "limit": 5})
+    )
+    assert [one["metadata"]["name"] for one in found["items"]] == ["node-1"]
+
+
+async def test_a_refusal_says_what_and_why(api: Api) -> None:
+    with pytest.raises(ApiError) as missing:
+        await api.request("GET", "/api/v1/nodes/nobody")
+    assert (missing.value.status, missing.value.reason) == (404, "NotFound")
+    assert str(missing.value) == (
+        'the Kubernetes API answered 404 to GET /api/v1/nodes/nobody: nodes "nobody" not found'
+    )
+    await api.request("POST", "/api/v1/nodes", body=node("node-1"))
+    stale = {"metadata": {"resourceVersion": "1", "labels": {"a": "b"}}}
+    with pytest.raises(ApiError) as conflict:
+        await api.request("PATCH", "/api/v1/nodes/node-1", body=stale, content=MERGE)
+    assert (conflict.value.status, conflict.value.reason) == (409, "Conflict")
+
+
+async def test_who_may_not_learns_what_to_do(controlplane: Cluster, namespace: str, tmp_path: Path) -> None:
+    token = controlplane.kubectl("create", "token", "default", "-n", namespace).strip()
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(controlplane.kubeconfig.read_text().replace(controlplane.token, token))
+    api = await Api.connect(str(kubeconfig))
+    with pytest.raises(ApiError) as forbidden:
+        await api.request("GET", "/api/v1/nodes")
+    await api.close()
+    assert forbidden.value.status == 403
+    assert 'cannot list resource "nodes"' in str(forbidden.value)
+    assert str(forbidden.value).endswith(": give the service account this right, as the manifests do")
+
+
+async def test_a_watch_gives_a_line_for_each_event(api: Api, controlplane: Cluster) -> None:
+    seen: list[str] = []
+    query: Query = {"watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": 60}
+    async with aclosing(api.stream("/api/v1/nodes", query=query)) as lines:
+        controlplane.api.post("/api/v1/nodes", node("node-1"))
+        async for line in lines:
+            event = json.loads(line)
+            seen.append(event["type"])
+            if event["type"] == "ADDED":
+                controlplane.api.delete("/api/v1/nodes/node-1")
+            if event["type"] == "DELETED":
+                break
+    assert {"ADDED", "DELETED"} <= set(seen)
+
+
+async def test_a_watch_ends_when_the_server_ends_it(api: Api) -> None:
+    query: Query = {"watch": "1", "timeoutSeconds": 1}
+    assert [line async for line in api.stream("/api/v1/nodes", query=query)] == []
+
+
+async def test_a_line_or_an_answer_that_is_too_large_is_refused(
+    api: Api, controlplane: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "MOST", 500)
+    monkeypatch.setattr(client, "MOST_OF_A_LINE", 500)
+    controlplane.api.post("/api/v1/nodes", node("node-1"))
+    with pytest.raises(ApiError, match="has more than nodeguard reads") as large:
+        await api.request("GET", "/api/v1/nodes/node-1")
+    assert large.value.reason == "TooLarge"
+    with pytest.raises(ApiError, match="has more than nodeguard reads"):
+        _ = [line async for line in api.stream("/api/v1/nodes", query={"watch": "1"})]
+
+
+async def test_nobody_there(api: Api, tmp_path: Path, controlplane: Cluster) -> None:
+    (port,) = free_ports(1)
+    kubeconfig = tmp_path / "kubeconfig"
+    text = controlplane.kubeconfig.read_text().replace(controlplane.url, f"https://127.0.0.1:{port}")
+    kubeconfig.write_text(text)
+    api = await Api.connect(str(kubeconfig))
+    with pytest.raises(ApiError, match=r"could not be asked for GET /readyz .*: check that it runs") as gone:
+        await api.request("GET", "/readyz")
+    await api.close()
+    assert (gone.value.status, gone.value.reason) == (0, "Unreachable")
+
+
+async def test_a_server_that_does_not_answer_is_not_waited_for(tmp_path: Path) -> None:
+    async with silent_server() as url:
+        api = await Api.connect(str(plain_kubeconfig(tmp_path, url)))
+        with pytest.raises(ApiError, match=r"said nothing to GET /readyz within 0\.1 s") as late:
+            await api.request("GET", "/readyz", within=0.1)
+        await api.close()
+    assert (late.value.status, late.value.reason) == (0, "Timeout")
+
+
+async def test_a_server_that_cannot_prove_itself_is_not_spoken_to(
+    controlplane: Cluster, tmp_path: Path
+) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    stranger = Authority(tmp_path)
+    kubeconfig.write_text(
+        controlplane.kubeconfig.read_text().replace(str(controlplane.ca), str(stranger.certificate))
+    )
+    api = await Api.connect(str(kubeconfig))
+    with pytest.raises(ApiError, match="certificate verify failed") as refused:
+        await api.request("GET", "/readyz")
+    assert refused.value.reason == "Unreachable"
+    # The authorities are read again where one proves nothing: they rotate.
+    stranger.certificate.write_bytes(controlplane.ca.read_bytes())
+    with pytest.raises(ApiError, match="certificate verify failed"):
+        await api.request("GET", "/readyz")
+    assert await api.request("GET", "/readyz") == b"ok"
+    await api.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, "No such file or directory; run inside a pod with a service account, or name a kubeconfig"),
+        ("{}", "current-context"),
+        ("nonsense", "check it with `kubectl config view`"),
+        (": [", "check it with `kubectl config view`"),
+    ],
+)
+async def test_a_kubeconfig_that_cannot_be_used(tmp_path: Path, text: str | None, said: str) -> None:
+    path = tmp_path / "kubeconfig"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(ApiError) as refused:
+        await Api.connect(str(path))
+    assert refused.value.reason == "Access"
+    assert said in str(refused.value)
+    assert str(path) in str(refused.value)
+
+
+async def test_outside_of_a_pod_a_kubeconfig_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    with pytest.raises(ApiError, match="or name a kubeconfig"):
+        await Api.connect(None)
+
+
+async def test_a_pods_token_may_rotate(
+    controlplane: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = tmp_path / "token"
+    token.write_text(SECRET)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", controlplane.url.rpartition(":")[2])
+    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(token))
+    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(controlplane.ca))
+    api = await Api.connect(None)
+    with pytest.raises(ApiError) as refused:
+        await api.request("GET", "/api/v1/nodes")
+    assert refused.value.status == 401
+    assert SECRET not in repr(refused.value)
+    token.write_text(controlplane.token + "\n")
+    assert json.loads(await api.request("GET", "/api/v1/nodes"))["items"] == []
+    token.unlink()
+    assert json.loads(await api.request("GET", "/api/v1/nodes"))["items"] == []
+    await api.close()
+
+
+@asynccontextmanager
+async def silent_server() -> AsyncIterator[str]:
+    """A server that takes connections and says nothing."""
+    writers = []
+
+    async def hold(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+
+    server = await asyncio.start_server(hold, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        for writer in writers:
+            writer.close()
+            await writer.wait_closed()
+
+
+def plain_kubeconfig(directory: Path, url: str) -> Path:
+    path = directory / "kubeconfig"
+    named = {"name": "it"}
+    path.write_text(
+        json.dumps(
+            {
+                "current-context": "it",
+                "contexts": [{**named, "context": {"cluster": "it", "user": "it"}}],
+                "clusters": [{**named, "cluster": {"server": url}}],
+                "users": [{**named, "user": {"token": SECRET}}],
+            }
+        )
+    )
+    return path
