@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Protocol, TypeVar
+from typing import TypeVar
 from urllib.parse import quote
 
 import msgspec
 from msgspec import Struct
+
+from nodeguard.kube.client import Api
 
 # Bytes of an answer that are looked at.
 _LIMIT = 1024 * 1024
@@ -14,22 +16,6 @@ _LIMIT = 1024 * 1024
 _EXTRA = "authentication.kubernetes.io/"
 
 Form = TypeVar("Form")
-
-
-class Asks(Protocol):
-    """What is needed of kube.client.Api."""
-
-    async def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: dict[str, str] | None = None,
-        body: bytes | None = None,
-        content: str = "application/json",
-        within: float = 5.0,
-    ) -> bytes:
-        """What the API server answers. Raises ApiError."""
 
 
 class UnreadableError(Exception):
@@ -80,14 +66,14 @@ class _Pod(Struct):
     spec: _PodSpec = _PodSpec()
 
 
-async def published_keys(api: Asks) -> tuple[str, bytes]:
+async def published_keys(api: Api) -> tuple[str, bytes]:
     """Who issues the cluster's tokens, and the document of its keys. Raises ApiError, UnreadableError."""
     discovery = await api.request("GET", "/.well-known/openid-configuration")
     document = await api.request("GET", "/openid/v1/jwks")
     return _read(discovery, _Discovery).issuer, document
 
 
-async def review(api: Asks, token: str, audience: str) -> Reviewed | None:
+async def review(api: Api, token: str, audience: str) -> Reviewed | None:
     """What the API server says of a token; None where it is not good, or not for this audience.
 
     Raises ApiError, UnreadableError.
@@ -98,7 +84,7 @@ async def review(api: Asks, token: str, audience: str) -> Reviewed | None:
         "spec": {"token": token, "audiences": [audience]},
     }
     path = "/apis/authentication.k8s.io/v1/tokenreviews"
-    status = _read(await api.request("POST", path, body=msgspec.json.encode(asked)), _Review).status
+    status = _read(await api.request("POST", path, body=asked), _Review).status
     # A server that knows nothing of audiences says none, and vouches for none.
     if not status.authenticated or audience not in status.audiences:
         return None
@@ -111,7 +97,7 @@ async def review(api: Asks, token: str, audience: str) -> Reviewed | None:
     )
 
 
-async def node_of_pod(api: Asks, namespace: str, pod: str, uid: str) -> str:
+async def node_of_pod(api: Api, namespace: str, pod: str, uid: str) -> str:
     """Name of the Node that a pod is bound to; empty where it is bound to none, or is another by now.
 
     Raises ApiError, UnreadableError.

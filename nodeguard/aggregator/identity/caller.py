@@ -13,8 +13,8 @@ _NODE = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z
 
 
 class Shown(Struct, frozen=True):
-    """What a caller shows. authorization: the header, empty where there is none. certificate: the client's, in
-    the form of ssl.SSLSocket.getpeercert, None where it showed none that is trusted.
+    """What a caller shows. authorization: the header, empty where there is none. certificate: the client's,
+    in the form of ssl.SSLSocket.getpeercert, None where it showed none that is trusted.
     """
 
     authorization: str = ""

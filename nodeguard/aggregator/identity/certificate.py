@@ -9,7 +9,7 @@ from typing import Any
 from nodeguard.aggregator.identity.caller import Credential, RefusedError, Shown, is_node_name
 
 _MISSING = (
-    "no certificate was shown: set aggregator.certificate_file and aggregator.key_file in the agent's settings"
+    "no certificate was shown: set certificate_file and key_file of `aggregator` in the agent's settings"
 )
 _NAMELESS = (
     "the certificate names no node: have its common name, or one of its DNS names, be the name of the node"

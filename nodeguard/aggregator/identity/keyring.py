@@ -35,13 +35,13 @@ class Keyring:
         self._fetching: asyncio.Task[None] | None = None
 
     def is_due(self, now: float) -> bool:
-        """Whether it is time to ask again though no key is missed. now: seconds of a clock that never jumps."""
+        """Whether it is time to ask again though no key is missed. now: as in refresh."""
         return now >= self._asked + (BETWEEN if self.keys is None else PERIOD)
 
     async def refresh(self, now: float) -> None:
         """Ask for the keys, unless that was a moment ago: so no caller decides how often. Never raises.
 
-        Whoever comes while that is under way waits for it.
+        Whoever comes while that is under way waits for it. now: seconds of a clock that never jumps.
         """
         if self._fetching is None:
             if now < self._asked + BETWEEN:

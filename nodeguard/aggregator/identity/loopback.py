@@ -23,8 +23,8 @@ class Anybody:
     def __init__(self, host: str) -> None:
         if not is_loopback(host):
             raise NotLoopbackError(
-                "without tokens or certificates agents are heard on 127.0.0.1 and ::1 alone: listen there, or "
-                "set how agents show who they are"
+                "without tokens or certificates agents are heard on 127.0.0.1 and ::1 alone: listen there, "
+                "or set how agents show who they are"
             )
 
     def known(self, _shown: Shown, _now: float) -> Credential:

@@ -13,7 +13,9 @@ from nodeguard.kube.tokens import Reviewed, UnreadableError, node_of_pod, publis
 # Seconds for which an answer is taken to hold where the token itself cannot be read.
 _HOLDS = 300.0
 
-_NOT_GOOD = "the cluster does not find the token good: see that it is projected for this audience and has not expired"
+_NOT_GOOD = (
+    "the cluster does not find the token good: see that it is projected for this audience and has not expired"
+)
 _OTHER = "the token is of another service account than the agents': run the agent as its own"
 _UNBOUND = "the token is bound to no pod on a Node: mount it into the agent's pod as a projected token"
 _UNKNOWN = "the token's Node is not known here yet: wait, and see that it is there"

@@ -18,7 +18,9 @@ LEEWAY = 30.0
 # Bytes of a token; a projected one has about 1 KiB.
 TOKEN_LIMIT = 8 * 1024
 
-_BEARER = re.compile(r"bearer +([A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+) *\Z", re.ASCII | re.IGNORECASE)
+_BEARER = re.compile(
+    r"bearer +([A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+) *\Z", re.ASCII | re.IGNORECASE
+)
 _MOUNT = "mount a projected service-account token for it, and set aggregator.token_file"
 
 
@@ -115,7 +117,9 @@ def _seconds(value: object) -> float | None:
 
 
 def _account(subject: Any, expected: Expected) -> None:
-    if not isinstance(subject, str) or subject not in {f"system:serviceaccount:{account}" for account in expected.accounts}:
+    if not isinstance(subject, str) or subject not in {
+        f"system:serviceaccount:{account}" for account in expected.accounts
+    }:
         raise RefusedError(
             403,
             "the token is of another service account than the agents': run the agent as "

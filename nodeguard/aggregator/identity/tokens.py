@@ -84,8 +84,8 @@ class Tokens:
         except UnknownKeyError:
             raise RefusedError(
                 401,
-                "the token's key is not one of this cluster's: see that the agent reports to the aggregator of "
-                "its own cluster; a new key is known here within 10 s",
+                "the token's key is not one of this cluster's: see that the agent reports to the "
+                "aggregator of its own cluster; a new key is known here within 10 s",
             ) from None
         if is_node_name(claims.node) and claims.uid:
             return Credential((claims.node,), claims.uid, claims.until + LEEWAY), name

@@ -61,6 +61,10 @@ class Bucket:
             return 0.0
         return (cost - level) / rate.each_second
 
+    def give_back(self) -> None:
+        """Put back a token that was taken for nothing."""
+        self._level += 1.0
+
 
 class Buckets:
     """A bucket for each name, the latest used; what is forgotten is a full one again."""
@@ -79,6 +83,11 @@ class Buckets:
         else:
             self._buckets.move_to_end(name)
         return bucket.take(self._rate, now, cost)
+
+    def give_back(self, name: str) -> None:
+        """As Bucket.give_back."""
+        if (bucket := self._buckets.get(name)) is not None:
+            bucket.give_back()
 
 
 def cost(size: int) -> float:
