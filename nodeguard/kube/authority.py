@@ -1,4 +1,4 @@
-"""The aggregator's certificate authority in the cluster: its keys in a Secret, its certificates in a ConfigMap."""
+"""The aggregator's authority in the cluster: its keys in a Secret, its certificates in a ConfigMap."""
 
 from __future__ import annotations
 

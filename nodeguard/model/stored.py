@@ -6,7 +6,7 @@ from msgspec import Struct
 
 
 class Stored(Struct, frozen=True):
-    """What is kept. state: secret, empty where there is none yet. bundle: certificates in PEM, for all to read.
+    """What is kept. state: secret, empty where there is none. bundle: certificates in PEM for all to read.
 
     Each version names what was read, so that nobody writes over what somebody else wrote since; empty where
     there was nothing.

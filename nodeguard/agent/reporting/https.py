@@ -6,6 +6,7 @@ What an error says never holds the token, nor what the other side sent.
 from __future__ import annotations
 
 import http.client
+import re
 import socket
 import ssl
 import time
@@ -16,7 +17,7 @@ from nodeguard.agent.reporting.credential import CredentialError, TokenFile
 from nodeguard.agent.reporting.hurry import Hurry, OverdueError
 from nodeguard.agent.reporting.timed import OverlongError, TimedSocket
 from nodeguard.agent.reporting.transport import DEADLINE, Answer, TransportError
-from nodeguard.agent.reporting.trust import TrustError, trusting
+from nodeguard.agent.reporting.trust import CertificateFiles, TrustError, trusting
 from nodeguard.wire.encoding import REPLY_LIMIT
 
 # Bytes of a reply's headers.
@@ -25,19 +26,30 @@ _HEADERS = 16 * 1024
 # What a connection says that the other side has closed since the last exchange.
 _CLOSED = (ConnectionResetError, BrokenPipeError, ssl.SSLEOFError, ssl.SSLZeroReturnError)
 
+# What TLS says where the other side does not accept our certificate.
+_UNCERTIFIED = re.compile("ALERT.*(CERT|UNKNOWN_CA)")
+
 
 class HttpsTransport:
     """A receiver's address, `https://host:port/path`; plain http to this very machine alone.
 
-    ca_file: certificates to trust, read again for each connection; None for the system's. Raises
-    AddressError where the address is none. The name service alone may take longer than a deadline allows.
+    ca_file: certificates to trust, read again for each connection; None for the system's. shown: what this
+    node shows of itself, read again likewise. Raises AddressError where the address is none. The name
+    service alone may take longer than a deadline allows.
     """
 
-    def __init__(self, address: str, token: TokenFile | None, ca_file: str | None = None) -> None:
+    def __init__(
+        self,
+        address: str,
+        token: TokenFile | None,
+        ca_file: str | None = None,
+        shown: CertificateFiles | None = None,
+    ) -> None:
         self._address = parsed(address)
         self.name = self._address.name
         self._token = token
         self._ca_file = ca_file
+        self._shown = shown
         self._connection: http.client.HTTPConnection | None = None
         self._socket: TimedSocket | None = None
         self._hurry = Hurry()
@@ -102,7 +114,7 @@ class HttpsTransport:
 
     def _connected(self, until: float) -> tuple[http.client.HTTPConnection, TimedSocket]:
         if self._connection is None or self._socket is None:
-            context = trusting(self._ca_file) if self._address.tls else None
+            context = trusting(self._ca_file, self._shown) if self._address.tls else None
             self._socket = connect(self._address, context, self._hurry, until)
             self._connection = http.client.HTTPConnection(self._address.host, self._address.port)
             self._connection.auto_open = 0
@@ -118,6 +130,11 @@ def _why(error: Exception, within: float) -> str:
     match error:
         case ssl.SSLCertVerificationError():
             return f"its certificate is not trusted ({error.verify_message}): set the CA that signed it"
+        case ssl.SSLError() if _UNCERTIFIED.search(error.reason or ""):
+            return (
+                f"it does not accept this node's certificate ({error.reason}): have it renewed, and signed "
+                "by the authority that it knows"
+            )
         case ssl.SSLError():
             return (
                 f"no TLS with it ({error.reason or 'the connection broke'}): see that it speaks https there"

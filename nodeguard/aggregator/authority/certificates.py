@@ -1,4 +1,4 @@
-"""Certificates: an authority's own, and those that it signs. Short elliptic-curve keys: handshakes are cheap."""
+"""Certificates: an authority's own, and those that it signs, with keys that make a handshake cheap."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The authority in a directory of files, where there is no Kubernetes: who may read it owns the fleet's trust."""
+"""The authority in a directory, where there is no Kubernetes: who may read it has the fleet's trust."""
 
 from __future__ import annotations
 

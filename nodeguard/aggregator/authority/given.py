@@ -14,8 +14,8 @@ _LIMIT = 256 * 1024
 
 
 class Given:
-    """Files in PEM: the certificate with its chain, its key, and, where agents show certificates, those of who
-    signs these.
+    """Files in PEM: the certificate with its chain, its key, and, where agents show certificates, those of
+    who signs these.
     """
 
     def __init__(self, certificate: str, key: str, clients: str | None = None) -> None:
@@ -30,9 +30,7 @@ class Given:
         try:
             until = x509.load_pem_x509_certificate(certificate.encode()).not_valid_after_utc.timestamp()
         except ValueError:
-            raise UnavailableError(
-                f"{self._certificate} holds no certificate: write it there in PEM"
-            ) from None
+            raise UnavailableError(f"{self._certificate} holds no certificate: put it there in PEM") from None
         if now >= until:
             raise UnavailableError(f"{self._certificate}: the certificate has expired: renew it")
         clients = read(self._clients) if self._clients is not None else ""

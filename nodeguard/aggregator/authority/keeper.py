@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Protocol
 
 from msgspec.structs import replace
 
 from nodeguard.aggregator.authority.certificates import SigningError, generation, serving
+from nodeguard.aggregator.authority.given import read
 from nodeguard.aggregator.authority.rotation import (
     SERVING,
     Generation,
@@ -46,9 +48,11 @@ class Store(Protocol):
 
 
 class Keeper:
-    """hosts: names and addresses under which agents reach this server. clients: see Showing."""
+    """hosts: names and addresses under which agents reach this server. clients: a file of certificates in PEM
+    of who signs those of agents, None where these show none.
+    """
 
-    def __init__(self, store: Store, hosts: Sequence[str], clients: str = "") -> None:
+    def __init__(self, store: Store, hosts: Sequence[str], clients: str | None = None) -> None:
         self._store = store
         self._hosts = tuple(hosts)
         self._clients = clients
@@ -62,7 +66,8 @@ class Keeper:
         except StoreError as error:
             if signer(self._state, now) is None:
                 raise UnavailableError(f"the authority of the aggregator's certificate: {error}") from None
-        return self._current(now)
+        clients = await asyncio.to_thread(read, self._clients) if self._clients is not None else ""
+        return replace(self._current(now), clients=clients)
 
     async def _look(self, now: float) -> None:
         for _ in range(_STEPS):
@@ -104,7 +109,7 @@ class Keeper:
             if now < shown.until - min(SERVING, shown.until - by.made) / 2:
                 return shown
         try:
-            shown = replace(serving(by, self._hosts, now), clients=self._clients)
+            shown = serving(by, self._hosts, now)
         except (SigningError, ValueError) as error:
             raise UnavailableError(f"{self._store.name} cannot be used, {error}: delete it") from None
         self._signed = (by, shown)

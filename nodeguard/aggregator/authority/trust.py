@@ -42,7 +42,7 @@ class Trust:
         return self._shown.until if self._shown is not None else 0.0
 
     def context(self) -> ssl.SSLContext:
-        """What the next connection is made with. Raises UnavailableError before the first turn that went well."""
+        """What the next connection is made with. Raises UnavailableError before a turn went well."""
         if self._context is None:
             raise UnavailableError("there is no certificate yet")
         return self._context

@@ -36,7 +36,7 @@ class Room:
 
 
 def expected(request: web.BaseRequest) -> int:
-    """Bytes that the body of a request may have, by its head. Raises RefusedError where these are too many."""
+    """Bytes that a request's body may have, by its head. Raises RefusedError where these are too many."""
     if request.headers.get("Content-Encoding", "identity") != "identity":
         raise RefusedError(415, "a message is sent as it is: see that nothing on the way compresses it")
     length = request.content_length
