@@ -20,11 +20,11 @@ _STATE = "authority.json"
 _LABELS = {"app.kubernetes.io/name": "nodeguard"}
 
 
-class _Metadata(Struct):
+class _Metadata(Struct, frozen=True):
     version: str = msgspec.field(default="", name="resourceVersion")
 
 
-class _Object(Struct):
+class _Object(Struct, frozen=True):
     metadata: _Metadata = _Metadata()
     data: dict[str, str] | None = None
 

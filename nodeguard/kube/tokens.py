@@ -34,34 +34,34 @@ class Reviewed(Struct, frozen=True):
     uid: str = ""
 
 
-class _Discovery(Struct):
+class _Discovery(Struct, frozen=True):
     issuer: str
 
 
-class _User(Struct):
+class _User(Struct, frozen=True):
     username: str = ""
     extra: dict[str, list[str]] = {}
 
 
-class _ReviewStatus(Struct):
+class _ReviewStatus(Struct, frozen=True):
     authenticated: bool = False
     audiences: list[str] = []
     user: _User = _User()
 
 
-class _Review(Struct):
+class _Review(Struct, frozen=True):
     status: _ReviewStatus = _ReviewStatus()
 
 
-class _PodMetadata(Struct):
+class _PodMetadata(Struct, frozen=True):
     uid: str = ""
 
 
-class _PodSpec(Struct):
+class _PodSpec(Struct, frozen=True):
     node: str = msgspec.field(default="", name="nodeName")
 
 
-class _Pod(Struct):
+class _Pod(Struct, frozen=True):
     metadata: _PodMetadata = _PodMetadata()
     spec: _PodSpec = _PodSpec()
 

@@ -39,14 +39,14 @@ class Issuer:
             "nbf": int(self.now),
             "iss": ISSUER,
             "sub": f"system:serviceaccount:{namespace}:{account}",
-            "kubernetes.io": {
+            "kubernetes_io": {
                 "namespace": namespace,
                 "node": {"name": node, "uid": f"uid-of-{node}"},
                 "pod": {"name": "agent-x", "uid": "uid-of-pod"},
                 "serviceaccount": {"name": account, "uid": "uid-of-account"},
             },
         } | changes
-        return {name: value for name, value in said.items() if value is not None}
+        return {name.replace("_", "."): value for name, value in said.items() if value is not None}
 
     def token(self, node: str = "node-a", *, key: str = "", **changes: Any) -> str:
         name = key or list(self.keys)[-1]

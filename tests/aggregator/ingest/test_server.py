@@ -83,6 +83,12 @@ def test_a_node_cannot_speak_for_another(issuer: Issuer, tmp_path: Path) -> None
         assert "set the agent's `node`" in served.told[0]
 
 
+def _of_another_cluster() -> str:
+    stranger = Issuer(time.time())
+    stranger.renew("another")
+    return stranger.token()
+
+
 WRONG: dict[str, Callable[[Issuer], str]] = {
     "has expired": lambda issuer: issuer.token(exp=int(issuer.now) - 31),
     "is not valid yet": lambda issuer: issuer.token(nbf=int(issuer.now) + 600),
@@ -90,8 +96,8 @@ WRONG: dict[str, Callable[[Issuer], str]] = {
     "does not say when it expires": lambda issuer: issuer.token(exp=None),
     "issuer is not this cluster's": lambda issuer: issuer.token(iss="https://elsewhere"),
     "of another service account": lambda issuer: issuer.token(sub="system:serviceaccount:default:default"),
-    "bound to no pod": lambda issuer: issuer.token(**{"kubernetes.io": {"namespace": "nodeguard"}}),
-    "key is not one of this cluster's": lambda _: Issuer(time.time()).token().replace("x", "x"),
+    "bound to no pod": lambda issuer: issuer.token(kubernetes_io={"namespace": "nodeguard"}),
+    "key is not one of this cluster's": lambda _: _of_another_cluster(),
     "signature is not of this cluster": lambda issuer: issuer.token()[:-8] + "AAAAAAAA",
     "is no service account's token": lambda _: "garbage",
     "what was shown is no": lambda _: "a.b.c",
@@ -107,9 +113,7 @@ def test_whoever_is_not_let_in_learns_why_and_no_log_has_its_token(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    stranger = Issuer(time.time())
-    stranger.renew("other")
-    token = stranger.token() if "key is not" in why else WRONG[why](issuer)
+    token = WRONG[why](issuer)
     with serving(lambda: tokens(issuer)) as served:
         way = agent(served, tmp_path / "token", token)
         answer = way.post(heartbeat())
