@@ -6,7 +6,6 @@ What an error says never holds the token, nor what the other side sent.
 from __future__ import annotations
 
 import http.client
-import re
 import socket
 import ssl
 import time
@@ -25,9 +24,6 @@ _HEADERS = 16 * 1024
 
 # What a connection says that the other side has closed since the last exchange.
 _CLOSED = (ConnectionResetError, BrokenPipeError, ssl.SSLEOFError, ssl.SSLZeroReturnError)
-
-# What TLS says where the other side does not accept our certificate.
-_UNCERTIFIED = re.compile("ALERT.*(CERT|UNKNOWN_CA)")
 
 
 class HttpsTransport:
@@ -76,9 +72,9 @@ class HttpsTransport:
             raise TransportError(str(error)) from None
         except (OSError, http.client.HTTPException, ValueError) as error:
             self.close()
-            raise TransportError(
-                f"{self.name}: {_why(error, round(min(within, time.monotonic() - began), 1))}"
-            ) from None
+            took = round(min(within, time.monotonic() - began), 1)
+            why = _why(error, took, certified=self._shown is not None)
+            raise TransportError(f"{self.name}: {why}") from None
 
     def hurry(self, until: float) -> None:
         """Be done by a moment of time.monotonic, with what is under way too; any thread may say so."""
@@ -126,18 +122,15 @@ def _put_off(text: str | None) -> float:
     return float(text) if text and text.isascii() and text.isdigit() and len(text) < 7 else 0.0
 
 
-def _why(error: Exception, within: float) -> str:
+def _why(error: Exception, within: float, *, certified: bool) -> str:
+    """What went wrong. certified: whether this node shows a certificate."""
     match error:
         case ssl.SSLCertVerificationError():
             return f"its certificate is not trusted ({error.verify_message}): set the CA that signed it"
-        case ssl.SSLError() if _UNCERTIFIED.search(error.reason or ""):
-            return (
-                f"it does not accept this node's certificate ({error.reason}): have it renewed, and signed "
-                "by the authority that it knows"
-            )
         case ssl.SSLError():
             return (
                 f"no TLS with it ({error.reason or 'the connection broke'}): see that it speaks https there"
+                + (", and trusts who signed this node's certificate" if certified else "")
             )
         case OverdueError() | TimeoutError():
             return f"no answer within {within:g} s: see that it runs and can be reached"

@@ -78,6 +78,14 @@ class Exchange:
         finally:
             connection.rest()
 
+    def untrusted(self, address: str, why: str) -> None:
+        """Somebody showed a certificate that is not trusted, which TLS itself cannot tell in words."""
+        self.counts["handshakes failed"] += 1
+        what = (
+            f"its certificate is not trusted ({why}): have it signed by the authority for agents, and renewed"
+        )
+        self._complaints.of(address, what, self._clock())
+
     async def _answer(self, request: web.BaseRequest, connection: Connection) -> web.StreamResponse:
         if request.method != "POST" or request.path != PATH:
             raise RefusedError(404, f"messages are taken by POST at {PATH}: set that as the address's path")

@@ -142,7 +142,9 @@ class Ingest:
                 ssl_shutdown_timeout=_GOODBYE if trust else None,
             )
             connected = True
-        except (OSError, ssl.SSLError):
+        except ssl.SSLCertVerificationError as error:
+            self.exchange.untrusted(guest.address, error.verify_message)
+        except OSError:
             self.exchange.counts["handshakes failed"] += 1
         finally:
             if not connected:

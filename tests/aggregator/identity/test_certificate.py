@@ -14,7 +14,7 @@ from nodeguard.aggregator.authority.showing import Showing, context
 from nodeguard.aggregator.identity.caller import Caller
 from nodeguard.aggregator.identity.certificate import Certificates, credential
 from nodeguard.aggregator.identity.loopback import Anybody, NotLoopbackError
-from tests.aggregator.ingest.scene import heartbeat, serving
+from tests.aggregator.ingest.scene import heartbeat, serving, until
 from tests.controlplane.certificates import Authority
 
 
@@ -56,9 +56,10 @@ def test_a_certificate_speaks_for_its_common_name_and_its_dns_names(
         nameless.close()
 
         foreign = HttpsTransport(served.address, None, str(ca), files(stranger, "node-a"))
-        with pytest.raises(TransportError, match="does not accept this node's certificate"):
+        with pytest.raises(TransportError, match="and trusts who signed this node's certificate"):
             foreign.post(heartbeat())
         assert len(served.heard) == 2
+        until(lambda: "127.0.0.1: its certificate is not trusted" in served.told[-1])
 
 
 def test_a_certificate_ends_though_its_connection_goes_on() -> None:
