@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from subprocess import PIPE
 from typing import NamedTuple
 
 import jwt
@@ -123,12 +124,7 @@ async def serve(what: str, here: Path) -> None:
 async def measure(name: str, here: Path, requests: list[bytes]) -> None:
     """Print the figures of one server."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        __file__,
-        name,
-        str(here),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
+        sys.executable, __file__, name, str(here), stdin=PIPE, stdout=PIPE
     )
     assert process.stdout is not None
     assert process.stdin is not None
@@ -165,11 +161,7 @@ async def measure(name: str, here: Path, requests: list[bytes]) -> None:
 
 def request(key: rsa.RSAPrivateKey, node: str) -> bytes:
     """A heartbeat of a node, with its token."""
-    names = {
-        "namespace": "nodeguard",
-        "node": {"name": node, "uid": f"uid-of-{node}"},
-        "pod": {"name": f"agent-{node}"},
-    }
+    names = {"namespace": "nodeguard", "node": {"name": node, "uid": f"uid-of-{node}"}}
     now = int(time.time())
     claims = {
         "iss": ISSUER,
@@ -181,8 +173,14 @@ def request(key: rsa.RSAPrivateKey, node: str) -> bytes:
     }
     token = jwt.encode(claims, key, "RS256", headers={"kid": "one"})
     body = encode(Heartbeat(version=VERSION, node=node, boot_id="b" * 36, sequence=1))
-    head = f"POST /v1/messages HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {token}\r\nContent-Length: {len(body)}"
-    return f"{head}\r\nContent-Type: application/json\r\n\r\n".encode() + body
+    head = [
+        "POST /v1/messages HTTP/1.1",
+        "Host: a",
+        f"Authorization: Bearer {token}",
+        f"Content-Length: {len(body)}",
+        "Content-Type: application/json",
+    ]
+    return "\r\n".join([*head, "", ""]).encode() + body
 
 
 def main() -> None:
@@ -200,9 +198,7 @@ def main() -> None:
         public = RSAAlgorithm.to_jwk(key.public_key(), as_dict=True) | {"kid": "one"}
         (here / "keys").write_text(json.dumps({"keys": [public]}))
         requests = [request(key, f"node-{number}") for number in range(CONNECTIONS)]
-        print(
-            f"{CONNECTIONS} connections by TLS 1.3, {BEATS} heartbeats of {len(requests[0])} bytes with their heads"
-        )
+        print(f"{CONNECTIONS} connections by TLS 1.3, {BEATS} requests of {len(requests[0])} bytes")
         for server in ("bare aiohttp", "nodeguard") * 2:
             uvloop.run(measure(server, here, requests))
 

@@ -51,6 +51,13 @@ class Keyring:
             self._fetching.add_done_callback(self._got)
         await asyncio.shield(self._fetching)
 
+    async def run(self, clock: Callable[[], float]) -> None:
+        """Ask again and again. clock: seconds of a clock that never jumps."""
+        while True:
+            if self.is_due(clock()):
+                await self.refresh(clock())
+            await asyncio.sleep(BETWEEN)
+
     def _got(self, _task: asyncio.Task[None]) -> None:
         self._fetching = None
 
