@@ -44,19 +44,19 @@ def test_a_node_without_kubernetes_shows_a_certificate(tmp_path: Path) -> None:
         ("state: /a\naggregator:\n  addresses: []\n  token_file: /t\n", "agent.yaml:3: addresses"),
         (
             "state: /a\naggregator: {addresses: [https://a/]}\n",
-            "agent.yaml:2: aggregator.token_file: is missing: set it, or certificate_file and key_file",
+            "agent.yaml:2: token_file: is missing: set it, or certificate_file and key_file",
         ),
         (
             "aggregator:\n  addresses: [a]\n  key_file: /k\n",
-            "agent.yaml:1: aggregator.certificate_file: is missing",
+            "agent.yaml:1: certificate_file: is missing",
         ),
         (
             "aggregator: {addresses: [a], certificate_file: /c}\n",
-            "agent.yaml:1: aggregator.key_file: is missing",
+            "agent.yaml:1: key_file: is missing",
         ),
         (
             "aggregator:\n  addresses: [a]\n  certificate_file: /c\n  key_file: /k\n  token_file: /t\n",
-            "agent.yaml:5: aggregator.token_file: stands beside a certificate: keep it for Kubernetes",
+            "agent.yaml:5: token_file: stands beside a certificate: keep it for Kubernetes",
         ),
         ('checks: ["a\\0b"]\n', "agent.yaml:1: checks[0]: 'a\\x00b' does not fit: write text"),
         ('socket: "a\\0b"\n', "agent.yaml:1: socket: 'a\\x00b' does not fit: write text"),

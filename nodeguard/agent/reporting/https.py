@@ -25,6 +25,8 @@ _HEADERS = 16 * 1024
 # What a connection says that the other side has closed since the last exchange.
 _CLOSED = (ConnectionResetError, BrokenPipeError, ssl.SSLEOFError, ssl.SSLZeroReturnError)
 
+_TRUSTS = "and trusts who signed this node's certificate"
+
 
 class HttpsTransport:
     """A receiver's address, `https://host:port/path`; plain http to this very machine alone.
@@ -127,10 +129,12 @@ def _why(error: Exception, within: float, *, certified: bool) -> str:
     match error:
         case ssl.SSLCertVerificationError():
             return f"its certificate is not trusted ({error.verify_message}): set the CA that signed it"
+        case ConnectionResetError() | BrokenPipeError() if certified:
+            return f"the connection broke: see that it runs, {_TRUSTS}"
         case ssl.SSLError():
             return (
                 f"no TLS with it ({error.reason or 'the connection broke'}): see that it speaks https there"
-                + (", and trusts who signed this node's certificate" if certified else "")
+                + (f", {_TRUSTS}" if certified else "")
             )
         case OverdueError() | TimeoutError():
             return f"no answer within {within:g} s: see that it runs and can be reached"

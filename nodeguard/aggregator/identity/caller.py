@@ -25,7 +25,7 @@ class Shown(Struct, frozen=True):
 
 
 class Credential(Struct, frozen=True):
-    """Who a caller was found to be. names: of the nodes that it may speak for; None for any. uid: of the one
+    """Who a caller was found to be. names: of Nodes that it may speak for; None for any. uid: of the one
     Node that it speaks for, empty where a name is all there is. until: seconds since 1970, when this ends.
     """
 
@@ -75,6 +75,6 @@ def speaking(credential: Credential, node: str) -> Caller:
             "this message is of another node than its sender's credential: set the agent's `node` to the "
             "name of its own Node, and give it a credential of its own",
         )
-    if not is_node_name(node):
+    if credential.names is None and not is_node_name(node):
         raise RefusedError(403, "this is no Node's name: set the agent's `node` to the name of its own Node")
     return Caller(node, credential.uid or node)

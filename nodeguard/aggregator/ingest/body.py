@@ -25,7 +25,6 @@ class Room:
     @contextmanager
     def taken(self, size: int) -> Iterator[None]:
         """Room for a message. Raises RefusedError where there is none now."""
-        size = size if size > SMALL else 0
         if size > self._left:
             raise RefusedError(503, "too many large messages at once: wait", 2.0)
         self._left -= size

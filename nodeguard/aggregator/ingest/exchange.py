@@ -12,7 +12,7 @@ from aiohttp.web_protocol import RequestPayloadError
 from msgspec.structs import replace
 
 from nodeguard.aggregator.identity.caller import Caller, Credential, Identity, RefusedError, Shown, speaking
-from nodeguard.aggregator.ingest.body import Room, expected, read
+from nodeguard.aggregator.ingest.body import SMALL, Room, expected, read
 from nodeguard.aggregator.ingest.complaints import Complaints
 from nodeguard.aggregator.ingest.connection import Connection
 from nodeguard.aggregator.ingest.door import Door
@@ -93,7 +93,10 @@ class Exchange:
         if wait := connection.bucket.take(self._limits.connection, self._clock(), cost(size)):
             raise RefusedError(429, _OFTEN, wait)
         credential = await self._who(request, connection)
-        with self._room.taken(size):
+        if size > SMALL:
+            with self._room.taken(size):
+                body = await read(request)
+        else:
             body = await read(request)
         try:
             message = decode_message(body)
