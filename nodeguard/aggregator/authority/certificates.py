@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
+import re
 from collections.abc import Sequence
 
 from cryptography import x509
@@ -18,8 +19,15 @@ from nodeguard.aggregator.authority.showing import Showing
 _LATE = HOUR
 
 
+_NAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9-]+(\.[a-z0-9-]+)*\Z", re.ASCII | re.IGNORECASE)
+
+
 class SigningError(Exception):
     """A certificate that cannot be signed; says why."""
+
+
+class HostError(Exception):
+    """A name under which no server can be reached; says which and how to remedy."""
 
 
 def generation(now: float, life: float = LIFE) -> Generation:
@@ -39,7 +47,7 @@ def generation(now: float, life: float = LIFE) -> Generation:
 def serving(by: Generation, hosts: Sequence[str], now: float, life: float = SERVING) -> Showing:
     """A certificate for a server. hosts: names and addresses; now: seconds since 1970; life: seconds.
 
-    Raises SigningError where the authority cannot be used.
+    Raises SigningError where the authority cannot be used, and HostError.
     """
     try:
         issuer = x509.load_pem_x509_certificate(by.certificate.encode())
@@ -62,7 +70,7 @@ def serving(by: Generation, hosts: Sequence[str], now: float, life: float = SERV
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.SubjectAlternativeName([_host(one) for one in hosts]), critical=False)
+        .add_extension(alternatives(hosts), critical=False)
         .add_extension(
             x509.AuthorityKeyIdentifier.from_issuer_public_key(signing.public_key()), critical=False
         )
@@ -108,10 +116,19 @@ def _named(name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 
+def alternatives(hosts: Sequence[str]) -> x509.SubjectAlternativeName:
+    """Names and addresses as a certificate has them. Raises HostError."""
+    if not hosts:
+        raise HostError("no name of this server is known: say under which agents reach it")
+    return x509.SubjectAlternativeName([_host(one) for one in hosts])
+
+
 def _host(host: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
+        if not _NAME.match(host):
+            raise HostError(f"{host!r} is no host's name or address: correct it") from None
         return x509.DNSName(host)
 
 

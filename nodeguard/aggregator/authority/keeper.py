@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from msgspec.structs import replace
 
-from nodeguard.aggregator.authority.certificates import SigningError, generation, serving
+from nodeguard.aggregator.authority.certificates import SigningError, alternatives, generation, serving
 from nodeguard.aggregator.authority.given import read
 from nodeguard.aggregator.authority.rotation import (
     SERVING,
@@ -48,14 +48,24 @@ class Store(Protocol):
 
 
 class Keeper:
-    """hosts: names and addresses under which agents reach this server. clients: a file of certificates in PEM
-    of who signs those of agents, None where these show none.
+    """hosts: names and addresses under which agents reach this server. tell: is given what is wrong with the
+    store, once until it is over. clients: a file of certificates in PEM of who signs those of agents, None
+    where these show none. Raises HostError.
     """
 
-    def __init__(self, store: Store, hosts: Sequence[str], clients: str | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        hosts: Sequence[str],
+        tell: Callable[[str], None],
+        clients: str | None = None,
+    ) -> None:
+        alternatives(hosts)
         self._store = store
         self._hosts = tuple(hosts)
+        self._tell = tell
         self._clients = clients
+        self._said = ""
         self._state = State()
         self._signed: tuple[Generation, Showing] | None = None
 
@@ -63,9 +73,14 @@ class Keeper:
         """What to show now. Raises UnavailableError where the state cannot be had, and none was before."""
         try:
             await self._look(now)
+            self._said = ""
         except StoreError as error:
+            why = f"the authority of the aggregator's certificate: {error}"
             if signer(self._state, now) is None:
-                raise UnavailableError(f"the authority of the aggregator's certificate: {error}") from None
+                raise UnavailableError(why) from None
+            if why != self._said:
+                self._said = why
+                self._tell(f"{why}; the one that is known is used on")
         clients = await asyncio.to_thread(read, self._clients) if self._clients is not None else ""
         return replace(self._current(now), clients=clients)
 
@@ -110,7 +125,7 @@ class Keeper:
                 return shown
         try:
             shown = serving(by, self._hosts, now)
-        except (SigningError, ValueError) as error:
+        except SigningError as error:
             raise UnavailableError(f"{self._store.name} cannot be used, {error}: delete it") from None
         self._signed = (by, shown)
         return shown

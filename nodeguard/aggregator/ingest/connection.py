@@ -93,12 +93,14 @@ class Connection(RequestHandler):
         super().connection_lost(exc)
 
     def begin(self) -> None:
-        """A request's head is here; what follows has a deadline of its own."""
+        """A request's head is here; what follows has a deadline, and a length, of its own."""
+        self._resting = False
+        self._taken = 0
         self.guest.by = self._clock() + self._limits.body
 
-    def rest(self) -> None:
-        """A request is answered."""
-        self._resting = True
+    def rest(self, *, whole: bool) -> None:
+        """A request is answered. whole: whether all of it has come; else the rest of it is thrown away."""
+        self._resting = whole
         self.guest.by = self._clock() + self._limits.idle
 
     def handle_error(

@@ -76,7 +76,7 @@ class Exchange:
             self._complaints.of("ingest", _told(error), self._clock())
             return self._refusal(RefusedError(500, "error in the aggregator itself: see its log"))
         finally:
-            connection.rest()
+            connection.rest(whole=request.content.is_eof())
 
     def untrusted(self, address: str, why: str) -> None:
         """Somebody showed a certificate that is not trusted, which TLS itself cannot tell in words."""
@@ -137,7 +137,7 @@ class Exchange:
         self.counts[f"refused {refused.status}"] += 1
         headers = {"Retry-After": put_off(refused.put_off)} if refused.put_off else None
         answer = web.Response(status=refused.status, text=f"nodeguard: {refused}\n", headers=headers)
-        if refused.status in {400, 404, 413, 415}:
+        if refused.status in {404, 413, 415}:
             answer.force_close()
         return answer
 

@@ -22,7 +22,7 @@ def issuer(certificate: str) -> x509.Name:
 
 async def test_all_replicas_come_to_one_authority(controlplane: Cluster, namespace: str) -> None:
     api = await Api.connect(str(controlplane.kubeconfig))
-    keepers = [Keeper(ClusterStore(api, namespace), ["nodeguard.example"]) for _ in range(4)]
+    keepers = [Keeper(ClusterStore(api, namespace), ["nodeguard.example"], print) for _ in range(4)]
 
     async def issuers(now: float) -> set[x509.Name]:
         return {
@@ -61,5 +61,5 @@ async def test_what_cannot_be_had_at_first_is_told_in_words(controlplane: Cluste
     with pytest.raises(
         UnavailableError, match="the authority of the aggregator's certificate: the Kubernetes API"
     ):
-        await Keeper(nowhere, ["nodeguard.example"]).showing(NOW)
+        await Keeper(nowhere, ["nodeguard.example"], print).showing(NOW)
     await api.close()

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from nodeguard.aggregator.authority.certificates import generation, serving
+from nodeguard.aggregator.authority.certificates import HostError, generation, serving
 from nodeguard.aggregator.authority.directory import Directory
 from nodeguard.aggregator.authority.keeper import Keeper
 from nodeguard.aggregator.authority.rotation import (
@@ -136,7 +136,10 @@ def test_a_state_is_read_as_it_was_written_and_shows_no_key() -> None:
 async def test_two_replicas_agree_in_a_directory(tmp_path: Path) -> None:
     path = tmp_path / "authority"
     store = Directory(str(path))
-    one, other = Keeper(store, ["a.example", "10.0.0.7"]), Keeper(Directory(str(path)), ["b.example"])
+    one, other = (
+        Keeper(store, ["a.example", "10.0.0.7"], print),
+        Keeper(Directory(str(path)), ["b.example"], print),
+    )
     first, second = await one.showing(NOW), await other.showing(NOW)
     assert (path / "ca.crt").read_text().count("BEGIN") == 1
     assert (path / "authority.json").stat().st_mode & 0o777 == 0o600
@@ -160,11 +163,21 @@ async def test_what_somebody_wrote_meanwhile_is_not_written_over(tmp_path: Path)
 
 async def test_while_nothing_can_be_read_what_is_known_is_used_and_renewed(tmp_path: Path) -> None:
     path = tmp_path / "authority"
-    keeper = Keeper(Directory(str(path)), ["a.example"])
+    told: list[str] = []
+    keeper = Keeper(Directory(str(path)), ["a.example"], told.append)
     first = await keeper.showing(NOW)
     (path / "authority.json").write_text("{")
     assert await keeper.showing(NOW + HOUR) == first
     assert (await keeper.showing(NOW + 6 * DAY)).until == NOW + 13 * DAY
+    assert told == [
+        f"the authority of the aggregator's certificate: {path}/authority.json cannot be used, it holds no authority: delete it; the one that is known is used on"
+    ]
+
+
+@pytest.mark.parametrize(("hosts", "why"), [([], "say under which"), (["ü.example"], "'ü.example' is no host's name"), (["a b"], "correct it")])  # fmt: skip
+def test_a_host_that_is_none_is_told_at_once(tmp_path: Path, hosts: list[str], why: str) -> None:
+    with pytest.raises(HostError, match=why):
+        Keeper(Directory(str(tmp_path)), hosts, print)
 
 
 async def test_a_directory_that_cannot_be_used_is_named(tmp_path: Path) -> None:

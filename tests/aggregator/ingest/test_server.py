@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import resource
+import socket
 import ssl
 import time
 from collections.abc import Callable
@@ -190,12 +191,46 @@ def test_dripping_does_not_help() -> None:
         assert served.ingest.connections == 0
 
 
+@pytest.mark.parametrize(
+    "garbage", [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x00\x05hello", b"\x00" * 100, b""]
+)
+def test_who_speaks_no_tls_is_counted_and_makes_no_noise(
+    authority: Authority, garbage: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    with serving(lambda: Anybody("127.0.0.1"), shown(authority)) as served:
+        with connected(served) as sock:
+            sock.sendall(garbage)
+            sock.shutdown(socket.SHUT_WR)
+            said(sock)
+        until(lambda: served.ingest.exchange.counts["handshakes failed"] == 1)
+        until(lambda: served.ingest.connections == 0)
+        assert served.told == []
+    assert caplog.text == ""
+
+
+def test_a_request_that_is_refused_leaves_the_connection_as_it_was(issuer: Issuer, tmp_path: Path) -> None:
+    """What is left of it comes after the answer, and is not taken for the head of another."""
+    limits = Limits(head=0.5, idle=30.0)
+    with serving(lambda: tokens(issuer), limits=limits) as served, connected(served) as sock:
+        sock.sendall(head(len(heartbeat())))
+        assert b"401" in sock.recv(65536)
+        sock.sendall(heartbeat())
+        time.sleep(1.8)
+        sock.sendall(head(len(heartbeat()), f"Authorization: Bearer {issuer.token()}\r\n") + heartbeat())
+        assert b"200 OK" in sock.recv(65536)
+        assert served.ingest.exchange.counts["too slow"] == 0
+
+
 def test_a_handshake_that_does_not_come_ends(authority: Authority) -> None:
     with serving(lambda: Anybody("127.0.0.1"), shown(authority), SLOW) as served, connected(served) as sock:
         began = time.monotonic()
         assert said(sock) == b""
         assert time.monotonic() - began < 4.0
         until(lambda: served.ingest.connections == 0)
+
+
+CLOSE = "Connection: close\r\n"
 
 
 @pytest.mark.parametrize(
@@ -208,9 +243,9 @@ def test_a_handshake_that_does_not_come_ends(authority: Authority) -> None:
         (head(2, "Authorization: Bearer " + "secret" * 4000 + "\r\n"), 400),
         (head(2, "X: y\r\n" * 100), 400),
         (head(-1), 400),
-        (head(2) + b"{}", 400),
-        (head(4) + b"\xff\xfe{}", 400),
-        (head(6000) + b"[" * 6000, 400),
+        (head(2, CLOSE) + b"{}", 400),
+        (head(4, CLOSE) + b"\xff\xfe{}", 400),
+        (head(6000, CLOSE) + b"[" * 6000, 400),
         (head(2, "Content-Encoding: gzip\r\n") + b"xx", 415),
     ],
 )  # fmt: skip
