@@ -1,7 +1,7 @@
 """The server that agents report to.
 
-It accepts one connection in each turn of the loop: a fleet that comes back at once fills the kernel's queue,
-and keeps nobody here waiting.
+Few handshakes are under way at a time: a fleet that comes back at once waits in the kernel's queue, and keeps
+nobody here waiting.
 """
 
 from __future__ import annotations
@@ -22,6 +22,12 @@ from nodeguard.aggregator.ingest.limits import Limits
 
 # Connections that the kernel keeps until they are accepted; it may have a lower limit of its own.
 _BACKLOG = 8192
+
+# Handshakes under way; those that take longer than so many seconds do not count, or silence would keep others
+# out. Seconds after which it is looked again whether there are fewer.
+_GREETED = 32
+_LONG = 0.5
+_AGAIN = 0.004
 
 # Seconds: between two looks for who takes too long, and after an accept that failed.
 _SWEEP = 1.0
@@ -59,6 +65,7 @@ class Ingest:
         self._server = web.Server(self.exchange)
         self._sockets: list[socket.socket] = []
         self._tasks: set[asyncio.Task[None]] = set()
+        self._greeted: dict[Guest, float] = {}
         self._said = ""
 
     @property
@@ -123,13 +130,24 @@ class Ingest:
                 sock.close()
             else:
                 self._start(self._greet(sock, guest))
-            await asyncio.sleep(0)
+            while self._is_busy():
+                await asyncio.sleep(_AGAIN)
+
+    def _is_busy(self) -> bool:
+        """Whether as many handshakes are under way as may be."""
+        while len(self._greeted) >= _GREETED:
+            oldest, began = next(iter(self._greeted.items()))
+            if self._loop.time() < began + _LONG:
+                return True
+            del self._greeted[oldest]
+        return False
 
     async def _greet(self, sock: socket.socket, guest: Guest) -> None:
         """Have the handshake, then leave the connection to its protocol."""
         task = asyncio.current_task()
         assert task is not None
         guest.leave = task.cancel
+        self._greeted[guest] = self._loop.time()
         connected = False
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -147,6 +165,7 @@ class Ingest:
         except OSError:
             self.exchange.counts["handshakes failed"] += 1
         finally:
+            self._greeted.pop(guest, None)
             if not connected:
                 self._door.left(guest)
                 sock.close()

@@ -8,7 +8,8 @@ import socket
 import ssl
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -207,6 +208,33 @@ def test_who_speaks_no_tls_is_counted_and_makes_no_noise(
         until(lambda: served.ingest.connections == 0)
         assert served.told == []
     assert caplog.text == ""
+
+
+def test_silent_handshakes_keep_nobody_out_for_long(
+    issuer: Issuer, authority: Authority, tmp_path: Path
+) -> None:
+    with serving(lambda: tokens(issuer), shown(authority)) as served, ExitStack() as held:
+        for _ in range(100):
+            held.enter_context(connected(served))
+        way = agent(served, tmp_path / "token", issuer.token(), authority.certificate)
+        began = time.monotonic()
+        assert way.post(heartbeat()).status == 200
+        assert time.monotonic() - began < 5.0
+        way.close()
+
+
+def test_a_fleet_that_comes_back_at_once_is_heard(
+    issuer: Issuer, authority: Authority, tmp_path: Path
+) -> None:
+    with serving(lambda: tokens(issuer), shown(authority)) as served:
+        names = [f"node-{number}" for number in range(200)]
+        ways = [agent(served, tmp_path / name, issuer.token(name), authority.certificate) for name in names]
+        with ThreadPoolExecutor(len(ways)) as threads:
+            answers = threads.map(lambda way, name: way.post(heartbeat(name)).status, ways, names)
+            assert set(answers) == {200}
+        for way in ways:
+            way.close()
+        assert {caller.node for caller, _ in served.heard} == set(names)
 
 
 def test_a_request_that_is_refused_leaves_the_connection_as_it_was(issuer: Issuer, tmp_path: Path) -> None:
