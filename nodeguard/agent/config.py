@@ -7,7 +7,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from nodeguard.catalog.located import read
+from nodeguard.catalog.located import Located, read
 
 # Without a NUL, which no name of a file can hold.
 Text = Annotated[str, Meta(min_length=1, max_length=4096, pattern=r"^[^\0]*$")]
@@ -15,13 +15,15 @@ _Maybe = Annotated[str, Meta(max_length=4096, pattern=r"^[^\0]*$")]
 
 
 class Aggregator(Struct, frozen=True, forbid_unknown_fields=True):
-    """Who is reported to: every address, with the token in a file. ca_file: certificates to trust, where the
-    system's are not to be.
+    """Who is reported to: every address, with the token in a file; or, where there is no Kubernetes, with a
+    certificate and its key in files. ca_file: certificates to trust, where the system's are not to be.
     """
 
     addresses: Annotated[tuple[Text, ...], Meta(min_length=1, max_length=4)]
-    token_file: Text
+    token_file: _Maybe = ""
     ca_file: _Maybe = ""
+    certificate_file: _Maybe = ""
+    key_file: _Maybe = ""
 
 
 class Config(Struct, frozen=True, forbid_unknown_fields=True):
@@ -40,4 +42,21 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
 
 def config(path: str) -> Config:
     """The settings of a file. Raises CatalogueError, which names file, line, field and remedy."""
-    return read(Path(path), Config, hidden=("aggregator",))[1]
+    located, found = read(Path(path), Config, hidden=("aggregator",))
+    if (aggregator := found.aggregator) is not None:
+        _shows(located, aggregator)
+    return found
+
+
+def _shows(located: Located, aggregator: Aggregator) -> None:
+    """Raises CatalogueError unless it is said how the node shows who it is, in one way."""
+    certified = bool(aggregator.certificate_file), bool(aggregator.key_file)
+    if any(certified) and not all(certified):
+        missing = "key_file" if certified[0] else "certificate_file"
+        raise located.error(("aggregator", missing), "is missing", "set it: a certificate goes with its key")
+    if not aggregator.token_file and not any(certified):
+        remedy = "set it, or certificate_file and key_file where there is no Kubernetes"
+        raise located.error(("aggregator", "token_file"), "is missing", remedy)
+    if aggregator.token_file and any(certified):
+        remedy = "keep it for Kubernetes, or certificate_file and key_file elsewhere"
+        raise located.error(("aggregator", "token_file"), "stands beside a certificate", remedy)

@@ -11,7 +11,7 @@ from nodeguard.agent.reporting.credential import TokenFile
 from nodeguard.agent.reporting.https import HttpsTransport
 from nodeguard.agent.reporting.mailbox import Mailbox
 from nodeguard.agent.reporting.thread import Senders
-from nodeguard.agent.reporting.trust import TrustError, trusting
+from nodeguard.agent.reporting.trust import CertificateFiles, TrustError, trusting
 from nodeguard.agent.transitions import Line
 from nodeguard.cli.usage import UsageError
 
@@ -21,14 +21,19 @@ def senders(config: str, aggregator: Aggregator, mailbox: Mailbox, log: Callable
     where there is nothing to trust it by.
     """
     ca_file = aggregator.ca_file or None
+    shown = None
+    if aggregator.certificate_file:
+        shown = CertificateFiles(aggregator.certificate_file, aggregator.key_file)
     try:
         if ca_file is not None:
             trusting(ca_file)
-        ways = [
-            HttpsTransport(one, TokenFile(aggregator.token_file), ca_file) for one in aggregator.addresses
-        ]
+        ways = [HttpsTransport(one, _token(aggregator), ca_file, shown) for one in aggregator.addresses]
     except AddressError as error:
         raise UsageError(f"{config}: aggregator.addresses: {error}") from None
     except TrustError as error:
         raise UsageError(f"{config}: aggregator.ca_file: {error}") from None
     return Senders(ways, mailbox, random.random, lambda why: log({"event": "unreported", "why": why}))
+
+
+def _token(aggregator: Aggregator) -> TokenFile | None:
+    return TokenFile(aggregator.token_file) if aggregator.token_file else None

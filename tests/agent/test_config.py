@@ -30,12 +30,34 @@ def test_a_file_says_what_options_say(tmp_path: Path) -> None:
     )
 
 
+def test_a_node_without_kubernetes_shows_a_certificate(tmp_path: Path) -> None:
+    (tmp_path / "agent.yaml").write_text("aggregator: {addresses: [a], certificate_file: /c, key_file: /k}\n")
+    assert config(str(tmp_path / "agent.yaml")).aggregator == Aggregator(
+        ("a",), certificate_file="/c", key_file="/k"
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("listen: 1\n", "agent.yaml:1: listen"),
         ("state: /a\naggregator:\n  addresses: []\n  token_file: /t\n", "agent.yaml:3: addresses"),
-        ("state: /a\naggregator: {addresses: [https://a/]}\n", "agent.yaml:2: token_file: is missing"),
+        (
+            "state: /a\naggregator: {addresses: [https://a/]}\n",
+            "agent.yaml:2: token_file: is missing: set it, or certificate_file and key_file",
+        ),
+        (
+            "aggregator:\n  addresses: [a]\n  key_file: /k\n",
+            "agent.yaml:1: certificate_file: is missing",
+        ),
+        (
+            "aggregator: {addresses: [a], certificate_file: /c}\n",
+            "agent.yaml:1: key_file: is missing",
+        ),
+        (
+            "aggregator:\n  addresses: [a]\n  certificate_file: /c\n  key_file: /k\n  token_file: /t\n",
+            "agent.yaml:5: token_file: stands beside a certificate: keep it for Kubernetes",
+        ),
         ('checks: ["a\\0b"]\n', "agent.yaml:1: checks[0]: 'a\\x00b' does not fit: write text"),
         ('socket: "a\\0b"\n', "agent.yaml:1: socket: 'a\\x00b' does not fit: write text"),
         ('aggregator: {addresses: [a], token_file: "\\0"}', "agent.yaml:1: token_file: "),

@@ -16,7 +16,7 @@ from nodeguard.agent.reporting.credential import CredentialError, TokenFile
 from nodeguard.agent.reporting.hurry import Hurry, OverdueError
 from nodeguard.agent.reporting.timed import OverlongError, TimedSocket
 from nodeguard.agent.reporting.transport import DEADLINE, Answer, TransportError
-from nodeguard.agent.reporting.trust import TrustError, trusting
+from nodeguard.agent.reporting.trust import CertificateFiles, TrustError, trusting
 from nodeguard.wire.encoding import REPLY_LIMIT
 
 # Bytes of a reply's headers.
@@ -25,19 +25,29 @@ _HEADERS = 16 * 1024
 # What a connection says that the other side has closed since the last exchange.
 _CLOSED = (ConnectionResetError, BrokenPipeError, ssl.SSLEOFError, ssl.SSLZeroReturnError)
 
+_TRUSTS = "and trusts who signed this node's certificate"
+
 
 class HttpsTransport:
     """A receiver's address, `https://host:port/path`; plain http to this very machine alone.
 
-    ca_file: certificates to trust, read again for each connection; None for the system's. Raises
-    AddressError where the address is none. The name service alone may take longer than a deadline allows.
+    ca_file: certificates to trust, read again for each connection; None for the system's. shown: what this
+    node shows of itself, read again likewise. Raises AddressError where the address is none. The name
+    service alone may take longer than a deadline allows.
     """
 
-    def __init__(self, address: str, token: TokenFile | None, ca_file: str | None = None) -> None:
+    def __init__(
+        self,
+        address: str,
+        token: TokenFile | None,
+        ca_file: str | None = None,
+        shown: CertificateFiles | None = None,
+    ) -> None:
         self._address = parsed(address)
         self.name = self._address.name
         self._token = token
         self._ca_file = ca_file
+        self._shown = shown
         self._connection: http.client.HTTPConnection | None = None
         self._socket: TimedSocket | None = None
         self._hurry = Hurry()
@@ -64,9 +74,9 @@ class HttpsTransport:
             raise TransportError(str(error)) from None
         except (OSError, http.client.HTTPException, ValueError) as error:
             self.close()
-            raise TransportError(
-                f"{self.name}: {_why(error, round(min(within, time.monotonic() - began), 1))}"
-            ) from None
+            took = round(min(within, time.monotonic() - began), 1)
+            why = _why(error, took, certified=self._shown is not None)
+            raise TransportError(f"{self.name}: {why}") from None
 
     def hurry(self, until: float) -> None:
         """Be done by a moment of time.monotonic, with what is under way too; any thread may say so."""
@@ -102,7 +112,7 @@ class HttpsTransport:
 
     def _connected(self, until: float) -> tuple[http.client.HTTPConnection, TimedSocket]:
         if self._connection is None or self._socket is None:
-            context = trusting(self._ca_file) if self._address.tls else None
+            context = trusting(self._ca_file, self._shown) if self._address.tls else None
             self._socket = connect(self._address, context, self._hurry, until)
             self._connection = http.client.HTTPConnection(self._address.host, self._address.port)
             self._connection.auto_open = 0
@@ -114,13 +124,17 @@ def _put_off(text: str | None) -> float:
     return float(text) if text and text.isascii() and text.isdigit() and len(text) < 7 else 0.0
 
 
-def _why(error: Exception, within: float) -> str:
+def _why(error: Exception, within: float, *, certified: bool) -> str:
+    """What went wrong. certified: whether this node shows a certificate."""
     match error:
         case ssl.SSLCertVerificationError():
             return f"its certificate is not trusted ({error.verify_message}): set the CA that signed it"
+        case ConnectionResetError() | BrokenPipeError() if certified:
+            return f"the connection broke: see that it runs, {_TRUSTS}"
         case ssl.SSLError():
             return (
                 f"no TLS with it ({error.reason or 'the connection broke'}): see that it speaks https there"
+                + (f", {_TRUSTS}" if certified else "")
             )
         case OverdueError() | TimeoutError():
             return f"no answer within {within:g} s: see that it runs and can be reached"

@@ -27,13 +27,19 @@ class ReplyError(Exception):
         self.garbled = garbled
 
 
+# What an aggregator's own words begin with: those of whatever else stands on the way stay out of the log.
+_OWN = b"nodeguard: "
+_LONGEST = 400
+
+
 def read(answer: Answer, message: Message, *, refusable: bool) -> tuple[Reply, tuple[str, ...]]:
     """The reply to a message, and what was wrong with instructions in it. Raises ReplyError.
 
     refusable: whether a reply may say that the message is never to be sent again.
     """
     if answer.status != 200:
-        raise ReplyError(f"it answered {answer.status}: {_REMEDIES.get(answer.status, ITS_LOG)}")
+        why = _words(answer.body) or _REMEDIES.get(answer.status, ITS_LOG)
+        raise ReplyError(f"it answered {answer.status}: {why}")
     try:
         reply, wrong = decode_reply(answer.body)
     except EncodingError as error:
@@ -43,3 +49,12 @@ def read(answer: Answer, message: Message, *, refusable: bool) -> tuple[Reply, t
     if reply.refused and not refusable:
         raise ReplyError(f"it refuses what it was sent: {ITS_LOG}")
     return reply, wrong
+
+
+def _words(body: bytes) -> str:
+    """An aggregator's own words, if they can stand in a log: a printable line, and nothing like a token."""
+    line = body[: _LONGEST + 1].removesuffix(b"\n")
+    if not line.startswith(_OWN) or len(line) > _LONGEST:
+        return ""
+    text = line.removeprefix(_OWN).decode("ascii", "replace")
+    return text if text.isascii() and text.isprintable() and max(map(len, text.split(" "))) < 80 else ""

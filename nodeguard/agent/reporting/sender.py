@@ -105,11 +105,16 @@ class Sender:
         """The oldest transition that nobody has heard; one that cannot be read is left out."""
         while (first := self._mailbox.first()) is not None:
             try:
-                return first, aged(*restored(first.data), now)
+                return first, self._named(aged(*restored(first.data), now))
             except EncodingError as error:
                 if self._mailbox.done(first, heard=False):
                     self._tell(str(error))
         return None, None
+
+    def _named(self, report: Report) -> Report:
+        """A report by the name that its node has now: it may have been given another one since."""
+        latest = self._mailbox.latest
+        return replace(report, node=latest[0].node) if latest is not None else report
 
     def _current(self, what: What, now: Instant) -> Message | None:
         current = self._mailbox.current(now.mono)

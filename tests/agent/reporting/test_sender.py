@@ -12,8 +12,10 @@ from nodeguard.agent.reporting.spool import Spool, put
 from nodeguard.agent.reporting.thread import Senders
 from nodeguard.agent.reporting.transport import Answer
 from nodeguard.wire.instruction import RunTest
+from nodeguard.wire.of_verdict import report
 from tests.agent.reporting.receiver import closed_port, receiving
 from tests.agent.reporting.scene import Agent, Deadly, black_hole, digests, faulty, until
+from tests.wire.scene import FACTS, finding, verdict
 
 
 @pytest.mark.parametrize("tls", [False, True])
@@ -60,6 +62,19 @@ def test_while_nobody_hears_transitions_wait_with_their_ages(tmp_path: Path) -> 
         agent.offer("a")
         agent.run(5.0)
         assert receiver.applied[-1].boot_id == "boot-b"
+        agent.close()
+
+
+def test_what_waited_is_told_by_the_name_that_the_node_has_now(tmp_path: Path) -> None:
+    with receiving() as receiver:
+        agent = Agent(tmp_path, [receiver.address])
+        for name in ("misnamed", "node-7"):
+            agent.mailbox.offer(
+                report(verdict(finding(name)), agent.now, replace(FACTS, node=name)), agent.now
+            )
+        agent.turn()
+        agent.turn()
+        assert [(one.findings[0].check, one.node) for one in receiver.applied] == [("misnamed", "node-7"), ("node-7", "node-7")]  # fmt: skip
         agent.close()
 
 

@@ -1,0 +1,206 @@
+"""What an agent costs the aggregator: memory of a kept connection, CPU of a new one and of a heartbeat.
+
+Beside a bare aiohttp handler, which verifies nothing and knows no limits, in the same run. Both serve 2,000
+connections by TLS under uvloop, each in a process of its own; the agents are another one. Every connection
+has a token of its own, so that a new one is verified.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import ssl
+import sys
+import tempfile
+import time
+from pathlib import Path
+from subprocess import PIPE
+from typing import NamedTuple
+
+import jwt
+import uvloop
+from aiohttp import web
+from cryptography.hazmat.primitives.asymmetric import rsa
+from jwt.algorithms import RSAAlgorithm
+
+from nodeguard.aggregator.authority.certificates import generation, serving
+from nodeguard.aggregator.authority.showing import Showing, context
+from nodeguard.aggregator.identity.keyring import Keyring
+from nodeguard.aggregator.identity.token import Expected
+from nodeguard.aggregator.identity.tokens import Tokens
+from nodeguard.aggregator.ingest.limits import Limits, Rate
+from nodeguard.aggregator.ingest.server import Ingest
+from nodeguard.wire.encoding import decode_message, encode
+from nodeguard.wire.instruction import Reply
+from nodeguard.wire.report import VERSION, Heartbeat
+
+CONNECTIONS = 2000
+BEATS = 20_000
+AT_ONCE = 50
+ISSUER = "https://kubernetes.default.svc"
+ACCOUNT = "nodeguard:nodeguard-agent"
+
+# Everything comes from one address, and as fast as it can.
+LIMITS = Limits(strangers_of_one=CONNECTIONS, connection=Rate(1e6, 1e6), node=Rate(1e6, 1e6))
+
+
+class Server(NamedTuple):
+    """A server that runs: its process, and where it listens."""
+
+    pid: int
+    port: int
+
+    def memory(self) -> float:
+        """KiB."""
+        return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1024
+
+    def cpu(self) -> float:
+        """Seconds on a core since its start."""
+        return int(Path(f"/proc/{self.pid}/schedstat").read_text().split()[0]) / 1e9
+
+
+class Agent(asyncio.Protocol):
+    """Sends one message again and again; done is set by each answer."""
+
+    def __init__(self, request: bytes) -> None:
+        self.request = request
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Part of the protocol."""
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Part of the protocol."""
+        assert data.startswith(b"HTTP/1.1 200"), data
+        self.done.set_result(None)
+
+    async def beat(self) -> None:
+        """Send, and wait for the answer."""
+        self.done = asyncio.get_running_loop().create_future()
+        self.transport.write(self.request)  # type: ignore[attr-defined]
+        await self.done
+
+
+async def serve_ours(here: Path, trust: ssl.SSLContext) -> int:
+    """Begin to serve as the aggregator does. Returns the port."""
+
+    async def keys() -> tuple[str, bytes]:
+        return ISSUER, (here / "keys").read_bytes()
+
+    async def review(_token: str) -> None:
+        raise AssertionError
+
+    keyring = Keyring(keys, print)
+    identity = Tokens(Expected(frozenset({ACCOUNT})), keyring, review, time.monotonic)  # type: ignore[arg-type]
+    ingest = Ingest(identity, lambda _, said: Reply(VERSION, said.sequence), lambda: trust, print, LIMITS)
+    await keyring.refresh(time.monotonic())
+    await ingest.listen("127.0.0.1", 0)
+    return ingest.ports[0]
+
+
+async def serve_bare(_here: Path, trust: ssl.SSLContext) -> int:
+    """Begin to serve with nothing but aiohttp. Returns the port."""
+
+    async def answer(request: web.BaseRequest) -> web.Response:
+        message = decode_message(await request.read())
+        return web.Response(body=encode(Reply(VERSION, message.sequence)), content_type="application/json")
+
+    runner = web.ServerRunner(web.Server(answer, access_log=None))
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=trust).start()
+    port: int = runner.addresses[0][1]
+    return port
+
+
+async def serve(what: str, here: Path) -> None:
+    """Serve until the end of the input."""
+    trust = context(Showing((here / "certificate").read_text(), (here / "key").read_text()))
+    print(await (serve_ours if what == "nodeguard" else serve_bare)(here, trust), flush=True)
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+
+
+async def measure(name: str, here: Path, requests: list[bytes]) -> None:
+    """Print the figures of one server."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, __file__, name, str(here), stdin=PIPE, stdout=PIPE
+    )
+    assert process.stdout is not None
+    assert process.stdin is not None
+    server = Server(process.pid, int(await process.stdout.readline()))
+    trust = ssl.create_default_context(cafile=str(here / "ca"))
+    loop = asyncio.get_running_loop()
+
+    async def connected(request: bytes) -> Agent:
+        _, agent = await loop.create_connection(
+            lambda: Agent(request), "127.0.0.1", server.port, ssl=trust, server_hostname="127.0.0.1"
+        )
+        await agent.beat()
+        return agent
+
+    first = await asyncio.gather(*(connected(one) for one in requests[:AT_ONCE]))
+    memory, cpu = server.memory(), server.cpu()
+    agents = list(first)
+    for at in range(AT_ONCE, CONNECTIONS, AT_ONCE):
+        agents += await asyncio.gather(*(connected(one) for one in requests[at : at + AT_ONCE]))
+    new = CONNECTIONS - AT_ONCE
+    each = (server.memory() - memory) / new
+    connection = (server.cpu() - cpu) / new
+    cpu = server.cpu()
+    for at in range(0, BEATS, AT_ONCE):
+        await asyncio.gather(*(agents[(at + one) % CONNECTIONS].beat() for one in range(AT_ONCE)))
+    beat = (server.cpu() - cpu) / BEATS
+    print(
+        f"{name:<12}{each:8.1f} KiB a connection   {connection * 1e3:6.2f} ms a new connection   "
+        f"{beat * 1e6:6.1f} µs a heartbeat   {server.memory() / 1024:6.1f} MiB in all"
+    )
+    process.stdin.close()
+    await process.wait()
+
+
+def request(key: rsa.RSAPrivateKey, node: str) -> bytes:
+    """A heartbeat of a node, with its token."""
+    names = {"namespace": "nodeguard", "node": {"name": node, "uid": f"uid-of-{node}"}}
+    now = int(time.time())
+    claims = {
+        "iss": ISSUER,
+        "aud": ["nodeguard"],
+        "sub": f"system:serviceaccount:{ACCOUNT}",
+        "exp": now + 3600,
+        "nbf": now,
+        "kubernetes.io": names,
+    }
+    token = jwt.encode(claims, key, "RS256", headers={"kid": "one"})
+    body = encode(Heartbeat(version=VERSION, node=node, boot_id="b" * 36, sequence=1))
+    head = [
+        "POST /v1/messages HTTP/1.1",
+        "Host: a",
+        f"Authorization: Bearer {token}",
+        f"Content-Length: {len(body)}",
+        "Content-Type: application/json",
+    ]
+    return "\r\n".join([*head, "", ""]).encode() + body
+
+
+def main() -> None:
+    """Print the figures."""
+    if len(sys.argv) > 2:
+        uvloop.run(serve(sys.argv[1], Path(sys.argv[2])))
+        return
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    with tempfile.TemporaryDirectory() as name:
+        here = Path(name)
+        by = generation(time.time())
+        shown = serving(by, ["127.0.0.1"], time.time())
+        for file, text in (("ca", by.certificate), ("certificate", shown.certificate), ("key", shown.key)):
+            (here / file).write_text(text)
+        public = RSAAlgorithm.to_jwk(key.public_key(), as_dict=True) | {"kid": "one"}
+        (here / "keys").write_text(json.dumps({"keys": [public]}))
+        requests = [request(key, f"node-{number}") for number in range(CONNECTIONS)]
+        print(f"{CONNECTIONS} connections by TLS 1.3, {BEATS} requests of {len(requests[0])} bytes")
+        for server in ("bare aiohttp", "nodeguard") * 2:
+            uvloop.run(measure(server, here, requests))
+
+
+main()

@@ -1,0 +1,1 @@
+"""Who an agent is: the node that its token, or its certificate, speaks for."""

@@ -1,0 +1,80 @@
+"""Who asks, and what shows it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+# A Node's name: that of a DNS subdomain.
+_NODE = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*\Z")
+
+
+class Shown(Struct, frozen=True):
+    """What a caller shows. authorization: the header, empty where there is none. certificate: the client's,
+    in the form of ssl.SSLSocket.getpeercert, None where it showed none that is trusted.
+    """
+
+    authorization: str = ""
+    certificate: Mapping[str, Any] | None = None
+
+    def __repr__(self) -> str:
+        return "Shown()"
+
+
+class Credential(Struct, frozen=True):
+    """Who a caller was found to be. names: of Nodes that it may speak for; None for any. uid: of the one
+    Node that it speaks for, empty where a name is all there is. until: seconds since 1970, when this ends.
+    """
+
+    names: tuple[str, ...] | None
+    uid: str = ""
+    until: float = 0.0
+
+
+class Caller(Struct, frozen=True):
+    """The node that a message is of. uid: its Node's; the name itself where there is no Kubernetes."""
+
+    node: str
+    uid: str
+
+
+class RefusedError(Exception):
+    """A caller that is not let in; says why and how to remedy, never what it showed.
+
+    status: HTTP's: 401 and 403 for good, others for now. put_off: seconds after which it may ask again.
+    """
+
+    def __init__(self, status: int, why: str, put_off: float = 0.0) -> None:
+        super().__init__(why)
+        self.status, self.put_off = status, put_off
+
+
+class Identity(Protocol):
+    """A way to tell who asks. now: seconds since 1970."""
+
+    def known(self, shown: Shown, now: float) -> Credential | None:
+        """Who it is, where that needs no work."""
+
+    async def identify(self, shown: Shown, now: float) -> Credential:
+        """Who it is. Raises RefusedError."""
+
+
+def is_node_name(name: str) -> bool:
+    """Whether a Node can have this name."""
+    return _NODE.match(name) is not None
+
+
+def speaking(credential: Credential, node: str) -> Caller:
+    """Who speaks in a message that names a node. Raises RefusedError where it may not."""
+    if credential.names is not None and node not in credential.names:
+        raise RefusedError(
+            403,
+            "this message is of another node than its sender's credential: set the agent's `node` to the "
+            "name of its own Node, and give it a credential of its own",
+        )
+    if credential.names is None and not is_node_name(node):
+        raise RefusedError(403, "this is no Node's name: set the agent's `node` to the name of its own Node")
+    return Caller(node, credential.uid or node)

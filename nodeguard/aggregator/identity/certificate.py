@@ -1,0 +1,51 @@
+"""Agents that show a certificate: the way without Kubernetes. The handshake has verified it already."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from nodeguard.aggregator.identity.caller import Credential, RefusedError, Shown, is_node_name
+
+_MISSING = (
+    "no certificate was shown: set certificate_file and key_file of `aggregator` in the agent's settings"
+)
+_NAMELESS = (
+    "the certificate names no node: have its common name, or one of its DNS names, be the name of the node"
+)
+_OVER = "the certificate has expired: renew it"
+
+
+class Certificates:
+    """A certificate's common name and DNS names are the nodes that it may speak for."""
+
+    def known(self, shown: Shown, now: float) -> Credential | None:
+        """Who it is; None where it is nobody, and identify says why."""
+        if shown.certificate is None:
+            return None
+        found = credential(shown.certificate)
+        return found if found.names and now < found.until else None
+
+    async def identify(self, shown: Shown, now: float) -> Credential:
+        """Who it is. Raises RefusedError."""
+        if shown.certificate is None:
+            raise RefusedError(401, _MISSING)
+        found = credential(shown.certificate)
+        if not found.names:
+            raise RefusedError(401, _NAMELESS)
+        if now >= found.until:
+            raise RefusedError(401, _OVER)
+        return found
+
+
+def credential(certificate: Mapping[str, Any]) -> Credential:
+    """Who a certificate is for. certificate: as ssl.SSLSocket.getpeercert has it. Pure."""
+    names = tuple(dict.fromkeys(name for name in _names(certificate) if is_node_name(name)))
+    return Credential(names, until=float(ssl.cert_time_to_seconds(certificate["notAfter"])))
+
+
+def _names(certificate: Mapping[str, Any]) -> Iterator[str]:
+    for part in certificate.get("subject", ()):
+        yield from (value for kind, value in part if kind == "commonName")
+    yield from (value for kind, value in certificate.get("subjectAltName", ()) if kind == "DNS")

@@ -1,0 +1,163 @@
+"""One message and its answer: who sends it, whether it may, what is replied."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable
+
+from aiohttp import web
+from aiohttp.web_protocol import RequestPayloadError
+from msgspec.structs import replace
+
+from nodeguard.aggregator.identity.caller import Caller, Credential, Identity, RefusedError, Shown, speaking
+from nodeguard.aggregator.ingest.body import SMALL, Room, expected, read
+from nodeguard.aggregator.ingest.complaints import Complaints
+from nodeguard.aggregator.ingest.connection import Connection
+from nodeguard.aggregator.ingest.door import Door
+from nodeguard.aggregator.ingest.limits import Buckets, Limits, cost, put_off
+from nodeguard.wire.encoding import EncodingError, decode_message, encode
+from nodeguard.wire.instruction import Reply
+from nodeguard.wire.report import Message
+
+PATH = "/v1/messages"
+
+# Nodes, and addresses, whose rates are remembered.
+_NODES = 65_536
+_ADDRESSES = 8192
+
+# Answers a message, at once. Whether it is news is for whoever hears: a message may come twice, or late, see
+# wire.order.heard.
+Hear = Callable[[Caller, Message], Reply]
+
+
+class Exchange:
+    """Answers requests. counts: of messages by kind, of those refused by status, and of bytes.
+
+    wall: gives seconds since 1970; clock: those of the loop.
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        hear: Hear,
+        limits: Limits,
+        door: Door,
+        tell: Callable[[str], None],
+        clock: Callable[[], float],
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self.counts: Counter[str] = Counter()
+        self._identity = identity
+        self._hear = hear
+        self._limits = limits
+        self._door = door
+        self._clock = clock
+        self._wall = wall
+        self._room = Room(limits.bodies)
+        self._nodes = Buckets(limits.node, _NODES)
+        self._failures = Buckets(limits.failures, _ADDRESSES)
+        self._complaints = Complaints(tell, clock())
+
+    async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
+        """The answer to a request."""
+        connection = request.protocol
+        assert isinstance(connection, Connection)
+        connection.begin()
+        try:
+            return await self._answer(request, connection)
+        except RefusedError as refused:
+            self._complaints.of(connection.guest.address, str(refused), self._clock())
+            return self._refusal(refused)
+        except (RequestPayloadError, ConnectionError):
+            return self._refusal(RefusedError(400, "the message broke off on its way: send it again"))
+        except Exception as error:  # noqa: BLE001 - one message that cannot be answered ends no server
+            self._complaints.of("ingest", _told(error), self._clock())
+            return self._refusal(RefusedError(500, "error in the aggregator itself: see its log"))
+        finally:
+            connection.rest(whole=request.content.is_eof())
+
+    def untrusted(self, address: str, why: str) -> None:
+        """Somebody showed a certificate that is not trusted, which TLS itself cannot tell in words."""
+        self.counts["handshakes failed"] += 1
+        what = (
+            f"its certificate is not trusted ({why}): have it signed by the authority for agents, and renewed"
+        )
+        self._complaints.of(address, what, self._clock())
+
+    async def _answer(self, request: web.BaseRequest, connection: Connection) -> web.StreamResponse:
+        if request.method != "POST" or request.path != PATH:
+            raise RefusedError(404, f"messages are taken by POST at {PATH}: set that as the address's path")
+        size = expected(request)
+        if wait := connection.bucket.take(self._limits.connection, self._clock(), cost(size)):
+            raise RefusedError(429, _OFTEN, wait)
+        credential = await self._who(request, connection)
+        if size > SMALL:
+            with self._room.taken(size):
+                body = await read(request)
+        else:
+            body = await read(request)
+        try:
+            message = decode_message(body)
+        except EncodingError as error:
+            raise RefusedError(400, str(error)) from None
+        caller = speaking(credential, message.node)
+        if wait := self._nodes.take(caller.uid, self._clock(), cost(len(body))):
+            raise RefusedError(429, _OFTEN, wait)
+        answer = _encoded(self._hear(caller, message))
+        self.counts[type(message).__name__.lower()] += 1
+        self.counts["bytes"] += len(body)
+        return web.Response(body=answer, content_type="application/json")
+
+    async def _who(self, request: web.BaseRequest, connection: Connection) -> Credential:
+        shown = Shown(request.headers.get("Authorization", ""), connection.certificate)
+        now = self._wall()
+        credential = self._identity.known(shown, now)
+        if credential is None:
+            credential = await self._identified(shown, now, connection.guest.address)
+        if not connection.guest.known:
+            self._door.recognise(connection.guest)
+        return credential
+
+    async def _identified(self, shown: Shown, now: float, address: str) -> Credential:
+        """Who asks, where that is not known yet; whoever fails often must wait before it is looked into."""
+        if wait := self._failures.take(address, self._clock()):
+            raise RefusedError(429, "too many callers of this address were not let in: wait", wait)
+        try:
+            credential = await self._identity.identify(shown, now)
+        except RefusedError as refused:
+            if refused.status not in {401, 403}:
+                self._failures.give_back(address)
+            raise
+        self._failures.give_back(address)
+        return credential
+
+    def _refusal(self, refused: RefusedError) -> web.Response:
+        self.counts[f"refused {refused.status}"] += 1
+        headers = {"Retry-After": put_off(refused.put_off)} if refused.put_off else None
+        answer = web.Response(status=refused.status, text=f"nodeguard: {refused}\n", headers=headers)
+        if refused.status in {404, 413, 415}:
+            answer.force_close()
+        return answer
+
+
+_OFTEN = "messages come too often: see that only one agent runs on the node"
+
+
+def _told(error: Exception) -> str:
+    """Where an error arose; its own words may hold what was sent."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    kind = type(error).__name__
+    return f"error in the aggregator itself, please report it: {kind} at {frame.filename}:{frame.lineno}"
+
+
+def _encoded(reply: Reply) -> bytes:
+    """A reply as bytes; instructions that do not fit are left for the next one, since each is repeated."""
+    while True:
+        try:
+            return encode(reply)
+        except EncodingError:
+            if not reply.instructions:
+                raise
+            reply = replace(reply, instructions=reply.instructions[: len(reply.instructions) // 2])

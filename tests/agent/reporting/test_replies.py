@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import pytest
+
+from nodeguard.agent.reporting.replies import ReplyError, read
+from nodeguard.agent.reporting.transport import Answer
+from nodeguard.wire.report import VERSION, Heartbeat
+
+BEAT = Heartbeat(version=VERSION, node="n", boot_id="b", sequence=1)
+
+
+def refused(status: int, body: bytes) -> str:
+    with pytest.raises(ReplyError) as found:
+        read(Answer(status, body), BEAT, refusable=False)
+    return str(found.value)
+
+
+def test_an_aggregators_own_words_are_passed_on() -> None:
+    said = refused(403, b"nodeguard: this is another node's: set `node`\n")
+    assert said == "it answered 403: this is another node's: set `node`"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"<html>no</html>",
+        b"nodeguard: two\nlines",
+        b"nodeguard: \x1b[2J",
+        b"nodeguard: \xff\xfe",
+        b"nodeguard: " + b"word " * 100,
+        b"nodeguard: " + b"t" * 80,
+    ],
+)
+def test_what_is_none_of_them_stays_out_of_the_log(body: bytes) -> None:
+    assert refused(403, body) == "it answered 403: see that the token is this node's own"
+    assert refused(500, body) == "it answered 500: its log says why"

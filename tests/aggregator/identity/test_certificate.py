@@ -1,0 +1,93 @@
+"""Agents that show certificates: their own transport, the real server, and what is refused how."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from nodeguard.agent.reporting.https import HttpsTransport
+from nodeguard.agent.reporting.transport import TransportError
+from nodeguard.agent.reporting.trust import CertificateFiles
+from nodeguard.aggregator.authority.showing import Showing, context
+from nodeguard.aggregator.identity.caller import Caller
+from nodeguard.aggregator.identity.certificate import Certificates, credential
+from nodeguard.aggregator.identity.loopback import Anybody, NotLoopbackError
+from tests.aggregator.ingest.scene import heartbeat, serving, until
+from tests.controlplane.certificates import Authority
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+def files(authority: Authority, name: str, *hosts: str) -> CertificateFiles:
+    pair = authority.issue(name, *hosts)
+    return CertificateFiles(str(pair.certificate), str(pair.key))
+
+
+def test_a_certificate_speaks_for_its_common_name_and_its_dns_names(
+    authority: Authority, tmp_path: Path
+) -> None:
+    own = authority.issue("server", "127.0.0.1")
+    ca = authority.certificate
+    trust = context(Showing(own.certificate.read_text(), own.key.read_text(), ca.read_text()))
+    (tmp_path / "other").mkdir()
+    stranger = Authority(tmp_path / "other")
+    with serving(Certificates, trust) as served:
+        way = HttpsTransport(
+            served.address, None, str(ca), files(authority, "node-a", "node-a.example", "*.example")
+        )
+        for node, status in (("node-a", 200), ("node-a.example", 200), ("node-b", 403), ("x.example", 403)):
+            assert way.post(heartbeat(node)).status == status
+        way.close()
+        assert served.heard[0][0] == Caller("node-a", "node-a")
+
+        none = HttpsTransport(served.address, None, str(ca))
+        answer = none.post(heartbeat())
+        assert answer.status == 401
+        assert b"set certificate_file and key_file of `aggregator`" in answer.body
+        none.close()
+
+        nameless = HttpsTransport(served.address, None, str(ca), files(authority, "Nobody At All"))
+        assert b"have its common name" in nameless.post(heartbeat()).body
+        nameless.close()
+
+        foreign = HttpsTransport(served.address, None, str(ca), files(stranger, "node-a"))
+        with pytest.raises(TransportError, match="and trusts who signed this node's certificate"):
+            foreign.post(heartbeat())
+        assert len(served.heard) == 2
+        until(lambda: "127.0.0.1: its certificate is not trusted" in served.told[-1])
+
+
+def test_a_certificate_ends_though_its_connection_goes_on() -> None:
+    shown = {"subject": ((("commonName", "node-a"),),), "notAfter": "Jan 15 08:00:00 2027 GMT"}
+    assert credential(shown).names == ("node-a",)
+    assert abs(credential(shown).until - 1_800_000_000.0) < 86400 * 2
+
+
+@pytest.mark.parametrize("missing", ["certificate", "key"])
+def test_files_that_cannot_be_used_are_named(authority: Authority, tmp_path: Path, missing: str) -> None:
+    good = files(authority, "node-a")
+    other = files(authority, "node-b")
+    path = str(tmp_path / "none")
+    absent = (
+        CertificateFiles(path, good.key)
+        if missing == "certificate"
+        else CertificateFiles(good.certificate, path)
+    )
+    for wrong, why in ((absent, f"{path}: No such file"), (CertificateFiles(good.certificate, other.key), "no certificate and its key")):  # fmt: skip
+        with pytest.raises(TransportError, match=why):
+            HttpsTransport("https://127.0.0.1:9/", None, str(authority.certificate), wrong).post(b"")
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "localhost", ""])
+def test_without_identity_only_this_machine_is_heard(host: str) -> None:
+    with pytest.raises(NotLoopbackError, match=r"listen there, or set how agents show who they are"):
+        Anybody(host)
+
+
+def test_a_wall_clock_of_long_ago_does_not_matter() -> None:
+    assert Anybody("::1").known(None, time.time()).names is None  # type: ignore[arg-type]

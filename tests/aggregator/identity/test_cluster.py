@@ -1,0 +1,159 @@
+"""Tokens of a real cluster: projected as for an agent's pod, shown by the agent's own transport."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import jwt
+import pytest
+import pytest_asyncio
+
+from nodeguard.agent.reporting.credential import TokenFile
+from nodeguard.agent.reporting.https import HttpsTransport
+from nodeguard.agent.reporting.transport import Answer
+from nodeguard.aggregator.identity.caller import Caller, RefusedError, Shown
+from nodeguard.aggregator.identity.keyring import Keyring
+from nodeguard.aggregator.identity.review import Reviews
+from nodeguard.aggregator.identity.token import Expected
+from nodeguard.aggregator.identity.tokens import Tokens
+from nodeguard.aggregator.ingest.server import Ingest
+from nodeguard.kube.client import Api
+from nodeguard.wire.instruction import Reply
+from nodeguard.wire.report import VERSION
+from tests.aggregator.ingest.scene import heartbeat
+from tests.controlplane.cluster import Cluster
+from tests.controlplane.objects import node, pod
+
+
+class Scene:
+    """A namespace with the agent's service account and a pod of it on each of two Nodes."""
+
+    def __init__(self, cluster: Cluster, namespace: str, api: Api) -> None:
+        self.cluster, self.namespace = cluster, namespace
+        self.uids = {
+            name: cluster.api.post("/api/v1/nodes", node(name))["metadata"]["uid"]
+            for name in ("node-a", "node-b")
+        }
+        for account in ("agent", "other"):
+            cluster.api.post(
+                f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": account}}
+            )
+        self.pods = {name: self.pod(f"agent-{name}", name) for name in self.uids}
+        self.told: list[str] = []
+        expected = Expected(frozenset({f"{namespace}:agent"}))
+        self.reviews = Reviews(api, expected, self.uids.get, time.time)
+        self.keyring = Keyring(self.reviews.keys, self.told.append)
+        self.tokens = Tokens(expected, self.keyring, self.reviews, time.monotonic)
+
+    def pod(self, name: str, on: str = "", account: str = "agent") -> str:
+        made = pod(name, gpus=0)
+        made["spec"] |= {"serviceAccountName": account, "schedulerName": "nobody"} | (
+            {"nodeName": on} if on else {}
+        )
+        uid: str = self.cluster.api.post(f"/api/v1/namespaces/{self.namespace}/pods", made)["metadata"]["uid"]
+        return uid
+
+    def token(self, pod: str = "", account: str = "agent", audience: str = "nodeguard") -> str:
+        bound = ("--bound-object-kind", "Pod", "--bound-object-name", pod) if pod else ()
+        words = ("create", "token", account, "-n", self.namespace, "--audience", audience, *bound)
+        return self.cluster.kubectl(*words).strip()
+
+    def older(self, token: str) -> str:
+        """The token as an older cluster would have signed it: it names no Node."""
+        said = jwt.decode(token, options={"verify_signature": False})
+        del said["kubernetes.io"]["node"]
+        key = (self.cluster.kept.directory / "service-accounts.key").read_bytes()
+        return jwt.encode(said, key, "RS256", headers={"kid": jwt.get_unverified_header(token)["kid"]})
+
+    async def refused(self, token: str) -> RefusedError:
+        with pytest.raises(RefusedError) as found:
+            await self.tokens.identify(Shown(f"Bearer {token}"), time.time())
+        assert token not in str(found.value)
+        return found.value
+
+
+@pytest_asyncio.fixture
+async def scene(controlplane: Cluster, namespace: str) -> AsyncIterator[Scene]:
+    api = await Api.connect(str(controlplane.kubeconfig))
+    yield Scene(controlplane, namespace, api)
+    await api.close()
+
+
+async def test_a_pods_token_speaks_for_its_node_alone(scene: Scene, tmp_path: Path) -> None:
+    heard: list[Caller] = []
+
+    def hear(caller: Caller, message: object) -> Reply:
+        heard.append(caller)
+        return Reply(VERSION)
+
+    ingest = Ingest(scene.tokens, hear, lambda: None, scene.told.append)
+    await ingest.listen("127.0.0.1", 0)
+    (tmp_path / "token").write_text(scene.token("agent-node-a"))
+    way = HttpsTransport(
+        f"http://127.0.0.1:{ingest.ports[0]}/v1/messages", TokenFile(str(tmp_path / "token"))
+    )
+
+    async def post(node: str) -> Answer:
+        return await asyncio.to_thread(way.post, heartbeat(node))
+
+    assert (await post("node-a")).status == 200
+    assert (await post("node-b")).status == 403
+    (tmp_path / "token").write_text(scene.token("agent-node-b") + "\n")
+    assert (await post("node-b")).status == 200
+    way.close()
+    await ingest.close()
+    assert heard == [Caller(name, scene.uids[name]) for name in ("node-a", "node-b")]
+
+
+async def test_tokens_for_something_else_are_refused(scene: Scene) -> None:
+    scene.pod("other", "node-a", "other")
+    scene.pod("waiting")
+    assert "is not for nodeguard" in str(await scene.refused(scene.token("agent-node-a", audience="api")))
+    assert "another service account" in str(await scene.refused(scene.token("other", "other")))
+    assert "bound to no pod" in str(await scene.refused(scene.token()))
+    unbound = await scene.refused(scene.token("waiting"))
+    assert "bound to no pod on a Node" in str(unbound)
+    assert "is no service account's token" in str(await scene.refused(scene.cluster.token))
+
+
+async def test_on_an_older_cluster_the_pod_tells_the_node(scene: Scene) -> None:
+    token = scene.older(scene.token("agent-node-b"))
+    shown = Shown(f"Bearer {token}")
+    found = await scene.tokens.identify(shown, time.time())
+    assert (found.names, found.uid) == (("node-b",), scene.uids["node-b"])
+    assert scene.tokens.known(shown, time.time()) == found
+
+    late = scene.older(scene.token("agent-node-a"))
+    scene.cluster.api.delete(f"/api/v1/namespaces/{scene.namespace}/pods/agent-node-a")
+    assert "does not find the token good" in str(await scene.refused(late))
+
+
+async def test_without_its_keys_the_cluster_itself_is_asked(scene: Scene) -> None:
+    async def nothing() -> tuple[str, bytes]:
+        return "", b"{}"
+
+    keyless = Tokens(
+        Expected(frozenset({f"{scene.namespace}:agent"})), Keyring(nothing, scene.told.append), scene.reviews, time.monotonic
+    )  # fmt: skip
+    shown = Shown(f"Bearer {scene.token('agent-node-a')}")
+    found = await keyless.identify(shown, time.time())
+    assert (found.names, found.uid) == (("node-a",), scene.uids["node-a"])
+    assert found.until < time.time() + 301
+    for account, audience in (("other", "nodeguard"), ("agent", "api")):
+        token = scene.token(account=account, audience=audience)
+        with pytest.raises(RefusedError) as refused:
+            await keyless.identify(Shown(f"Bearer {token}"), time.time())
+        assert refused.value.status in {401, 403}
+    assert scene.told == [
+        "the cluster does not give the keys of its tokens: the cluster's key document is not one; agents wait until it does"
+    ]
+
+
+async def test_the_keys_of_the_cluster_are_read(scene: Scene) -> None:
+    issuer, document = await scene.reviews.keys()
+    assert issuer == "https://kubernetes.default.svc"
+    assert json.loads(document)["keys"][0]["alg"] == "RS256"

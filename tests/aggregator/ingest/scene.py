@@ -1,0 +1,140 @@
+"""The real server under uvloop in a thread of its own, and agents that speak to it with their own transport."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import uvloop
+
+from nodeguard.agent.reporting.credential import TokenFile
+from nodeguard.agent.reporting.https import HttpsTransport
+from nodeguard.aggregator.identity.caller import Caller, Identity
+from nodeguard.aggregator.identity.keyring import Keyring
+from nodeguard.aggregator.identity.token import Expected
+from nodeguard.aggregator.identity.tokens import Review, Tokens
+from nodeguard.aggregator.ingest.limits import Limits
+from nodeguard.aggregator.ingest.server import Ingest
+from nodeguard.model.finding import Health
+from nodeguard.wire.encoding import encode
+from nodeguard.wire.instruction import Reply
+from nodeguard.wire.report import VERSION, Heartbeat, Message, Report
+from tests.aggregator.issuer import ACCOUNT, ISSUER, Issuer
+
+EXPECTED = Expected(frozenset({ACCOUNT}))
+
+Found = TypeVar("Found")
+
+
+def heartbeat(node: str = "node-a", sequence: int = 1) -> bytes:
+    return encode(Heartbeat(version=VERSION, node=node, boot_id="b", sequence=sequence))
+
+
+def report(node: str = "node-a", sequence: int = 1) -> bytes:
+    return encode(Report(version=VERSION, node=node, boot_id="b", sequence=sequence, health=Health.OK))
+
+
+@dataclass
+class Served:
+    """A server that runs. hear: may be replaced."""
+
+    loop: asyncio.AbstractEventLoop
+    ingest: Ingest = field(init=False)
+    told: list[str] = field(default_factory=list)
+    heard: list[tuple[Caller, Message]] = field(default_factory=list)
+    hear: Callable[[Caller, Message], Reply] = lambda _, message: Reply(VERSION, message.sequence)
+    context: ssl.SSLContext | None = None
+
+    def run(self, work: Coroutine[Any, Any, Found]) -> Found:
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(30.0)
+
+    @property
+    def port(self) -> int:
+        return self.ingest.ports[0]
+
+    @property
+    def address(self) -> str:
+        return f"{'https' if self.context else 'http'}://127.0.0.1:{self.port}/v1/messages"
+
+    def _hear(self, caller: Caller, message: Message) -> Reply:
+        self.heard.append((caller, message))
+        return self.hear(caller, message)
+
+    async def start(self, identity: Callable[[], Identity], limits: Limits | None) -> None:
+        self.ingest = Ingest(identity(), self._hear, lambda: self.context, self.told.append, limits)
+        await self.ingest.listen("127.0.0.1", 0)
+
+
+@contextmanager
+def serving(
+    identity: Callable[[], Identity], context: ssl.SSLContext | None = None, limits: Limits | None = None
+) -> Iterator[Served]:
+    """A server on a port of its own. identity: is made in its loop."""
+    loop = uvloop.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    served = Served(loop, context=context)
+    try:
+        served.run(served.start(identity, limits))
+        try:
+            yield served
+        finally:
+            served.run(served.ingest.close())
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+async def _nobody(_token: str) -> Any:
+    raise AssertionError("nobody is to be asked")
+
+
+def tokens(issuer: Issuer, tell: Callable[[str], None] = print, review: Review = _nobody) -> Tokens:
+    """Tokens of an issuer, verified as those of a cluster."""
+
+    async def fetch() -> tuple[str, bytes]:
+        return ISSUER, issuer.document()
+
+    return Tokens(EXPECTED, Keyring(fetch, tell), review, time.monotonic)
+
+
+def agent(served: Served, path: Path, token: str, ca: Path | None = None) -> HttpsTransport:
+    """An agent's own transport with a token."""
+    path.write_text(token)
+    return HttpsTransport(served.address, TokenFile(str(path)), str(ca) if ca else None)
+
+
+@contextmanager
+def connected(served: Served) -> Iterator[socket.socket]:
+    """A plain connection, to say what no agent says."""
+    with socket.create_connection(("127.0.0.1", served.port), 10.0) as sock:
+        yield sock
+
+
+def said(sock: socket.socket, *parts: bytes) -> bytes:
+    """What the server answers until it closes."""
+    answer = b""
+    try:
+        for part in parts:
+            sock.sendall(part)
+        while piece := sock.recv(65536):
+            answer += piece
+    except ConnectionError:
+        pass
+    return answer
+
+
+def until(condition: Callable[[], object], within: float = 10.0) -> None:
+    began = time.monotonic()
+    while not condition():
+        assert time.monotonic() - began < within
+        time.sleep(0.01)

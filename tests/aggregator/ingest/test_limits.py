@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodeguard.aggregator.ingest.complaints import Complaints
+from nodeguard.aggregator.ingest.door import Door
+from nodeguard.aggregator.ingest.limits import Bucket, Buckets, Limits, Rate, cost, put_off
+from nodeguard.wire.encoding import MESSAGE_LIMIT
+
+RATE = Rate(10.0, 2.0)
+
+
+@given(st.lists(st.tuples(st.floats(0.0, 5.0), st.floats(1.0, 4.0)), max_size=200))
+def test_no_more_is_given_than_the_rate_allows(asks: list[tuple[float, float]]) -> None:
+    bucket, now, given_out = Bucket(RATE, 0.0), 0.0, 0.0
+    for pause, price in asks:
+        now += pause
+        wait = bucket.take(RATE, now, price)
+        given_out += 0.0 if wait else price
+        assert wait <= price / RATE.each_second
+        assert given_out <= RATE.burst + now * RATE.each_second + 1e-6
+
+
+def test_who_waits_as_long_as_it_is_told_is_served() -> None:
+    bucket = Bucket(RATE, 0.0)
+    assert bucket.take(RATE, 0.0, 10.0) == 0.0
+    wait = bucket.take(RATE, 0.0, 3.0)
+    assert wait == 1.5
+    assert bucket.take(RATE, wait, 3.0) == 0.0
+
+
+def test_the_largest_message_can_be_paid_for_and_a_clock_that_goes_back_does_no_harm() -> None:
+    assert cost(MESSAGE_LIMIT) <= Limits().connection.burst
+    assert Bucket(RATE, 100.0).take(RATE, 50.0, 1000.0) == 0.0
+
+
+def test_a_spool_that_is_full_passes_at_once() -> None:
+    """64 changes of 4 KiB, or few large ones, and the report behind them."""
+    for size, count in ((4096, 65), (MESSAGE_LIMIT // 4, 5)):
+        assert cost(size) * count <= min(Limits().connection.burst, Limits().node.burst)
+
+
+def test_of_many_names_the_latest_are_remembered() -> None:
+    buckets = Buckets(Rate(1.0, 0.001), 3)
+    assert buckets.take("kept", 0.0) == 0.0
+    for number in range(100):
+        buckets.take(str(number), 0.0)
+        assert buckets.take("kept", 0.0) > 0.0
+    assert len(buckets._buckets) == 3
+
+
+def test_putting_off_is_told_in_whole_seconds() -> None:
+    assert [put_off(seconds) for seconds in (0.01, 1.2, 1e9)] == ["1", "2", "3600"]
+
+
+def test_one_address_cannot_take_all_places_of_strangers() -> None:
+    door = Door(Limits(strangers=10, strangers_of_one=3))
+    guests = [door.enter("greedy", 0.0) for _ in range(5)]
+    assert guests[3:] == [None, None]
+    assert door.enter("other", 0.0) is not None
+    assert guests[0] is not None
+    door.recognise(guests[0])
+    assert door.enter("greedy", 0.0) is not None
+    door.left(guests[0])
+    assert len(door) == 4
+
+
+def test_all_that_are_counted_are_forgotten() -> None:
+    door = Door(Limits())
+    guests = [door.enter(f"10.0.0.{number}", float(number)) for number in range(20)]
+    assert door.sweep(19.5) == 10
+    for one in guests:
+        if one is not None:
+            door.left(one)
+            door.left(one)
+    assert (len(door), len(door._strangers), len(door._of_one)) == (0, 0, 0)
+
+
+def test_complaints_are_told_once_in_a_while_and_few() -> None:
+    told: list[str] = []
+    complaints = Complaints(told.append, 0.0)
+    for _ in range(3):
+        complaints.of("10.0.0.1", "no token", 0.0)
+    assert told == ["10.0.0.1: no token"]
+    complaints.of("10.0.0.1", "no token", 601.0)
+    assert len(told) == 2
+    for number in range(1000):
+        complaints.of(f"10.1.0.{number}", "no token", 601.0)
+    assert len(told) == 21
+    complaints.of("10.2.0.1", "no token", 610.0)
+    assert told[-1] == "10.2.0.1: no token (981 other complaints were left out before this one)"
