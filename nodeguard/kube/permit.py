@@ -9,6 +9,8 @@ from nodeguard.kube.marking import epoch_of
 from nodeguard.kube.refusal import ApiError
 from nodeguard.model.mark import EPOCH
 
+JSON = "application/json"
+
 # Seconds for one request, where the lease has more.
 PATIENCE = 5.0
 

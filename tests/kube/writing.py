@@ -51,16 +51,14 @@ class Writing:
 
 
 @asynccontextmanager
-async def writing(
-    api: Api, epoch: int = 1, rate: float = 1000.0, later: float = 1000.0
-) -> AsyncIterator[Writing]:
-    """Writers that run. rate, later: writes a second of marks and of what follows them."""
+async def writing(api: Api, epoch: int = 1, rate: float = 1000.0, burst: int = 10) -> AsyncIterator[Writing]:
+    """Writers that run. rate, burst: of the marks."""
     told: list[str] = []
     fenced: list[str] = []
     outcomes: list[Outcome] = []
     permit = Permit(api, epoch, may_write=lambda: made.may, left=lambda: made.left, fenced=fenced.append)
-    first = Lane(permit, Bucket(rate, 10), told.append)
-    second = Lane(permit, Bucket(later, 10), told.append, after=first)
+    first = Lane(permit, Bucket(rate, burst), told.append)
+    second = Lane(permit, Bucket(1000.0, 10), told.append, after=first)
     nodes: dict[str, Node] = {}
     executor = Executor(permit, first, second, observed=nodes.get, outcome=outcomes.append)
     made = Writing(permit, first, second, executor, outcomes, told, fenced, nodes)
