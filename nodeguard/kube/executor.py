@@ -15,6 +15,7 @@ from nodeguard.kube.lane import ConflictError, Lane
 from nodeguard.kube.marking import MarkError, marking
 from nodeguard.kube.permit import FencedError, Permit
 from nodeguard.kube.refusal import ApiError
+from nodeguard.kube.versions import number
 from nodeguard.model.mark import Desired
 from nodeguard.model.node import Node
 
@@ -142,7 +143,7 @@ class Executor:
         seen, answered = self._observed(desired.name), self._answered.get(desired.uid)
         if answered is None or (seen is not None and seen.uid != desired.uid):
             return seen
-        if seen is not None and _version(seen) >= _version(answered):
+        if seen is not None and number(seen.version) >= number(answered.version):
             del self._answered[desired.uid]
             return seen
         return answered
@@ -191,8 +192,3 @@ class Executor:
 
 def _key(desired: Desired) -> tuple[str, str]:
     return "node", desired.uid
-
-
-def _version(node: Node) -> int:
-    """Versions are decimal and grow; what is none is older than all."""
-    return int(node.version) if node.version.isascii() and node.version.isdigit() else -1
