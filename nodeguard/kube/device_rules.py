@@ -60,8 +60,8 @@ class DeviceRules:
 
     def want(self, rules: Iterable[DeviceRule]) -> None:
         """Have these rules and no others of nodeguard's."""
-        self._wanted = {one.name: one for one in rules}
-        self._compare_all()
+        before, self._wanted = self._wanted or {}, {one.name: one for one in rules}
+        self._compare_all(before)
 
     def standing(self) -> list[DeviceRule]:
         """The rules that the cluster has of nodeguard."""
@@ -86,8 +86,8 @@ class DeviceRules:
         self._is_synced = True
         self._compare_all()
 
-    def _compare_all(self) -> None:
-        for name in {*(self._wanted or ()), *self._seen}:
+    def _compare_all(self, before: Iterable[str] = ()) -> None:
+        for name in {*before, *(self._wanted or ()), *self._seen}:
             self._compare(name)
 
     def _compare(self, name: str) -> None:

@@ -51,7 +51,9 @@ class Incidents:
 
         Others that are open stay as they are. now: seconds since the epoch.
         """
-        self._wanted = {one.name: status(one) for one in incidents}
+        before, self._wanted = self._wanted, {one.name: status(one) for one in incidents}
+        for name in before.keys() - self._wanted.keys():
+            self._lane.drop(("incident", name))
         if self._is_synced:
             for name in self._wanted:
                 self._compare(name)

@@ -146,7 +146,7 @@ async def test_a_rule_goes_with_its_node(api: Api, controlplane: Cluster) -> Non
 
 
 async def test_older_clusters_have_none() -> None:
-    with cluster(API, {"kube-apiserver": ["--runtime-config=resource.k8s.io/v1=false"]}) as older:
+    with cluster(API, {"kube-apiserver": ["--emulated-version=1.36"]}) as older:
         api = await Api.connect(str(older.kubeconfig))
         try:
             assert not await are_served(api)
