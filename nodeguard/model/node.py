@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 # All that nodeguard writes on a Node begins with this, and nothing else does.
 PREFIX = "nodeguard.dev/"
 
 
 class Taint(Struct, frozen=True):
-    """A taint of a Node or of a device. effect: `NoSchedule`, `PreferNoSchedule`, `NoExecute`."""
+    """A taint of a Node or of a device.
+
+    effect: `NoSchedule`, `PreferNoSchedule`, `NoExecute`. added: when, in the API's own words, which others'
+    taints must keep; empty where it does not say.
+    """
 
     key: str
     effect: str
     value: str = ""
+    added: str = field(name="timeAdded", default="")
 
 
 class Condition(Struct, frozen=True):

@@ -34,7 +34,7 @@ async def test_a_node_is_read_without_what_nobody_asks_for(api: Api, controlplan
     assert found.labels == {"kubernetes.io/hostname": "node-1", "rack": "r1"}
     assert found.annotations == {"nodeguard.dev/hold": "mine"}
     assert Taint("nodeguard.dev/suspect", "NoSchedule", "link") in found.taints
-    assert Taint("theirs", "NoExecute") in found.taints
+    assert Taint("theirs", "NoExecute", added="2026-01-01T00:00:00Z") in found.taints
     assert found.unschedulable
     assert found.condition == Condition("False", "Fault", "a GPU is lost")
     assert found.gpus == 8

@@ -1,0 +1,153 @@
+"""How long 750 of 1,000 Nodes take to be tainted, beside a bare loop of patches in the same run.
+
+`python bench/taints.py`. The bare patches go one after the other. The API server and etcd are real, on this
+machine, and share its processors with what is measured. The executor is measured as it runs, with 50 writes a
+second, and without that limit. The latency is of one Node among quiet ones, from the plan to the answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from math import inf
+from pathlib import Path
+from statistics import median
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from nodeguard.kube import nodes
+from nodeguard.kube.bucket import Bucket
+from nodeguard.kube.client import MERGE, Api
+from nodeguard.kube.executor import Executor, Outcome
+from nodeguard.kube.lane import Lane
+from nodeguard.kube.permit import Permit
+from nodeguard.model.mark import NO_SCHEDULE, Desired, Mark
+from nodeguard.model.node import Node, Taint
+from tests.controlplane.cluster import API, cluster
+from tests.controlplane.objects import node
+
+FLEET = 1_000
+MARKED = 750
+SINGLE = 100
+WIDTHS = (1, 5, 10, 20, 40)
+
+# As the aggregator has it: writes a second, and at once.
+RATE = 50.0
+BURST = 50
+
+TAINT = Taint(Mark.QUARANTINE.key, NO_SCHEDULE, "gpu")
+STATE = (
+    '{"causes":[{"mark":"quarantine","check":"gpu-lost","target":"gpu/0000:3b:00","word":"gpu","since":1.0}]}'
+)
+
+
+async def main() -> None:
+    """Print the figures."""
+    with cluster(API) as made:
+        api = await Api.connect(str(made.kubeconfig))
+        try:
+            await _make(api)
+            print(f"{MARKED} of {FLEET} Nodes tainted, seconds (writes a second):")
+            _row("bare patches, one after the other", await _bare(api))
+            for width in WIDTHS:
+                _row(f"executor, no limit, {width} at a time", await _executed(api, inf, width))
+            _row(f"executor, {RATE:g}/s and {BURST} at once", await _executed(api, RATE, 20))
+            times = sorted(await _singly(api))
+            typical, worst = median(times) * 1000, times[int(0.99 * SINGLE)] * 1000
+            print(f"one Node: {typical:.1f} ms at the median, {worst:.1f} ms at p99")
+        finally:
+            await api.close()
+
+
+async def _make(api: Api) -> None:
+    for begin in range(0, FLEET, 50):
+        await asyncio.gather(
+            *(
+                api.request("POST", nodes.PATH, body=node(f"gpu-{number}"))
+                for number in range(begin, begin + 50)
+            )
+        )
+
+
+async def _all(api: Api) -> list[Node]:
+    return [nodes.node(await api.request("GET", f"{nodes.PATH}/gpu-{number}")) for number in range(MARKED)]
+
+
+async def _bare(api: Api) -> float:
+    known = await _all(api)
+    began = time.perf_counter()
+    for one in known:
+        body = {
+            "metadata": {"resourceVersion": one.version, "annotations": {"nodeguard.dev/state": STATE}},
+            "spec": {"taints": [{"key": TAINT.key, "value": TAINT.value, "effect": TAINT.effect}]},
+        }
+        await api.request("PATCH", f"{nodes.PATH}/{one.name}", body=body, content=MERGE)
+    took = time.perf_counter() - began
+    await _unmark(api)
+    return took
+
+
+async def _unmark(api: Api) -> None:
+    known = await _all(api)
+    async with _executor(api, inf, 20, known) as want:
+        await want([Desired(one.uid, one.name) for one in known])
+
+
+async def _executed(api: Api, rate: float, width: int) -> float:
+    known = await _all(api)
+    async with _executor(api, rate, width, known) as want:
+        took = await want([Desired(one.uid, one.name, (TAINT,), STATE) for one in known])
+    await _unmark(api)
+    return took
+
+
+async def _singly(api: Api) -> list[float]:
+    known = (await _all(api))[:SINGLE]
+    async with _executor(api, RATE, 20, known) as want:
+        taken = []
+        for one in known:
+            taken.append(await want([Desired(one.uid, one.name, (TAINT,), STATE)]))
+            await asyncio.sleep(1.5 / RATE)
+        return taken
+
+
+Want = Callable[[list[Desired]], Awaitable[float]]
+
+
+@asynccontextmanager
+async def _executor(api: Api, rate: float, width: int, known: list[Node]) -> AsyncIterator[Want]:
+    outcomes: list[Outcome] = []
+    permit = Permit(api, 1, may_write=lambda: True, left=lambda: 30.0, fenced=print)
+    bucket = Bucket(1e6, 10_000) if rate == inf else Bucket(rate, BURST)
+    marks = Lane(permit, bucket, print, width=width)
+    later = Lane(permit, Bucket(20.0, 20), print, after=marks)
+    observed = {one.name: one for one in known}
+    executor = Executor(permit, marks, later, observed=observed.get, outcome=outcomes.append)
+
+    async def want(desired: list[Desired]) -> float:
+        began, before = time.perf_counter(), len(outcomes)
+        for one in desired:
+            executor.want(one)
+        while len(outcomes) < before + len(desired):
+            await asyncio.sleep(0.0005)
+        return time.perf_counter() - began
+
+    running = asyncio.create_task(marks.run())
+    try:
+        yield want
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+def _row(what: str, took: float) -> None:
+    print(f"  {what:36} {took:6.2f}  ({MARKED / took:.0f})")
+
+
+if __name__ == "__main__":
+    logging.disable()
+    asyncio.run(main())

@@ -1,0 +1,34 @@
+"""The condition `NodeguardHealthy` on a Node. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nodeguard.kube.moments import rfc3339
+from nodeguard.kube.nodes import HEALTHY
+from nodeguard.model.node import Condition, Node
+
+# Characters of a message: it is repeated in every listing of Nodes.
+_LONGEST = 1024
+
+
+def condition_patch(node: Node, wanted: Condition, now: float) -> dict[str, Any] | None:
+    """The strategic merge patch of a Node's status after which it has the condition, None where that has it.
+
+    Nothing is written for other words alone. now: seconds since the epoch; it becomes the moment of the
+    transition where the status changes, and of the last word always.
+    """
+    had = node.condition
+    if had is not None and (had.status, had.reason) == (wanted.status, wanted.reason):
+        return None
+    moment = rfc3339(now)
+    said = {
+        "type": HEALTHY,
+        "status": wanted.status,
+        "reason": wanted.reason,
+        "message": wanted.message[:_LONGEST],
+        "lastHeartbeatTime": moment,
+    }
+    if had is None or had.status != wanted.status:
+        said["lastTransitionTime"] = moment
+    return {"metadata": {"uid": node.uid}, "status": {"conditions": [said]}}

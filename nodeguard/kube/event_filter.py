@@ -1,0 +1,114 @@
+"""Which Events are sent, and as what: like ones are counted, many that differ in words become one, and who
+says too much of one object is cut short. Pure: time is seconds since the epoch.
+
+What people know from the events of a cluster's own components holds for these as well.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Generic, TypeVar
+
+from msgspec import Struct
+
+from nodeguard.kube.bucket import Bucket
+
+# Of one object: Events at once, and seconds until one more.
+BURST = 25
+EVERY = 300.0
+
+# Events of one reason that differ in words, before they become one; forgotten after so many seconds without.
+SIMILAR = 10
+WINDOW = 600.0
+
+# What is remembered: objects, reasons and Events, of each the latest.
+_MOST = 4096
+
+# Characters of a Node's name in the name of an Event.
+_LONGEST_NAME = 200
+
+_COMBINED = "(combined from similar events): "
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Said(Struct, frozen=True):
+    """What an Event says. node, uid: of the Node that it is about. kind: `Normal` or `Warning`. reason: one
+    word in CamelCase.
+    """
+
+    node: str
+    uid: str
+    kind: str
+    reason: str
+    message: str
+
+
+class Counted(Struct, frozen=True):
+    """An Event to be sent. name: the object's, one for like ones; count: how often; first, last: when."""
+
+    said: Said
+    name: str
+    count: int
+    first: float
+    last: float
+
+
+class _Group(Struct):
+    messages: set[str]
+    last: float
+
+
+class _Recent(OrderedDict[K, V], Generic[K, V]):
+    """The latest few."""
+
+    def keep(self, key: K, value: V) -> V:
+        self[key] = value
+        self.move_to_end(key)
+        if len(self) > _MOST:
+            self.popitem(last=False)
+        return value
+
+
+class EventFilter:
+    """Remembers what was said. suffix: of the names of this process's Events, which no other's have."""
+
+    def __init__(self, suffix: str) -> None:
+        self._suffix = suffix
+        self._numbers = 0
+        self._buckets: _Recent[tuple[str, str], Bucket] = _Recent()
+        self._groups: _Recent[tuple[str, str, str, str], _Group] = _Recent()
+        self._counted: _Recent[Said | tuple[str, str, str, str], Counted] = _Recent()
+
+    def take(self, said: Said, now: float) -> Counted | None:
+        """What is to be sent of an Event; None for nothing."""
+        like = (said.node, said.uid, said.kind, said.reason)
+        group = self._groups.get(like)
+        if group is None or now - group.last > WINDOW:
+            group = _Group(set(), now)
+        group.last = now
+        self._groups.keep(like, group)
+        key: Said | tuple[str, str, str, str] = said
+        if said.message not in group.messages and len(group.messages) >= SIMILAR:
+            key, said = like, Said(*like, _COMBINED + said.message)
+        else:
+            group.messages.add(said.message)
+        counted = self._counted.keep(key, self._count(key, said, now))
+        return counted if self._is_let_through(said, now) else None
+
+    def _count(self, key: Said | tuple[str, str, str, str], said: Said, now: float) -> Counted:
+        had = self._counted.get(key)
+        if had is not None:
+            return Counted(said, had.name, had.count + 1, had.first, now)
+        self._numbers += 1
+        name = said.node[:_LONGEST_NAME].rstrip(".-")
+        return Counted(said, f"{name}.{self._suffix}{self._numbers:x}", 1, now, now)
+
+    def _is_let_through(self, said: Said, now: float) -> bool:
+        of = (said.node, said.uid)
+        bucket = self._buckets.keep(of, self._buckets.get(of) or Bucket(1.0 / EVERY, BURST))
+        if bucket.wait(now) > 0.0:
+            return False
+        bucket.take(now)
+        return True

@@ -1,0 +1,108 @@
+"""Events on Nodes, as `kubectl describe node` shows them: core/v1, in the namespace `default`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from nodeguard.kube.event_filter import Counted, EventFilter, Said
+from nodeguard.kube.lane import Lane
+from nodeguard.kube.moments import rfc3339
+from nodeguard.kube.permit import JSON, Permit
+from nodeguard.kube.refusal import ApiError
+
+# Events of what has no namespace are only taken here.
+PATH = "/api/v1/namespaces/default/events"
+
+_SOURCE = "nodeguard"
+
+# Characters of a message, as many as the API takes.
+_LONGEST = 1024
+
+# How many may wait, and for how many seconds: what is older is not worth a write.
+_MOST = 1000
+_OLDEST = 600.0
+
+
+class Events:
+    """Sends Events. lane: where they wait. pod: name of who says it. wall: seconds since the epoch."""
+
+    def __init__(
+        self,
+        permit: Permit,
+        lane: Lane,
+        pod: str,
+        *,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._permit = permit
+        self._lane = lane
+        self._pod = pod
+        self._wall = wall
+        self._filter = EventFilter(f"{int(wall() * 1e6):x}")
+        # Names of those that the server has, and those that wait.
+        self._made: dict[str, None] = {}
+        self._waiting: dict[str, None] = {}
+
+    def say(self, said: Said) -> None:
+        """Have an Event sent, unless too much was said of its Node already."""
+        counted = self._filter.take(said, self._wall())
+        if counted is None:
+            return
+        self._waiting[counted.name] = None
+        if len(self._waiting) > _MOST:
+            oldest = next(iter(self._waiting))
+            del self._waiting[oldest]
+            self._lane.drop(("event", oldest))
+        self._lane.put(("event", counted.name), counted, self._send)
+
+    async def _send(self, counted: Counted) -> None:
+        if self._wall() - counted.last < _OLDEST:
+            await (self._count(counted) if counted.name in self._made else self._make(counted))
+        self._waiting.pop(counted.name, None)
+
+    async def _make(self, counted: Counted) -> None:
+        try:
+            await self._permit.write("POST", PATH, _event(counted, self._pod), JSON)
+        except ApiError as error:
+            if error.status != 409:
+                raise
+            # It was made by a request whose answer was lost.
+            await self._count(counted)
+        self._remember(counted.name)
+
+    async def _count(self, counted: Counted) -> None:
+        message = counted.said.message[:_LONGEST]
+        body = {"count": counted.count, "message": message, "lastTimestamp": rfc3339(counted.last)}
+        try:
+            await self._permit.write("PATCH", f"{PATH}/{counted.name}", body)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            # Servers forget Events after an hour.
+            await self._permit.write("POST", PATH, _event(counted, self._pod), JSON)
+
+    def _remember(self, name: str) -> None:
+        self._made[name] = None
+        if len(self._made) > 4 * _MOST:
+            del self._made[next(iter(self._made))]
+
+
+def _event(counted: Counted, pod: str) -> dict[str, Any]:
+    said = counted.said
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": counted.name, "namespace": "default"},
+        "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": said.node, "uid": said.uid},
+        "type": said.kind,
+        "reason": said.reason,
+        "message": said.message[:_LONGEST],
+        "source": {"component": _SOURCE},
+        "reportingComponent": _SOURCE,
+        "reportingInstance": pod[:128],
+        "firstTimestamp": rfc3339(counted.first),
+        "lastTimestamp": rfc3339(counted.last),
+        "count": counted.count,
+    }

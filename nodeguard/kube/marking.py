@@ -1,0 +1,113 @@
+"""From a Node and what it is to carry to the one patch that makes it so. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from nodeguard.model.mark import EPOCH, STATE, Desired
+from nodeguard.model.node import PREFIX, Node, Taint
+
+# Effects that are never written: the one deletes pods that run.
+_NEVER = frozenset({"NoExecute"})
+
+_LONGEST_EPOCH = 18
+
+
+class MarkError(Exception):
+    """Marks that must not be written, whoever asks; says which and why."""
+
+
+def marking(node: Node, desired: Desired, epoch: int) -> dict[str, Any] | None:
+    """The merge patch after which a Node carries what is desired, None where it does already.
+
+    Others' taints go along as they are and in their order, as the list is only written whole: the patch holds
+    for this very version of the Node alone. epoch: of the lease; it is written along with something
+    else, and goes with the last of ours. Raises MarkError.
+    """
+    ours = _checked(desired)
+    spec: dict[str, Any] = {}
+    if set(ours) != {taint for taint in node.taints if _is_ours(taint)}:
+        theirs = [taint for taint in node.taints if not _is_ours(taint)]
+        spec["taints"] = [_written(taint) for taint in (*theirs, *ours)] or None
+    had = node.annotations.get(STATE, "")
+    is_our_cordon = node.unschedulable and says_cordoned(had)
+    if desired.cordon and not node.unschedulable:
+        spec["unschedulable"] = True
+        is_our_cordon = True
+    elif desired.cordon is False and is_our_cordon:
+        spec["unschedulable"] = None
+        is_our_cordon = False
+    elif desired.cordon is None:
+        is_our_cordon = is_our_cordon and says_cordoned(desired.state)
+    # Whose a cordon is shows only here: between plan and write a person may have been first.
+    state = _owning(desired.state, is_our_cordon=is_our_cordon)
+    differs = state != had
+    if not spec and not differs:
+        return None
+    annotations: dict[str, str | None] = {STATE: state or None} if differs else {}
+    annotations[EPOCH] = str(epoch) if ours or state else None
+    meta = {"uid": node.uid, "resourceVersion": node.version, "annotations": annotations}
+    return {"metadata": meta, "spec": spec} if spec else {"metadata": meta}
+
+
+def epoch_of(annotations: dict[str, str]) -> int:
+    """The epoch under which something was last written, 0 where nothing says so."""
+    said = annotations.get(EPOCH, "")
+    return int(said) if said.isascii() and said.isdigit() and len(said) <= _LONGEST_EPOCH else 0
+
+
+def says_cordoned(state: str) -> bool:
+    """Whether a text of the annotation STATE says that the cordon is nodeguard's own."""
+    return _fields(state).get("cordoned") is True
+
+
+def _owning(state: str, *, is_our_cordon: bool) -> str:
+    """A text of STATE that takes the cordon for ours just where it is."""
+    if says_cordoned(state) == is_our_cordon:
+        return state
+    fields = _fields(state)
+    fields.pop("cordoned", None)
+    if is_our_cordon:
+        fields["cordoned"] = True
+    return msgspec.json.encode(fields).decode()
+
+
+def _fields(state: str) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(state, type=dict[str, Any])
+    except msgspec.MsgspecError:
+        return {}
+
+
+def _checked(desired: Desired) -> tuple[Taint, ...]:
+    """The desired taints, each key and effect once. Raises MarkError."""
+    once: dict[tuple[str, str], Taint] = {}
+    for taint in desired.taints:
+        if not _is_ours(taint):
+            raise MarkError(f"{desired.name}: the taint {taint.key} is not nodeguard's to write")
+        if taint.effect in _NEVER:
+            raise MarkError(
+                f"{desired.name}: the taint {taint.key} deletes pods that run: it is never written"
+            )
+        once.setdefault((taint.key, taint.effect), taint)
+    return tuple(once.values())
+
+
+def _is_ours(taint: Taint) -> bool:
+    return taint.key.startswith(PREFIX)
+
+
+def _written(taint: Taint) -> dict[str, str]:
+    return dict(_members(taint))
+
+
+def _members(taint: Taint) -> Iterable[tuple[str, str]]:
+    yield "key", taint.key
+    if taint.value:
+        yield "value", taint.value
+    yield "effect", taint.effect
+    if taint.added:
+        yield "timeAdded", taint.added

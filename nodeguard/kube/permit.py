@@ -1,0 +1,91 @@
+"""Requests to the API that are made for as long as the lease allows them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from nodeguard.kube.client import MERGE, Api
+from nodeguard.kube.marking import epoch_of
+from nodeguard.kube.refusal import ApiError
+from nodeguard.model.mark import EPOCH
+
+JSON = "application/json"
+
+# Seconds for one request, where the lease has more.
+PATIENCE = 5.0
+
+# Less of a lease is too little to begin a request with, in seconds.
+LEAST = 0.05
+
+
+class NotPermittedError(Exception):
+    """Nothing may be written now: the lease is not held, or people said to pause."""
+
+
+class FencedError(Exception):
+    """Somebody with a later lease has written: nothing may be written any more. Says where it was seen."""
+
+
+class Permit:
+    """The right to write, of one term of the lease; a new term needs a new one.
+
+    epoch: of the term. may_write: whether the lease is held and nothing pauses, asked before each write.
+    left: seconds for which the lease is held at least; no request is given more. fenced: is told, once, why
+    nothing is written under this term any more.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        epoch: int,
+        *,
+        may_write: Callable[[], bool],
+        left: Callable[[], float],
+        fenced: Callable[[str], None],
+    ) -> None:
+        self._api = api
+        self.epoch = epoch
+        self.is_over = False
+        self._may_write = may_write
+        self._left = left
+        self._fenced = fenced
+
+    def given(self) -> bool:
+        """Whether a write may begin now."""
+        return not self.is_over and self._left() > LEAST and self._may_write()
+
+    def check(self, what: str, annotations: dict[str, str]) -> None:
+        """See that nobody of a later term has written an object. Raises FencedError, and ends this term.
+
+        what: its name, for people.
+        """
+        theirs = epoch_of(annotations)
+        if theirs <= self.epoch:
+            return
+        why = (
+            f"{what} was written under epoch {theirs} of the lease, and this aggregator's is {self.epoch}:"
+            " another one leads, and this one writes no more. If none does, remove the annotation"
+            f" {EPOCH} from it"
+        )
+        if not self.is_over:
+            self.is_over = True
+            self._fenced(why)
+        raise FencedError(why)
+
+    async def read(self, path: str) -> bytes:
+        """The object at a path. Raises ApiError, NotPermittedError."""
+        return await self._api.request("GET", path, within=self._within())
+
+    async def write(self, method: str, path: str, body: object = None, content: str = MERGE) -> bytes:
+        """Change something. Raises ApiError, NotPermittedError."""
+        return await self._api.request(method, path, body=body, content=content, within=self._within())
+
+    def _within(self) -> float:
+        if not self.given():
+            raise NotPermittedError
+        return min(PATIENCE, self._left())
+
+
+def is_of_all(error: ApiError) -> bool:
+    """Whether an error says that the server takes no requests, rather than not this one."""
+    return (error.status == 0 and error.reason != "TooLarge") or error.status in {429, 503}

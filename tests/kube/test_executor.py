@@ -1,0 +1,280 @@
+"""Marks are written on real Nodes, whatever happens meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from nodeguard.kube.client import MERGE, Api
+from nodeguard.kube.executor import Result
+from nodeguard.kube.refusal import ApiError
+from nodeguard.model.mark import EPOCH, STATE
+from nodeguard.model.node import Condition, Node, Taint
+from tests.controlplane.cluster import API, Cluster, cluster
+from tests.controlplane.objects import node
+from tests.kube.writing import QUARANTINE, SUSPECT, Writing, desired, read, writing
+
+NODES = "/api/v1/nodes"
+ROUNDS = 150
+
+
+@pytest.fixture
+def names(controlplane: Cluster) -> list[str]:
+    """Nodes that the controllers are done with."""
+    made = [f"gpu-{number}" for number in range(3)]
+    for name in made:
+        controlplane.api.post(NODES, node(name))
+    controlplane.until(
+        lambda: not any(one["spec"].get("taints") for one in controlplane.api.get(NODES)["items"]),
+        "kube-controller-manager",
+    )
+    return made
+
+
+def ours(found: Node) -> set[Taint]:
+    return {taint for taint in found.taints if taint.key.startswith("nodeguard.dev/")}
+
+
+async def test_marks_come_and_go(api: Api, names: list[str]) -> None:
+    before = await read(api, names[0])
+    async with writing(api, epoch=7) as made:
+        made.executor.want(desired(before, QUARANTINE, state='{"cordoned":true}', cordon=True))
+        await made.idle()
+        marked = await read(api, names[0])
+        assert ours(marked) == {QUARANTINE}
+        assert marked.annotations == {STATE: '{"cordoned":true}', EPOCH: "7"}
+        assert marked.unschedulable
+        (outcome,) = made.outcomes
+        assert (outcome.result, outcome.node and ours(outcome.node)) == (Result.WRITTEN, {QUARANTINE})
+
+        made.executor.want(desired(before, cordon=False))
+        await made.idle()
+    after = await read(api, names[0])
+    assert (ours(after), after.annotations, after.unschedulable) == (set(), {}, False)
+
+
+async def test_what_is_there_already_is_not_written(api: Api, names: list[str]) -> None:
+    async with writing(api) as made:
+        made.executor.want(desired(await read(api, names[0]), QUARANTINE))
+        await made.idle()
+        marked = made.nodes[names[0]] = await read(api, names[0])
+        for _ in range(3):
+            made.executor.want(desired(marked, QUARANTINE))
+        assert made.first.waiting == 0
+    assert len(made.outcomes) == 1
+    assert (await read(api, names[0])).version == marked.version
+
+
+async def test_the_latest_counts(api: Api, names: list[str]) -> None:
+    one = await read(api, names[0])
+    async with writing(api) as made:
+        made.may = False
+        for taints in ((QUARANTINE,), (), (QUARANTINE, SUSPECT), (SUSPECT,)):
+            made.executor.want(desired(one, *taints))
+        await asyncio.sleep(0)
+        assert made.outcomes == []
+        made.may = True
+        await made.idle()
+        assert made.results(one.name) == [Result.WRITTEN]
+        # The watch has not told of it yet.
+        made.nodes[one.name] = one
+        made.executor.want(desired(one))
+        await made.idle()
+    assert ours(await read(api, one.name)) == set()
+
+
+async def test_a_node_of_the_same_name_is_another(api: Api, controlplane: Cluster, names: list[str]) -> None:
+    one = await read(api, names[0])
+    await api.request("DELETE", f"{NODES}/{one.name}")
+    async with writing(api) as made:
+        made.executor.want(desired(one, QUARANTINE))
+        await made.idle()
+        controlplane.api.post(NODES, node(one.name))
+        made.executor.want(desired(one, QUARANTINE, SUSPECT))
+        await made.idle()
+        made.nodes[one.name] = one
+        made.executor.want(desired(one, SUSPECT))
+        await made.idle()
+    assert made.results(one.name) == [Result.GONE] * 3
+    assert ours(await read(api, one.name)) == set()
+    assert made.told == []
+
+
+async def test_who_leads_later_ends_the_earlier(api: Api, names: list[str]) -> None:
+    one, two, _ = [await read(api, name) for name in names]
+    async with writing(api, epoch=1) as old, writing(api, epoch=2) as new:
+        old.executor.want(desired(one, QUARANTINE))
+        await old.idle()
+        new.executor.want(desired(one, SUSPECT))
+        await new.idle()
+        old.executor.want(desired(one, QUARANTINE, SUSPECT))
+        await old.until(lambda: old.fenced)
+        old.executor.want(desired(two, QUARANTINE))
+        for _ in range(20):
+            await asyncio.sleep(0.01)
+        assert ours(await read(api, one.name)) == {SUSPECT}
+        assert ours(await read(api, two.name)) == set()
+    assert old.results(one.name) == [Result.WRITTEN, Result.FENCED]
+    (why,) = old.fenced
+    assert why.startswith(
+        f"Node {one.name} was written under epoch 2 of the lease, and this aggregator's is 1:"
+    )
+
+
+async def test_nothing_is_begun_that_outlasts_the_lease(api: Api, names: list[str]) -> None:
+    one = await read(api, names[0])
+    async with writing(api) as made:
+        made.left = 0.01
+        made.executor.want(desired(one, QUARANTINE))
+        await asyncio.sleep(0.05)
+        assert made.outcomes == []
+        made.left = 9.0
+        await made.idle()
+    assert made.results(one.name) == [Result.WRITTEN]
+
+
+async def test_what_the_server_does_not_take_is_told_once_and_others_go_on(
+    api: Api, names: list[str]
+) -> None:
+    one, two, _ = [await read(api, name) for name in names]
+    wrong = Taint(QUARANTINE.key, "NoSchedule", "x" * 64)
+    async with writing(api) as made:
+        made.executor.want(desired(one, wrong))
+        await made.until(lambda: len(made.results(one.name)) >= 2)
+        made.executor.want(desired(two, QUARANTINE))
+        await made.until(lambda: made.results(two.name))
+        made.executor.want(desired(one, Taint(SUSPECT.key, "NoExecute", "x")))
+        await made.until(lambda: Result.REFUSED in made.results(one.name))
+        made.executor.want(desired(one, QUARANTINE))
+        await made.idle()
+    assert set(made.results(two.name)) == {Result.WRITTEN}
+    assert ours(await read(api, one.name)) == {QUARANTINE}
+    first, over = made.told
+    assert "must be no more than 63" in first
+    assert over == "Writes: none fails any more with 422 (Invalid)"
+
+
+async def test_conditions_follow_the_marks(api: Api, names: list[str]) -> None:
+    unwell = Condition("False", "GpuFellOff", "GPU 0000:3b:00 fell off the bus")
+    async with writing(api) as made:
+        for name in names:
+            made.executor.want(desired(await read(api, name), QUARANTINE, condition=unwell))
+        await made.idle()
+        marked = await read(api, names[0])
+        assert marked.condition == unwell
+        raw = json.loads(await api.request("GET", f"{NODES}/{names[0]}"))
+        assert {one["type"] for one in raw["status"]["conditions"]} == {"Ready", "NodeguardHealthy"}
+        (first,) = [one for one in raw["status"]["conditions"] if one["type"] == "NodeguardHealthy"]
+        assert first["lastTransitionTime"] == first["lastHeartbeatTime"]
+
+        reworded = Condition("False", "GpuFellOff", "other words")
+        made.executor.want(desired(marked, QUARANTINE, condition=reworded))
+        await made.idle()
+        assert (await read(api, names[0])).version == marked.version
+
+        well = Condition("True", "Healthy", "no fault is known")
+        made.executor.want(desired(marked, condition=well))
+        await made.idle()
+        assert (await read(api, names[0])).condition == well
+
+
+Act = Callable[[Api, str, int], Awaitable[Any]]
+
+
+async def changed(api: Api, name: str, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """Read, modify, write, until it was not in anybody's way: as kubectl and controllers do."""
+    while True:
+        found = json.loads(await api.request("GET", f"{NODES}/{name}"))
+        patch = change(found)
+        patch.setdefault("metadata", {})["resourceVersion"] = found["metadata"]["resourceVersion"]
+        try:
+            await api.request("PATCH", f"{NODES}/{name}", body=patch, content=MERGE)
+        except ApiError as error:
+            if error.status != 409:
+                raise
+        else:
+            return
+
+
+async def others(api: Api, name: str, number: int) -> None:
+    """What people and controllers do to a Node; after the last round it is cordoned and has two taints."""
+
+    def add(found: dict[str, Any]) -> dict[str, Any]:
+        rest = [one for one in found["spec"].get("taints", []) if one["key"] != "foreign"]
+        mine = {
+            "key": "foreign",
+            "effect": "NoSchedule",
+            "value": str(number),
+            "timeAdded": "2026-01-01T00:00:00Z",
+        }
+        return {"spec": {"taints": [*rest, mine]}}
+
+    await changed(api, name, add)
+    await changed(api, name, lambda _: {"metadata": {"labels": {"round": str(number)}}})
+    await api.request(
+        "PATCH", f"{NODES}/{name}", body={"spec": {"unschedulable": number % 2 == 0}}, content=MERGE
+    )
+
+
+async def test_nothing_of_others_is_lost(api: Api, names: list[str]) -> None:
+    lot = random.Random(7)
+    async with writing(api) as made:
+        for number in range(ROUNDS):
+            wanted = [lot.choice([(), (QUARANTINE,), (SUSPECT,), (QUARANTINE, SUSPECT)]) for _ in names]
+            together = [others(api, name, number) for name in names]
+
+            async def mark(
+                wanted: list[tuple[Taint, ...]] = wanted, state: str = f'{{"round":{number}}}'
+            ) -> None:
+                for name, taints in zip(names, wanted, strict=True):
+                    # What the watch knows is some rounds old, at times.
+                    if name not in made.nodes or lot.random() < 0.3:
+                        made.nodes[name] = await read(api, name)
+                    made.executor.want(desired(made.nodes[name], *taints, state=state))
+                    await asyncio.sleep(lot.random() * 0.01)
+
+            await asyncio.gather(mark(), *together)
+            await made.idle()
+            for name, taints in zip(names, wanted, strict=True):
+                found = await read(api, name)
+                assert ours(found) == set(taints)
+                theirs = [taint for taint in found.taints if taint.key == "foreign"]
+                assert theirs == [Taint("foreign", "NoSchedule", str(number), "2026-01-01T00:00:00Z")]
+                assert found.labels["round"] == str(number)
+                assert found.unschedulable == (number % 2 == 0)
+    assert {one.result for one in made.outcomes} == {Result.WRITTEN}
+    assert made.told == []
+
+
+async def test_a_server_that_goes_away_and_comes_back_gets_it_all() -> None:
+    with cluster(API) as alone:
+        names = [f"gpu-{number}" for number in range(40)]
+        for name in names:
+            alone.api.post(NODES, node(name))
+        api = await Api.connect(str(alone.kubeconfig))
+        try:
+            async with writing(api, rate=200.0) as made:
+                await marked_across_a_restart(alone, api, made, names)
+        finally:
+            await api.close()
+
+
+async def marked_across_a_restart(alone: Cluster, api: Api, made: Writing, names: list[str]) -> None:
+    for name in names:
+        made.executor.want(desired(await read(api, name), QUARANTINE))
+    await made.until(lambda: len(made.outcomes) > 5)
+    alone.stop("kube-apiserver")
+    await made.until(lambda: made.told)
+    alone.start("kube-apiserver")
+    await asyncio.to_thread(alone.ready)
+    await made.idle()
+    for name in names:
+        assert ours(await read(api, name)) == {QUARANTINE}
+        assert made.results(name)[-1] is Result.WRITTEN
+    assert sum("could not be asked" in one for one in made.told) <= 2
+    assert made.told[-1].startswith("Writes: none fails any more with no answer")

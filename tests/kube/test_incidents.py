@@ -1,0 +1,221 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from nodeguard.kube import incident_object, incidents
+from nodeguard.kube.client import MERGE, Api
+from nodeguard.kube.incidents import PATH, Incidents
+from nodeguard.kube.refusal import ApiError
+from nodeguard.model.finding import Action, Health
+from nodeguard.model.incident import Decision, Incident, State, Symptom
+from tests.controlplane.api import ApiError as RefusedError
+from tests.controlplane.cluster import Cluster
+from tests.kube.following import running
+from tests.kube.writing import Writing, writing
+
+CRD = Path(__file__).parent.parent.parent / "daemonset" / "crd-nodeincidents.yaml"
+NOW = 1_800_000_000.0
+DAY = 86_400.0
+
+LOST = Incident(
+    name="gpu-lost-3f2a",
+    node="gpu-7",
+    uid="u7",
+    resource="gpu/0000:3b:00",
+    cause="gpu-lost",
+    health=Health.FATAL,
+    state=State.MARKED,
+    since=NOW - 60.0,
+    changed=NOW - 30.0,
+    scope="node gpu-7",
+    part="GPU-5a",
+    word="gpu",
+    action=Action.REBOOT_NODE,
+    message="GPU 0000:3b:00 fell off the bus",
+    symptoms=(Symptom("gpu-lost", "gpu/0000:3b:00", Health.FATAL, "fell off", ("NVRM: Xid 79",)),),
+)
+
+
+@pytest.fixture
+def defined(controlplane: Cluster) -> Cluster:
+    """A control plane that knows incidents, and has none."""
+    controlplane.kubectl("apply", "-f", str(CRD))
+    controlplane.kubectl("wait", "--for=condition=Established", "crd/nodeincidents.nodeguard.dev")
+    controlplane.until(lambda: is_served(controlplane), "kube-apiserver")
+    controlplane.api.delete(PATH)
+    return controlplane
+
+
+def is_served(controlplane: Cluster) -> bool:
+    try:
+        return controlplane.has(PATH)
+    except RefusedError as refused:
+        if refused.code == 429:  # storage is (re)initializing
+            return False
+        raise
+
+
+@asynccontextmanager
+async def keeping(api: Api, **limits: Any) -> AsyncIterator[tuple[Writing, Incidents, list[Decision]]]:
+    decisions: list[Decision] = []
+    async with writing(api) as made:
+        kept = Incidents(made.permit, made.later, decisions.append, **limits)
+        watch = incidents.watching(api, kept, made.told.append)
+        async with running(watch):
+            await made.until(lambda: watch.is_synced)
+            yield made, kept, decisions
+
+
+async def objects(api: Api) -> dict[str, Any]:
+    found = json.loads(await api.request("GET", PATH))
+    return {one["metadata"]["name"]: one for one in found["items"]}
+
+
+async def test_an_incident_comes_changes_and_is_kept(api: Api, defined: Cluster) -> None:
+    async with keeping(api) as (made, kept, _):
+        kept.want([LOST], NOW)
+        await made.until(lambda: kept.standing() == [LOST])
+        await made.idle()
+        one = (await objects(api))[LOST.name]
+        assert one["status"]["where"] == "gpu-7"
+        assert "domain" not in one["status"]
+
+        for _ in range(3):
+            kept.want([LOST], NOW)
+        assert made.later.waiting == 0
+
+        over = replace(LOST, state=State.RESOLVED, resolved=NOW, scope="", symptoms=())
+        kept.want([over], NOW)
+        await made.until(lambda: kept.standing() == [over])
+        status = (await objects(api))[LOST.name]["status"]
+        assert status["resolved"] == "2027-01-15T08:00:00Z"
+        assert "symptoms" not in status
+    assert made.told == []
+
+
+async def test_it_looks_as_people_expect(api: Api, defined: Cluster) -> None:
+    rack = replace(
+        LOST, name="leaf-77", node="", domain="fabric/leaf-7", cause="port-down", state=State.WITHHELD
+    )
+    async with keeping(api) as (made, kept, _):
+        kept.want([LOST, rack], NOW)
+        await made.until(lambda: len(kept.standing()) == 2)
+    header, first, second = defined.kubectl("get", "incidents").splitlines()
+    assert header.split() == ["NAME", "WHERE", "CAUSE", "HEALTH", "STATE", "AGE"]
+    assert first.split()[:5] == ["gpu-lost-3f2a", "gpu-7", "gpu-lost", "fatal", "Marked"]
+    assert second.split()[:5] == ["leaf-77", "fabric/leaf-7", "port-down", "fatal", "Withheld"]
+    selected = defined.kubectl("get", "incidents", "--field-selector", "status.node=gpu-7", "-o", "name")
+    assert selected == "nodeincident.nodeguard.dev/gpu-lost-3f2a\n"
+    assert "What to replace" in defined.kubectl("explain", "nodeincident.status")
+
+
+async def test_people_decide(api: Api, defined: Cluster) -> None:
+    async with keeping(api) as (made, kept, decisions):
+        kept.want([LOST], NOW)
+        await made.until(lambda: kept.standing() == [LOST])
+        patch = json.dumps({"spec": {"acknowledged": "ada: on it", "clear": "ada 2027-01-15: reseated"}})
+        defined.kubectl("patch", "incident", LOST.name, "--type=merge", "-p", patch)
+        await made.until(lambda: any(one.clear for one in decisions))
+        assert decisions[-1] == Decision(LOST.name, "ada: on it", "ada 2027-01-15: reseated")
+        count = len(decisions)
+        kept.want([replace(LOST, state=State.RECOVERING)], NOW)
+        await made.until(lambda: kept.standing()[0].state is State.RECOVERING)
+        assert len(decisions) == count
+    # Who comes later hears of it, too.
+    async with keeping(api) as (_, _, decisions):
+        assert decisions == [Decision(LOST.name, "ada: on it", "ada 2027-01-15: reseated")]
+
+
+@pytest.mark.parametrize("spec", [{"clear": "x" * 257}, {"acknowledged": "two\nlines"}, {"clear": 1}])
+async def test_what_people_may_not_write_is_refused(api: Api, defined: Cluster, spec: dict[str, Any]) -> None:
+    await api.request("POST", PATH, body=incident_object.new("one"))
+    with pytest.raises(ApiError) as refused:
+        await api.request("PATCH", f"{PATH}/one", body={"spec": spec}, content=MERGE)
+    assert refused.value.status == 422
+
+
+async def test_what_people_change_or_remove_is_put_right(api: Api, defined: Cluster) -> None:
+    async with keeping(api) as (made, kept, _):
+        kept.want([LOST], NOW)
+        await made.until(lambda: kept.standing() == [LOST])
+        await made.idle()
+        wrong = {"status": {"state": "Resolved", "message": "all is well", "symptoms": None}}
+        right = (await objects(api))[LOST.name]["status"]
+        await api.request("PATCH", f"{PATH}/{LOST.name}/status", body=wrong, content=MERGE)
+        async with asyncio.timeout(30):
+            while (await objects(api))[LOST.name]["status"] != right:
+                await asyncio.sleep(0.01)
+
+        uid = (await objects(api))[LOST.name]["metadata"]["uid"]
+        await api.request("DELETE", f"{PATH}/{LOST.name}")
+        async with asyncio.timeout(30):
+            while not (one := (await objects(api)).get(LOST.name)) or "status" not in one:
+                await asyncio.sleep(0.01)
+        assert one["metadata"]["uid"] != uid
+
+
+async def test_what_was_resolved_long_ago_goes(api: Api, defined: Cluster) -> None:
+    over = [
+        replace(LOST, name=f"one-{days}", state=State.RESOLVED, resolved=NOW - days * DAY)
+        for days in range(1, 7)
+    ]
+    async with keeping(api) as (made, kept, _):
+        kept.want([replace(one, state=State.OPEN) for one in over], NOW)
+        await made.until(lambda: len(kept.standing()) == 6)
+    async with keeping(api, keep=3, within=10 * DAY) as (made, kept, _):
+        kept.want([LOST, *over], NOW)
+        await made.until(lambda: sum(one.state is State.RESOLVED for one in kept.standing()) == 6)
+        for _ in range(3):
+            kept.want([LOST, *over], NOW)
+            await made.idle()
+        await made.until(
+            lambda: {one.name for one in kept.standing()} == {LOST.name, "one-1", "one-2", "one-3"}
+        )
+        kept.want([LOST], NOW + 8.5 * DAY)
+        await made.until(lambda: {one.name for one in kept.standing()} == {LOST.name, "one-1"})
+        kept.want([LOST, *over], NOW)
+        await made.idle()
+    assert set(await objects(api)) == {LOST.name, "one-1"}
+
+
+async def test_the_largest_fits(api: Api, defined: Cluster) -> None:
+    long = "\N{SNOWMAN}" * 100_000
+    symptom = Symptom(long, long, Health.FATAL, long, (long,) * 50)
+    fields = ("node", "uid", "domain", "resource", "scope", "part", "cause", "word", "message", "detail")
+    large = replace(LOST, symptoms=(symptom,) * 50, **dict.fromkeys(fields, long))
+    async with keeping(api) as (made, kept, _):
+        kept.want([large], NOW)
+        await made.until(kept.standing)
+        kept.want([large], NOW)
+        await made.idle()
+    assert made.told == []
+    raw = await api.request("GET", f"{PATH}/{LOST.name}")
+    assert len(raw) < 512 * 1024
+
+
+async def test_without_the_definition_it_is_told_once(api: Api, controlplane: Cluster) -> None:
+    try:
+        controlplane.kubectl("delete", "crd", "nodeincidents.nodeguard.dev", "--ignore-not-found")
+    except subprocess.CalledProcessError as error:
+        pytest.fail(error.stderr)
+    async with writing(api) as made:
+        kept = Incidents(made.permit, made.later, lambda _: None)
+        kept.synced()
+        kept.want([LOST], NOW)
+        await made.until(lambda: made.told)
+        await asyncio.sleep(0.5)
+        assert len(made.told) == 1
+        controlplane.kubectl("apply", "-f", str(CRD))
+        await made.idle()
+        # On the way the server may say 429, that its storage is initializing.
+        assert "Writes: none fails any more with 404 (NotFound)" in made.told
+        assert made.told[-1].startswith("Writes: none fails any more")
