@@ -147,11 +147,11 @@ class Server(ThreadingHTTPServer):
 
 
 @contextmanager
-def receiving(*, tls: bool = False) -> Iterator[Receiver]:
-    """A receiver that runs on a port of its own."""
+def receiving(*, tls: bool = False, at: tuple[str, int] = ("127.0.0.1", 0)) -> Iterator[Receiver]:
+    """A receiver that runs on a port of its own, or at a number and a port."""
     receiver = Receiver()
     handler = type("OneHandler", (Handler,), {"receiver": receiver})
-    with Server(("127.0.0.1", 0), handler) as server:
+    with Server(at, handler) as server:
         if tls:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(TLS / "server.pem", TLS / "server.key")
