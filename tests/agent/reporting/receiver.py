@@ -17,6 +17,7 @@ from nodeguard.wire.order import Heard, heard
 from nodeguard.wire.report import VERSION, Report
 
 TLS = Path(__file__).parent / "tls"
+PAIR = (TLS / "server.pem", TLS / "server.key")
 
 
 class Receiver:
@@ -147,14 +148,16 @@ class Server(ThreadingHTTPServer):
 
 
 @contextmanager
-def receiving(*, tls: bool = False, at: tuple[str, int] = ("127.0.0.1", 0)) -> Iterator[Receiver]:
-    """A receiver that runs on a port of its own, or at a number and a port."""
+def receiving(
+    *, tls: bool = False, at: tuple[str, int] = ("127.0.0.1", 0), pair: tuple[Path, Path] = PAIR
+) -> Iterator[Receiver]:
+    """A receiver that runs on a port of its own, or at a number and a port. pair: certificate and key."""
     receiver = Receiver()
     handler = type("OneHandler", (Handler,), {"receiver": receiver})
     with Server(at, handler) as server:
         if tls:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.load_cert_chain(TLS / "server.pem", TLS / "server.key")
+            context.load_cert_chain(*pair)
             server.socket = context.wrap_socket(
                 server.socket, server_side=True, do_handshake_on_connect=False
             )

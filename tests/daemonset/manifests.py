@@ -1,0 +1,86 @@
+"""The manifests, as a site applies them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.controlplane.api import Object
+from tests.controlplane.cluster import Cluster
+
+DAEMONSET = Path(__file__).parent.parent.parent / "daemonset"
+NAMESPACE = "nodeguard"
+AGENT, AGGREGATOR = "nodeguard-agent", "nodeguard-aggregator"
+
+_SPACE = f"/api/v1/namespaces/{NAMESPACE}"
+_WORKLOADS = f"/apis/apps/v1/namespaces/{NAMESPACE}"
+
+
+def listed() -> list[str]:
+    """Names of the files that are applied."""
+    names: list[str] = yaml.safe_load((DAEMONSET / "kustomization.yaml").read_text())["resources"]
+    return names
+
+
+def documents() -> Iterator[Object]:
+    """Every object that is applied."""
+    for name in listed():
+        yield from yaml.safe_load_all((DAEMONSET / name).read_text())
+
+
+def document(kind: str, name: str) -> Any:
+    """One object."""
+    (found,) = [one for one in documents() if (one["kind"], one["metadata"]["name"]) == (kind, name)]
+    return found
+
+
+def apply(cluster: Cluster) -> list[Object]:
+    """Apply all of them, and give what the API server has of them."""
+    # A test before may have taken the namespace away, which takes a while.
+    cluster.until(lambda: not cluster.has(_SPACE) or not _terminating(cluster), "kube-apiserver")
+    said = cluster.kubectl("apply", "--server-side", "-k", str(DAEMONSET), "-o", "json")
+    found: list[Object] = json.loads(said)["items"]
+    return found
+
+
+def take_away(cluster: Cluster) -> None:
+    """Remove what makes pods, and then the pods: no kubelet would say that they have ended."""
+    cluster.api.delete(f"{_WORKLOADS}/daemonsets")
+    cluster.api.delete(f"{_WORKLOADS}/deployments")
+
+    def gone() -> bool:
+        cluster.api.delete(f"{_SPACE}/pods")
+        return not cluster.api.get(f"{_SPACE}/pods")["items"]
+
+    cluster.until(gone, "kube-controller-manager")
+
+
+def pods(cluster: Cluster, name: str) -> list[Object]:
+    """The pods of the agent or of the aggregator."""
+    found: list[Object] = cluster.api.get(f"{_SPACE}/pods?labelSelector=app.kubernetes.io/name={name}")[
+        "items"
+    ]
+    return found
+
+
+def token(cluster: Cluster, account: str, pod: str | None = None, audience: str | None = None) -> str:
+    """A token of a service account, as the kubelet would project it into a pod. None: bound to none; for the API."""
+    asked: Object = {"expirationSeconds": 3600}
+    if audience is not None:
+        asked["audiences"] = [audience]
+    if pod is not None:
+        asked["boundObjectRef"] = {"apiVersion": "v1", "kind": "Pod", "name": pod}
+    path = f"{_SPACE}/serviceaccounts/{account}/token"
+    made = cluster.api.post(
+        path, {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": asked}
+    )
+    said: str = made["status"]["token"]
+    return said
+
+
+def _terminating(cluster: Cluster) -> bool:
+    return "deletionTimestamp" in cluster.api.get(_SPACE)["metadata"]
