@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from tests.controlplane.api import Object
+from tests.controlplane.api import ApiError, Object
 from tests.controlplane.cluster import Cluster
 
 DAEMONSET = Path(__file__).parent.parent.parent / "daemonset"
@@ -41,7 +41,7 @@ def document(kind: str, name: str) -> Any:
 def apply(cluster: Cluster) -> list[Object]:
     """Apply all of them, and give what the API server has of them."""
     # A test before may have taken the namespace away, which takes a while.
-    cluster.until(lambda: not cluster.has(_SPACE) or not _terminating(cluster), "kube-apiserver")
+    cluster.until(lambda: not _terminating(cluster), "kube-apiserver")
     said = cluster.kubectl("apply", "--server-side", "-k", str(DAEMONSET), "-o", "json")
     found: list[Object] = json.loads(said)["items"]
     return found
@@ -83,4 +83,9 @@ def token(cluster: Cluster, account: str, pod: str | None = None, audience: str 
 
 
 def _terminating(cluster: Cluster) -> bool:
-    return "deletionTimestamp" in cluster.api.get(_SPACE)["metadata"]
+    try:
+        return "deletionTimestamp" in cluster.api.get(_SPACE)["metadata"]
+    except ApiError as refused:
+        if refused.code == 404:
+            return False
+        raise
