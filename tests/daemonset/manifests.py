@@ -17,6 +17,7 @@ NAMESPACE = "nodeguard"
 AGENT, AGGREGATOR = "nodeguard-agent", "nodeguard-aggregator"
 
 _SPACE = f"/api/v1/namespaces/{NAMESPACE}"
+_WRITTEN = ("/apis/nodeguard.dev/v1alpha1/nodeincidents", "/apis/resource.k8s.io/v1/devicetaintrules")
 _WORKLOADS = f"/apis/apps/v1/namespaces/{NAMESPACE}"
 
 
@@ -48,7 +49,9 @@ def apply(cluster: Cluster) -> list[Object]:
 
 
 def take_away(cluster: Cluster) -> None:
-    """Remove what makes pods, and then the pods: no kubelet would say that they have ended."""
+    """Remove what makes pods, and then the pods: no kubelet would say that they have ended; and what nodeguard has
+    written beside Nodes, which is in no namespace that would take it along.
+    """
     cluster.api.delete(f"{_WORKLOADS}/daemonsets")
     cluster.api.delete(f"{_WORKLOADS}/deployments")
 
@@ -57,6 +60,9 @@ def take_away(cluster: Cluster) -> None:
         return not cluster.api.get(f"{_SPACE}/pods")["items"]
 
     cluster.until(gone, "kube-controller-manager")
+    for path in _WRITTEN:
+        if cluster.has(path):
+            cluster.api.delete(path)
 
 
 def pods(cluster: Cluster, name: str) -> list[Object]:

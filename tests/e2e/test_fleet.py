@@ -15,16 +15,26 @@ from nodeguard.agent.config import config
 from tests.agent.reporting.receiver import Receiver, receiving
 from tests.controlplane.api import Api
 from tests.controlplane.cluster import Cluster
+from tests.controlplane.objects import clear
 from tests.daemonset.manifests import AGENT, AGGREGATOR, NAMESPACE, token
 from tests.e2e.fleet import HOST, Agent, Fleet, fleet
 
 FAULT = "3,4711,1000010000000,-;NVRM: Xid (PCI:0000:1b:00): 79, pid=1, name=x, GPU has fallen off the bus."
 
 
-@pytest.fixture
-def scene(controlplane: Cluster) -> Iterator[Fleet]:
-    with fleet(controlplane) as made:
+@pytest.fixture(scope="module")
+def installed(shared_cluster: Cluster) -> Iterator[Fleet]:
+    clear(shared_cluster.api)
+    with fleet(shared_cluster) as made:
         yield made
+
+
+@pytest.fixture
+def scene(installed: Fleet) -> Iterator[Fleet]:
+    """The same fleet for all tests; the agents of one are silent in the next."""
+    yield installed
+    for agent in installed.agents.values():
+        agent.kill()
 
 
 @contextmanager
@@ -79,7 +89,7 @@ def test_every_agent_tells_every_replica_and_follows_them(scene: Fleet) -> None:
 
 
 def test_an_agent_shows_a_token_that_names_its_node(scene: Fleet) -> None:
-    agent = scene.join("node-1")
+    agent = scene.join("node-3")
     with hearing(scene, "127.0.0.1") as receiver:
         agent.start()
         agent.until(lambda: receiver.applied)
@@ -91,7 +101,7 @@ def test_an_agent_shows_a_token_that_names_its_node(scene: Fleet) -> None:
     said = claims(agent)
     assert shown is not None
     assert said["aud"] == ["nodeguard"]
-    assert said["kubernetes.io"]["node"]["name"] == "node-1"
+    assert said["kubernetes.io"]["node"]["name"] == "node-3"
     assert said["kubernetes.io"]["pod"]["name"] == agent.pod
     assert said["sub"] == f"system:serviceaccount:{NAMESPACE}:{AGENT}"
 
@@ -105,11 +115,11 @@ def test_an_agent_shows_a_token_that_names_its_node(scene: Fleet) -> None:
     as_aggregator = Api(int(cluster.url.rpartition(":")[2]), cluster.ca, token(cluster, AGGREGATOR))
     status = as_aggregator.post("/apis/authentication.k8s.io/v1/tokenreviews", asked)["status"]
     assert status["authenticated"]
-    assert status["user"]["extra"]["authentication.kubernetes.io/node-name"] == ["node-1"]
+    assert status["user"]["extra"]["authentication.kubernetes.io/node-name"] == ["node-3"]
 
 
 def test_an_agent_that_is_killed_goes_on_where_it_was(scene: Fleet) -> None:
-    agent = scene.join("node-1")
+    agent = scene.join("node-4")
     agent.start()
     agent.ready()
     agent.kernel_says(FAULT)
@@ -118,7 +128,7 @@ def test_an_agent_that_is_killed_goes_on_where_it_was(scene: Fleet) -> None:
     agent.kill()
     agent.start()
     with hearing(scene, "127.0.0.1") as receiver:
-        agent.until(lambda: "gpu-lost" in checks(receiver, "node-1"))
+        agent.until(lambda: "gpu-lost" in checks(receiver, "node-4"))
 
 
 def test_aggregators_have_pods_of_the_deployment_and_what_the_manifest_gives_them(scene: Fleet) -> None:
@@ -128,4 +138,4 @@ def test_aggregators_have_pods_of_the_deployment_and_what_the_manifest_gives_the
     assert (one.number, other.number) == ("127.0.0.1", "127.0.0.2")
     for aggregator in (one, other):
         assert str(aggregator.kubeconfig.parent) in str(aggregator.socket)
-    assert config(str(scene.join("node-1").config)).aggregator is not None
+    assert config(str(scene.join("node-5").config)).aggregator is not None

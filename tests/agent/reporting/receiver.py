@@ -25,7 +25,7 @@ class Receiver:
 
     def __init__(self) -> None:
         self.fault: Callable[[], str] = lambda: ""
-        self.memory = Heard()
+        self.memory: dict[str, Heard] = {}
         self.applied: list[Report] = []
         self.beats = 0
         self.requests = 0
@@ -43,12 +43,14 @@ class Receiver:
             self.instructions.pop(identity, None)
         resend = False
         if isinstance(message, Report):
-            self.memory, news = heard(self.memory, message)
+            before = self.memory.get(message.node, Heard())
+            self.memory[message.node], news = heard(before, message)
             if news:
                 self.applied.append(message)
         else:
             self.beats += 1
-            resend = not self.applied or self.applied[-1].digest != message.digest
+            of_node = [one for one in self.applied if one.node == message.node]
+            resend = not of_node or of_node[-1].digest != message.digest
         return Reply(VERSION, message.sequence, resend, instructions=tuple(self.instructions.values()))
 
 
