@@ -91,23 +91,28 @@ class Replicas:
         failures = 0
         while not self._over:
             self._ask.clear()
-            named = self._named()
-            failures = 0 if named else failures + 1
-            # An error that nobody thought of must not end the thread: it would tell nobody.
-            with suppress(Exception):
-                self._adopt(named, now)
+            failures = 0 if self._look(now) else failures + 1
             self._rest(failures)
 
-    def _named(self) -> Sequence[Place]:
+    def _look(self, now: Callable[[], Instant]) -> bool:
+        """Ask the name service, and see to who is there. Returns whether anybody is named."""
         try:
             named = self._name.asked()
+            self._adopt(named, now)
         except (OSError, ValueError) as error:
-            if self._said != (said := unnamed(error)):
-                self._said = said
-                self._tell(f"{self._name.name}: {said}")
-            return ()
-        self._said = ""
-        return named
+            self._say(unnamed(error))
+        except Exception as error:  # noqa: BLE001 - a thread that ends follows nobody
+            self._say(f"error in the agent itself, please report it: {type(error).__name__}: {error}")
+        else:
+            self._said = ""
+            return bool(named)
+        return False
+
+    def _say(self, what: str) -> None:
+        if what != self._said:
+            self._said = what
+            with suppress(Exception):
+                self._tell(f"{self._name.name}: {what}")
 
     def _adopt(self, named: Sequence[Place], now: Callable[[], Instant]) -> None:
         had = self._threads

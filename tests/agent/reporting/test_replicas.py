@@ -29,7 +29,7 @@ class NameService:
 
     def __init__(self, *says: Place) -> None:
         self.says: tuple[Place, ...] = says
-        self.wrong: OSError | None = None
+        self.wrong: Exception | None = None
         self.free = threading.Event()
         self.free.set()
         self.questions = 0
@@ -208,6 +208,23 @@ def test_whoever_is_at_a_place_must_bear_the_name(tmp_path: Path) -> None:
         senders.end(5.0)
         assert "certificate is not trusted" in agent.said[0]
         assert one.tokens == []
+
+
+@pytest.mark.usefixtures("often")
+def test_an_error_that_nobody_thought_of_is_told_once_and_survived(tmp_path: Path) -> None:
+    port, service = closed_port(), NameService(ONE)
+    service.wrong = RuntimeError("no")
+    agent = Agent(tmp_path, [])
+    with ExitStack() as stack:
+        one = at(ONE, port, stack)
+        with told(agent, service, port):
+            agent.offer("a")
+            until(lambda: service.questions > 3)
+            service.wrong = None
+            until(lambda: one.applied)
+    assert agent.said == [
+        f"https://localhost:{port}: error in the agent itself, please report it: RuntimeError: no"
+    ]
 
 
 def test_nothing_is_begun_after_the_end(tmp_path: Path) -> None:
