@@ -17,7 +17,7 @@ NAMESPACE = "nodeguard"
 AGENT, AGGREGATOR = "nodeguard-agent", "nodeguard-aggregator"
 
 _SPACE = f"/api/v1/namespaces/{NAMESPACE}"
-_WRITTEN = ("/apis/nodeguard.dev/v1alpha1/nodeincidents", "/apis/resource.k8s.io/v1/devicetaintrules")
+_INCIDENTS = "/apis/nodeguard.dev/v1alpha1/nodeincidents"
 _WORKLOADS = f"/apis/apps/v1/namespaces/{NAMESPACE}"
 
 
@@ -44,6 +44,7 @@ def apply(cluster: Cluster) -> list[Object]:
     # A test before may have taken the namespace away, which takes a while.
     cluster.until(lambda: not _terminating(cluster), "kube-apiserver")
     said = cluster.kubectl("apply", "--server-side", "-k", str(DAEMONSET), "-o", "json")
+    cluster.until(lambda: _is_served(cluster, _INCIDENTS), "kube-apiserver")
     found: list[Object] = json.loads(said)["items"]
     return found
 
@@ -60,9 +61,8 @@ def take_away(cluster: Cluster) -> None:
         return not cluster.api.get(f"{_SPACE}/pods")["items"]
 
     cluster.until(gone, "kube-controller-manager")
-    for path in _WRITTEN:
-        if cluster.has(path):
-            cluster.api.delete(path)
+    for path in (_INCIDENTS, "/apis/resource.k8s.io/v1/devicetaintrules"):
+        cluster.api.delete(path)
 
 
 def pods(cluster: Cluster, name: str) -> list[Object]:
@@ -86,6 +86,17 @@ def token(cluster: Cluster, account: str, pod: str | None = None, audience: str 
     )
     said: str = made["status"]["token"]
     return said
+
+
+def _is_served(cluster: Cluster, path: str) -> bool:
+    """Whether a kind of objects that was just defined can be asked for."""
+    try:
+        cluster.api.get(path)
+    except ApiError as refused:
+        if refused.code in {404, 429}:
+            return False
+        raise
+    return True
 
 
 def _terminating(cluster: Cluster) -> bool:
