@@ -137,6 +137,7 @@ class Replicas:
         most = AT_EASE if at_ease else IN_TROUBLE
         if not self._threads:
             most = min(most, AT_LEAST * 2.0 ** min(failures, 10))
-        self._ask.wait(most * (0.75 + 0.25 * self._jitter()))
+        if not self._over:
+            self._ask.wait(most * (0.75 + 0.25 * self._jitter()))
         while not self._over and (left := began + AT_LEAST - time.monotonic()) > 0:
             time.sleep(left)
