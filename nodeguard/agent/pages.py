@@ -9,7 +9,7 @@ from nodeguard.agent.exposition import CONTENT_TYPE
 from nodeguard.agent.http import Page
 from nodeguard.agent.metrics import as_metrics
 from nodeguard.agent.reporting.mailbox import Mailbox
-from nodeguard.agent.reporting.thread import Senders
+from nodeguard.agent.reporting.senders import Senders
 
 _TEXT = "text/plain; charset=utf-8"
 

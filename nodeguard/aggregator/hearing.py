@@ -47,9 +47,7 @@ class Hearing:
             self._report(caller, message, now)
         else:
             known = self._beat(uid, message, now)
-        return Reply(
-            VERSION, heard=message.sequence, resend=not known, instructions=self._outbox.of(uid)
-        )
+        return Reply(VERSION, heard=message.sequence, resend=not known, instructions=self._outbox.of(uid))
 
     def forget(self, now: float) -> None:
         """Forget nodes that are no more. now: seconds of a clock that never jumps."""

@@ -18,8 +18,8 @@ _NAME = 200
 
 
 class Outbox:
-    """By uid of the Node. What is derived from a decision has the same id whoever derives it, and whenever; an
-    agent carries out each once.
+    """By uid of the Node. What is derived from a decision has the same id whoever derives it, and whenever;
+    an agent carries out each once.
     """
 
     def __init__(self) -> None:
