@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from nodeguard.agent.agent import Agent
-from nodeguard.agent.exposition import CONTENT_TYPE
+from nodeguard.wire.exposition import CONTENT_TYPE
 from nodeguard.agent.http import Page
 from nodeguard.agent.metrics import as_metrics
 from nodeguard.agent.reporting.mailbox import Mailbox

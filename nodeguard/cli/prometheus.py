@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nodeguard.agent.exposition import plain, states
+from nodeguard.wire.exposition import plain, states
 from nodeguard.agent.metrics import of_findings, of_unread
 from nodeguard.cli import scope
 from nodeguard.model.finding import Health, Knowledge, Verdict

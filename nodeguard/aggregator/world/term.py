@@ -34,7 +34,7 @@ _INCIDENTS = 0.25
 class Term:
     """What writes while a lease is held under one epoch.
 
-    pod: who says Events. node: the Node of a name as the watch has it. outcome: is told what becomes of marks.
+    pod: who says Events. node: the Node of a name as the watch has it. outcome: is told what marks become.
     tell: takes sentences, why nothing may be written any more among them.
     """
 
