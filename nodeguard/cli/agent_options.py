@@ -14,7 +14,7 @@ from nodeguard.agent.config import Aggregator, Config, config
 from nodeguard.agent.control import PATH
 from nodeguard.catalog.located import CatalogueError
 from nodeguard.cli.options import add_checks, add_site, folder
-from nodeguard.cli.usage import Parser, UsageError, duration
+from nodeguard.cli.usage import Parser, UsageError, address, duration
 
 _LISTEN = "127.0.0.1:9434"
 _SPREAD = "1m"
@@ -68,7 +68,7 @@ def options(arguments: Sequence[str]) -> Options:
     return Options(
         config=given.config or "",
         filed=frozenset(name for name in _OF_THE_SITE if not getattr(given, name) and getattr(file, name)),
-        listen=given.listen or _said(_address, file.listen or _LISTEN, given, "listen"),
+        listen=given.listen or _said(address, file.listen or _LISTEN, given, "listen"),
         node=node,
         state=str(Path(given.state or file.state).absolute()) if given.state or file.state else "",
         checks=tuple(given.checks) or file.checks,
@@ -91,7 +91,7 @@ def _parser() -> Parser:
     )
     add = parser.add_argument
     add("--config", metavar="FILE", help="settings, which the options below override")
-    add("--listen", metavar="HOST:PORT", type=_address,
+    add("--listen", metavar="HOST:PORT", type=address,
         help=f"where to serve /metrics, /healthz and /readyz ({_LISTEN})")  # fmt: skip
     add("--state", metavar="DIR", type=folder, help="remember here what a restart must not forget")
     add("--socket", metavar="PATH", help=f"where release and clear are asked for ({PATH})")
@@ -120,16 +120,6 @@ def _said(of: Callable[[str], Any], text: str, given: Namespace, name: str) -> A
         return of(text)
     except ArgumentTypeError as error:
         raise UsageError(f"{given.config}: {name}: {error}") from None
-
-
-def _address(text: str) -> tuple[str, int]:
-    host, colon, port = text.rpartition(":")
-    if not colon or not port.isdecimal() or int(port) > 65_535:
-        raise ArgumentTypeError(f"'{text}' is no HOST:PORT: write it like {_LISTEN}")
-    host = host.strip("[]")
-    if not host:
-        raise ArgumentTypeError(f"'{text}' names no host: write 127.0.0.1:{port}, or 0.0.0.0:{port} for all")
-    return host, int(port)
 
 
 def _speed(text: str) -> float:

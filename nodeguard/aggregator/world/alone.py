@@ -122,9 +122,6 @@ class Alone:
             self._kept = replace(self._kept, incidents=told)
             self._write()
 
-    def follow(self) -> None:
-        """It always leads."""
-
     async def pause(self, why: str) -> None:
         """Advise nothing new from now on."""
         self._change(replace(self._kept, pause=why))

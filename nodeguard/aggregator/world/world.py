@@ -35,9 +35,6 @@ class World(Protocol):
     def carry_out(self, plan: Plan, now: Instant) -> None:
         """Have a plan carried out."""
 
-    def follow(self) -> None:
-        """Have nothing carried out any more: another leads."""
-
     async def pause(self, why: str) -> None:
         """Mark nothing new from now on, durably. Raises WorldError."""
 
