@@ -20,7 +20,7 @@ lint: environment catalogue
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: environment catalogue
+bench: environment catalogue controlplane
 	@for figure in bench/*.py; do $(BIN)/python $$figure || exit 1; done
 
 environment:

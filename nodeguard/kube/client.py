@@ -115,6 +115,8 @@ class Api:
             async for piece in answer.content.iter_any():
                 for line in lines.feed(piece):
                     yield line
+                # A server that is quicker than we are leaves something to read at all times.
+                await asyncio.sleep(0)
 
     @asynccontextmanager
     async def _answer(

@@ -12,13 +12,16 @@ from nodeguard.kube.refusal import ApiError
 # Seconds after which a connection that ends had been a good one, and seconds between tries.
 _GOOD = 5.0
 _FIRST = 0.2
-_LONGEST = 10.0
+_LONGEST = 5.0
 
 # Seconds that a server may ask to be left alone for.
 _LEFT_ALONE = 60.0
 
-# What a server says of a list that it cannot stream: it does not know how, or what stands behind it does not.
-_CANNOT_STREAM = frozenset({400, 422, 500, 504})
+# What a server says of a question that it cannot answer: it does not know how, or what stands behind it does
+# not; or what the cursor says was never so, as after a restored backup. So many times in a row, then all is
+# listed again.
+_CANNOT = frozenset({400, 422, 500, 504})
+_OFTEN = 3
 
 
 class Step(StrEnum):
@@ -67,7 +70,8 @@ def failed(course: Course, cursor: str, lasted: float, error: ApiError) -> Cours
     if course.step is Step.STREAM and not cursor and _cannot_stream(error):
         return replace(course, paged=True, wait=0.0)
     # What is that old is forgotten: all has to be listed again.
-    after = _after(course, "" if error.status == 410 else cursor, lasted)
+    is_lost = error.status == 410 or (error.status in _CANNOT and course.failures >= _OFTEN)
+    after = _after(course, "" if is_lost else cursor, lasted)
     return replace(after, wait=max(after.wait, min(_LEFT_ALONE, error.retry_after or 0.0)))
 
 
@@ -78,4 +82,4 @@ def _after(course: Course, cursor: str, lasted: float) -> Course:
 
 
 def _cannot_stream(error: ApiError) -> bool:
-    return error.status in _CANNOT_STREAM or (error.status == 0 and error.reason == "Timeout")
+    return error.status in _CANNOT or (error.status == 0 and error.reason == "Timeout")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import re
 
 import msgspec
 from msgspec import Struct, field
@@ -55,6 +55,12 @@ class _Node(Struct):
 
 _DECODER = msgspec.json.Decoder(_Node)
 
+_COUNT = re.compile(r"[0-9]{1,4}\Z")
+
+# Thousands of Nodes have the same words in their labels: each is kept once, and so many of them at most.
+_MOST = 16_384
+_WORDS: dict[str, str] = {}
+
 
 def node(raw: msgspec.Raw | bytes) -> Node:
     """A Node object's JSON as a Node. Raises msgspec.MsgspecError."""
@@ -66,14 +72,21 @@ def node(raw: msgspec.Raw | bytes) -> Node:
         name=meta.name,
         uid=meta.uid,
         version=meta.version,
-        # Thousands of Nodes have the same keys.
-        labels={sys.intern(key): value for key, value in meta.labels.items()},
+        labels={_shared(key): _shared(value) for key, value in meta.labels.items()},
         annotations={key: value for key, value in meta.annotations.items() if key.startswith(PREFIX)},
         taints=spec.taints,
         unschedulable=spec.unschedulable,
         condition=Condition(own[0].status, own[0].reason, own[0].message) if own else None,
-        gpus=int(gpus) if gpus.isascii() and gpus.isdigit() else 0,
+        gpus=int(gpus) if _COUNT.match(gpus) else 0,
     )
+
+
+def _shared(word: str) -> str:
+    if (known := _WORDS.get(word)) is not None:
+        return known
+    if len(_WORDS) < _MOST:
+        _WORDS[word] = word
+    return word
 
 
 def watching(api: Api, taker: Taker[Node], tell: Tell) -> Watching[Node]:

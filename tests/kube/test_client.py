@@ -181,6 +181,28 @@ async def test_a_pods_token_may_rotate(
     await api.close()
 
 
+async def test_a_program_that_gives_tokens_is_asked_again(controlplane: Cluster, tmp_path: Path) -> None:
+    said = tmp_path / "said.json"
+    kubeconfig = tmp_path / "kubeconfig"
+    text = json.loads(controlplane.kubeconfig.read_text())
+    version = "client.authentication.k8s.io/v1"
+    text["users"][0]["user"] = {"exec": {"apiVersion": version, "command": "cat", "args": [str(said)]}}
+    kubeconfig.write_text(json.dumps(text))
+
+    def give(token: str) -> None:
+        said.write_text(
+            json.dumps({"apiVersion": version, "kind": "ExecCredential", "status": {"token": token}})
+        )
+
+    give(SECRET)
+    api = await Api.connect(str(kubeconfig))
+    with pytest.raises(ApiError, match="401"):
+        await api.request("GET", "/api/v1/nodes")
+    give(controlplane.token)
+    assert await api.request("GET", "/api/v1/nodes")
+    await api.close()
+
+
 @asynccontextmanager
 async def silent_server() -> AsyncIterator[str]:
     """A server that takes connections and says nothing."""

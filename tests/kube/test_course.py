@@ -68,7 +68,7 @@ def test_a_server_that_is_away_is_asked_less_and_less() -> None:
         course = failed(course, course.cursor, 0.0, UNREACHABLE)
         waits.append(course.wait)
     assert all(before <= after for before, after in pairwise(waits))
-    assert (waits[0], waits[-1]) == (0.4, 10.0)
+    assert (waits[0], waits[-1]) == (0.4, 5.0)
     assert failed(course, "8", 60.0, UNREACHABLE).wait == 0.2
 
 
@@ -76,7 +76,16 @@ def test_a_watch_that_ends_at_once_is_not_asked_for_without_rest() -> None:
     course = Course("7")
     for _ in range(10):
         course = ended(course, "8", lasted=0.01)
-    assert course.wait == 10.0
+    assert course.wait == 5.0
+
+
+def test_a_cursor_that_leads_nowhere_is_given_up() -> None:
+    course, steps = Course("7"), []
+    while course.step is Step.WATCH:
+        steps.append(course.step)
+        course = failed(course, course.cursor, 3.0, ApiError(504, "Timeout", "Too large resource version"))
+    assert len(steps) == 4
+    assert course.step is Step.STREAM
 
 
 def test_a_server_says_when_it_wants_to_be_asked_again() -> None:

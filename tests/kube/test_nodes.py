@@ -41,7 +41,14 @@ async def test_a_node_is_read_without_what_nobody_asks_for(api: Api, controlplan
 
 
 @pytest.mark.parametrize(
-    ("capacity", "gpus"), [({}, 0), ({"nvidia.com/gpu": "4"}, 4), ({"nvidia.com/gpu": "4k"}, 0)]
+    ("capacity", "gpus"),
+    [
+        ({}, 0),
+        ({"nvidia.com/gpu": "4"}, 4),
+        ({"nvidia.com/gpu": "4k"}, 0),
+        ({"nvidia.com/gpu": "9" * 5000}, 0),
+    ],
+    ids=["none", "four", "thousands", "absurd"],
 )
 def test_how_many_gpus(capacity: dict[str, str], gpus: int) -> None:
     raw = {"metadata": {"name": "n", "uid": "u", "resourceVersion": "1"}, "status": {"capacity": capacity}}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from typing import Any
 
 import msgspec
@@ -167,6 +168,44 @@ async def test_what_cannot_be_read_stays_as_it_was(api: Api, controlplane: Clust
         await until(lambda: any(one.labels.get("rack") == "right" for one in told.nodes.values()))
         controlplane.api.delete(f"{PATH}/node-2")
         await until(lambda: told.lost == ["node-2"])
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_whatever_happens_what_is_known_is_what_there_is(
+    far_api: Api, detour: Detour, api_server: Cluster, seed: int
+) -> None:
+    chance = random.Random(seed)
+    told = Told()
+    there: set[str] = set()
+
+    def act() -> None:
+        name = f"node-{chance.randrange(8)}"
+        if name not in there:
+            make(api_server, name)
+            there.add(name)
+        elif chance.random() < 0.5:
+            relabel(api_server, name, f"r{chance.randrange(1000)}")
+        else:
+            api_server.api.delete(f"{PATH}/{name}")
+            there.discard(name)
+
+    async with running(watching(far_api, told, told.said.append)):
+        for step in range(80):
+            act()
+            if chance.random() < 0.2:
+                detour.cut()
+            if chance.random() < 0.4:
+                detour.mend()
+            if step == 40:
+                await asyncio.to_thread(restart, api_server)
+            await asyncio.sleep(chance.random() * 0.05)
+        detour.mend()
+        found = {
+            (one["metadata"]["uid"], one["metadata"]["resourceVersion"])
+            for one in api_server.api.get(PATH)["items"]
+        }
+        await until(lambda: {(one.uid, one.version) for one in told.nodes.values()} == found)
+    assert told.names == there
 
 
 def restart(control: Cluster) -> None:

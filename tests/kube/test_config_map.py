@@ -1,0 +1,79 @@
+"""What people decided is kept, whoever else writes at the same time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from nodeguard.kube.client import Api
+from nodeguard.kube.config_map import ConfigMap
+from nodeguard.kube.refusal import ApiError
+from nodeguard.kube.secret import read_secret
+from tests.controlplane.api import Object
+from tests.controlplane.cluster import Cluster
+from tests.kube.following import running, until
+
+
+def with_key(key: str, value: str) -> Any:
+    return lambda data: {**data, key: value}
+
+
+async def test_what_is_not_there_is_empty_and_made(api: Api, controlplane: Cluster, namespace: str) -> None:
+    one = ConfigMap(api, namespace, "decisions")
+    assert await one.read() == {}
+    assert await one.change(with_key("pause", "yes")) == {"pause": "yes"}
+    assert await one.read() == {"pause": "yes"}
+
+
+async def test_only_what_is_changed_is(api: Api, controlplane: Cluster, namespace: str) -> None:
+    path = f"/api/v1/namespaces/{namespace}/configmaps"
+    theirs: Object = {
+        "metadata": {"name": "decisions", "labels": {"mine": "yes"}},
+        "data": {"a": "1", "b": "2"},
+    }
+    version = controlplane.api.post(path, theirs)["metadata"]["resourceVersion"]
+    one = ConfigMap(api, namespace, "decisions")
+    await one.change(dict)
+    assert controlplane.api.get(f"{path}/decisions")["metadata"]["resourceVersion"] == version
+    await one.change(lambda data: {"b": data["b"], "c": "3"})
+    found = controlplane.api.get(f"{path}/decisions")
+    assert found["data"] == {"b": "2", "c": "3"}
+    assert found["metadata"]["labels"] == {"mine": "yes"}
+
+
+async def test_many_who_change_it_at_once(api: Api, namespace: str) -> None:
+    many = [ConfigMap(api, namespace, "decisions") for _ in range(5)]
+    await asyncio.gather(*(one.change(with_key(f"key-{place}", "x")) for place, one in enumerate(many)))
+    assert await many[0].read() == {f"key-{place}": "x" for place in range(5)}
+
+
+async def test_a_refusal_is_passed_on(api: Api) -> None:
+    with pytest.raises(ApiError) as refused:
+        await ConfigMap(api, "nowhere", "decisions").change(with_key("a", "1"))
+    assert refused.value.status == 404
+
+
+async def test_it_is_followed(api: Api, controlplane: Cluster, namespace: str) -> None:
+    given: list[Mapping[str, str]] = []
+    said: list[str] = []
+    one = ConfigMap(api, namespace, "decisions")
+    async with running(one.watching(given.append, said.append)):
+        await until(lambda: given == [{}])
+        await one.change(with_key("pause", "yes"))
+        await ConfigMap(api, namespace, "another").change(with_key("pause", "no"))
+        await until(lambda: given[-1] == {"pause": "yes"})
+        controlplane.api.delete(f"/api/v1/namespaces/{namespace}/configmaps/decisions")
+        await until(lambda: len(given) == 3)
+    assert given == [{}, {"pause": "yes"}, {}]
+    assert said == []
+
+
+async def test_a_secret_is_read(api: Api, controlplane: Cluster, namespace: str) -> None:
+    path = f"/api/v1/namespaces/{namespace}/secrets"
+    controlplane.api.post(path, {"metadata": {"name": "key"}, "stringData": {"url": "https://example"}})
+    assert await read_secret(api, namespace, "key") == {"url": b"https://example"}
+    with pytest.raises(ApiError, match="404"):
+        await read_secret(api, namespace, "none")
