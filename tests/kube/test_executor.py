@@ -286,7 +286,7 @@ async def test_a_server_that_is_asked_too_much_is_given_the_time_it_wants(tmp_pa
     # One write at a time for who is no administrator, and 429 with Retry-After for all beyond.
     narrow = ["--enable-priority-and-fairness=false", "--max-mutating-requests-inflight=1"]
     with cluster(API, {"kube-apiserver": narrow}) as alone:
-        names = [f"gpu-{number}" for number in range(20)]
+        names = [f"gpu-{number}" for number in range(10)]
         for name in names:
             alone.api.post(NODES, node(name))
         api = await Api.connect(str(commoner(alone, tmp_path)))
