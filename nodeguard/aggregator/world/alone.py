@@ -122,6 +122,9 @@ class Alone:
             self._kept = replace(self._kept, incidents=told)
             self._write()
 
+    def policy_refused(self, why: str) -> None:
+        """The log has it, and there is no other place."""
+
     async def pause(self, why: str) -> None:
         """Advise nothing new from now on."""
         self._change(replace(self._kept, pause=why))

@@ -35,6 +35,9 @@ class World(Protocol):
     def carry_out(self, plan: Plan, now: Instant) -> None:
         """Have a plan carried out."""
 
+    def policy_refused(self, why: str) -> None:
+        """A policy is not adopted, which is to be told where people look for it. why: in a sentence."""
+
     async def pause(self, why: str) -> None:
         """Mark nothing new from now on, durably. Raises WorldError."""
 
