@@ -25,7 +25,7 @@ def run(arguments: Sequence[str]) -> int:
     add("check", metavar="CHECK", help="the finding's check")
     add("slot", metavar="SLOT", help="where it was found, such as gpu/0000:3b:00 or node")
     add("--part", default="", metavar="ID", help="only while this part sits there")
-    add("--by", default=_user(), metavar="NAME", help="who says so (you)")
+    add("--by", default=user(), metavar="NAME", help="who says so (you)")
     add_socket(parser)
     options = parser.parse_args(arguments)
     name = f"clear-{os.getpid()}-{time.time():.0f}"
@@ -37,7 +37,7 @@ def run(arguments: Sequence[str]) -> int:
     return OK
 
 
-def _user() -> str:
+def user() -> str:
     """Who is at the prompt, behind sudo as well."""
     try:
         return os.environ.get("SUDO_USER") or pwd.getpwuid(os.getuid()).pw_name
