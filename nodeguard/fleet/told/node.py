@@ -120,7 +120,7 @@ def _findings(one: Heard, outcomes: tuple[Outcome, ...], now: Instant) -> Iterat
             message=active.message,
             note=active.note,
             evidence=tuple(f"{seen.source}: {seen.what}" for seen in active.evidence),
-            state=outcome.state if outcome else "",
+            state=outcome.state if outcome else None,
             why=outcome.why if outcome else _unasked(active),
         )
 

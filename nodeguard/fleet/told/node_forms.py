@@ -53,7 +53,7 @@ class MarkTold(Struct, frozen=True):
 class FindingTold(Struct, frozen=True):
     """What the node's agent found.
 
-    state: what became of the mark that it asks for (`Marked`, `Withheld`, `Observed`), empty where it asks
+    state: what became of the mark that it asks for (`Marked`, `Withheld`, `Observed`), None where it asks
     for none; why: in words.
     """
 
@@ -69,7 +69,7 @@ class FindingTold(Struct, frozen=True):
     message: str
     note: str
     evidence: tuple[str, ...]
-    state: State | Literal[""]
+    state: State | None
     why: str
 
 
