@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import pwd
 import time
 from collections.abc import Sequence
 
 from nodeguard.cli.local_agent import add_socket, asked
+from nodeguard.cli.person import user
 from nodeguard.cli.streams import say
 from nodeguard.cli.usage import OK, Parser
 from nodeguard.wire.instruction import ClearCheck
@@ -35,11 +35,3 @@ def run(arguments: Sequence[str]) -> int:
         )
     )
     return OK
-
-
-def user() -> str:
-    """Who is at the prompt, behind sudo as well."""
-    try:
-        return os.environ.get("SUDO_USER") or pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return str(os.getuid())

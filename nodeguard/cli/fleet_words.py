@@ -45,7 +45,12 @@ def where(slot: str) -> str:
 
 def moment(text: str, age: float) -> str:
     """A moment and how long ago it was."""
-    return f"{text.replace('T', ' ').replace('Z', ' UTC')}, {ago(age)}"
+    return f"{spoken(text)}, {ago(age)}"
+
+
+def spoken(text: str) -> str:
+    """A moment of the API's as a page shows it."""
+    return text.replace("T", " ").replace("Z", " UTC")
 
 
 def some(names: Iterable[str]) -> str:
@@ -80,10 +85,6 @@ def mark(one: MarkTold) -> list[Line]:
     if one.part:
         lines.append(item("part", one.part))
     lines.append(item("since", moment(one.since, one.age) + ("" if one.written else "; not written yet")))
-    until = (
-        f" at {one.wait.until.replace('T', ' ').replace('Z', ' UTC')}, in {span(one.wait.left)}"
-        if one.wait.until
-        else ""
-    )
+    until = f": {spoken(one.wait.until)}, in {span(one.wait.left)}" if one.wait.until else ""
     lines.append(item("state" if one.wait.on == "write" else "waits for", f"{one.wait.says}{until}"))
     return lines

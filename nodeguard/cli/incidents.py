@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Literal
 
 from nodeguard.aggregator.api.asking import Decided
-from nodeguard.cli.clear import user
 from nodeguard.cli.incident_page import incidents_page
 from nodeguard.cli.local_aggregator import Aggregator, add_format, add_socket, as_json, part
 from nodeguard.cli.page import show, width
+from nodeguard.cli.person import user
 from nodeguard.cli.streams import say
 from nodeguard.cli.usage import OK, Parser, near
 from nodeguard.fleet.told.incident_forms import IncidentList

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nodeguard.cli.fleet_words import item, ledger, mark, moment, some, title, where
+from nodeguard.cli.fleet_words import item, ledger, mark, moment, some, spoken, title, where
 from nodeguard.cli.moments import ago
 from nodeguard.cli.page import Line
 from nodeguard.fleet.told.node_forms import ChargeTold, FindingTold, NodePage, WantTold
@@ -36,7 +36,7 @@ def _gist(one: NodePage) -> str:
     if whole:
         said = f"{_OFF[whole[0].mark]} is kept off it for {some(dict.fromkeys(each.check for each in whole))}"
     elif devices:
-        said = f"work is kept off {some(devices)} of it"
+        said = f"work is kept off its {some(devices)}"
     elif one.withheld:
         said = f"not marked, though {one.withheld[0].check} asks for it: {one.withheld[0].why}"
     elif one.would:
@@ -45,7 +45,7 @@ def _gist(one: NodePage) -> str:
         said = "nothing keeps work off it"
     else:
         said = "nothing wrong found" if one.known else "nothing is known of it"
-    return f"{said}; a person's cordon keeps work off it" if one.out else said
+    return f"{said}; a person's cordon keeps all work off it" if one.out else said
 
 
 def _facts(one: NodePage) -> Iterator[Line]:
@@ -126,6 +126,5 @@ def _charge(one: ChargeTold) -> str:
     device = f", device {one.device}" if one.device else ""
     if not one.ended:
         return f"to {one.check}{device}, {ago(one.age)}"
-    ended = one.ended.replace("T", " ").replace("Z", " UTC")
     times = f", {one.times} times lately" if one.times > 1 else ""
-    return f"to {one.check}, given back {ended}{times}; the next soak is longer for it"
+    return f"to {one.check}, given back {spoken(one.ended)}{times}; the next soak is longer for it"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nodeguard.aggregator.api.asking import Pause
-from nodeguard.cli.clear import user
 from nodeguard.cli.local_aggregator import Aggregator, add_format, add_socket
+from nodeguard.cli.person import user
 from nodeguard.cli.usage import OK, Parser
 
 

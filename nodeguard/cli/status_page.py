@@ -51,8 +51,8 @@ def _alarms(one: Status) -> Iterator[Line]:
 def _facts(one: Status) -> Iterator[Line]:
     agents = one.agents
     silent = f"; {agents.silent} silent" if agents.silent else ""
-    spoke = f", {agents.stale} of them spoke before" if agents.stale else ""
-    yield item("agents", f"{agents.expected} expected, {agents.heard} heard{silent}{spoke}")
+    never = f", {agents.silent - agents.stale} of them from the start" if agents.silent > agents.stale else ""
+    yield item("agents", f"{agents.expected} expected, {agents.heard} heard{silent}{never}")
     yield item("nodes", _nodes(one.nodes))
     marked = [_marked(mark.value, each) for mark, each in one.marked.items() if each.nodes or each.devices]
     yield item("marked", "; ".join(marked) or "nothing")

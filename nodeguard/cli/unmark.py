@@ -6,9 +6,9 @@ import sys
 from collections.abc import Sequence
 
 from nodeguard.aggregator.api.asking import Unmark
-from nodeguard.cli.clear import user
 from nodeguard.cli.fleet_words import many
 from nodeguard.cli.local_aggregator import Aggregator, add_format, add_socket
+from nodeguard.cli.person import user
 from nodeguard.cli.streams import complain
 from nodeguard.cli.usage import OK, Parser, UsageError
 from nodeguard.fleet.told.forms import Status

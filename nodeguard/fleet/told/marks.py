@@ -77,7 +77,7 @@ def _wait(planner: Planner, uid: str, place: Device | None, cause: Cause, now: I
     if proof is not None:
         left = max(0.0, proof.until - now.mono)
         until = rfc3339(now.wall + left)
-        says = f"the soak to end; {cause.check} has proven it for {_whole(now.mono - proof.since)} s"
+        says = f"the soak to end, while {cause.check} goes on proving it"
         return Wait("soak", says, until, round(left, 1))
     if tells_of(one.findings, cause):
         return Wait("finding", f"{cause.check} to find it no more; it finds it still")
@@ -85,10 +85,6 @@ def _wait(planner: Planner, uid: str, place: Device | None, cause: Cause, now: I
         remedy = "hold the check in the policy, or take the mark away by hand"
         return Wait("check", f"a check that no agent has any more, {cause.check}: {remedy}")
     return Wait("proof", f"{cause.check} to prove that {_unproven(one, cause)} in order")
-
-
-def _whole(seconds: float) -> str:
-    return f"{max(0.0, seconds):.0f}"
 
 
 def _unproven(one: Heard, cause: Cause) -> str:

@@ -48,7 +48,7 @@ def test_a_mark_waits_for_its_check_to_find_nothing_then_to_prove_it_then_for_th
     fleet.carry_out()
     fleet.after(100.0)
     fleet.carry_out()
-    says = "the soak to end; gpu-lost has proven it for 100 s"
+    says = "the soak to end, while gpu-lost goes on proving it"
     assert wait(fleet) == Wait("soak", says, "2023-11-14T22:23:30Z", 500.0)
     fleet.after(500.0)
     fleet.carry_out()
