@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nodeguard.cli.fleet_words import STYLES, item, many, mark, moment, title, where
-from nodeguard.cli.page import Line, Words
+from nodeguard.cli.page import Line, Words, plain
 from nodeguard.cli.table import DO
 from nodeguard.fleet.told.forms import IncidentLine
 from nodeguard.fleet.told.incident_forms import IncidentList, IncidentPage
@@ -46,7 +46,7 @@ _HEADS = ("HEALTH", "STATE", "AGE", "CHECK", "INCIDENT")
 
 def _cells(one: IncidentLine) -> tuple[str, ...]:
     known = f" (acknowledged: {one.acknowledged})" if one.acknowledged else ""
-    return one.health.value, one.state.value.lower(), span(one.age), one.cause, one.name + known
+    return one.health.value, one.state.value.lower(), span(one.age), plain(one.cause), plain(one.name + known)
 
 
 def _spread(cells: tuple[str, ...], wide: list[int], *, narrow: bool) -> list[str]:

@@ -303,6 +303,24 @@ def test_a_node_that_has_fallen_silent() -> None:
     """)
 
 
+def test_what_agents_call_their_checks_is_not_obeyed() -> None:
+    fleet = Fleet(2)
+    fleet.say(0, finding("\x1b[2J\x9b1m", message="\x1b]0;owned\x07", health=Health.WARNING))
+    fleet.after(10.0)
+    fleet.carry_out()
+    told = listed(fleet.planner, LEADER, fleet.now)
+    seen = incident(fleet.planner, LEADER, told.incidents[0].name, fleet.now)
+    assert seen is not None
+    for text in (
+        look(status_page(status(fleet.planner, LEADER, fleet.now))),
+        look(incidents_page(told, 80)),
+        look(incident_page(seen)),
+        explained(fleet, 0),
+    ):
+        assert text.replace("\n", "").isprintable()
+        assert "?[2J?1m" in text
+
+
 def test_incidents_in_a_list() -> None:
     told = listed(STORM.planner, LEADER, STORM.now)
     few = replace(told, incidents=(*told.incidents[:2], *told.incidents[-2:]), more=3)
