@@ -70,7 +70,8 @@ def test_a_node_and_an_incident_are_explained(capsys: pytest.CaptureFixture[str]
     )
     told = json.loads(said(capsys, "explain", "--format", "json", "node", "node-1"))
     assert [mark["wait"]["on"] for mark in told["marks"]] == ["finding"]
-    assert json.loads(said(capsys, "explain", "incident", name(), "--format", "json"))["node"] == "node-1"
+    for words in (["incident", "--format", "json", name()], ["incident", name(), "--format", "json"]):
+        assert json.loads(said(capsys, "explain", *words))["node"] == "node-1"
     assert said(capsys, "explain", "gpu-lost").startswith("gpu-lost - ")
 
 

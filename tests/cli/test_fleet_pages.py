@@ -357,7 +357,7 @@ def test_an_incident_in_full() -> None:
     assert told is not None
     assert look(incident_page(told)) == page("""
     FATAL  gpu-ecc - GPU 0000:3c:00 of node-2
-      state     marked, work is kept away: kept until proven to be in order by
+      state     marked, new work is kept away: kept until proven to be in order by
                 gpu-ecc
       kept out  node node-2
       since     2023-11-14 22:12:20 UTC, 14 min ago
@@ -372,3 +372,10 @@ def test_an_incident_in_full() -> None:
       since     2023-11-14 22:13:30 UTC, 12 min 50 s ago
       waits for gpu-ecc to prove that GPU 0000:3c:00 is in order
     """)
+
+
+def test_a_suspect_keeps_only_gangs_away() -> None:
+    [name] = STORM.planner.incidents["uid-11"]
+    told = incident(STORM.planner, LEADER, name, STORM.now)
+    assert told is not None
+    assert "  state     marked, new gang work is kept away\n  kept out  node node-11\n" in look(incident_page(told))
