@@ -12,11 +12,11 @@ from collections.abc import Container, Iterator
 from msgspec import Struct
 
 from nodeguard.fleet.modes import limit_of
-from nodeguard.fleet.seat import WHOLE, Seat
+from nodeguard.fleet.seat import DOMAIN, FLEET, POOL, WHOLE, Seat
 from nodeguard.model.mark import Charge, Mark, Past
 from nodeguard.model.policy import Policy
 
-FLEET, SUSPECT = "fleet", "suspect"
+SUSPECT = "suspect"
 
 
 class Standing(Struct, frozen=True):
@@ -42,19 +42,21 @@ class Ledgers:
         self._known = known
         self._shares = {pool.name: pool.share for pool in policy.pools}
         self._sizes: Counter[str] = Counter()
+        self._caps: dict[str, int] = {}
         self._used: Counter[str] = Counter()
         self._out: Counter[str] = Counter()
         self._new: dict[str, Counter[float]] = defaultdict(Counter)
 
     def join(self, seat: Seat, by: int = 1) -> None:
         """A node comes to the fleet, or leaves it (by -1)."""
-        for key in _places(seat):
+        for key in seat.ledgers:
             self._sizes[key] += by
+        self._caps.clear()
 
     def charge(self, one: Standing, by: int = 1) -> None:
         """A node's charges come to the ledgers, or leave them (by -1)."""
         if one.parts and not one.free:
-            for key in _places(one.seat):
+            for key in one.seat.ledgers:
                 self._used[key] += by * one.parts
             if all(charge.mark == Mark.SUSPECT for charge in one.charges):
                 self._used[SUSPECT] += by * one.parts
@@ -67,8 +69,9 @@ class Ledgers:
     def copy(self) -> Ledgers:
         """Ledgers of their own, for what is only thought of."""
         other = Ledgers(self.policy, self._known)
-        other._sizes, other._used, other._out = self._sizes, Counter(self._used), Counter(self._out)
-        other._new = defaultdict(Counter, {check: Counter(times) for check, times in self._new.items()})
+        other._sizes, other._caps = self._sizes, self._caps
+        other._used, other._out = self._used.copy(), self._out.copy()
+        other._new = defaultdict(Counter, {check: times.copy() for check, times in self._new.items()})
         return other
 
     def refusal(self, before: Standing, after: Standing, now: float) -> str:
@@ -103,7 +106,7 @@ class Ledgers:
         if more <= 0 or after.free:
             return
         suspect = all(charge.mark == Mark.SUSPECT for charge in after.charges)
-        for key in (*((SUSPECT,) if suspect else ()), *_places(after.seat)):
+        for key in (*((SUSPECT,) if suspect else ()), *after.seat.ledgers):
             most = self._most(key)
             if key == FLEET and suspect:
                 most -= max(WHOLE, int(most * self.policy.budget.reserve))
@@ -112,29 +115,25 @@ class Ledgers:
 
     def _most(self, key: str) -> int:
         """Parts that may be out on a ledger, one whole node at least."""
-        budget = self.policy.budget
-        kind, _, name = key.partition("/")
-        if kind == SUSPECT:
-            share, size = budget.suspect, self._sizes[FLEET]
-        elif kind == FLEET:
-            share, size = budget.fleet, self._sizes[FLEET]
-        elif kind == "pool":
-            own = self._shares.get(name)
-            share, size = budget.pool if own is None else own, self._sizes[key]
-        else:
-            share, size = budget.domain, self._sizes[key]
-        return max(WHOLE, int(share * size * WHOLE + 1e-6))
+        most = self._caps.get(key)
+        if most is None:
+            most = self._caps[key] = max(WHOLE, int(self._share(key) * WHOLE + 1e-6))
+        return most
 
-
-def _places(seat: Seat) -> Iterator[str]:
-    yield FLEET
-    yield f"pool/{seat.pool}"
-    for domain in seat.domains:
-        yield f"domain/{domain}"
+    def _share(self, key: str) -> float:
+        """Nodes that may be out on a ledger."""
+        budget, sizes = self.policy.budget, self._sizes
+        if key == SUSPECT:
+            return budget.suspect * sizes[FLEET]
+        if key == FLEET:
+            return budget.fleet * sizes[FLEET]
+        if key.startswith(POOL):
+            own = self._shares.get(key.removeprefix(POOL))
+            return (budget.pool if own is None else own) * sizes[key]
+        return budget.domain * sizes[key]
 
 
 def _full(key: str, most: int, *, reserved: bool) -> str:
-    kind, _, name = key.partition("/")
-    what = f"{kind} {name}".strip() if key != "pool/" else "nodes of no pool"
+    what = key.removeprefix(DOMAIN) if key != POOL else "nodes of no pool"
     rest = ", the rest is reserved for what is fatal" if reserved else ""
     return f"{what}: {max(0, most) / WHOLE:.4g} nodes may be out{rest}"

@@ -294,10 +294,10 @@ class Planner:
         self._dirty, self._orphans = set(), []
         self.outcomes = {uid: tuple(found) for uid, found in of.items()}
         for uid in touched:
-            seat = self.roster.seats.get(uid)
-            if seat is None:
+            seat, told = self.roster.seats.get(uid), self.heard.get(uid)
+            quiet = (told is None or not told.findings) and uid not in holdings and uid not in self.incidents
+            if seat is None or quiet:
                 continue
-            told = self.heard.get(uid)
             story = Story(
                 seat, told, self.outcomes.get(uid, ()), holdings.get(uid, Holding()), self.proofs.get(uid, {})
             )
