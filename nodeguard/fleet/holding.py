@@ -61,6 +61,8 @@ def standing(seat: Seat, one: Holding, other: Holding | None = None) -> Standing
     }
     parts = WHOLE if None in charges else min(WHOLE, part_of(seat) * len(charges))
     past = {(old.check, old.at): old for each in (one, other) if each is not None for old in each.node.past}
+    for charge in charges.values():
+        past.pop((charge.check, charge.at), None)
     return Standing(
         seat,
         parts,

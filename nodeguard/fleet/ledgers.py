@@ -78,19 +78,14 @@ class Ledgers:
         """Why a node may not go from one standing to another; empty where it may. now: seconds since the
         epoch.
         """
-        new = after.charges[len(before.charges) :]
-        return next((why for charge in new if (why := self._by_check(charge.check, now))), "") or next(
-            self._by_place(after, after.parts - before.parts), ""
-        )
+        for charge in after.charges[len(before.charges) :]:
+            if why := self.spent_by(charge.check, now):
+                return why
+        suspect = all(charge.mark == Mark.SUSPECT for charge in after.charges)
+        return "" if after.free else self.full(after.seat, after.parts - before.parts, suspect=suspect)
 
-    def told(self) -> Iterator[tuple[str, float, float]]:
-        """Every ledger that something is charged to: name, nodes charged, nodes that may be."""
-        for key in sorted(key for key, parts in self._used.items() if parts):
-            yield key, self._used[key] / WHOLE, self._most(key) / WHOLE
-        for check in sorted(check for check, many in self._out.items() if many):
-            yield f"check/{check}", self._out[check], limit_of(self.policy, check).standing
-
-    def _by_check(self, check: str, now: float) -> str:
+    def spent_by(self, check: str, now: float) -> str:
+        """Why a check may not take out one more; empty where it may. now: seconds since the epoch."""
         limit = limit_of(self.policy, check)
         standing = self._out[check] + sum(
             many for other, many in self._out.items() if other != check and other not in self._known
@@ -102,16 +97,27 @@ class Ledgers:
             return f"check {check} may take out {limit.new} in {limit.within:g} s"
         return ""
 
-    def _by_place(self, after: Standing, more: int) -> Iterator[str]:
-        if more <= 0 or after.free:
-            return
-        suspect = all(charge.mark == Mark.SUSPECT for charge in after.charges)
-        for key in (*((SUSPECT,) if suspect else ()), *after.seat.ledgers):
+    def full(self, seat: Seat, more: int, *, suspect: bool) -> str:
+        """Why no more parts of a node may be out; empty where they may. suspect: whether only gangs are kept
+        from it.
+        """
+        if more <= 0:
+            return ""
+        for key in (SUSPECT, *seat.ledgers) if suspect else seat.ledgers:
             most = self._most(key)
-            if key == FLEET and suspect:
+            reserved = suspect and key == FLEET
+            if reserved:
                 most -= max(WHOLE, int(most * self.policy.budget.reserve))
             if self._used[key] + more > most:
-                yield _full(key, most, reserved=key == FLEET and suspect)
+                return _full(key, most, reserved=reserved)
+        return ""
+
+    def told(self) -> Iterator[tuple[str, float, float]]:
+        """Every ledger that something is charged to: name, nodes charged, nodes that may be."""
+        for key in sorted(key for key, parts in self._used.items() if parts):
+            yield key, self._used[key] / WHOLE, self._most(key) / WHOLE
+        for check in sorted(check for check, many in self._out.items() if many):
+            yield f"check/{check}", self._out[check], limit_of(self.policy, check).standing
 
     def _most(self, key: str) -> int:
         """Parts that may be out on a ledger, one whole node at least."""

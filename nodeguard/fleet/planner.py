@@ -270,7 +270,11 @@ class Planner:
                 nodes.append(what)
             wanted = {rule.name: rule for rule in rules(seat, holding)}
             made += [rule for rule in wanted.values() if self.roster.rules.get(rule.name) != rule]
-            gone += [name for name in self.roster.rules_of(uid) if name not in wanted]
+            known = {
+                *self.roster.rules_of(uid),
+                *(rule.name for rule in rules(seat, self.roster.holding(uid))),
+            }
+            gone += sorted(known - wanted.keys())
         incidents, events = self._told(holdings, outcomes, now)
         return Plan(
             tuple(nodes),
