@@ -119,6 +119,11 @@ class Ledgers:
         for check in sorted(check for check, many in self._out.items() if many):
             yield f"check/{check}", self._out[check], limit_of(self.policy, check).standing
 
+    def told_of(self, seat: Seat) -> Iterator[tuple[str, float, float]]:
+        """The ledgers that a node counts to wherever it is marked, as `told` tells them, empty ones too."""
+        for key in seat.ledgers:
+            yield key, self._used[key] / WHOLE, self._most(key) / WHOLE
+
     def _most(self, key: str) -> int:
         """Parts that may be out on a ledger, one whole node at least."""
         most = self._caps.get(key)

@@ -40,6 +40,11 @@ class Seat(Struct, frozen=True):
     strange: tuple[Taint, ...] = ()
 
     @property
+    def pool(self) -> str:
+        """The name of its pool; empty where none fits."""
+        return self.ledgers[1].removeprefix(POOL)
+
+    @property
     def domains(self) -> tuple[str, ...]:
         """Those of its ledgers that are of domains."""
         return self.ledgers[2:]
