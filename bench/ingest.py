@@ -1,4 +1,5 @@
-"""What an agent costs the aggregator: memory of a kept connection, CPU of a new one and of a heartbeat.
+"""What an agent costs the aggregator: memory of a kept connection, CPU of a new one and of a heartbeat; and
+how long a fleet that comes back at once keeps others waiting.
 
 Beside a bare aiohttp handler, which verifies nothing and knows no limits, in the same run. Both serve 2,000
 connections by TLS under uvloop, each in a process of its own; the agents are another one. Every connection
@@ -114,15 +115,33 @@ async def serve_bare(_here: Path, trust: ssl.SSLContext) -> int:
     return port
 
 
+class Lag:
+    """How long the loop kept somebody waiting at worst, in seconds."""
+
+    def __init__(self) -> None:
+        self.worst = 0.0
+
+    async def watch(self) -> None:
+        """Look every few milliseconds."""
+        while True:
+            began = time.monotonic()
+            await asyncio.sleep(0.005)
+            self.worst = max(self.worst, time.monotonic() - began - 0.005)
+
+
 async def serve(what: str, here: Path) -> None:
-    """Serve until the end of the input."""
+    """Serve until the end of the input; then tell the longest wait."""
+    lag = Lag()
+    watch = asyncio.create_task(lag.watch())
     trust = context(Showing((here / "certificate").read_text(), (here / "key").read_text()))
     print(await (serve_ours if what == "nodeguard" else serve_bare)(here, trust), flush=True)
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+    watch.cancel()
+    print(lag.worst, flush=True)
 
 
-async def measure(name: str, here: Path, requests: list[bytes]) -> None:
-    """Print the figures of one server."""
+async def measure(name: str, here: Path, requests: list[bytes], at_once: int) -> None:
+    """Print the figures of one server. at_once: how many agents connect, or send, at a time."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, __file__, name, str(here), stdin=PIPE, stdout=PIPE
     )
@@ -139,12 +158,18 @@ async def measure(name: str, here: Path, requests: list[bytes]) -> None:
         await agent.beat()
         return agent
 
-    first = await asyncio.gather(*(connected(one) for one in requests[:AT_ONCE]))
+    first = await asyncio.gather(*(connected(one) for one in requests[:at_once]))
     memory, cpu = server.memory(), server.cpu()
     agents = list(first)
-    for at in range(AT_ONCE, CONNECTIONS, AT_ONCE):
-        agents += await asyncio.gather(*(connected(one) for one in requests[at : at + AT_ONCE]))
-    new = CONNECTIONS - AT_ONCE
+    for at in range(at_once, CONNECTIONS, at_once):
+        agents += await asyncio.gather(*(connected(one) for one in requests[at : at + at_once]))
+    if at_once == CONNECTIONS:
+        process.stdin.close()
+        lag = float(await process.stdout.readline())
+        print(f"{name:<12}{lag * 1e3:8.1f} ms is the longest wait of its loop while all connect at once")
+        await process.wait()
+        return
+    new = CONNECTIONS - at_once
     each = (server.memory() - memory) / new
     connection = (server.cpu() - cpu) / new
     cpu = server.cpu()
@@ -199,8 +224,9 @@ def main() -> None:
         (here / "keys").write_text(json.dumps({"keys": [public]}))
         requests = [request(key, f"node-{number}") for number in range(CONNECTIONS)]
         print(f"{CONNECTIONS} connections by TLS 1.3, {BEATS} requests of {len(requests[0])} bytes")
-        for server in ("bare aiohttp", "nodeguard") * 2:
-            uvloop.run(measure(server, here, requests))
+        for at_once in (AT_ONCE, CONNECTIONS):
+            for server in ("bare aiohttp", "nodeguard") * 2:
+                uvloop.run(measure(server, here, requests, at_once))
 
 
 main()

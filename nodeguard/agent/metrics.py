@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from nodeguard import __version__
-from nodeguard.agent.exposition import Sample, gauge, plain, states
 from nodeguard.model.finding import Finding, Health, Knowledge, Unread, Verdict
+from nodeguard.wire.exposition import Sample, gauge, plain, states
 
 # Findings shown one by one, worst first; the rest is counted: series cost memory in every Prometheus.
 _MOST = 20

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from nodeguard.agent.agent import Agent
-from nodeguard.agent.exposition import CONTENT_TYPE
 from nodeguard.agent.http import Page
 from nodeguard.agent.metrics import as_metrics
 from nodeguard.agent.reporting.mailbox import Mailbox
-from nodeguard.agent.reporting.thread import Senders
+from nodeguard.agent.reporting.senders import Senders
+from nodeguard.wire.exposition import CONTENT_TYPE
 
 _TEXT = "text/plain; charset=utf-8"
 

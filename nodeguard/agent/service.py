@@ -18,7 +18,7 @@ from nodeguard.agent.notify import notify, watchdog
 from nodeguard.agent.own import reading
 from nodeguard.agent.pages import pages
 from nodeguard.agent.reporting.reporter import Reporter
-from nodeguard.agent.reporting.thread import Senders
+from nodeguard.agent.reporting.senders import Senders
 from nodeguard.agent.state_file import StateFile
 from nodeguard.model.finding import Verdict
 from nodeguard.model.instant import Instant

@@ -26,7 +26,7 @@ from nodeguard.agent.memory import Memory
 from nodeguard.agent.mishaps import Mishaps
 from nodeguard.agent.reporting.mailbox import Mailbox
 from nodeguard.agent.reporting.reporter import Carry, Reporter, facts
-from nodeguard.agent.reporting.thread import Senders
+from nodeguard.agent.reporting.senders import Senders
 from nodeguard.agent.service import Service
 from nodeguard.agent.state_file import StateFile
 from nodeguard.agent.state_lock import hold

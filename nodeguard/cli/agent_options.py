@@ -14,7 +14,7 @@ from nodeguard.agent.config import Aggregator, Config, config
 from nodeguard.agent.control import PATH
 from nodeguard.catalog.located import CatalogueError
 from nodeguard.cli.options import add_checks, add_site, folder
-from nodeguard.cli.usage import Parser, UsageError, duration
+from nodeguard.cli.usage import Parser, UsageError, address, duration
 
 _LISTEN = "127.0.0.1:9434"
 _SPREAD = "1m"
@@ -61,14 +61,15 @@ def options(arguments: Sequence[str]) -> Options:
         raise UsageError("--speed goes with --from: a live machine has a time of its own")
     if given.bundle and given.root:
         raise UsageError("--root goes without --from: a recording has no other root")
-    for word in (given.node, given.platform, given.instance_type):
+    node = given.node or file.node or os.environ.get("NODE_NAME") or os.uname().nodename
+    for word in (node, given.platform, given.instance_type):
         if any("\ud800" <= letter <= "\udfff" for letter in word):
             raise UsageError(f"{word!r} is no UTF-8: write it anew")
     return Options(
         config=given.config or "",
         filed=frozenset(name for name in _OF_THE_SITE if not getattr(given, name) and getattr(file, name)),
-        listen=given.listen or _said(_address, file.listen or _LISTEN, given, "listen"),
-        node=given.node or file.node or os.uname().nodename,
+        listen=given.listen or _said(address, file.listen or _LISTEN, given, "listen"),
+        node=node,
         state=str(Path(given.state or file.state).absolute()) if given.state or file.state else "",
         checks=tuple(given.checks) or file.checks,
         platform=given.platform or file.platform,
@@ -90,11 +91,11 @@ def _parser() -> Parser:
     )
     add = parser.add_argument
     add("--config", metavar="FILE", help="settings, which the options below override")
-    add("--listen", metavar="HOST:PORT", type=_address,
+    add("--listen", metavar="HOST:PORT", type=address,
         help=f"where to serve /metrics, /healthz and /readyz ({_LISTEN})")  # fmt: skip
     add("--state", metavar="DIR", type=folder, help="remember here what a restart must not forget")
     add("--socket", metavar="PATH", help=f"where release and clear are asked for ({PATH})")
-    add("--node", metavar="NAME", default="", help="the node's name (the machine's)")
+    add("--node", metavar="NAME", default="", help="the node's name ($NODE_NAME, or the machine's)")
     add("--root", metavar="DIR", type=folder, help="where the machine's root directory is (/)")
     add("--from", dest="bundle", metavar="DIR", type=folder, help="a recording instead of this machine, live")
     add("--speed", metavar="N", type=_speed, default=1.0, help="with --from: so many times as fast")
@@ -119,16 +120,6 @@ def _said(of: Callable[[str], Any], text: str, given: Namespace, name: str) -> A
         return of(text)
     except ArgumentTypeError as error:
         raise UsageError(f"{given.config}: {name}: {error}") from None
-
-
-def _address(text: str) -> tuple[str, int]:
-    host, colon, port = text.rpartition(":")
-    if not colon or not port.isdecimal() or int(port) > 65_535:
-        raise ArgumentTypeError(f"'{text}' is no HOST:PORT: write it like {_LISTEN}")
-    host = host.strip("[]")
-    if not host:
-        raise ArgumentTypeError(f"'{text}' names no host: write 127.0.0.1:{port}, or 0.0.0.0:{port} for all")
-    return host, int(port)
 
 
 def _speed(text: str) -> float:

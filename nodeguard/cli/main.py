@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 _COMMANDS = {
     "check": "judge this machine, or a recorded one",
     "agent": "judge this machine all the time, and serve metrics",
+    "aggregator": "hear the agents of a fleet, and keep work off what is sick",
     "release": "have the agent let go of the GPUs for a while",
     "clear": "tell the agent that a finding is over",
     "status": "say how the fleet is, by the aggregator",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from nodeguard.agent.exposition import plain, states
 from nodeguard.agent.metrics import of_findings, of_unread
 from nodeguard.cli import scope
 from nodeguard.model.finding import Health, Knowledge, Verdict
 from nodeguard.model.instant import Instant
+from nodeguard.wire.exposition import plain, states
 
 
 def as_metrics(verdict: Verdict, instant: Instant) -> str:

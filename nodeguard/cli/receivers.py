@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import partial
 
 from nodeguard.agent.config import Aggregator
-from nodeguard.agent.reporting.address import AddressError
+from nodeguard.agent.reporting.address import Address, AddressError, parsed
 from nodeguard.agent.reporting.credential import TokenFile
 from nodeguard.agent.reporting.https import HttpsTransport
 from nodeguard.agent.reporting.mailbox import Mailbox
-from nodeguard.agent.reporting.thread import Senders
+from nodeguard.agent.reporting.places import asked
+from nodeguard.agent.reporting.replicas import Name
+from nodeguard.agent.reporting.senders import Senders
 from nodeguard.agent.reporting.trust import CertificateFiles, TrustError, trusting
 from nodeguard.agent.transitions import Line
 from nodeguard.cli.usage import UsageError
 
 
 def senders(config: str, aggregator: Aggregator, mailbox: Mailbox, log: Callable[[Line], None]) -> Senders:
-    """A sender to each address. config: the file that names them. Raises UsageError where one is none, or
-    where there is nothing to trust it by.
+    """A sender to everybody behind each address. config: the file that names them. Raises UsageError where
+    one is none, or where there is nothing to trust it by.
     """
     ca_file = aggregator.ca_file or None
     shown = None
@@ -27,12 +30,25 @@ def senders(config: str, aggregator: Aggregator, mailbox: Mailbox, log: Callable
     try:
         if ca_file is not None:
             trusting(ca_file)
-        ways = [HttpsTransport(one, _token(aggregator), ca_file, shown) for one in aggregator.addresses]
+        addresses = [parsed(one) for one in aggregator.addresses]
     except AddressError as error:
         raise UsageError(f"{config}: aggregator.addresses: {error}") from None
     except TrustError as error:
         raise UsageError(f"{config}: aggregator.ca_file: {error}") from None
-    return Senders(ways, mailbox, random.random, lambda why: log({"event": "unreported", "why": why}))
+
+    def way(address: Address) -> HttpsTransport:
+        return HttpsTransport(address, _token(aggregator), ca_file, shown)
+
+    def name(address: Address) -> Name:
+        return Name(address.name, partial(asked, address), lambda place: way(address.at(place)))
+
+    return Senders(
+        [way(one) for one in addresses if one.numbered],
+        mailbox,
+        random.random,
+        lambda why: log({"event": "unreported", "why": why}),
+        [name(one) for one in addresses if not one.numbered],
+    )
 
 
 def _token(aggregator: Aggregator) -> TokenFile | None:

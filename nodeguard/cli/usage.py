@@ -55,3 +55,16 @@ def duration(text: str) -> float:
     if not 0 < seconds <= 30 * 86_400:
         raise argparse.ArgumentTypeError(f"'{text}' is no length of time: write it like 30s, 10m or 2h")
     return seconds
+
+
+def address(text: str) -> tuple[str, int]:
+    """Host and port of a place to listen at, as `127.0.0.1:9434`. Raises ArgumentTypeError."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65_535:
+        raise argparse.ArgumentTypeError(f"'{text}' is no HOST:PORT: write it like 127.0.0.1:9434")
+    host = host.strip("[]")
+    if not host:
+        raise argparse.ArgumentTypeError(
+            f"'{text}' names no host: write 127.0.0.1:{port}, or 0.0.0.0:{port} for all"
+        )
+    return host, int(port)

@@ -87,7 +87,7 @@ class Planner:
         for kept in (self.last, self._wants, self.proofs, self.outcomes, self._stories):
             kept.pop(uid, None)
         self._dirty.discard(uid)
-        self._orphans += (one for one in self.incidents.pop(uid, {}).values() if one.state != State.RESOLVED)
+        self._orphans += (one for one in self.incidents.pop(uid, {}).values() if one.is_open)
 
     def devices(self, node: str, devices: Iterable[Device]) -> None:
         """The devices that are published of a node, by its name."""
@@ -163,6 +163,14 @@ class Planner:
         """What was issued for a node will not be written."""
         self.roster.failed(uid)
 
+    def drop(self) -> list[str]:
+        """Count nothing any more that is issued and not seen to be written; whose that was, by uid."""
+        return self.roster.drop()
+
+    def incident(self, name: str) -> Incident | None:
+        """An incident by its name; None where there is none."""
+        return next((told[name] for told in self.incidents.values() if name in told), None)
+
     def unmark(self) -> Plan:
         """What takes away all that nodeguard has marked; to be paused before, or it comes back."""
         nodes = tuple(
@@ -173,8 +181,7 @@ class Planner:
             or STATE in node.annotations
             or any(one.key.startswith(PREFIX) for one in node.taints)
         )
-        for uid in list(self.roster.nodes):
-            self.roster.failed(uid)
+        self.roster.drop()
         return Plan(nodes=nodes, rules_gone=tuple(self.roster.rules))
 
     def _mute(self, uid: str) -> None:
@@ -263,7 +270,11 @@ class Planner:
                 nodes.append(what)
             wanted = {rule.name: rule for rule in rules(seat, holding)}
             made += [rule for rule in wanted.values() if self.roster.rules.get(rule.name) != rule]
-            gone += [name for name in self.roster.rules_of(uid) if name not in wanted]
+            known = {
+                *self.roster.rules_of(uid),
+                *(rule.name for rule in rules(seat, self.roster.holding(uid))),
+            }
+            gone += sorted(known - wanted.keys())
         incidents, events = self._told(holdings, outcomes, now)
         return Plan(
             tuple(nodes),
@@ -287,10 +298,10 @@ class Planner:
         self._dirty, self._orphans = set(), []
         self.outcomes = {uid: tuple(found) for uid, found in of.items()}
         for uid in touched:
-            seat = self.roster.seats.get(uid)
-            if seat is None:
+            seat, told = self.roster.seats.get(uid), self.heard.get(uid)
+            quiet = (told is None or not told.findings) and uid not in holdings and uid not in self.incidents
+            if seat is None or quiet:
                 continue
-            told = self.heard.get(uid)
             story = Story(
                 seat, told, self.outcomes.get(uid, ()), holdings.get(uid, Holding()), self.proofs.get(uid, {})
             )
@@ -309,4 +320,4 @@ class Planner:
 
 
 def _is_remembered(one: Incident, now: float) -> bool:
-    return one.state != State.RESOLVED or now - one.resolved < _REMEMBERED
+    return one.is_open or now - one.resolved < _REMEMBERED

@@ -115,6 +115,13 @@ class Roster:
             del self._pending[uid]
             self._sit(uid)
 
+    def drop(self) -> list[str]:
+        """Nothing that was about to be written will be. Returns whose that was."""
+        dropped = list(self._pending)
+        for uid in dropped:
+            self.failed(uid)
+        return dropped
+
     def holding(self, uid: str) -> Holding:
         """What a node holds, or is about to."""
         return self._pending.get(uid) or self._observed.get(uid, Holding())

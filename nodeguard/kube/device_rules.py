@@ -15,7 +15,7 @@ from nodeguard.kube.refusal import ApiError
 from nodeguard.kube.rule_object import LABEL, OURS, Seen, seen, written
 from nodeguard.kube.trouble import Tell
 from nodeguard.kube.versions import number
-from nodeguard.kube.watching import Watching
+from nodeguard.kube.watching import Taker, Watching
 from nodeguard.model.mark import DeviceRule
 
 _GROUP = "/apis/resource.k8s.io/v1"
@@ -170,6 +170,6 @@ class DeviceRules:
             del self._seen[had.rule.name]
 
 
-def watching(api: Api, taker: DeviceRules, tell: Tell) -> Watching[Seen]:
+def watching(api: Api, taker: Taker[Seen], tell: Tell) -> Watching[Seen]:
     """What follows nodeguard's rules of a cluster."""
     return Watching(api, PATH, "DeviceTaintRules", seen, taker, tell, {"labelSelector": f"{LABEL}={OURS}"})

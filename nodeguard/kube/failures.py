@@ -23,7 +23,7 @@ class Failures:
         kind = (error.status, error.reason)
         if self._keys.get(key) == kind:
             return
-        self._leave(key)
+        self.over(key)
         if kind not in self._kinds:
             self._tell(f"Writes: {error.message}")
         self._keys[key] = kind

@@ -14,7 +14,7 @@ from nodeguard.kube.permit import JSON, Permit
 from nodeguard.kube.refusal import ApiError
 from nodeguard.kube.trouble import Tell
 from nodeguard.kube.versions import number
-from nodeguard.kube.watching import Watching
+from nodeguard.kube.watching import Taker, Watching
 from nodeguard.model.incident import Decision, Incident, State
 
 PATH = "/apis/nodeguard.dev/v1alpha1/nodeincidents"
@@ -139,6 +139,6 @@ class Incidents:
                 raise
 
 
-def watching(api: Api, taker: Incidents, tell: Tell) -> Watching[Seen]:
+def watching(api: Api, taker: Taker[Seen], tell: Tell) -> Watching[Seen]:
     """What follows all incidents of a cluster."""
     return Watching(api, PATH, "NodeIncidents", seen, taker, tell)

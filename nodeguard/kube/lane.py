@@ -45,7 +45,8 @@ class Lane:
     """What waits to be written, and who writes it.
 
     permit: whether anything may be written. tell: takes sentences for the log. after: a lane that goes first;
-    nothing is sent while something waits there that may be sent. width: how many at a time.
+    nothing is sent while something waits there that may be sent. width: how many at a time;
+    fewer after the server could not take them, and more again with each that it takes.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class Lane:
         self._bucket = bucket
         self._failures = Failures(tell)
         self._after = after
-        self._width = width
+        self._width = self._allowed = width
         self._clock = clock
         self._waiting: Waiting[_Job] = Waiting()
         self._flying = 0
@@ -126,7 +127,7 @@ class Lane:
         """Seconds until something may be sent, unless something happens before; None for until then."""
         now = self._clock()
         due = self._waiting.wait(now)
-        if due is None or self._flying >= self._width:
+        if due is None or self._flying >= self._allowed:
             return None
         if not self._permit.given() or (self._after is not None and self._after.is_busy):
             return max(due, _LOOK)
@@ -160,6 +161,7 @@ class Lane:
         else:
             self._waiting.done(key, self._clock())
             self._rests = 0
+            self._allowed = min(self._width, self._allowed + 1)
             self._failures.over(key)
         finally:
             self._flying -= 1
@@ -172,7 +174,9 @@ class Lane:
         if of_all:
             wait = max(_backoff(self._rests, _LONGEST_OF_ALL), min(error.retry_after or 0.0, _LONGEST))
             # Those that were under way together fail together, which is one failure.
-            self._rests += now >= self._rest_until
+            if now >= self._rest_until:
+                self._rests += 1
+                self._allowed = max(1, self._allowed // 2)
             self._rest_until = max(self._rest_until, now + wait)
         # One write alone that is never answered must not be in the way of all others for ever.
         own = 0.0 if of_all and error.reason != "Timeout" else _backoff(entry.tries, _LONGEST)

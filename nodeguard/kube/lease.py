@@ -79,6 +79,11 @@ class Lease:
         self._outgrown = 0
         self.epoch = 0
 
+    @property
+    def holder(self) -> str:
+        """Who held it when it was last read, by name; empty for nobody."""
+        return self._known.spec.holder.rpartition("_")[0] if self._known is not None else ""
+
     def held(self, now: float) -> bool:
         """Whether it may be written at this moment, with 5 s at most for the write."""
         return now < self._until

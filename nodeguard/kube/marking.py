@@ -61,7 +61,7 @@ def epoch_of(annotations: dict[str, str]) -> int:
 
 def says_cordoned(state: str) -> bool:
     """Whether a text of the annotation STATE says that the cordon is nodeguard's own."""
-    return _fields(state).get("cordoned") is True
+    return "cordoned" in state and _fields(state).get("cordoned") is True
 
 
 def _owning(state: str, *, is_our_cordon: bool) -> str:

@@ -31,7 +31,8 @@ class Permit:
 
     epoch: of the term. may_write: whether the lease is held and nothing pauses, asked before each write.
     left: seconds for which the lease is held at least; no request is given more. fenced: is told, once, why
-    nothing is written under this term any more.
+    nothing is written under this term any more. later: the epoch that somebody else wrote under then; 0
+    before.
     """
 
     def __init__(
@@ -45,10 +46,15 @@ class Permit:
     ) -> None:
         self._api = api
         self.epoch = epoch
-        self.is_over = False
+        self.later = 0
         self._may_write = may_write
         self._left = left
         self._fenced = fenced
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is written under this term any more."""
+        return self.later > 0
 
     def given(self) -> bool:
         """Whether a write may begin now."""
@@ -68,7 +74,7 @@ class Permit:
             f" {EPOCH} from it"
         )
         if not self.is_over:
-            self.is_over = True
+            self.later = theirs
             self._fenced(why)
         raise FencedError(why)
 

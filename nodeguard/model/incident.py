@@ -65,6 +65,11 @@ class Incident(Struct, frozen=True, omit_defaults=True, rename="camel"):
     resolved: float = 0.0
     times: int = 1
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it is not over."""
+        return self.state != State.RESOLVED
+
 
 class Decision(Struct, frozen=True, omit_defaults=True, rename="camel"):
     """What people decided of one incident. acknowledged: they know. clear: it is over, on their word; by whom

@@ -29,6 +29,9 @@ _DRIVER_TRACES = (
 )
 _LIBRARY = b"libnvidia-ml.so.1"
 
+# What this process is shown, and the machine's first one, which is shown the machine itself.
+_SELF, _FIRST = "/proc/self/", "/proc/1/"
+
 # Bytes of one reading. An attribute in sysfs is given whole by the first: it has a page at most. Source:
 # Linux Documentation/filesystems/sysfs.rst.
 _CHUNK = 65_536
@@ -66,6 +69,9 @@ class LiveMachine:
 
     def read(self, path: str) -> str:
         """See Machine.read."""
+        if self._root and path.startswith(_SELF):
+            # This process has a container's mounts there, under the machine's process number.
+            path = _FIRST + path.removeprefix(_SELF)
         descriptor = os.open(self._root + path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             chunks = [os.read(descriptor, _CHUNK)]

@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from nodeguard.agent.exposition import gauge
 from nodeguard.agent.metrics import as_metrics
 from nodeguard.model.finding import Health, Knowledge, Unread, Verdict
+from nodeguard.wire.exposition import gauge
 from tests.judge.scene import finding
 
 

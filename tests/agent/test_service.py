@@ -18,7 +18,7 @@ from nodeguard.agent.reporting.credential import TokenFile
 from nodeguard.agent.reporting.https import HttpsTransport
 from nodeguard.agent.reporting.mailbox import Mailbox, Post
 from nodeguard.agent.reporting.reporter import Reporter, facts
-from nodeguard.agent.reporting.thread import Senders
+from nodeguard.agent.reporting.senders import Senders
 from nodeguard.agent.service import Service
 from nodeguard.agent.state_file import StateFile
 from nodeguard.agent.transitions import Line

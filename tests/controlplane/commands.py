@@ -69,6 +69,7 @@ class Commands(NamedTuple):
             f"--service-account-key-file={self.signing}",
             f"--service-account-signing-key-file={self.signing}",
             "--authorization-mode=Node,RBAC",
+            "--allow-privileged=true",  # as every installer has it
             "--service-cluster-ip-range=10.0.0.0/16",
         ]
 

@@ -83,12 +83,12 @@ def api(address: str, path: str) -> Any:
     return json.loads(said)["data"] if said else None
 
 
-def until(ask: Callable[[], Said], log: Path) -> Said:
-    """The first answer that is not empty. log: shown where none comes in time."""
-    end = time.monotonic() + _PATIENCE
+def until(ask: Callable[[], Said], log: Path, patience: float = _PATIENCE) -> Said:
+    """The first answer that is not empty. log: shown where none comes in time, in seconds."""
+    end = time.monotonic() + patience
     while time.monotonic() < end:
         said = ask()
         if said:
             return said
         time.sleep(0.1)
-    raise AssertionError(f"nothing came in {_PATIENCE:g} s; {os.fspath(log)} says:\n{log.read_text()}")
+    raise AssertionError(f"nothing came in {patience:g} s; {os.fspath(log)} says:\n{log.read_text()}")

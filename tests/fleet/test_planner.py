@@ -189,7 +189,7 @@ def test_a_domain_and_a_pool_have_budgets_of_their_own() -> None:
         fleet.say(number, finding())
     fleet.carry_out()
     assert len(fleet.marked()) == 2
-    assert "domain rack/r0: 2 nodes may be out" in {
+    assert "rack/r0: 2 nodes may be out" in {
         one.why for found in fleet.planner.outcomes.values() for one in found
     }
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 import random
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,8 @@ from nodeguard.kube.executor import Result
 from nodeguard.kube.refusal import ApiError
 from nodeguard.model.mark import EPOCH, STATE
 from nodeguard.model.node import Condition, Node, Taint
-from tests.controlplane.cluster import API, Cluster, cluster
+from tests.controlplane.cluster import API, PATIENCE, Cluster, cluster
+from tests.controlplane.credentials import write_kubeconfig
 from tests.controlplane.objects import node
 from tests.kube.writing import QUARANTINE, SUSPECT, Writing, desired, read, writing
 
@@ -278,3 +280,52 @@ async def marked_across_a_restart(alone: Cluster, api: Api, made: Writing, names
         assert made.results(name)[-1] is Result.WRITTEN
     assert sum("could not be asked" in one for one in made.told) <= 2
     assert made.told[-1].startswith("Writes: none fails any more with no answer")
+
+
+async def test_a_server_that_is_asked_too_much_is_given_the_time_it_wants(tmp_path: Path) -> None:
+    # One write at a time for who is no administrator, and 429 with Retry-After for all beyond.
+    narrow = ["--enable-priority-and-fairness=false", "--max-mutating-requests-inflight=1"]
+    with cluster(API, {"kube-apiserver": narrow}) as alone:
+        names = [f"gpu-{number}" for number in range(20)]
+        for name in names:
+            alone.api.post(NODES, node(name))
+        api = await Api.connect(str(commoner(alone, tmp_path)))
+        try:
+            async with writing(api) as made:
+                found = [await read(api, name) for name in names]
+                wanted = [QUARANTINE]
+                async with asyncio.timeout(PATIENCE):
+                    while not made.told:
+                        for one in found:
+                            made.executor.want(desired(one, *wanted))
+                        await made.idle()
+                        wanted = [SUSPECT] if wanted == [QUARANTINE] else [QUARANTINE]
+                for name in names:
+                    assert ours(await read(api, name)) == {QUARANTINE, SUSPECT} - set(wanted)
+        finally:
+            await api.close()
+    first, *rest = made.told
+    assert first.startswith("Writes: the Kubernetes API answered 429")
+    assert rest[-1] == "Writes: none fails any more with 429 (TooManyRequests)"
+
+
+def commoner(alone: Cluster, directory: Path) -> Path:
+    """A kubeconfig of who may do all, as an aggregator's service account, and has no privilege beyond."""
+    accounts = "/api/v1/namespaces/default/serviceaccounts"
+    alone.api.post(accounts, {"metadata": {"name": "commoner"}})
+    alone.api.post(
+        "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+        {
+            "metadata": {"name": "commoner"},
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io",
+                "kind": "ClusterRole",
+                "name": "cluster-admin",
+            },
+            "subjects": [{"kind": "ServiceAccount", "name": "commoner", "namespace": "default"}],
+        },
+    )
+    token = alone.api.post(f"{accounts}/commoner/token", {"spec": {}})["status"]["token"]
+    path = directory / "kubeconfig"
+    write_kubeconfig(path, alone.url, alone.ca, token)
+    return path

@@ -57,6 +57,17 @@ def test_a_file_without_a_size_is_read_to_its_end() -> None:
         assert this.read("/proc/self/comm").strip()
 
 
+def test_the_mounts_below_the_root_are_those_of_its_own_first_process(
+    machine: LiveMachine, root: Path
+) -> None:
+    for name, mounts in (("self", "/dev/sda1 /host ext4 ro 0 0\n"), ("1", "/dev/sda1 / ext4 rw 0 0\n")):
+        (root / "proc" / name).mkdir()
+        (root / "proc" / name / "mounts").write_text(mounts)
+    assert machine.read("/proc/self/mounts") == "/dev/sda1 / ext4 rw 0 0\n"
+    with LiveMachine() as here:
+        assert here.read("/proc/self/comm") == Path("/proc/self/comm").read_text()
+
+
 def test_a_file_is_cut_at_the_limit(machine: LiveMachine, root: Path) -> None:
     (root / "long").write_bytes(b"x" * (READ_LIMIT + 100_000))
     (root / "just").write_bytes(b"x" * READ_LIMIT)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 from urllib.parse import urlsplit
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 # Whose network is this very machine.
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -15,13 +17,27 @@ class AddressError(Exception):
 
 
 class Address(Struct, frozen=True):
-    """A receiver's address in its parts. name: what logs call it."""
+    """A receiver's address in its parts.
+
+    name: what logs call it. place: the numbers under which it is reached, tried in turn; empty where the name
+    service is asked for each connection.
+    """
 
     name: str
     tls: bool
     host: str
     port: int
     path: str
+    place: tuple[str, ...] = ()
+
+    @property
+    def numbered(self) -> bool:
+        """Whether no name service knows more of it: a number of the network, or this very machine."""
+        return self.host in _LOOPBACK or any(_is_number(self.host, one) for one in _FAMILIES)
+
+    def at(self, place: tuple[str, ...]) -> Address:
+        """The one of those behind this address who is at a place."""
+        return replace(self, name=f"{self.name} at {' or '.join(place)}", place=place)
 
 
 def parsed(address: str) -> Address:
@@ -44,4 +60,12 @@ def parsed(address: str) -> Address:
     return Address(name, tls, parts.hostname, port or (443 if tls else 80), parts.path or "/")
 
 
+def _is_number(host: str, family: int) -> bool:
+    try:
+        return bool(socket.inet_pton(family, host))
+    except OSError:
+        return False
+
+
+_FAMILIES = (socket.AF_INET, socket.AF_INET6)
 _REMEDY = "write it as https://host:port/path"

@@ -16,16 +16,17 @@ from nodeguard.agent.reporting.timed import TimedSocket, patiently
 
 
 def connect(address: Address, context: ssl.SSLContext | None, hurry: Hurry, deadline: float) -> TimedSocket:
-    """A connection to the first place of an address that takes one. Raises OverdueError, OSError.
+    """A connection to the first number of an address that takes one. Raises OverdueError, OSError.
 
     context: for TLS. deadline: of the clock that never jumps; the name service alone may take longer.
     """
-    found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
-    for left, (family, kind, protocol, _, place) in zip(range(len(found), 0, -1), found, strict=True):
+    hosts = address.place or (address.host,)
+    found = [one for host in hosts for one in socket.getaddrinfo(host, address.port, type=socket.SOCK_STREAM)]
+    for left, (family, kind, protocol, _, there) in zip(range(len(found), 0, -1), found, strict=True):
         sock = socket.socket(family, kind | socket.SOCK_NONBLOCK, protocol)
         try:
-            # A place that nobody answers at leaves time for the others.
-            _reach(sock, place, hurry, time.monotonic() + hurry.left(deadline) / left)
+            # One that nobody answers at leaves time for the others.
+            _reach(sock, there, hurry, time.monotonic() + hurry.left(deadline) / left)
             return TimedSocket(_secured(sock, address, context, hurry, deadline), hurry)
         except BaseException as error:
             sock.close()
@@ -34,9 +35,9 @@ def connect(address: Address, context: ssl.SSLContext | None, hurry: Hurry, dead
     raise OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL))
 
 
-def _reach(sock: socket.socket, place: tuple[Any, ...], hurry: Hurry, deadline: float) -> None:
+def _reach(sock: socket.socket, there: tuple[Any, ...], hurry: Hurry, deadline: float) -> None:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    wrong = sock.connect_ex(place)
+    wrong = sock.connect_ex(there)
     if wrong == errno.EINPROGRESS:
         hurry.wait(sock, select.POLLOUT, deadline)
         wrong = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)

@@ -10,10 +10,11 @@ import socket
 import ssl
 import time
 
-from nodeguard.agent.reporting.address import parsed
+from nodeguard.agent.reporting.address import Address, parsed
 from nodeguard.agent.reporting.connect import connect
 from nodeguard.agent.reporting.credential import CredentialError, TokenFile
 from nodeguard.agent.reporting.hurry import Hurry, OverdueError
+from nodeguard.agent.reporting.places import unnamed
 from nodeguard.agent.reporting.timed import OverlongError, TimedSocket
 from nodeguard.agent.reporting.transport import DEADLINE, Answer, TransportError
 from nodeguard.agent.reporting.trust import CertificateFiles, TrustError, trusting
@@ -31,19 +32,19 @@ _TRUSTS = "and trusts who signed this node's certificate"
 class HttpsTransport:
     """A receiver's address, `https://host:port/path`; plain http to this very machine alone.
 
-    ca_file: certificates to trust, read again for each connection; None for the system's. shown: what this
-    node shows of itself, read again likewise. Raises AddressError where the address is none. The name
-    service alone may take longer than a deadline allows.
+    address: as written, or in its parts. ca_file: certificates to trust, read again for each connection; None
+    for the system's. shown: what this node shows of itself, read again likewise. Raises AddressError where
+    the address is none. The name service alone may take longer than a deadline allows.
     """
 
     def __init__(
         self,
-        address: str,
+        address: str | Address,
         token: TokenFile | None,
         ca_file: str | None = None,
         shown: CertificateFiles | None = None,
     ) -> None:
-        self._address = parsed(address)
+        self._address = parsed(address) if isinstance(address, str) else address
         self.name = self._address.name
         self._token = token
         self._ca_file = ca_file
@@ -141,7 +142,7 @@ def _why(error: Exception, within: float, *, certified: bool) -> str:
         case OverlongError():
             return f"its answer has more than {REPLY_LIMIT} bytes: see that the address is the aggregator's"
         case socket.gaierror():
-            return f"its name is not found ({error.strerror}): check the address and the name service"
+            return unnamed(error)
         case OSError():
             return f"{error.strerror or 'the connection broke'}: see that it runs and can be reached"
         case _:

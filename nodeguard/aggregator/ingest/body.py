@@ -50,7 +50,8 @@ async def read(request: web.BaseRequest) -> bytes:
     """The body of a request. Raises RefusedError where it has too many bytes."""
     content = request.content
     parts, size = [], 0
-    while part := await content.readany():
+    while not content.at_eof():
+        part = await content.readany()
         size += len(part)
         if size > MESSAGE_LIMIT:
             raise RefusedError(413, _TOO_LARGE)

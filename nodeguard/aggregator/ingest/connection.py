@@ -77,7 +77,7 @@ class Connection(RequestHandler):
 
     def data_received(self, data: bytes) -> None:
         """Part of asyncio's protocol."""
-        if self._resting:
+        if self._resting and data:
             self._resting = False
             self._taken = 0
             self.guest.by = self._clock() + self._limits.head

@@ -8,7 +8,7 @@ from nodeguard.fleet.admission import Outcome
 from nodeguard.fleet.heard import Heard
 from nodeguard.fleet.holding import Holding
 from nodeguard.fleet.planner import Planner
-from nodeguard.fleet.seat import Seat
+from nodeguard.fleet.seat import DOMAIN, Seat
 from nodeguard.fleet.told.ages import age
 from nodeguard.fleet.told.forms import VERSION, LedgerTold
 from nodeguard.fleet.told.health import known_health
@@ -59,7 +59,7 @@ def node(planner: Planner, service: Service, name: str, now: Instant) -> NodePag
         platform=inventory.platform,
         gpus=roster.nodes[uid].gpus,
         pool=seat.pool if seat else "",
-        domains=seat.domains if seat else (),
+        domains=tuple(one.removeprefix(DOMAIN) for one in seat.domains) if seat else (),
         out=seat.out if seat else False,
         cordoned=holding.node.cordoned,
         hold=seat.hold if seat else "",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from nodeguard.fleet.ledgers import FLEET
 from nodeguard.fleet.planner import Planner
+from nodeguard.fleet.seat import FLEET
 from nodeguard.fleet.silence import ENOUGH, PATIENCE
 from nodeguard.fleet.told.forms import (
     VERSION,

@@ -17,6 +17,7 @@ from nodeguard.wire.order import Heard, heard
 from nodeguard.wire.report import VERSION, Report
 
 TLS = Path(__file__).parent / "tls"
+PAIR = (TLS / "server.pem", TLS / "server.key")
 
 
 class Receiver:
@@ -24,7 +25,7 @@ class Receiver:
 
     def __init__(self) -> None:
         self.fault: Callable[[], str] = lambda: ""
-        self.memory = Heard()
+        self.memory: dict[str, Heard] = {}
         self.applied: list[Report] = []
         self.beats = 0
         self.requests = 0
@@ -42,12 +43,14 @@ class Receiver:
             self.instructions.pop(identity, None)
         resend = False
         if isinstance(message, Report):
-            self.memory, news = heard(self.memory, message)
+            before = self.memory.get(message.node, Heard())
+            self.memory[message.node], news = heard(before, message)
             if news:
                 self.applied.append(message)
         else:
             self.beats += 1
-            resend = not self.applied or self.applied[-1].digest != message.digest
+            of_node = [one for one in self.applied if one.node == message.node]
+            resend = not of_node or of_node[-1].digest != message.digest
         return Reply(VERSION, message.sequence, resend, instructions=tuple(self.instructions.values()))
 
 
@@ -147,14 +150,16 @@ class Server(ThreadingHTTPServer):
 
 
 @contextmanager
-def receiving(*, tls: bool = False) -> Iterator[Receiver]:
-    """A receiver that runs on a port of its own."""
+def receiving(
+    *, tls: bool = False, at: tuple[str, int] = ("127.0.0.1", 0), pair: tuple[Path, Path] = PAIR
+) -> Iterator[Receiver]:
+    """A receiver that runs on a port of its own, or at a number and a port. pair: certificate and key."""
     receiver = Receiver()
     handler = type("OneHandler", (Handler,), {"receiver": receiver})
-    with Server(("127.0.0.1", 0), handler) as server:
+    with Server(at, handler) as server:
         if tls:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.load_cert_chain(TLS / "server.pem", TLS / "server.key")
+            context.load_cert_chain(*pair)
             server.socket = context.wrap_socket(
                 server.socket, server_side=True, do_handshake_on_connect=False
             )

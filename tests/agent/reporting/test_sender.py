@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from nodeguard.agent.reporting.mailbox import Post
 from nodeguard.agent.reporting.sender import Sender
+from nodeguard.agent.reporting.senders import Senders
 from nodeguard.agent.reporting.spool import Spool, put
-from nodeguard.agent.reporting.thread import Senders
 from nodeguard.agent.reporting.transport import Answer
 from nodeguard.wire.instruction import RunTest
 from nodeguard.wire.of_verdict import report

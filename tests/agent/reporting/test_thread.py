@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from nodeguard.agent.reporting.thread import Senders
+from nodeguard.agent.reporting.senders import Senders
 from tests.agent.reporting.receiver import closed_port, receiving
 from tests.agent.reporting.scene import Agent, black_hole, digests, until
 
@@ -99,7 +99,7 @@ def test_an_end_that_cannot_be_told_is_no_reason_to_stay(tmp_path: Path) -> None
 
 def test_sending_imports_nothing_but_the_standard_library_and_what_is_here_anyway() -> None:
     code = (
-        "import sys, nodeguard.agent.reporting.thread; "
+        "import sys, nodeguard.agent.reporting.senders; "
         "print(sorted({'aiohttp', 'kubernetes', 'pydantic', 'requests', 'urllib3', 'httpx', 'asyncio'} & set(sys.modules)))"
     )
     said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout

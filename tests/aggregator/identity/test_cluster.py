@@ -157,3 +157,22 @@ async def test_the_keys_of_the_cluster_are_read(scene: Scene) -> None:
     issuer, document = await scene.reviews.keys()
     assert issuer == "https://kubernetes.default.svc"
     assert json.loads(document)["keys"][0]["alg"] == "RS256"
+
+
+async def test_an_outage_of_the_cluster_keeps_no_agent_out_that_it_vouches_for(scene: Scene) -> None:
+    first, second, late = (scene.token(f"agent-{name}") for name in ("node-a", "node-b", "node-a"))
+    older = scene.older(late)
+    await scene.tokens.identify(Shown(f"Bearer {first}"), time.time())
+    scene.cluster.stop("kube-apiserver")
+    try:
+        found = await scene.tokens.identify(Shown(f"Bearer {second}"), time.time())
+        assert found.names == ("node-b",)
+        refused = await scene.refused(older)
+        assert (refused.status, refused.put_off) == (503, 5.0)
+        await scene.keyring.refresh(time.monotonic() + 60.0)
+        assert "those known so far stay good" in scene.told[0]
+        assert scene.keyring.keys is not None
+    finally:
+        scene.cluster.start("kube-apiserver")
+        scene.cluster.ready()
+    assert (await scene.tokens.identify(Shown(f"Bearer {older}"), time.time())).names == ("node-a",)

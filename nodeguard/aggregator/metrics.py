@@ -1,0 +1,82 @@
+"""The aggregator's metrics."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from nodeguard.aggregator.ingest.server import Ingest
+from nodeguard.aggregator.reload import PolicyFile
+from nodeguard.aggregator.service import Service
+from nodeguard.model.finding import Health
+from nodeguard.model.incident import State
+from nodeguard.model.instant import Instant
+from nodeguard.model.mark import Mark
+from nodeguard.wire.exposition import gauge, plain
+
+
+def as_metrics(service: Service, ingest: Ingest, policy: PolicyFile | None, now: Instant) -> str:
+    """What there is to be told, in Prometheus' text format; of nodes, numbers alone: their own agents tell
+    the rest.
+    """
+    return "".join(_families(service, ingest, policy, now))
+
+
+def _families(service: Service, ingest: Ingest, policy: PolicyFile | None, now: Instant) -> Iterator[str]:
+    planner = service.planner
+    silence = planner.silence
+    yield plain("nodeguard_aggregator_up", "Always 1: for an alert that says that alerts work.", 1)
+    yield plain("nodeguard_aggregator_leads", "Whether this aggregator holds the lease.", service.leads)
+    yield plain("nodeguard_aggregator_acts", "Whether its plans are carried out.", service.acts)
+    yield plain("nodeguard_plan_age_seconds", "Seconds since the latest plan.", now.mono - service.planned)
+    yield plain("nodeguard_plan_duration_seconds", "Seconds that the latest plan took.", service.took)
+    yield plain("nodeguard_agents_expected", "Agents that should report.", silence.expected)
+    yield plain("nodeguard_agents_silent", "Agents of which nothing is heard.", len(silence.silent))
+    yield plain("nodeguard_agents_heard", "Agents that have said anything to this aggregator.", silence.heard)
+    yield plain("nodeguard_connections", "Connections of agents.", ingest.connections)
+    yield gauge(
+        "nodeguard_messages",
+        "Messages since the start, by what became of them.",
+        [({"what": name}, count) for name, count in sorted(ingest.exchange.counts.items())],
+    )
+    frozen = bool(silence.frozen)
+    yield plain("nodeguard_frozen", "Whether too many agents are silent to mark anything new.", frozen)
+    yield plain("nodeguard_paused", "Whether people have paused new marks.", bool(planner.paused))
+    if policy is not None:
+        wrong = bool(policy.error)
+        yield plain(
+            "nodeguard_policy_wrong", "Whether the policy file is wrong, and an older one counts.", wrong
+        )
+    health = Counter(one.health for one in planner.heard.values())
+    yield gauge(
+        "nodeguard_nodes",
+        "Nodes by the health that their agents told last.",
+        [({"health": state.value}, health[state]) for state in Health],
+    )
+    marks = Counter(mark for uid in planner.roster.remembered() for mark in _marks(service, uid))
+    yield gauge(
+        "nodeguard_marked_nodes",
+        "Nodes that are marked.",
+        [({"mark": mark.value}, marks[mark]) for mark in Mark],
+    )
+    yield plain("nodeguard_marked_devices", "Devices that are marked.", len(planner.roster.rules))
+    states = Counter(one.state for told in planner.incidents.values() for one in told.values())
+    yield gauge(
+        "nodeguard_incidents",
+        "Incidents by state.",
+        [({"state": state.value}, states[state]) for state in State if state != State.RESOLVED],
+    )
+    told = sorted(planner.roster.ledgers.told(), key=lambda one: one[1] / one[2], reverse=True)[:_LEDGERS]
+    yield gauge(
+        "nodeguard_ledger_used",
+        f"Share of a ledger that is spent; the {_LEDGERS} fullest.",
+        [({"ledger": name}, used / most) for name, used, most in told],
+    )
+
+
+# A fleet has thousands of domains.
+_LEDGERS = 20
+
+
+def _marks(service: Service, uid: str) -> set[Mark]:
+    return {cause.mark for cause in service.planner.roster.observed(uid).node.causes}

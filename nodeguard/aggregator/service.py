@@ -1,0 +1,97 @@
+"""The aggregator's loop: what agents and the world have told becomes a plan, and the plan is carried out."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from nodeguard.aggregator.hearing import Hearing
+from nodeguard.aggregator.world.world import World
+from nodeguard.fleet.planner import Planner
+from nodeguard.fleet.silence import may_act
+from nodeguard.model.instant import Instant
+
+# Seconds between two plans while nothing has changed, at least between two while much does, and between two
+# looks for nodes that are to be forgotten.
+_TICK = 1.0
+_BREATH = 0.005
+_FORGET = 60.0
+
+
+def moment() -> Instant:
+    """Now, by clocks that go on while a machine sleeps."""
+    return Instant(time.time(), time.clock_gettime(time.CLOCK_BOOTTIME), "")
+
+
+class Service:
+    """Plans whenever there is something to plan for, and once a second.
+
+    reload: has the policy read again, if it has changed. took: seconds that the latest plan took; planned:
+    when it was made, by the clock of `moment`. acts: whether plans are carried out by this aggregator.
+    """
+
+    def __init__(
+        self,
+        planner: Planner,
+        world: World,
+        hearing: Hearing,
+        reload: Callable[[Instant], object],
+        woken: asyncio.Event,
+    ) -> None:
+        self.planner = planner
+        self.world = world
+        self.began = moment().mono
+        self.planned = self.turned = self.began
+        self.took = 0.0
+        self.plans = 0
+        self.leads = self.acts = False
+        self._hearing = hearing
+        self._reload = reload
+        self._woken = woken
+        self._ticked = self._forgot = float("-inf")
+
+    async def run(self) -> None:
+        """Plan until cancelled."""
+        while True:
+            self._woken.clear()
+            await self.turn(moment())
+            await asyncio.sleep(_BREATH)
+            try:
+                async with asyncio.timeout(_TICK):
+                    await self._woken.wait()
+            except TimeoutError:
+                pass
+
+    async def turn(self, now: Instant) -> None:
+        """Plan once, and have that carried out if this aggregator leads and knows enough."""
+        self.turned = now.mono
+        if now.mono - self._ticked >= _TICK:
+            self._ticked = now.mono
+            self._reload(now)
+            self.planner.tick(now)
+        if now.mono - self._forgot >= _FORGET:
+            self._forgot = now.mono
+            self._hearing.forget(now.mono)
+        self.leads = await self.world.lead(now.mono)
+        self.acts = self.leads and not self.waits_for(now)
+        # Who leads and knows too little keeps still: what it told now would be told of a part of the fleet.
+        if self.world.unknown() or (self.leads and not self.acts):
+            return
+        began = time.perf_counter()
+        plan = self.planner.plan(now)
+        self.took = time.perf_counter() - began
+        self.planned = now.mono
+        self.plans += 1
+        if self.acts:
+            self.world.carry_out(plan, now)
+
+    def waits_for(self, now: Instant) -> str:
+        """What keeps this aggregator from having anything written, if it leads; empty for nothing."""
+        unknown = self.world.unknown()
+        if unknown:
+            return f"not known yet: {unknown}"
+        silence = self.planner.silence
+        if may_act(silence, self.began, now.mono):
+            return ""
+        return f"{silence.heard} of {silence.expected} agents have been heard: waits for more, or a minute"

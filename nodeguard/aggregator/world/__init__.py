@@ -1,0 +1,1 @@
+"""What an aggregator acts in: a cluster of Kubernetes, or none."""

@@ -1,0 +1,374 @@
+"""A cluster of Kubernetes: Nodes, devices, incidents and people's decisions followed, plans written."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+from nodeguard.aggregator.api.decide import DecisionError
+from nodeguard.aggregator.identity.caller import Caller
+from nodeguard.aggregator.outbox import Outbox, clears
+from nodeguard.aggregator.world.term import Term, monotonic
+from nodeguard.fleet.plan import Plan
+from nodeguard.fleet.planner import Planner
+from nodeguard.kube import device_rules, incident_object, incidents, nodes, rule_object
+from nodeguard.kube.client import MERGE, Api, ApiError
+from nodeguard.kube.config_map import ConfigMap
+from nodeguard.kube.devices import Devices, has_rules
+from nodeguard.kube.executor import Outcome, Result
+from nodeguard.kube.lease import Lease
+from nodeguard.kube.moments import rfc3339
+from nodeguard.kube.trouble import Tell
+from nodeguard.kube.versions import number
+from nodeguard.model.incident import Decision, Incident
+from nodeguard.model.instant import Instant
+from nodeguard.model.mark import EPOCH
+from nodeguard.model.node import Device, Node
+from nodeguard.wire.report import Report
+
+LEASE = "nodeguard-aggregator"
+DECISIONS = "nodeguard-decisions"
+PAUSE, UNMARK = "pause", "unmark"
+
+# Seconds between two questions whether the server has rules for devices.
+_RULES = 300.0
+
+# Seconds for which devices are waited for: without them a Node is marked where one of its GPUs would do.
+_DEVICES = 15.0
+
+
+class Cluster:
+    """The world of an aggregator in Kubernetes.
+
+    news: is called where there is something to plan for. tell: takes sentences for the log.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        namespace: str,
+        pod: str,
+        planner: Planner,
+        outbox: Outbox,
+        *,
+        news: Callable[[], object],
+        tell: Tell,
+    ) -> None:
+        self._api = api
+        self._pod = pod
+        self._planner = planner
+        self._outbox = outbox
+        self._news = news
+        self._tell = tell
+        self._lease = Lease(api, namespace, LEASE, pod, tell)
+        self._decisions = ConfigMap(api, namespace, DECISIONS)
+        self._term: Term | None = None
+        self._rules: dict[str, rule_object.Seen] = {}
+        self._incidents: dict[str, incident_object.Seen] = {}
+        self._unknown = {"Nodes", "NodeIncidents", "decisions", "devices"}
+        self._began = monotonic()
+        self._unmark = ""
+        self._following: list[asyncio.Task[Any]] = []
+        self._devices = Devices(api, self._publish, tell)
+
+    def begin(self) -> None:
+        """Follow the cluster from now on."""
+        api, tell = self._api, self._tell
+        self._start(nodes.watching(api, _Nodes(self), tell).run())
+        self._start(incidents.watching(api, _Incidents(self), tell).run())
+        self._start(self._decisions.watching(self._decide, tell).run())
+        self._start(self._follow_devices())
+
+    # What the service asks.
+
+    @property
+    def leader(self) -> str:
+        """Who has anything written, in words."""
+        return self._pod if self._lease.held(monotonic()) else self._lease.holder or "nobody"
+
+    def unknown(self) -> str:
+        """What is not known yet without which nothing may be planned; empty where all is."""
+        if monotonic() - self._began > _DEVICES:
+            self._unknown.discard("devices")
+        return ", ".join(sorted(self._unknown))
+
+    async def lead(self, now: float) -> bool:
+        """Whether this aggregator may have anything written."""
+        held = await self._lease.renew(now)
+        term = self._term
+        if term is not None and (not held or term.epoch != self._lease.epoch):
+            await self._end_term(term)
+        if held and self._term is None:
+            self._begin_term()
+        return held
+
+    def met(self, caller: Caller, report: Report) -> None:
+        """A Node's own object is what tells of it here."""
+
+    def carry_out(self, plan: Plan, now: Instant) -> None:
+        """Have a plan written."""
+        if self._term is None:
+            return
+        if self._unmark:
+            plan = self._planner.unmark()
+            if not (plan.nodes or plan.rules_gone):
+                done, self._unmark = self._unmark, ""
+                self._start(self._unmarked(done))
+        self._planner.issued(plan)
+        self._term.carry_out(plan, self._all_incidents, now.wall)
+
+    async def pause(self, why: str, by: str) -> str:
+        """Mark nothing new from now on, durably."""
+        await self._change({PAUSE: f"{why or 'paused'}, said {by}" if by else why or "paused"})
+        return "nothing new is marked from now on, through restarts too; nodeguard resume ends it"
+
+    async def resume(self, by: str) -> str:
+        """Go on."""
+        await self._change({PAUSE: None, UNMARK: None})
+        self._tell(f"resumed by {by}")
+        return "marks are set again"
+
+    async def unmark(self, by: str) -> str:
+        """Take every mark away, durably, and pause before."""
+        await self._change({PAUSE: f"all marks taken away by {by}", UNMARK: by or "somebody"})
+        return "paused, and every mark is being taken away; nodeguard resume has them set again"
+
+    async def acknowledge(self, name: str, by: str) -> str:
+        """People know of an incident."""
+        await self._specify(name, {"acknowledged": by or "somebody"})
+        return f"{name} is acknowledged"
+
+    async def clear(self, name: str, by: str) -> str:
+        """People say that an incident is over."""
+        await self._specify(name, {"clear": f"{by or 'somebody'} at {rfc3339(time.time())}"})
+        return (
+            f"{name} is to be cleared: its agent is told, and a mark goes when its check finds all in order"
+        )
+
+    def decisions(self) -> dict[str, Decision]:
+        """What people decided, by the incident's name."""
+        return {
+            one.name: one.decision for one in self._incidents.values() if one.decision != Decision(one.name)
+        }
+
+    async def close(self) -> None:
+        """Give the lease back, and follow nothing any more."""
+        for task in self._following:
+            task.cancel()
+        await asyncio.gather(*self._following, return_exceptions=True)
+        if self._term is not None:
+            await self._end_term(self._term)
+        await self._lease.release()
+        await self._api.close()
+
+    # What the cluster tells.
+
+    def node(self, node: Node) -> None:
+        """A Node is new or has changed."""
+        old = self._planner.roster.nodes.get(node.uid)
+        if old is not None and number(node.version) < number(old.version):
+            return
+        epoch = node.annotations.get(EPOCH, "")
+        if epoch.isascii() and epoch.isdigit() and len(epoch) < 10:
+            self._lease.outgrow(int(epoch))
+        self._planner.node(node)
+        self._news()
+
+    def node_gone(self, uid: str) -> None:
+        """A Node is no more."""
+        self._planner.gone(uid)
+        self._outbox.forget(uid)
+        if self._term is not None:
+            self._term.forget([uid])
+        self._news()
+
+    def rule(self, seen: rule_object.Seen) -> None:
+        """A rule of nodeguard's is new or has changed."""
+        self._rules[seen.uid] = seen
+        self._planner.roster.rule(seen.rule)
+        if self._term is not None:
+            self._term.rules.changed(seen)
+        self._news()
+
+    def rule_gone(self, uid: str) -> None:
+        """A rule is no more."""
+        seen = self._rules.pop(uid, None)
+        if seen is not None:
+            self._planner.roster.rule_gone(seen.rule.name)
+            if self._term is not None:
+                self._term.rules.gone(uid)
+            self._news()
+
+    def incident(self, seen: incident_object.Seen) -> None:
+        """An incident is new or has changed: by this aggregator, another, or a person."""
+        old = self._incidents.get(seen.uid)
+        self._incidents[seen.uid] = seen
+        if self._term is not None:
+            self._term.incidents.changed(seen)
+        if old is None or old.decision != seen.decision:
+            self._decided(seen.decision)
+
+    def incident_gone(self, uid: str) -> None:
+        """An incident is no more."""
+        seen = self._incidents.pop(uid, None)
+        if seen is not None and self._term is not None:
+            self._term.incidents.gone(uid)
+
+    def known(self, what: str) -> None:
+        """All of something is known now."""
+        if what == "NodeIncidents":
+            self._planner.recall(
+                one for one in map(incident_object.incident, self._incidents.values()) if one is not None
+            )
+            for seen in self._incidents.values():
+                self._decided(seen.decision)
+        self._unknown.discard(what)
+        self._news()
+
+    def _publish(self, node: str, devices: tuple[Device, ...]) -> None:
+        self._planner.devices(node, devices)
+        self._news()
+
+    def _decide(self, told: Mapping[str, str]) -> None:
+        """What people decided of the whole fleet."""
+        self._unknown.discard("decisions")
+        self._unmark = told.get(UNMARK, "")
+        paused = told.get(PAUSE, "")
+        if paused and not self._planner.paused:
+            dropped = self._planner.drop()
+            if self._term is not None:
+                self._term.forget(dropped)
+        self._planner.paused = paused
+        self._news()
+
+    def _decided(self, decision: Decision) -> None:
+        """What people decided of one incident."""
+        incident = self._planner.incident(decision.incident)
+        if incident is not None and incident.is_open:
+            self._outbox.put(incident.uid, clears(incident, decision))
+
+    def _outcome(self, outcome: Outcome) -> None:
+        uid = outcome.desired.uid
+        if outcome.node is not None and uid in self._planner.roster.nodes:
+            self.node(outcome.node)
+        if outcome.result == Result.WRITTEN:
+            self._planner.written(uid)
+        elif outcome.result != Result.FAILED:
+            self._planner.failed(uid)
+            self._tell(f"Node {outcome.desired.name}: {outcome.why}")
+        self._news()
+
+    def _begin_term(self) -> None:
+        self._tell(f"leading, epoch {self._lease.epoch}")
+        term = self._term = Term(
+            self._api, self._lease, self._pod, self._node_named, self._outcome, self._tell
+        )
+        term.know(self._rules.values(), self._incidents.values())
+        term.incidents.want(self._all_incidents(), 0.0)
+
+    async def _end_term(self, term: Term) -> None:
+        self._term = None
+        self._planner.drop()
+        await term.end()
+        self._tell("another leads from now on, or nobody: nothing is written")
+
+    def _node_named(self, name: str) -> Node | None:
+        roster = self._planner.roster
+        return roster.nodes.get(roster.uid(name))
+
+    def _all_incidents(self) -> list[Incident]:
+        return [one for told in self._planner.incidents.values() for one in told.values()]
+
+    async def _follow_devices(self) -> None:
+        """Follow devices and rules, once the server knows what these are."""
+        while True:
+            try:
+                if await has_rules(self._api):
+                    break
+                self._unknown.discard("devices")
+            except ApiError as error:
+                self._tell(f"whether the server has rules for devices is not known: {error}")
+            await asyncio.sleep(_RULES if "devices" not in self._unknown else 1.0)
+        self._start(device_rules.watching(self._api, _Rules(self), self._tell).run())
+        devices = asyncio.create_task(self._devices.run())
+        while not self._devices.is_known:
+            await asyncio.sleep(0.05)
+        self._unknown.discard("devices")
+        self._news()
+        await devices
+
+    async def _unmarked(self, by: str) -> None:
+        self._tell(f"every mark has been taken away, as {by} asked")
+        try:
+            await self._decisions.change(
+                lambda told: {key: text for key, text in told.items() if key != UNMARK or text != by}
+            )
+        except ApiError as error:
+            self._tell(f"that all marks are gone cannot be written down: {error}")
+
+    async def _change(self, what: Mapping[str, str | None]) -> None:
+        def edit(told: Mapping[str, str]) -> dict[str, str]:
+            return {key: text for key, text in {**told, **what}.items() if text is not None}
+
+        try:
+            self._decide(await self._decisions.change(edit))
+        except ApiError as error:
+            raise DecisionError(f"this cannot be written down, and is not done: {error}") from None
+
+    async def _specify(self, incident: str, spec: Mapping[str, str]) -> None:
+        try:
+            await self._api.request(
+                "PATCH", f"{incidents.PATH}/{incident}", body={"spec": spec}, content=MERGE
+            )
+        except ApiError as error:
+            if error.status == 404:
+                raise DecisionError(f"there is no incident {incident}: see nodeguard incidents") from None
+            raise DecisionError(f"this cannot be written down, and is not done: {error}") from None
+
+    def _start(self, work: Coroutine[Any, Any, Any]) -> None:
+        self._following = [task for task in self._following if not task.done()]
+        self._following.append(asyncio.create_task(work))
+
+
+class _Nodes:
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def changed(self, thing: Node) -> None:
+        self._cluster.node(thing)
+
+    def gone(self, uid: str) -> None:
+        self._cluster.node_gone(uid)
+
+    def synced(self) -> None:
+        self._cluster.known("Nodes")
+
+
+class _Rules:
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def changed(self, thing: rule_object.Seen) -> None:
+        self._cluster.rule(thing)
+
+    def gone(self, uid: str) -> None:
+        self._cluster.rule_gone(uid)
+
+    def synced(self) -> None:
+        self._cluster.known("rules")
+
+
+class _Incidents:
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def changed(self, thing: incident_object.Seen) -> None:
+        self._cluster.incident(thing)
+
+    def gone(self, uid: str) -> None:
+        self._cluster.incident_gone(uid)
+
+    def synced(self) -> None:
+        self._cluster.known("NodeIncidents")

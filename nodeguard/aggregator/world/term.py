@@ -1,0 +1,123 @@
+"""One term of leading a cluster: what writes while the lease is held, and is gone with it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+
+from nodeguard.fleet.plan import Event, Plan
+from nodeguard.kube import incident_object, rule_object
+from nodeguard.kube.bucket import Bucket
+from nodeguard.kube.client import Api
+from nodeguard.kube.device_rules import DeviceRules
+from nodeguard.kube.event_filter import Said
+from nodeguard.kube.events import Events
+from nodeguard.kube.executor import Executor, Outcome
+from nodeguard.kube.incidents import Incidents
+from nodeguard.kube.lane import Lane
+from nodeguard.kube.lease import Lease
+from nodeguard.kube.permit import Permit
+from nodeguard.kube.trouble import Tell
+from nodeguard.model.incident import Incident
+from nodeguard.model.mark import DeviceRule
+from nodeguard.model.node import Node
+
+# Writes a second, and how many may come at once: of marks, and of all that follows them.
+_MARKS = (50.0, 50)
+_LATER = (20.0, 20)
+
+# Seconds between two comparisons of all incidents.
+_INCIDENTS = 0.25
+
+
+class Term:
+    """What writes while a lease is held under one epoch.
+
+    pod: who says Events. node: the Node of a name as the watch has it. outcome: is told what marks become.
+    tell: takes sentences, why nothing may be written any more among them.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        lease: Lease,
+        pod: str,
+        node: Callable[[str], Node | None],
+        outcome: Callable[[Outcome], None],
+        tell: Tell,
+    ) -> None:
+        self.epoch = lease.epoch
+        permit = Permit(
+            api,
+            lease.epoch,
+            may_write=lambda: lease.held(monotonic()),
+            left=lambda: lease.left(monotonic()),
+            fenced=tell,
+        )
+        marks = Lane(permit, Bucket(*_MARKS), tell)
+        later = Lane(permit, Bucket(*_LATER), tell, after=marks)
+        self.executor = Executor(permit, marks, later, observed=node, outcome=outcome)
+        self.rules = DeviceRules(permit, marks, lambda rule, why: tell(f"DeviceTaintRule {rule.name}: {why}"))
+        self.incidents = Incidents(permit, later, lambda _: None)
+        self._events = Events(permit, later, pod)
+        self._wanted: dict[str, DeviceRule] = {}
+        self._told: tuple[Callable[[], Iterable[Incident]], float] | None = None
+        self._lanes = [asyncio.create_task(lane.run()) for lane in (marks, later)]
+        self._running = [*self._lanes, asyncio.create_task(self._tell_incidents())]
+
+    def know(
+        self,
+        rules: Iterable[rule_object.Seen],
+        incidents: Iterable[incident_object.Seen],
+    ) -> None:
+        """What the cluster has already; to be called once, at the beginning."""
+        for rule in rules:
+            self.rules.changed(rule)
+            self._wanted[rule.rule.name] = rule.rule
+        for incident in incidents:
+            self.incidents.changed(incident)
+        self.rules.want(self._wanted.values())
+        self.rules.synced()
+        self.incidents.synced()
+
+    def carry_out(self, plan: Plan, incidents: Callable[[], Iterable[Incident]], wall: float) -> None:
+        """Have a plan written. incidents: gives all there are. wall: seconds since the epoch."""
+        for one in plan.nodes:
+            self.executor.want(one)
+        if plan.rules or plan.rules_gone:
+            self._wanted.update({rule.name: rule for rule in plan.rules})
+            for name in plan.rules_gone:
+                self._wanted.pop(name, None)
+            self.rules.want(self._wanted.values())
+        if plan.incidents:
+            self._told = incidents, wall
+        for event in plan.events:
+            self._events.say(_said(event))
+
+    def forget(self, uids: Iterable[str]) -> None:
+        """Desire nothing any more of Nodes of which a write has not begun."""
+        for uid in uids:
+            self.executor.forget(uid)
+
+    async def end(self) -> None:
+        """Write nothing any more."""
+        for task in self._running:
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+
+    async def _tell_incidents(self) -> None:
+        while True:
+            await asyncio.sleep(_INCIDENTS)
+            if self._told is not None:
+                (incidents, wall), self._told = self._told, None
+                self.incidents.want(incidents(), wall)
+
+
+def _said(event: Event) -> Said:
+    return Said(event.node, event.uid, "Warning" if event.warning else "Normal", event.reason, event.message)
+
+
+def monotonic() -> float:
+    """Seconds of the clock that leases are counted by: one that goes on while a machine sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)

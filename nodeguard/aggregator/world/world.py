@@ -1,0 +1,41 @@
+"""What the service asks of the world that it acts in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from nodeguard.aggregator.api.decide import Decide
+from nodeguard.aggregator.identity.caller import Caller
+from nodeguard.fleet.plan import Plan
+from nodeguard.model.incident import Decision
+from nodeguard.model.instant import Instant
+from nodeguard.wire.report import Report
+
+
+class World(Decide, Protocol):
+    """A cluster of Kubernetes, or none. What people decide is carried out by it."""
+
+    @property
+    def leader(self) -> str:
+        """Who has anything written, in words."""
+
+    def unknown(self) -> str:
+        """What is not known yet without which nothing may be planned; empty where all is."""
+
+    async def lead(self, now: float) -> bool:
+        """Whether this aggregator may have anything written. now: seconds of a clock that never jumps, from
+        before the plan.
+        """
+
+    def met(self, caller: Caller, report: Report) -> None:
+        """A node has news, which is about to be planned for."""
+
+    def carry_out(self, plan: Plan, now: Instant) -> None:
+        """Have a plan carried out."""
+
+    def decisions(self) -> Mapping[str, Decision]:
+        """What people decided, by the incident's name."""
+
+    async def close(self) -> None:
+        """Let go of everything."""

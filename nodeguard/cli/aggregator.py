@@ -1,0 +1,60 @@
+"""nodeguard aggregator: hears the agents, plans, and has marks written."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import AsyncExitStack, closing
+
+from nodeguard.cli.aggregator_options import Options, options
+from nodeguard.cli.knowledge import knowledge
+from nodeguard.cli.log import Log
+from nodeguard.cli.usage import OK, UNKNOWN, UsageError
+
+_MISSING = "the aggregator needs more than the agent: install nodeguard[aggregator]"
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the aggregator; returns the exit code. Raises UsageError."""
+    told = options(arguments)
+    try:
+        import uvloop  # noqa: PLC0415 - for this command alone
+    except ModuleNotFoundError:
+        raise UsageError(_MISSING) from None
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_aggregator(told))
+
+
+async def _aggregator(told: Options) -> int:
+    from nodeguard.cli.aggregating import Aggregating, StartError  # noqa: PLC0415 - brings servers
+
+    catalogue, _ = knowledge(told.checks)
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ended.set)
+    with closing(Log(sys.stderr.fileno(), told.pod)) as log:
+
+        def tell(said: str) -> None:
+            log({"event": "note", "said": said})
+
+        async with AsyncExitStack() as stack:
+            try:
+                made = await Aggregating.begin(told, catalogue, tell, stack)
+            except StartError as error:
+                raise UsageError(str(error)) from None
+            loop.add_signal_handler(signal.SIGHUP, made.reread)
+            tell(f"hears agents at {told.listen[0]}:{told.listen[1]}")
+            ending = asyncio.create_task(ended.wait())
+            working = [asyncio.create_task(one) for one in made.work()]
+            done, _ = await asyncio.wait([ending, *working], return_when=asyncio.FIRST_COMPLETED)
+            for task in (ending, *working):
+                task.cancel()
+            await asyncio.gather(ending, *working, return_exceptions=True)
+            broken = [task for task in done if task is not ending]
+            for task in broken:
+                why = None if task.cancelled() else task.exception()
+                tell(f"error in the aggregator itself, please report it: {type(why).__name__}: {why}")
+        return UNKNOWN if broken else OK

@@ -1,0 +1,54 @@
+"""From nothing to an agent that trusts the server: what the authority publishes is all that it is given."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import uvloop
+
+from nodeguard.agent.reporting.https import HttpsTransport
+from nodeguard.aggregator.authority.directory import Directory
+from nodeguard.aggregator.authority.keeper import Keeper
+from nodeguard.aggregator.authority.rotation import DAY
+from nodeguard.aggregator.authority.trust import Trust
+from nodeguard.aggregator.identity.certificate import Certificates
+from nodeguard.aggregator.ingest.server import Ingest
+from nodeguard.wire.instruction import Reply
+from nodeguard.wire.report import VERSION
+from tests.aggregator.identity.test_certificate import files
+from tests.aggregator.ingest.scene import heartbeat
+from tests.controlplane.certificates import Authority
+
+
+async def _whole(path: Path) -> None:
+    told: list[str] = []
+    now = time.time() - 4 * DAY
+    agents = Authority(path)
+    keeper = Keeper(Directory(str(path / "authority")), ["127.0.0.1"], told.append, str(agents.certificate))
+    trust = Trust(keeper, told.append, lambda: now)
+    await trust.begin()
+    ingest = Ingest(Certificates(), lambda _, __: Reply(VERSION), trust.context, told.append)
+    await ingest.listen("127.0.0.1", 0)
+    way = HttpsTransport(
+        f"https://127.0.0.1:{ingest.ports[0]}/v1/messages",
+        None,
+        str(path / "authority" / "ca.crt"),
+        files(agents, "node-a"),
+    )
+    first = trust.context()
+    for _ in range(2):
+        for _ in range(2):
+            answer = await asyncio.to_thread(way.post, heartbeat())
+            assert answer.status == 200
+        now = time.time()
+        assert await trust.turn()
+        way.close()
+    assert trust.context() is not first
+    await ingest.close()
+    assert told == []
+
+
+def test_an_agent_trusts_what_is_published_and_goes_on_as_it_is_renewed(tmp_path: Path) -> None:
+    uvloop.run(_whole(tmp_path))

@@ -1,0 +1,83 @@
+"""What the images are built from is there, and is all that the build needs."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.daemonset.manifests import AGENT, AGGREGATOR, DAEMONSET, document
+
+ROOT = DAEMONSET.parent
+FILES = ["Containerfile.agent", "Containerfile.aggregator"]
+
+
+def instructions(file: str) -> list[tuple[str, str]]:
+    """Each instruction and its words."""
+    lines = [line for line in (ROOT / file).read_text().splitlines() if line and not line.startswith("#")]
+    return [(word, rest) for word, _, rest in (line.partition(" ") for line in lines)]
+
+
+def copied(file: str) -> list[tuple[list[str], str]]:
+    """What comes out of the working tree, and where it goes."""
+    found = [rest.split() for word, rest in instructions(file) if word == "COPY" and "--from" not in rest]
+    return [(words[:-1], words[-1]) for words in found]
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_it_builds_from_what_it_copies_alone(file: str, tmp_path: Path) -> None:
+    for sources, target in copied(file):
+        for source in sources:
+            if (ROOT / source).is_dir():
+                ignored = shutil.ignore_patterns("__pycache__", "compiled.msgpack")
+                shutil.copytree(ROOT / source, tmp_path / target, ignore=ignored)
+            else:
+                shutil.copy(ROOT / source, tmp_path / target)
+    wheels = tmp_path / "wheels"
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--quiet"]
+    alone = ["--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", str(wheels), str(tmp_path)]
+    subprocess.run([*pip, *alone], check=True, capture_output=True)
+    (wheel,) = wheels.glob("nodeguard-*.whl")
+    assert "nodeguard/checks/compiled.msgpack" in zipfile.ZipFile(wheel).namelist()
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_what_it_copies_is_what_the_build_may_see(file: str) -> None:
+    seen = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    assert {source for sources, _ in copied(file) for source in sources} == seen
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_it_installs_extras_that_there_are_at_pinned_versions(file: str) -> None:
+    known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    (line,) = [rest for word, rest in instructions(file) if word == "RUN" and " install " in rest]
+    extras = re.search(r"\[(.*)]", line)
+    assert {*(extras[1].split(",") if extras else ())} <= set(known)
+    settings = " ".join(rest for word, rest in instructions(file) if word == "ENV")
+    assert "PIP_CONSTRAINT=/build/constraints.txt" in settings
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_no_registry_is_named(file: str) -> None:
+    bases = {rest.split()[0] for word, rest in instructions(file) if word == "FROM"}
+    assert bases == {"python:${PYTHON}-slim"}
+
+
+def test_the_aggregator_is_not_root_as_its_manifest_demands() -> None:
+    (user,) = [rest for word, rest in instructions("Containerfile.aggregator") if word == "USER"]
+    context = document("Deployment", AGGREGATOR)["spec"]["template"]["spec"]["securityContext"]
+    assert user == f"{context['runAsUser']}:{context['runAsGroup']}"
+
+
+@pytest.mark.parametrize(("kind", "name"), [("DaemonSet", AGENT), ("Deployment", AGGREGATOR)])
+def test_the_manifests_arguments_are_for_its_entry_point(kind: str, name: str) -> None:
+    told = dict(instructions(f"Containerfile.{name.removeprefix('nodeguard-')}"))
+    assert told["ENTRYPOINT"] == '["nodeguard"]'
+    (container,) = document(kind, name)["spec"]["template"]["spec"]["containers"]
+    assert f'"{container["args"][0]}"' in told["CMD"]

@@ -1,0 +1,272 @@
+"""Whatever happens to a fleet, in whatever order: what never may."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from msgspec.structs import replace
+
+from nodeguard.fleet.record import read
+from nodeguard.fleet.seat import WHOLE
+from nodeguard.model.finding import Health
+from nodeguard.model.mark import HOLD, STATE, Desired, Record
+from nodeguard.model.node import PREFIX
+from nodeguard.model.policy import (
+    Budget,
+    CheckLimit,
+    Hold,
+    Mode,
+    ModeRule,
+    Policy,
+    Settle,
+    Soak,
+    View,
+    Writes,
+)
+from tests.fleet.scene import CHECKS, Fleet, finding, foreign, in_order
+
+SIZE = 24
+SLOTS = ("gpu/0000:3b:00", "gpu/0000:3c:00", "node")
+ALL_PROVEN = (in_order(slots=SLOTS),)
+
+numbers = st.integers(0, SIZE - 1)
+findings = st.lists(
+    st.builds(
+        finding,
+        st.sampled_from(CHECKS),
+        st.sampled_from(SLOTS),
+        health=st.sampled_from([Health.FATAL, Health.FATAL, Health.SUSPECT, Health.WARNING]),
+        age=st.sampled_from([1.0, 30.0, 400.0]),
+        part=st.just(""),
+    ),
+    max_size=3,
+    unique_by=lambda one: (one.check, one.target),
+)
+policies = st.builds(
+    Policy,
+    mode=st.just(Mode.ENFORCE),
+    modes=st.sampled_from([(), (ModeRule(("gpu-hot",), Mode.OBSERVE),)]),
+    budget=st.builds(
+        Budget,
+        fleet=st.sampled_from([0.05, 0.1, 0.3]),
+        reserve=st.sampled_from([0.0, 0.2]),
+        pool=st.sampled_from([0.1, 0.5]),
+        domain=st.sampled_from([0.13, 0.25, 0.5]),
+        suspect=st.sampled_from([0.05, 0.2]),
+        check=st.sampled_from([CheckLimit(("*",), 2, 600.0, 4), CheckLimit(("*",), 9, 600.0, 9)]),
+    ),
+    settle=st.just(Settle(0.0, 0.0)),
+    soak=st.sampled_from([Soak(0.0, 0.0, 3600.0), Soak(300.0, 1200.0, 3600.0)]),
+    marks=st.sampled_from([Writes(), Writes(cordon=True), Writes(condition=False)]),
+    holds=st.sampled_from([(), (), (Hold(checks=("gpu-ecc",)),)]),
+    views=st.just((View("rack", ("rack",)),)),
+)
+
+
+def record(fleet: Fleet, uid: str) -> Record:
+    return read(fleet.nodes[uid].annotations.get(STATE, "")) or Record()
+
+
+def used(fleet: Fleet) -> dict[str, float]:
+    """What every ledger is charged with, counted anew from what is written on Nodes and devices."""
+    found: dict[str, float] = {}
+
+    def add(key: str, what: float) -> None:
+        found[key] = found.get(key, 0.0) + what
+
+    now = fleet.wall
+    for uid, node in fleet.nodes.items():
+        own = record(fleet, uid)
+        devices = [read(one.state) or Record() for one in fleet.rules.values() if one.uid == uid]
+        charges = [one.charge for one in (own, *devices) if one.charge]
+        parts = WHOLE if own.charge else min(WHOLE, 105 * len(devices))
+        if not (node.unschedulable and not own.cordoned):
+            for key in ("fleet", f"rack {node.labels['rack']}"):
+                add(key, parts)
+            if charges and all(one.mark == "suspect" for one in charges):
+                add("suspect", parts)
+        for charge in charges:
+            add(f"standing {charge.check}", 1)
+            if now - charge.at < 600.0:
+                add(f"new {charge.check}", 1)
+        # A mark that is given back before it was seen is both for a moment.
+        for past in {(one.check, one.at) for one in own.past} - {(one.check, one.at) for one in charges}:
+            if now - past[1] < 600.0:
+                add(f"new {past[0]}", 1)
+    return found
+
+
+def most(fleet: Fleet, key: str) -> float:
+    budget, total = fleet.policy.budget, len(fleet.nodes)
+    if key.startswith("standing"):
+        return budget.check.standing
+    if key.startswith("new"):
+        return budget.check.new
+    rack = sum(1 for node in fleet.nodes.values() if f"rack {node.labels['rack']}" == key)
+    share = {"fleet": budget.fleet * total, "suspect": budget.suspect * total}
+    return max(1.0, share.get(key, budget.domain * rack)) * WHOLE + 1e-3
+
+
+class Life(RuleBasedStateMachine):
+    """Faults, people, time, lost writes and restarts, as they come."""
+
+    @initialize(policy=policies, devices=st.sets(numbers, max_size=12))
+    def begin(self, policy: Policy, devices: set[int]) -> None:
+        self.fleet = Fleet(SIZE, policy)
+        for number in devices:
+            self.fleet.publish(number)
+        self.cordoned: set[str] = set()
+        self.flying: dict[str, Any] = {}
+
+    @rule(number=numbers, found=findings)
+    def fault(self, number: int, found: list[Any]) -> None:
+        self.fleet.say(number, *found)
+
+    @rule(number=numbers, known=st.booleans())
+    def recover(self, number: int, known: bool) -> None:
+        self.fleet.say(number, proven=ALL_PROVEN if known else ())
+
+    @rule(first=numbers, found=findings)
+    def storm(self, first: int, found: list[Any]) -> None:
+        for number in range(first, SIZE):
+            self.fleet.say(number, *found)
+
+    @rule(number=numbers)
+    def cordon(self, number: int) -> None:
+        uid = f"uid-{number}"
+        if not self.fleet.nodes[uid].unschedulable:
+            self.cordoned.add(uid)
+            self.fleet.change(number, unschedulable=True)
+
+    @precondition(lambda self: not self.flying)
+    @rule(number=numbers)
+    def uncordon(self, number: int) -> None:
+        self.cordoned.discard(f"uid-{number}")
+        self.fleet.change(number, unschedulable=False)
+
+    @rule(number=numbers)
+    def taint(self, number: int) -> None:
+        node = self.fleet.nodes[f"uid-{number}"]
+        if foreign() not in node.taints:
+            self.fleet.change(number, taints=(foreign(), *node.taints))
+
+    @rule(number=numbers, held=st.booleans())
+    def hold(self, number: int, held: bool) -> None:
+        uid = f"uid-{number}"
+        kept = {key: text for key, text in self.fleet.nodes[uid].annotations.items() if key != HOLD}
+        self.fleet.change(number, annotations={**kept, HOLD: "x"} if held else kept)
+
+    @rule(seconds=st.sampled_from([1.0, 299.0, 601.0, 4000.0]))
+    def time(self, seconds: float) -> None:
+        self.fleet.after(seconds)
+
+    @precondition(lambda self: not self.flying)
+    @rule(policy=policies)
+    def decide(self, policy: Policy) -> None:
+        self.fleet.policy = policy
+        self.fleet.planner.adopt(policy)
+
+    @rule()
+    def restart(self) -> None:
+        """A new aggregator: what the old one had on its way is over with its lease."""
+        self.flying.clear()
+        self.fleet.restart()
+
+    @rule()
+    def issue(self) -> None:
+        """A plan is handed out; what was on its way for the same Node or device is so no more."""
+        plan = self.fleet.plan()
+        assert self.fleet.plan() == replace(plan, incidents=(), events=())
+        self.freed_for_a_reason(plan)
+        self.fleet.planner.issued(plan)
+        assert not any(HOLD in self.fleet.nodes[one.uid].annotations for one in plan.nodes)
+        self.flying.update({one.uid: one for one in plan.nodes})
+        self.flying.update({one.name: one for one in plan.rules})
+        self.flying.update({name: name for name in plan.rules_gone})
+
+    @rule(seed=st.integers(0, 1000), lost=st.sampled_from([0.0, 0.0, 0.3, 1.0]))
+    def land(self, seed: int, lost: float) -> None:
+        """What is on its way is written, in any order, but for what is lost; after each no ledger is over."""
+        writes = list(self.flying.items())
+        random.Random(seed).shuffle(writes)
+        done = round(len(writes) * (1.0 - lost))
+        for _, one in writes[:done]:
+            before, nodes = used(self.fleet), dict(self.fleet.nodes)
+            self.write(one)
+            for key, parts in used(self.fleet).items():
+                assert parts <= max(most(self.fleet, key), before.get(key, 0.0)), (key, parts)
+            for uid, node in self.fleet.nodes.items():
+                theirs = [taint for taint in nodes[uid].taints if not taint.key.startswith(PREFIX)]
+                assert [taint for taint in node.taints if not taint.key.startswith(PREFIX)] == theirs
+        for _, one in writes[done:]:
+            if not isinstance(one, str):
+                self.fleet.planner.failed(one.uid)
+        self.flying.clear()
+
+    def write(self, one: Any) -> None:
+        if isinstance(one, Desired):
+            self.fleet.mark(one)
+        elif isinstance(one, str):
+            self.fleet.rules.pop(one, None)
+            self.fleet.planner.roster.rule_gone(one)
+        else:
+            self.fleet.rules[one.name] = one
+            self.fleet.planner.roster.rule(one)
+
+    def freed_for_a_reason(self, plan: Any) -> None:
+        for uid, one in plan.freed:
+            report, cause = self.fleet.reports[uid], one.cause
+            assert HOLD not in self.fleet.nodes[uid].annotations
+            if one.why == "retracted":
+                assert any(cause.check in hold.checks for hold in self.fleet.policy.holds)
+            elif one.why == "proven":
+                places = {
+                    slot for group in report.proven for slot in group.slots if cause.check in group.checks
+                }
+                assert set(cause.slots or (cause.target,)) <= places
+                assert all(active.check != cause.check for active in report.findings)
+            else:
+                assert one.why == "removed"
+                assert all(taint.key != cause.mark.key for taint in self.fleet.nodes[uid].taints)
+
+    @invariant()
+    def what_people_did_stands(self) -> None:
+        if hasattr(self, "fleet"):
+            assert all(self.fleet.nodes[uid].unschedulable for uid in self.cordoned)
+
+    def teardown(self) -> None:
+        if hasattr(self, "fleet"):
+            self.restart()
+            self.fleet.carry_out()
+            marked, rules = self.fleet.marked(), dict(self.fleet.rules)
+            self.fleet.restart()
+            self.fleet.carry_out()
+            assert (self.fleet.marked(), self.fleet.rules) == (marked, rules)
+
+
+Life.TestCase.settings = settings(
+    max_examples=4000, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+)
+TestLife = Life.TestCase
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.tuples(numbers, findings), max_size=30), policies, st.randoms(use_true_random=False))
+def test_the_order_of_arrival_does_not_matter(
+    said: list[tuple[int, list[Any]]], policy: Policy, order: random.Random
+) -> None:
+    latest = dict(said)
+    shuffled = list(latest.items())
+    order.shuffle(shuffled)
+    plans = []
+    for reports in (list(latest.items()), shuffled):
+        fleet = Fleet(SIZE, policy)
+        for number, found in reports:
+            fleet.say(number, *found)
+        plan = fleet.plan()
+        plans.append((set(plan.nodes), {(one.name, one.state) for one in plan.rules}))
+    assert plans[0] == plans[1]

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+from msgspec.structs import replace
+
+from nodeguard.kube.conditions import condition_patch
+from nodeguard.kube.moments import rfc3339, seconds
+from nodeguard.model.node import Condition, Node
+
+NOW = 1_800_000_000.0
+THEN = "2027-01-15T08:00:00Z"
+UNWELL = Condition("False", "GpuLost", "GPU 0000:3b:00 fell off the bus")
+NODE = Node("gpu-7", "u7", "41")
+
+
+def test_a_first_condition_is_a_transition() -> None:
+    assert condition_patch(NODE, UNWELL, NOW) == {
+        "metadata": {"uid": "u7"},
+        "status": {
+            "conditions": [
+                {
+                    "type": "NodeguardHealthy",
+                    "status": "False",
+                    "reason": "GpuLost",
+                    "message": "GPU 0000:3b:00 fell off the bus",
+                    "lastHeartbeatTime": THEN,
+                    "lastTransitionTime": THEN,
+                }
+            ]
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "written", "is_transition"),
+    [
+        ("False", "GpuLost", False, False),
+        ("False", "LinkDown", True, False),
+        ("True", "GpuLost", True, True),
+        ("Unknown", "NotHeard", True, True),
+    ],
+)
+def test_a_transition_is_a_change_of_status(
+    status: str, reason: str, written: bool, is_transition: bool
+) -> None:
+    patch = condition_patch(replace(NODE, condition=UNWELL), Condition(status, reason, "other words"), NOW)
+    assert (patch is not None) == written
+    if patch is not None:
+        (one,) = patch["status"]["conditions"]
+        assert ("lastTransitionTime" in one) == is_transition
+
+
+def test_a_message_is_cut() -> None:
+    patch = condition_patch(NODE, replace(UNWELL, message="x" * 9999), NOW)
+    assert patch is not None
+    assert len(patch["status"]["conditions"][0]["message"]) == 1024
+
+
+@pytest.mark.parametrize(
+    ("moment", "text"),
+    [(NOW, THEN), (NOW + 0.9, THEN), (-5.0, "1970-01-01T00:00:00Z"), (inf, "9999-12-31T23:59:59Z")],
+)
+def test_moments_are_written_to_the_second(moment: float, text: str) -> None:
+    assert rfc3339(moment) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"), [(THEN, NOW), ("", 0.0), ("soon", 0.0), ("2027-01-15T08:00:00", 0.0)]
+)
+def test_moments_are_read(text: str, moment: float) -> None:
+    assert seconds(text) == moment
