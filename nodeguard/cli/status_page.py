@@ -33,6 +33,8 @@ def _headline(one: Status) -> Line:
     said = f"{many(one.agents.expected, 'node')}: {', '.join(wrong) or 'nothing wrong found'}"
     if one.withheld.marks:
         said += f"; {many(one.withheld.marks, 'mark')} withheld"
+    if not one.agents.expected:
+        said = "no node is known yet"
     word = next((word for number, word in counts if number), "ok" if nodes.ok else "unknown")
     return title(word, word, f"{said}.")
 

@@ -118,6 +118,11 @@ def test_a_fleet_that_is_well() -> None:
     """)
 
 
+def test_a_fleet_that_is_not_known_yet() -> None:
+    text = look(status_page(status(Fleet(0).planner, LEADER, Fleet(0).now)))
+    assert text.startswith("UNKNOWN  no node is known yet.\n")
+
+
 def test_what_keeps_it_from_its_work_comes_first() -> None:
     fleet = Fleet(4, replace(AT_ONCE, mode=Mode.OBSERVE))
     fleet.say(1, finding())
