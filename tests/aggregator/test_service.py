@@ -15,7 +15,6 @@ from nodeguard.model.instant import Instant
 from tests.aggregator.test_hearing import report
 from tests.fleet.scene import AT_ONCE, CHECKS
 
-
 # Where there is no Kubernetes, a name is all there is.
 ONE = Caller("node-1", "node-1")
 
