@@ -7,7 +7,7 @@ node or a device each.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 
 from msgspec import Struct
 
@@ -58,8 +58,8 @@ class Ledgers:
         if one.parts and not one.free:
             for key in one.seat.ledgers:
                 self._used[key] += by * one.parts
-            if all(charge.mark == Mark.SUSPECT for charge in one.charges):
-                self._used[SUSPECT] += by * one.parts
+            if _of_gangs(one.charges):
+                self._used[SUSPECT] += by * WHOLE
         for charge in one.charges:
             self._out[charge.check] += by
             self._new[charge.check][charge.at] += by
@@ -78,11 +78,11 @@ class Ledgers:
         """Why a node may not go from one standing to another; empty where it may. now: seconds since the
         epoch.
         """
-        for charge in after.charges[len(before.charges) :]:
+        new = after.charges[len(before.charges) :]
+        for charge in new:
             if why := self.spent_by(charge.check, now):
                 return why
-        suspect = all(charge.mark == Mark.SUSPECT for charge in after.charges)
-        return "" if after.free else self.full(after.seat, after.parts - before.parts, suspect=suspect)
+        return "" if after.free else self.full(after.seat, after.parts - before.parts, suspect=_of_gangs(new))
 
     def spent_by(self, check: str, now: float) -> str:
         """Why a check may not take out one more; empty where it may. now: seconds since the epoch."""
@@ -98,12 +98,12 @@ class Ledgers:
         return ""
 
     def full(self, seat: Seat, more: int, *, suspect: bool) -> str:
-        """Why no more parts of a node may be out; empty where they may. suspect: whether only gangs are kept
-        from it.
+        """Why no more parts of a node may be out; empty where they may. suspect: whether all of it is to be
+        kept from gangs alone.
         """
-        if more <= 0:
-            return ""
-        for key in (SUSPECT, *seat.ledgers) if suspect else seat.ledgers:
+        if suspect and self._used[SUSPECT] + WHOLE > self._most(SUSPECT):
+            return _full(SUSPECT, self._most(SUSPECT), reserved=False)
+        for key in seat.ledgers if more > 0 else ():
             most = self._most(key)
             reserved = suspect and key == FLEET
             if reserved:
@@ -142,6 +142,11 @@ class Ledgers:
             own = self._shares.get(key.removeprefix(POOL))
             return (budget.pool if own is None else own) * sizes[key]
         return budget.domain * sizes[key]
+
+
+def _of_gangs(charges: Iterable[Charge]) -> bool:
+    """Whether a node is charged with being kept from gangs, as whole nodes alone are."""
+    return any(charge.mark == Mark.SUSPECT for charge in charges)
 
 
 def _full(key: str, most: int, *, reserved: bool) -> str:

@@ -87,8 +87,8 @@ def used(fleet: Fleet) -> dict[str, float]:
         if not (node.unschedulable and not own.cordoned):
             for key in ("fleet", f"rack {node.labels['rack']}"):
                 add(key, parts)
-            if charges and all(one.mark == "suspect" for one in charges):
-                add("suspect", parts)
+            if own.charge and own.charge.mark == "suspect":
+                add("suspect", WHOLE)
         for charge in charges:
             add(f"standing {charge.check}", 1)
             if now - charge.at < 600.0:

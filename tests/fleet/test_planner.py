@@ -446,3 +446,16 @@ def test_unmark_leaves_nothing() -> None:
     for node in fleet.nodes.values():
         assert (node.annotations, node.condition, node.unschedulable) == ({}, None, False)
     assert fleet.taints(1) == ["nvidia.com/gpu=present"]
+
+
+def test_incidents_from_before_go_on_and_those_of_nodes_that_are_gone_end() -> None:
+    fleet = Fleet(2)
+    fleet.say(0, finding())
+    fleet.carry_out()
+    [known] = fleet.planner.incidents["uid-0"].values()
+    fleet.restart()
+    fleet.planner.recall([known, replace(known, name="lost", uid="uid-77")])
+    fleet.after(5.0)
+    plan = fleet.carry_out()
+    assert [(one.name, one.state) for one in plan.incidents] == [("lost", State.RESOLVED)]
+    assert fleet.planner.incidents["uid-0"][known.name] == known
