@@ -52,6 +52,7 @@ class Planner:
         self._would: dict[tuple[str, str, str], float] = {}
         self._planned: dict[str, Holding] = {}
         self._dirty: set[str] = set()
+        self._recalled = False
         self._stories: dict[str, Story] = {}
         self._orphans: list[Incident] = []
 
@@ -71,6 +72,7 @@ class Planner:
         """Incidents that were told of before this planner was: at the start, once."""
         for one in incidents:
             self.incidents.setdefault(one.uid, {})[one.name] = one
+        self._recalled = True
 
     def node(self, node: Node) -> None:
         """A Node as it is now; it takes the place of another of its name."""
@@ -120,6 +122,10 @@ class Planner:
 
     def plan(self, now: Instant) -> Plan:
         """What is to be done now: the same again, until it is `issued` or seen to be done."""
+        if self._recalled:
+            self._recalled = False
+            for uid in [uid for uid in self.incidents if uid not in self.roster.nodes]:
+                self.gone(uid)
         freed: list[tuple[str, Freed]] = []
         holdings = {uid: self._left_of(uid, now, freed) for uid in self.roster.remembered()}
         asked = [want for found in self._wants.values() for want in found]
@@ -270,7 +276,11 @@ class Planner:
                 nodes.append(what)
             wanted = {rule.name: rule for rule in rules(seat, holding)}
             made += [rule for rule in wanted.values() if self.roster.rules.get(rule.name) != rule]
-            gone += [name for name in self.roster.rules_of(uid) if name not in wanted]
+            known = {
+                *self.roster.rules_of(uid),
+                *(rule.name for rule in rules(seat, self.roster.holding(uid))),
+            }
+            gone += sorted(known - wanted.keys())
         incidents, events = self._told(holdings, outcomes, now)
         return Plan(
             tuple(nodes),
@@ -294,10 +304,10 @@ class Planner:
         self._dirty, self._orphans = set(), []
         self.outcomes = {uid: tuple(found) for uid, found in of.items()}
         for uid in touched:
-            seat = self.roster.seats.get(uid)
-            if seat is None:
+            seat, told = self.roster.seats.get(uid), self.heard.get(uid)
+            quiet = (told is None or not told.findings) and uid not in holdings and uid not in self.incidents
+            if seat is None or quiet:
                 continue
-            told = self.heard.get(uid)
             story = Story(
                 seat, told, self.outcomes.get(uid, ()), holdings.get(uid, Holding()), self.proofs.get(uid, {})
             )

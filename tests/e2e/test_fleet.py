@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from tests.controlplane.cluster import Cluster
-from tests.e2e.fleet import Fleet, fleet
+from tests.e2e.fleet import fleet
 
 ENFORCED = """
 mode: enforce

@@ -189,7 +189,7 @@ def test_a_domain_and_a_pool_have_budgets_of_their_own() -> None:
         fleet.say(number, finding())
     fleet.carry_out()
     assert len(fleet.marked()) == 2
-    assert "domain rack/r0: 2 nodes may be out" in {
+    assert "rack/r0: 2 nodes may be out" in {
         one.why for found in fleet.planner.outcomes.values() for one in found
     }
 
@@ -446,3 +446,16 @@ def test_unmark_leaves_nothing() -> None:
     for node in fleet.nodes.values():
         assert (node.annotations, node.condition, node.unschedulable) == ({}, None, False)
     assert fleet.taints(1) == ["nvidia.com/gpu=present"]
+
+
+def test_incidents_from_before_go_on_and_those_of_nodes_that_are_gone_end() -> None:
+    fleet = Fleet(2)
+    fleet.say(0, finding())
+    fleet.carry_out()
+    [known] = fleet.planner.incidents["uid-0"].values()
+    fleet.restart()
+    fleet.planner.recall([known, replace(known, name="lost", uid="uid-77")])
+    fleet.after(5.0)
+    plan = fleet.carry_out()
+    assert [(one.name, one.state) for one in plan.incidents] == [("lost", State.RESOLVED)]
+    assert fleet.planner.incidents["uid-0"][known.name] == known
