@@ -7,18 +7,14 @@ root, or the user that the agent runs as.
 from __future__ import annotations
 
 import asyncio
-import errno
-import os
 import select
 import socket
-import stat
-import struct
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 
 import msgspec
 from msgspec import Struct
 
+from nodeguard.local.listening import bound, may_ask
 from nodeguard.wire.instruction import Instruction
 
 PATH = "/run/nodeguard/agent.sock"
@@ -26,11 +22,6 @@ PATH = "/run/nodeguard/agent.sock"
 # Bytes of a request, and seconds that a client may take for it.
 _LIMIT = 16 * 1024
 _PATIENCE = 5.0
-
-# Bytes of a socket's name: see unix(7).
-_LONGEST = 107
-
-_CREDENTIALS = struct.Struct("3i")  # process, user, group: see socket(7), SO_PEERCRED
 
 
 class Answer(Struct, frozen=True):
@@ -61,15 +52,14 @@ async def serve(path: str, carry: Carry) -> asyncio.Server:
         finally:
             writer.close()
 
-    return await asyncio.start_unix_server(handle, sock=_bound(path), limit=_LIMIT)
+    return await asyncio.start_unix_server(handle, sock=bound(path, "agent"), limit=_LIMIT)
 
 
 async def _answered(reader: asyncio.StreamReader, peer: socket.socket, carry: Carry) -> Answer | None:
     """The answer; None where nobody waits for one, and then nothing was carried out."""
     async with asyncio.timeout(_PATIENCE):
         line = await reader.readuntil(b"\n")
-    user = _CREDENTIALS.unpack(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))[1]
-    if user not in {0, os.geteuid()}:
+    if not may_ask(peer):
         return Answer(done=False, said="only root may ask for this")
     try:
         wanted = msgspec.json.decode(line, type=Instruction)
@@ -83,44 +73,6 @@ def _has_left(peer: socket.socket) -> bool:
     asked = select.poll()
     asked.register(peer.fileno(), 0)
     return any(events & select.POLLHUP for _, events in asked.poll(0))
-
-
-def _bound(path: str) -> socket.socket:
-    if len(os.fsencode(path)) > _LONGEST:
-        too_long = os.strerror(errno.ENAMETOOLONG)
-        raise OSError(errno.ENAMETOOLONG, f"{too_long}: {_LONGEST} bytes at most", path)
-    directory = os.path.dirname(path)
-    if directory and not os.path.isdir(directory):
-        os.mkdir(directory, 0o755)
-    _clear_away(path)
-    own = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
-    try:
-        before = os.umask(0o177)
-        try:
-            own.bind(path)
-        finally:
-            os.umask(before)
-    except OSError:
-        own.close()
-        raise
-    return own
-
-
-def _clear_away(path: str) -> None:
-    """Take away a socket that an agent has left. Raises OSError where there is anything else."""
-    try:
-        mode = os.lstat(path).st_mode
-    except FileNotFoundError:
-        return
-    if not stat.S_ISSOCK(mode):
-        raise FileExistsError(errno.EEXIST, "is no socket and is left as it is", path)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as other:
-        other.settimeout(1.0)
-        with suppress(FileNotFoundError, ConnectionRefusedError):
-            other.connect(path)
-            raise FileExistsError(errno.EEXIST, "another agent listens there", path)
-    with suppress(FileNotFoundError):
-        os.unlink(path)
 
 
 def ask(path: str, wanted: Instruction, within: float) -> Answer:

@@ -8,6 +8,9 @@ from collections.abc import Callable, Coroutine, Iterable
 from contextlib import AsyncExitStack
 from typing import Any, Self
 
+from nodeguard import __version__
+from nodeguard.aggregator.api.pages import Asked
+from nodeguard.aggregator.api.server import serving
 from nodeguard.aggregator.authority.directory import Directory
 from nodeguard.aggregator.authority.given import Given
 from nodeguard.aggregator.authority.keeper import Keeper
@@ -33,6 +36,7 @@ from nodeguard.aggregator.world.world import World
 from nodeguard.catalog.located import CatalogueError
 from nodeguard.cli.aggregator_options import AGENT, Options
 from nodeguard.fleet.planner import Planner
+from nodeguard.fleet.told import service as told_service
 from nodeguard.kube.authority import ClusterStore
 from nodeguard.kube.client import Api, ApiError
 from nodeguard.model.catalogue import Catalogue
@@ -84,6 +88,8 @@ class Aggregating:
         if trust is not None:
             work.append(trust.run())
         await _listen(told, service, ingest, file, stack)
+        if told.socket:
+            await _ask_at(told.socket, service, file, tell, stack)
         work += (service.run(), _hear(told, ingest, trust, tell))
         stack.push_async_callback(ingest.close)
         return cls(service, file, work)
@@ -173,6 +179,31 @@ async def _listen(
             f"cannot listen on {host}:{port}: {error.strerror or error}: name another --metrics"
         ) from None
     stack.push_async_callback(runner.cleanup)
+
+
+async def _ask_at(
+    path: str, service: Service, file: PolicyFile | None, tell: Tell, stack: AsyncExitStack
+) -> None:
+    """Let people ask at a socket; the aggregator does without where that cannot be."""
+
+    def known() -> told_service.Service:
+        return told_service.Service(
+            leader=service.world.leader,
+            leads=service.leads,
+            may_act=service.acts,
+            started=service.began,
+            plan_age=moment().mono - service.planned if service.plans else None,
+            policy_file=str(file.file) if file is not None else "",
+            policy_error=file.error if file is not None else "",
+            version=__version__,
+            decisions=service.world.decisions(),
+        )
+
+    try:
+        await stack.enter_async_context(serving(path, Asked(service.planner, known, moment, service.world)))
+    except OSError as error:
+        remedy = "nodeguard status and others cannot reach this aggregator; name a --socket"
+        tell(f"{path}: {error.strerror or error}: {remedy}")
 
 
 async def _hear(told: Options, ingest: Ingest, trust: Trust | None, tell: Tell) -> None:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from nodeguard.aggregator.api.asking import PATH
 from nodeguard.cli.options import add_checks, folder
 from nodeguard.cli.usage import Parser, UsageError, address
 
-SOCKET = "/run/nodeguard/aggregator.sock"
 _LISTEN = "127.0.0.1:8443"
 _METRICS = "127.0.0.1:9435"
 
@@ -120,8 +120,8 @@ def _parser() -> Parser:
     add(
         "--socket",
         metavar="PATH",
-        default=SOCKET,
-        help=f"where people ask: status, pause and others ({SOCKET})",
+        default=PATH,
+        help=f"where people ask: status, pause and others ({PATH})",
     )
     add_checks(parser)
     add("--standalone", action="store_true", help="without Kubernetes: the plan is advice")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import pwd
 import time
 from collections.abc import Sequence
 
 from nodeguard.cli.local_agent import add_socket, asked
+from nodeguard.cli.person import user
 from nodeguard.cli.streams import say
 from nodeguard.cli.usage import OK, Parser
 from nodeguard.wire.instruction import ClearCheck
@@ -25,7 +25,7 @@ def run(arguments: Sequence[str]) -> int:
     add("check", metavar="CHECK", help="the finding's check")
     add("slot", metavar="SLOT", help="where it was found, such as gpu/0000:3b:00 or node")
     add("--part", default="", metavar="ID", help="only while this part sits there")
-    add("--by", default=_user(), metavar="NAME", help="who says so (you)")
+    add("--by", default=user(), metavar="NAME", help="who says so (you)")
     add_socket(parser)
     options = parser.parse_args(arguments)
     name = f"clear-{os.getpid()}-{time.time():.0f}"
@@ -35,11 +35,3 @@ def run(arguments: Sequence[str]) -> int:
         )
     )
     return OK
-
-
-def _user() -> str:
-    """Who is at the prompt, behind sudo as well."""
-    try:
-        return os.environ.get("SUDO_USER") or pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return str(os.getuid())

@@ -1,4 +1,4 @@
-"""nodeguard explain: what a check, an Xid or an SXid means, and what to do."""
+"""nodeguard explain: what a check, an Xid or an SXid means, and what to do; and why a node is as it is."""
 
 from __future__ import annotations
 
@@ -16,7 +16,15 @@ from nodeguard.model.catalogue import Catalogue
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command; returns its exit code. Raises UsageError."""
-    options = _parser().parse_args(arguments)
+    # Words may stand on both sides of an option.
+    options = _parser().parse_intermixed_args(arguments)
+    if options.what[0].lower() in {"node", "incident"}:
+        from nodeguard.cli.explain_fleet import explain_fleet  # noqa: PLC0415 - checks are explained without
+
+        explain_fleet(options, arguments)
+        return OK
+    if options.format == "json":
+        raise UsageError("--format json is for explain node NAME and explain incident NAME")
     catalogue, _ = knowledge(options.checks)
     explain, name = _meant(" ".join(options.what))
     show(list(explain(catalogue, name)))
@@ -42,15 +50,24 @@ def _meant(words: str) -> tuple[_Explain, str]:
         raise UsageError(f"'{words}' is a number alone: write nodeguard explain xid {words}, or sxid {words}")
     name = words.removeprefix("check ")
     if " " in name:
-        raise UsageError(f"'{words}' is nothing to explain: write CHECK, xid N or sxid N")
+        raise UsageError(
+            f"'{words}' is nothing to explain: write CHECK, xid N, sxid N, node NAME or incident NAME"
+        )
     return _check, name
 
 
 def _parser() -> Parser:
     parser = Parser(
-        prog="nodeguard explain", description="Says what a check, an Xid or an SXid means and what to do."
+        prog="nodeguard explain",
+        description="Says what a check, an Xid or an SXid means and what to do. With node or incident: all "
+        "that the aggregator knows of it, and what its marks wait for.",
     )
-    parser.add_argument("what", nargs="+", metavar="CHECK | xid N | sxid N", help="what to explain")
+    what = "CHECK | xid N | sxid N | node NAME | incident NAME"
+    parser.add_argument("what", nargs="+", metavar=what, help="what to explain")
+    parser.add_argument(
+        "--format", choices=("text", "json"), default="text", help="how to say it (of the fleet)"
+    )
+    parser.add_argument("--socket", metavar="PATH", help="where the aggregator listens")
     add_checks(parser)
     return parser
 

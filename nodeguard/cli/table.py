@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from nodeguard.cli.moments import spoken
+from nodeguard.cli.moments import ago, spoken
 from nodeguard.cli.page import Line, Words
 from nodeguard.cli.scope import NOUNS, health
-from nodeguard.judge.words import span
 from nodeguard.model.finding import Action, Finding, Fine, Knowledge, Total, Unread, Verdict
 from nodeguard.model.instant import Instant
 from nodeguard.model.slot import NODE, label
@@ -18,7 +17,8 @@ from nodeguard.model.slot import NODE, label
 _FIELD = 10
 _SHOWN = 4
 _EVIDENCE_SHOWN = 3
-_DO = {
+# What an action is called.
+DO = {
     Action.NONE: "nothing",
     Action.WATCH: "watch it",
     Action.RESTART_WORKLOAD: "restart the workload",
@@ -61,7 +61,7 @@ def headline(hostname: str, verdict: Verdict, nothing: str = "") -> Line:
         worst = verdict.findings[0]
         others = len(verdict.findings) - 1
         more = f", and {others} more" if others else ""
-        said = f"{worst.title}: {_where(worst)}{more}. {_DO[worst.action][0].upper()}{_DO[worst.action][1:]}."
+        said = f"{worst.title}: {_where(worst)}{more}. {DO[worst.action][0].upper()}{DO[worst.action][1:]}."
     elif verdict.judged:
         said = "nothing wrong found."
     else:
@@ -86,13 +86,13 @@ def _finding(one: Finding, instant: Instant, words: Mapping[str, str]) -> Iterat
         yield _field("part", one.part)
     yield _field(
         "since",
-        f"{spoken(one.since)}, {_ago(instant.wall - one.since)}" + (f"; {one.note}" if one.note else ""),
+        f"{spoken(one.since)}, {ago(instant.wall - one.since)}" + (f"; {one.note}" if one.note else ""),
     )
     for seen in one.evidence[:_EVIDENCE_SHOWN]:
         times = f" ({seen.count} times)" if seen.count > 1 else ""
         means = f" ({words[seen.what]})" if seen.what in words else ""
         yield _field("seen", f"{seen.source}: {_joined(seen.what)}{means}{times}", "dim")
-    yield _field("do", f"{_DO[one.action]}. {one.remedy}")
+    yield _field("do", f"{DO[one.action]}. {one.remedy}")
     yield _field("more", f"nodeguard explain {one.check}", "dim")
 
 
@@ -101,10 +101,6 @@ def _joined(text: str) -> str:
     first, *rest = text.splitlines() or [""]
     tag = first.partition(":")[0] + ":"
     return " ".join((first, *(line.removeprefix(tag).strip() for line in rest)))
-
-
-def _ago(seconds: float) -> str:
-    return "just now" if seconds < 1 else f"{span(seconds)} ago"
 
 
 def _field(name: str, text: str, style: str = "") -> Line:

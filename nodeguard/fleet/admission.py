@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from nodeguard.fleet.holding import Holding, standing
 from nodeguard.fleet.ledgers import Ledgers, Standing
-from nodeguard.fleet.seat import Seat
+from nodeguard.fleet.seat import WHOLE, Seat, part_of
 from nodeguard.fleet.want import Want
 from nodeguard.model.incident import State
 from nodeguard.model.mark import Cause, Charge, Mark
@@ -86,12 +86,15 @@ class _Allotment:
         self.holdings: dict[str, Holding] = {}
         self._scene, self._ledgers = scene, ledgers
         self._charged: dict[str, Standing] = {}
+        self._refusals: dict[object, str] = {}
 
     def holding(self, uid: str) -> Holding:
         return self.holdings.get(uid) or self._scene.holdings.get(uid) or _EMPTY
 
     def refusal(self, want: Want) -> str:
         """Why a want would go over a ledger; empty where it would not."""
+        if self.holding(want.uid) is _EMPTY:
+            return self._of_unmarked(want)
         before, after, _ = self._cost(want, self._scene.now)
         return self._ledgers.refusal(before, after, self._scene.now)
 
@@ -100,6 +103,22 @@ class _Allotment:
         self._ledgers.charge(before, -1)
         self._ledgers.charge(after)
         self.holdings[want.uid], self._charged[want.uid] = holding, after
+        self._refusals.clear()
+
+    def _of_unmarked(self, want: Want) -> str:
+        """The same for a node that holds nothing: for many nodes alike, until something is granted again."""
+        seat, suspect = self._scene.seats[want.uid], want.mark == Mark.SUSPECT
+        why = self._refusals.get(want.check)
+        if why is None:
+            why = self._refusals[want.check] = self._ledgers.spent_by(want.check, self._scene.now)
+        if why or seat.out:
+            return why
+        parts = WHOLE if want.device is None else part_of(seat)
+        alike = seat.ledgers, parts, suspect
+        why = self._refusals.get(alike)
+        if why is None:
+            why = self._refusals[alike] = self._ledgers.full(seat, parts, suspect=suspect)
+        return why
 
     def _cost(self, want: Want, at: float) -> tuple[Standing, Standing, Holding]:
         seat, holding = self._scene.seats[want.uid], self.holding(want.uid)

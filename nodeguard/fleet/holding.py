@@ -46,8 +46,13 @@ class Holding(Struct, frozen=True):
         return bool(self.node.causes or self.node.charge or self.devices)
 
 
+_NOTHING = Holding()
+
+
 def standing(seat: Seat, one: Holding, other: Holding | None = None) -> Standing:
     """What a node is charged with. other: what it is about to be, which counts beside what it is."""
+    if other is None and one == _NOTHING:
+        return Standing(seat, 0, (), (), seat.out)
     charges = {
         place: charge
         for holding in ((one,) if other is None else (other, one))
@@ -56,6 +61,8 @@ def standing(seat: Seat, one: Holding, other: Holding | None = None) -> Standing
     }
     parts = WHOLE if None in charges else min(WHOLE, part_of(seat) * len(charges))
     past = {(old.check, old.at): old for each in (one, other) if each is not None for old in each.node.past}
+    for charge in charges.values():
+        past.pop((charge.check, charge.at), None)
     return Standing(
         seat,
         parts,

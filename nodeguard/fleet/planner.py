@@ -268,7 +268,11 @@ class Planner:
                 nodes.append(what)
             wanted = {rule.name: rule for rule in rules(seat, holding)}
             made += [rule for rule in wanted.values() if self.roster.rules.get(rule.name) != rule]
-            gone += [name for name in self.roster.rules_of(uid) if name not in wanted]
+            known = {
+                *self.roster.rules_of(uid),
+                *(rule.name for rule in rules(seat, self.roster.holding(uid))),
+            }
+            gone += sorted(known - wanted.keys())
         incidents, events = self._told(holdings, outcomes, now)
         return Plan(
             tuple(nodes),
@@ -292,11 +296,12 @@ class Planner:
         self._dirty = set()
         self.outcomes = {uid: tuple(found) for uid, found in of.items()}
         for uid in touched:
-            seat = self.roster.seats.get(uid)
+            seat, told = self.roster.seats.get(uid), self.heard.get(uid)
             if seat is None:
                 changed += self._orphaned(uid, now.wall)
                 continue
-            told = self.heard.get(uid)
+            if (told is None or not told.findings) and uid not in holdings and uid not in self.incidents:
+                continue
             story = Story(
                 seat, told, self.outcomes.get(uid, ()), holdings.get(uid, Holding()), self.proofs.get(uid, {})
             )

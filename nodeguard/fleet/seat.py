@@ -12,6 +12,9 @@ from nodeguard.model.mark import Mark, Record
 from nodeguard.model.node import Node, Taint
 from nodeguard.model.policy import Policy
 
+# Names of ledgers: of all nodes, and what those of pools and of domains begin with.
+FLEET, POOL, DOMAIN = "fleet", "pool/", "domain/"
+
 # A whole node, as ledgers count it: a number that any usual count of GPUs divides.
 WHOLE = 840
 
@@ -21,20 +24,30 @@ _KEYS = frozenset(mark.key for mark in Mark)
 class Seat(Struct, frozen=True):
     """What planning asks of a node.
 
-    pool: empty where no pool fits. domains: every one, of all views, by its path. gpus: how many parts it
-    has. out: whether a person keeps work away from all of it. hold, maintenance: why, empty for none.
-    strange: taints with nodeguard's keys of which its record knows nothing.
+    ledgers: what its marks are charged to: `fleet`, its pool (`pool/` where none fits), and every domain of
+    all views by its path. gpus: how many parts it has. out: whether a person keeps work away from all of it.
+    hold, maintenance: why, empty for none. strange: taints with nodeguard's keys of which its record knows
+    nothing.
     """
 
     uid: str
     name: str
-    pool: str
-    domains: tuple[str, ...]
+    ledgers: tuple[str, ...]
     gpus: int
     out: bool
     hold: str
     maintenance: str
     strange: tuple[Taint, ...] = ()
+
+    @property
+    def pool(self) -> str:
+        """The name of its pool; empty where none fits."""
+        return self.ledgers[1].removeprefix(POOL)
+
+    @property
+    def domains(self) -> tuple[str, ...]:
+        """Those of its ledgers that are of domains."""
+        return self.ledgers[2:]
 
 
 def seat(policy: Policy, node: Node, record: Record) -> Seat:
@@ -44,8 +57,7 @@ def seat(policy: Policy, node: Node, record: Record) -> Seat:
     return Seat(
         uid=node.uid,
         name=node.name,
-        pool=pool.name if pool else "",
-        domains=tuple(_domains(policy, node)),
+        ledgers=(FLEET, f"{POOL}{pool.name if pool else ''}", *_domains(policy, node)),
         gpus=node.gpus,
         out=node.unschedulable and not record.cordoned,
         hold=held_node(policy, node) or "",
@@ -65,7 +77,7 @@ def _domains(policy: Policy, node: Node) -> Iterator[str]:
     for view in every_view(policy):
         if view.name in done:
             continue
-        path = view.name
+        path = f"{DOMAIN}{view.name}"
         for label in view.labels:
             value = node.labels.get(label)
             if value:

@@ -1,4 +1,4 @@
-"""Events, as `kubectl describe` shows them: core/v1, beside what they are about; those on Nodes in `default`."""
+"""Events, as `kubectl describe` shows them: core/v1, beside what they are about; of Nodes, in `default`."""
 
 from __future__ import annotations
 

@@ -41,8 +41,7 @@ def at_work(cluster: Cluster, policy: str, *names: str) -> Iterator[Fleet]:
         for agent in made.agents.values():
             agent.start()
         aggregator.until(lambda: "nodeguard_aggregator_acts 1" in aggregator.page("/metrics"))
-        for name in names:
-            aggregator.until(lambda name=name: not taints(cluster, name))
+        aggregator.until(lambda: not any(taints(cluster, name) for name in names))
         yield made
 
 

@@ -87,15 +87,16 @@ def used(fleet: Fleet) -> dict[str, float]:
         if not (node.unschedulable and not own.cordoned):
             for key in ("fleet", f"rack {node.labels['rack']}"):
                 add(key, parts)
-            if charges and all(one.mark == "suspect" for one in charges):
-                add("suspect", parts)
+            if own.charge and own.charge.mark == "suspect":
+                add("suspect", WHOLE)
         for charge in charges:
             add(f"standing {charge.check}", 1)
             if now - charge.at < 600.0:
                 add(f"new {charge.check}", 1)
-        for past in own.past:
-            if now - past.at < 600.0:
-                add(f"new {past.check}", 1)
+        # A mark that is given back before it was seen is both for a moment.
+        for past in {(one.check, one.at) for one in own.past} - {(one.check, one.at) for one in charges}:
+            if now - past[1] < 600.0:
+                add(f"new {past[0]}", 1)
     return found
 
 

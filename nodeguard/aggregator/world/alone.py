@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nodeguard.aggregator.api.decide import DecisionError
 from nodeguard.aggregator.identity.caller import Caller
 from nodeguard.aggregator.outbox import Outbox, clears
-from nodeguard.aggregator.world.world import WorldError
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
 from nodeguard.model.incident import Decision, Incident
@@ -125,30 +126,39 @@ class Alone:
     def policy_refused(self, why: str) -> None:
         """The log has it, and there is no other place."""
 
-    async def pause(self, why: str) -> None:
-        """Advise nothing new from now on."""
-        self._change(replace(self._kept, pause=why))
+    async def pause(self, why: str, by: str) -> str:
+        """Advise nothing new from now on, durably."""
+        self._change(replace(self._kept, pause=f"{why or 'paused'}, said {by}" if by else why or "paused"))
+        return "nothing new is advised from now on, through restarts too; nodeguard resume ends it"
 
-    async def resume(self) -> None:
+    async def resume(self, by: str) -> str:
         """Go on."""
         self._change(replace(self._kept, pause=""))
+        self._tell(f"resumed by {by}")
+        return "marks are advised again"
 
-    async def unmark(self, by: str) -> None:
+    async def unmark(self, by: str) -> str:
         """Take all advice back, and pause before."""
         self._change(replace(self._kept, pause=f"all marks taken away by {by}"))
         for one in self._planner.unmark().nodes:
             self._advise(one)
         self._write()
+        return "paused, and all marks are taken away; nodeguard resume has them advised again"
 
-    async def acknowledge(self, incident: str, by: str) -> None:
+    async def acknowledge(self, name: str, by: str) -> str:
         """People know of an incident."""
-        self._decide(replace(self._decision(incident), acknowledged=by))
+        self._decide(replace(self._decision(name), acknowledged=by or "somebody"))
+        return f"{name} is acknowledged"
 
-    async def clear(self, incident: str, by: str) -> None:
+    async def clear(self, name: str, by: str) -> str:
         """People say that an incident is over."""
-        decision = replace(self._decision(incident), clear=by)
+        said = f"{by or 'somebody'} at {datetime.now(UTC).isoformat(timespec='seconds')}"
+        decision = replace(self._decision(name), clear=said)
         self._decide(decision)
         self._decided(decision)
+        return (
+            f"{name} is to be cleared: its agent is told, and a mark goes when its check finds all in order"
+        )
 
     async def close(self) -> None:
         """Write what is not written yet."""
@@ -185,7 +195,7 @@ class Alone:
 
     def _decision(self, incident: str) -> Decision:
         if self._planner.incident(incident) is None:
-            raise WorldError(f"there is no incident {incident}: see nodeguard incidents")
+            raise DecisionError(f"there is no incident {incident}: see nodeguard incidents")
         return self._kept.decisions.get(incident, Decision(incident))
 
     def _decide(self, decision: Decision) -> None:
@@ -197,12 +207,12 @@ class Alone:
             self._outbox.put(incident.uid, clears(incident, decision))
 
     def _change(self, kept: Kept) -> None:
-        """Keep what a person decided, on the disk first. Raises WorldError."""
+        """Keep what a person decided, on the disk first. Raises DecisionError."""
         before, self._kept = self._kept, kept
         why = self._write()
         if why:
             self._kept = before
-            raise WorldError(f"this cannot be written down, and is not done: {why}")
+            raise DecisionError(f"this cannot be written down, and is not done: {why}")
         self._planner.paused = kept.pause
         self._news()
 

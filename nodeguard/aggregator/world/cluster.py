@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
+from msgspec.structs import replace
+
+from nodeguard.aggregator.api.decide import DecisionError
 from nodeguard.aggregator.identity.caller import Caller
 from nodeguard.aggregator.outbox import Outbox, clears
 from nodeguard.aggregator.world.term import Term, monotonic
-from nodeguard.aggregator.world.world import WorldError
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
 from nodeguard.kube import device_rules, incident_object, incidents, nodes, rule_object
@@ -18,6 +21,7 @@ from nodeguard.kube.config_map import ConfigMap
 from nodeguard.kube.devices import Devices, has_rules
 from nodeguard.kube.executor import Outcome, Result
 from nodeguard.kube.lease import Lease
+from nodeguard.kube.moments import rfc3339
 from nodeguard.kube.own_pod import warning
 from nodeguard.kube.trouble import Tell
 from nodeguard.kube.versions import number
@@ -112,11 +116,13 @@ class Cluster:
         if self._term is None:
             return
         if self._unmark:
-            plan = self._planner.unmark()
+            away = self._planner.unmark()
+            plan = replace(plan, nodes=away.nodes, rules=(), rules_gone=away.rules_gone)
             if not (plan.nodes or plan.rules_gone):
                 done, self._unmark = self._unmark, ""
                 self._start(self._unmarked(done))
-        self._planner.issued(plan)
+        else:
+            self._planner.issued(plan)
         self._term.carry_out(plan, self._all_incidents, now.wall)
 
     def policy_refused(self, why: str) -> None:
@@ -124,25 +130,39 @@ class Cluster:
         if self._term is not None:
             self._start(self._say_refused(self._term, why))
 
-    async def pause(self, why: str) -> None:
+    async def pause(self, why: str, by: str) -> str:
         """Mark nothing new from now on, durably."""
-        await self._change({PAUSE: why})
+        await self._change({PAUSE: f"{why or 'paused'}, said {by}" if by else why or "paused"})
+        return "nothing new is marked from now on, through restarts too; nodeguard resume ends it"
 
-    async def resume(self) -> None:
+    async def resume(self, by: str) -> str:
         """Go on."""
         await self._change({PAUSE: None, UNMARK: None})
+        self._tell(f"resumed by {by}")
+        return "marks are set again"
 
-    async def unmark(self, by: str) -> None:
+    async def unmark(self, by: str) -> str:
         """Take every mark away, durably, and pause before."""
-        await self._change({PAUSE: f"all marks taken away by {by}", UNMARK: by})
+        await self._change({PAUSE: f"all marks taken away by {by}", UNMARK: by or "somebody"})
+        return "paused, and every mark is being taken away; nodeguard resume has them set again"
 
-    async def acknowledge(self, incident: str, by: str) -> None:
+    async def acknowledge(self, name: str, by: str) -> str:
         """People know of an incident."""
-        await self._specify(incident, {"acknowledged": by})
+        await self._specify(name, {"acknowledged": by or "somebody"})
+        return f"{name} is acknowledged"
 
-    async def clear(self, incident: str, by: str) -> None:
+    async def clear(self, name: str, by: str) -> str:
         """People say that an incident is over."""
-        await self._specify(incident, {"clear": by})
+        await self._specify(name, {"clear": f"{by or 'somebody'} at {rfc3339(time.time())}"})
+        return (
+            f"{name} is to be cleared: its agent is told, and a mark goes when its check finds all in order"
+        )
+
+    def decisions(self) -> dict[str, Decision]:
+        """What people decided, by the incident's name."""
+        return {
+            one.name: one.decision for one in self._incidents.values() if one.decision != Decision(one.name)
+        }
 
     async def close(self) -> None:
         """Give the lease back, and follow nothing any more."""
@@ -242,13 +262,13 @@ class Cluster:
 
     def _outcome(self, outcome: Outcome) -> None:
         uid = outcome.desired.uid
-        if outcome.node is not None and uid in self._planner.roster.nodes:
-            self.node(outcome.node)
         if outcome.result == Result.WRITTEN:
             self._planner.written(uid)
         elif outcome.result != Result.FAILED:
             self._planner.failed(uid)
             self._tell(f"Node {outcome.desired.name}: {outcome.why}")
+        if outcome.node is not None and uid in self._planner.roster.nodes:
+            self.node(outcome.node)
         self._news()
 
     def _begin_term(self) -> None:
@@ -312,7 +332,7 @@ class Cluster:
         try:
             self._decide(await self._decisions.change(edit))
         except ApiError as error:
-            raise WorldError(f"this cannot be written down, and is not done: {error}") from None
+            raise DecisionError(f"this cannot be written down, and is not done: {error}") from None
 
     async def _specify(self, incident: str, spec: Mapping[str, str]) -> None:
         try:
@@ -321,8 +341,8 @@ class Cluster:
             )
         except ApiError as error:
             if error.status == 404:
-                raise WorldError(f"there is no incident {incident}: see nodeguard incidents") from None
-            raise WorldError(f"this cannot be written down, and is not done: {error}") from None
+                raise DecisionError(f"there is no incident {incident}: see nodeguard incidents") from None
+            raise DecisionError(f"this cannot be written down, and is not done: {error}") from None
 
     def _start(self, work: Coroutine[Any, Any, Any]) -> None:
         self._following = [task for task in self._following if not task.done()]

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
+from nodeguard.aggregator.api.decide import Decide
 from nodeguard.aggregator.identity.caller import Caller
 from nodeguard.fleet.plan import Plan
+from nodeguard.model.incident import Decision
 from nodeguard.model.instant import Instant
 from nodeguard.wire.report import Report
 
 
-class WorldError(Exception):
-    """What a person asked for could not be done; says why, and what to do."""
-
-
-class World(Protocol):
-    """A cluster of Kubernetes, or none."""
+class World(Decide, Protocol):
+    """A cluster of Kubernetes, or none. What people decide is carried out by it."""
 
     @property
     def leader(self) -> str:
@@ -38,20 +37,8 @@ class World(Protocol):
     def policy_refused(self, why: str) -> None:
         """A policy is not adopted, which is to be told where people look for it. why: in a sentence."""
 
-    async def pause(self, why: str) -> None:
-        """Mark nothing new from now on, durably. Raises WorldError."""
-
-    async def resume(self) -> None:
-        """Go on. Raises WorldError."""
-
-    async def unmark(self, by: str) -> None:
-        """Take every mark away, durably, and pause before. Raises WorldError."""
-
-    async def acknowledge(self, incident: str, by: str) -> None:
-        """People know of an incident. Raises WorldError."""
-
-    async def clear(self, incident: str, by: str) -> None:
-        """People say that an incident is over. Raises WorldError."""
+    def decisions(self) -> Mapping[str, Decision]:
+        """What people decided, by the incident's name."""
 
     async def close(self) -> None:
         """Let go of everything."""

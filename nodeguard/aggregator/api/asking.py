@@ -1,0 +1,51 @@
+"""What is asked of an aggregator and answered, as both sides of its socket write it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+PATH = "/run/nodeguard/aggregator.sock"
+
+# In characters: why something is done, and by whom.
+Why = Annotated[str, Meta(max_length=512)]
+By = Annotated[str, Meta(max_length=128)]
+
+
+class Pause(Struct, frozen=True, forbid_unknown_fields=True):
+    """Mark nothing new. why: for people to read."""
+
+    why: Why = ""
+    by: By = ""
+
+
+class Resume(Struct, frozen=True, forbid_unknown_fields=True):
+    """End a pause."""
+
+    by: By = ""
+
+
+class Unmark(Struct, frozen=True, forbid_unknown_fields=True):
+    """Pause, and take away every mark."""
+
+    by: By = ""
+
+
+class Decided(Struct, frozen=True, forbid_unknown_fields=True):
+    """What is decided of an incident: `acknowledge`: it is known of; `clear`: it is over."""
+
+    do: Literal["acknowledge", "clear"]
+    by: By = ""
+
+
+class Done(Struct, frozen=True):
+    """What became of it, in a sentence."""
+
+    said: str
+
+
+class Wrong(Struct, frozen=True):
+    """Why it was not done, and the remedy, in a sentence."""
+
+    error: str

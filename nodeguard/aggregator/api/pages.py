@@ -1,0 +1,183 @@
+"""The pages of the API: what each path answers. Every error is JSON, a sentence with its remedy."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import msgspec
+from aiohttp import web
+from msgspec import Struct
+
+from nodeguard.aggregator.api.asking import Decided, Done, Pause, Resume, Unmark, Wrong
+from nodeguard.aggregator.api.decide import Decide, DecisionError
+from nodeguard.fleet.planner import Planner
+from nodeguard.fleet.told.incidents import incident, listed
+from nodeguard.fleet.told.node import node, nodes
+from nodeguard.fleet.told.service import Service
+from nodeguard.fleet.told.status import status
+from nodeguard.local.listening import may_ask
+from nodeguard.model.incident import State
+from nodeguard.model.instant import Instant
+
+_LOG = logging.getLogger("nodeguard.aggregator")
+
+# Bytes of a request's body, and characters of a name in its path.
+_LIMIT = 16 * 1024
+_NAME = 253
+
+_Wanted = TypeVar("_Wanted", bound=Struct)
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Asked(Struct, frozen=True):
+    """What the API tells of, and who carries decisions out. service, now: at the moment of the call."""
+
+    planner: Planner
+    service: Callable[[], Service]
+    now: Callable[[], Instant]
+    decide: Decide
+
+
+class _RefusedError(Exception):
+    """What was asked is answered with a status and an error."""
+
+    def __init__(self, status: int, error: str) -> None:
+        super().__init__(error)
+        self.status = status
+
+
+def application(asked: Asked) -> web.Application:
+    """The API over what is asked."""
+    pages = _Pages(asked)
+    app = web.Application(middlewares=[_careful], client_max_size=_LIMIT)
+    app.router.add_get("/v1/status", pages.status)
+    app.router.add_get("/v1/nodes", pages.nodes)
+    app.router.add_get("/v1/nodes/{name}", pages.node)
+    app.router.add_get("/v1/incidents", pages.incidents)
+    app.router.add_get("/v1/incidents/{name}", pages.incident)
+    app.router.add_post("/v1/incidents/{name}", pages.decide)
+    app.router.add_post("/v1/pause", pages.pause)
+    app.router.add_post("/v1/resume", pages.resume)
+    app.router.add_post("/v1/unmark", pages.unmark)
+    return app
+
+
+class _Pages:
+    """Answers, one method for each path."""
+
+    def __init__(self, asked: Asked) -> None:
+        self._asked = asked
+
+    async def status(self, _: web.Request) -> web.Response:
+        return _answer(status(self._asked.planner, self._asked.service(), self._asked.now()))
+
+    async def nodes(self, _: web.Request) -> web.Response:
+        return _answer(nodes(self._asked.planner, self._asked.now()))
+
+    async def node(self, request: web.Request) -> web.Response:
+        name = _name(request)
+        page = node(self._asked.planner, self._asked.service(), name, self._asked.now())
+        if page is None:
+            raise _RefusedError(404, f"there is no node '{name}': GET /v1/nodes lists them")
+        return _answer(page)
+
+    async def incidents(self, request: web.Request) -> web.Response:
+        states = _states(request.query.getall("state", []))
+        of = request.query.get("node", "")
+        if of and not self._asked.planner.roster.uid(of):
+            raise _RefusedError(404, f"there is no node '{of}': GET /v1/nodes lists them")
+        return _answer(listed(self._asked.planner, self._asked.service(), self._asked.now(), states, of))
+
+    async def incident(self, request: web.Request) -> web.Response:
+        name = _name(request)
+        page = incident(self._asked.planner, self._asked.service(), name, self._asked.now())
+        if page is None:
+            raise _no_incident(name)
+        return _answer(page)
+
+    async def decide(self, request: web.Request) -> web.Response:
+        name, wanted = _name(request), await _body(request, Decided)
+        if not any(name in told for told in self._asked.planner.incidents.values()):
+            raise _no_incident(name)
+        to = self._asked.decide
+        carry = to.clear if wanted.do == "clear" else to.acknowledge
+        return _answer(Done(await carry(name, wanted.by)))
+
+    async def pause(self, request: web.Request) -> web.Response:
+        wanted = await _body(request, Pause)
+        return _answer(Done(await self._asked.decide.pause(wanted.why, wanted.by)))
+
+    async def resume(self, request: web.Request) -> web.Response:
+        wanted = await _body(request, Resume)
+        return _answer(Done(await self._asked.decide.resume(wanted.by)))
+
+    async def unmark(self, request: web.Request) -> web.Response:
+        wanted = await _body(request, Unmark)
+        return _answer(Done(await self._asked.decide.unmark(wanted.by)))
+
+
+@web.middleware
+async def _careful(request: web.Request, handler: _Handler) -> web.StreamResponse:
+    """Answers only those who may ask, and every error in the same form."""
+    transport = request.transport
+    peer = transport.get_extra_info("socket") if transport is not None else None
+    if peer is None or not may_ask(peer):
+        return _wrong(403, "only root, or the user that the aggregator runs as, may ask: ask as one of them")
+    try:
+        return await handler(request)
+    except _RefusedError as refused:
+        return _wrong(refused.status, str(refused))
+    except DecisionError as error:
+        return _wrong(409, str(error))
+    except web.HTTPRequestEntityTooLarge:
+        return _wrong(413, f"the request is too large: {_LIMIT} bytes at most")
+    except web.HTTPMethodNotAllowed as error:
+        allowed = " or ".join(sorted(error.allowed_methods))
+        return _wrong(405, f"{request.method} is not for {request.path[:_NAME]}: use {allowed}")
+    except web.HTTPException as error:
+        remedy = "there is /v1/status, /v1/nodes and /v1/incidents"
+        return _wrong(error.status, f"{request.path[:_NAME]}: {error.reason}: {remedy}")
+    except Exception as error:  # noqa: BLE001 - one question must not end what others ask
+        _LOG.exception("%s %s failed", request.method, request.path[:_NAME])
+        return _wrong(500, f"{type(error).__name__}: {error}: see the aggregator's log")
+
+
+async def _body(request: web.Request, form: type[_Wanted]) -> _Wanted:
+    try:
+        return msgspec.json.decode(await request.read() or b"{}", type=form)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise _RefusedError(400, f"{error}: both sides must be of one version") from None
+
+
+def _name(request: web.Request) -> str:
+    name = request.match_info["name"]
+    if len(name) > _NAME:
+        raise _RefusedError(404, f"a name has {_NAME} characters at most: this is none")
+    return name
+
+
+def _states(words: list[str]) -> frozenset[State]:
+    """States by their names, in whatever case; `all` for all of them."""
+    if any(word.lower() == "all" for word in words):
+        return frozenset(State)
+    known = {state.value.lower(): state for state in State}
+    for word in words:
+        if word.lower() not in known:
+            raise _RefusedError(400, f"'{word[:_NAME]}' is no state: there is all, {', '.join(known)}")
+    return frozenset(known[word.lower()] for word in words)
+
+
+def _no_incident(name: str) -> _RefusedError:
+    return _RefusedError(404, f"there is no incident '{name}': GET /v1/incidents?state=all lists them")
+
+
+def _answer(told: Struct, status_code: int = 200) -> web.Response:
+    return web.Response(
+        body=msgspec.json.encode(told), status=status_code, content_type="application/json", charset="utf-8"
+    )
+
+
+def _wrong(status_code: int, error: str) -> web.Response:
+    return _answer(Wrong(error), status_code)

@@ -1,0 +1,91 @@
+"""Words that the pages of the fleet share. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from nodeguard.cli.moments import ago
+from nodeguard.cli.page import Line, Words
+from nodeguard.fleet.seat import POOL
+from nodeguard.fleet.told.forms import LedgerTold
+from nodeguard.fleet.told.node_forms import MarkTold
+from nodeguard.judge.words import span
+from nodeguard.model.incident import State
+from nodeguard.model.mark import Mark
+from nodeguard.model.slot import NODE, label
+
+_FIELD = 12
+_SHOWN = 4
+
+# Style by state: what is sick and at work stands out.
+STYLES = {
+    State.OPEN: "warning",
+    State.OBSERVED: "warning",
+    State.WITHHELD: "fatal",
+    State.MARKED: "suspect",
+    State.RECOVERING: "ok",
+    State.RESOLVED: "dim",
+}
+MARK_STYLES = {Mark.QUARANTINE: "fatal", Mark.SUSPECT: "suspect"}
+
+
+def item(name: str, text: str, style: str = "", name_style: str = "dim") -> Line:
+    """A line that gives something a name, below a headline."""
+    return Line((Words(f"  {name:<{_FIELD - 2}}", name_style),), text, style)
+
+
+def title(word: str, style: str, text: str) -> Line:
+    """The first line of a section: a word in colour, then what it is about."""
+    return Line((Words(word.upper(), style), Words("  ")), text, "strong")
+
+
+def where(slot: str) -> str:
+    """A slot in words."""
+    return "the node" if slot == NODE else label(slot)
+
+
+def moment(text: str, age: float) -> str:
+    """A moment and how long ago it was."""
+    return f"{spoken(text)}, {ago(age)}"
+
+
+def spoken(text: str) -> str:
+    """A moment of the API's as a page shows it."""
+    return text.replace("T", " ").replace("Z", " UTC")
+
+
+def some(names: Iterable[str]) -> str:
+    """The first few of some names, and how many there are besides."""
+    named = list(names)
+    rest = len(named) - _SHOWN
+    return ", ".join(named[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def many(count: float, one: str, more: str = "") -> str:
+    """A number of things: `1 node`, `12.5 nodes`."""
+    return (
+        f"{count:.4g} {one if count == 1 else more or f'{one}s'}"
+        if count < 10_000
+        else f"{count:.0f} {more or f'{one}s'}"
+    )
+
+
+def ledger(one: LedgerTold) -> str:
+    """A budget: `fleet 12 of 375`."""
+    kind, _, name = one.name.partition("/")
+    said = "nodes of no pool" if one.name == POOL else name if kind == "domain" else f"{kind} {name}".strip()
+    return f"{said} {one.used:.4g} of {one.most:.5g}"
+
+
+def mark(one: MarkTold) -> list[Line]:
+    """A mark, why it stands, and what it waits for."""
+    device = f", as device {one.device}" if one.device else ""
+    lines = [title(one.mark.value, MARK_STYLES[one.mark], f"{one.check} - {where(one.target)}{device}")]
+    if one.slots:
+        lines.append(item("slots", some(map(label, one.slots))))
+    if one.part:
+        lines.append(item("part", one.part))
+    lines.append(item("since", moment(one.since, one.age) + ("" if one.written else "; not written yet")))
+    until = f": {spoken(one.wait.until)}, in {span(one.wait.left)}" if one.wait.until else ""
+    lines.append(item("state" if one.wait.on == "write" else "waits for", f"{one.wait.says}{until}"))
+    return lines

@@ -1,0 +1,96 @@
+"""The pages of incidents: the list, and one of them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nodeguard.cli.fleet_words import STYLES, item, many, mark, moment, title, where
+from nodeguard.cli.page import Line, Words, plain
+from nodeguard.cli.table import DO
+from nodeguard.fleet.told.forms import IncidentLine
+from nodeguard.fleet.told.incident_forms import IncidentList, IncidentPage
+from nodeguard.judge.words import span
+from nodeguard.model.finding import Action
+from nodeguard.model.incident import State
+from nodeguard.model.mark import Mark
+
+_MEANS = {
+    State.OPEN: "told of alone; nothing is to be kept away",
+    State.OBSERVED: "would be marked, were its check enforced",
+    State.WITHHELD: "is to be marked, and is not",
+    State.MARKED: "new {}work is kept away",
+    State.RECOVERING: "over by its check's own word; new {}work is kept away while that is watched",
+    State.RESOLVED: "over",
+}
+
+
+def incidents_page(one: IncidentList, columns: int) -> list[Line]:
+    """The list, one line each, or two where a page of so many columns is too narrow for that."""
+    if not one.incidents:
+        return [Line(text="no incidents", style="ok")]
+    rows = [_cells(each) for each in one.incidents]
+    wide = [max(map(len, cells)) for cells in zip(_HEADS, *rows, strict=True)]
+    narrow = sum(wide) + 2 * len(wide[1:]) > columns
+    lines = [Line(tuple(Words(text, "dim") for text in _spread(_HEADS, wide, narrow=narrow)))]
+    for each, cells in zip(one.incidents, rows, strict=True):
+        styles = (each.health.value, STYLES[each.state], "", "", "")
+        texts = _spread(cells, wide, narrow=narrow)
+        lines.append(Line(tuple(Words(text, style) for text, style in zip(texts, styles, strict=False))))
+        if narrow:
+            lines.append(Line((Words("  "), Words(cells[-1], "dim"))))
+    more = f" and {one.more} more: narrow it with --node or --state" if one.more else ""
+    return [*lines, Line(), Line(text=f"{many(len(one.incidents), 'incident')}{more}")]
+
+
+_HEADS = ("HEALTH", "STATE", "AGE", "CHECK", "INCIDENT")
+
+
+def _cells(one: IncidentLine) -> tuple[str, ...]:
+    known = f" (acknowledged: {one.acknowledged})" if one.acknowledged else ""
+    return one.health.value, one.state.value.lower(), span(one.age), plain(one.cause), plain(one.name + known)
+
+
+def _spread(cells: tuple[str, ...], wide: list[int], *, narrow: bool) -> list[str]:
+    """Cells under one another; the last, which is the longest, has a line of its own on a narrow page."""
+    shown = cells[:-1] if narrow else cells
+    return [f"{text:<{width}}  " for text, width in zip(shown, wide, strict=False)]
+
+
+def incident_page(one: IncidentPage) -> list[Line]:
+    """One incident in full."""
+    place = f"{where(one.resource)} of {one.node}" if one.resource != "node" else f"node {one.node}"
+    lines = [title(one.health.value, one.health.value, f"{one.cause} - {place}"), *_facts(one)]
+    for each in one.marks:
+        lines += [Line(), *mark(each)]
+    for symptom in one.symptoms:
+        lines += [
+            Line(),
+            title(symptom.health.value, symptom.health.value, f"{symptom.check} - {where(symptom.target)}"),
+        ]
+        lines += [item("what", symptom.message)] if symptom.message else []
+        lines += [item("seen", seen, "dim") for seen in symptom.evidence]
+    return lines
+
+
+def _facts(one: IncidentPage) -> Iterator[Line]:
+    detail = f": {one.detail}" if one.detail else ""
+    gangs = "gang " if one.marks and all(each.mark == Mark.SUSPECT for each in one.marks) else ""
+    yield item("state", f"{one.state.value.lower()}, {_MEANS[one.state].format(gangs)}{detail}")
+    if one.scope:
+        out = one.state in {State.MARKED, State.RECOVERING}
+        yield item("kept out" if out else "would keep", one.scope)
+    yield item("since", moment(one.since, one.age))
+    yield item("changed", moment(one.changed, one.changed_age))
+    if one.times > 1:
+        yield item("opened", f"{one.times} times")
+    if one.message and not any(each.message == one.message for each in one.symptoms):
+        yield item("what", one.message)
+    if one.part:
+        yield item("part", one.part)
+    if one.action != Action.NONE:
+        yield item("do", DO[one.action])
+    if one.acknowledged:
+        yield item("known", f"acknowledged: {one.acknowledged}")
+    if one.clear:
+        yield item("cleared", one.clear)
+    yield item("more", f"nodeguard explain node {one.node}, nodeguard explain {one.cause}", "dim")

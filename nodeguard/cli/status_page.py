@@ -1,0 +1,122 @@
+"""The page of nodeguard status. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nodeguard.cli.fleet_words import item, ledger, many, title, where
+from nodeguard.cli.moments import ago
+from nodeguard.cli.page import Line, Words
+from nodeguard.fleet.told.forms import IncidentLine, Marked, Nodes, Status
+from nodeguard.fleet.told.service import STANDALONE
+from nodeguard.judge.words import span
+from nodeguard.model.incident import State
+
+
+def status_page(one: Status) -> list[Line]:
+    """The lines of the page."""
+    lines = [_headline(one), *_alarms(one), *_facts(one)]
+    for each in one.worst:
+        lines += [Line(), *_incident(each)]
+    return lines
+
+
+def _headline(one: Status) -> Line:
+    nodes = one.nodes
+    counts = [
+        (nodes.fatal, "fatal"),
+        (nodes.suspect, "suspect"),
+        (nodes.warning, "warning"),
+        (nodes.unknown, "unknown"),
+    ]
+    wrong = [f"{number} {word}" for number, word in counts if number]
+    said = f"{many(one.agents.expected, 'node')}: {', '.join(wrong) or 'nothing wrong found'}"
+    if one.withheld.marks:
+        said += f"; {many(one.withheld.marks, 'mark')} withheld"
+    if not one.agents.expected:
+        said = "no node is known yet"
+    word = next((word for number, word in counts if number), "ok" if nodes.ok else "unknown")
+    return title(word, word, f"{said}.")
+
+
+def _alarms(one: Status) -> Iterator[Line]:
+    """What keeps nodeguard from its work."""
+    if one.paused:
+        yield item("paused", f"nothing new is marked: {one.paused}", name_style="suspect")
+    if one.frozen:
+        yield item("frozen", f"nothing new is marked: {one.frozen}", name_style="fatal")
+    if one.replica.waiting and (one.replica.leads or one.replica.leader == STANDALONE):
+        yield item("waiting", f"nothing is written: {one.replica.waiting}", name_style="suspect")
+    if one.policy.error:
+        yield item("policy", f"kept out: {one.policy.error}", name_style="fatal")
+
+
+def _facts(one: Status) -> Iterator[Line]:
+    agents = one.agents
+    silent = f"; {agents.silent} silent" if agents.silent else ""
+    never = f", {agents.silent - agents.stale} of them from the start" if agents.silent > agents.stale else ""
+    yield item("agents", f"{agents.expected} expected, {agents.heard} heard{silent}{never}")
+    yield item("nodes", _nodes(one.nodes))
+    marked = [_marked(mark.value, each) for mark, each in one.marked.items() if each.nodes or each.devices]
+    yield item("marked", "; ".join(marked) or "nothing")
+    if one.withheld.marks:
+        reasons = "; ".join(f"{each.why} ({each.marks})" for each in one.reasons)
+        yield item(
+            "withheld", f"{many(one.withheld.marks, 'mark')} of {many(one.withheld.nodes, 'node')}: {reasons}"
+        )
+    if one.would.marks:
+        yield item(
+            "would be",
+            f"{many(one.would.marks, 'mark')} of {many(one.would.nodes, 'node')}, were their checks enforced",
+        )
+    more = f" and {one.ledgers_more} more that are half full" if one.ledgers_more else ""
+    yield item("budgets", ", ".join(map(ledger, one.ledgers)) + more or "none: there are no nodes")
+    states = [f"{number} {state.value.lower()}" for state, number in one.incidents.items() if number]
+    yield item("incidents", ", ".join(states) or "none")
+    rules = f"; {many(one.policy.rules, 'rule')} for some checks" if one.policy.rules else ""
+    yield item("policy", f"{one.policy.mode}{rules}; {one.policy.file or 'built in, no file'}")
+    yield item("leader", _leader(one))
+
+
+def _nodes(nodes: Nodes) -> str:
+    health = ("ok", "warning", "suspect", "fatal", "unknown")
+    said = [f"{getattr(nodes, word)} {word}" for word in health if getattr(nodes, word) or word == "ok"]
+    others = {
+        "blind": "not read in part",
+        "held": "held",
+        "maintenance": "under maintenance",
+        "out": "cordoned by people",
+    }
+    beside = [f"{getattr(nodes, word)} {text}" for word, text in others.items() if getattr(nodes, word)]
+    return ", ".join(said) + (f"; {', '.join(beside)}" if beside else "")
+
+
+def _marked(name: str, one: Marked) -> str:
+    what = [many(one.nodes, "node")] if one.nodes else []
+    what += [many(one.devices, "GPU")] if one.devices else []
+    return f"{name} {' and '.join(what)}"
+
+
+def _leader(one: Status) -> str:
+    replica = one.replica
+    if replica.leader == STANDALONE:
+        who = STANDALONE
+    else:
+        who = (replica.leader or "nobody") + (" (this one)" if replica.leads else "")
+    planned = "no plan yet" if replica.plan_age is None else f"planned {ago(replica.plan_age)}"
+    up = f"{', ' if replica.leads else '; this one '}up {span(replica.age)}, {planned}"
+    version = f"; nodeguard {replica.nodeguard}" if replica.nodeguard else ""
+    return f"{who}{up}{version}"
+
+
+def _incident(one: IncidentLine) -> Iterator[Line]:
+    word = one.health.value
+    alike = f"; {one.alike} more alike" if one.alike else ""
+    says = one.says if one.state != State.MARKED or one.says else "work is kept away"
+    known = f" (acknowledged: {one.acknowledged})" if one.acknowledged else ""
+    head = (Words(f"{word.upper():<7}", word), Words("  "))
+    state = f"{one.state.value.lower()}{known}"
+    text = f"{one.node}, {where(one.resource)}: {one.cause}, {state}, {span(one.age)} old"
+    yield Line(head, text, "strong")
+    yield Line((Words(" " * 9),), f"{says}{alike}")
+    yield Line((Words(" " * 9),), f"nodeguard explain incident {one.name}", "dim")

@@ -1,0 +1,1 @@
+"""What people are told of the fleet, from what a planner knows. Pure."""

@@ -1,0 +1,158 @@
+"""What people are told of the fleet, as the API's JSON and the command line have it.
+
+VERSION 1: fields may be added, none taken away or changed in meaning. Moments are written as RFC 3339, empty
+for none; ages and lengths of time are seconds. What may be told of a finding's age is by the aggregator's
+clock.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from nodeguard.model.finding import Health
+from nodeguard.model.incident import State
+from nodeguard.model.mark import Mark
+
+VERSION: Literal[1] = 1
+
+
+class Replica(Struct, frozen=True):
+    """The aggregator that answers.
+
+    leader: who holds the lease, `standalone` where there is none, empty where nobody does. leads: whether it
+    is this one. acts: whether it may have anything written; waiting: why not, where it does not. since, age:
+    of its start. plan_age: seconds since its latest plan, None before the first. nodeguard: its version.
+    """
+
+    leader: str
+    leads: bool
+    acts: bool
+    waiting: str
+    since: str
+    age: float
+    plan_age: float | None
+    nodeguard: str
+
+
+class PolicyTold(Struct, frozen=True):
+    """The policy in force.
+
+    file: where it comes from, empty for the built-in one. error: why a newer one is kept out. mode: of what
+    no rule fits; rules: how many say otherwise of some checks.
+    """
+
+    file: str
+    error: str
+    mode: str
+    rules: int
+
+
+class Agents(Struct, frozen=True):
+    """Agents by what is heard of them.
+
+    expected: one for each node of the fleet. heard: those that have spoken to this aggregator. silent: those
+    that say nothing now; stale: those of them that did before, whose last report stands.
+    """
+
+    expected: int
+    heard: int
+    silent: int
+    stale: int
+
+
+class Nodes(Struct, frozen=True):
+    """Nodes by health. unknown: nothing is heard, or nothing could be judged. blind: those where something
+    could not be read. held, maintenance: by people. out: kept from work by a person's cordon.
+    """
+
+    ok: int
+    warning: int
+    suspect: int
+    fatal: int
+    unknown: int
+    blind: int
+    held: int
+    maintenance: int
+    out: int
+
+
+class Marked(Struct, frozen=True):
+    """What carries a mark, as Nodes and device rules say. nodes: each by its worst mark; devices: single
+    GPUs of nodes that go on working.
+    """
+
+    nodes: int = 0
+    devices: int = 0
+
+
+class Reason(Struct, frozen=True):
+    """Why marks are withheld, and how many are for that."""
+
+    why: str
+    marks: int
+
+
+class Count(Struct, frozen=True):
+    """Marks that are asked for, and of how many nodes."""
+
+    marks: int
+    nodes: int
+
+
+class LedgerTold(Struct, frozen=True):
+    """A budget. used, most: nodes that are charged to it, and that may be; parts of a node where single GPUs
+    are marked. Of `check/NAME`: marks.
+    """
+
+    name: str
+    used: float
+    most: float
+
+
+class IncidentLine(Struct, frozen=True):
+    """An incident in short. alike: how many others there are of the same check and health, where only one of
+    them is listed. acknowledged: by whom, empty for nobody.
+    """
+
+    name: str
+    node: str
+    resource: str
+    cause: str
+    health: Health
+    state: State
+    since: str
+    age: float
+    scope: str
+    says: str
+    acknowledged: str
+    alike: int = 0
+
+
+class Status(Struct, frozen=True):
+    """The fleet, in short.
+
+    paused: why nothing new is marked, by people's word; frozen: why, by nodeguard's own; empty where it may
+    be. marked: by mark. withheld: marks that are asked for and not set; reasons: the most frequent. would:
+    marks that would be set, were their checks enforced. ledgers: the fleet's, and others that are half full
+    at least, fullest first; ledgers_more: how many more of these there are. incidents: by state. worst: what
+    stands out.
+    """
+
+    version: Literal[1]
+    at: str
+    replica: Replica
+    policy: PolicyTold
+    agents: Agents
+    nodes: Nodes
+    paused: str
+    frozen: str
+    marked: dict[Mark, Marked]
+    withheld: Count
+    reasons: tuple[Reason, ...]
+    would: Count
+    ledgers: tuple[LedgerTold, ...]
+    ledgers_more: int
+    incidents: dict[State, int]
+    worst: tuple[IncidentLine, ...]

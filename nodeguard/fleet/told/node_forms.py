@@ -1,0 +1,174 @@
+"""What people are told of one node, as the API's JSON has it: see forms."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from nodeguard.fleet.told.forms import IncidentLine, LedgerTold
+from nodeguard.model.finding import Action, Health, Knowledge
+from nodeguard.model.incident import State
+from nodeguard.model.mark import Mark
+
+# What a mark waits for: see Wait.
+On = Literal["finding", "proof", "soak", "check", "hold", "maintenance", "silence", "write"]
+
+
+class Wait(Struct, frozen=True):
+    """What has to happen before a mark goes.
+
+    on: `finding`: its check must stop finding it; `proof`: the check must say that it is over; `soak`: it
+    has, and time must pass; `check`: nobody has that check any more; `hold`, `maintenance`: people must end
+    theirs; `silence`: the node must be heard; `write`: nothing but the write. until, left: the moment, and
+    seconds to it, where it is known.
+    """
+
+    on: On
+    says: str
+    until: str = ""
+    left: float = 0.0
+
+
+class MarkTold(Struct, frozen=True):
+    """One reason why a mark stands.
+
+    device: the single GPU that is marked, by its name in the cluster; empty for the node. written: whether it
+    is on the Node or device already. word: the taint's value.
+    """
+
+    mark: Mark
+    device: str
+    check: str
+    target: str
+    slots: tuple[str, ...]
+    part: str
+    word: str
+    since: str
+    age: float
+    written: bool
+    wait: Wait
+
+
+class FindingTold(Struct, frozen=True):
+    """What the node's agent found.
+
+    state: what became of the mark that it asks for (`Marked`, `Withheld`, `Observed`), None where it asks
+    for none; why: in words.
+    """
+
+    check: str
+    target: str
+    slots: tuple[str, ...]
+    part: str
+    health: Health
+    knowledge: Knowledge
+    action: Action
+    since: str
+    age: float
+    message: str
+    note: str
+    evidence: tuple[str, ...]
+    state: State | None
+    why: str
+
+
+class WantTold(Struct, frozen=True):
+    """A mark that is asked for and not set, and why."""
+
+    mark: Mark
+    check: str
+    target: str
+    device: str
+    since: str
+    age: float
+    why: str
+
+
+class ChargeTold(Struct, frozen=True):
+    """What a mark was charged to. device: as of MarkTold. ended: when it was given back, empty while it
+    stands. times: how often that has happened lately: each time doubles the soak.
+    """
+
+    check: str
+    device: str
+    at: str
+    age: float
+    ended: str = ""
+    times: int = 0
+
+
+class UnreadTold(Struct, frozen=True):
+    """What could not be read on the node, of which slots, and why."""
+
+    source: str
+    what: str
+    why: str
+    slots: tuple[str, ...]
+
+
+class NodePage(Struct, frozen=True):
+    """Everything of one node.
+
+    known: whether its health is known; where it is not, health is the last that was heard, if any. heard,
+    heard_age: when its agent spoke last, empty and None where it never did to this aggregator. silent:
+    whether it says nothing now. agent: its version. out: whether a person's cordon keeps work away; cordoned:
+    whether the cordon is nodeguard's. hold, maintenance: why, empty for none. strange: taints with
+    nodeguard's keys of which nothing is remembered; they are left alone. would: marks that would be set, were
+    their checks enforced. ledgers: the budgets that the node counts to.
+    """
+
+    version: Literal[1]
+    at: str
+    node: str
+    uid: str
+    health: Health
+    knowledge: Knowledge
+    known: bool
+    heard: str
+    heard_age: float | None
+    silent: bool
+    boot_id: str
+    agent: str
+    catalogue: str
+    driver: str
+    platform: str
+    gpus: int
+    pool: str
+    domains: tuple[str, ...]
+    out: bool
+    cordoned: bool
+    hold: str
+    maintenance: str
+    marks: tuple[MarkTold, ...]
+    findings: tuple[FindingTold, ...]
+    withheld: tuple[WantTold, ...]
+    would: tuple[WantTold, ...]
+    charges: tuple[ChargeTold, ...]
+    ledgers: tuple[LedgerTold, ...]
+    unread: tuple[UnreadTold, ...]
+    strange: tuple[str, ...]
+    incidents: tuple[IncidentLine, ...]
+
+
+class NodeLine(Struct, frozen=True):
+    """A node in short. health: as of NodePage, `unknown` where it is not known. marks: on it or its devices.
+    withheld, would: how many marks.
+    """
+
+    node: str
+    health: str
+    silent: bool
+    marks: tuple[Mark, ...] = ()
+    withheld: int = 0
+    would: int = 0
+    hold: bool = False
+    maintenance: bool = False
+
+
+class NodeList(Struct, frozen=True):
+    """Every node of the fleet, by name."""
+
+    version: Literal[1]
+    at: str
+    nodes: tuple[NodeLine, ...]

@@ -1,0 +1,145 @@
+"""The fleet in short. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from nodeguard.fleet.planner import Planner
+from nodeguard.fleet.seat import FLEET
+from nodeguard.fleet.silence import ENOUGH, PATIENCE
+from nodeguard.fleet.told.forms import (
+    VERSION,
+    Agents,
+    Count,
+    LedgerTold,
+    Marked,
+    Nodes,
+    PolicyTold,
+    Reason,
+    Replica,
+    Status,
+)
+from nodeguard.fleet.told.health import known_health
+from nodeguard.fleet.told.incidents import every, outstanding
+from nodeguard.fleet.told.service import STANDALONE, Service
+from nodeguard.model.finding import Health
+from nodeguard.model.incident import State
+from nodeguard.model.instant import Instant, rfc3339
+from nodeguard.model.mark import Mark
+
+_WORST = 5
+_LEDGERS = 6
+_REASONS = 3
+
+
+def status(planner: Planner, service: Service, now: Instant) -> Status:
+    """The fleet in short, at a moment."""
+    incidents = list(every(planner))
+    states = Counter(one.state for one in incidents)
+    ledgers = _ledgers(planner)
+    reasons = Counter(
+        one.why for found in planner.outcomes.values() for one in found if one.state == State.WITHHELD
+    )
+    return Status(
+        version=VERSION,
+        at=rfc3339(now.wall),
+        replica=_replica(planner, service, now),
+        policy=PolicyTold(
+            service.policy_file, service.policy_error, planner.policy.mode.value, len(planner.policy.modes)
+        ),
+        agents=_agents(planner),
+        nodes=_nodes(planner),
+        paused=planner.paused or ("paused by the policy" if planner.policy.pause else ""),
+        frozen=planner.silence.frozen,
+        marked=_marked(planner),
+        withheld=_count(planner, State.WITHHELD),
+        reasons=tuple(Reason(why, many) for why, many in reasons.most_common(_REASONS)),
+        would=_count(planner, State.OBSERVED),
+        ledgers=tuple(ledgers[:_LEDGERS]),
+        ledgers_more=max(0, len(ledgers) - _LEDGERS),
+        incidents={state: states[state] for state in State},
+        worst=outstanding(incidents, service, now, _WORST),
+    )
+
+
+def _replica(planner: Planner, service: Service, now: Instant) -> Replica:
+    up = max(0.0, now.mono - service.started)
+    return Replica(
+        leader=service.leader,
+        leads=service.leads,
+        acts=service.leads and service.may_act,
+        waiting=_waiting(planner, service, up),
+        since=rfc3339(now.wall - up),
+        age=round(up, 1),
+        plan_age=None if service.plan_age is None else round(service.plan_age, 1),
+        nodeguard=service.version,
+    )
+
+
+def _waiting(planner: Planner, service: Service, up: float) -> str:
+    if service.leader == STANDALONE and not service.leads:
+        return "it runs without a cluster: its plan is advice"
+    if not service.leads:
+        return f"{service.leader or 'nobody yet'} leads"
+    if not service.may_act:
+        one = planner.silence
+        left = max(0.0, PATIENCE - up)
+        return (
+            f"{one.heard} of {one.expected} agents have spoken to it: it acts from {ENOUGH:.0%} on, "
+            f"or in {left:.0f} s"
+        )
+    return ""
+
+
+def _agents(planner: Planner) -> Agents:
+    silent = planner.silence.silent & planner.roster.seats.keys()
+    spoken = planner.last.keys() & planner.roster.seats.keys()
+    return Agents(len(planner.roster.seats), len(spoken), len(silent), len(silent & spoken))
+
+
+def _nodes(planner: Planner) -> Nodes:
+    seats = planner.roster.seats
+    found = Counter(known_health(planner, uid) for uid in seats)
+    return Nodes(
+        ok=found[Health.OK],
+        warning=found[Health.WARNING],
+        suspect=found[Health.SUSPECT],
+        fatal=found[Health.FATAL],
+        unknown=found[None],
+        blind=sum(1 for uid in seats if (one := planner.heard.get(uid)) is not None and one.unread),
+        held=sum(1 for seat in seats.values() if seat.hold),
+        maintenance=sum(1 for seat in seats.values() if seat.maintenance),
+        out=sum(1 for seat in seats.values() if seat.out),
+    )
+
+
+def _marked(planner: Planner) -> dict[Mark, Marked]:
+    nodes: Counter[Mark] = Counter()
+    devices: Counter[Mark] = Counter()
+    for uid in planner.roster.remembered():
+        holding = planner.roster.observed(uid)
+        marks = {cause.mark for cause in holding.node.causes}
+        nodes.update([next(mark for mark in Mark if mark in marks)] if marks else [])
+        devices[Mark.QUARANTINE] += sum(1 for record in holding.devices.values() if record.causes)
+    return {mark: Marked(nodes[mark], devices[mark]) for mark in Mark}
+
+
+def _count(planner: Planner, state: State) -> Count:
+    many = [sum(1 for one in found if one.state == state) for found in planner.outcomes.values()]
+    return Count(sum(many), sum(1 for one in many if one))
+
+
+def _ledgers(planner: Planner) -> list[LedgerTold]:
+    """The fleet's first, then those that are half full at least, fullest first."""
+    return sorted(_notable(planner), key=lambda one: (one.name != FLEET, -one.used / one.most, one.name))
+
+
+def _notable(planner: Planner) -> Iterator[LedgerTold]:
+    told = {name: LedgerTold(name, used, most) for name, used, most in planner.roster.ledgers.told()}
+    seat = next(iter(planner.roster.seats.values()), None)
+    if seat is not None:
+        told.setdefault(
+            FLEET, *(LedgerTold(*one) for one in planner.roster.ledgers.told_of(seat) if one[0] == FLEET)
+        )
+    yield from (one for one in told.values() if one.name == FLEET or one.used >= one.most / 2)

@@ -1,0 +1,1 @@
+"""Sockets at which people on this machine ask its services for something."""

@@ -1,0 +1,76 @@
+"""A planner behind a real socket, and somebody who takes note of what people decide."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from nodeguard.aggregator.api.decide import DecisionError
+from nodeguard.aggregator.api.pages import Asked
+from nodeguard.aggregator.api.server import serving
+from nodeguard.fleet.told.service import Service
+from tests.fleet.scene import Fleet
+
+
+class Deciders:
+    """Takes note of what is decided, and refuses where it is told to."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, ...]] = []
+        self.refuses = ""
+
+    def _note(self, *words: str) -> str:
+        if self.refuses:
+            raise DecisionError(self.refuses)
+        self.heard.append(words)
+        return f"Done: {words[0]}."
+
+    async def pause(self, why: str, by: str) -> str:
+        return self._note("pause", why, by)
+
+    async def resume(self, by: str) -> str:
+        return self._note("resume", by)
+
+    async def unmark(self, by: str) -> str:
+        return self._note("unmark", by)
+
+    async def acknowledge(self, name: str, by: str) -> str:
+        return self._note("acknowledge", name, by)
+
+    async def clear(self, name: str, by: str) -> str:
+        return self._note("clear", name, by)
+
+
+def service(fleet: Fleet) -> Service:
+    """The leader, up for a day."""
+    return Service("replica-0", leads=True, may_act=True, started=fleet.mono - 86_400.0, plan_age=0.4)
+
+
+def asked(fleet: Fleet, deciders: Deciders) -> Asked:
+    return Asked(fleet.planner, lambda: service(fleet), lambda: fleet.now, deciders)
+
+
+@contextmanager
+def answering(directory: Path, fleet: Fleet, deciders: Deciders) -> Iterator[str]:
+    """A server in a thread of its own; its socket."""
+    path = str(directory / "aggregator.sock")
+    ready, loop = threading.Event(), asyncio.new_event_loop()
+    end = asyncio.Event()
+
+    async def run() -> None:
+        async with serving(path, asked(fleet, deciders)):
+            ready.set()
+            await end.wait()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(run(),))
+    thread.start()
+    try:
+        assert ready.wait(10.0)
+        yield path
+    finally:
+        loop.call_soon_threadsafe(end.set)
+        thread.join(10.0)
+        loop.close()

@@ -1,0 +1,386 @@
+"""The pages of the fleet, as they look."""
+
+from __future__ import annotations
+
+from textwrap import dedent
+
+from msgspec.structs import replace
+
+from nodeguard.cli.incident_page import incident_page, incidents_page
+from nodeguard.cli.node_page import node_page
+from nodeguard.cli.page import Line, wrapped
+from nodeguard.cli.status_page import status_page
+from nodeguard.fleet.told.incidents import incident, listed
+from nodeguard.fleet.told.node import node
+from nodeguard.fleet.told.service import Service
+from nodeguard.fleet.told.status import status
+from nodeguard.model.finding import Health, Knowledge
+from nodeguard.model.incident import Decision
+from nodeguard.model.mark import HOLD, MAINTENANCE
+from nodeguard.model.policy import Mode, Policy, Pool, View
+from nodeguard.wire.report import Blind, Inventory
+from tests.fleet.scene import AT_ONCE, Fleet, finding, foreign
+
+LEADER = Service(
+    "nodeguard-aggregator-6f7c9d-x2vbn", leads=True, may_act=True, started=-90_000.0, plan_age=0.4,
+    policy_file="/etc/nodeguard/policy.yaml", version="0.1.0",
+)  # fmt: skip
+PORT = "port/mlx5_0/1"
+
+
+def look(lines: list[Line], columns: int = 80) -> str:
+    return "\n".join("".join(words.text for words in row).rstrip() for row in wrapped(lines, columns))
+
+
+def page(text: str) -> str:
+    return dedent(text).strip("\n")
+
+
+def storm() -> Fleet:
+    """A fleet of 7,500 nodes: a switch takes the ports of 412 down, some GPUs are lost."""
+    policy = Policy(
+        mode=Mode.ENFORCE, pools=(Pool("training", {"pool": "a"}),), views=(View("rack", ("rack",)),)
+    )
+    fleet = Fleet(7500, policy)
+    fleet.say(2, finding("gpu-ecc", "gpu/0000:3c:00", message="12 uncorrectable errors in SRAM"))
+    fleet.after(10.0)
+    fleet.carry_out()
+    fleet.after(700.0)
+    for number in range(100, 512):
+        fleet.say(number, finding("port-down", PORT, family="port", message="port mlx5_0/1 is down: polling"))
+    for number in (0, 1, 2, 3, 7):
+        fleet.say(number, finding(message="GPU 0000:3b:00 has fallen off the bus: Xid 79"))
+    fleet.say(11, finding("gpu-hot", health=Health.SUSPECT, message="91 °C, slowed by hardware"))
+    fleet.change(7, annotations={HOLD: "alice debugs it"})
+    fleet.change(8, annotations={MAINTENANCE: "rack move"})
+    fleet.after(70.0)
+    fleet.carry_out()
+    return fleet
+
+
+STORM = storm()
+
+
+def test_a_storm_in_short() -> None:
+    told = status(STORM.planner, LEADER, STORM.now)
+    assert look(status_page(told)) == page("""
+    FATAL  7500 nodes: 417 fatal, 1 suspect; 410 marks withheld.
+      agents    7500 expected, 7500 heard
+      nodes     7082 ok, 1 suspect, 417 fatal; 1 held, 1 under maintenance
+      marked    quarantine 7 nodes; suspect 1 node
+      withheld  410 marks of 410 nodes: check port-down may take out 5 in 600 s
+                (407); rack/r0: 2 nodes may be out (2); held: alice debugs it (1)
+      budgets   fleet 8 of 375, rack/r0 2 of 2, rack/r12 2 of 2, rack/r13 2 of 2,
+                rack/r1 1 of 2, rack/r14 1 of 2
+      incidents 410 withheld, 9 marked
+      policy    enforce; /etc/nodeguard/policy.yaml
+      leader    nodeguard-aggregator-6f7c9d-x2vbn (this one), up 1 d 3 h, planned
+                just now; nodeguard 0.1.0
+
+    FATAL    node-102, port mlx5_0/1: port-down, withheld, 2 min 10 s old
+             check port-down may take out 5 in 600 s; 411 more alike
+             nodeguard explain incident node-102-port-mlx5-0-1-690d486f
+
+    FATAL    node-1, GPU 0000:3b:00: gpu-lost, withheld, 2 min 10 s old
+             rack/r0: 2 nodes may be out; 4 more alike
+             nodeguard explain incident node-1-gpu-0000-3b-00-f750a6f0
+
+    FATAL    node-2, GPU 0000:3c:00: gpu-ecc, marked, 14 min old
+             kept until proven to be in order by gpu-ecc
+             nodeguard explain incident node-2-gpu-0000-3c-00-356027bb
+
+    SUSPECT  node-11, GPU 0000:3b:00: gpu-hot, marked, 2 min 10 s old
+             91 °C, slowed by hardware
+             nodeguard explain incident node-11-gpu-0000-3b-00-6cfda3a9
+    """)
+
+
+def test_no_page_of_a_storm_is_too_wide() -> None:
+    for columns in (80, 100, 120):
+        lines = status_page(status(STORM.planner, LEADER, STORM.now))
+        lines += incidents_page(listed(STORM.planner, LEADER, STORM.now), columns)
+        assert max(map(len, look(lines, columns).splitlines())) <= columns
+
+
+def test_a_fleet_that_is_well() -> None:
+    fleet = Fleet(3)
+    fleet.after(1.0)
+    assert look(status_page(status(fleet.planner, LEADER, fleet.now))) == page("""
+    OK  3 nodes: nothing wrong found.
+      agents    3 expected, 3 heard
+      nodes     3 ok
+      marked    nothing
+      budgets   fleet 0 of 3
+      incidents none
+      policy    enforce; /etc/nodeguard/policy.yaml
+      leader    nodeguard-aggregator-6f7c9d-x2vbn (this one), up 1 d 3 h, planned
+                just now; nodeguard 0.1.0
+    """)
+
+
+def test_a_fleet_that_is_not_known_yet() -> None:
+    text = look(status_page(status(Fleet(0).planner, LEADER, Fleet(0).now)))
+    assert text.startswith("UNKNOWN  no node is known yet.\n")
+
+
+def test_what_keeps_it_from_its_work_comes_first() -> None:
+    fleet = Fleet(4, replace(AT_ONCE, mode=Mode.OBSERVE))
+    fleet.say(1, finding())
+    fleet.reports.pop("uid-0")
+    fleet.after(60.0)
+    fleet.carry_out()
+    fleet.planner.paused = "a bad driver (alice)"
+    service = replace(LEADER, may_act=False, started=fleet.mono - 12.0, plan_age=None, policy_file="",
+        policy_error="policy.yaml, line 3: modes[0].check: must be text: write a check's name")  # fmt: skip
+    assert look(status_page(status(fleet.planner, service, fleet.now))) == page("""
+    FATAL  4 nodes: 1 fatal, 1 unknown; 1 mark withheld.
+      paused    nothing new is marked: a bad driver (alice)
+      frozen    nothing new is marked: 1 of 4 agents are silent and no domain
+                explains 1 of them: see whether they can reach this aggregator
+      waiting   nothing is written: 4 of 4 agents have spoken to it: it acts from
+                90% on, or in 48 s
+      policy    kept out: policy.yaml, line 3: modes[0].check: must be text: write a
+                check's name
+      agents    4 expected, 4 heard; 1 silent
+      nodes     2 ok, 1 fatal, 1 unknown
+      marked    nothing
+      withheld  1 mark of 1 node: 1 of 4 agents are silent and no domain explains 1
+                of them: see whether they can reach this aggregator (1)
+      budgets   fleet 0 of 4
+      incidents 1 withheld
+      policy    observe; built in, no file
+      leader    nodeguard-aggregator-6f7c9d-x2vbn (this one), up 12 s, no plan yet;
+                nodeguard 0.1.0
+
+    FATAL    node-1, GPU 0000:3b:00: gpu-lost, withheld, 2 min old
+             1 of 4 agents are silent and no domain explains 1 of them: see whether
+             they can reach this aggregator
+             nodeguard explain incident node-1-gpu-0000-3b-00-f750a6f0
+    """)
+
+
+def test_a_standby_names_the_leader() -> None:
+    fleet = Fleet(1)
+    fleet.after(1.0)
+    told = status(fleet.planner, replace(LEADER, leads=False, leader="replica-1"), fleet.now)
+    assert "  leader    replica-1; this one up 1 d 3 h, planned just now; nodeguard 0.1.0" in look(
+        status_page(told)
+    )
+    told = status(fleet.planner, replace(LEADER, leader="standalone"), fleet.now)
+    assert "  leader    standalone, up 1 d 3 h" in look(status_page(told))
+
+
+def explained(fleet: Fleet, number: int, columns: int = 80) -> str:
+    told = node(fleet.planner, LEADER, f"node-{number}", fleet.now)
+    assert told is not None
+    return look(node_page(told), columns)
+
+
+def test_a_node_that_is_marked() -> None:
+    assert explained(STORM, 2) == page("""
+    FATAL  node-2: all new work is kept off it for gpu-ecc, gpu-lost.
+      heard     just now
+      sits in   8 GPUs, no pool, rack/r0
+
+    QUARANTINE  gpu-ecc - GPU 0000:3c:00
+      part      GPU-1
+      since     2023-11-14 22:13:30 UTC, 12 min 50 s ago
+      waits for gpu-ecc to prove that GPU 0000:3c:00 is in order
+
+    QUARANTINE  gpu-lost - GPU 0000:3b:00
+      part      GPU-1
+      since     2023-11-14 22:26:20 UTC, just now
+      waits for gpu-lost to find it no more; it finds it still
+
+    FATAL  gpu-lost - GPU 0000:3b:00
+      what      GPU 0000:3b:00 has fallen off the bus: Xid 79
+      part      GPU-1
+      since     2023-11-14 22:24:10 UTC, 2 min 10 s ago
+      seen      nvml: gone
+      mark      set
+      more      nodeguard explain gpu-lost
+
+      charged   to gpu-ecc, 12 min 50 s ago
+      budgets   fleet 8 of 375, nodes of no pool 5 of 375, rack/r0 2 of 2, check
+                gpu-ecc 1 of 15
+      incident  node-2-gpu-0000-3b-00-eafa7dfb (marked)
+      incident  node-2-gpu-0000-3c-00-356027bb (marked)
+    """)
+
+
+def test_a_node_whose_mark_is_withheld() -> None:
+    assert explained(STORM, 7) == page("""
+    FATAL  node-7: not marked, though gpu-lost asks for it: held: alice debugs it.
+      heard     just now
+      sits in   8 GPUs, pool training, rack/r0
+      held      alice debugs it; nothing is changed on it
+
+    FATAL  gpu-lost - GPU 0000:3b:00
+      what      GPU 0000:3b:00 has fallen off the bus: Xid 79
+      part      GPU-1
+      since     2023-11-14 22:24:10 UTC, 2 min 10 s ago
+      seen      nvml: gone
+      mark      withheld: held: alice debugs it
+      more      nodeguard explain gpu-lost
+
+      budgets   fleet 8 of 375, pool training 3 of 375, rack/r0 2 of 2
+      incident  node-7-gpu-0000-3b-00-12be22f3 (withheld)
+    """)
+
+
+def test_a_node_that_nothing_is_wrong_with() -> None:
+    assert explained(STORM, 5000) == page("""
+    OK  node-5000: nothing wrong found.
+      heard     just now
+      sits in   8 GPUs, no pool, rack/r625
+
+      budgets   fleet 8 of 375, nodes of no pool 5 of 375, rack/r625 0 of 2
+    """)
+
+
+def test_a_gpu_that_soaks_on_a_node_that_is_read_in_part() -> None:
+    fleet = Fleet(2, Policy(mode=Mode.ENFORCE))
+    fleet.publish(0)
+    fleet.say(0, finding())
+    fleet.change(0, taints=(foreign("nodeguard.dev/suspect", "x"),), unschedulable=True)
+    fleet.after(10.0)
+    fleet.carry_out()
+    fleet.say(0)
+    report = replace(fleet.reports["uid-0"], agent="0.1.0", knowledge=Knowledge.UNKNOWN, unread=(Blind("infiniband", "counters", "permission denied", (PORT,)),),
+        inventory=Inventory(driver="580.82.07", platform="dgx-h100"))  # fmt: skip
+    fleet.planner.hear("uid-0", report, fleet.now)
+    fleet.carry_out()
+    fleet.after(30.0)
+    fleet.carry_out()
+    assert explained(fleet, 0) == page("""
+    OK  node-0: work is kept off its gpu-0; a person's cordon keeps all work off it.
+      heard     just now; what it knows is unknown in part
+      runs      nodeguard 0.1.0, driver 580.82.07, dgx-h100
+      sits in   8 GPUs, no pool
+      strange   taints that nodeguard does not know of, and leaves:
+                nodeguard.dev/suspect=x
+
+    QUARANTINE  gpu-lost - GPU 0000:3b:00, as device gpu-0
+      part      GPU-1
+      since     2023-11-14 22:13:30 UTC, 30 s ago
+      waits for the soak to end, while gpu-lost goes on proving it: 2023-11-14
+                22:23:30 UTC, in 9 min 30 s
+
+      charged   to gpu-lost, device gpu-0, 30 s ago
+      budgets   fleet 0 of 1, nodes of no pool 0 of 1, check gpu-lost 1 of 15
+      not read  infiniband of port mlx5_0/1: permission denied
+      incident  node-0-gpu-0000-3b-00-21acaae0 (recovering)
+    """)
+
+
+def test_a_node_that_has_fallen_silent() -> None:
+    fleet = Fleet(20)
+    fleet.say(0, finding(health=Health.WARNING))
+    fleet.reports.pop("uid-0")
+    fleet.after(60.0)
+    fleet.carry_out()
+    assert explained(fleet, 0) == page("""
+    UNKNOWN  node-0: nothing keeps work off it.
+      heard     1 min ago; it says nothing now
+      sits in   8 GPUs, no pool
+
+    WARNING  gpu-lost - GPU 0000:3b:00
+      what      gpu-lost at gpu/0000:3b:00
+      part      GPU-1
+      since     2023-11-14 22:12:20 UTC, 2 min ago
+      seen      nvml: gone
+      mark      none: a warning marks nothing
+      more      nodeguard explain gpu-lost
+
+      budgets   fleet 0 of 20, nodes of no pool 0 of 20
+      incident  node-0-gpu-0000-3b-00-21acaae0 (open)
+    """)
+    fleet.restart()
+    fleet.carry_out()
+    assert explained(fleet, 0) == page("""
+    UNKNOWN  node-0: nothing is known of it.
+      heard     never by this aggregator: see that its agent runs and reaches it
+      sits in   8 GPUs, no pool
+
+      budgets   fleet 0 of 20, nodes of no pool 0 of 20
+    """)
+
+
+def test_what_agents_call_their_checks_is_not_obeyed() -> None:
+    fleet = Fleet(2)
+    fleet.say(0, finding("\x1b[2J\x9b1m", message="\x1b]0;owned\x07", health=Health.WARNING))
+    fleet.after(10.0)
+    fleet.carry_out()
+    told = listed(fleet.planner, LEADER, fleet.now)
+    seen = incident(fleet.planner, LEADER, told.incidents[0].name, fleet.now)
+    assert seen is not None
+    for text in (
+        look(status_page(status(fleet.planner, LEADER, fleet.now))),
+        look(incidents_page(told, 80)),
+        look(incident_page(seen)),
+        explained(fleet, 0),
+    ):
+        assert text.replace("\n", "").isprintable()
+        assert "?[2J?1m" in text
+
+
+def test_incidents_in_a_list() -> None:
+    told = listed(STORM.planner, LEADER, STORM.now)
+    few = replace(told, incidents=(*told.incidents[:2], *told.incidents[-2:]), more=3)
+    few = replace(few, incidents=(replace(few.incidents[0], acknowledged="alice"), *few.incidents[1:]))
+    assert look(incidents_page(few, 120), 120) == page("""
+    HEALTH   STATE     AGE         CHECK      INCIDENT
+    fatal    withheld  2 min 10 s  gpu-lost   node-1-gpu-0000-3b-00-f750a6f0 (acknowledged: alice)
+    fatal    withheld  2 min 10 s  port-down  node-102-port-mlx5-0-1-690d486f
+    fatal    marked    14 min      gpu-ecc    node-2-gpu-0000-3c-00-356027bb
+    suspect  marked    2 min 10 s  gpu-hot    node-11-gpu-0000-3b-00-6cfda3a9
+
+    4 incidents and 3 more: narrow it with --node or --state
+    """)
+    assert look(incidents_page(few, 70), 70) == page("""
+    HEALTH   STATE     AGE         CHECK
+    fatal    withheld  2 min 10 s  gpu-lost
+      node-1-gpu-0000-3b-00-f750a6f0 (acknowledged: alice)
+    fatal    withheld  2 min 10 s  port-down
+      node-102-port-mlx5-0-1-690d486f
+    fatal    marked    14 min      gpu-ecc
+      node-2-gpu-0000-3c-00-356027bb
+    suspect  marked    2 min 10 s  gpu-hot
+      node-11-gpu-0000-3b-00-6cfda3a9
+
+    4 incidents and 3 more: narrow it with --node or --state
+    """)
+
+
+def test_an_incident_in_full() -> None:
+    name = next(name for name, one in STORM.planner.incidents["uid-2"].items() if one.cause == "gpu-ecc")
+    told = incident(
+        STORM.planner, replace(LEADER, decisions={name: Decision(name, "alice", "")}), name, STORM.now
+    )
+    assert told is not None
+    assert look(incident_page(told)) == page("""
+    FATAL  gpu-ecc - GPU 0000:3c:00 of node-2
+      state     marked, new work is kept away: kept until proven to be in order by
+                gpu-ecc
+      kept out  node node-2
+      since     2023-11-14 22:12:20 UTC, 14 min ago
+      changed   2023-11-14 22:26:20 UTC, just now
+      what      12 uncorrectable errors in SRAM
+      part      GPU-1
+      known     acknowledged: alice
+      more      nodeguard explain node node-2, nodeguard explain gpu-ecc
+
+    QUARANTINE  gpu-ecc - GPU 0000:3c:00
+      part      GPU-1
+      since     2023-11-14 22:13:30 UTC, 12 min 50 s ago
+      waits for gpu-ecc to prove that GPU 0000:3c:00 is in order
+    """)
+
+
+def test_a_suspect_keeps_only_gangs_away() -> None:
+    [name] = STORM.planner.incidents["uid-11"]
+    told = incident(STORM.planner, LEADER, name, STORM.now)
+    assert told is not None
+    assert "  state     marked, new gang work is kept away\n  kept out  node node-11\n" in look(
+        incident_page(told)
+    )
