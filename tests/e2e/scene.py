@@ -29,12 +29,15 @@ _numbers = itertools.count(1)
 
 
 @contextmanager
-def at_work(cluster: Cluster, policy: str, *names: str) -> Iterator[Fleet]:
-    """A fleet of these nodes, all of them healthy, and one aggregator that has heard them and acts."""
+def at_work(cluster: Cluster, policy: str, *names: str, gpus: int = 8) -> Iterator[Fleet]:
+    """A fleet of these nodes, all of them healthy, and one aggregator that has heard them and acts.
+
+    gpus: as many as a device plugin would tell of.
+    """
     with fleet(cluster) as made:
         made.policy.write_text(policy)
         for name in names:
-            made.join(name)
+            made.join(name, gpus=gpus)
         [aggregator] = made.aggregate(1)
         aggregator.start()
         made.trust()
