@@ -56,7 +56,7 @@ def test_the_big_red_button(controlplane: Cluster) -> None:
         made.agents["late"].until(lambda: scene.state(controlplane, "late") == "Withheld")
         [incident] = scene.incidents(controlplane, "late")
         assert incident["status"]["detail"] == "somebody is looking into it"
-        aggregator.kill()
+        aggregator.end()
         aggregator.start()
         aggregator.until(lambda: "nodeguard_aggregator_acts 1" in aggregator.page("/metrics"))
         assert paused(made)
