@@ -51,7 +51,7 @@ class Seat(Struct, frozen=True):
 
 
 def seat(policy: Policy, node: Node, record: Record, gpus: int | None = None) -> Seat:
-    """Where a node sits. record: what is remembered on it. gpus: how many it has, None for as the Node says."""
+    """Where a node sits. record: what is remembered on it. gpus: how many it has; None for what it says."""
     pool = pool_of(policy, node)
     known = {cause.mark.key for cause in record.causes}
     return Seat(

@@ -71,6 +71,10 @@ def is_marked(cluster: Cluster, name: str) -> bool:
     return any(one["key"] == "nodeguard.dev/quarantine" for one in taints(cluster, name))
 
 
+def is_unmarked(cluster: Cluster, name: str) -> bool:
+    return not is_marked(cluster, name)
+
+
 def condition(cluster: Cluster, name: str) -> Any:
     """The condition that is nodeguard's; None where there is none."""
     found = [one for one in node(cluster, name)["status"]["conditions"] if one["type"] == "NodeguardHealthy"]
@@ -97,6 +101,11 @@ def state(cluster: Cluster, name: str) -> str:
     assert len(found) < 2
     said: str = found[0]["status"]["state"] if found else ""
     return said
+
+
+def is_in(cluster: Cluster, name: str, said: str) -> bool:
+    """Whether the one incident of a Node is in a state."""
+    return state(cluster, name) == said
 
 
 def events(cluster: Cluster, name: str, reason: str) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from tests.controlplane.cluster import Cluster
 from tests.e2e import scene
 from tests.e2e.devices import RULES, published
@@ -15,7 +17,7 @@ def test_observing_writes_on_no_node_and_no_device(controlplane: Cluster) -> Non
         [aggregator] = made.aggregators
         for name, agent in made.agents.items():
             scene.fails(agent)
-            agent.until(lambda name=name: scene.state(controlplane, name) == "Observed")  # type: ignore[misc]
+            agent.until(partial(scene.is_in, controlplane, name, "Observed"))
         [whole] = aggregator.until(lambda: scene.events(controlplane, "whole", "NodeguardWouldMark"))
         assert "; in enforce mode node whole would be kept from work (" in whole
         [sliced] = aggregator.until(lambda: scene.events(controlplane, "sliced", "NodeguardWouldMark"))
@@ -23,7 +25,7 @@ def test_observing_writes_on_no_node_and_no_device(controlplane: Cluster) -> Non
 
         for name, agent in made.agents.items():
             scene.driver_is_loaded(agent)
-            aggregator.until(lambda name=name: scene.state(controlplane, name) == "Resolved")  # type: ignore[misc]
+            aggregator.until(partial(scene.is_in, controlplane, name, "Resolved"))
         # The whole of both, with who wrote which field and when, and the version of each.
         assert {name: scene.node(controlplane, name) for name in made.agents} == before
         assert controlplane.api.get(RULES)["items"] == []
