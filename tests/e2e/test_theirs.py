@@ -36,8 +36,7 @@ def changed(cluster: Cluster, name: str, change: Callable[[Spec], Spec | None]) 
             return None
         version = {"resourceVersion": found["metadata"]["resourceVersion"]}
         try:
-            written: Spec = cluster.api.patch(f"/api/v1/nodes/{name}", {"metadata": version, "spec": patch})
-            return written
+            return cluster.api.patch(f"/api/v1/nodes/{name}", {"metadata": version, "spec": patch})
         except ApiError as error:
             if error.code != 409:
                 raise
