@@ -123,6 +123,9 @@ class Alone:
             self._kept = replace(self._kept, incidents=told)
             self._write()
 
+    def policy_refused(self, why: str) -> None:
+        """The log has it, and there is no other place."""
+
     async def pause(self, why: str, by: str) -> str:
         """Advise nothing new from now on, durably."""
         self._change(replace(self._kept, pause=f"{why or 'paused'}, said {by}" if by else why or "paused"))
