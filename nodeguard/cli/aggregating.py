@@ -144,12 +144,16 @@ async def _alone(
                 f"another aggregator on this machine remembers in {told.state}: name another --state"
             )
         stack.callback(held.close)
+        above = os.path.dirname(told.state)
+        if not os.path.isdir(above):
+            raise StartError(f"--state {told.state}: there is no directory {above}: make it, or name another")
     try:
         kept = in_directory(told.state) if told.state else None
         world = Alone(kept, planner, outbox, news=woken.set, happened=happened, tell=tell)
         if told.insecure:
+            anybody = Anybody(told.listen[0])
             tell(WARNING)
-            return world, Anybody(told.listen[0]), None
+            return world, anybody, None
         shower: Given | Keeper = (
             Given(told.certificate, told.key, told.client_ca)
             if told.certificate
@@ -157,7 +161,10 @@ async def _alone(
         )
         # What is wrong at the start is put right by whoever starts it.
         context(await shower.showing(time.time()))
-    except (KeptError, NotLoopbackError, HostError, UnavailableError, ShowingError) as error:
+    except ShowingError as error:
+        files = filter(None, (told.certificate, told.key, told.client_ca))
+        raise StartError(f"{', '.join(files)}: {error}") from None
+    except (KeptError, NotLoopbackError, HostError, UnavailableError) as error:
         raise StartError(str(error)) from None
     return world, Certificates(), Trust(shower, tell, time.time)
 
@@ -245,7 +252,7 @@ async def _hear(told: Options, ingest: Ingest, trust: Trust | None, tell: Tell) 
             break
         except OSError as error:
             why = f"cannot listen on {host}:{port}: {_why(error)}"
-            tell(f"{why}: end what does, or name another --listen; it is tried again every 5 s")
+            tell(f"{why}: end what listens there, or name another --listen; it is tried again every 5 s")
             await asyncio.sleep(5.0)
     tell(f"hears agents at {host}:{port}")
     await asyncio.Event().wait()

@@ -67,6 +67,7 @@ class Alone:
         self._began: float | None = None
         self._wrote = self._looked = float("-inf")
         self._is_new = True
+        self._write(kept.pause)
 
     def unknown(self) -> str:
         """Nothing."""
