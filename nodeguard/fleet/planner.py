@@ -52,6 +52,7 @@ class Planner:
         self._would: dict[tuple[str, str, str], float] = {}
         self._planned: dict[str, Holding] = {}
         self._dirty: set[str] = set()
+        self._recalled = False
         self._stories: dict[str, Story] = {}
         self._orphans: list[Incident] = []
 
@@ -71,6 +72,7 @@ class Planner:
         """Incidents that were told of before this planner was: at the start, once."""
         for one in incidents:
             self.incidents.setdefault(one.uid, {})[one.name] = one
+        self._recalled = True
 
     def node(self, node: Node) -> None:
         """A Node as it is now; it takes the place of another of its name."""
@@ -120,6 +122,10 @@ class Planner:
 
     def plan(self, now: Instant) -> Plan:
         """What is to be done now: the same again, until it is `issued` or seen to be done."""
+        if self._recalled:
+            self._recalled = False
+            for uid in [uid for uid in self.incidents if uid not in self.roster.nodes]:
+                self.gone(uid)
         freed: list[tuple[str, Freed]] = []
         holdings = {uid: self._left_of(uid, now, freed) for uid in self.roster.remembered()}
         asked = [want for found in self._wants.values() for want in found]

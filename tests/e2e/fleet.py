@@ -60,6 +60,14 @@ class Process:
         if self._id:
             self._cluster.kept.stop(self.name)
 
+    def freeze(self) -> None:
+        """Stop it where it is, as a machine does that hangs for a while."""
+        os.kill(self._id, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it go on, as if no time had passed."""
+        os.kill(self._id, signal.SIGCONT)
+
     def end(self) -> int:
         """End it as the kubelet does. Gives its return code."""
         os.kill(self._id, signal.SIGTERM)
@@ -67,6 +75,16 @@ class Process:
         code = self.code()
         assert code is not None
         return code
+
+    @property
+    def pid(self) -> int:
+        """Its id; 0 before its start."""
+        return self._id
+
+    def figure(self, name: str) -> float:
+        """One of the numbers that it serves, by its name and labels as they are written there; -1 where it does not."""
+        lines = (line.rpartition(" ") for line in self.page("/metrics").splitlines())
+        return next((float(value) for what, _, value in lines if what == name), -1.0)
 
     def code(self) -> int | None:
         """Its return code; None while it runs."""

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
+from msgspec.structs import replace
+
 from nodeguard.aggregator.api.decide import DecisionError
 from nodeguard.aggregator.identity.caller import Caller
 from nodeguard.aggregator.outbox import Outbox, clears
@@ -112,11 +114,13 @@ class Cluster:
         if self._term is None:
             return
         if self._unmark:
-            plan = self._planner.unmark()
+            away = self._planner.unmark()
+            plan = replace(plan, nodes=away.nodes, rules=(), rules_gone=away.rules_gone)
             if not (plan.nodes or plan.rules_gone):
                 done, self._unmark = self._unmark, ""
                 self._start(self._unmarked(done))
-        self._planner.issued(plan)
+        else:
+            self._planner.issued(plan)
         self._term.carry_out(plan, self._all_incidents, now.wall)
 
     async def pause(self, why: str, by: str) -> str:
@@ -251,13 +255,13 @@ class Cluster:
 
     def _outcome(self, outcome: Outcome) -> None:
         uid = outcome.desired.uid
-        if outcome.node is not None and uid in self._planner.roster.nodes:
-            self.node(outcome.node)
         if outcome.result == Result.WRITTEN:
             self._planner.written(uid)
         elif outcome.result != Result.FAILED:
             self._planner.failed(uid)
             self._tell(f"Node {outcome.desired.name}: {outcome.why}")
+        if outcome.node is not None and uid in self._planner.roster.nodes:
+            self.node(outcome.node)
         self._news()
 
     def _begin_term(self) -> None:

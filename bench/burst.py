@@ -1,0 +1,94 @@
+"""How long it takes until 750 of 1,000 nodes that fail at once are tainted, beside a bare loop of patches in
+the same run.
+
+`python bench/burst.py`. Agents of all nodes are connected to the aggregator, which hears, plans and writes 50
+marks a second after the first 50; nothing settles, and no budget binds. The patches are made one after the
+other. What is seen is what a watcher sees. The control plane, the agents and the aggregator share the
+processors of this machine.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from nodeguard.kube.client import MERGE, Api
+from tests.controlplane.cluster import Cluster, cluster
+from tests.e2e.fleet import fleet
+from tests.e2e.minted import for_each, make_nodes, settled
+from tests.e2e.swarm import fault, in_order, sick, swarm
+from tests.e2e.watcher import Watcher
+
+NODES = 1000
+SICK = 750
+
+CHECKS = ("gpu-lost", "gpu-gsp-failure", "port-down", "disk-lost", "nvlink-down")
+HEALTHY = in_order(CHECKS)
+POLICY = """
+mode: enforce
+budget: {fleet: 100%, reserve: 0%, pool: 100%, check: {new: 100000, within: 10m, standing: 100000}}
+settle: {quarantine: 0s, suspect: 0s}
+"""
+
+
+def main() -> None:
+    """Print the figures."""
+    names = [f"gpu-{number:04}" for number in range(NODES)]
+    with cluster() as made, fleet(made) as scene:
+        scene.policy.write_text(POLICY)
+        uids = make_nodes(made, names)
+        settled(made)
+        with Watcher(made) as watcher:
+            row("reference: bare patches", *patched(made, watcher, names[:SICK]))
+        [aggregator] = scene.aggregate(1)
+        aggregator.start()
+        scene.trust()
+        with swarm(scene, uids, HEALTHY, aggregator) as agents, Watcher(made) as watcher:
+            agents.speak()
+            agents.heard()
+            aggregator.until(lambda: aggregator.figure("nodeguard_aggregator_acts") == 1)
+            words = {
+                name: sick(HEALTHY, fault(CHECKS[place % len(CHECKS)]))
+                for place, name in enumerate(names[:SICK])
+            }
+            before, began = cpu(aggregator.pid), time.monotonic()
+            agents.say(words)
+            heard = agents.heard()
+            aggregator.until(lambda: len(watcher.marked()) == SICK)
+            times = sorted(one.at - began for one in watcher.marked().values())
+            row("750 faults at once", times[0], times[SICK // 2], times[-1])
+            print(f"{'all of them heard':34}{heard:6.2f} s")
+            print(f"{'processor of the aggregator':34}{cpu(aggregator.pid) - before:6.2f} s")
+            aggregator.end()
+    print(f"load of the machine in the last minute: {os.getloadavg()[0]:.2f}")
+
+
+def patched(made: Cluster, watcher: Watcher, names: list[str]) -> tuple[float, float, float]:
+    """Seconds until Nodes that are labelled one by one are seen so: the first, half of them, and all."""
+
+    async def label(api: Api, name: str) -> None:
+        body = {"metadata": {"labels": {"bare": "yes"}}}
+        await api.request("PATCH", f"/api/v1/nodes/{name}", body=body, content=MERGE)
+
+    began = time.monotonic()
+    for_each(made, names, label, at_once=1)
+    watcher.first(lambda one: one.node == names[-1] and "bare" in one.labels)
+    times = [one.at - began for one in watcher.states if "bare" in one.labels]
+    return times[0], times[len(times) // 2], times[-1]
+
+
+def row(what: str, first: float, half: float, last: float) -> None:
+    print(f"{what:34}{last:6.2f} s   the first after {first:.2f}, half of them after {half:.2f}")
+
+
+def cpu(pid: int) -> float:
+    """Seconds of a processor that a process has had."""
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
+
+
+if __name__ == "__main__":
+    main()

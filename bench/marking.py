@@ -1,0 +1,146 @@
+"""From a line in the kernel log to a taint that others see, beside a bare patch of a Node in the same run.
+
+`python bench/marking.py [TRIALS]`. An agent, the aggregator and the control plane are real processes of this
+machine, which has few processors for all of them. Nothing settles, and no budget binds. One line at a time,
+for one of eight nodes in turn; between two of a node the driver is loaded again, and its mark goes.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import ssl
+import sys
+import time
+from pathlib import Path
+from statistics import median, quantiles
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from tests.controlplane.cluster import Cluster, cluster
+from tests.e2e.fleet import Agent, fleet
+from tests.e2e.minted import settled
+from tests.e2e.watcher import Watcher
+
+NODES = 8
+UPTIME = 1_000_000
+
+POLICY = """
+mode: enforce
+budget: {fleet: 100%, reserve: 0%, pool: 100%, check: {new: 100000, within: 10m, standing: 100000}}
+settle: {quarantine: 0s, suspect: 0s}
+soak: {first: 1s, most: 1s, forget: 1m}
+"""
+FAULT = "3,{},{},-;NVRM: Xid (PCI:{}): 62, pid=1234, name=train, said."
+LOADED = "4,{},{},-;NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  570.124.06  Release Build"
+
+
+class Node:
+    """A node with its agent, and the lines of its kernel log."""
+
+    def __init__(self, agent: Agent) -> None:
+        self.agent = agent
+        self.name = agent.node
+        self._lines = 0
+        known = (agent.bundle / "proc/driver/nvidia/gpus").iterdir()
+        self._gpus = sorted(one.name.rpartition(".")[0] or one.name for one in known)
+        self._began = 0.0
+
+    def ready(self) -> None:
+        """Wait until it has read everything, from when on its lines have their times."""
+        self.agent.ready()
+        self._began = time.monotonic()
+
+    def breaks(self) -> None:
+        """A GPU says that it is broken, another each time."""
+        self._say(FAULT, self._gpus[self._lines // 2 % len(self._gpus)])
+
+    def mends(self) -> None:
+        """The driver is loaded, which ends it."""
+        self._say(LOADED)
+
+    def _say(self, line: str, *words: str) -> None:
+        self._lines += 1
+        after = int((UPTIME + time.monotonic() - self._began) * 1e6)
+        self.agent.kernel_says(line.format(90_000 + self._lines, after, *words))
+
+
+class Patches:
+    """Patches Nodes on one connection that is kept."""
+
+    def __init__(self, made: Cluster) -> None:
+        trust = ssl.create_default_context(cafile=str(made.ca))
+        host = made.url.removeprefix("https://")
+        self._line = http.client.HTTPSConnection(host, context=trust, timeout=30)
+        self._head = {
+            "Authorization": f"Bearer {made.token}",
+            "Content-Type": "application/merge-patch+json",
+        }
+
+    def label(self, node: str, word: str) -> None:
+        """Give a Node a label."""
+        body = json.dumps({"metadata": {"labels": {"bare": word}}})
+        self._line.request("PATCH", f"/api/v1/nodes/{node}", body, self._head)
+        assert self._line.getresponse().read()
+
+
+def main() -> None:
+    """Print the figures."""
+    trials = int(sys.argv[1]) if len(sys.argv) > 1 else 100
+    with cluster() as made, fleet(made) as scene:
+        scene.policy.write_text(POLICY)
+        nodes = [Node(scene.join(f"gpu-{number}")) for number in range(NODES)]
+        [aggregator] = scene.aggregate(1)
+        aggregator.start()
+        scene.trust()
+        aggregator.ready()
+        for node in nodes:
+            node.agent.start()
+        for node in nodes:
+            node.ready()
+        settled(made)
+        aggregator.until(lambda: aggregator.figure("nodeguard_aggregator_acts") == 1)
+        aggregator.until(lambda: aggregator.figure("nodeguard_agents_heard") == NODES)
+        patches, took, bare = Patches(made), list[float](), list[float]()
+        with Watcher(made) as watcher:
+            for trial in range(trials):
+                node = nodes[trial % NODES]
+                aggregator.until(lambda node=node: node.name not in watcher.marked())  # type: ignore[misc]
+                took.append(marked(watcher, node))
+                node.mends()
+                bare.append(labelled(watcher, patches, nodes[(trial + 3) % NODES].name, str(trial)))
+        print(row("line to taint", took))
+        print(row("reference: bare patch to watcher", bare))
+        print(
+            f"{trials} lines, {NODES} agents; load of the machine in the last minute {os.getloadavg()[0]:.2f}"
+        )
+
+
+def marked(watcher: Watcher, node: Node) -> float:
+    """Seconds from a line to the taint of its node."""
+    before = len(watcher.states)
+    began = time.monotonic()
+    node.breaks()
+    return watcher.first(lambda one: one.node == node.name and bool(one.marks), before).at - began
+
+
+def labelled(watcher: Watcher, patches: Patches, node: str, word: str) -> float:
+    """Seconds from a patch to the Node as it is then."""
+    before = len(watcher.states)
+    began = time.monotonic()
+    patches.label(node, word)
+    return watcher.first(lambda one: one.labels.get("bare") == word, before).at - began
+
+
+def row(name: str, values: list[float]) -> str:
+    """Median and 99th percentile in milliseconds."""
+    high = quantiles(values, n=100)[98]
+    return (
+        f"{name:<34}p50 {median(values) * 1000:6.1f} ms   p99 {high * 1000:6.1f} ms   "
+        f"at most {max(values) * 1000:6.1f} ms"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""How long a fleet of 7,500 nodes is planned for, beside the encoding of 7,500 small objects as JSON.
+
+`python bench/plan.py`. Each state of the fleet twice: all of it anew, as at the start of an aggregator, and
+when one node has news, medians of both. Withheld: 1,000 nodes are sick, and the budget has no place for them.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from statistics import median
+
+from msgspec.structs import replace
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from nodeguard.model.policy import Budget
+from tests.fleet.scene import AT_ONCE, CHECKS, Fleet, finding, in_order
+
+NODES = 7500
+RUNS = 7
+CHANGES = 50
+
+# So tight that next to nothing is marked.
+TIGHT = replace(AT_ONCE, budget=Budget())
+
+
+def main() -> None:
+    """Print the figures."""
+    objects = [
+        {"node": f"node-{number}", "uid": f"uid-{number}", "gpus": 8, "ok": True} for number in range(NODES)
+    ]
+    row("reference: json of 7,500 objects", [timed(lambda: json.dumps(objects)) for _ in range(RUNS)])
+    for name, sick, policy in (
+        ("healthy", 0, AT_ONCE),
+        ("100 sick and marked", 100, AT_ONCE),
+        ("1,000 sick and marked", 1000, AT_ONCE),
+        ("1,000 sick and withheld", 1000, TIGHT),
+    ):
+        fleet = Fleet(NODES, policy)
+        for number in range(sick):
+            fleet.say(number, finding(CHECKS[number % len(CHECKS)]))
+        fleet.planner.tick(fleet.now)
+        fleet.carry_out()
+        row(f"{name}: anew", [anew(fleet) for _ in range(RUNS)])
+        row(f"{name}: nothing new", [timed(fleet.plan) for _ in range(RUNS)])
+        row(f"{name}: one is well, then sick", changes(fleet))
+        row(f"{name}: a tick", [timed(partial(fleet.planner.tick, fleet.now)) for _ in range(RUNS)])
+    print(f"load of the machine in the last minute: {os.getloadavg()[0]:.2f}")
+
+
+def anew(fleet: Fleet) -> float:
+    """The first plan of a planner that has just been told of everything."""
+    fleet.restart()
+    gc.collect()
+    return timed(fleet.plan)
+
+
+def changes(fleet: Fleet) -> list[float]:
+    """Each the plan after one report that is news; of nodes that were well."""
+    taken = []
+    for number in range(CHANGES):
+        node = NODES - 1 - number // 2
+        if number % 2:
+            fleet.say(node, proven=(in_order(),))
+        else:
+            fleet.say(node, finding(CHECKS[number % len(CHECKS)]))
+        taken.append(timed(fleet.plan))
+    fleet.carry_out()
+    return taken
+
+
+def timed(what: Callable[[], object]) -> float:
+    """Seconds."""
+    began = time.perf_counter()
+    what()
+    return time.perf_counter() - began
+
+
+def row(what: str, taken: list[float]) -> None:
+    print(f"{what:44}{median(taken) * 1000:9.2f} ms   {max(taken) * 1000:9.2f} ms at most")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from nodeguard.aggregator.hearing import Hearing
+from nodeguard.aggregator.identity.caller import Caller
+from nodeguard.aggregator.outbox import Outbox, clears
+from nodeguard.fleet.planner import Planner
+from nodeguard.model.finding import Health
+from nodeguard.model.incident import Decision, Incident, State, Symptom
+from nodeguard.model.instant import Instant
+from nodeguard.wire.instruction import Reply
+from nodeguard.wire.report import VERSION, Heartbeat, Message, Report
+from tests.fleet.scene import AT_ONCE, CHECKS, finding, in_order
+
+ONE = Caller("node-1", "uid-1")
+
+
+def report(sequence: int = 1, boot: str = "b", *, digest: str = "d", fatal: bool = False) -> Report:
+    return Report(
+        version=VERSION, node="node-1", boot_id=boot, sequence=sequence, digest=digest,
+        health=Health.FATAL if fatal else Health.OK,
+        findings=(finding(),) if fatal else (), proven=() if fatal else (in_order(),),
+    )  # fmt: skip
+
+
+def beat(digest: str = "d", boot: str = "b") -> Heartbeat:
+    return Heartbeat(version=VERSION, node="node-1", boot_id=boot, sequence=9, digest=digest)
+
+
+class Ear:
+    """A hearing, what it leads to, and a clock."""
+
+    def __init__(self) -> None:
+        self.planner = Planner(AT_ONCE, CHECKS)
+        self.outbox = Outbox()
+        self.news = 0
+        self.met: list[str] = []
+        self.now = Instant(1e9, 100.0, "")
+        self.hearing = Hearing(self.planner, self.outbox, lambda: self.now, self._news, self._met)
+
+    def _news(self) -> None:
+        self.news += 1
+
+    def _met(self, caller: Caller, _: Report) -> None:
+        self.met.append(caller.node)
+
+    def hear(self, message: Message) -> Reply:
+        return self.hearing(ONE, message)
+
+
+def test_a_report_is_heard_once_whenever_it_comes_again() -> None:
+    ear = Ear()
+    assert ear.hear(report(5)) == Reply(VERSION, heard=5)
+    assert ear.hear(report(5, digest="other")).heard == 5
+    assert ear.hear(report(4, digest="late")).heard == 4
+    assert (ear.planner.heard["uid-1"].digest, ear.news, ear.met) == ("d", 1, ["node-1"])
+    ear.hear(report(1, "b2", digest="new boot"))
+    ear.hear(report(9, "b", digest="of the boot before"))
+    assert (ear.planner.heard["uid-1"].digest, ear.news) == ("new boot", 2)
+
+
+def test_a_heartbeat_stands_for_the_report_that_is_known() -> None:
+    ear = Ear()
+    assert ear.hear(beat()).resend
+    ear.hear(report())
+    ear.now = Instant(1e9, 160.0, "")
+    assert not ear.hear(beat()).resend
+    assert ear.planner.last["uid-1"] == 160.0
+    assert ear.hear(beat("changed")).resend
+    assert ear.hear(beat(boot="rebooted")).resend
+
+
+def test_what_is_asked_rides_on_every_reply_until_it_is_done() -> None:
+    ear = Ear()
+    incident = Incident(
+        "i", "node-1", "uid-1", "gpu/0000:3b:00", "gpu-lost", Health.FATAL, State.MARKED, 1.0, 1.0
+    )
+    incident = replace(incident, symptoms=(Symptom("gpu-ecc", "gpu/0000:3b:00", Health.FATAL),))
+    asked = clears(incident, Decision("i", clear="Ann"))
+    assert [(one.check, one.slot, one.by) for one in asked] == [
+        ("gpu-ecc", "gpu/0000:3b:00", "Ann"),
+        ("gpu-lost", "gpu/0000:3b:00", "Ann"),
+    ]
+    ear.outbox.put("uid-1", asked)
+    ear.outbox.put("uid-1", clears(incident, Decision("i", clear="Ann")))
+    assert ear.hear(report()).instructions == asked
+    assert ear.hear(beat()).instructions == asked
+    assert ear.hear(replace(beat(), acknowledged=(asked[0].id,))).instructions == asked[1:]
+    assert ear.hear(replace(beat(), acknowledged=(asked[1].id, "unknown"))).instructions == ()
+    assert clears(incident, Decision("i")) == ()
+    assert {one.id for one in clears(incident, Decision("i", clear="Bob"))}.isdisjoint(
+        one.id for one in asked
+    )
+
+
+def test_nobody_can_be_asked_for_more_than_a_reply_holds() -> None:
+    ear = Ear()
+    incident = Incident("i", "node-1", "uid-1", "node", "c", Health.FATAL, State.MARKED, 1.0, 1.0)
+    for number in range(500):
+        ear.outbox.put("uid-1", clears(incident, Decision("i", clear=f"{number}")))
+    assert len(ear.hear(report()).instructions) == 16
+    ear.outbox.forget("uid-1")
+    assert ear.hear(report(2)).instructions == ()
+
+
+def test_who_is_no_node_is_forgotten() -> None:
+    ear = Ear()
+    ear.hear(report(fatal=True))
+    ear.hearing.forget(ear.now.mono + 601.0)
+    assert ear.planner.heard == {}
+    assert ear.hear(beat()).resend

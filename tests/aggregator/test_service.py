@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from nodeguard.aggregator.hearing import Hearing
+from nodeguard.aggregator.identity.caller import Caller
+from nodeguard.aggregator.outbox import Outbox
+from nodeguard.aggregator.service import Service
+from nodeguard.aggregator.world.alone import Alone
+from nodeguard.fleet.plan import Plan
+from nodeguard.fleet.planner import Planner
+from nodeguard.model.instant import Instant
+from tests.aggregator.test_hearing import report
+from tests.fleet.scene import AT_ONCE, CHECKS
+
+# Where there is no Kubernetes, a name is all there is.
+ONE = Caller("node-1", "node-1")
+
+
+class Watched(Alone):
+    """A world that remembers what it was asked to carry out, leads when it is told to, and knows little."""
+
+    def __init__(self, planner: Planner, outbox: Outbox) -> None:
+        super().__init__(None, planner, outbox, lambda: None, lambda _: None)
+        self.leads, self.lacks, self.plans = True, "", list[Plan]()
+
+    def unknown(self) -> str:
+        return self.lacks
+
+    async def lead(self, _now: float) -> bool:
+        return self.leads
+
+    def carry_out(self, plan: Plan, now: Instant) -> None:
+        self.plans.append(plan)
+        super().carry_out(plan, now)
+
+
+class Scene:
+    def __init__(self) -> None:
+        self.planner, outbox, self.woken = Planner(AT_ONCE, CHECKS), Outbox(), asyncio.Event()
+        self.world = Watched(self.planner, outbox)
+        self.mono = 0.0
+        self.hearing = Hearing(self.planner, outbox, lambda: self.now, self.woken.set, self.world.met)
+        self.reloads = 0
+        self.service = Service(self.planner, self.world, self.hearing, self._reload, self.woken)
+        self.service.began = self.mono = 1000.0
+
+    def _reload(self, _: Instant) -> None:
+        self.reloads += 1
+
+    @property
+    def now(self) -> Instant:
+        return Instant(1e9 + self.mono, self.mono, "")
+
+    async def turn(self, seconds: float = 0.0) -> None:
+        self.mono += seconds
+        await self.service.turn(self.now)
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+async def test_nothing_is_carried_out_before_enough_is_heard_or_a_minute_is_over(scene: Scene) -> None:
+    for number in range(10):
+        scene.world.met(Caller(f"n{number}", f"n{number}"), report())
+        scene.planner.roster.hear(f"n{number}")
+    scene.hearing(Caller("n1", "n1"), report(fatal=True))
+    await scene.turn(1.0)
+    assert (scene.service.acts, scene.world.plans) == (False, [])
+    assert scene.service.waits_for(scene.now).startswith("1 of 10 agents have been heard")
+    for number in range(9):
+        scene.hearing(Caller(f"n{number}", f"n{number}"), report(2, fatal=number == 1))
+    await scene.turn(1.0)
+    assert scene.service.acts
+    assert [one.name for one in scene.world.plans[0].nodes] == ["n1"]
+
+
+async def test_after_a_minute_who_was_not_heard_is_silent_and_freezes(scene: Scene) -> None:
+    for number in range(10):
+        scene.world.met(Caller(f"n{number}", f"n{number}"), report())
+        scene.planner.roster.hear(f"n{number}")
+    await scene.turn(60.0)
+    scene.hearing(Caller("n1", "n1"), report(fatal=True))
+    await scene.turn(1.0)
+    assert scene.service.acts
+    assert scene.planner.silence.frozen.startswith("9 of 10 agents are silent")
+    assert not any(plan.nodes for plan in scene.world.plans)
+
+
+async def test_who_follows_plans_and_has_nothing_written(scene: Scene) -> None:
+    scene.world.leads = False
+    scene.hearing(ONE, report(fatal=True))
+    await scene.turn(1.0)
+    assert (scene.service.plans, scene.world.plans) == (1, [])
+    scene.world.leads = True
+    await scene.turn(0.1)
+    assert len(scene.world.plans[0].nodes) == 1
+
+
+async def test_who_does_not_know_the_world_yet_does_not_plan(scene: Scene) -> None:
+    scene.world.lacks = "Nodes"
+    scene.hearing(ONE, report(fatal=True))
+    await scene.turn(100.0)
+    assert scene.service.plans == 0
+    assert scene.service.waits_for(scene.now) == "not known yet: Nodes"
+
+
+async def test_news_are_planned_for_at_once_and_the_policy_is_looked_at_each_second(scene: Scene) -> None:
+    running = asyncio.create_task(scene.service.run())
+    async with asyncio.timeout(10.0):
+        while not scene.service.plans:
+            await asyncio.sleep(0.001)
+        before = scene.service.plans
+        scene.hearing(ONE, report(fatal=True))
+        while scene.service.plans == before:
+            await asyncio.sleep(0.001)
+    running.cancel()
+    assert scene.planner.outcomes
+    assert scene.reloads >= 1
