@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 from nodeguard.model.node import PREFIX
@@ -30,25 +29,23 @@ _numbers = itertools.count(1)
 
 
 @contextmanager
-def at_work(cluster: Cluster, policy: str, *names: str) -> Iterator[Fleet]:
-    """A fleet of these nodes, all of them healthy, and one aggregator that has heard them and acts."""
+def at_work(cluster: Cluster, policy: str, *names: str, gpus: int = 8) -> Iterator[Fleet]:
+    """A fleet of these nodes, all of them healthy, and one aggregator that has heard them and acts.
+
+    gpus: as many as a device plugin would tell of.
+    """
     with fleet(cluster) as made:
         made.policy.write_text(policy)
         for name in names:
-            made.join(name)
+            made.join(name, gpus=gpus)
         [aggregator] = made.aggregate(1)
         aggregator.start()
         made.trust()
         for agent in made.agents.values():
             agent.start()
         aggregator.until(lambda: "nodeguard_aggregator_acts 1" in aggregator.page("/metrics"))
-        for name in names:
-            aggregator.until(partial(_is_free, cluster, name))
+        aggregator.until(lambda: not any(taints(cluster, name) for name in names))
         yield made
-
-
-def _is_free(cluster: Cluster, name: str) -> bool:
-    return not taints(cluster, name)
 
 
 def fails(agent: Agent, gpu: str = GPUS[0]) -> None:
