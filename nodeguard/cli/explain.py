@@ -16,7 +16,8 @@ from nodeguard.model.catalogue import Catalogue
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command; returns its exit code. Raises UsageError."""
-    options = _parser().parse_args(arguments)
+    # Words may stand on both sides of an option.
+    options = _parser().parse_intermixed_args(arguments)
     if options.what[0].lower() in {"node", "incident"}:
         from nodeguard.cli.explain_fleet import explain_fleet  # noqa: PLC0415 - checks are explained without
 

@@ -32,15 +32,23 @@ def _node(aggregator: Aggregator, name: str) -> NodePage:
     try:
         return aggregator.told(f"nodes/{part(name)}", NodePage)
     except MissingError:
-        known = [one.node for one in aggregator.told("nodes", NodeList).nodes]
-        raise UsageError(f"'{name}' is no node: {near(name, known)}see kubectl get nodes") from None
+        raise no_node(aggregator, name) from None
 
 
 def _incident(aggregator: Aggregator, name: str) -> IncidentPage:
     try:
         return aggregator.told(f"incidents/{part(name)}", IncidentPage)
     except MissingError:
-        known = [one.name for one in aggregator.told("incidents?state=all", IncidentList).incidents]
-        raise UsageError(
-            f"'{name}' is no incident: {near(name, known)}see nodeguard incidents --all"
-        ) from None
+        raise no_incident(aggregator, name) from None
+
+
+def no_node(aggregator: Aggregator, name: str) -> UsageError:
+    """That there is no such node, and which may be meant."""
+    known = [one.node for one in aggregator.told("nodes", NodeList).nodes]
+    return UsageError(f"'{name}' is no node: {near(name, known)}see kubectl get nodes")
+
+
+def no_incident(aggregator: Aggregator, name: str) -> UsageError:
+    """That there is no such incident, and which may be meant."""
+    known = [one.name for one in aggregator.told("incidents?state=all", IncidentList).incidents]
+    return UsageError(f"'{name}' is no incident: {near(name, known)}see nodeguard incidents --all")

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from nodeguard.cli.moments import ago
 from nodeguard.cli.page import Line, Words
+from nodeguard.fleet.seat import POOL
 from nodeguard.fleet.told.forms import LedgerTold
 from nodeguard.fleet.told.node_forms import MarkTold
 from nodeguard.judge.words import span
@@ -72,7 +73,7 @@ def many(count: float, one: str, more: str = "") -> str:
 def ledger(one: LedgerTold) -> str:
     """A budget: `fleet 12 of 375`."""
     kind, _, name = one.name.partition("/")
-    said = "nodes of no pool" if one.name == "pool/" else f"{kind} {name}".strip()
+    said = "nodes of no pool" if one.name == POOL else name if kind == "domain" else f"{kind} {name}".strip()
     return f"{said} {one.used:.4g} of {one.most:.5g}"
 
 

@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nodeguard.cli.fleet_words import STYLES, item, many, mark, moment, title, where
-from nodeguard.cli.page import Line, Words
+from nodeguard.cli.page import Line, Words, plain
 from nodeguard.cli.table import DO
 from nodeguard.fleet.told.forms import IncidentLine
 from nodeguard.fleet.told.incident_forms import IncidentList, IncidentPage
 from nodeguard.judge.words import span
 from nodeguard.model.finding import Action
 from nodeguard.model.incident import State
+from nodeguard.model.mark import Mark
 
 _MEANS = {
     State.OPEN: "told of alone; nothing is to be kept away",
     State.OBSERVED: "would be marked, were its check enforced",
     State.WITHHELD: "is to be marked, and is not",
-    State.MARKED: "work is kept away",
-    State.RECOVERING: "over by its check's own word; work is kept away while that is watched",
+    State.MARKED: "new {}work is kept away",
+    State.RECOVERING: "over by its check's own word; new {}work is kept away while that is watched",
     State.RESOLVED: "over",
 }
 
@@ -46,7 +47,7 @@ _HEADS = ("HEALTH", "STATE", "AGE", "CHECK", "INCIDENT")
 
 def _cells(one: IncidentLine) -> tuple[str, ...]:
     known = f" (acknowledged: {one.acknowledged})" if one.acknowledged else ""
-    return one.health.value, one.state.value.lower(), span(one.age), one.cause, one.name + known
+    return one.health.value, one.state.value.lower(), span(one.age), plain(one.cause), plain(one.name + known)
 
 
 def _spread(cells: tuple[str, ...], wide: list[int], *, narrow: bool) -> list[str]:
@@ -73,7 +74,8 @@ def incident_page(one: IncidentPage) -> list[Line]:
 
 def _facts(one: IncidentPage) -> Iterator[Line]:
     detail = f": {one.detail}" if one.detail else ""
-    yield item("state", f"{one.state.value.lower()}, {_MEANS[one.state]}{detail}")
+    gangs = "gang " if one.marks and all(each.mark == Mark.SUSPECT for each in one.marks) else ""
+    yield item("state", f"{one.state.value.lower()}, {_MEANS[one.state].format(gangs)}{detail}")
     if one.scope:
         out = one.state in {State.MARKED, State.RECOVERING}
         yield item("kept out" if out else "would keep", one.scope)

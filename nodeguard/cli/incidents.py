@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import Literal
 
 from nodeguard.aggregator.api.asking import Decided
+from nodeguard.cli.explain_fleet import no_incident, no_node
 from nodeguard.cli.incident_page import incidents_page
-from nodeguard.cli.local_aggregator import Aggregator, add_format, add_socket, as_json, part
+from nodeguard.cli.local_aggregator import Aggregator, MissingError, add_format, add_socket, as_json, part
 from nodeguard.cli.page import show, width
 from nodeguard.cli.person import user
 from nodeguard.cli.streams import say
@@ -46,7 +47,11 @@ def run(arguments: Sequence[str]) -> int:
     asked = [f"state={word}" for word in (["all"] if options.all and not options.state else options.state)]
     asked += [f"node={part(options.node)}"] if options.node else []
     target = "incidents" + (f"?{'&'.join(asked)}" if asked else "")
-    told = Aggregator(options, "incidents", arguments).told(target, IncidentList)
+    aggregator = Aggregator(options, "incidents", arguments)
+    try:
+        told = aggregator.told(target, IncidentList)
+    except MissingError:
+        raise no_node(aggregator, options.node) from None
     if options.format == "json":
         say(as_json(told))
     else:
@@ -75,5 +80,9 @@ def _decide(arguments: Sequence[str]) -> int:
     add_socket(parser)
     options = parser.parse_args(arguments[1:])
     aggregator = Aggregator(options, "incidents", arguments)
-    aggregator.done(f"incidents/{part(options.name)}", Decided(_DECIDED[what], options.by), options.format)
+    wanted = Decided(_DECIDED[what], options.by)
+    try:
+        aggregator.done(f"incidents/{part(options.name)}", wanted, options.format)
+    except MissingError:
+        raise no_incident(aggregator, options.name) from None
     return OK

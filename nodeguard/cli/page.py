@@ -56,13 +56,13 @@ def wrapped(lines: Iterable[Line], columns: int) -> list[list[Words]]:
     result: list[list[Words]] = []
     for line in lines:
         indent = sum(len(words.text) for words in line.head)
-        pieces = textwrap.wrap(_plain(line.text), max(20, columns - indent), break_on_hyphens=False) or [""]
+        pieces = textwrap.wrap(plain(line.text), max(20, columns - indent), break_on_hyphens=False) or [""]
         result.append([*line.head, Words(pieces[0], line.style)])
         result.extend([Words(" " * indent), Words(piece, line.style)] for piece in pieces[1:])
     return result
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Text without what a terminal would obey: machines repeat what processes and people call themselves."""
     if text.isprintable():
         return text

@@ -8,6 +8,7 @@ from nodeguard.cli.fleet_words import item, ledger, many, title, where
 from nodeguard.cli.moments import ago
 from nodeguard.cli.page import Line, Words
 from nodeguard.fleet.told.forms import IncidentLine, Marked, Nodes, Status
+from nodeguard.fleet.told.service import STANDALONE
 from nodeguard.judge.words import span
 from nodeguard.model.incident import State
 
@@ -32,6 +33,8 @@ def _headline(one: Status) -> Line:
     said = f"{many(one.agents.expected, 'node')}: {', '.join(wrong) or 'nothing wrong found'}"
     if one.withheld.marks:
         said += f"; {many(one.withheld.marks, 'mark')} withheld"
+    if not one.agents.expected:
+        said = "no node is known yet"
     word = next((word for number, word in counts if number), "ok" if nodes.ok else "unknown")
     return title(word, word, f"{said}.")
 
@@ -42,7 +45,7 @@ def _alarms(one: Status) -> Iterator[Line]:
         yield item("paused", f"nothing new is marked: {one.paused}", name_style="suspect")
     if one.frozen:
         yield item("frozen", f"nothing new is marked: {one.frozen}", name_style="fatal")
-    if one.replica.waiting and one.replica.leads:
+    if one.replica.waiting and (one.replica.leads or one.replica.leader == STANDALONE):
         yield item("waiting", f"nothing is written: {one.replica.waiting}", name_style="suspect")
     if one.policy.error:
         yield item("policy", f"kept out: {one.policy.error}", name_style="fatal")
@@ -96,8 +99,8 @@ def _marked(name: str, one: Marked) -> str:
 
 def _leader(one: Status) -> str:
     replica = one.replica
-    if replica.leader == "standalone":
-        who = "standalone"
+    if replica.leader == STANDALONE:
+        who = STANDALONE
     else:
         who = (replica.leader or "nobody") + (" (this one)" if replica.leads else "")
     planned = "no plan yet" if replica.plan_age is None else f"planned {ago(replica.plan_age)}"

@@ -186,5 +186,10 @@ def event_of(before: Incident | None, after: Incident) -> Event | None:
         State.RECOVERING: f"{after.scope}: {after.detail}",
         State.RESOLVED: after.detail or "over",
     }[after.state]
-    message = f"{after.cause}: {after.message or label(after.resource)}; {said} ({after.name})"
+    place = f"{after.cause} on {label(after.resource)}"
+    message = (
+        f"{place}: {after.message}; {said} ({after.name})"
+        if after.message
+        else f"{place}: {said} ({after.name})"
+    )
     return Event(after.uid, after.node, reason, message[:1000], warning)

@@ -70,7 +70,8 @@ def test_a_node_and_an_incident_are_explained(capsys: pytest.CaptureFixture[str]
     )
     told = json.loads(said(capsys, "explain", "--format", "json", "node", "node-1"))
     assert [mark["wait"]["on"] for mark in told["marks"]] == ["finding"]
-    assert json.loads(said(capsys, "explain", "incident", name(), "--format", "json"))["node"] == "node-1"
+    for words in (["incident", "--format", "json", name()], ["incident", name(), "--format", "json"]):
+        assert json.loads(said(capsys, "explain", *words))["node"] == "node-1"
     assert said(capsys, "explain", "gpu-lost").startswith("gpu-lost - ")
 
 
@@ -136,9 +137,9 @@ def test_every_mark_is_taken_away_only_where_somebody_says_yes(
         (["explain", "node"], "'node' takes one name: write nodeguard explain node NAME"),
         (["explain", "node", "a", "b"], "'node' takes one name: write nodeguard explain node NAME"),
         (["explain", "gpu-lost", "--format", "json"], "--format json is for explain node NAME"),
-        (["incidents", "--node", "node-99"], "there is no node 'node-99'"),
+        (["incidents", "--node", "node-99"], "'node-99' is no node: did you mean node-9"),
         (["incidents", "--state", "witheld"], "'witheld' is no state: did you mean withheld? Or write open, "),
-        (["incidents", "clear", "no"], "there is no incident 'no'"),
+        (["incidents", "clear", "no"], "'no' is no incident: see nodeguard incidents --all"),
         (["pause", "--why", "x" * 600], "both sides must be of one version"),
         (["pause", "--why", "\udcff"], "is no UTF-8: write it anew"),
     ],

@@ -69,11 +69,9 @@ def test_a_storm_in_short() -> None:
       nodes     7082 ok, 1 suspect, 417 fatal; 1 held, 1 under maintenance
       marked    quarantine 7 nodes; suspect 1 node
       withheld  410 marks of 410 nodes: check port-down may take out 5 in 600 s
-                (407); domain rack/r0: 2 nodes may be out (2); held: alice debugs it
-                (1)
-      budgets   fleet 8 of 375, domain rack/r0 2 of 2, domain rack/r12 2 of 2,
-                domain rack/r13 2 of 2, domain rack/r1 1 of 2, domain rack/r14 1 of
-                2
+                (407); rack/r0: 2 nodes may be out (2); held: alice debugs it (1)
+      budgets   fleet 8 of 375, rack/r0 2 of 2, rack/r12 2 of 2, rack/r13 2 of 2,
+                rack/r1 1 of 2, rack/r14 1 of 2
       incidents 410 withheld, 9 marked
       policy    enforce; /etc/nodeguard/policy.yaml
       leader    nodeguard-aggregator-6f7c9d-x2vbn (this one), up 1 d 3 h, planned
@@ -84,7 +82,7 @@ def test_a_storm_in_short() -> None:
              nodeguard explain incident node-102-port-mlx5-0-1-690d486f
 
     FATAL    node-1, GPU 0000:3b:00: gpu-lost, withheld, 2 min 10 s old
-             domain rack/r0: 2 nodes may be out; 4 more alike
+             rack/r0: 2 nodes may be out; 4 more alike
              nodeguard explain incident node-1-gpu-0000-3b-00-f750a6f0
 
     FATAL    node-2, GPU 0000:3c:00: gpu-ecc, marked, 14 min old
@@ -118,6 +116,11 @@ def test_a_fleet_that_is_well() -> None:
       leader    nodeguard-aggregator-6f7c9d-x2vbn (this one), up 1 d 3 h, planned
                 just now; nodeguard 0.1.0
     """)
+
+
+def test_a_fleet_that_is_not_known_yet() -> None:
+    text = look(status_page(status(Fleet(0).planner, LEADER, Fleet(0).now)))
+    assert text.startswith("UNKNOWN  no node is known yet.\n")
 
 
 def test_what_keeps_it_from_its_work_comes_first() -> None:
@@ -198,8 +201,8 @@ def test_a_node_that_is_marked() -> None:
       more      nodeguard explain gpu-lost
 
       charged   to gpu-ecc, 12 min 50 s ago
-      budgets   fleet 8 of 375, nodes of no pool 5 of 375, domain rack/r0 2 of 2,
-                check gpu-ecc 1 of 15
+      budgets   fleet 8 of 375, nodes of no pool 5 of 375, rack/r0 2 of 2, check
+                gpu-ecc 1 of 15
       incident  node-2-gpu-0000-3b-00-eafa7dfb (marked)
       incident  node-2-gpu-0000-3c-00-356027bb (marked)
     """)
@@ -220,7 +223,7 @@ def test_a_node_whose_mark_is_withheld() -> None:
       mark      withheld: held: alice debugs it
       more      nodeguard explain gpu-lost
 
-      budgets   fleet 8 of 375, pool training 3 of 375, domain rack/r0 2 of 2
+      budgets   fleet 8 of 375, pool training 3 of 375, rack/r0 2 of 2
       incident  node-7-gpu-0000-3b-00-12be22f3 (withheld)
     """)
 
@@ -231,7 +234,7 @@ def test_a_node_that_nothing_is_wrong_with() -> None:
       heard     just now
       sits in   8 GPUs, no pool, rack/r625
 
-      budgets   fleet 8 of 375, nodes of no pool 5 of 375, domain rack/r625 0 of 2
+      budgets   fleet 8 of 375, nodes of no pool 5 of 375, rack/r625 0 of 2
     """)
 
 
@@ -303,6 +306,24 @@ def test_a_node_that_has_fallen_silent() -> None:
     """)
 
 
+def test_what_agents_call_their_checks_is_not_obeyed() -> None:
+    fleet = Fleet(2)
+    fleet.say(0, finding("\x1b[2J\x9b1m", message="\x1b]0;owned\x07", health=Health.WARNING))
+    fleet.after(10.0)
+    fleet.carry_out()
+    told = listed(fleet.planner, LEADER, fleet.now)
+    seen = incident(fleet.planner, LEADER, told.incidents[0].name, fleet.now)
+    assert seen is not None
+    for text in (
+        look(status_page(status(fleet.planner, LEADER, fleet.now))),
+        look(incidents_page(told, 80)),
+        look(incident_page(seen)),
+        explained(fleet, 0),
+    ):
+        assert text.replace("\n", "").isprintable()
+        assert "?[2J?1m" in text
+
+
 def test_incidents_in_a_list() -> None:
     told = listed(STORM.planner, LEADER, STORM.now)
     few = replace(told, incidents=(*told.incidents[:2], *told.incidents[-2:]), more=3)
@@ -339,7 +360,7 @@ def test_an_incident_in_full() -> None:
     assert told is not None
     assert look(incident_page(told)) == page("""
     FATAL  gpu-ecc - GPU 0000:3c:00 of node-2
-      state     marked, work is kept away: kept until proven to be in order by
+      state     marked, new work is kept away: kept until proven to be in order by
                 gpu-ecc
       kept out  node node-2
       since     2023-11-14 22:12:20 UTC, 14 min ago
@@ -354,3 +375,12 @@ def test_an_incident_in_full() -> None:
       since     2023-11-14 22:13:30 UTC, 12 min 50 s ago
       waits for gpu-ecc to prove that GPU 0000:3c:00 is in order
     """)
+
+
+def test_a_suspect_keeps_only_gangs_away() -> None:
+    [name] = STORM.planner.incidents["uid-11"]
+    told = incident(STORM.planner, LEADER, name, STORM.now)
+    assert told is not None
+    assert "  state     marked, new gang work is kept away\n  kept out  node node-11\n" in look(
+        incident_page(told)
+    )

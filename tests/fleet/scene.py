@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
 from nodeguard.model.finding import Action, Health, Knowledge
+from nodeguard.model.incident import State
 from nodeguard.model.instant import Instant
 from nodeguard.model.mark import STATE, Desired, DeviceRule
 from nodeguard.model.node import PREFIX, Device, Node, Taint
@@ -169,3 +170,7 @@ class Fleet:
 
 def foreign(key: str = "nvidia.com/gpu", value: str = "present") -> Taint:
     return Taint(key, "NoSchedule", value)
+
+
+def states(fleet: Fleet) -> dict[str, State]:
+    return {one.resource: one.state for told in fleet.planner.incidents.values() for one in told.values()}

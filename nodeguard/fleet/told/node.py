@@ -8,7 +8,7 @@ from nodeguard.fleet.admission import Outcome
 from nodeguard.fleet.heard import Heard
 from nodeguard.fleet.holding import Holding
 from nodeguard.fleet.planner import Planner
-from nodeguard.fleet.seat import DOMAIN
+from nodeguard.fleet.seat import DOMAIN, Seat
 from nodeguard.fleet.told.ages import age
 from nodeguard.fleet.told.forms import VERSION, LedgerTold
 from nodeguard.fleet.told.health import known_health
@@ -81,17 +81,21 @@ def node(planner: Planner, service: Service, name: str, now: Instant) -> NodePag
 def nodes(planner: Planner, now: Instant) -> NodeList:
     """Every node of the fleet, by name."""
     found = sorted(planner.roster.seats.values(), key=lambda seat: seat.name)
-    return NodeList(VERSION, rfc3339(now.wall), tuple(_line(planner, seat.uid) for seat in found))
+    marked = frozenset(planner.roster.remembered())
+    lines = (
+        _line(planner, seat, _carried(planner, seat.uid) if seat.uid in marked else ()) for seat in found
+    )
+    return NodeList(VERSION, rfc3339(now.wall), tuple(lines))
 
 
-def _line(planner: Planner, uid: str) -> NodeLine:
-    seat, health = planner.roster.seats[uid], known_health(planner, uid)
-    outcomes = planner.outcomes.get(uid, ())
+def _line(planner: Planner, seat: Seat, marks: tuple[Mark, ...]) -> NodeLine:
+    health = known_health(planner, seat.uid)
+    outcomes = planner.outcomes.get(seat.uid, ())
     return NodeLine(
         node=seat.name,
         health=health.value if health else "unknown",
-        silent=uid in planner.silence.silent,
-        marks=tuple(mark for mark in Mark if mark in _carried(planner.roster.observed(uid))),
+        silent=seat.uid in planner.silence.silent,
+        marks=marks,
         withheld=sum(1 for one in outcomes if one.state == State.WITHHELD),
         would=sum(1 for one in outcomes if one.state == State.OBSERVED),
         hold=bool(seat.hold),
@@ -99,9 +103,11 @@ def _line(planner: Planner, uid: str) -> NodeLine:
     )
 
 
-def _carried(holding: Holding) -> frozenset[Mark]:
-    """The marks that a node and its devices carry."""
-    return frozenset(cause.mark for place in holding.places for cause in holding.of(place).causes)
+def _carried(planner: Planner, uid: str) -> tuple[Mark, ...]:
+    """The marks that a node and its devices carry, worst first."""
+    holding = planner.roster.observed(uid)
+    found = {cause.mark for place in holding.places for cause in holding.of(place).causes}
+    return tuple(mark for mark in Mark if mark in found)
 
 
 def _findings(one: Heard, outcomes: tuple[Outcome, ...], now: Instant) -> Iterator[FindingTold]:

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from nodeguard.fleet.told import incidents
+from nodeguard.fleet.told.incident_forms import IncidentList
 from nodeguard.fleet.told.incidents import incident, listed
 from nodeguard.fleet.told.service import Service
 from nodeguard.model.finding import Action, Health
@@ -75,3 +77,14 @@ def test_what_is_over_says_when() -> None:
     told = incident(fleet.planner, LEADER, name, fleet.now)
     assert told is not None
     assert (told.resolved, told.scope, told.marks) == ("2023-11-14T22:13:30Z", "", ())
+
+
+def test_an_age_has_an_end_whatever_an_agent_claims() -> None:
+    fleet = Fleet(2)
+    report = replace(fleet.reports["uid-0"], age=1e308, health=Health.WARNING)
+    report = replace(report, findings=(finding(age=1e308, health=Health.WARNING),))
+    fleet.planner.hear("uid-0", report, fleet.now)
+    fleet.carry_out()
+    told = listed(fleet.planner, LEADER, fleet.now)
+    assert [(one.since, one.age) for one in told.incidents] == [("1970-01-01T00:00:00Z", 3_155_760_000.0)]
+    assert msgspec.json.decode(msgspec.json.encode(told), type=IncidentList) == told

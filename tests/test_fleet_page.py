@@ -1,0 +1,29 @@
+"""docs/fleet.md names every field of the API, and every thing that a mark may wait for."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import get_args
+
+import msgspec
+import pytest
+
+from nodeguard.fleet.told import forms, incident_forms, node_forms
+
+PAGE = (Path(__file__).parent.parent / "docs" / "fleet.md").read_text("utf-8")
+FORMS = {
+    form
+    for module in (forms, node_forms, incident_forms)
+    for _, form in inspect.getmembers(module, inspect.isclass)
+    if issubclass(form, msgspec.Struct) and form is not msgspec.Struct
+}
+
+
+@pytest.mark.parametrize("form", sorted(FORMS, key=str))
+def test_every_field_is_explained(form: type[msgspec.Struct]) -> None:
+    assert [name for name in form.__struct_fields__ if f"`{name}`" not in PAGE] == []
+
+
+def test_everything_that_a_mark_waits_for_is_explained() -> None:
+    assert [word for word in get_args(node_forms.On) if f"(`{word}`)" not in PAGE] == []
