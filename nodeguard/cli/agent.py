@@ -29,7 +29,6 @@ from nodeguard.agent.reporting.reporter import Carry, Reporter, facts
 from nodeguard.agent.reporting.senders import Senders
 from nodeguard.agent.service import Service
 from nodeguard.agent.state_file import StateFile
-from nodeguard.agent.state_lock import hold
 from nodeguard.agent.subject import Subject, live, recorded
 from nodeguard.bundle.defect import BundleError
 from nodeguard.bundle.watched import WatchedBundle
@@ -41,6 +40,7 @@ from nodeguard.cli.options import hear_instance_type, hold_platform
 from nodeguard.cli.reload import Reload, part_of
 from nodeguard.cli.usage import OK, UNKNOWN, UsageError
 from nodeguard.derive.derive import Site
+from nodeguard.local.state_lock import hold
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.instant import Instant
 from nodeguard.model.signal import Signal

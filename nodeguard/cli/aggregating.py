@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 import time
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import AsyncExitStack
@@ -11,10 +13,12 @@ from typing import Any, Self
 from nodeguard import __version__
 from nodeguard.aggregator.api.pages import Asked
 from nodeguard.aggregator.api.server import serving
+from nodeguard.aggregator.authority.certificates import HostError
 from nodeguard.aggregator.authority.directory import Directory
 from nodeguard.aggregator.authority.given import Given
 from nodeguard.aggregator.authority.keeper import Keeper
-from nodeguard.aggregator.authority.trust import Trust
+from nodeguard.aggregator.authority.showing import ShowingError, context
+from nodeguard.aggregator.authority.trust import Trust, UnavailableError
 from nodeguard.aggregator.hearing import Hearing
 from nodeguard.aggregator.identity.caller import Identity
 from nodeguard.aggregator.identity.certificate import Certificates
@@ -30,8 +34,9 @@ from nodeguard.aggregator.pages import serve
 from nodeguard.aggregator.policy.file import read
 from nodeguard.aggregator.reload import PolicyFile
 from nodeguard.aggregator.service import Service, moment
-from nodeguard.aggregator.world.alone import Alone, KeptError, in_directory
+from nodeguard.aggregator.world.alone import Alone
 from nodeguard.aggregator.world.cluster import Cluster
+from nodeguard.aggregator.world.kept import KeptError, in_directory
 from nodeguard.aggregator.world.world import World
 from nodeguard.catalog.located import CatalogueError
 from nodeguard.cli.aggregator_options import AGENT, Options
@@ -39,7 +44,9 @@ from nodeguard.fleet.planner import Planner
 from nodeguard.fleet.told import service as told_service
 from nodeguard.kube.authority import ClusterStore
 from nodeguard.kube.client import Api, ApiError
+from nodeguard.local.state_lock import hold
 from nodeguard.model.catalogue import Catalogue
+from nodeguard.model.incident import Incident
 from nodeguard.model.instant import Instant
 from nodeguard.model.policy import Policy
 
@@ -48,6 +55,7 @@ from nodeguard.model.policy import Policy
 _STUCK = 60.0
 
 Tell = Callable[[str], None]
+Happened = Callable[[Incident], object]
 Work = Coroutine[Any, Any, Any]
 
 
@@ -64,14 +72,19 @@ class Aggregating:
         self._work = work
 
     @classmethod
-    async def begin(cls, told: Options, catalogue: Catalogue, tell: Tell, stack: AsyncExitStack) -> Self:
-        """Put it together; what it opens is closed with the stack. Raises StartError."""
+    async def begin(
+        cls, told: Options, catalogue: Catalogue, tell: Tell, happened: Happened, stack: AsyncExitStack
+    ) -> Self:
+        """Put it together; what it opens is closed with the stack. Raises StartError.
+
+        tell: takes sentences for the log. happened: is told of incidents where no Kubernetes is.
+        """
         checks = {check.id: check.health for check in catalogue.checks}
         file = PolicyFile(told.policy, checks, tell) if told.policy is not None else None
         planner = Planner(_policy(file, checks, tell), checks)
         outbox, woken, work = Outbox(), asyncio.Event(), list[Work]()
         if told.standalone:
-            world, identity, trust = _alone(told, planner, outbox, woken, tell)
+            world, identity, trust = await _alone(told, planner, outbox, woken, tell, happened, stack)
         else:
             world, identity, trust = await _in_cluster(told, planner, outbox, woken, tell, work)
         stack.push_async_callback(world.close)
@@ -117,22 +130,44 @@ def _policy(file: PolicyFile | None, checks: dict[str, Any], tell: Tell) -> Poli
     return policy
 
 
-def _alone(
-    told: Options, planner: Planner, outbox: Outbox, woken: asyncio.Event, tell: Tell
+async def _alone(
+    told: Options,
+    planner: Planner,
+    outbox: Outbox,
+    woken: asyncio.Event,
+    tell: Tell,
+    happened: Happened,
+    stack: AsyncExitStack,
 ) -> tuple[World, Identity, Trust | None]:
+    if told.state:
+        held = hold(told.state, "aggregator")
+        if held is None:
+            raise StartError(
+                f"another aggregator on this machine remembers in {told.state}: name another --state"
+            )
+        stack.callback(held.close)
+        above = os.path.dirname(told.state)
+        if not os.path.isdir(above):
+            raise StartError(f"--state {told.state}: there is no directory {above}: make it, or name another")
     try:
         kept = in_directory(told.state) if told.state else None
-        world = Alone(kept, planner, outbox, woken.set, tell)
+        world = Alone(kept, planner, outbox, news=woken.set, happened=happened, tell=tell)
         if told.insecure:
+            anybody = Anybody(told.listen[0])
             tell(WARNING)
-            return world, Anybody(told.listen[0]), None
-    except (KeptError, NotLoopbackError) as error:
+            return world, anybody, None
+        shower: Given | Keeper = (
+            Given(told.certificate, told.key, told.client_ca)
+            if told.certificate
+            else Keeper(Directory(told.state), told.hosts, tell, told.client_ca)
+        )
+        # What is wrong at the start is put right by whoever starts it.
+        context(await shower.showing(time.time()))
+    except ShowingError as error:
+        files = filter(None, (told.certificate, told.key, told.client_ca))
+        raise StartError(f"{', '.join(files)}: {error}") from None
+    except (KeptError, NotLoopbackError, HostError, UnavailableError) as error:
         raise StartError(str(error)) from None
-    shower: Given | Keeper = (
-        Given(told.certificate, told.key, told.client_ca)
-        if told.certificate
-        else Keeper(Directory(told.state), told.hosts, tell, told.client_ca)
-    )
     return world, Certificates(), Trust(shower, tell, time.time)
 
 
@@ -149,7 +184,11 @@ async def _in_cluster(
     reviews = Reviews(api, expected, lambda name: planner.roster.uid(name) or None, time.time)
     keyring = Keyring(reviews.keys, tell)
     work.append(keyring.run(time.monotonic))
-    trust = Trust(Keeper(ClusterStore(api, told.namespace), told.hosts, tell), tell, time.time)
+    try:
+        keeper = Keeper(ClusterStore(api, told.namespace), told.hosts, tell)
+    except HostError as error:
+        raise StartError(str(error)) from None
+    trust = Trust(keeper, tell, time.time)
     return world, Tokens(expected, keyring, reviews, time.monotonic), trust
 
 
@@ -175,9 +214,7 @@ async def _listen(
     try:
         runner = await serve(host, port, pages)
     except OSError as error:
-        raise StartError(
-            f"cannot listen on {host}:{port}: {error.strerror or error}: name another --metrics"
-        ) from None
+        raise StartError(f"cannot listen on {host}:{port}: {_why(error)}: name another --metrics") from None
     stack.push_async_callback(runner.cleanup)
 
 
@@ -216,6 +253,15 @@ async def _hear(told: Options, ingest: Ingest, trust: Trust | None, tell: Tell) 
             await ingest.listen(host, port)
             break
         except OSError as error:
-            tell(f"cannot listen on {host}:{port}: {error.strerror or error}: asked again in 5 s")
+            why = f"cannot listen on {host}:{port}: {_why(error)}"
+            tell(f"{why}: end what listens there, or name another --listen; it is tried again every 5 s")
             await asyncio.sleep(5.0)
+    tell(f"hears agents at {host}:{port}")
     await asyncio.Event().wait()
+
+
+def _why(error: OSError) -> str:
+    """A server's own words repeat the address; a name that is not known has no number of the system."""
+    if error.errno and not isinstance(error, socket.gaierror):
+        return os.strerror(error.errno)
+    return error.strerror or str(error)

@@ -8,10 +8,12 @@ import sys
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, closing
 
+from nodeguard.agent.transitions import Line
 from nodeguard.cli.aggregator_options import Options, options
 from nodeguard.cli.knowledge import knowledge
 from nodeguard.cli.log import Log
 from nodeguard.cli.usage import OK, UNKNOWN, UsageError
+from nodeguard.model.incident import Incident
 
 _MISSING = "the aggregator needs more than the agent: install nodeguard[aggregator]"
 
@@ -40,13 +42,15 @@ async def _aggregator(told: Options) -> int:
         def tell(said: str) -> None:
             log({"event": "note", "said": said})
 
+        def happened(one: Incident) -> None:
+            log(_incident(one))
+
         async with AsyncExitStack() as stack:
             try:
-                made = await Aggregating.begin(told, catalogue, tell, stack)
+                made = await Aggregating.begin(told, catalogue, tell, happened, stack)
             except StartError as error:
                 raise UsageError(str(error)) from None
             loop.add_signal_handler(signal.SIGHUP, made.reread)
-            tell(f"hears agents at {told.listen[0]}:{told.listen[1]}")
             ending = asyncio.create_task(ended.wait())
             working = [asyncio.create_task(one) for one in made.work()]
             done, _ = await asyncio.wait([ending, *working], return_when=asyncio.FIRST_COMPLETED)
@@ -58,3 +62,20 @@ async def _aggregator(told: Options) -> int:
                 why = None if task.cancelled() else task.exception()
                 tell(f"error in the aggregator itself, please report it: {type(why).__name__}: {why}")
         return UNKNOWN if broken else OK
+
+
+def _incident(one: Incident) -> Line:
+    """What the log says of an incident that has changed."""
+    return {
+        "event": "incident",
+        "node": one.node,
+        "incident": one.name,
+        "state": one.state.value,
+        "health": one.health.value,
+        "check": one.cause,
+        "target": one.resource,
+        "action": one.action.value,
+        "scope": one.scope,
+        "said": one.message,
+        "why": one.detail,
+    }

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from contextlib import suppress
 
 import pytest
 
@@ -23,7 +25,9 @@ class Watched(Alone):
     """A world that remembers what it was asked to carry out, leads when it is told to, and knows little."""
 
     def __init__(self, planner: Planner, outbox: Outbox) -> None:
-        super().__init__(None, planner, outbox, lambda: None, lambda _: None)
+        super().__init__(
+            None, planner, outbox, news=lambda: None, happened=lambda _: None, tell=lambda _: None
+        )
         self.leads, self.lacks, self.plans = True, "", list[Plan]()
 
     def unknown(self) -> str:
@@ -121,3 +125,18 @@ async def test_news_are_planned_for_at_once_and_the_policy_is_looked_at_each_sec
     running.cancel()
     assert scene.planner.outcomes
     assert scene.reloads >= 1
+
+
+async def test_a_plan_that_takes_long_leaves_the_loop_to_others(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(_: Instant) -> Plan:
+        time.sleep(0.02)
+        scene.woken.set()
+        return Plan()
+
+    monkeypatch.setattr(scene.planner, "plan", slow)
+    running = asyncio.create_task(scene.service.run())
+    with suppress(TimeoutError):
+        await asyncio.wait_for(running, 0.6)
+    assert 2 <= scene.service.plans <= 11

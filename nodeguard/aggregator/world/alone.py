@@ -2,77 +2,39 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
 
-import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
 from nodeguard.aggregator.api.decide import DecisionError
 from nodeguard.aggregator.identity.caller import Caller
 from nodeguard.aggregator.outbox import Outbox, clears
+from nodeguard.aggregator.world.kept import Advised, Kept, KeptError, read, write
+from nodeguard.fleet.incidents import event_of
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
 from nodeguard.model.incident import Decision, Incident
 from nodeguard.model.instant import Instant
 from nodeguard.model.mark import STATE, Desired
-from nodeguard.model.node import PREFIX, Node, Taint
+from nodeguard.model.node import PREFIX, Node
 from nodeguard.model.slot import kind
 from nodeguard.wire.report import Report
 
-# Bytes of the file that are read; one of 7,500 marked nodes has a tenth.
-_LIMIT = 64 * 1024 * 1024
-
-
-class Advised(Struct, frozen=True, omit_defaults=True):
-    """What is advised of one node: the taints that it would carry, and the record of why."""
-
-    taints: tuple[Taint, ...] = ()
-    state: str = ""
-    cordoned: bool = False
-
-
-class Kept(Struct, frozen=True, omit_defaults=True):
-    """What the file holds. decisions, incidents: by name. nodes: by name, those of which anything is advised.
-    gpus: of every node, by name.
-    """
-
-    version: int = 1
-    pause: str = ""
-    decisions: dict[str, Decision] = {}
-    incidents: dict[str, Incident] = {}
-    nodes: dict[str, Advised] = {}
-    gpus: dict[str, int] = {}
-
-
-class KeptError(Exception):
-    """The file cannot be used; names it, says why and how to remedy."""
-
-
-def read(path: str) -> Kept:
-    """What a file holds; nothing where there is none. Raises KeptError."""
-    try:
-        with open(path, "rb") as file:
-            data = file.read(_LIMIT + 1)
-        kept = msgspec.json.decode(data, type=Kept)
-    except FileNotFoundError:
-        return Kept()
-    except OSError as error:
-        raise KeptError(f"{path}: {error.strerror}: let it be read, or name another --state") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise KeptError(
-            f"{path} holds no decisions: put back a copy, or move it away to begin anew"
-        ) from None
-    if kept.version != 1:
-        raise KeptError(f"{path} was written by a newer version ({kept.version}): upgrade, or move it away")
-    return kept
+# Seconds between two writes of what nobody waits for, between two looks for nodes that have left, and of
+# silence after which a node has.
+_WRITE = 1.0
+_LOOK = 60.0
+_LEFT = 86_400.0
 
 
 class Alone:
-    """The world of an aggregator without Kubernetes. path: of its file, None to remember nothing."""
+    """The world of an aggregator without Kubernetes. Here a node's uid is its name.
+
+    path: of its file, None to remember nothing. news: is called where there is something to plan for.
+    happened: is told each incident that begins, goes on otherwise, or ends. tell: takes sentences for the
+    log. Raises KeptError.
+    """
 
     leader = "standalone"
 
@@ -81,22 +43,31 @@ class Alone:
         path: str | None,
         planner: Planner,
         outbox: Outbox,
+        *,
         news: Callable[[], object],
-        tell: Callable[[str], None],
+        happened: Callable[[Incident], object],
+        tell: Callable[[str], object],
     ) -> None:
         self._path = path
         self._planner = planner
         self._outbox = outbox
         self._news = news
+        self._happened = happened
         self._tell = tell
         self._said = ""
-        self._kept = read(path) if path is not None else Kept()
-        planner.paused = self._kept.pause
-        planner.recall(self._kept.incidents.values())
-        for name in self._kept.gpus.keys() | self._kept.nodes.keys():
+        kept = read(path) if path is not None else Kept()
+        self._decisions, self._incidents = kept.decisions, kept.incidents
+        self._advised, self._gpus = kept.nodes, kept.gpus
+        planner.paused = kept.pause
+        planner.recall(kept.incidents.values())
+        for name in self._gpus.keys() | self._advised.keys():
             self._see(name)
-        for decision in self._kept.decisions.values():
+        for decision in self._decisions.values():
             self._decided(decision)
+        self._began: float | None = None
+        self._wrote = self._looked = float("-inf")
+        self._is_new = True
+        self._write(kept.pause)
 
     def unknown(self) -> str:
         """Nothing."""
@@ -109,40 +80,51 @@ class Alone:
     def met(self, caller: Caller, report: Report) -> None:
         """A node is known from its first report on, with the GPUs that it tells of."""
         gpus = sum(1 for slot in report.inventory.parts if kind(slot) == "gpu")
-        if self._kept.gpus.get(caller.node) != gpus and (gpus or caller.node not in self._kept.gpus):
-            self._kept = replace(self._kept, gpus={**self._kept.gpus, caller.node: gpus})
+        if self._gpus.get(caller.node) != gpus and (gpus or caller.node not in self._gpus):
+            self._gpus[caller.node] = gpus
+            self._is_new = True
             self._see(caller.node)
 
-    def carry_out(self, plan: Plan, _now: Instant) -> None:
-        """Remember what is advised."""
+    def carry_out(self, plan: Plan, now: Instant) -> None:
+        """Tell and remember what is advised."""
         self._planner.issued(plan)
         for one in plan.nodes:
             self._advise(one)
-        if plan.nodes or plan.incidents:
-            told = {name: one for each in self._planner.incidents.values() for name, one in each.items()}
-            self._kept = replace(self._kept, incidents=told)
-            self._write()
+        for incident in plan.incidents:
+            if event_of(self._incidents.get(incident.name), incident) is not None:
+                self._happened(incident)
+        if plan.incidents:
+            self._incidents = {
+                name: one for told in self._planner.incidents.values() for name, one in told.items()
+            }
+            self._is_new = True
+        if now.mono - self._looked >= _LOOK:
+            self._looked = now.mono
+            self._forget(now.mono)
+        if self._is_new and now.mono - self._wrote >= _WRITE:
+            self._wrote = now.mono
+            self._write(self._planner.paused)
 
     def policy_refused(self, why: str) -> None:
         """The log has it, and there is no other place."""
 
     async def pause(self, why: str, by: str) -> str:
         """Advise nothing new from now on, durably."""
-        self._change(replace(self._kept, pause=f"{why or 'paused'}, said {by}" if by else why or "paused"))
+        self._pause(f"{why or 'paused'}, said {by}" if by else why or "paused")
         return "nothing new is advised from now on, through restarts too; nodeguard resume ends it"
 
     async def resume(self, by: str) -> str:
         """Go on."""
-        self._change(replace(self._kept, pause=""))
-        self._tell(f"resumed by {by}")
+        self._pause("")
+        self._tell(f"resumed by {by or 'somebody'}")
         return "marks are advised again"
 
     async def unmark(self, by: str) -> str:
         """Take all advice back, and pause before."""
-        self._change(replace(self._kept, pause=f"all marks taken away by {by}"))
+        self._pause(f"all marks taken away by {by or 'somebody'}")
         for one in self._planner.unmark().nodes:
             self._advise(one)
-        self._write()
+        self._keep(self._planner.paused)
         return "paused, and all marks are taken away; nodeguard resume has them advised again"
 
     async def acknowledge(self, name: str, by: str) -> str:
@@ -162,83 +144,92 @@ class Alone:
 
     async def close(self) -> None:
         """Write what is not written yet."""
-        self._write()
+        if self._is_new:
+            self._write(self._planner.paused)
 
     def decisions(self) -> dict[str, Decision]:
         """What people decided, by incident."""
-        return self._kept.decisions
+        return self._decisions
 
     def _see(self, name: str) -> None:
-        advised = self._kept.nodes.get(name, Advised())
-        annotations = {STATE: advised.state} if advised.state else {}
+        advised = self._advised.get(name, Advised())
         self._planner.node(
             Node(
                 name,
                 name,
-                annotations=annotations,
+                annotations={STATE: advised.state} if advised.state else {},
                 taints=advised.taints,
                 unschedulable=advised.cordoned,
-                gpus=self._kept.gpus.get(name, 0),
+                gpus=self._gpus.get(name, 0),
             )
         )
 
     def _advise(self, what: Desired) -> None:
-        before = self._kept.nodes.get(what.name, Advised())
+        before = self._advised.pop(what.name, Advised())
         cordoned = before.cordoned if what.cordon is None else what.cordon
         taints = tuple(one for one in what.taints if one.key.startswith(PREFIX))
-        rest = {name: one for name, one in self._kept.nodes.items() if name != what.name}
         advised = Advised(taints, what.state, cordoned)
-        nodes = rest if advised == Advised() else {**rest, what.name: advised}
-        self._kept = replace(self._kept, nodes=nodes)
+        if advised != Advised():
+            self._advised[what.name] = advised
+        self._is_new = True
         self._planner.written(what.uid)
         self._see(what.name)
+
+    def _forget(self, now: float) -> None:
+        """Forget nodes that have long been silent, but for those of which anything is advised."""
+        if self._began is None:
+            self._began = now
+        last = self._planner.last
+        for name in [one for one in self._gpus if now - last.get(one, self._began) > _LEFT]:
+            if name not in self._advised:
+                del self._gpus[name]
+                self._planner.gone(name)
+                self._outbox.forget(name)
+                self._is_new = True
+                self._tell(f"{name}: silent for a day, and expected no more")
 
     def _decision(self, incident: str) -> Decision:
         if self._planner.incident(incident) is None:
             raise DecisionError(f"there is no incident {incident}: see nodeguard incidents")
-        return self._kept.decisions.get(incident, Decision(incident))
+        return self._decisions.get(incident, Decision(incident))
 
     def _decide(self, decision: Decision) -> None:
-        self._change(replace(self._kept, decisions={**self._kept.decisions, decision.incident: decision}))
+        before = self._decisions
+        known = {name: one for name, one in before.items() if self._planner.incident(name) is not None}
+        self._decisions = {**known, decision.incident: decision}
+        try:
+            self._keep(self._planner.paused)
+        except DecisionError:
+            self._decisions = before
+            raise
 
     def _decided(self, decision: Decision) -> None:
         incident = self._planner.incident(decision.incident)
         if incident is not None and incident.is_open:
             self._outbox.put(incident.uid, clears(incident, decision))
 
-    def _change(self, kept: Kept) -> None:
-        """Keep what a person decided, on the disk first. Raises DecisionError."""
-        before, self._kept = self._kept, kept
-        why = self._write()
-        if why:
-            self._kept = before
-            raise DecisionError(f"this cannot be written down, and is not done: {why}")
-        self._planner.paused = kept.pause
+    def _pause(self, why: str) -> None:
+        self._keep(why)
+        self._planner.paused = why
         self._news()
 
-    def _write(self) -> str:
-        """Write the file as a whole; why that failed, empty where it did not."""
+    def _keep(self, pause: str) -> None:
+        """Write what a person decided. Raises DecisionError."""
+        why = self._write(pause)
+        if why:
+            raise DecisionError(f"this cannot be written down, and is not done: {why}")
+
+    def _write(self, pause: str) -> str:
+        """Write all of it; why that failed, empty where it did not."""
         if self._path is None:
             return ""
         try:
-            new = f"{self._path}.new"
-            with open(
-                os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb"
-            ) as file:
-                file.write(msgspec.json.encode(self._kept))
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(new, self._path)
-        except OSError as error:
-            why = f"{self._path}: {error.strerror}: make room, or let it be written"
-            if why != self._said:
-                self._said = why
-                self._tell(why)
-            return why
-        self._said = ""
+            write(self._path, Kept(pause=pause, decisions=self._decisions, incidents=self._incidents,
+                                   nodes=self._advised, gpus=self._gpus))  # fmt: skip
+        except KeptError as error:
+            if str(error) != self._said:
+                self._said = str(error)
+                self._tell(f"what is advised is not remembered: {error}")
+            return str(error)
+        self._said, self._is_new = "", False
         return ""
-
-
-def in_directory(directory: str) -> str:
-    """Path of the file in a directory."""
-    return str(Path(directory) / "decisions.json")

@@ -185,7 +185,9 @@ class Cluster:
         if epoch.isascii() and epoch.isdigit() and len(epoch) < 10:
             self._lease.outgrow(int(epoch))
         self._planner.node(node)
-        self._news()
+        # What an answer told is told by the watch again, and a kubelet changes much that is not kept.
+        if old is None or replace(old, version=node.version) != node:
+            self._news()
 
     def node_gone(self, uid: str) -> None:
         """A Node is no more."""
