@@ -101,8 +101,14 @@ class Term:
 
     def forget(self, uids: Iterable[str]) -> None:
         """Desire nothing any more of Nodes of which a write has not begun."""
-        for uid in uids:
+        gone = set(uids)
+        for uid in gone:
             self.executor.forget(uid)
+        there = {rule.name for rule in self.rules.standing()}
+        left = {name: rule for name, rule in self._wanted.items() if rule.uid not in gone or name in there}
+        if len(left) < len(self._wanted):
+            self._wanted = left
+            self.rules.want(left.values())
 
     async def end(self) -> None:
         """Write nothing any more."""
