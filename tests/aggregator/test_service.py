@@ -23,7 +23,9 @@ class Watched(Alone):
     """A world that remembers what it was asked to carry out, leads when it is told to, and knows little."""
 
     def __init__(self, planner: Planner, outbox: Outbox) -> None:
-        super().__init__(None, planner, outbox, lambda: None, lambda _: None)
+        super().__init__(
+            None, planner, outbox, news=lambda: None, happened=lambda _: None, tell=lambda _: None
+        )
         self.leads, self.lacks, self.plans = True, "", list[Plan]()
 
     def unknown(self) -> str:

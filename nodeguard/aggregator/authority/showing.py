@@ -41,7 +41,9 @@ def context(showing: Showing) -> ssl.SSLContext:
         try:
             made.load_verify_locations(cadata=showing.clients)
         except (ssl.SSLError, ValueError):
-            raise ShowingError("who signs the clients' certificates is not told in PEM: write that there") from None
+            raise ShowingError(
+                "who signs the clients' certificates is not told in PEM: write that there"
+            ) from None
     return made
 
 
