@@ -187,7 +187,7 @@ class Alone:
         advised = Advised(taints, what.state, cordoned)
         nodes = rest if advised == Advised() else {**rest, what.name: advised}
         self._kept = replace(self._kept, nodes=nodes)
-        self._planner.written(what.uid)
+        self._planner.written(what.uid, what.state)
         self._see(what.name)
 
     def _decision(self, incident: str) -> Decision:

@@ -256,7 +256,7 @@ class Cluster:
     def _outcome(self, outcome: Outcome) -> None:
         uid = outcome.desired.uid
         if outcome.result == Result.WRITTEN:
-            self._planner.written(uid)
+            self._planner.written(uid, outcome.desired.state)
         elif outcome.result != Result.FAILED:
             self._planner.failed(uid)
             self._tell(f"Node {outcome.desired.name}: {outcome.why}")
