@@ -21,12 +21,12 @@ from nodeguard.kube.config_map import ConfigMap
 from nodeguard.kube.devices import Devices, has_rules
 from nodeguard.kube.executor import Outcome, Result
 from nodeguard.kube.lease import Lease
+from nodeguard.kube.marking import epoch_of
 from nodeguard.kube.moments import rfc3339
 from nodeguard.kube.trouble import Tell
 from nodeguard.kube.versions import number
 from nodeguard.model.incident import Decision, Incident
 from nodeguard.model.instant import Instant
-from nodeguard.model.mark import EPOCH
 from nodeguard.model.node import Device, Node
 from nodeguard.wire.report import Report
 
@@ -69,7 +69,7 @@ class Cluster:
         self._term: Term | None = None
         self._rules: dict[str, rule_object.Seen] = {}
         self._incidents: dict[str, incident_object.Seen] = {}
-        self._unknown = {"Nodes", "NodeIncidents", "decisions", "devices"}
+        self._unknown = {"Nodes", "NodeIncidents", "decisions", "devices", "rules"}
         self._began = monotonic()
         self._unmark = ""
         self._following: list[asyncio.Task[Any]] = []
@@ -174,9 +174,7 @@ class Cluster:
         old = self._planner.roster.nodes.get(node.uid)
         if old is not None and number(node.version) < number(old.version):
             return
-        epoch = node.annotations.get(EPOCH, "")
-        if epoch.isascii() and epoch.isdigit() and len(epoch) < 10:
-            self._lease.outgrow(int(epoch))
+        self._lease.outgrow(epoch_of(node.annotations))
         self._planner.node(node)
         self._news()
 
@@ -190,10 +188,11 @@ class Cluster:
 
     def rule(self, seen: rule_object.Seen) -> None:
         """A rule of nodeguard's is new or has changed."""
+        self._lease.outgrow(epoch_of(seen.annotations))
         self._rules[seen.uid] = seen
         self._planner.roster.rule(seen.rule)
         if self._term is not None:
-            self._term.rules.changed(seen)
+            self._term.rule(seen)
         self._news()
 
     def rule_gone(self, uid: str) -> None:
@@ -202,7 +201,7 @@ class Cluster:
         if seen is not None:
             self._planner.roster.rule_gone(seen.rule.name)
             if self._term is not None:
-                self._term.rules.gone(uid)
+                self._term.rule_gone(seen)
             self._news()
 
     def incident(self, seen: incident_object.Seen) -> None:
@@ -291,7 +290,7 @@ class Cluster:
             try:
                 if await has_rules(self._api):
                     break
-                self._unknown.discard("devices")
+                self._unknown -= {"devices", "rules"}
             except ApiError as error:
                 self._tell(f"whether the server has rules for devices is not known: {error}")
             await asyncio.sleep(_RULES if "devices" not in self._unknown else 1.0)
