@@ -173,7 +173,7 @@ class Alone:
         if advised != Advised():
             self._advised[what.name] = advised
         self._is_new = True
-        self._planner.written(what.uid)
+        self._planner.written(what.uid, what.state)
         self._see(what.name)
 
     def _forget(self, now: float) -> None:
