@@ -153,9 +153,9 @@ class Planner:
             if uid in self._planned:
                 self.roster.issued(uid, self._planned[uid])
 
-    def written(self, uid: str) -> None:
-        """What was issued for a node has been written."""
-        self.roster.written(uid)
+    def written(self, uid: str, state: str) -> None:
+        """What was issued for a node has been written; state: the text that its Desired had."""
+        self.roster.written(uid, state)
 
     def failed(self, uid: str) -> None:
         """What was issued for a node will not be written."""

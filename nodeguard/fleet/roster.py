@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator
 
+from msgspec.structs import replace
+
 from nodeguard.fleet.holding import Holding, standing
 from nodeguard.fleet.ledgers import Ledgers, Standing
-from nodeguard.fleet.record import read
+from nodeguard.fleet.record import read, written
 from nodeguard.fleet.seat import Seat, seat
 from nodeguard.fleet.want import Find
-from nodeguard.model.mark import STATE, DeviceRule, Record
+from nodeguard.model.mark import STATE, DeviceRule, Mark, Record
 from nodeguard.model.node import Device, Node
 from nodeguard.model.policy import Policy
 from nodeguard.model.slot import gpu
@@ -94,7 +96,10 @@ class Roster:
 
     def devices(self, node: str, devices: Iterable[Device]) -> None:
         """The devices of a node, by its name: all that are published."""
+        uid = self.uid(node)
+        self._rise(uid)
         self._devices[node] = tuple(devices)
+        self._sit(uid)
 
     def issued(self, uid: str, holding: Holding) -> None:
         """What a node holds is about to be written: it counts, beside what is there, until that is seen."""
@@ -103,9 +108,11 @@ class Roster:
         self._landed.discard(uid)
         self._sit(uid)
 
-    def written(self, uid: str) -> None:
-        """What was about to be written is; the Node as it is seen next tells of it, or of what came after."""
-        if uid in self._pending:
+    def written(self, uid: str, state: str) -> None:
+        """A text of STATE is written; where it is what was issued last, the Node as it is seen next tells of
+        it, or of what came after.
+        """
+        if uid in self._pending and written(self._pending[uid].node) == state:
             self._landed.add(uid)
 
     def failed(self, uid: str) -> None:
@@ -113,6 +120,7 @@ class Roster:
         if uid in self._pending:
             self._rise(uid)
             del self._pending[uid]
+            self._landed.discard(uid)
             self._sit(uid)
 
     def drop(self) -> list[str]:
@@ -156,8 +164,10 @@ class Roster:
         return find
 
     def rules_of(self, uid: str) -> Iterable[str]:
-        """Names of the rules of a node's devices."""
-        return tuple(self._marked.get(uid, ()))
+        """Names of the rules of a node's devices, but for those whose record somebody has edited: like such
+        a taint of a Node, they stay.
+        """
+        return tuple(name for name, rule in self._marked.get(uid, {}).items() if _kept(rule) is not None)
 
     def astray(self) -> Iterator[str]:
         """Names of rules whose node or device is gone: of a node that publishes others, but not this one."""
@@ -171,17 +181,21 @@ class Roster:
         """What a node holds, from what is written on it; what was pending and is seen there is so no more."""
         record = read(self.nodes[uid].annotations.get(STATE, "")) or Record()
         devices = {
-            Device(rule.node, rule.driver, rule.pool, rule.device): read(rule.state) or Record()
+            Device(rule.node, rule.driver, rule.pool, rule.device): kept
             for rule in self._marked.get(uid, {}).values()
+            if (kept := _kept(rule)) is not None
         }
         self._observed[uid] = Holding(record, devices)
         if self._observed[uid] == Holding():
             self._remembered.discard(uid)
         else:
             self._remembered.add(uid)
-        if self._pending.get(uid) == self._observed[uid] or uid in self._landed:
-            self._pending.pop(uid, None)
-        self._landed.discard(uid)
+        if uid in self._landed:
+            # Its devices have rules of their own, which are written before or after it.
+            self._landed.discard(uid)
+            self._pending[uid] = replace(self._pending[uid], node=record)
+        if self._pending.get(uid) == self._observed[uid]:
+            del self._pending[uid]
 
     def _again(self, uid: str) -> None:
         if uid in self.nodes:
@@ -191,9 +205,14 @@ class Roster:
 
     def _sit(self, uid: str) -> None:
         node = self.nodes.get(uid)
-        if node is None or not (node.gpus or uid in self._heard):
+        if node is None:
             return
-        seated = self.seats[uid] = seat(self.policy, node, self.holding(uid).node)
+        # Where a DRA driver stands in for the device plugin, the Node itself tells of none.
+        gpus = node.gpus or len({one.address or one.name for one in self._devices.get(node.name, ())})
+        # One that carries a mark is charged, though its driver is dead and its agent silent.
+        if not (gpus or uid in self._heard or uid in self._remembered or uid in self._pending):
+            return
+        seated = self.seats[uid] = seat(self.policy, node, self.holding(uid).node, gpus)
         self.ledgers.join(seated)
         stands = standing(seated, self._observed.get(uid, Holding()), self._pending.get(uid))
         if stands.charges or stands.past:
@@ -207,6 +226,14 @@ class Roster:
         stands = self.charged.pop(uid, None)
         if stands is not None:
             self.ledgers.charge(stands, -1)
+
+
+def _kept(rule: DeviceRule) -> Record | None:
+    """What is remembered on a rule; None where that does not say why the device is kept from work."""
+    record = read(rule.state)
+    if record is None or all(cause.mark != Mark.QUARANTINE for cause in record.causes):
+        return None
+    return record
 
 
 def bare(device: Device) -> Device:

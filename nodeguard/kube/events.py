@@ -1,4 +1,4 @@
-"""Events, core/v1: on a Node, which `kubectl describe node` shows, and on the aggregator's own pod."""
+"""Events, as `kubectl describe` shows them: core/v1, beside what they are about; of Nodes, in `default`."""
 
 from __future__ import annotations
 

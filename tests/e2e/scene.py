@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 from nodeguard.model.node import PREFIX
@@ -30,25 +29,23 @@ _numbers = itertools.count(1)
 
 
 @contextmanager
-def at_work(cluster: Cluster, policy: str, *names: str) -> Iterator[Fleet]:
-    """A fleet of these nodes, all of them healthy, and one aggregator that has heard them and acts."""
+def at_work(cluster: Cluster, policy: str, *names: str, gpus: int = 8) -> Iterator[Fleet]:
+    """A fleet of these nodes, all of them healthy, and one aggregator that has heard them and acts.
+
+    gpus: as many as a device plugin would tell of.
+    """
     with fleet(cluster) as made:
         made.policy.write_text(policy)
         for name in names:
-            made.join(name)
+            made.join(name, gpus=gpus)
         [aggregator] = made.aggregate(1)
         aggregator.start()
         made.trust()
         for agent in made.agents.values():
             agent.start()
         aggregator.until(lambda: "nodeguard_aggregator_acts 1" in aggregator.page("/metrics"))
-        for name in names:
-            aggregator.until(partial(_is_free, cluster, name))
+        aggregator.until(lambda: not any(taints(cluster, name) for name in names))
         yield made
-
-
-def _is_free(cluster: Cluster, name: str) -> bool:
-    return not taints(cluster, name)
 
 
 def fails(agent: Agent, gpu: str = GPUS[0]) -> None:
@@ -72,6 +69,10 @@ def taints(cluster: Cluster, name: str) -> list[Any]:
 
 def is_marked(cluster: Cluster, name: str) -> bool:
     return any(one["key"] == "nodeguard.dev/quarantine" for one in taints(cluster, name))
+
+
+def is_unmarked(cluster: Cluster, name: str) -> bool:
+    return not is_marked(cluster, name)
 
 
 def condition(cluster: Cluster, name: str) -> Any:
@@ -100,6 +101,11 @@ def state(cluster: Cluster, name: str) -> str:
     assert len(found) < 2
     said: str = found[0]["status"]["state"] if found else ""
     return said
+
+
+def is_in(cluster: Cluster, name: str, said: str) -> bool:
+    """Whether the one incident of a Node is in a state."""
+    return state(cluster, name) == said
 
 
 def events(cluster: Cluster, name: str, reason: str) -> list[str]:

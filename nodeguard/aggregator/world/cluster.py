@@ -21,13 +21,13 @@ from nodeguard.kube.config_map import ConfigMap
 from nodeguard.kube.devices import Devices, has_rules
 from nodeguard.kube.executor import Outcome, Result
 from nodeguard.kube.lease import Lease
+from nodeguard.kube.marking import epoch_of
 from nodeguard.kube.moments import rfc3339
 from nodeguard.kube.own_pod import warning
 from nodeguard.kube.trouble import Tell
 from nodeguard.kube.versions import number
 from nodeguard.model.incident import Decision, Incident
 from nodeguard.model.instant import Instant
-from nodeguard.model.mark import EPOCH
 from nodeguard.model.node import Device, Node
 from nodeguard.wire.report import Report
 
@@ -71,7 +71,7 @@ class Cluster:
         self._term: Term | None = None
         self._rules: dict[str, rule_object.Seen] = {}
         self._incidents: dict[str, incident_object.Seen] = {}
-        self._unknown = {"Nodes", "NodeIncidents", "decisions", "devices"}
+        self._unknown = {"Nodes", "NodeIncidents", "decisions", "devices", "rules"}
         self._began = monotonic()
         self._unmark = ""
         self._following: list[asyncio.Task[Any]] = []
@@ -181,9 +181,7 @@ class Cluster:
         old = self._planner.roster.nodes.get(node.uid)
         if old is not None and number(node.version) < number(old.version):
             return
-        epoch = node.annotations.get(EPOCH, "")
-        if epoch.isascii() and epoch.isdigit() and len(epoch) < 10:
-            self._lease.outgrow(int(epoch))
+        self._lease.outgrow(epoch_of(node.annotations))
         self._planner.node(node)
         # What an answer told is told by the watch again, and a kubelet changes much that is not kept.
         if old is None or replace(old, version=node.version) != node:
@@ -199,10 +197,11 @@ class Cluster:
 
     def rule(self, seen: rule_object.Seen) -> None:
         """A rule of nodeguard's is new or has changed."""
+        self._lease.outgrow(epoch_of(seen.annotations))
         self._rules[seen.uid] = seen
         self._planner.roster.rule(seen.rule)
         if self._term is not None:
-            self._term.rules.changed(seen)
+            self._term.rule(seen)
         self._news()
 
     def rule_gone(self, uid: str) -> None:
@@ -211,7 +210,7 @@ class Cluster:
         if seen is not None:
             self._planner.roster.rule_gone(seen.rule.name)
             if self._term is not None:
-                self._term.rules.gone(uid)
+                self._term.rule_gone(seen)
             self._news()
 
     def incident(self, seen: incident_object.Seen) -> None:
@@ -265,7 +264,7 @@ class Cluster:
     def _outcome(self, outcome: Outcome) -> None:
         uid = outcome.desired.uid
         if outcome.result == Result.WRITTEN:
-            self._planner.written(uid)
+            self._planner.written(uid, outcome.desired.state)
         elif outcome.result != Result.FAILED:
             self._planner.failed(uid)
             self._tell(f"Node {outcome.desired.name}: {outcome.why}")
@@ -300,7 +299,7 @@ class Cluster:
             try:
                 if await has_rules(self._api):
                     break
-                self._unknown.discard("devices")
+                self._unknown -= {"devices", "rules"}
             except ApiError as error:
                 self._tell(f"whether the server has rules for devices is not known: {error}")
             await asyncio.sleep(_RULES if "devices" not in self._unknown else 1.0)
