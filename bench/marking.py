@@ -135,7 +135,7 @@ def labelled(watcher: Watcher, patches: Patches, node: str, word: str) -> float:
 
 def row(name: str, values: list[float]) -> str:
     """Median and 99th percentile in milliseconds."""
-    high = quantiles(values, n=100)[98]
+    high = quantiles(values, n=100, method="inclusive")[98]
     return (
         f"{name:<34}p50 {median(values) * 1000:6.1f} ms   p99 {high * 1000:6.1f} ms   "
         f"at most {max(values) * 1000:6.1f} ms"

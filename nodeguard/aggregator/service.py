@@ -18,6 +18,10 @@ _TICK = 1.0
 _BREATH = 0.005
 _FORGET = 60.0
 
+# So many times as long as the latest plan took, agents are heard and writes go on before the next: while a
+# thousand nodes are sick a plan takes long, and each mark that is written would call for another.
+_SHARE = 2.0
+
 
 def moment() -> Instant:
     """Now, by clocks that go on while a machine sleeps."""
@@ -56,7 +60,7 @@ class Service:
         while True:
             self._woken.clear()
             await self.turn(moment())
-            await asyncio.sleep(_BREATH)
+            await asyncio.sleep(max(_BREATH, _SHARE * self.took))
             try:
                 async with asyncio.timeout(_TICK):
                     await self._woken.wait()

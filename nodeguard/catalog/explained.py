@@ -4,15 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from nodeguard.catalog.forms import allowed, examples
-
-if TYPE_CHECKING:
-    from types import EllipsisType
-
-# The keys and indices that lead to a part of a file; an ellipsis is a key that msgspec does not tell.
-Place = tuple["str | int | EllipsisType", ...]
+from nodeguard.catalog.forms import Place, allowed, examples
 
 # A complaint reads "Expected `int`, got `str` - at `$.rows[3].code`".
 _COMPLAINT = re.compile(r"(.*?)(?: - at (?:`key` in )?`\$(.*)`)?$", re.DOTALL)

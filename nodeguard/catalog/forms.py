@@ -6,7 +6,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from nodeguard.catalog.explained import Place
+    from types import EllipsisType
+
+# The keys and indices that lead to a part of a file; an ellipsis is a key that msgspec does not tell.
+Place = tuple["str | int | EllipsisType", ...]
 
 
 def allowed(form: Any, place: Place) -> list[str]:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from nodeguard.catalog.explained import Place, explain, name, steps
+from nodeguard.catalog.explained import explain, name, steps
+from nodeguard.catalog.forms import Place
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from nodeguard.catalog.explained import Place
+from nodeguard.catalog.forms import Place
 from nodeguard.catalog.located import Located, read, unique
 from nodeguard.catalog.patterns import load_patterns
 from nodeguard.model.catalogue import Catalogue, Nvlink5Rule, Recovery, Response, Sxid, Xid, Xid74Bits

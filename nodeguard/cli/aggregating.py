@@ -88,6 +88,8 @@ class Aggregating:
         else:
             world, identity, trust = await _in_cluster(told, planner, outbox, woken, tell, work)
         stack.push_async_callback(world.close)
+        if file is not None:
+            file.refused = world.policy_refused
         hearing = Hearing(planner, outbox, moment, woken.set, world.met)
 
         def reload(now: Instant) -> None:

@@ -73,8 +73,21 @@ def incidents_of(
         told[name] = _after(before.get(name), replace(one, name=name, since=since), now.wall)
     for name, past in before.items():
         if name not in told:
-            told[name] = past if past.state == State.RESOLVED else resolved(past, now.wall)
+            told[name] = _left(past, story, now.wall)
     return told
+
+
+def _left(one: Incident, story: Story, now: float) -> Incident:
+    """What becomes of an incident of which nothing is found any more: that of a node that has not been heard
+    is not over for that.
+    """
+    if one.state == State.RESOLVED:
+        return one
+    if story.heard is not None:
+        return resolved(one, now)
+    if one.state in {State.MARKED, State.RECOVERING}:
+        return replace(one, state=State.OPEN, changed=now, scope="", detail="nothing is heard from the node")
+    return one
 
 
 def resolved(one: Incident, now: float, detail: str = "") -> Incident:
@@ -186,5 +199,10 @@ def event_of(before: Incident | None, after: Incident) -> Event | None:
         State.RECOVERING: f"{after.scope}: {after.detail}",
         State.RESOLVED: after.detail or "over",
     }[after.state]
-    message = f"{after.cause}: {after.message or label(after.resource)}; {said} ({after.name})"
+    place = f"{after.cause} on {label(after.resource)}"
+    message = (
+        f"{place}: {after.message}; {said} ({after.name})"
+        if after.message
+        else f"{place}: {said} ({after.name})"
+    )
     return Event(after.uid, after.node, reason, message[:1000], warning)

@@ -52,9 +52,7 @@ class Planner:
         self._would: dict[tuple[str, str, str], float] = {}
         self._planned: dict[str, Holding] = {}
         self._dirty: set[str] = set()
-        self._recalled = False
         self._stories: dict[str, Story] = {}
-        self._orphans: list[Incident] = []
 
     @property
     def policy(self) -> Policy:
@@ -72,7 +70,7 @@ class Planner:
         """Incidents that were told of before this planner was: at the start, once."""
         for one in incidents:
             self.incidents.setdefault(one.uid, {})[one.name] = one
-        self._recalled = True
+            self._dirty.add(one.uid)
 
     def node(self, node: Node) -> None:
         """A Node as it is now; it takes the place of another of its name."""
@@ -83,13 +81,11 @@ class Planner:
         self._ask(node.uid)
 
     def gone(self, uid: str) -> None:
-        """A Node that is no more, and with it all that was said of it."""
+        """A Node that is no more, and with it all that was said of it, but for its incidents."""
         self.roster.gone(uid)
         self._mute(uid)
         for kept in (self.last, self._wants, self.proofs, self.outcomes, self._stories):
             kept.pop(uid, None)
-        self._dirty.discard(uid)
-        self._orphans += (one for one in self.incidents.pop(uid, {}).values() if one.is_open)
 
     def devices(self, node: str, devices: Iterable[Device]) -> None:
         """The devices that are published of a node, by its name."""
@@ -122,10 +118,6 @@ class Planner:
 
     def plan(self, now: Instant) -> Plan:
         """What is to be done now: the same again, until it is `issued` or seen to be done."""
-        if self._recalled:
-            self._recalled = False
-            for uid in [uid for uid in self.incidents if uid not in self.roster.nodes]:
-                self.gone(uid)
         freed: list[tuple[str, Freed]] = []
         holdings = {uid: self._left_of(uid, now, freed) for uid in self.roster.remembered()}
         asked = [want for found in self._wants.values() for want in found]
@@ -298,15 +290,17 @@ class Planner:
         of: dict[str, list[Outcome]] = {}
         for outcome in outcomes:
             of.setdefault(outcome.want.uid, []).append(outcome)
-        changed = [resolved(one, now.wall, "its Node is gone") for one in self._orphans]
+        changed: list[Incident] = []
         events: list[Event] = []
         touched = self._dirty | of.keys() | holdings.keys() | self.outcomes.keys()
-        self._dirty, self._orphans = set(), []
+        self._dirty = set()
         self.outcomes = {uid: tuple(found) for uid, found in of.items()}
         for uid in touched:
             seat, told = self.roster.seats.get(uid), self.heard.get(uid)
-            quiet = (told is None or not told.findings) and uid not in holdings and uid not in self.incidents
-            if seat is None or quiet:
+            if seat is None:
+                changed += self._orphaned(uid, now.wall)
+                continue
+            if (told is None or not told.findings) and uid not in holdings and uid not in self.incidents:
                 continue
             story = Story(
                 seat, told, self.outcomes.get(uid, ()), holdings.get(uid, Holding()), self.proofs.get(uid, {})
@@ -323,6 +317,15 @@ class Planner:
             if after:
                 self.incidents[uid] = after
         return changed, events
+
+    def _orphaned(self, uid: str, now: float) -> list[Incident]:
+        """The incidents of a Node that is no more, which are over with it."""
+        if uid in self.roster.nodes:
+            return []
+        told = self.incidents.get(uid, {})
+        over = [resolved(one, now, "its Node is gone") for one in told.values() if one.is_open]
+        told.update((one.name, one) for one in over)
+        return over
 
 
 def _is_remembered(one: Incident, now: float) -> bool:

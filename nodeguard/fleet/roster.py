@@ -94,7 +94,10 @@ class Roster:
 
     def devices(self, node: str, devices: Iterable[Device]) -> None:
         """The devices of a node, by its name: all that are published."""
+        uid = self.uid(node)
+        self._rise(uid)
         self._devices[node] = tuple(devices)
+        self._sit(uid)
 
     def issued(self, uid: str, holding: Holding) -> None:
         """What a node holds is about to be written: it counts, beside what is there, until that is seen."""
@@ -191,9 +194,13 @@ class Roster:
 
     def _sit(self, uid: str) -> None:
         node = self.nodes.get(uid)
-        if node is None or not (node.gpus or uid in self._heard):
+        if node is None:
             return
-        seated = self.seats[uid] = seat(self.policy, node, self.holding(uid).node)
+        # Where a DRA driver stands in for the device plugin, the Node itself tells of none.
+        gpus = node.gpus or len({one.address or one.name for one in self._devices.get(node.name, ())})
+        if not (gpus or uid in self._heard):
+            return
+        seated = self.seats[uid] = seat(self.policy, node, self.holding(uid).node, gpus)
         self.ledgers.join(seated)
         stands = standing(seated, self._observed.get(uid, Holding()), self._pending.get(uid))
         if stands.charges or stands.past:

@@ -50,15 +50,15 @@ class Seat(Struct, frozen=True):
         return self.ledgers[2:]
 
 
-def seat(policy: Policy, node: Node, record: Record) -> Seat:
-    """Where a node sits. record: what is remembered on it."""
+def seat(policy: Policy, node: Node, record: Record, gpus: int | None = None) -> Seat:
+    """Where a node sits. record: what is remembered on it. gpus: how many it has; None for what it says."""
     pool = pool_of(policy, node)
     known = {cause.mark.key for cause in record.causes}
     return Seat(
         uid=node.uid,
         name=node.name,
         ledgers=(FLEET, f"{POOL}{pool.name if pool else ''}", *_domains(policy, node)),
-        gpus=node.gpus,
+        gpus=node.gpus if gpus is None else gpus,
         out=node.unschedulable and not record.cordoned,
         hold=held_node(policy, node) or "",
         maintenance=in_maintenance(node) or "",

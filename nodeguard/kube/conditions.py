@@ -15,10 +15,14 @@ _LONGEST = 1024
 def condition_patch(node: Node, wanted: Condition, now: float) -> dict[str, Any] | None:
     """The strategic merge patch of a Node's status after which it has the condition, None where that has it.
 
-    Nothing is written for other words alone. now: seconds since the epoch; it becomes the moment of the
-    transition where the status changes, and of the last word always.
+    A condition without a status is one that is to be taken away. Nothing is written for other words alone.
+    now: seconds since the epoch; it becomes the moment of the transition where the status changes, and of the
+    last word always.
     """
     had = node.condition
+    if not wanted.status:
+        gone = {"$patch": "delete", "type": HEALTHY}
+        return None if had is None else {"metadata": {"uid": node.uid}, "status": {"conditions": [gone]}}
     if had is not None and (had.status, had.reason) == (wanted.status, wanted.reason):
         return None
     moment = rfc3339(now)

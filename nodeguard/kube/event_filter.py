@@ -10,6 +10,7 @@ from collections import OrderedDict
 from typing import Generic, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nodeguard.kube.bucket import Bucket
 
@@ -24,7 +25,7 @@ WINDOW = 600.0
 # What is remembered: objects, reasons and Events, of each the latest.
 _MOST = 4096
 
-# Characters of a Node's name in the name of an Event.
+# Characters of an object's name in the name of an Event.
 _LONGEST_NAME = 200
 
 _COMBINED = "(combined from similar events): "
@@ -34,15 +35,17 @@ V = TypeVar("V")
 
 
 class Said(Struct, frozen=True):
-    """What an Event says. node, uid: of the Node that it is about. kind: `Normal` or `Warning`. reason: one
-    word in CamelCase.
+    """What an Event says. name, uid: of the object that it is about; of: the object's kind, one of core/v1;
+    namespace: where it is, empty for none. kind: `Normal` or `Warning`. reason: one word in CamelCase.
     """
 
-    node: str
+    name: str
     uid: str
     kind: str
     reason: str
     message: str
+    of: str = "Node"
+    namespace: str = ""
 
 
 class Counted(Struct, frozen=True):
@@ -83,7 +86,7 @@ class EventFilter:
 
     def take(self, said: Said, now: float) -> Counted | None:
         """What is to be sent of an Event; None for nothing."""
-        like = (said.node, said.uid, said.kind, said.reason)
+        like = (said.name, said.uid, said.kind, said.reason)
         group = self._groups.get(like)
         if group is None or now - group.last > WINDOW:
             group = _Group(set(), now)
@@ -91,7 +94,7 @@ class EventFilter:
         self._groups.keep(like, group)
         key: Said | tuple[str, str, str, str] = said
         if said.message not in group.messages and len(group.messages) >= SIMILAR:
-            key, said = like, Said(*like, _COMBINED + said.message)
+            key, said = like, replace(said, message=_COMBINED + said.message)
         else:
             group.messages.add(said.message)
         counted = self._counted.keep(key, self._count(key, said, now))
@@ -102,11 +105,11 @@ class EventFilter:
         if had is not None:
             return Counted(said, had.name, had.count + 1, had.first, now)
         self._numbers += 1
-        name = said.node[:_LONGEST_NAME].rstrip(".-")
+        name = said.name[:_LONGEST_NAME].rstrip(".-")
         return Counted(said, f"{name}.{self._suffix}{self._numbers:x}", 1, now, now)
 
     def _is_let_through(self, said: Said, now: float) -> bool:
-        of = (said.node, said.uid)
+        of = (said.name, said.uid)
         bucket = self._buckets.keep(of, self._buckets.get(of) or Bucket(1.0 / EVERY, BURST))
         if bucket.wait(now) > 0.0:
             return False

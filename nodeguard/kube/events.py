@@ -1,4 +1,4 @@
-"""Events on Nodes, as `kubectl describe node` shows them: core/v1, in the namespace `default`."""
+"""Events, as `kubectl describe` shows them: core/v1, beside what they are about; of Nodes, in `default`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from nodeguard.kube.permit import JSON, Permit
 from nodeguard.kube.refusal import ApiError
 
 # Events of what has no namespace are only taken here.
-PATH = "/api/v1/namespaces/default/events"
+_NOWHERE = "default"
+
+_PATH = "/api/v1/namespaces/{}/events"
+PATH = _PATH.format(_NOWHERE)
 
 _SOURCE = "nodeguard"
 
@@ -46,7 +49,7 @@ class Events:
         self._waiting: dict[str, None] = {}
 
     def say(self, said: Said) -> None:
-        """Have an Event sent, unless too much was said of its Node already."""
+        """Have an Event sent, unless too much was said of its object already."""
         counted = self._filter.take(said, self._wall())
         if counted is None:
             return
@@ -64,7 +67,7 @@ class Events:
 
     async def _make(self, counted: Counted) -> None:
         try:
-            await self._permit.write("POST", PATH, _event(counted, self._pod), JSON)
+            await self._permit.write("POST", _path(counted), _event(counted, self._pod), JSON)
         except ApiError as error:
             if error.status != 409:
                 raise
@@ -76,12 +79,12 @@ class Events:
         message = counted.said.message[:_LONGEST]
         body = {"count": counted.count, "message": message, "lastTimestamp": rfc3339(counted.last)}
         try:
-            await self._permit.write("PATCH", f"{PATH}/{counted.name}", body)
+            await self._permit.write("PATCH", f"{_path(counted)}/{counted.name}", body)
         except ApiError as error:
             if error.status != 404:
                 raise
             # Servers forget Events after an hour.
-            await self._permit.write("POST", PATH, _event(counted, self._pod), JSON)
+            await self._permit.write("POST", _path(counted), _event(counted, self._pod), JSON)
 
     def _remember(self, name: str) -> None:
         self._made[name] = None
@@ -89,13 +92,20 @@ class Events:
             del self._made[next(iter(self._made))]
 
 
+def _path(counted: Counted) -> str:
+    return _PATH.format(counted.said.namespace or _NOWHERE)
+
+
 def _event(counted: Counted, pod: str) -> dict[str, Any]:
     said = counted.said
+    about = {"apiVersion": "v1", "kind": said.of, "name": said.name, "uid": said.uid}
+    if said.namespace:
+        about["namespace"] = said.namespace
     return {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"name": counted.name, "namespace": "default"},
-        "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": said.node, "uid": said.uid},
+        "metadata": {"name": counted.name, "namespace": said.namespace or _NOWHERE},
+        "involvedObject": about,
         "type": said.kind,
         "reason": said.reason,
         "message": said.message[:_LONGEST],

@@ -85,7 +85,7 @@ class Desired(Struct, frozen=True):
 
     uid: of the Node that is meant; one of the same name and another uid is another. taints: all whose keys
     begin with PREFIX. state: text of the annotation STATE, empty for none. cordon: None leaves
-    `unschedulable` as it is. condition: None leaves it as it is.
+    `unschedulable` as it is. condition: None leaves it as it is; one without a status takes it away.
     """
 
     uid: str

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from contextlib import suppress
 
 import pytest
 
@@ -123,3 +125,18 @@ async def test_news_are_planned_for_at_once_and_the_policy_is_looked_at_each_sec
     running.cancel()
     assert scene.planner.outcomes
     assert scene.reloads >= 1
+
+
+async def test_a_plan_that_takes_long_leaves_the_loop_to_others(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(_: Instant) -> Plan:
+        time.sleep(0.02)
+        scene.woken.set()
+        return Plan()
+
+    monkeypatch.setattr(scene.planner, "plan", slow)
+    running = asyncio.create_task(scene.service.run())
+    with suppress(TimeoutError):
+        await asyncio.wait_for(running, 0.6)
+    assert 2 <= scene.service.plans <= 11

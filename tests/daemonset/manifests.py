@@ -62,7 +62,8 @@ def take_away(cluster: Cluster) -> None:
 
     cluster.until(gone, "kube-controller-manager")
     for path in (_INCIDENTS, "/apis/resource.k8s.io/v1/devicetaintrules"):
-        cluster.api.delete(path)
+        if cluster.has(path):
+            cluster.api.delete(path)
 
 
 def pods(cluster: Cluster, name: str) -> list[Object]:

@@ -33,7 +33,9 @@ EVERYWHERE = {
     ("/.well-known/openid-configuration", "get"),
     ("/openid/v1/jwks", "get"),
 }
+EVENTS = {("", "events", "create"), ("", "events", "patch")}
 AT_HOME = {
+    *EVENTS,
     ("", "pods", "get"),
     *(("coordination.k8s.io", "leases", "nodeguard-aggregator", verb) for verb in ("get", "patch")),
     *(("", kind, "nodeguard-ca", verb) for kind in ("configmaps", "secrets") for verb in ("get", "update")),
@@ -42,7 +44,6 @@ AT_HOME = {
     ("", "configmaps", "create"),
     ("", "secrets", "create"),
 }
-EVENTS = {("", "events", "create"), ("", "events", "patch")}
 
 
 @pytest.fixture(scope="module")

@@ -217,11 +217,18 @@ class Fleet:
         self.aggregators: list[Aggregator] = []
 
     def join(
-        self, name: str, bundle: str = "healthy-dgx-h100", labels: Mapping[str, str] | None = None
+        self,
+        name: str,
+        bundle: str = "healthy-dgx-h100",
+        labels: Mapping[str, str] | None = None,
+        gpus: int = 8,
     ) -> Agent:
-        """A new Node with an agent, not started yet. The pod is the one that the DaemonSet makes for it."""
+        """A new Node with an agent, not started yet. The pod is the one that the DaemonSet makes for it.
+
+        gpus: as many as a device plugin would tell of.
+        """
         self.cluster.api.post(
-            "/api/v1/nodes", node(name, labels={"kubernetes.io/os": "linux", **(labels or {})})
+            "/api/v1/nodes", node(name, gpus, labels={"kubernetes.io/os": "linux", **(labels or {})})
         )
         pod = self.cluster.until(lambda: self._pod_on(name), "kube-controller-manager")
         directory = self.directory / name

@@ -76,3 +76,12 @@ def test_rules_of_what_is_gone_are_removed() -> None:
     fleet.planner.devices("node-0", fleet.devices["node-0"][1:])
     fleet.planner.gone("uid-1")
     assert len(fleet.plan().rules_gone) == 2
+
+
+def test_gpus_that_only_a_driver_tells_of_cost_what_they_are() -> None:
+    fleet = Fleet(20, replace(AT_ONCE, budget=replace(WIDE, fleet=0.05)))
+    for number in range(2):
+        fleet.change(number, gpus=0)
+        fleet.publish(number)
+        fleet.say(number, finding())
+    assert len(fleet.carry_out().rules) == 2

@@ -2,10 +2,11 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from nodeguard.fleet.planner import Planner
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import State
 from nodeguard.model.policy import Mode, Policy, Settle, Writes
-from tests.fleet.scene import AT_ONCE, WIDE, Fleet, finding, foreign, states
+from tests.fleet.scene import AT_ONCE, CHECKS, WIDE, Fleet, finding, foreign, states
 
 QUARANTINE = "nodeguard.dev/quarantine=gpu-bus"
 
@@ -113,3 +114,20 @@ def test_incidents_from_before_go_on_and_those_of_nodes_that_are_gone_end() -> N
     plan = fleet.carry_out()
     assert [(one.name, one.state) for one in plan.incidents] == [("lost", State.RESOLVED)]
     assert fleet.planner.incidents["uid-0"][known.name] == known
+
+
+def test_what_was_told_before_stands_until_its_node_is_heard() -> None:
+    fleet = Fleet(1, replace(AT_ONCE, mode=Mode.OBSERVE))
+    fleet.say(0, finding())
+    [told] = fleet.carry_out().incidents
+    assert told.state == State.OBSERVED
+
+    fleet.planner = Planner(fleet.policy, CHECKS)
+    fleet.planner.recall([told])
+    fleet.see(fleet.nodes["uid-0"])
+    assert fleet.plan().incidents == ()
+    fleet.say(0, finding())
+    assert fleet.carry_out().incidents == ()
+    fleet.say(0)
+    [over] = fleet.carry_out().incidents
+    assert (over.state, over.times) == (State.RESOLVED, 1)

@@ -52,6 +52,15 @@ def test_a_transition_is_a_change_of_status(
         assert ("lastTransitionTime" in one) == is_transition
 
 
+def test_a_condition_is_taken_away_where_there_is_one() -> None:
+    gone = Condition("", "")
+    assert condition_patch(NODE, gone, NOW) is None
+    assert condition_patch(replace(NODE, condition=UNWELL), gone, NOW) == {
+        "metadata": {"uid": "u7"},
+        "status": {"conditions": [{"$patch": "delete", "type": "NodeguardHealthy"}]},
+    }
+
+
 def test_a_message_is_cut() -> None:
     patch = condition_patch(NODE, replace(UNWELL, message="x" * 9999), NOW)
     assert patch is not None

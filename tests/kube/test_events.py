@@ -3,11 +3,15 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from nodeguard.kube.client import Api
 from nodeguard.kube.event_filter import Said
 from nodeguard.kube.events import PATH, Events
+from nodeguard.kube.own_pod import warning
+from nodeguard.kube.refusal import ApiError
 from tests.controlplane.cluster import Cluster
-from tests.controlplane.objects import node
+from tests.controlplane.objects import node, pod
 from tests.kube.writing import QUARANTINE, desired, read, writing
 
 
@@ -44,6 +48,22 @@ async def test_describe_shows_what_was_said(api: Api, controlplane: Cluster) -> 
     assert "nodeguard" in line
     assert line.endswith("GPU 0000:3b:00 fell off the bus")
     assert made.told == []
+
+
+async def test_what_has_a_namespace_is_told_of_there(api: Api, controlplane: Cluster, namespace: str) -> None:
+    controlplane.api.post(f"/api/v1/namespaces/{namespace}/pods", pod("one", gpus=0))
+    said = await warning(api, namespace, "one", "NodeguardPolicyWrong", "policy.yaml:3: mode: no such word")
+    async with writing(api) as made:
+        events = Events(made.permit, made.later, "nodeguard-aggregator-0")
+        for _ in range(2):
+            events.say(said)
+            await made.idle()
+    described = controlplane.kubectl("describe", "pod", "-n", namespace, "one")
+    (line,) = [line for line in described.splitlines() if "NodeguardPolicyWrong" in line]
+    assert "(x2 over" in line
+    assert line.endswith("policy.yaml:3: mode: no such word")
+    with pytest.raises(ApiError, match="two"):
+        await warning(api, namespace, "two", "NodeguardPolicyWrong", "")
 
 
 async def test_marks_go_first(api: Api, controlplane: Cluster) -> None:

@@ -184,6 +184,11 @@ async def test_conditions_follow_the_marks(api: Api, names: list[str]) -> None:
         await made.idle()
         assert (await read(api, names[0])).condition == well
 
+        made.executor.want(desired(await read(api, names[0]), condition=Condition("", "")))
+        await made.idle()
+        left = json.loads(await api.request("GET", f"{NODES}/{names[0]}"))["status"]["conditions"]
+        assert [one["type"] for one in left] == ["Ready"]
+
 
 Act = Callable[[Api, str, int], Awaitable[Any]]
 

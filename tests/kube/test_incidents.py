@@ -110,7 +110,7 @@ async def test_it_looks_as_people_expect(api: Api, defined: Cluster) -> None:
         kept.want([LOST, rack], NOW)
         await made.until(lambda: len(kept.standing()) == 2)
     header, first, second = defined.kubectl("get", "incidents").splitlines()
-    assert header.split() == ["NAME", "WHERE", "CAUSE", "HEALTH", "STATE", "AGE"]
+    assert header.split() == ["NAME", "NODE", "CAUSE", "HEALTH", "STATE", "AGE"]
     assert first.split()[:5] == ["gpu-lost-3f2a", "gpu-7", "gpu-lost", "fatal", "Marked"]
     assert second.split()[:5] == ["leaf-77", "fabric/leaf-7", "port-down", "fatal", "Withheld"]
     selected = defined.kubectl("get", "incidents", "--field-selector", "status.node=gpu-7", "-o", "name")

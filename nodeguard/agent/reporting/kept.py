@@ -21,6 +21,15 @@ def keep(report: Report, instant: Instant) -> bytes:
     return msgspec.json.encode(_Kept(instant, Raw(encode(report))))
 
 
+def thinned(data: bytes) -> bytes:
+    """What was kept, without what is proven: only the latest report gives a mark back."""
+    try:
+        report, at = restored(data)
+    except EncodingError:
+        return data
+    return keep(replace(report, proven=()), at)
+
+
 def restored(data: bytes) -> tuple[Report, Instant]:
     """What was kept, by this version or one next to it. Raises EncodingError."""
     try:

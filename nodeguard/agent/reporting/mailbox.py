@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nodeguard.agent.reporting.kept import keep
+from nodeguard.agent.reporting.kept import keep, thinned
 from nodeguard.agent.reporting.sending import sequence
 from nodeguard.agent.reporting.spool import Entry, Spool, emptied, put, without
 from nodeguard.model.instant import Instant
@@ -70,7 +70,7 @@ class Mailbox:
                 self._post = replace(self._post, digest=report.digest)
                 return True
             number = sequence(self._post.sequence, instant.mono)
-            spool = put(self._post.spool, keep(replace(report, sequence=number), instant))
+            spool = put(self._post.spool, keep(replace(report, sequence=number), instant), thinned)
             self._post = replace(self._post, spool=spool, digest=report.digest, sequence=number)
         self.wake()
         return True

@@ -6,6 +6,8 @@ loses neither and doubles neither.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -31,9 +33,15 @@ class Spool(Struct, frozen=True):
         return len(self.entries)
 
 
-def put(spool: Spool, data: bytes) -> Spool:
-    """The spool with one more entry; the oldest are dropped where it would be too long."""
-    entries = (*spool.entries, Entry(spool.next, data))
+def put(spool: Spool, data: bytes, thin: Callable[[bytes], bytes] = bytes) -> Spool:
+    """The spool with one more entry; the oldest are dropped where it would be too long.
+
+    thin: takes from an entry what counts only while it is the latest.
+    """
+    before = spool.entries
+    if before:
+        before = (*before[:-1], replace(before[-1], data=thin(before[-1].data)))
+    entries = (*before, Entry(spool.next, data))
     over = max(0, len(entries) - MOST_ENTRIES)
     size = sum(len(entry.data) for entry in entries[over:])
     while size > MOST_BYTES:

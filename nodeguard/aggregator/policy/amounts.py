@@ -21,8 +21,8 @@ def as_share(value: float) -> str:
 
 
 def duration(text: str) -> float:
-    """Seconds of `30s`, `10m`, `8h` or `1d`, up to a year. Raises ValueError."""
-    found = seconds(text)
+    """Seconds of `30s`, `10m`, `8h` or `1d`, up to a year, and of `0s`. Raises ValueError."""
+    found = 0.0 if text == "0s" else seconds(text)
     if found > LONGEST:
         raise ValueError(text)
     return found

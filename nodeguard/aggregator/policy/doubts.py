@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 
 from nodeguard.aggregator.policy.amounts import as_share
-from nodeguard.catalog.explained import Place
+from nodeguard.catalog.forms import Place
 from nodeguard.catalog.located import CatalogueError, Located
 from nodeguard.model.finding import Health
 from nodeguard.model.mark import Mark

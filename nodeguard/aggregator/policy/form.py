@@ -16,6 +16,8 @@ from nodeguard.model.policy import Budget, CheckLimit, Mode, Policy, Settle, Sil
 _END = r"$(?!\n)"
 Share = Annotated[str, Meta(pattern=rf"^[0-9]{{1,3}}(\.[0-9]{{1,4}})?%{_END}", examples=["5%", "2.5%"])]
 Duration = Annotated[str, Meta(pattern=rf"^[1-9][0-9]{{0,6}}[smhd]{_END}", examples=["30s", "10m", "8h"])]
+# Nothing at all may be waited for, where a fault is to keep work off within half a second.
+Settling = Annotated[str, Meta(pattern=rf"^(0s|[1-9][0-9]{{0,6}}[smhd]){_END}", examples=["5s", "1m", "0s"])]
 Word = Annotated[
     str, Meta(pattern=rf"^[a-z0-9]+(-[a-z0-9]+)*{_END}", max_length=63, examples=["training", "pool-1"])
 ]
@@ -102,10 +104,10 @@ class BudgetForm(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SettleForm(Struct, frozen=True, forbid_unknown_fields=True):
-    """For how long a finding stands before it is marked, by mark."""
+    """For how long a finding stands before it is marked, by mark; `0s` not at all."""
 
-    quarantine: Duration = as_duration(_SETTLE.quarantine)
-    suspect: Duration = as_duration(_SETTLE.suspect)
+    quarantine: Settling = as_duration(_SETTLE.quarantine)
+    suspect: Settling = as_duration(_SETTLE.suspect)
 
 
 class SoakForm(Struct, frozen=True, forbid_unknown_fields=True):

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from nodeguard.catalog.explained import Place
+from nodeguard.catalog.forms import Place
 from nodeguard.catalog.located import Located
 
 # Source: Kubernetes, labels and selectors, syntax and character set.

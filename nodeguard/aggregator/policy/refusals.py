@@ -8,7 +8,7 @@ from msgspec import UNSET, UnsetType
 
 from nodeguard.aggregator.policy.amounts import LONGEST, duration, share
 from nodeguard.aggregator.policy.form import EachForm, HoldForm, LimitForm, ModeForm, PolicyForm, SilenceForm
-from nodeguard.catalog.explained import Place
+from nodeguard.catalog.forms import Place
 from nodeguard.catalog.located import Located, unique
 
 

@@ -104,6 +104,9 @@ class Alone:
             self._wrote = now.mono
             self._write(self._planner.paused)
 
+    def policy_refused(self, why: str) -> None:
+        """The log has it, and there is no other place."""
+
     async def pause(self, why: str, by: str) -> str:
         """Advise nothing new from now on, durably."""
         said = f"{why or 'paused'}, said {by}" if by else why or "paused"

@@ -22,6 +22,7 @@ from nodeguard.kube.devices import Devices, has_rules
 from nodeguard.kube.executor import Outcome, Result
 from nodeguard.kube.lease import Lease
 from nodeguard.kube.moments import rfc3339
+from nodeguard.kube.own_pod import warning
 from nodeguard.kube.trouble import Tell
 from nodeguard.kube.versions import number
 from nodeguard.model.incident import Decision, Incident
@@ -60,6 +61,7 @@ class Cluster:
     ) -> None:
         self._api = api
         self._pod = pod
+        self._namespace = namespace
         self._planner = planner
         self._outbox = outbox
         self._news = news
@@ -123,6 +125,11 @@ class Cluster:
             self._planner.issued(plan)
         self._term.carry_out(plan, self._all_incidents, now.wall)
 
+    def policy_refused(self, why: str) -> None:
+        """An Event on this aggregator's own pod, if it leads; all say it in their logs."""
+        if self._term is not None:
+            self._start(self._say_refused(self._term, why))
+
     async def pause(self, why: str, by: str) -> str:
         """Mark nothing new from now on, durably."""
         await self._change({PAUSE: f"{why or 'paused'}, said {by}" if by else why or "paused"})
@@ -178,7 +185,9 @@ class Cluster:
         if epoch.isascii() and epoch.isdigit() and len(epoch) < 10:
             self._lease.outgrow(int(epoch))
         self._planner.node(node)
-        self._news()
+        # What an answer told is told by the watch again, and a kubelet changes much that is not kept.
+        if old is None or replace(old, version=node.version) != node:
+            self._news()
 
     def node_gone(self, uid: str) -> None:
         """A Node is no more."""
@@ -302,6 +311,12 @@ class Cluster:
         self._unknown.discard("devices")
         self._news()
         await devices
+
+    async def _say_refused(self, term: Term, why: str) -> None:
+        try:
+            term.say(await warning(self._api, self._namespace, self._pod, "NodeguardPolicyWrong", why))
+        except ApiError as error:
+            self._tell(f"no Event says that the policy is wrong: {error}")
 
     async def _unmarked(self, by: str) -> None:
         self._tell(f"every mark has been taken away, as {by} asked")

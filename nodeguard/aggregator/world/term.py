@@ -93,7 +93,11 @@ class Term:
         if plan.incidents:
             self._told = incidents, wall
         for event in plan.events:
-            self._events.say(_said(event))
+            self.say(_said(event))
+
+    def say(self, said: Said) -> None:
+        """Have an Event sent."""
+        self._events.say(said)
 
     def forget(self, uids: Iterable[str]) -> None:
         """Desire nothing any more of Nodes of which a write has not begun."""

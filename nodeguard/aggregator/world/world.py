@@ -34,6 +34,9 @@ class World(Decide, Protocol):
     def carry_out(self, plan: Plan, now: Instant) -> None:
         """Have a plan carried out."""
 
+    def policy_refused(self, why: str) -> None:
+        """A policy is not adopted, which is to be told where people look for it. why: in a sentence."""
+
     def decisions(self) -> Mapping[str, Decision]:
         """What people decided, by the incident's name."""
 

@@ -6,7 +6,7 @@ from nodeguard.agent.reporting.kept import restored
 from nodeguard.agent.reporting.mailbox import Mailbox, Post
 from nodeguard.wire.instruction import RunTest
 from nodeguard.wire.of_verdict import report
-from nodeguard.wire.report import Report
+from nodeguard.wire.report import InOrder, Report
 from tests.wire.scene import FACTS, NOW, finding, verdict
 
 FINE = report(verdict(), NOW, FACTS)
@@ -95,3 +95,12 @@ def test_an_instruction_is_given_out_once_and_again_after_a_restart_until_it_is_
     assert [one.id for one in again.take()] == ["2"]
     again.receive([RunTest("1", "t"), RunTest("2", "t")])
     assert again.take() == []
+
+
+def test_what_is_proven_is_kept_of_the_latest_change_alone() -> None:
+    proven = (InOrder(("gpu-lost",), ("gpu/0000:3b:00",)),)
+    box = Mailbox()
+    for one in (FINE, SICK, FINE):
+        box.offer(replace(one, proven=proven), NOW)
+    assert [restored(entry.data)[0].proven for entry in box.post.spool.entries] == [(), (), proven]
+    assert digests(box.post) == [FINE.digest, SICK.digest, FINE.digest]

@@ -74,6 +74,12 @@ def test_the_example_shows_every_field() -> None:
         assert re.search(rf"^{field}:", EXAMPLE, re.MULTILINE), field
 
 
+def test_a_finding_need_not_settle_at_all(tmp_path: Path) -> None:
+    policy, doubts = read(written(tmp_path, "settle: {quarantine: 0s}\n"), CHECKS, NOW)
+    assert policy.settle == Settle(0.0, 60.0)
+    assert doubts == ()
+
+
 def uncommented(text: str) -> str:
     """The example with the rows that its comments show before each empty list or mapping in their place."""
     lines: list[str] = []
@@ -188,7 +194,9 @@ WRONG = {
     "pools: [{name: a, share: 0.0%}]\n": "share: 0.0% is no share: write more than 0%; nothing is marked in the mode `observe`, or with `pause: true`",
     "silent: {freeze: 0%}\n": "freeze: 0% is no share: write more than 0%",
     "silent: {after: 45}\n": "after: 45 does not fit: write it like 30s or 10m or 8h",
-    "settle: {suspect: 0s}\n": "suspect: '0s' does not fit: write it like 30s or 10m or 8h",
+    "settle: {suspect: 0}\n": "suspect: 0 does not fit: write it like 5s or 1m or 0s",
+    "settle: {suspect: 0m}\n": "suspect: '0m' does not fit: write it like 5s or 1m or 0s",
+    "soak: {first: 0s}\n": "first: '0s' does not fit: write it like 30s or 10m or 8h",
     "soak: {forget: 366d}\n": "forget: 366d is longer than a year: write at most 365d",
     "budget: {checks: [{check: a, within: 9999h}]}\n": "within: 9999h is longer than a year: write at most 365d",
     "soak: {first: 9h}\n": "first: `most`, 8h, is less than `first`, 9h: write `first` no longer than `most`",

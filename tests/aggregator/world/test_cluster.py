@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from nodeguard.aggregator.outbox import Outbox
+from nodeguard.aggregator.world.cluster import Cluster
+from nodeguard.fleet.planner import Planner
+from nodeguard.kube.client import Api
+from nodeguard.model.node import Node, Taint
+from tests.controlplane.certificates import Authority
+from tests.controlplane.credentials import write_kubeconfig
+from tests.fleet.scene import AT_ONCE, CHECKS
+
+NODE = Node(name="gpu-1", uid="uid-1", version="10", gpus=8)
+
+
+class Scene:
+    """A world whose API server is never asked; what there is to plan for is counted."""
+
+    def __init__(self, api: Api) -> None:
+        self.planner = Planner(AT_ONCE, CHECKS)
+        self.news = 0
+        self.world = Cluster(
+            api, "nodeguard", "pod-1", self.planner, Outbox(), news=self._count, tell=lambda _: None
+        )
+
+    def _count(self) -> None:
+        self.news += 1
+
+
+@pytest.fixture
+async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
+    write_kubeconfig(
+        tmp_path / "kubeconfig", "https://127.0.0.1:1", Authority(tmp_path).certificate, "secret"
+    )
+    api = await Api.connect(str(tmp_path / "kubeconfig"))
+    yield Scene(api)
+    await api.close()
+
+
+async def test_a_node_that_says_what_is_known_is_no_news(scene: Scene) -> None:
+    scene.world.node(NODE)
+    assert scene.news == 1
+    scene.world.node(NODE)  # as the watch tells what an answer told before
+    scene.world.node(replace(NODE, version="11"))  # as a kubelet changes what is not kept of it
+    assert scene.news == 1
+    assert scene.planner.roster.nodes["uid-1"].version == "11"
+    scene.world.node(replace(NODE, version="12", taints=(Taint("theirs", "NoSchedule"),)))
+    assert scene.news == 2
+
+
+async def test_a_node_as_it_was_before_is_not_believed(scene: Scene) -> None:
+    scene.world.node(NODE)
+    scene.world.node(replace(NODE, version="9", gpus=4))
+    assert (scene.news, scene.planner.roster.nodes["uid-1"].gpus) == (1, 8)

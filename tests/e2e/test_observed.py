@@ -1,0 +1,31 @@
+"""Observing writes nothing on Nodes and devices, and says what would have been done."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from tests.controlplane.cluster import Cluster
+from tests.e2e import scene
+from tests.e2e.devices import RULES, published
+from tests.e2e.scene import at_work
+
+
+def test_observing_writes_on_no_node_and_no_device(controlplane: Cluster) -> None:
+    policy = scene.ENFORCED.replace("enforce", "observe")
+    with published(controlplane, "sliced"), at_work(controlplane, policy, "whole", "sliced") as made:
+        before = {name: scene.node(controlplane, name) for name in made.agents}
+        [aggregator] = made.aggregators
+        for name, agent in made.agents.items():
+            scene.fails(agent)
+            agent.until(partial(scene.is_in, controlplane, name, "Observed"))
+        [whole] = aggregator.until(lambda: scene.events(controlplane, "whole", "NodeguardWouldMark"))
+        assert "; in enforce mode node whole would be kept from work (" in whole
+        [sliced] = aggregator.until(lambda: scene.events(controlplane, "sliced", "NodeguardWouldMark"))
+        assert "; in enforce mode GPU 0000:1b:00 of sliced would be kept from work (" in sliced
+
+        for name, agent in made.agents.items():
+            scene.driver_is_loaded(agent)
+            aggregator.until(partial(scene.is_in, controlplane, name, "Resolved"))
+        # The whole of both, with who wrote which field and when, and the version of each.
+        assert {name: scene.node(controlplane, name) for name in made.agents} == before
+        assert controlplane.api.get(RULES)["items"] == []
