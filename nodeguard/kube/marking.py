@@ -13,8 +13,8 @@ from nodeguard.model.node import PREFIX, Node, Taint
 # Effects that are never written: the one deletes pods that run.
 _NEVER = frozenset({"NoExecute"})
 
-# What no lease comes to, and none outgrows: a node may write on its own Node, and must not end the term of who
-# writes on all.
+# What no lease comes to, and none outgrows: a node may write on its own Node, and must not end the term of
+# who writes on all.
 _NO_EPOCH = 2**30
 _LONGEST_EPOCH = 10
 
