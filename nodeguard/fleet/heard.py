@@ -11,7 +11,6 @@ from nodeguard.model.instant import Instant
 from nodeguard.model.mark import Cause
 from nodeguard.wire.report import Active, Blind, InOrder, Inventory, Report
 
-
 # Findings of one report that count, the worst first: an agent sends no more. Words that are kept once, by
 # their letters.
 _FINDINGS = 128

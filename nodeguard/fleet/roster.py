@@ -127,6 +127,10 @@ class Roster:
             self.failed(uid)
         return dropped
 
+    def pending(self) -> tuple[str, ...]:
+        """Nodes on which something is about to be written."""
+        return tuple(self._pending)
+
     def holding(self, uid: str) -> Holding:
         """What a node holds, or is about to."""
         return self._pending.get(uid) or self._observed.get(uid, Holding())

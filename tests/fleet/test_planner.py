@@ -561,7 +561,8 @@ def test_what_one_agent_says_has_a_bound_and_its_mark_is_given_back() -> None:
         fleet.carry_out()
         assert fleet.marked() == [0]
         record = read(fleet.nodes["uid-0"].annotations[STATE])
-        assert record and len(fleet.nodes["uid-0"].annotations[STATE]) < 40_000
+        assert record is not None
+        assert len(fleet.nodes["uid-0"].annotations[STATE]) < 40_000
         assert fleet.plan().nodes == ()
         fleet.restart()
         slots = {*found[0].slots, *(one.target for one in found)}

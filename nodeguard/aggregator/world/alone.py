@@ -113,6 +113,9 @@ class Alone:
             self._kept = replace(self._kept, gpus={**self._kept.gpus, caller.node: gpus})
             self._see(caller.node)
 
+    def reconsider(self) -> None:
+        """Nothing waits here."""
+
     def carry_out(self, plan: Plan, _now: Instant) -> None:
         """Remember what is advised."""
         self._planner.issued(plan)
