@@ -588,3 +588,31 @@ def test_words_that_are_kept_once_are_not_kept_for_ever() -> None:
     assert sum(map(len, shared._kept)) < 100_000
     first = ("a", "b")
     assert shared(first) is shared(("a", "b")[:2])
+
+
+def test_a_taint_that_was_never_written_was_not_taken_away() -> None:
+    fleet = Fleet(1, replace(AT_ONCE, marks=Writes(taint=False)))
+    fleet.say(0, finding())
+    fleet.carry_out()
+    fleet.say(0, proven=())
+    for policy in (AT_ONCE, replace(AT_ONCE, marks=Writes(taint=False)), AT_ONCE):
+        fleet.planner.adopt(policy)
+        assert fleet.carry_out().freed == ()
+    assert fleet.marked() == [0]
+
+
+def test_a_device_that_comes_back_is_marked_again() -> None:
+    fleet = Fleet(20, replace(AT_ONCE, budget=replace(WIDE, check=CheckLimit(new=1, within=600.0))))
+    fleet.publish(0)
+    fleet.say(0, finding(part=""))
+    fleet.carry_out()
+    fleet.planner.devices("node-0", fleet.devices["node-0"][1:])
+    plan = fleet.carry_out()
+    assert [one.why for _, one in plan.freed] == ["gone"]
+    assert (fleet.rules, fleet.marked()) == ({}, [])
+    fleet.publish(0)
+    fleet.carry_out()
+    assert fleet.rules == {}
+    fleet.after(601.0)
+    fleet.carry_out()
+    assert [one.device for one in fleet.rules.values()] == ["gpu-0"]
