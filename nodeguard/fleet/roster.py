@@ -45,6 +45,7 @@ class Roster:
         self._landed: set[str] = set()
         self._devices: dict[str, tuple[Device, ...]] = {}
         self._marked: dict[str, dict[str, DeviceRule]] = defaultdict(dict)
+        self._taken: dict[str, frozenset[str]] = {}
 
     def adopt(self, policy: Policy) -> None:
         """Another policy: every node is seated and charged anew."""
@@ -57,6 +58,7 @@ class Roster:
     def node(self, node: Node) -> None:
         """A Node as it is now."""
         self._rise(node.uid)
+        self._take(self.nodes.get(node.uid), node)
         self.nodes[node.uid] = node
         self._names[node.name] = node.uid
         self._see(node.uid)
@@ -73,6 +75,7 @@ class Roster:
         self._pending.pop(uid, None)
         self._landed.discard(uid)
         self._heard.discard(uid)
+        self._taken.pop(uid, None)
 
     def hear(self, uid: str) -> None:
         """An agent speaks for a node, which thereby belongs to the fleet, GPUs or not."""
@@ -130,6 +133,10 @@ class Roster:
             self.failed(uid)
         return dropped
 
+    def pending(self) -> tuple[str, ...]:
+        """Nodes on which something is about to be written."""
+        return tuple(self._pending)
+
     def holding(self, uid: str) -> Holding:
         """What a node holds, or is about to."""
         return self._pending.get(uid) or self._observed.get(uid, Holding())
@@ -141,6 +148,10 @@ class Roster:
     def is_pending(self, uid: str) -> bool:
         """Whether something is about to be written on a node."""
         return uid in self._pending
+
+    def is_taken(self, uid: str, key: str) -> bool:
+        """Whether somebody else took a taint away that was there, by its key."""
+        return key in self._taken.get(uid, ())
 
     def uid(self, name: str) -> str:
         """The uid of the Node of a name; empty where there is none."""
@@ -172,10 +183,14 @@ class Roster:
     def astray(self) -> Iterator[str]:
         """Names of rules whose node or device is gone: of a node that publishes others, but not this one."""
         for rule in self.rules.values():
-            devices = self._devices.get(rule.node, ())
             its = Device(rule.node, rule.driver, rule.pool, rule.device)
-            if rule.uid not in self.nodes or (devices and all(bare(one) != its for one in devices)):
+            if rule.uid not in self.nodes or self.is_gone(its):
                 yield rule.name
+
+    def is_gone(self, device: Device) -> bool:
+        """Whether a node publishes devices, and this one is not among them any more."""
+        devices = self._devices.get(device.node, ())
+        return bool(devices) and all(bare(one) != device for one in devices)
 
     def _see(self, uid: str) -> None:
         """What a node holds, from what is written on it; what was pending and is seen there is so no more."""
@@ -196,6 +211,18 @@ class Roster:
             self._pending[uid] = replace(self._pending[uid], node=record)
         if self._pending.get(uid) == self._observed[uid]:
             del self._pending[uid]
+
+    def _take(self, old: Node | None, new: Node) -> None:
+        """Note what of nodeguard's taints is not there any more though nodeguard did not take it away."""
+        there = frozenset(one.key for one in new.taints)
+        had = frozenset(one.key for one in old.taints) if old is not None else frozenset()
+        # Where taints are not to be written, it is nodeguard that takes them away.
+        ours = not self.policy.marks.taint or new.uid in self._pending
+        taken = (self._taken.get(new.uid, frozenset()) | (frozenset() if ours else had)) - there
+        if taken:
+            self._taken[new.uid] = taken
+        else:
+            self._taken.pop(new.uid, None)
 
     def _again(self, uid: str) -> None:
         if uid in self.nodes:

@@ -69,6 +69,10 @@ class DeviceRules:
             self._wanted[rule.name] = rule
             self._compare(rule.name)
 
+    def is_under_way(self, name: str) -> bool:
+        """Whether a rule is being written."""
+        return self._lane.is_under_way(("rule", name))
+
     def standing(self) -> list[DeviceRule]:
         """The rules that the cluster has of nodeguard."""
         return [one.rule for one in self._seen.values()]

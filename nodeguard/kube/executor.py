@@ -85,6 +85,10 @@ class Executor:
         else:
             self._marks.put(_key(desired), desired, self._mark)
 
+    def is_under_way(self, uid: str) -> bool:
+        """Whether marks of a Node are being written."""
+        return self._marks.is_under_way(("node", uid))
+
     def forget(self, uid: str) -> None:
         """Desire nothing of a Node any more: it is gone."""
         self._answered.pop(uid, None)

@@ -20,11 +20,15 @@ from nodeguard.kube.client import Api
 from nodeguard.kube.device_rules import PATH
 from nodeguard.kube.lease import Lease
 from nodeguard.kube.permit import JSON
+from nodeguard.model.instant import Instant
 from nodeguard.model.mark import DeviceRule
 from nodeguard.model.node import Taint
+from nodeguard.model.policy import Hold
+from tests.aggregator.test_hearing import report
 from tests.controlplane.cluster import PATIENCE, Cluster
 from tests.controlplane.objects import node
 from tests.fleet.scene import AT_ONCE, CHECKS
+from tests.kube.writing import read
 
 
 @pytest_asyncio.fixture
@@ -93,6 +97,34 @@ async def test_a_lease_outgrows_the_epoch_of_a_rule(api: Api, controlplane: Clus
         world.rule(standing)
         assert await world.lead(monotonic())
         assert any("epoch 58" in one for one in told)
+    finally:
+        await world.close()
+
+
+async def test_what_waits_is_planned_anew_under_another_policy(
+    api: Api, controlplane: Cluster, namespace: str
+) -> None:
+    planner = Planner(AT_ONCE, CHECKS)
+    world = World(api, namespace, "pod-1", planner, Outbox(), news=lambda: None, tell=lambda _: None)
+    moment = Instant(1_700_000_000.0, 10.0, "")
+    names = "gpu-8", "gpu-9"
+    try:
+        for name in names:
+            controlplane.api.post("/api/v1/nodes", node(name))
+            there = await read(api, name)
+            world.node(there)
+            planner.hear(there.uid, report(fatal=True), moment)
+        assert await world.lead(monotonic())
+        world.carry_out(planner.plan(moment), moment)
+        assert len(planner.roster.pending()) == 2
+        planner.adopt(replace(AT_ONCE, holds=(Hold(node="gpu-8"),)))
+        world.reconsider()
+        assert planner.roster.pending() == ()
+        world.carry_out(planner.plan(moment), moment)
+        async with asyncio.timeout(PATIENCE):
+            while not (await read(api, "gpu-9")).annotations:
+                await asyncio.sleep(0.01)
+        assert not (await read(api, "gpu-8")).annotations
     finally:
         await world.close()
 

@@ -2,12 +2,13 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from nodeguard.fleet.heard import Shared
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet.record import read
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import State
 from nodeguard.model.mark import STATE, Record
-from nodeguard.model.policy import Mode, Policy, Settle, Writes
+from nodeguard.model.policy import CheckLimit, Mode, Policy, Settle, Writes
 from tests.fleet.scene import AT_ONCE, CHECKS, WIDE, Fleet, finding, foreign, in_order, states
 
 QUARANTINE = "nodeguard.dev/quarantine=gpu-bus"
@@ -220,3 +221,71 @@ def test_what_was_written_before_says_nothing_of_what_is_on_its_way() -> None:
     fleet.mark(away.nodes[0])
     fleet.say(1, finding())
     assert fleet.plan().nodes == ()
+
+
+def test_what_one_agent_says_has_a_bound_and_its_mark_is_given_back() -> None:
+    for found in (
+        [finding(target=f"gpu/0000:3b:00/nvlink/{number}") for number in range(3000)],
+        [finding(target=f"port/{number}", slots=("x" * 200,) * 64) for number in range(128)],
+        [finding(check=f"a check of its own {number}" * 9, target="node") for number in range(128)],
+    ):
+        fleet = Fleet(20)
+        fleet.say(0, *found)
+        fleet.carry_out()
+        assert fleet.marked() == [0]
+        record = read(fleet.nodes["uid-0"].annotations[STATE])
+        assert record is not None
+        assert len(fleet.nodes["uid-0"].annotations[STATE]) < 40_000
+        assert fleet.plan().nodes == ()
+        fleet.restart()
+        slots = {*found[0].slots, *(one.target for one in found)}
+        fleet.say(0, proven=(in_order((one.check for one in found), slots),))
+        fleet.carry_out()
+        assert fleet.marked() == []
+
+
+def test_ages_and_families_may_be_anything() -> None:
+    fleet = Fleet(20)
+    fleet.say(0, finding(age=1.7e308, family="gp\u00fc\u00b2"))
+    plan = fleet.carry_out()
+    assert fleet.taints(0) == ["nodeguard.dev/quarantine=gp"]
+    assert [one.since for one in plan.incidents] == [0.0]
+    fleet.say(1, finding(age=1.7e308, health=Health.WARNING))
+    assert [one.since for one in fleet.plan().incidents] == [0.0]
+
+
+def test_words_that_are_kept_once_are_not_kept_for_ever() -> None:
+    shared = Shared()
+    for number in range(300):
+        shared(tuple(f"{number} {at}" for at in range(1000)))
+    assert sum(map(len, shared._kept)) < 100_000
+    first = ("a", "b")
+    assert shared(first) is shared(("a", "b")[:2])
+
+
+def test_a_taint_that_was_never_written_was_not_taken_away() -> None:
+    fleet = Fleet(1, replace(AT_ONCE, marks=Writes(taint=False)))
+    fleet.say(0, finding())
+    fleet.carry_out()
+    fleet.say(0, proven=())
+    for policy in (AT_ONCE, replace(AT_ONCE, marks=Writes(taint=False)), AT_ONCE):
+        fleet.planner.adopt(policy)
+        assert fleet.carry_out().freed == ()
+    assert fleet.marked() == [0]
+
+
+def test_a_device_that_comes_back_is_marked_again() -> None:
+    fleet = Fleet(20, replace(AT_ONCE, budget=replace(WIDE, check=CheckLimit(new=1, within=600.0))))
+    fleet.publish(0)
+    fleet.say(0, finding(part=""))
+    fleet.carry_out()
+    fleet.planner.devices("node-0", fleet.devices["node-0"][1:])
+    plan = fleet.carry_out()
+    assert [one.why for _, one in plan.freed] == ["gone"]
+    assert (fleet.rules, fleet.marked()) == ({}, [])
+    fleet.publish(0)
+    fleet.carry_out()
+    assert fleet.rules == {}
+    fleet.after(601.0)
+    fleet.carry_out()
+    assert [one.device for one in fleet.rules.values()] == ["gpu-0"]

@@ -84,6 +84,9 @@ class Alone:
             self._is_new = True
             self._see(caller.node)
 
+    def reconsider(self) -> None:
+        """Nothing waits here."""
+
     def carry_out(self, plan: Plan, now: Instant) -> None:
         """Tell and remember what is advised."""
         self._planner.issued(plan)

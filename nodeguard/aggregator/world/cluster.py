@@ -102,6 +102,10 @@ class Cluster:
         """Whether this aggregator may have anything written."""
         held = await self._lease.renew(now)
         term = self._term
+        # Who follows or writes no more must not go on leading.
+        for task in (*self._following, *(term.tasks if term is not None else ())):
+            if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+                raise error
         if term is not None and (not held or term.epoch != self._lease.epoch):
             await self._end_term(term)
         if held and self._term is None:
@@ -110,6 +114,16 @@ class Cluster:
 
     def met(self, caller: Caller, report: Report) -> None:
         """A Node's own object is what tells of it here."""
+
+    def reconsider(self) -> None:
+        """What waits is planned anew; what is under way still counts, as it may land beside what comes."""
+        if self._planner.policy.pause or self._term is None:
+            self._drop()
+            return
+        waiting = [uid for uid in self._planner.roster.pending() if not self._term.is_under_way(uid)]
+        for uid in waiting:
+            self._planner.failed(uid)
+        self._term.forget(waiting)
 
     def carry_out(self, plan: Plan, now: Instant) -> None:
         """Have a plan written."""
@@ -249,11 +263,15 @@ class Cluster:
         self._unmark = told.get(UNMARK, "")
         paused = told.get(PAUSE, "")
         if paused and not self._planner.paused:
-            dropped = self._planner.drop()
-            if self._term is not None:
-                self._term.forget(dropped)
+            self._drop()
         self._planner.paused = paused
         self._news()
+
+    def _drop(self) -> None:
+        """Have nothing written any more that has not begun."""
+        dropped = self._planner.drop()
+        if self._term is not None:
+            self._term.forget(dropped)
 
     def _decided(self, decision: Decision) -> None:
         """What people decided of one incident."""

@@ -130,6 +130,17 @@ class Term:
         if named:
             self.rules.want(self._wanted.values())
 
+    def is_under_way(self, uid: str) -> bool:
+        """Whether anything of a Node or its devices is being written."""
+        return self.executor.is_under_way(uid) or any(
+            rule.uid == uid and self.rules.is_under_way(name) for name, rule in self._wanted.items()
+        )
+
+    @property
+    def tasks(self) -> tuple[asyncio.Task[None], ...]:
+        """What runs for as long as the term does."""
+        return tuple(self._running)
+
     async def end(self) -> None:
         """Write nothing any more."""
         for task in self._running:
