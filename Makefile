@@ -9,7 +9,7 @@ checks := $(wildcard checks/*.yaml checks/*/*.yaml)
 
 demo: environment catalogue
 	@$(BIN)/python -m nodeguard.cli.main --version >/dev/null
-	@PATH="$(CURDIR)/$(BIN):$$PATH" sh scripts/demo
+	@$(BIN)/python scripts/demo.py
 
 test: test-environment controlplane catalogue
 	$(BIN)/python -m pytest $(ARGS)

@@ -16,7 +16,8 @@ _Maybe = Annotated[str, Meta(max_length=4096, pattern=r"^[^\0]*$")]
 
 class Aggregator(Struct, frozen=True, forbid_unknown_fields=True):
     """Who is reported to: every address, with the token in a file; or, where there is no Kubernetes, with a
-    certificate and its key in files. ca_file: certificates to trust, where the system's are not to be.
+    certificate and its key in files; with neither where every address is plain http. ca_file: certificates to
+    trust, where the system's are not to be.
     """
 
     addresses: Annotated[tuple[Text, ...], Meta(min_length=1, max_length=4)]
@@ -54,7 +55,9 @@ def _shows(located: Located, aggregator: Aggregator) -> None:
     if any(certified) and not all(certified):
         missing = "key_file" if certified[0] else "certificate_file"
         raise located.error(("aggregator", missing), "is missing", "set it: a certificate goes with its key")
-    if not aggregator.token_file and not any(certified):
+    # Plain http goes to this very machine alone, where an aggregator may ask nobody.
+    local = all(one.startswith("http://") for one in aggregator.addresses)
+    if not aggregator.token_file and not any(certified) and not local:
         remedy = "set it, or certificate_file and key_file where there is no Kubernetes"
         raise located.error(("aggregator", "token_file"), "is missing", remedy)
     if aggregator.token_file and any(certified):

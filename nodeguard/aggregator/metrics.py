@@ -12,7 +12,7 @@ from nodeguard.model.finding import Health
 from nodeguard.model.incident import State
 from nodeguard.model.instant import Instant
 from nodeguard.model.mark import Mark
-from nodeguard.wire.exposition import gauge, plain
+from nodeguard.wire.exposition import counter, gauge, plain
 
 
 def as_metrics(service: Service, ingest: Ingest, policy: PolicyFile | None, now: Instant) -> str:
@@ -26,26 +26,39 @@ def _families(service: Service, ingest: Ingest, policy: PolicyFile | None, now: 
     planner = service.planner
     silence = planner.silence
     yield plain("nodeguard_aggregator_up", "Always 1: for an alert that says that alerts work.", 1)
-    yield plain("nodeguard_aggregator_leads", "Whether this aggregator holds the lease.", service.leads)
+    yield plain(
+        "nodeguard_aggregator_leads",
+        "Whether this aggregator leads: holds the lease, where there is one.",
+        service.leads,
+    )
     yield plain("nodeguard_aggregator_acts", "Whether its plans are carried out.", service.acts)
+    yield counter("nodeguard_plans_total", "Plans made.", [({}, service.plans)])
     yield plain("nodeguard_plan_age_seconds", "Seconds since the latest plan.", now.mono - service.planned)
     yield plain("nodeguard_plan_duration_seconds", "Seconds that the latest plan took.", service.took)
     yield plain("nodeguard_agents_expected", "Agents that should report.", silence.expected)
-    yield plain("nodeguard_agents_silent", "Agents of which nothing is heard.", len(silence.silent))
+    yield plain(
+        "nodeguard_agents_silent", "Agents of which this aggregator hears nothing.", len(silence.silent)
+    )
     yield plain("nodeguard_agents_heard", "Agents that have said anything to this aggregator.", silence.heard)
-    yield plain("nodeguard_connections", "Connections of agents.", ingest.connections)
-    yield gauge(
-        "nodeguard_messages",
-        "Messages since the start, by what became of them.",
-        [({"what": name}, count) for name, count in sorted(ingest.exchange.counts.items())],
+    yield plain("nodeguard_agent_connections", "Open connections of agents.", ingest.connections)
+    counts = dict(ingest.exchange.counts)
+    received = counts.pop("bytes", 0)
+    yield counter("nodeguard_received_bytes_total", "Bytes of messages that were heard.", [({}, received)])
+    yield counter(
+        "nodeguard_messages_total",
+        "What agents sent, by what became of it.",
+        [({"result": name}, count) for name, count in sorted(counts.items())],
     )
     frozen = bool(silence.frozen)
     yield plain("nodeguard_frozen", "Whether too many agents are silent to mark anything new.", frozen)
-    yield plain("nodeguard_paused", "Whether people have paused new marks.", bool(planner.paused))
+    yield plain("nodeguard_paused", "Whether people have paused new marks.", _paused(service))
     if policy is not None:
         wrong = bool(policy.error)
         yield plain(
             "nodeguard_policy_wrong", "Whether the policy file is wrong, and an older one counts.", wrong
+        )
+        yield counter(
+            "nodeguard_policy_refusals_total", "Policy files that were kept out.", [({}, policy.refusals)]
         )
     health = Counter(one.health for one in planner.heard.values())
     yield gauge(
@@ -68,8 +81,8 @@ def _families(service: Service, ingest: Ingest, policy: PolicyFile | None, now: 
     )
     told = sorted(planner.roster.ledgers.told(), key=lambda one: one[1] / one[2], reverse=True)[:_LEDGERS]
     yield gauge(
-        "nodeguard_ledger_used",
-        f"Share of a ledger that is spent; the {_LEDGERS} fullest.",
+        "nodeguard_ledger_used_ratio",
+        f"Share of a budget's ledger that is spent, 1 for all of it; the {_LEDGERS} fullest.",
         [({"ledger": name}, used / most) for name, used, most in told],
     )
 
@@ -80,3 +93,7 @@ _LEDGERS = 20
 
 def _marks(service: Service, uid: str) -> set[Mark]:
     return {cause.mark for cause in service.planner.roster.observed(uid).node.causes}
+
+
+def _paused(service: Service) -> bool:
+    return bool(service.planner.paused or service.planner.policy.pause)

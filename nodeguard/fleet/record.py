@@ -9,6 +9,9 @@ from nodeguard.model.mark import Record
 # Bytes of an annotation that is read at all: all annotations of an object together may have 256 KiB.
 LIMIT = 64 * 1024
 
+# Bytes up to which causes are added to a record; what else it holds has room beside them.
+ROOM = 32 * 1024
+
 _ENCODER = msgspec.json.Encoder(order="deterministic")
 _DECODER = msgspec.json.Decoder(Record)
 

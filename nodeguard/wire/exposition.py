@@ -1,4 +1,4 @@
-"""Prometheus' text format, version 0.0.4, of gauges alone. Pure.
+"""Prometheus' text format, version 0.0.4, of gauges and counters. Pure.
 
 Source: https://prometheus.io/docs/instrumenting/exposition_formats/
 """
@@ -19,8 +19,12 @@ Sample = tuple[Mapping[str, str], float]
 
 def gauge(name: str, about: str, samples: Iterable[Sample]) -> str:
     """A family of gauges: its lines, each with its newline. Samples differ in their labels' values."""
-    head = f"# HELP {name} {about.translate(_OF_HELP)}\n# TYPE {name} gauge\n"
-    return head + "".join(f"{name}{_labels(labels)} {float(value)!r}\n" for labels, value in samples)
+    return _family(name, about, "gauge", samples)
+
+
+def counter(name: str, about: str, samples: Iterable[Sample]) -> str:
+    """A family of counters since the process began; its name ends with `_total`."""
+    return _family(name, about, "counter", samples)
 
 
 def plain(name: str, about: str, value: float) -> str:
@@ -31,6 +35,11 @@ def plain(name: str, about: str, value: float) -> str:
 def states(name: str, about: str, label: str, all_states: type[StrEnum], now: str | None) -> str:
     """A gauge for each state, 1 for the one that is; None where none is."""
     return gauge(name, about, [({label: state.value}, state == now) for state in all_states])
+
+
+def _family(name: str, about: str, kind: str, samples: Iterable[Sample]) -> str:
+    head = f"# HELP {name} {about.translate(_OF_HELP)}\n# TYPE {name} {kind}\n"
+    return head + "".join(f"{name}{_labels(labels)} {float(value)!r}\n" for labels, value in samples)
 
 
 def _labels(labels: Mapping[str, str]) -> str:

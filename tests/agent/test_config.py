@@ -37,6 +37,13 @@ def test_a_node_without_kubernetes_shows_a_certificate(tmp_path: Path) -> None:
     )
 
 
+def test_plain_http_stays_on_this_machine_and_needs_nothing_shown(tmp_path: Path) -> None:
+    (tmp_path / "agent.yaml").write_text("aggregator: {addresses: ['http://127.0.0.1:8443/v1/messages']}\n")
+    assert config(str(tmp_path / "agent.yaml")).aggregator == Aggregator(
+        ("http://127.0.0.1:8443/v1/messages",)
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -122,7 +122,7 @@ def test_of_a_thousand_faults_of_many_checks_the_worst_are_marked(
         print(f"{BUDGET} marked {last - begin:.1f} s after the pause")
         scene.incidents("Marked", BUDGET)
         scene.incidents("Withheld", FATAL - BUDGET)
-        assert scene.aggregator.figure('nodeguard_ledger_used{ledger="fleet"}') == 1.0
+        assert scene.aggregator.figure('nodeguard_ledger_used_ratio{ledger="fleet"}') == 1.0
         reason = f"fleet: {BUDGET} nodes may be out"
         scene.aggregator.until(lambda: scene.reasons().count(reason) == FATAL - BUDGET)
 

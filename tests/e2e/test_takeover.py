@@ -43,7 +43,7 @@ FIGURES = (
     'nodeguard_marked_nodes{mark="quarantine"}',
     'nodeguard_incidents{state="Marked"}',
     'nodeguard_incidents{state="Withheld"}',
-    'nodeguard_ledger_used{ledger="fleet"}',
+    'nodeguard_ledger_used_ratio{ledger="fleet"}',
     'nodeguard_nodes{health="fatal"}',
     'nodeguard_nodes{health="ok"}',
 )

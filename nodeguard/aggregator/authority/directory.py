@@ -84,8 +84,8 @@ class Directory:
             yield
         except OSError as error:
             raise StoreError(
-                f"{error.filename or self._path}: {error.strerror}: let the aggregator write there, or name "
-                "another directory"
+                f"{error.filename or self._path}: {error.strerror}: make room, let the aggregator write "
+                "there, or name another directory"
             ) from None
 
 

@@ -11,7 +11,6 @@ from nodeguard.aggregator.api.decide import DecisionError
 from nodeguard.aggregator.identity.caller import Caller
 from nodeguard.aggregator.outbox import Outbox, clears
 from nodeguard.aggregator.world.kept import Advised, Kept, KeptError, read, write
-from nodeguard.fleet.incidents import event_of
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
 from nodeguard.model.incident import Decision, Incident
@@ -85,13 +84,16 @@ class Alone:
             self._is_new = True
             self._see(caller.node)
 
+    def reconsider(self) -> None:
+        """Nothing waits here."""
+
     def carry_out(self, plan: Plan, now: Instant) -> None:
         """Tell and remember what is advised."""
         self._planner.issued(plan)
         for one in plan.nodes:
             self._advise(one)
         for incident in plan.incidents:
-            if event_of(self._incidents.get(incident.name), incident) is not None:
+            if _told(self._incidents.get(incident.name)) != _told(incident):
                 self._happened(incident)
         if plan.incidents:
             self._incidents = {
@@ -110,7 +112,9 @@ class Alone:
 
     async def pause(self, why: str, by: str) -> str:
         """Advise nothing new from now on, durably."""
-        self._pause(f"{why or 'paused'}, said {by}" if by else why or "paused")
+        said = f"{why or 'paused'}, said {by}" if by else why or "paused"
+        self._pause(said)
+        self._tell(f"nothing new is advised: {said}")
         return "nothing new is advised from now on, through restarts too; nodeguard resume ends it"
 
     async def resume(self, by: str) -> str:
@@ -172,7 +176,7 @@ class Alone:
         if advised != Advised():
             self._advised[what.name] = advised
         self._is_new = True
-        self._planner.written(what.uid)
+        self._planner.written(what.uid, what.state)
         self._see(what.name)
 
     def _forget(self, now: float) -> None:
@@ -233,3 +237,8 @@ class Alone:
             return str(error)
         self._said, self._is_new = "", False
         return ""
+
+
+def _told(one: Incident | None) -> tuple[str, ...]:
+    """What of an incident is told anew where it changes."""
+    return () if one is None else (one.state, one.scope, one.detail)

@@ -1,0 +1,220 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from nodeguard.aggregator.api.decide import DecisionError
+from nodeguard.aggregator.identity.caller import Caller
+from nodeguard.aggregator.outbox import Outbox
+from nodeguard.aggregator.world.alone import Alone
+from nodeguard.aggregator.world.kept import KeptError, in_directory
+from nodeguard.fleet.planner import Planner
+from nodeguard.model.finding import Health
+from nodeguard.model.incident import Incident, State
+from nodeguard.model.instant import Instant
+from nodeguard.model.mark import Mark
+from nodeguard.model.policy import Policy
+from nodeguard.model.slot import gpu
+from nodeguard.wire.instruction import ClearCheck
+from nodeguard.wire.report import VERSION, Active, Inventory, Occupant, Report
+from tests.fleet.scene import AT_ONCE, CHECKS, finding, in_order
+
+GPUS = {gpu(f"0000:{number:02x}:00"): Occupant() for number in range(8)}
+DAY = 86_400.0
+
+
+class Scene:
+    """An aggregator's world on a directory, begun anew as often as wanted, and the nodes that it hears."""
+
+    def __init__(self, directory: Path, policy: Policy = AT_ONCE) -> None:
+        self.path, self.policy = in_directory(str(directory / "state")), policy
+        self.mono, self.sequence = 1000.0, 0
+        self.told: list[str] = []
+        self.happened: list[tuple[str, str]] = []
+        self.begin()
+
+    def begin(self) -> None:
+        """As after a kill: nothing is known but what the file holds."""
+        self.planner, self.outbox = Planner(self.policy, CHECKS), Outbox()
+        self.world = Alone(
+            self.path, self.planner, self.outbox,
+            news=lambda: None, happened=self._happened, tell=self.told.append,
+        )  # fmt: skip
+
+    @property
+    def now(self) -> Instant:
+        return Instant(1e9 + self.mono, self.mono, "")
+
+    def hear(self, name: str, *findings: Active, parts: dict[str, Occupant] = GPUS) -> None:
+        self.sequence += 1
+        health = max((one.health for one in findings), key=lambda one: one.rank, default=Health.OK)
+        said = Report(
+            version=VERSION, node=name, boot_id="b", sequence=self.sequence, health=health,
+            findings=findings, proven=() if findings else (in_order(),), inventory=Inventory(parts=parts),
+        )  # fmt: skip
+        self.world.met(Caller(name, name), said)
+        self.planner.hear(name, said, self.now)
+
+    def turn(self, seconds: float = 2.0) -> None:
+        self.mono += seconds
+        self.planner.tick(self.now)
+        self.world.carry_out(self.planner.plan(self.now), self.now)
+
+    def marked(self) -> dict[str, list[str]]:
+        """Taints by node."""
+        nodes = self.planner.roster.nodes.values()
+        return {node.name: [taint.key for taint in node.taints] for node in nodes if node.taints}
+
+    def name(self) -> str:
+        return next(one.name for told in self.planner.incidents.values() for one in told.values())
+
+    def _happened(self, one: Incident) -> None:
+        self.happened.append((one.node, one.state.value))
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path)
+
+
+QUARANTINED = {"gpu-1": [Mark.QUARANTINE.key]}
+
+
+def test_what_is_advised_is_told_once_and_outlives_a_kill(scene: Scene) -> None:
+    scene.hear("gpu-1", finding())
+    scene.hear("gpu-2")
+    for _ in range(3):
+        scene.turn()
+    assert scene.marked() == QUARANTINED
+    assert scene.happened == [("gpu-1", "Marked")]
+    scene.begin()
+    scene.hear("gpu-1", finding())
+    scene.turn()
+    assert scene.marked() == QUARANTINED
+    assert scene.planner.silence.expected == 2
+    assert scene.happened == [("gpu-1", "Marked")]
+    scene.hear("gpu-1")
+    scene.turn()
+    scene.turn()
+    assert scene.marked() == {}
+    assert scene.happened[-1] == ("gpu-1", "Resolved")
+    assert scene.told == []
+
+
+async def test_a_pause_outlives_a_kill(scene: Scene) -> None:
+    await scene.world.pause("row 4 is rewired", "Ann")
+    scene.begin()
+    scene.hear("gpu-1", finding())
+    scene.turn()
+    assert scene.marked() == {}
+    incident = scene.planner.incident(scene.name())
+    assert incident is not None
+    assert (incident.state, incident.detail) == (State.WITHHELD, "row 4 is rewired, said Ann")
+    await scene.world.resume("Bob")
+    scene.turn()
+    assert scene.marked() == QUARANTINED
+    scene.begin()
+    assert scene.planner.paused == ""
+    assert scene.told == ["nothing new is advised: row 4 is rewired, said Ann", "resumed by Bob"]
+
+
+async def test_all_marks_are_taken_away_and_do_not_come_back(scene: Scene) -> None:
+    scene.hear("gpu-1", finding())
+    scene.turn()
+    await scene.world.unmark("Ann")
+    scene.turn()
+    assert scene.marked() == {}
+    scene.begin()
+    scene.hear("gpu-1", finding())
+    scene.turn()
+    assert scene.marked() == {}
+    assert scene.planner.paused == "all marks taken away by Ann"
+
+
+async def test_what_people_decide_of_an_incident_is_asked_again_after_a_kill(scene: Scene) -> None:
+    scene.hear("gpu-1", finding())
+    scene.turn()
+    name = scene.name()
+    await scene.world.acknowledge(name, "Ann")
+    await scene.world.clear(name, "Bob")
+    asked = scene.outbox.of("gpu-1")
+    assert [(one.check, one.slot) for one in asked if isinstance(one, ClearCheck)] == [
+        ("gpu-lost", "gpu/0000:3b:00")
+    ]
+    scene.begin()
+    decision = scene.world.decisions()[name]
+    assert (decision.acknowledged, decision.clear.partition(" at ")[0]) == ("Ann", "Bob")
+    assert scene.outbox.of("gpu-1") == asked
+
+
+async def test_of_what_is_not_there_nothing_is_decided(scene: Scene) -> None:
+    with pytest.raises(DecisionError, match="there is no incident gone: see nodeguard incidents"):
+        await scene.world.clear("gone", "Ann")
+
+
+async def test_what_cannot_be_written_down_is_not_done(scene: Scene) -> None:
+    scene.hear("gpu-1", finding())
+    scene.turn()
+    new = Path(f"{scene.path}.new")
+    new.mkdir()
+    for decide in (scene.world.pause("why", "Ann"), scene.world.acknowledge(scene.name(), "Ann")):
+        with pytest.raises(DecisionError, match=r"not done: .*: make room there, or let it be written"):
+            await decide
+    assert scene.planner.paused == ""
+    assert scene.world.decisions() == {}
+    scene.hear("gpu-2", finding())
+    scene.turn()
+    scene.turn()
+    assert scene.marked().keys() == {"gpu-1", "gpu-2"}
+    assert len(scene.told) == 1
+    new.rmdir()
+    scene.turn()
+    scene.begin()
+    assert scene.marked().keys() == {"gpu-1", "gpu-2"}
+
+
+def test_the_gpus_of_a_node_are_known_and_not_forgotten_with_what_cannot_be_read(scene: Scene) -> None:
+    scene.hear("gpu-1")
+    scene.hear("gpu-1", parts={})
+    assert scene.planner.roster.nodes["gpu-1"].gpus == 8
+    scene.hear("login", parts={})
+    assert scene.planner.roster.nodes["login"].gpus == 0
+
+
+def test_a_node_that_has_left_is_expected_for_a_day(scene: Scene) -> None:
+    scene.hear("gpu-1", finding())
+    scene.hear("gpu-2")
+    scene.turn()
+    scene.begin()
+    scene.turn()
+    scene.turn(DAY - 100.0)
+    assert scene.planner.roster.nodes.keys() == {"gpu-1", "gpu-2"}
+    scene.turn(200.0)
+    assert scene.planner.roster.nodes.keys() == {"gpu-1"}
+    assert scene.told == ["gpu-2: silent for a day, and expected no more"]
+    scene.turn()
+    scene.begin()
+    assert scene.planner.roster.nodes.keys() == {"gpu-1"}
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("{", "is damaged, and people's decisions with it: put back a copy, or move it away"),
+        ('{"nodes": []}', "is damaged"),
+        ('{"version": 2}', r"written by a newer version \(2\): upgrade, or move it away"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_named(scene: Scene, content: str, said: str) -> None:
+    Path(scene.path).write_text(content)
+    with pytest.raises(KeptError, match=f"decisions.json.*{said}"):
+        scene.begin()
+    assert Path(scene.path).read_text() == content
+
+
+def test_nobody_else_may_read_it(scene: Scene) -> None:
+    path = Path(scene.path)
+    assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+    assert json.loads(path.read_text()) == {}

@@ -1,0 +1,174 @@
+"""An aggregator without Kubernetes and agents on recorded machines: real processes, as a site runs them."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.controlplane.certificates import Authority
+from tests.e2e.processes import agent, free_address, live_bundle, page, running, until
+
+COMMAND = (sys.executable, "-m", "nodeguard.cli.main")
+BUNDLE = "healthy-dgx-h100"
+XID = "3,9001,1000010000000,-;NVRM: Xid (PCI:0000:1b:00): 119, pid=1, name=train, Timeout after 6s of waiting for RPC response\n"
+POLICY = "mode: enforce\nsettle: {quarantine: 1s}\nsoak: {first: 1s}\n"
+
+
+class Site:
+    """A directory with all that a site without Kubernetes has."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.listen, self.metrics = free_address(), free_address()
+        self.socket, self.log = directory / "a.sock", directory / "aggregator.log"
+        (directory / "policy.yaml").write_text(POLICY)
+
+    def words(self, *more: str) -> list[str]:
+        return [
+            *COMMAND, "aggregator", "--standalone", "--listen", self.listen, "--metrics", self.metrics,
+            "--state", f"{self.directory}/state", "--socket", f"{self.socket}",
+            "--policy", f"{self.directory}/policy.yaml", *more,
+        ]  # fmt: skip
+
+    @contextmanager
+    def aggregator(self, *more: str) -> Iterator[subprocess.Popen[bytes]]:
+        with running(self.log, *self.words(*more)) as process:
+            until(lambda: "hears agents at" in self.log.read_text(), self.log)
+            yield process
+
+    @contextmanager
+    def node(self, name: str, settings: str) -> Iterator[Path]:
+        """An agent, and the bundle that it reads."""
+        own = self.directory / name
+        own.mkdir()
+        bundle = live_bundle(BUNDLE, own)
+        (own / "agent.yaml").write_text(f"node: {name}\nstate: {own}/state\naggregator:\n{settings}")
+        with agent(own, "--config", f"{own}/agent.yaml", "--from", f"{bundle}"):
+            yield bundle
+
+    def said(self, *words: str) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [*COMMAND, *words, "--socket", f"{self.socket}"], capture_output=True, text=True, check=False
+        )
+        assert "Traceback" not in done.stderr
+        return done
+
+    def asked(self, *words: str) -> Any:
+        done = self.said(*words, "--format", "json")
+        return json.loads(done.stdout) if done.stdout else {}
+
+    def until_heard(self, count: int) -> None:
+        until(lambda: self.asked("status").get("agents", {}).get("heard") == count, self.log)
+
+    def states(self) -> dict[str, str]:
+        """States of incidents, by node."""
+        return {one["node"]: one["state"] for one in self.asked("incidents").get("incidents", ())}
+
+
+def insecure(site: Site) -> str:
+    return f"  addresses: ['http://{site.listen}/v1/messages']\n"
+
+
+def certified(site: Site, authority: Authority, name: str) -> str:
+    pair, port = authority.issue(name), site.listen.rpartition(":")[2]
+    return (
+        f"  addresses: ['https://localhost:{port}/v1/messages']\n  ca_file: {site.directory}/state/ca.crt\n"
+        f"  certificate_file: {pair.certificate}\n  key_file: {pair.key}\n"
+    )
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+def test_a_fault_is_marked_and_nothing_that_was_decided_is_lost_by_a_kill(site: Site) -> None:
+    authority = Authority(site.directory)
+    options = ("--client-ca", str(authority.certificate), "--host", "localhost")
+    with ExitStack() as stack:
+        process = stack.enter_context(site.aggregator(*options))
+        names = ("gpu-1", "gpu-2")
+        bundles = [stack.enter_context(site.node(name, certified(site, authority, name))) for name in names]
+        site.until_heard(2)
+        with (bundles[0] / "kmsg").open("a") as kernel:
+            kernel.write(XID)
+        until(lambda: site.states() == {"gpu-1": "Marked"}, site.log)
+        assert "row 4" in site.said("pause", "--why", "row 4 is rewired").stdout + site.said("status").stdout
+        other = subprocess.run(site.words(*options), capture_output=True, text=True, check=False)
+        assert (other.returncode, other.stderr.splitlines()[-1]) == (
+            3,
+            (
+                f"nodeguard aggregator: another aggregator on this machine remembers in {site.directory}/state: "
+                "name another --state"
+            ),
+        )
+        process.send_signal(signal.SIGKILL)
+        process.wait(5)
+        stack.enter_context(site.aggregator(*options))
+        site.until_heard(2)
+        told = site.asked("status")
+        assert told["paused"].startswith("row 4 is rewired, said ")
+        assert told["marked"]["quarantine"]["nodes"] == 1
+        with (bundles[1] / "kmsg").open("a") as kernel:
+            kernel.write(XID)
+        until(lambda: site.states() == {"gpu-1": "Marked", "gpu-2": "Withheld"}, site.log)
+        [incident] = [one["name"] for one in site.asked("incidents", "--node", "gpu-1")["incidents"]]
+        assert site.said("incidents", "clear", incident).returncode == 0
+        until(lambda: site.states() == {"gpu-2": "Withheld"}, site.log)
+        assert "nodeguard_aggregator_up 1" in page(site.metrics, "/metrics")
+    assert "Traceback" not in site.log.read_text()
+
+
+def test_no_node_speaks_for_another(site: Site) -> None:
+    authority = Authority(site.directory)
+    options = ("--client-ca", str(authority.certificate), "--host", "localhost")
+    with ExitStack() as stack:
+        stack.enter_context(site.aggregator(*options))
+        stack.enter_context(site.node("gpu-2", certified(site, authority, "gpu-1")))
+        log = site.directory / "gpu-2" / "agent.log"
+        until(lambda: "this message is of another node than its sender's credential" in log.read_text(), log)
+        assert site.asked("status")["agents"]["heard"] == 0
+
+
+def test_on_this_machine_alone_nobody_need_say_who_they_are(site: Site) -> None:
+    with site.aggregator("--insecure"), site.node("gpu-1", insecure(site)) as bundle:
+        site.until_heard(1)
+        with (bundle / "kmsg").open("a") as kernel:
+            kernel.write(XID)
+        until(lambda: site.states() == {"gpu-1": "Marked"}, site.log)
+        said = [json.loads(line) for line in site.log.read_text().splitlines()]
+        told = [one for one in said if one["event"] == "incident"]
+        assert {(one["node"], one["check"]) for one in told} == {("gpu-1", "gpu-gsp-failure")}
+        assert (told[-1]["state"], told[-1]["scope"]) == ("Marked", "node gpu-1")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--insecure", "--listen", "0.0.0.0:0"], "127.0.0.1 and ::1 alone: listen there, or"),
+        (["--insecure", "--state", "{here}/no/state"], "there is no directory {here}/no: make it, or name another"),
+        (["--client-ca", "{here}/gone", "--host", "a"], "{here}/gone: No such file or directory: put it there"),
+        (["--client-ca", "{here}/junk", "--host", "a"], "{here}/junk: who signs the clients' certificates is not"),
+        (["--client-ca", "{here}/junk", "--host", "a b"], "'a b' is no host's name or address: correct it"),
+        (["--client-ca", "{here}/junk", "--certificate", "{here}/junk", "--key", "{here}/junk"],
+         "{here}/junk holds no certificate: put it there in PEM"),
+        (["--insecure", "--policy", "{here}/junk"], "junk:1:"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_at_the_start_is_said_with_its_remedy(
+    site: Site, options: list[str], said: str
+) -> None:
+    (site.directory / "junk").write_text("junk\n")
+    given = [one.format(here=site.directory) for one in options]
+    done = subprocess.run(site.words(*given), capture_output=True, text=True, check=False, timeout=30)
+    assert done.returncode == 3
+    assert said.format(here=site.directory) in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
