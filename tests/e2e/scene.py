@@ -43,6 +43,9 @@ def at_work(cluster: Cluster, policy: str, *names: str, gpus: int = 8) -> Iterat
         made.trust()
         for agent in made.agents.values():
             agent.start()
+        for agent in made.agents.values():
+            # One that did not come up would be silent, and too many that are freeze every mark.
+            agent.ready()
         aggregator.until(lambda: "nodeguard_aggregator_acts 1" in aggregator.page("/metrics"))
         aggregator.until(lambda: not any(taints(cluster, name) for name in names))
         yield made
