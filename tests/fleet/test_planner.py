@@ -3,7 +3,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from nodeguard.fleet.heard import Shared
-from nodeguard.fleet.record import read
+from nodeguard.fleet.record import read, written
 from nodeguard.model.finding import Health, Knowledge
 from nodeguard.model.incident import State
 from nodeguard.model.mark import HOLD, MAINTENANCE, STATE, Record
@@ -639,3 +639,18 @@ def test_what_is_forgotten_on_nodes_is_forgotten_in_ledgers() -> None:
         fleet.after(61.0)
         fleet.carry_out()
     assert not any(fleet.planner.roster.ledgers._new.values())
+
+
+def test_a_record_that_somebody_edited_is_charged_just_where_it_has_a_cause() -> None:
+    fleet = Fleet(20, replace(AT_ONCE, budget=replace(WIDE, fleet=0.05)))
+    fleet.say(0, finding())
+    fleet.carry_out()
+    whole = read(fleet.nodes["uid-0"].annotations[STATE]) or Record()
+    fleet.change(0, annotations={STATE: written(replace(whole, charge=None))})
+    fleet.say(1, finding())
+    fleet.carry_out()
+    assert fleet.marked() == [0]
+    fleet.change(0, annotations={STATE: written(replace(whole, causes=()))}, taints=())
+    fleet.say(0)
+    fleet.carry_out()
+    assert fleet.marked() == [1]
