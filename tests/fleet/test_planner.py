@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from nodeguard.fleet.heard import Shared
 from nodeguard.fleet.planner import Planner
-from nodeguard.fleet.record import read
+from nodeguard.fleet.record import read, written
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import State
 from nodeguard.model.mark import STATE, Record
@@ -289,3 +289,41 @@ def test_a_device_that_comes_back_is_marked_again() -> None:
     fleet.after(601.0)
     fleet.carry_out()
     assert [one.device for one in fleet.rules.values()] == ["gpu-0"]
+
+
+def test_a_clock_that_is_put_back_keeps_nothing_from_being_marked() -> None:
+    fleet = Fleet(1, replace(AT_ONCE, settle=Settle(5.0, 60.0)))
+    fleet.say(0, finding(age=0.0))
+    fleet.carry_out()
+    assert fleet.marked() == []
+    fleet.wall -= 7200.0
+    fleet.after(6.0)
+    fleet.carry_out()
+    assert fleet.marked() == [0]
+
+
+def test_what_is_forgotten_on_nodes_is_forgotten_in_ledgers() -> None:
+    fleet = Fleet(1, replace(AT_ONCE, soak=Soak(0.0, 0.0, 60.0)))
+    for _ in range(3):
+        fleet.say(0, finding())
+        fleet.carry_out()
+        fleet.say(0)
+        fleet.carry_out()
+        fleet.after(61.0)
+        fleet.carry_out()
+    assert not any(fleet.planner.roster.ledgers._new.values())
+
+
+def test_a_record_that_somebody_edited_is_charged_just_where_it_has_a_cause() -> None:
+    fleet = Fleet(20, replace(AT_ONCE, budget=replace(WIDE, fleet=0.05)))
+    fleet.say(0, finding())
+    fleet.carry_out()
+    whole = read(fleet.nodes["uid-0"].annotations[STATE]) or Record()
+    fleet.change(0, annotations={STATE: written(replace(whole, charge=None))})
+    fleet.say(1, finding())
+    fleet.carry_out()
+    assert fleet.marked() == [0]
+    fleet.change(0, annotations={STATE: written(replace(whole, causes=()))}, taints=())
+    fleet.say(0)
+    fleet.carry_out()
+    assert fleet.marked() == [1]
