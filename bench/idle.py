@@ -1,29 +1,39 @@
 """What an aggregator takes that has nothing to do: memory without agents and with 1,000, and the processor
-for their heartbeats; beside a bare aiohttp server under uvloop that nobody asks anything.
+for their heartbeats; beside a bare aiohttp server under uvloop, which the same agents speak to.
 
 `python bench/idle.py [SECONDS]`. Memory is the proportional set size. Each agent tells what a real one tells
-of a healthy node with 8 GPUs and 8 ports, and then beats every ten seconds.
+of a healthy node with 8 GPUs and 8 ports, on a connection that it keeps, and then beats every ten seconds.
+The bare server has TLS, and verifies and keeps nothing.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+import uvloop
+from aiohttp import web
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from nodeguard.wire.encoding import encode
-from nodeguard.wire.report import Report
+from nodeguard.aggregator.authority.certificates import generation, serving
+from nodeguard.aggregator.authority.showing import Showing, context
+from nodeguard.wire.encoding import decode_message, encode
+from nodeguard.wire.instruction import Reply
+from nodeguard.wire.report import VERSION, Report
 from tests.agent.reporting.receiver import receiving
 from tests.controlplane.cluster import cluster
 from tests.e2e.fleet import fleet
 from tests.e2e.minted import make_nodes, settled
 from tests.e2e.processes import agent
-from tests.e2e.swarm import swarm
+from tests.e2e.swarm import Swarm, swarm
 
 AGENTS = 1000
 BUNDLE = Path(__file__).parent.parent / "fixtures" / "healthy-dgx-h100"
@@ -31,50 +41,68 @@ BUNDLE = Path(__file__).parent.parent / "fixtures" / "healthy-dgx-h100"
 # Seconds after which what comes with a start is over.
 REST = 10.0
 
-BARE = """
-import uvloop
-from aiohttp import web
-async def main():
-    runner = web.ServerRunner(web.Server(lambda _: web.Response()))
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    print("up", flush=True)
-    await __import__("asyncio").Event().wait()
-uvloop.run(main())
-"""
+NAMES = [f"gpu-{number:04}" for number in range(AGENTS)]
 
 
 def main() -> None:
     """Print the figures."""
+    if sys.argv[1:2] == ["bare"]:
+        uvloop.run(serve(Path(sys.argv[2])))
+        return
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 60.0
-    with subprocess.Popen([sys.executable, "-c", BARE], stdout=subprocess.PIPE) as bare:
-        assert bare.stdout is not None
-        bare.stdout.readline()
-        time.sleep(1.0)
-        print(f"{'reference: bare aiohttp, uvloop':36}{memory(bare.pid):7.1f} MiB")
-        bare.kill()
     told = report()
+    print(f"{AGENTS} agents, whose reports have {len(encode(told))} bytes each")
+    with bare() as (pid, port, ca):
+        row("reference: bare, no agents", pid, idling(pid, seconds / 3))
+        # A token that nobody looks at, as long as a real one.
+        tokens = dict.fromkeys(NAMES, "t" * 900)
+        with Swarm(tokens, told, ["127.0.0.1"], port, ca, "127.0.0.1") as agents:
+            beating(f"reference: bare, {AGENTS} agents", pid, agents, seconds)
     with cluster() as made, fleet(made) as scene:
         [aggregator] = scene.aggregate(1)
         aggregator.start()
         scene.trust()
         aggregator.ready()
-        took = idling(aggregator.pid, seconds / 2)
-        row("no Nodes, no agents", aggregator.pid, took)
-        uids = make_nodes(made, [f"gpu-{number:04}" for number in range(AGENTS)])
+        row("no Nodes, no agents", aggregator.pid, idling(aggregator.pid, seconds / 3))
+        uids = make_nodes(made, NAMES)
         settled(made)
-        took = idling(aggregator.pid, seconds / 2)
-        row(f"{AGENTS} Nodes, no agents", aggregator.pid, took)
+        row(f"{AGENTS} Nodes, no agents", aggregator.pid, idling(aggregator.pid, seconds / 3))
         with swarm(scene, uids, told, aggregator) as agents:
-            agents.speak()
-            agents.heard()
-            time.sleep(REST)
-            beats, began = agents.messages, time.monotonic()
-            took = idling(aggregator.pid, seconds)
-            rate = (agents.messages - beats) / (time.monotonic() - began)
-            row(f"{AGENTS} agents", aggregator.pid, took)
-            print(f"{rate:.0f} heartbeats a second; a report has {len(encode(told))} bytes")
+            beating(f"{AGENTS} Nodes and agents", aggregator.pid, agents, seconds)
     print(f"load of the machine in the last minute: {os.getloadavg()[0]:.2f}")
+
+
+async def serve(here: Path) -> None:
+    """A server with nothing but aiohttp."""
+
+    async def answer(request: web.BaseRequest) -> web.Response:
+        message = decode_message(await request.read())
+        return web.Response(body=encode(Reply(VERSION, message.sequence)), content_type="application/json")
+
+    trust = context(Showing((here / "certificate").read_text(), (here / "key").read_text()))
+    runner = web.ServerRunner(web.Server(answer, access_log=None))
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=trust).start()
+    print(runner.addresses[0][1], flush=True)
+    await asyncio.Event().wait()
+
+
+@contextmanager
+def bare() -> Iterator[tuple[int, int, Path]]:
+    """The bare server: its process, its port, and whom to trust."""
+    with tempfile.TemporaryDirectory() as name:
+        here = Path(name)
+        by = generation(time.time())
+        shown = serving(by, ["127.0.0.1"], time.time())
+        for file, text in (("ca", by.certificate), ("certificate", shown.certificate), ("key", shown.key)):
+            (here / file).write_text(text)
+        words = [sys.executable, __file__, "bare", name]
+        with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            try:
+                yield process.pid, int(process.stdout.readline()), here / "ca"
+            finally:
+                process.kill()
 
 
 def report() -> Report:
@@ -89,6 +117,17 @@ def report() -> Report:
             while not (receiver.applied and receiver.applied[-1].proven):
                 time.sleep(0.1)
             return receiver.applied[-1]
+
+
+def beating(what: str, pid: int, agents: Swarm, seconds: float) -> None:
+    """Have agents tell their reports and beat; print what that takes."""
+    agents.speak()
+    agents.heard()
+    time.sleep(REST)
+    before = agents.messages
+    took = idling(pid, seconds)
+    row(what, pid, took)
+    print(f"{'':36}{took * seconds / (agents.messages - before) * 1e6:7.0f} µs a heartbeat")
 
 
 def idling(pid: int, seconds: float) -> float:

@@ -72,7 +72,10 @@ class Service:
         self.turned = now.mono
         if now.mono - self._ticked >= _TICK:
             self._ticked = now.mono
+            policy = self.planner.policy
             self._reload(now)
+            if self.planner.policy is not policy:
+                self.world.reconsider()
             self.planner.tick(now)
         if now.mono - self._forgot >= _FORGET:
             self._forgot = now.mono

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from nodeguard.fleet.holding import Holding, standing
 from nodeguard.fleet.ledgers import Ledgers, Standing
+from nodeguard.fleet.record import ROOM, written
 from nodeguard.fleet.seat import WHOLE, Seat, part_of
 from nodeguard.fleet.want import Want
 from nodeguard.model.incident import State
@@ -64,10 +65,10 @@ def allot(
     for want in sorted(wants, key=lambda one: (one.name not in already, one.order)):
         if stands(allotment.holding(want.uid), want):
             outcomes.append(Outcome(want, granted))
-        elif want.name in already:
+        elif want.name in already and not allotment.crowded(want):
             allotment.grant(want, already[want.name])
             outcomes.append(Outcome(want, granted))
-        elif why := scene.bars(want) or _settling(scene.policy, want, scene.now):
+        elif why := scene.bars(want) or _settling(scene.policy, want, scene.now) or allotment.crowded(want):
             outcomes.append(Outcome(want, State.WITHHELD, why))
         elif why := allotment.refusal(want):
             refused.append((want, why))
@@ -90,6 +91,14 @@ class _Allotment:
 
     def holding(self, uid: str) -> Holding:
         return self.holdings.get(uid) or self._scene.holdings.get(uid) or _EMPTY
+
+    def crowded(self, want: Want) -> str:
+        """Why a want cannot be remembered; empty where it can."""
+        record = _with(self.holding(want.uid), want, 0.0).of(want.device)
+        # Most are far from it, and are not written out to see.
+        if sum(map(_letters, record.causes)) * _LONGEST < ROOM or len(written(record).encode()) <= ROOM:
+            return ""
+        return "no more causes can be remembered beside it"
 
     def refusal(self, want: Want) -> str:
         """Why a want would go over a ledger; empty where it would not."""
@@ -140,9 +149,20 @@ def stands(holding: Holding, want: Want) -> bool:
     )
 
 
+# Bytes of a letter at most, in an annotation's JSON.
+_LONGEST = 6
+
+
+def _letters(cause: Cause) -> int:
+    """How long a cause is, rather too much than too little."""
+    words = cause.check, cause.target, cause.word, cause.part, *cause.slots
+    return 64 + sum(len(one) + 4 for one in words)
+
+
 def _settling(policy: Policy, want: Want, now: float) -> str:
     settle = policy.settle.quarantine if want.mark == Mark.QUARANTINE else policy.settle.suspect
-    return f"settles for {settle:g} s" if now < want.since + settle else ""
+    # What began in the future did so before the clock was put back.
+    return f"settles for {settle:g} s" if want.since <= now < want.since + settle else ""
 
 
 def _with(holding: Holding, want: Want, now: float) -> Holding:

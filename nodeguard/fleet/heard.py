@@ -11,6 +11,11 @@ from nodeguard.model.instant import Instant
 from nodeguard.model.mark import Cause
 from nodeguard.wire.report import Active, Blind, InOrder, Inventory, Report
 
+# Findings of one report that count, the worst first: an agent sends no more. Words that are kept once, by
+# their letters.
+_FINDINGS = 128
+_LETTERS = 4_000_000
+
 
 class Heard(Struct, frozen=True):
     """The latest report of a node.
@@ -39,24 +44,32 @@ class Shared:
 
     def __init__(self) -> None:
         self._kept: dict[tuple[str, ...], tuple[str, ...]] = {}
+        self._letters = 0
 
     def __call__(self, words: tuple[str, ...]) -> tuple[str, ...]:
         """The same words, as they were first given."""
-        if len(self._kept) > 100_000:
+        known = self._kept.get(words)
+        if known is not None:
+            return known
+        if self._letters > _LETTERS:
             self._kept.clear()
+            self._letters = 0
+        self._letters += sum(map(len, words)) + 64 * (len(words) + 1)
         return self._kept.setdefault(words, words)
 
 
 def heard(report: Report, instant: Instant, shared: Shared) -> Heard:
     """What is kept of a report that came at an instant."""
+    findings = report.findings[:_FINDINGS]
     return Heard(
         at=instant.mono,
         boot_id=report.boot_id,
         digest=report.digest,
         health=report.health,
         knowledge=report.knowledge,
-        findings=report.findings,
-        began=tuple(instant.wall - report.age - one.age for one in report.findings),
+        findings=findings,
+        # An age may be any number: nothing began before time did.
+        began=tuple(max(0.0, instant.wall - report.age - one.age) for one in findings),
         proven=tuple(InOrder(shared(one.checks), shared(one.slots)) for one in report.proven),
         unread=report.unread,
         inventory=report.inventory,

@@ -75,6 +75,9 @@ def standing(seat: Seat, one: Holding, other: Holding | None = None) -> Standing
 def given_back(one: Holding, charge: Charge, soak: Soak, now: float) -> Holding:
     """With a charge in the node's past. now: seconds since the epoch."""
     recent = [old for old in one.node.past if now - old.ended < soak.forget]
+    # It was before, and what it stood on is not gone yet, as a rule that nobody has deleted so far.
+    if any((old.check, old.at) == (charge.check, charge.at) for old in recent):
+        return one
     times = max((old.times for old in recent if old.check == charge.check), default=0)
     rest = (old for old in recent if old.check != charge.check or now - old.at < _WINDOW)
     past = (*rest, Past(charge.check, charge.at, now, times + 1))[-_PAST:]

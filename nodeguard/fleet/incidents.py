@@ -69,7 +69,7 @@ def incidents_of(
         one = _incident(story, place, found.get(place, []), causes.get(place, []))
         if silenced(policy, one.cause, story.seat.name, now.wall):
             continue
-        since = began.get(place) or min(cause.since for _, cause in causes[place])
+        since = began[place] if place in began else min(cause.since for _, cause in causes[place])
         told[name] = _after(before.get(name), replace(one, name=name, since=since), now.wall)
     for name, past in before.items():
         if name not in told:

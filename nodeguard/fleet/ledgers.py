@@ -62,9 +62,15 @@ class Ledgers:
                 self._used[SUSPECT] += by * WHOLE
         for charge in one.charges:
             self._out[charge.check] += by
-            self._new[charge.check][charge.at] += by
+            self._note(charge.check, charge.at, by)
         for past in one.past:
-            self._new[past.check][past.at] += by
+            self._note(past.check, past.at, by)
+
+    def _note(self, check: str, at: float, by: int) -> None:
+        times = self._new[check]
+        times[at] += by
+        if not times[at]:
+            del times[at]
 
     def copy(self) -> Ledgers:
         """Ledgers of their own, for what is only thought of."""

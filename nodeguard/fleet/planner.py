@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from nodeguard.fleet.admission import Outcome, Scene, allot, stands
 from nodeguard.fleet.heard import Heard, Shared, heard
-from nodeguard.fleet.holding import Holding, cordoning, desired, is_as_desired, rules, standing
+from nodeguard.fleet.holding import Holding, cordoning, desired, given_back, is_as_desired, rules, standing
 from nodeguard.fleet.incidents import Story, event_of, incidents_of, resolved
 from nodeguard.fleet.known import Known
 from nodeguard.fleet.modes import held_check, mode_of
@@ -20,7 +20,7 @@ from nodeguard.fleet.silence import Silence, silence
 from nodeguard.fleet.want import Want, wants
 from nodeguard.model.incident import Incident, State
 from nodeguard.model.instant import Instant
-from nodeguard.model.mark import STATE, Cause, Desired, DeviceRule
+from nodeguard.model.mark import STATE, Cause, Desired, DeviceRule, Record
 from nodeguard.model.node import PREFIX, Condition, Device, Node
 from nodeguard.model.policy import Mode, Policy
 from nodeguard.wire.report import Report
@@ -153,9 +153,9 @@ class Planner:
             if uid in self._planned:
                 self.roster.issued(uid, self._planned[uid])
 
-    def written(self, uid: str) -> None:
-        """What was issued for a node has been written."""
-        self.roster.written(uid)
+    def written(self, uid: str, state: str) -> None:
+        """What was issued for a node has been written; state: the text that its Desired had."""
+        self.roster.written(uid, state)
 
     def failed(self, uid: str) -> None:
         """What was issued for a node will not be written."""
@@ -233,6 +233,12 @@ class Planner:
             self.policy, holding, told, proven, lambda place, cause: self._is_removed(uid, place, cause), now
         )
         freed += [(uid, one) for one in gone]
+        for device, record in left.devices.items():
+            if self.roster.is_gone(device):
+                freed += [(uid, Freed(cause, "gone")) for cause in record.causes]
+                left = left.put(device, Record())
+                if record.charge is not None:
+                    left = given_back(left, record.charge, self.policy.soak, now.wall)
         return left
 
     def _is_removed(self, uid: str, place: Device | None, cause: Cause) -> bool:
@@ -240,7 +246,7 @@ class Planner:
         node = self.roster.nodes.get(uid)
         if node is None or place is not None or not self.policy.marks.taint or self.roster.is_pending(uid):
             return False
-        return all(taint.key != cause.mark.key for taint in node.taints)
+        return self.roster.is_taken(uid, cause.mark.key)
 
     def _written(
         self,

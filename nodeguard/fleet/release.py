@@ -26,8 +26,8 @@ class Proof(Struct, frozen=True):
 
 
 class Freed(Struct, frozen=True):
-    """A cause whose mark was given back, and why: `proven`, `retracted` (its check is held), or `removed` (by
-    a person's own hand, and nothing is found there any more).
+    """A cause whose mark was given back, and why: `proven`, `retracted` (its check is held), `removed` (by a
+    person's own hand, and nothing is found there any more), or `gone` (with its device).
     """
 
     cause: Cause

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator
 
+from msgspec.structs import replace
+
 from nodeguard.fleet.holding import Holding, standing
 from nodeguard.fleet.ledgers import Ledgers, Standing
-from nodeguard.fleet.record import read
+from nodeguard.fleet.record import read, written
 from nodeguard.fleet.seat import Seat, seat
 from nodeguard.fleet.want import Find
-from nodeguard.model.mark import STATE, DeviceRule, Record
+from nodeguard.model.mark import STATE, DeviceRule, Mark, Record
 from nodeguard.model.node import Device, Node
 from nodeguard.model.policy import Policy
 from nodeguard.model.slot import gpu
@@ -43,6 +45,7 @@ class Roster:
         self._landed: set[str] = set()
         self._devices: dict[str, tuple[Device, ...]] = {}
         self._marked: dict[str, dict[str, DeviceRule]] = defaultdict(dict)
+        self._taken: dict[str, frozenset[str]] = {}
 
     def adopt(self, policy: Policy) -> None:
         """Another policy: every node is seated and charged anew."""
@@ -55,6 +58,7 @@ class Roster:
     def node(self, node: Node) -> None:
         """A Node as it is now."""
         self._rise(node.uid)
+        self._take(self.nodes.get(node.uid), node)
         self.nodes[node.uid] = node
         self._names[node.name] = node.uid
         self._see(node.uid)
@@ -71,6 +75,7 @@ class Roster:
         self._pending.pop(uid, None)
         self._landed.discard(uid)
         self._heard.discard(uid)
+        self._taken.pop(uid, None)
 
     def hear(self, uid: str) -> None:
         """An agent speaks for a node, which thereby belongs to the fleet, GPUs or not."""
@@ -106,9 +111,11 @@ class Roster:
         self._landed.discard(uid)
         self._sit(uid)
 
-    def written(self, uid: str) -> None:
-        """What was about to be written is; the Node as it is seen next tells of it, or of what came after."""
-        if uid in self._pending:
+    def written(self, uid: str, state: str) -> None:
+        """A text of STATE is written; where it is what was issued last, the Node as it is seen next tells of
+        it, or of what came after.
+        """
+        if uid in self._pending and written(self._pending[uid].node) == state:
             self._landed.add(uid)
 
     def failed(self, uid: str) -> None:
@@ -116,6 +123,7 @@ class Roster:
         if uid in self._pending:
             self._rise(uid)
             del self._pending[uid]
+            self._landed.discard(uid)
             self._sit(uid)
 
     def drop(self) -> list[str]:
@@ -124,6 +132,10 @@ class Roster:
         for uid in dropped:
             self.failed(uid)
         return dropped
+
+    def pending(self) -> tuple[str, ...]:
+        """Nodes on which something is about to be written."""
+        return tuple(self._pending)
 
     def holding(self, uid: str) -> Holding:
         """What a node holds, or is about to."""
@@ -136,6 +148,10 @@ class Roster:
     def is_pending(self, uid: str) -> bool:
         """Whether something is about to be written on a node."""
         return uid in self._pending
+
+    def is_taken(self, uid: str, key: str) -> bool:
+        """Whether somebody else took a taint away that was there, by its key."""
+        return key in self._taken.get(uid, ())
 
     def uid(self, name: str) -> str:
         """The uid of the Node of a name; empty where there is none."""
@@ -159,32 +175,54 @@ class Roster:
         return find
 
     def rules_of(self, uid: str) -> Iterable[str]:
-        """Names of the rules of a node's devices."""
-        return tuple(self._marked.get(uid, ()))
+        """Names of the rules of a node's devices, but for those whose record somebody has edited: like such
+        a taint of a Node, they stay.
+        """
+        return tuple(name for name, rule in self._marked.get(uid, {}).items() if _kept(rule) is not None)
 
     def astray(self) -> Iterator[str]:
         """Names of rules whose node or device is gone: of a node that publishes others, but not this one."""
         for rule in self.rules.values():
-            devices = self._devices.get(rule.node, ())
             its = Device(rule.node, rule.driver, rule.pool, rule.device)
-            if rule.uid not in self.nodes or (devices and all(bare(one) != its for one in devices)):
+            if rule.uid not in self.nodes or self.is_gone(its):
                 yield rule.name
+
+    def is_gone(self, device: Device) -> bool:
+        """Whether a node publishes devices, and this one is not among them any more."""
+        devices = self._devices.get(device.node, ())
+        return bool(devices) and all(bare(one) != device for one in devices)
 
     def _see(self, uid: str) -> None:
         """What a node holds, from what is written on it; what was pending and is seen there is so no more."""
         record = read(self.nodes[uid].annotations.get(STATE, "")) or Record()
         devices = {
-            Device(rule.node, rule.driver, rule.pool, rule.device): read(rule.state) or Record()
+            Device(rule.node, rule.driver, rule.pool, rule.device): kept
             for rule in self._marked.get(uid, {}).values()
+            if (kept := _kept(rule)) is not None
         }
         self._observed[uid] = Holding(record, devices)
         if self._observed[uid] == Holding():
             self._remembered.discard(uid)
         else:
             self._remembered.add(uid)
-        if self._pending.get(uid) == self._observed[uid] or uid in self._landed:
-            self._pending.pop(uid, None)
-        self._landed.discard(uid)
+        if uid in self._landed:
+            # Its devices have rules of their own, which are written before or after it.
+            self._landed.discard(uid)
+            self._pending[uid] = replace(self._pending[uid], node=record)
+        if self._pending.get(uid) == self._observed[uid]:
+            del self._pending[uid]
+
+    def _take(self, old: Node | None, new: Node) -> None:
+        """Note what of nodeguard's taints is not there any more though nodeguard did not take it away."""
+        there = frozenset(one.key for one in new.taints)
+        had = frozenset(one.key for one in old.taints) if old is not None else frozenset()
+        # Where taints are not to be written, it is nodeguard that takes them away.
+        ours = not self.policy.marks.taint or new.uid in self._pending
+        taken = (self._taken.get(new.uid, frozenset()) | (frozenset() if ours else had)) - there
+        if taken:
+            self._taken[new.uid] = taken
+        else:
+            self._taken.pop(new.uid, None)
 
     def _again(self, uid: str) -> None:
         if uid in self.nodes:
@@ -198,7 +236,8 @@ class Roster:
             return
         # Where a DRA driver stands in for the device plugin, the Node itself tells of none.
         gpus = node.gpus or len({one.address or one.name for one in self._devices.get(node.name, ())})
-        if not (gpus or uid in self._heard):
+        # One that carries a mark is charged, though its driver is dead and its agent silent.
+        if not (gpus or uid in self._heard or uid in self._remembered or uid in self._pending):
             return
         seated = self.seats[uid] = seat(self.policy, node, self.holding(uid).node, gpus)
         self.ledgers.join(seated)
@@ -214,6 +253,14 @@ class Roster:
         stands = self.charged.pop(uid, None)
         if stands is not None:
             self.ledgers.charge(stands, -1)
+
+
+def _kept(rule: DeviceRule) -> Record | None:
+    """What is remembered on a rule; None where that does not say why the device is kept from work."""
+    record = read(rule.state)
+    if record is None or all(cause.mark != Mark.QUARANTINE for cause in record.causes):
+        return None
+    return record
 
 
 def bare(device: Device) -> Device:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from math import inf
@@ -20,6 +21,7 @@ _MARKS = {Health.FATAL: Mark.QUARANTINE, Health.SUSPECT: Mark.SUSPECT}
 
 # A taint's value, as Kubernetes limits it.
 _WORD = 63
+_ODD = re.compile(r"[^A-Za-z0-9._-]")
 
 
 class Want(Struct, frozen=True):
@@ -86,8 +88,7 @@ def resource(active: Active) -> str:
 
 def word(active: Active) -> str:
     """The class of a fault: its family, as the value of a taint may be."""
-    named = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in active.family)
-    return named[:_WORD].strip("-_.") or "fault"
+    return _ODD.sub("-", active.family)[:_WORD].strip("-_.") or "fault"
 
 
 def _voices(findings: Iterable[Active]) -> dict[str, int]:

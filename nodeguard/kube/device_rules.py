@@ -63,6 +63,16 @@ class DeviceRules:
         before, self._wanted = self._wanted or {}, {one.name: one for one in rules}
         self._compare_all(before)
 
+    def keep(self, rule: DeviceRule) -> None:
+        """Have one rule beside those that are wanted."""
+        if self._wanted is not None:
+            self._wanted[rule.name] = rule
+            self._compare(rule.name)
+
+    def is_under_way(self, name: str) -> bool:
+        """Whether a rule is being written."""
+        return self._lane.is_under_way(("rule", name))
+
     def standing(self) -> list[DeviceRule]:
         """The rules that the cluster has of nodeguard."""
         return [one.rule for one in self._seen.values()]

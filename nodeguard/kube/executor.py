@@ -12,7 +12,7 @@ from nodeguard.kube import nodes
 from nodeguard.kube.client import STRATEGIC
 from nodeguard.kube.conditions import condition_patch
 from nodeguard.kube.lane import ConflictError, Lane
-from nodeguard.kube.marking import MarkError, marking
+from nodeguard.kube.marking import MarkError, held, marking
 from nodeguard.kube.permit import FencedError, Permit
 from nodeguard.kube.refusal import ApiError
 from nodeguard.kube.versions import number
@@ -37,7 +37,7 @@ class Result(StrEnum):
 
 class Outcome(Struct, frozen=True):
     """What became of the marks desired of a Node. why: a sentence, where they are not written. node: as it is
-    after the write, which a watch tells only later; None where it is not known.
+    now, which a watch tells only later; None where it is not known.
     """
 
     desired: Desired
@@ -85,6 +85,10 @@ class Executor:
         else:
             self._marks.put(_key(desired), desired, self._mark)
 
+    def is_under_way(self, uid: str) -> bool:
+        """Whether marks of a Node are being written."""
+        return self._marks.is_under_way(("node", uid))
+
     def forget(self, uid: str) -> None:
         """Desire nothing of a Node any more: it is gone."""
         self._answered.pop(uid, None)
@@ -100,6 +104,7 @@ class Executor:
             return False
 
     async def _mark(self, desired: Desired) -> None:
+        node = None
         try:
             node = self._known(desired) or await self._read(desired)
             if node is None:
@@ -109,10 +114,11 @@ class Executor:
                 return
             self._permit.check(f"Node {node.name}", node.annotations)
             if (patch := marking(node, desired, self._permit.epoch)) is not None:
+                held(node, desired)
                 node = nodes.node(await self._permit.write("PATCH", f"{nodes.PATH}/{node.name}", patch))
                 self._answered[node.uid] = node
         except MarkError as error:
-            self._outcome(Outcome(desired, Result.REFUSED, str(error)))
+            self._outcome(Outcome(desired, Result.REFUSED, str(error), node))
         except FencedError as error:
             self._outcome(Outcome(desired, Result.FENCED, str(error)))
             raise

@@ -7,13 +7,16 @@ from typing import Any
 
 import msgspec
 
-from nodeguard.model.mark import EPOCH, STATE, Desired
+from nodeguard.model.mark import EPOCH, HOLD, STATE, Desired
 from nodeguard.model.node import PREFIX, Node, Taint
 
 # Effects that are never written: the one deletes pods that run.
 _NEVER = frozenset({"NoExecute"})
 
-_LONGEST_EPOCH = 18
+# What no lease comes to, and none outgrows: a node may write on its own Node, and must not end the term of
+# who writes on all.
+_NO_EPOCH = 2**30
+_LONGEST_EPOCH = 10
 
 
 class MarkError(Exception):
@@ -27,7 +30,7 @@ def marking(node: Node, desired: Desired, epoch: int) -> dict[str, Any] | None:
     for this very version of the Node alone. epoch: of the lease; it is written along with something
     else, and goes with the last of ours. Raises MarkError.
     """
-    ours = _checked(desired)
+    ours = _checked(desired, node)
     spec: dict[str, Any] = {}
     if set(ours) != {taint for taint in node.taints if _is_ours(taint)}:
         theirs = [taint for taint in node.taints if not _is_ours(taint)]
@@ -53,10 +56,19 @@ def marking(node: Node, desired: Desired, epoch: int) -> dict[str, Any] | None:
     return {"metadata": meta, "spec": spec} if spec else {"metadata": meta}
 
 
+def held(node: Node, desired: Desired) -> None:
+    """See that nobody has said meanwhile not to touch a Node; people who have all taken away mean it, too.
+    Raises MarkError.
+    """
+    if node.annotations.get(HOLD, "false") != "false" and (desired.taints or desired.state):
+        raise MarkError(f"{node.name} is held since this was planned: it is left as it is")
+
+
 def epoch_of(annotations: dict[str, str]) -> int:
-    """The epoch under which something was last written, 0 where nothing says so."""
+    """The epoch under which something was last written; 0 where nothing says so, or what no lease has."""
     said = annotations.get(EPOCH, "")
-    return int(said) if said.isascii() and said.isdigit() and len(said) <= _LONGEST_EPOCH else 0
+    epoch = int(said) if said.isascii() and said.isdigit() and len(said) <= _LONGEST_EPOCH else 0
+    return epoch if epoch < _NO_EPOCH else 0
 
 
 def says_cordoned(state: str) -> bool:
@@ -82,13 +94,13 @@ def _fields(state: str) -> dict[str, Any]:
         return {}
 
 
-def _checked(desired: Desired) -> tuple[Taint, ...]:
-    """The desired taints, each key and effect once. Raises MarkError."""
+def _checked(desired: Desired, node: Node) -> tuple[Taint, ...]:
+    """The desired taints, each key and effect once; what a person set stays. Raises MarkError."""
     once: dict[tuple[str, str], Taint] = {}
     for taint in desired.taints:
         if not _is_ours(taint):
             raise MarkError(f"{desired.name}: the taint {taint.key} is not nodeguard's to write")
-        if taint.effect in _NEVER:
+        if taint.effect in _NEVER and taint not in node.taints:
             raise MarkError(
                 f"{desired.name}: the taint {taint.key} deletes pods that run: it is never written"
             )

@@ -93,8 +93,10 @@ def test_seven_of_eight_stay_in_service(
 
 
 def test_a_server_without_rules_has_the_node_marked() -> None:
-    off = ["--runtime-config=resource.k8s.io/v1/devicetaintrules=false"]
-    with cluster(flags={"kube-apiserver": off}) as alone, published(alone, "gpu-1"):
+    # A scheduler that follows rules would wait for them for ever.
+    off = ["--feature-gates=DRADeviceTaintRules=false"]
+    served = ["--runtime-config=resource.k8s.io/v1/devicetaintrules=false"]
+    with cluster(flags={"kube-apiserver": served, "kube-scheduler": off}) as alone, published(alone, "gpu-1"):
         assert "devicetaintrules" not in alone.kubectl("api-resources", "--api-group=resource.k8s.io")
         with at_work(alone, scene.ENFORCED, "gpu-1") as made:
             agent = made.agents["gpu-1"]

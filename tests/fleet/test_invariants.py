@@ -209,6 +209,7 @@ class Life(RuleBasedStateMachine):
 
     def write(self, one: Any) -> None:
         if isinstance(one, Desired):
+            self.fleet.planner.written(one.uid, one.state)
             self.fleet.mark(one)
         elif isinstance(one, str):
             self.fleet.rules.pop(one, None)

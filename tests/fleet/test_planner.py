@@ -2,11 +2,14 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from nodeguard.fleet.heard import Shared
 from nodeguard.fleet.planner import Planner
+from nodeguard.fleet.record import read, written
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import State
-from nodeguard.model.policy import Mode, Policy, Settle, Writes
-from tests.fleet.scene import AT_ONCE, CHECKS, WIDE, Fleet, finding, foreign, states
+from nodeguard.model.mark import STATE, Record
+from nodeguard.model.policy import CheckLimit, Mode, Policy, Settle, Writes
+from tests.fleet.scene import AT_ONCE, CHECKS, WIDE, Fleet, finding, foreign, in_order, states
 
 QUARANTINE = "nodeguard.dev/quarantine=gpu-bus"
 
@@ -131,3 +134,196 @@ def test_what_was_told_before_stands_until_its_node_is_heard() -> None:
     fleet.say(0)
     [over] = fleet.carry_out().incidents
     assert (over.state, over.times) == (State.RESOLVED, 1)
+
+
+def test_a_rule_that_somebody_edited_stays_and_stops_nothing() -> None:
+    fleet = Fleet(2)
+    fleet.publish(0)
+    fleet.say(0, finding())
+    fleet.carry_out()
+    [rule] = fleet.rules.values()
+    for state in ("", "{", '{"causes":[]}', rule.state.replace("quarantine", "suspect")):
+        fleet.rules[rule.name] = replace(rule, state=state)
+        fleet.restart()
+        fleet.say(0)
+        fleet.say(1, finding())
+        plan = fleet.carry_out()
+        assert plan.rules_gone == ()
+        assert fleet.marked() == [1]
+    fleet.say(0, finding())
+    fleet.carry_out()
+    assert read(fleet.rules[rule.name].state)
+
+
+def test_a_node_that_is_written_tells_nothing_of_its_devices() -> None:
+    fleet = Fleet(20, replace(AT_ONCE, budget=replace(WIDE, fleet=0.05)))
+    fleet.publish(0)
+    every = [f"gpu/0000:{0x3B + at:02x}:00" for at in range(8)]
+    fleet.say(0, *(finding(target=slot, part="") for slot in every[:7]))
+    fleet.carry_out()
+    first = tuple(finding(target=slot, part="") for slot in every[1:])
+    fleet.say(0, *first, proven=(in_order(slots=every[:1]),))
+    plan = fleet.plan()
+    assert (len(plan.nodes), len(plan.rules), len(plan.rules_gone)) == (1, 1, 1)
+    fleet.planner.issued(plan)
+    fleet.planner.written("uid-0", plan.nodes[0].state)
+    fleet.mark(plan.nodes[0])
+    fleet.publish(1)
+    fleet.say(1, *(finding(target=slot, part="") for slot in every))
+    assert fleet.plan().rules == ()
+    assert fleet.plan().nodes == ()
+
+
+def test_a_mark_of_a_device_is_given_back_once_however_late_its_rule_goes() -> None:
+    fleet = Fleet(1)
+    fleet.publish(0)
+    fleet.say(0, finding())
+    fleet.carry_out()
+    fleet.say(0)
+    plan = fleet.plan()
+    fleet.planner.issued(plan)
+    for one in plan.nodes:
+        fleet.planner.written(one.uid, one.state)
+        fleet.mark(one)
+    assert fleet.plan().nodes == ()
+    fleet.restart()
+    plan = fleet.plan()
+    assert (plan.nodes, len(plan.rules_gone)) == ((), 1)
+    [past] = (read(fleet.nodes["uid-0"].annotations[STATE]) or Record()).past
+    assert past.times == 1
+
+
+def test_a_marked_node_is_charged_though_its_driver_is_dead_and_its_agent_silent() -> None:
+    fleet = Fleet(40, replace(AT_ONCE, budget=replace(WIDE, fleet=0.05)))
+    for number in range(2):
+        fleet.say(number, finding())
+    fleet.carry_out()
+    for number in range(2):
+        fleet.change(number, gpus=0)
+        del fleet.reports[f"uid-{number}"]
+    fleet.restart()
+    fleet.say(2, finding())
+    fleet.carry_out()
+    assert fleet.marked() == [0, 1]
+
+
+def test_what_was_written_before_says_nothing_of_what_is_on_its_way() -> None:
+    fleet = Fleet(20, replace(AT_ONCE, budget=replace(WIDE, fleet=0.05)))
+    fleet.say(0, finding())
+    fleet.carry_out()
+    fleet.say(0)
+    away = fleet.plan()
+    fleet.planner.issued(away)
+    fleet.say(0, finding("gpu-ecc"))
+    fleet.planner.issued(again := fleet.plan())
+    assert again.nodes
+    fleet.planner.written("uid-0", away.nodes[0].state)
+    fleet.mark(away.nodes[0])
+    fleet.say(1, finding())
+    assert fleet.plan().nodes == ()
+
+
+def test_what_one_agent_says_has_a_bound_and_its_mark_is_given_back() -> None:
+    for found in (
+        [finding(target=f"gpu/0000:3b:00/nvlink/{number}") for number in range(3000)],
+        [finding(target=f"port/{number}", slots=("x" * 200,) * 64) for number in range(128)],
+        [finding(check=f"a check of its own {number}" * 9, target="node") for number in range(128)],
+    ):
+        fleet = Fleet(20)
+        fleet.say(0, *found)
+        fleet.carry_out()
+        assert fleet.marked() == [0]
+        record = read(fleet.nodes["uid-0"].annotations[STATE])
+        assert record is not None
+        assert len(fleet.nodes["uid-0"].annotations[STATE]) < 40_000
+        assert fleet.plan().nodes == ()
+        fleet.restart()
+        slots = {*found[0].slots, *(one.target for one in found)}
+        fleet.say(0, proven=(in_order((one.check for one in found), slots),))
+        fleet.carry_out()
+        assert fleet.marked() == []
+
+
+def test_ages_and_families_may_be_anything() -> None:
+    fleet = Fleet(20)
+    fleet.say(0, finding(age=1.7e308, family="gp\u00fc\u00b2"))
+    plan = fleet.carry_out()
+    assert fleet.taints(0) == ["nodeguard.dev/quarantine=gp"]
+    assert [one.since for one in plan.incidents] == [0.0]
+    fleet.say(1, finding(age=1.7e308, health=Health.WARNING))
+    assert [one.since for one in fleet.plan().incidents] == [0.0]
+
+
+def test_words_that_are_kept_once_are_not_kept_for_ever() -> None:
+    shared = Shared()
+    for number in range(300):
+        shared(tuple(f"{number} {at}" for at in range(1000)))
+    assert sum(map(len, shared._kept)) < 100_000
+    first = ("a", "b")
+    assert shared(first) is shared(("a", "b")[:2])
+
+
+def test_a_taint_that_was_never_written_was_not_taken_away() -> None:
+    fleet = Fleet(1, replace(AT_ONCE, marks=Writes(taint=False)))
+    fleet.say(0, finding())
+    fleet.carry_out()
+    fleet.say(0, proven=())
+    for policy in (AT_ONCE, replace(AT_ONCE, marks=Writes(taint=False)), AT_ONCE):
+        fleet.planner.adopt(policy)
+        assert fleet.carry_out().freed == ()
+    assert fleet.marked() == [0]
+
+
+def test_a_device_that_comes_back_is_marked_again() -> None:
+    fleet = Fleet(20, replace(AT_ONCE, budget=replace(WIDE, check=CheckLimit(new=1, within=600.0))))
+    fleet.publish(0)
+    fleet.say(0, finding(part=""))
+    fleet.carry_out()
+    fleet.planner.devices("node-0", fleet.devices["node-0"][1:])
+    plan = fleet.carry_out()
+    assert [one.why for _, one in plan.freed] == ["gone"]
+    assert (fleet.rules, fleet.marked()) == ({}, [])
+    fleet.publish(0)
+    fleet.carry_out()
+    assert fleet.rules == {}
+    fleet.after(601.0)
+    fleet.carry_out()
+    assert [one.device for one in fleet.rules.values()] == ["gpu-0"]
+
+
+def test_a_clock_that_is_put_back_keeps_nothing_from_being_marked() -> None:
+    fleet = Fleet(1, replace(AT_ONCE, settle=Settle(5.0, 60.0)))
+    fleet.say(0, finding(age=0.0))
+    fleet.carry_out()
+    assert fleet.marked() == []
+    fleet.wall -= 7200.0
+    fleet.after(6.0)
+    fleet.carry_out()
+    assert fleet.marked() == [0]
+
+
+def test_what_is_forgotten_on_nodes_is_forgotten_in_ledgers() -> None:
+    fleet = Fleet(1, replace(AT_ONCE, soak=Soak(0.0, 0.0, 60.0)))
+    for _ in range(3):
+        fleet.say(0, finding())
+        fleet.carry_out()
+        fleet.say(0)
+        fleet.carry_out()
+        fleet.after(61.0)
+        fleet.carry_out()
+    assert not any(fleet.planner.roster.ledgers._new.values())
+
+
+def test_a_record_that_somebody_edited_is_charged_just_where_it_has_a_cause() -> None:
+    fleet = Fleet(20, replace(AT_ONCE, budget=replace(WIDE, fleet=0.05)))
+    fleet.say(0, finding())
+    fleet.carry_out()
+    whole = read(fleet.nodes["uid-0"].annotations[STATE]) or Record()
+    fleet.change(0, annotations={STATE: written(replace(whole, charge=None))})
+    fleet.say(1, finding())
+    fleet.carry_out()
+    assert fleet.marked() == [0]
+    fleet.change(0, annotations={STATE: written(replace(whole, causes=()))}, taints=())
+    fleet.say(0)
+    fleet.carry_out()
+    assert fleet.marked() == [1]

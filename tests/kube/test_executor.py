@@ -14,7 +14,7 @@ import pytest
 from nodeguard.kube.client import MERGE, Api
 from nodeguard.kube.executor import Result
 from nodeguard.kube.refusal import ApiError
-from nodeguard.model.mark import EPOCH, STATE
+from nodeguard.model.mark import EPOCH, HOLD, STATE
 from nodeguard.model.node import Condition, Node, Taint
 from tests.controlplane.cluster import API, PATIENCE, Cluster, cluster
 from tests.controlplane.credentials import write_kubeconfig
@@ -188,6 +188,29 @@ async def test_conditions_follow_the_marks(api: Api, names: list[str]) -> None:
         await made.idle()
         left = json.loads(await api.request("GET", f"{NODES}/{names[0]}"))["status"]["conditions"]
         assert [one["type"] for one in left] == ["Ready"]
+        assert (await read(api, names[0])).condition is None
+
+
+async def test_who_is_held_meanwhile_is_left_as_it_is(api: Api, names: list[str]) -> None:
+    async with writing(api) as made:
+        first, second, _ = [await read(api, name) for name in names]
+        made.executor.want(desired(first, QUARANTINE))
+        await made.idle()
+        for one in (first, second):
+            # What a watch told before is all that is known of the second.
+            made.nodes[one.name] = one if one is second else await read(api, one.name)
+            body = {"metadata": {"annotations": {HOLD: "mine"}}}
+            await api.request("PATCH", f"{NODES}/{one.name}", body=body, content=MERGE)
+        made.executor.want(desired(second, QUARANTINE))
+        made.executor.want(desired(first, SUSPECT))
+        await made.idle()
+        assert [made.results(one.name)[-1] for one in (first, second)] == [Result.REFUSED, Result.REFUSED]
+        assert ours(await read(api, first.name)) == {QUARANTINE}
+        assert ours(await read(api, second.name)) == set()
+        assert all(HOLD in one.node.annotations for one in made.outcomes[-2:] if one.node)
+        made.executor.want(desired(first))
+        await made.idle()
+        assert ours(await read(api, first.name)) == set()
 
 
 Act = Callable[[Api, str, int], Awaitable[Any]]

@@ -14,6 +14,7 @@ from nodeguard.model.mark import EPOCH, STATE, Desired, Record
 from nodeguard.model.node import PREFIX, Node, Taint
 
 QUARANTINE = Taint("nodeguard.dev/quarantine", "NoSchedule", "gpu")
+SUSPECT = Taint("nodeguard.dev/suspect", "NoSchedule", "gpu")
 NODE = Node("gpu-7", "u7", "41", taints=(Taint("foreign", "NoExecute", "x", "2026-01-01T00:00:00Z"),))
 CORDONED = msgspec.json.encode(Record(cordoned=True)).decode()
 
@@ -120,8 +121,20 @@ def test_some_taints_are_never_written(taint: Taint, why: str) -> None:
         marking(NODE, wanted(taints=(taint,)), 1)
 
 
+def test_what_a_person_set_stays_whatever_it_does() -> None:
+    theirs = Taint("nodeguard.dev/quarantine", "NoExecute", "by-hand")
+    node = replace(NODE, taints=(*NODE.taints, theirs))
+    patch = marking(node, wanted(taints=(theirs, SUSPECT)), 1)
+    assert patch is not None
+    assert {"key": theirs.key, "value": "by-hand", "effect": "NoExecute"} in patch["spec"]["taints"]
+
+
 @pytest.mark.parametrize(
-    ("said", "epoch"), [("7", 7), ("", 0), ("-1", 0), ("x", 0), ("\u0663", 0), ("9" * 19, 0)]
+    ("said", "epoch"),
+    [
+        *(("7", 7), ("", 0), ("-1", 0), ("x", 0), ("\u0663", 0), ("9" * 19, 0)),
+        *((str(2**30 - 1), 2**30 - 1), (str(2**30), 0)),
+    ],
 )
 def test_an_epoch_is_a_number(said: str, epoch: int) -> None:
     assert epoch_of({EPOCH: said}) == epoch

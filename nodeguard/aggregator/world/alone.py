@@ -84,6 +84,9 @@ class Alone:
             self._is_new = True
             self._see(caller.node)
 
+    def reconsider(self) -> None:
+        """Nothing waits here."""
+
     def carry_out(self, plan: Plan, now: Instant) -> None:
         """Tell and remember what is advised."""
         self._planner.issued(plan)
@@ -173,7 +176,7 @@ class Alone:
         if advised != Advised():
             self._advised[what.name] = advised
         self._is_new = True
-        self._planner.written(what.uid)
+        self._planner.written(what.uid, what.state)
         self._see(what.name)
 
     def _forget(self, now: float) -> None:

@@ -21,13 +21,13 @@ from nodeguard.kube.config_map import ConfigMap
 from nodeguard.kube.devices import Devices, has_rules
 from nodeguard.kube.executor import Outcome, Result
 from nodeguard.kube.lease import Lease
+from nodeguard.kube.marking import epoch_of
 from nodeguard.kube.moments import rfc3339
 from nodeguard.kube.own_pod import warning
 from nodeguard.kube.trouble import Tell
 from nodeguard.kube.versions import number
 from nodeguard.model.incident import Decision, Incident
 from nodeguard.model.instant import Instant
-from nodeguard.model.mark import EPOCH
 from nodeguard.model.node import Device, Node
 from nodeguard.wire.report import Report
 
@@ -71,7 +71,7 @@ class Cluster:
         self._term: Term | None = None
         self._rules: dict[str, rule_object.Seen] = {}
         self._incidents: dict[str, incident_object.Seen] = {}
-        self._unknown = {"Nodes", "NodeIncidents", "decisions", "devices"}
+        self._unknown = {"Nodes", "NodeIncidents", "decisions", "devices", "rules"}
         self._began = monotonic()
         self._unmark = ""
         self._following: list[asyncio.Task[Any]] = []
@@ -102,6 +102,10 @@ class Cluster:
         """Whether this aggregator may have anything written."""
         held = await self._lease.renew(now)
         term = self._term
+        # Who follows or writes no more must not go on leading.
+        for task in (*self._following, *(term.tasks if term is not None else ())):
+            if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+                raise error
         if term is not None and (not held or term.epoch != self._lease.epoch):
             await self._end_term(term)
         if held and self._term is None:
@@ -110,6 +114,16 @@ class Cluster:
 
     def met(self, caller: Caller, report: Report) -> None:
         """A Node's own object is what tells of it here."""
+
+    def reconsider(self) -> None:
+        """What waits is planned anew; what is under way still counts, as it may land beside what comes."""
+        if self._planner.policy.pause or self._term is None:
+            self._drop()
+            return
+        waiting = [uid for uid in self._planner.roster.pending() if not self._term.is_under_way(uid)]
+        for uid in waiting:
+            self._planner.failed(uid)
+        self._term.forget(waiting)
 
     def carry_out(self, plan: Plan, now: Instant) -> None:
         """Have a plan written."""
@@ -181,9 +195,7 @@ class Cluster:
         old = self._planner.roster.nodes.get(node.uid)
         if old is not None and number(node.version) < number(old.version):
             return
-        epoch = node.annotations.get(EPOCH, "")
-        if epoch.isascii() and epoch.isdigit() and len(epoch) < 10:
-            self._lease.outgrow(int(epoch))
+        self._lease.outgrow(epoch_of(node.annotations))
         self._planner.node(node)
         # What an answer told is told by the watch again, and a kubelet changes much that is not kept.
         if old is None or replace(old, version=node.version) != node:
@@ -199,10 +211,11 @@ class Cluster:
 
     def rule(self, seen: rule_object.Seen) -> None:
         """A rule of nodeguard's is new or has changed."""
+        self._lease.outgrow(epoch_of(seen.annotations))
         self._rules[seen.uid] = seen
         self._planner.roster.rule(seen.rule)
         if self._term is not None:
-            self._term.rules.changed(seen)
+            self._term.rule(seen)
         self._news()
 
     def rule_gone(self, uid: str) -> None:
@@ -211,7 +224,7 @@ class Cluster:
         if seen is not None:
             self._planner.roster.rule_gone(seen.rule.name)
             if self._term is not None:
-                self._term.rules.gone(uid)
+                self._term.rule_gone(seen)
             self._news()
 
     def incident(self, seen: incident_object.Seen) -> None:
@@ -250,11 +263,15 @@ class Cluster:
         self._unmark = told.get(UNMARK, "")
         paused = told.get(PAUSE, "")
         if paused and not self._planner.paused:
-            dropped = self._planner.drop()
-            if self._term is not None:
-                self._term.forget(dropped)
+            self._drop()
         self._planner.paused = paused
         self._news()
+
+    def _drop(self) -> None:
+        """Have nothing written any more that has not begun."""
+        dropped = self._planner.drop()
+        if self._term is not None:
+            self._term.forget(dropped)
 
     def _decided(self, decision: Decision) -> None:
         """What people decided of one incident."""
@@ -265,7 +282,7 @@ class Cluster:
     def _outcome(self, outcome: Outcome) -> None:
         uid = outcome.desired.uid
         if outcome.result == Result.WRITTEN:
-            self._planner.written(uid)
+            self._planner.written(uid, outcome.desired.state)
         elif outcome.result != Result.FAILED:
             self._planner.failed(uid)
             self._tell(f"Node {outcome.desired.name}: {outcome.why}")
@@ -300,7 +317,7 @@ class Cluster:
             try:
                 if await has_rules(self._api):
                     break
-                self._unknown.discard("devices")
+                self._unknown -= {"devices", "rules"}
             except ApiError as error:
                 self._tell(f"whether the server has rules for devices is not known: {error}")
             await asyncio.sleep(_RULES if "devices" not in self._unknown else 1.0)

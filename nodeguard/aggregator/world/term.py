@@ -61,7 +61,9 @@ class Term:
         self.rules = DeviceRules(permit, marks, lambda rule, why: tell(f"DeviceTaintRule {rule.name}: {why}"))
         self.incidents = Incidents(permit, later, lambda _: None)
         self._events = Events(permit, later, pod)
+        # Of rules, by name: those that are to be, and names of those that a plan has said are to go.
         self._wanted: dict[str, DeviceRule] = {}
+        self._away: set[str] = set()
         self._told: tuple[Callable[[], Iterable[Incident]], float] | None = None
         self._lanes = [asyncio.create_task(lane.run()) for lane in (marks, later)]
         self._running = [*self._lanes, asyncio.create_task(self._tell_incidents())]
@@ -73,13 +75,25 @@ class Term:
     ) -> None:
         """What the cluster has already; to be called once, at the beginning."""
         for rule in rules:
-            self.rules.changed(rule)
-            self._wanted[rule.rule.name] = rule.rule
+            self.rule(rule)
         for incident in incidents:
             self.incidents.changed(incident)
         self.rules.want(self._wanted.values())
         self.rules.synced()
         self.incidents.synced()
+
+    def rule(self, seen: rule_object.Seen) -> None:
+        """A rule is new or has changed. One that no plan has spoken of, as of a leader before, stands."""
+        name = seen.rule.name
+        if name not in self._wanted and name not in self._away:
+            self._wanted[name] = seen.rule
+            self.rules.keep(seen.rule)
+        self.rules.changed(seen)
+
+    def rule_gone(self, seen: rule_object.Seen) -> None:
+        """A rule is no more."""
+        self._away.discard(seen.rule.name)
+        self.rules.gone(seen.uid)
 
     def carry_out(self, plan: Plan, incidents: Callable[[], Iterable[Incident]], wall: float) -> None:
         """Have a plan written. incidents: gives all there are. wall: seconds since the epoch."""
@@ -87,6 +101,8 @@ class Term:
             self.executor.want(one)
         if plan.rules or plan.rules_gone:
             self._wanted.update({rule.name: rule for rule in plan.rules})
+            self._away -= {rule.name for rule in plan.rules}
+            self._away.update(plan.rules_gone)
             for name in plan.rules_gone:
                 self._wanted.pop(name, None)
             self.rules.want(self._wanted.values())
@@ -100,9 +116,30 @@ class Term:
         self._events.say(said)
 
     def forget(self, uids: Iterable[str]) -> None:
-        """Desire nothing any more of Nodes of which a write has not begun."""
-        for uid in uids:
+        """Desire nothing any more of Nodes, and of their devices, of which a write has not begun."""
+        these = frozenset(uids)
+        for uid in these:
             self.executor.forget(uid)
+        standing = {rule.name: rule for rule in self.rules.standing()}
+        named = [name for name, rule in self._wanted.items() if rule.uid in these]
+        for name in named:
+            if name in standing:
+                self._wanted[name] = standing[name]
+            else:
+                del self._wanted[name]
+        if named:
+            self.rules.want(self._wanted.values())
+
+    def is_under_way(self, uid: str) -> bool:
+        """Whether anything of a Node or its devices is being written."""
+        return self.executor.is_under_way(uid) or any(
+            rule.uid == uid and self.rules.is_under_way(name) for name, rule in self._wanted.items()
+        )
+
+    @property
+    def tasks(self) -> tuple[asyncio.Task[None], ...]:
+        """What runs for as long as the term does."""
+        return tuple(self._running)
 
     async def end(self) -> None:
         """Write nothing any more."""

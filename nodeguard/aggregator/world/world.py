@@ -31,6 +31,9 @@ class World(Decide, Protocol):
     def met(self, caller: Caller, report: Report) -> None:
         """A node has news, which is about to be planned for."""
 
+    def reconsider(self) -> None:
+        """Another policy counts: what was to be carried out and has not begun is planned anew."""
+
     def carry_out(self, plan: Plan, now: Instant) -> None:
         """Have a plan carried out."""
 
