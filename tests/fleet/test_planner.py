@@ -8,7 +8,7 @@ from nodeguard.fleet.record import read, written
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import State
 from nodeguard.model.mark import STATE, Record
-from nodeguard.model.policy import CheckLimit, Mode, Policy, Settle, Writes
+from nodeguard.model.policy import CheckLimit, Mode, Policy, Settle, Soak, Writes
 from tests.fleet.scene import AT_ONCE, CHECKS, WIDE, Fleet, finding, foreign, in_order, states
 
 QUARANTINE = "nodeguard.dev/quarantine=gpu-bus"
