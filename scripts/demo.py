@@ -158,7 +158,12 @@ class Fleet:
         return "\n".join(f"{log.stem}: {said[-1]}" for log in logs if (said := log.read_text().splitlines()))
 
     def _show(self, said: dict[str, str]) -> None:
-        node, check, state, kept = said["node"], said["check"], said["state"], _KEPT[said["health"]]
+        node, check, state, kept = (
+            said["node"],
+            said["check"],
+            said["state"],
+            _KEPT.get(said["health"], "kept off"),
+        )
         told = {
             "Marked": f"{kept} {'it' if said['scope'] == f'node {node}' else said['scope']}",
             "Withheld": f"NOT marked, {said['why']}",
