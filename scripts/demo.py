@@ -18,11 +18,13 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from nodeguard.cli.page import Line, Words, show
 
 ROOT = Path(__file__).parent.parent
+# In the directory of the fleet: a socket's path may not be long.
+SOCKET = "aggregator.sock"
 COMMAND = [sys.executable, "-m", "nodeguard.cli.main"]
 
 NODES = {
@@ -65,7 +67,6 @@ class Fleet:
 
     def __init__(self, directory: Path, stack: ExitStack) -> None:
         self.directory = directory
-        self.socket = directory / "aggregator.sock"
         self.began = time.monotonic()
         self._log = directory / "aggregator.log"
         self._read = 0
@@ -80,8 +81,8 @@ class Fleet:
         listen, metrics, *others = _free_ports(2 + len(NODES))
         self._start(
             "aggregator", "--standalone", "--insecure", "--listen", f"127.0.0.1:{listen}",
-            "--metrics", f"127.0.0.1:{metrics}", "--state", f"{self.directory}/state",
-            "--socket", f"{self.socket}", "--policy", f"{self.directory}/policy.yaml", log=self._log,
+            "--metrics", f"127.0.0.1:{metrics}", "--state", "state", "--socket", SOCKET,
+            "--policy", "policy.yaml", log=self._log,
         )  # fmt: skip
         for (node, recording), port in zip(NODES.items(), others, strict=True):
             shutil.copytree(ROOT / "fixtures" / recording, self.directory / node, symlinks=True)
@@ -91,8 +92,7 @@ class Fleet:
                 f"aggregator: {{addresses: ['http://127.0.0.1:{listen}/v1/messages']}}\n"
             )
             self._start(
-                "agent", "--config", f"{config}", "--from", f"{self.directory / node}",
-                log=self.directory / f"{node}.log",
+                "agent", "--config", config.name, "--from", node, log=self.directory / f"{node}.log"
             )  # fmt: skip
 
     def wait(self) -> None:
@@ -151,19 +151,19 @@ class Fleet:
 
     def ask(self, *words: str) -> None:
         """Show a command to the aggregator, and what it says."""
-        self.run(*words, hidden=("--socket", f"{self.socket}"))
-
-    def run(self, *words: str, hidden: tuple[str, ...] = ()) -> None:
-        """Show a command without what is hidden of it, and what it says."""
-        _say("", f"$ nodeguard {shlex.join(words)}")
-        subprocess.run([*COMMAND, *words, *hidden], check=False, cwd=ROOT)
+        run(*words, hidden=("--socket", SOCKET), directory=self.directory)
 
     def _last_words(self) -> str:
         logs = sorted(self.directory.glob("*.log"))
         return "\n".join(f"{log.stem}: {said[-1]}" for log in logs if (said := log.read_text().splitlines()))
 
     def _show(self, said: dict[str, str]) -> None:
-        node, check, state, kept = said["node"], said["check"], said["state"], _KEPT[said["health"]]
+        node, check, state, kept = (
+            said["node"],
+            said["check"],
+            said["state"],
+            _KEPT.get(said["health"], "kept off"),
+        )
         told = {
             "Marked": f"{kept} {'it' if said['scope'] == f'node {node}' else said['scope']}",
             "Withheld": f"NOT marked, {said['why']}",
@@ -181,20 +181,22 @@ class Fleet:
         sys.stdout.flush()
 
     def _asked(self, what: str) -> Any:
-        words = [*COMMAND, what, "--format", "json", "--socket", f"{self.socket}"]
-        told = subprocess.run(words, capture_output=True, check=False).stdout
+        words = [*COMMAND, what, "--format", "json", "--socket", SOCKET]
+        told = subprocess.run(words, capture_output=True, check=False, cwd=self.directory).stdout
         return json.loads(told) if told else {}
 
     def _start(self, *words: str, log: Path) -> None:
         said = self._stack.enter_context(log.open("wb"))
-        self._stack.enter_context(_running([*COMMAND, *words], said))
+        self._stack.enter_context(_running([*COMMAND, *words], said, self.directory))
 
 
 @contextmanager
-def _running(words: list[str], said: Any) -> Iterator[None]:
+def _running(words: list[str], said: IO[bytes], directory: Path) -> Iterator[None]:
     """A process that ends with this one, even where this one is killed."""
     bound = ["setpriv", "--pdeathsig", "TERM", "--"] if shutil.which("setpriv") else []
-    process = subprocess.Popen([*bound, *words], stdin=subprocess.DEVNULL, stdout=said, stderr=said)
+    process = subprocess.Popen(
+        [*bound, *words], stdin=subprocess.DEVNULL, stdout=said, stderr=said, cwd=directory
+    )
     try:
         yield
     finally:
@@ -204,6 +206,12 @@ def _running(words: list[str], said: Any) -> Iterator[None]:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def run(*words: str, hidden: tuple[str, ...] = (), directory: Path = ROOT) -> None:
+    """Show a command without what is hidden of it, and what it says. directory: where it runs."""
+    _say("", f"$ nodeguard {shlex.join(words)}")
+    subprocess.run([*COMMAND, *words, *hidden], check=False, cwd=directory)
 
 
 def _say(*lines: str, style: str = "strong") -> None:
@@ -250,7 +258,7 @@ def main() -> None:
         fleet = Fleet(directory, stack)
         fleet.begin()
         _say("One node, as recorded when a GPU fell off the bus:")
-        fleet.run("check", "--from", "fixtures/gpu-off-bus")
+        run("check", "--from", "fixtures/gpu-off-bus")
         _say("", "A fleet: an aggregator, and agents on eight recorded machines, with this policy:", "")
         for line in POLICY.splitlines():
             _say(f"  {line}", style="")

@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        if given[:1] == ["agent"]:
+        if given[:1] in (["agent"], ["aggregator"]):
             _outlive_hangups()
         from nodeguard.cli.dispatch import dispatch  # noqa: PLC0415 - see above
 
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _outlive_hangups() -> None:
-    """Let nobody who has the checks read again end an agent that has not read them yet. What is executed
+    """Let nobody who has checks or a policy read again end what has not read them yet. What is executed
     meanwhile does not inherit this, as it would an order to ignore.
     """
     import signal  # noqa: PLC0415 - see above

@@ -127,6 +127,19 @@ def test_a_fault_is_marked_and_nothing_that_was_decided_is_lost_by_a_kill(site: 
     assert "Traceback" not in site.log.read_text()
 
 
+def test_the_policy_is_read_again_when_that_is_asked_for(site: Site) -> None:
+    with site.aggregator("--insecure") as process:
+        (site.directory / "policy.yaml").write_text("mode: enfore\n")
+        process.send_signal(signal.SIGHUP)
+        until(lambda: "'enfore' is none of observe, enforce" in site.log.read_text(), site.log)
+        assert "nodeguard_policy_wrong 1" in page(site.metrics, "/metrics")
+        (site.directory / "policy.yaml").write_text(POLICY)
+        process.send_signal(signal.SIGHUP)
+        until(lambda: "nodeguard_policy_wrong 0" in page(site.metrics, "/metrics"), site.log)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0
+
+
 def test_no_node_speaks_for_another(site: Site) -> None:
     authority = Authority(site.directory)
     options = ("--client-ca", str(authority.certificate), "--host", "localhost")
