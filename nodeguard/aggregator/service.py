@@ -23,6 +23,13 @@ _FORGET = 60.0
 _SHARE = 2.0
 
 
+def rest(took: float) -> float:
+    """Seconds between a plan that took so many and the next: never longer than a tick, for a process may have
+    been frozen while it planned.
+    """
+    return min(_TICK, max(_BREATH, _SHARE * took))
+
+
 def moment() -> Instant:
     """Now, by clocks that go on while a machine sleeps."""
     return Instant(time.time(), time.clock_gettime(time.CLOCK_BOOTTIME), "")
@@ -60,7 +67,7 @@ class Service:
         while True:
             self._woken.clear()
             await self.turn(moment())
-            await asyncio.sleep(max(_BREATH, _SHARE * self.took))
+            await asyncio.sleep(rest(self.took))
             try:
                 async with asyncio.timeout(_TICK):
                     await self._woken.wait()

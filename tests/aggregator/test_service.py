@@ -9,7 +9,7 @@ import pytest
 from nodeguard.aggregator.hearing import Hearing
 from nodeguard.aggregator.identity.caller import Caller
 from nodeguard.aggregator.outbox import Outbox
-from nodeguard.aggregator.service import Service
+from nodeguard.aggregator.service import Service, rest
 from nodeguard.aggregator.world.alone import Alone
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
@@ -140,3 +140,9 @@ async def test_a_plan_that_takes_long_leaves_the_loop_to_others(
     with suppress(TimeoutError):
         await asyncio.wait_for(running, 0.6)
     assert 2 <= scene.service.plans <= 11
+
+
+def test_who_was_frozen_while_it_planned_does_not_rest_for_twice_as_long() -> None:
+    assert rest(0.0) == 0.005
+    assert rest(0.03) == 0.06
+    assert rest(20.0) == 1.0

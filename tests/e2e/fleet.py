@@ -4,6 +4,8 @@ would have: its token, its names, its files. There is no kubelet, and no GPU: ag
 
 from __future__ import annotations
 
+import http.client
+import json
 import os
 import signal
 import socket
@@ -11,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import yaml
 
@@ -194,6 +196,25 @@ class Aggregator(Process):
     def ready(self) -> None:
         """Wait until it says that it is."""
         self.until(lambda: self.page("/readyz"))
+
+    def asked(self, path: str) -> Any:
+        """What it answers to people, on its socket."""
+        line = _Unix(self.socket)
+        try:
+            line.request("GET", path)
+            return json.load(line.getresponse())
+        finally:
+            line.close()
+
+
+class _Unix(http.client.HTTPConnection):
+    def __init__(self, path: Path) -> None:
+        super().__init__("localhost", timeout=30)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.connect(str(self._path))
 
 
 class Fleet:

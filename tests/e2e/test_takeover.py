@@ -85,6 +85,14 @@ class Pair:
         for one in self.both:
             one.until(lambda one=one: [one.figure(name) for name in FIGURES] == expected)  # type: ignore[misc]
         assert watcher.marked().keys() == WORST
+        first, second = (self.answers(one) for one in self.both)
+        assert first == second
+
+    @staticmethod
+    def answers(one: Aggregator) -> tuple[object, object]:
+        """What an aggregator tells people of nodes, and of incidents."""
+        incidents = one.asked("/v1/incidents")["incidents"]
+        return one.asked("/v1/nodes")["nodes"], {each["name"]: each["state"] for each in incidents}
 
 
 @pytest.fixture
@@ -129,14 +137,20 @@ def test_a_leader_that_was_frozen_writes_no_more(pair: Pair, controlplane: Clust
         pair.mark()
         leader.until(lambda: len(watcher.marked()) >= BUDGET // 4)
         leader.freeze()
+        frozen = time.monotonic()
         try:
             pair.leading(but=leader)
+            print(f"another acts after {time.monotonic() - frozen:.1f} s")
             pair.other(leader).until(lambda: len(watcher.marked()) >= BUDGET // 2)
         finally:
+            print(f"half is marked after {time.monotonic() - frozen:.1f} s")
             leader.thaw()
         leader.until(lambda: leader.figure("nodeguard_aggregator_leads") == 0)
+        print(f"it knows after {time.monotonic() - frozen:.1f} s")
         pair.agents.heard()
+        print(f"it has heard all after {time.monotonic() - frozen:.1f} s")
         pair.rest(watcher)
+        print(f"all is marked and told after {time.monotonic() - frozen:.1f} s")
         check(watcher.states)
         once(controlplane)
 
