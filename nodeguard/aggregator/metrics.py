@@ -33,6 +33,9 @@ def _families(service: Service, ingest: Ingest, policy: PolicyFile | None, now: 
     )
     yield plain("nodeguard_aggregator_acts", "Whether its plans are carried out.", service.acts)
     yield counter("nodeguard_plans_total", "Plans made.", [({}, service.plans)])
+    yield counter(
+        "nodeguard_plan_errors_total", "Plans that failed; the log says why.", [({}, service.errors)]
+    )
     yield plain("nodeguard_plan_age_seconds", "Seconds since the latest plan.", now.mono - service.planned)
     yield plain("nodeguard_plan_duration_seconds", "Seconds that the latest plan took.", service.took)
     yield plain("nodeguard_agents_expected", "Agents that should report.", silence.expected)

@@ -40,6 +40,8 @@ class Service:
 
     reload: has the policy read again, if it has changed. took: seconds that the latest plan took; planned:
     when it was made, by the clock of `moment`. acts: whether plans are carried out by this aggregator.
+    errors: how often no plan came of it, which ends neither the hearing of agents nor the next try. tell:
+    takes sentences for the log.
     """
 
     def __init__(
@@ -49,17 +51,20 @@ class Service:
         hearing: Hearing,
         reload: Callable[[Instant], object],
         woken: asyncio.Event,
+        tell: Callable[[str], object] = lambda _: None,
     ) -> None:
         self.planner = planner
         self.world = world
         self.began = moment().mono
         self.planned = self.turned = self.began
         self.took = 0.0
-        self.plans = 0
+        self.plans = self.errors = 0
         self.leads = self.acts = False
         self._hearing = hearing
         self._reload = reload
         self._woken = woken
+        self._tell = tell
+        self._said = ""
         self._ticked = self._forgot = float("-inf")
 
     async def run(self) -> None:
@@ -93,12 +98,23 @@ class Service:
         if self.world.unknown() or (self.leads and not self.acts):
             return
         began = time.perf_counter()
-        plan = self.planner.plan(now)
+        try:
+            plan = self.planner.plan(now)
+        except Exception as error:  # noqa: BLE001 - what one node says must not keep all from being heard
+            self.errors += 1
+            self._say(f"error in the planner, please report it: {type(error).__name__}: {error}")
+            return
+        self._said = ""
         self.took = time.perf_counter() - began
         self.planned = now.mono
         self.plans += 1
         if self.acts:
             self.world.carry_out(plan, now)
+
+    def _say(self, what: str) -> None:
+        if what != self._said:
+            self._said = what
+            self._tell(what)
 
     def waits_for(self, now: Instant) -> str:
         """What keeps this aggregator from having anything written, if it leads; empty for nothing."""

@@ -96,7 +96,7 @@ class Aggregating:
             if file is not None:
                 file(planner, now)
 
-        service = Service(planner, world, hearing, reload, woken)
+        service = Service(planner, world, hearing, reload, woken, tell)
         ingest = Ingest(identity, hearing, trust.context if trust is not None else lambda: None, tell)
         if trust is not None:
             work.append(trust.run())

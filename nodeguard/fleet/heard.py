@@ -16,12 +16,17 @@ from nodeguard.wire.report import Active, Blind, InOrder, Inventory, Report
 _FINDINGS = 128
 _LETTERS = 4_000_000
 
+# Seconds from a verdict to its sending beyond which a report tells of the past.
+_LATE = 10.0
+
 
 class Heard(Struct, frozen=True):
     """The latest report of a node.
 
     at: seconds of the receiver's monotonic clock when it came. began: seconds since the epoch, by the
-    receiver's clock, at which each of the findings did, in their order. proven: see `proves`.
+    receiver's clock, at which each of the findings did, in their order. proven: see `proves`. late: whether
+    it tells of some time ago, as what waited while nobody heard does: until the node says that it is so
+    still, nothing is marked for it, and nothing given back.
     """
 
     at: float
@@ -37,6 +42,7 @@ class Heard(Struct, frozen=True):
     agent: str
     catalogue: str
     leaving: bool
+    late: bool = False
 
 
 class Shared:
@@ -76,12 +82,13 @@ def heard(report: Report, instant: Instant, shared: Shared) -> Heard:
         agent=report.agent,
         catalogue=report.catalogue,
         leaving=report.leaving,
+        late=report.age > _LATE,
     )
 
 
 def proves(one: Heard, cause: Cause) -> bool:
     """Whether a node's own check says, of every slot of a cause, that nothing is wrong there any more."""
-    if tells_of(one.findings, cause):
+    if one.late or tells_of(one.findings, cause):
         return False
     places = set(cause.slots or (cause.target,))
     for group in one.proven:

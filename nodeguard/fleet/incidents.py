@@ -186,9 +186,14 @@ _REASONS = {
 }
 
 
+def _news(one: Incident) -> tuple[str, ...]:
+    """What of an incident is told anew when it changes: why it is withheld, too."""
+    return one.state, one.scope, one.detail if one.state == State.WITHHELD else ""
+
+
 def event_of(before: Incident | None, after: Incident) -> Event | None:
     """What is told of an incident's change; None where only words have changed."""
-    if before is not None and (before.state, before.scope) == (after.state, after.scope):
+    if before is not None and _news(before) == _news(after):
         return None
     reason, warning = _REASONS[after.state]
     said = {

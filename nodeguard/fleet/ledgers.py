@@ -158,4 +158,5 @@ def _of_gangs(charges: Iterable[Charge]) -> bool:
 def _full(key: str, most: int, *, reserved: bool) -> str:
     what = key.removeprefix(DOMAIN) if key != POOL else "nodes of no pool"
     rest = ", the rest is reserved for what is fatal" if reserved else ""
-    return f"{what}: {max(0, most) / WHOLE:.4g} nodes may be out{rest}"
+    nodes = max(0, most) / WHOLE
+    return f"{what}: {nodes:.4g} node{'' if nodes == 1 else 's'} may be out{rest}"

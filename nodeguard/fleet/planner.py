@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from msgspec.structs import replace
+
 from nodeguard.fleet.admission import Outcome, Scene, allot, stands
 from nodeguard.fleet.heard import Heard, Shared, heard
 from nodeguard.fleet.holding import Holding, cordoning, desired, given_back, is_as_desired, rules, standing
@@ -106,6 +108,10 @@ class Planner:
     def beat(self, uid: str, now: Instant) -> None:
         """A node whose report stands as it was."""
         self.last[uid] = now.mono
+        known = self.heard.get(uid)
+        if known is not None and known.late:
+            self.heard[uid] = replace(known, late=False)
+            self._ask(uid)
 
     def tick(self, now: Instant) -> None:
         """Time has passed: who is silent? To be called every second or so."""

@@ -61,6 +61,8 @@ Find = Callable[[str, str], Device | None]
 
 def wants(seat: Seat, one: Heard, find: Find) -> tuple[Want, ...]:
     """The marks that a node's findings ask for. What is not known for sure now asks for none."""
+    if one.late:
+        return ()
     voices = _voices(one.findings)
     return tuple(
         Want(

@@ -146,3 +146,21 @@ def test_who_was_frozen_while_it_planned_does_not_rest_for_twice_as_long() -> No
     assert rest(0.0) == 0.005
     assert rest(0.03) == 0.06
     assert rest(20.0) == 1.0
+
+
+async def test_a_plan_that_fails_ends_nothing_and_is_told_once(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    scene.service = Service(
+        scene.planner, scene.world, scene.hearing, scene._reload, scene.woken, told.append
+    )
+    scene.hearing(ONE, report(fatal=True))
+    with monkeypatch.context() as broken:
+        broken.setattr(scene.planner, "plan", lambda _: 1 / 0)
+        for _ in range(3):
+            await scene.turn(1.0)
+    assert (scene.service.errors, scene.service.plans, scene.world.plans) == (3, 0, [])
+    assert told == ["error in the planner, please report it: ZeroDivisionError: division by zero"]
+    await scene.turn(1.0)
+    assert scene.world.plans[0].nodes

@@ -20,7 +20,7 @@ def test_the_worst_come_first_and_the_rest_is_withheld_with_a_reason() -> None:
     reasons = {one.why for found in fleet.planner.outcomes.values() for one in found if one.why}
     assert reasons == {
         "fleet: 2 nodes may be out",
-        "fleet: 1 nodes may be out, the rest is reserved for what is fatal",
+        "fleet: 1 node may be out, the rest is reserved for what is fatal",
     }
 
 

@@ -327,3 +327,38 @@ def test_a_record_that_somebody_edited_is_charged_just_where_it_has_a_cause() ->
     fleet.say(0)
     fleet.carry_out()
     assert fleet.marked() == [1]
+
+
+def test_what_a_late_report_tells_counts_only_once_it_is_said_to_be_so_still() -> None:
+    fleet = Fleet(1)
+    fleet.say(0, finding())
+    fleet.carry_out()
+    fleet.planner.hear(
+        "uid-0", replace(fleet.reports["uid-0"], findings=(), proven=(in_order(),), age=900.0), fleet.now
+    )
+    fleet.carry_out()
+    assert fleet.marked() == [0]
+    fleet.planner.beat("uid-0", fleet.now)
+    fleet.carry_out()
+    assert fleet.marked() == []
+    fleet.planner.hear("uid-0", replace(fleet.reports["uid-0"], age=900.0), fleet.now)
+    fleet.carry_out()
+    assert fleet.marked() == []
+    fleet.planner.beat("uid-0", fleet.now)
+    fleet.carry_out()
+    assert fleet.marked() == [0]
+
+
+def test_why_a_mark_is_withheld_is_told_when_it_changes() -> None:
+    fleet = Fleet(20, replace(AT_ONCE, settle=Settle(60.0, 60.0), budget=replace(WIDE, fleet=0.05)))
+    for number in range(2):
+        fleet.say(number, finding(age=0.0))
+    assert {one.message.partition("; ")[2].partition(" (")[0] for one in fleet.carry_out().events} == {
+        "node node-0 is not marked: settles for 60 s",
+        "node node-1 is not marked: settles for 60 s",
+    }
+    fleet.after(60.0)
+    assert {one.message.partition("; ")[2].partition(" (")[0] for one in fleet.carry_out().events} == {
+        "work is kept from node node-0",
+        "node node-1 is not marked: fleet: 1 node may be out",
+    }
