@@ -237,7 +237,9 @@ async def _ask_at(
         )
 
     try:
-        await stack.enter_async_context(serving(path, Asked(service.planner, known, moment, service.world)))
+        await stack.enter_async_context(
+            serving(path, Asked(service.planner, known, moment, service.world.people))
+        )
     except OSError as error:
         remedy = "nodeguard status and others cannot reach this aggregator; name a --socket"
         tell(f"{path}: {error.strerror or error}: {remedy}")

@@ -55,6 +55,7 @@ class Planner:
         self._planned: dict[str, Holding] = {}
         self._dirty: set[str] = set()
         self._stories: dict[str, Story] = {}
+        self._resting: dict[str, tuple[object, ...]] = {}
 
     @property
     def policy(self) -> Policy:
@@ -86,7 +87,7 @@ class Planner:
         """A Node that is no more, and with it all that was said of it, but for its incidents."""
         self.roster.gone(uid)
         self._mute(uid)
-        for kept in (self.last, self._wants, self.proofs, self.outcomes, self._stories):
+        for kept in (self.last, self._wants, self.proofs, self.outcomes, self._stories, self._resting):
             kept.pop(uid, None)
 
     def devices(self, node: str, devices: Iterable[Device]) -> None:
@@ -125,7 +126,11 @@ class Planner:
     def plan(self, now: Instant) -> Plan:
         """What is to be done now: the same again, until it is `issued` or seen to be done."""
         freed: list[tuple[str, Freed]] = []
-        holdings = {uid: self._left_of(uid, now, freed) for uid in self.roster.remembered()}
+        resting = {uid for uid in self.roster.remembered() if self._rests(uid)}
+        holdings = {
+            uid: self.roster.holding(uid) if uid in resting else self._left_of(uid, now, freed)
+            for uid in self.roster.remembered()
+        }
         asked = [want for found in self._wants.values() for want in found]
         real = [want for want in asked if self._is_real(want, holdings)]
         ledgers = self.roster.ledgers.copy()
@@ -149,6 +154,11 @@ class Planner:
             one.want.name: self._would.get(one.want.name, now.wall)
             for one in outcomes
             if one.state == State.OBSERVED
+        }
+        self._planned = {
+            uid: one
+            for uid, one in holdings.items()
+            if uid not in resting or one is not self.roster.holding(uid)
         }
         return self._written(holdings, outcomes, freed, now)
 
@@ -247,6 +257,30 @@ class Planner:
                     left = given_back(left, record.charge, self.policy.soak, now.wall)
         return left
 
+    def _rests(self, uid: str) -> bool:
+        """Whether a node that is marked, and is as it is to be, is just as it was when that was found."""
+        found = self._resting.get(uid)
+        return found is not None and all(one is now for one, now in zip(found, self._about(uid), strict=True))
+
+    def _lay_down(self, uid: str, holding: Holding) -> None:
+        """A node is as it is to be: it rests, unless time alone will change that."""
+        if holding.marked and not self.proofs.get(uid):
+            self._resting[uid] = self._about(uid)
+        else:
+            self._resting.pop(uid, None)
+
+    def _about(self, uid: str) -> tuple[object, ...]:
+        """All that decides what a node is to hold, but for time."""
+        roster = self.roster
+        return (
+            roster.nodes.get(uid),
+            roster.holding(uid),
+            roster.seats.get(uid),
+            self.heard.get(uid),
+            uid in self.silence.silent,
+            self.policy,
+        )
+
     def _is_removed(self, uid: str, place: Device | None, cause: Cause) -> bool:
         """Whether a person took a mark away by hand."""
         node = self.roster.nodes.get(uid)
@@ -264,14 +298,14 @@ class Planner:
         nodes: list[Desired] = []
         made: list[DeviceRule] = []
         gone = list(self.roster.astray())
-        self._planned = {}
-        for uid, planned in holdings.items():
+        for uid, planned in list(self._planned.items()):
             seat = self.roster.seats.get(uid)
             if (
                 seat is None
                 or seat.hold
                 or (planned == self.roster.holding(uid) and self.roster.is_pending(uid))
             ):
+                del self._planned[uid]
                 continue
             node, seen = self.roster.nodes[uid], self.roster.observed(uid).node
             holding = self._planned[uid] = cordoning(node, seen, planned, self.policy.marks)
@@ -285,6 +319,8 @@ class Planner:
                 *(rule.name for rule in rules(seat, self.roster.holding(uid))),
             }
             gone += sorted(known - wanted.keys())
+            if holding == self.roster.holding(uid) and is_as_desired(node, what) and not known:
+                self._lay_down(uid, holding)
         incidents, events = self._told(holdings, outcomes, now)
         return Plan(
             tuple(nodes),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Self
 
 from msgspec.structs import replace
 
@@ -67,6 +68,11 @@ class Alone:
         self._wrote = self._looked = float("-inf")
         self._is_new = True
         self._write(kept.pause)
+
+    @property
+    def people(self) -> Self:
+        """It carries out itself what people decide."""
+        return self
 
     def unknown(self) -> str:
         """Nothing."""

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from msgspec.structs import replace
 
-from nodeguard.aggregator.api.decide import DecisionError
 from nodeguard.aggregator.identity.caller import Caller
 from nodeguard.aggregator.outbox import Outbox, clears
+from nodeguard.aggregator.world.followers import Follower
+from nodeguard.aggregator.world.people import PAUSE, UNMARK, People
 from nodeguard.aggregator.world.term import Term, monotonic
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
 from nodeguard.kube import device_rules, incident_object, incidents, nodes, rule_object
-from nodeguard.kube.client import MERGE, Api, ApiError
-from nodeguard.kube.config_map import ConfigMap
+from nodeguard.kube.client import Api, ApiError
 from nodeguard.kube.devices import Devices, has_rules
 from nodeguard.kube.executor import Outcome, Result
 from nodeguard.kube.lease import Lease
 from nodeguard.kube.marking import epoch_of
-from nodeguard.kube.moments import rfc3339
 from nodeguard.kube.own_pod import warning
 from nodeguard.kube.trouble import Tell
 from nodeguard.kube.versions import number
@@ -32,8 +30,6 @@ from nodeguard.model.node import Device, Node
 from nodeguard.wire.report import Report
 
 LEASE = "nodeguard-aggregator"
-DECISIONS = "nodeguard-decisions"
-PAUSE, UNMARK = "pause", "unmark"
 
 # Seconds between two questions whether the server has rules for devices.
 _RULES = 300.0
@@ -43,7 +39,7 @@ _DEVICES = 15.0
 
 
 class Cluster:
-    """The world of an aggregator in Kubernetes.
+    """The world of an aggregator in Kubernetes. people: who carries out what people decide.
 
     news: is called where there is something to plan for. tell: takes sentences for the log.
     """
@@ -67,7 +63,7 @@ class Cluster:
         self._news = news
         self._tell = tell
         self._lease = Lease(api, namespace, LEASE, pod, tell)
-        self._decisions = ConfigMap(api, namespace, DECISIONS)
+        self.people = People(api, namespace, self._decide, tell)
         self._term: Term | None = None
         self._rules: dict[str, rule_object.Seen] = {}
         self._incidents: dict[str, incident_object.Seen] = {}
@@ -80,9 +76,11 @@ class Cluster:
     def begin(self) -> None:
         """Follow the cluster from now on."""
         api, tell = self._api, self._tell
-        self._start(nodes.watching(api, _Nodes(self), tell).run())
-        self._start(incidents.watching(api, _Incidents(self), tell).run())
-        self._start(self._decisions.watching(self._decide, tell).run())
+        of_nodes = Follower(self.node, self.node_gone, lambda: self.known("Nodes"))
+        of_incidents = Follower(self.incident, self.incident_gone, lambda: self.known("NodeIncidents"))
+        self._start(nodes.watching(api, of_nodes, tell).run())
+        self._start(incidents.watching(api, of_incidents, tell).run())
+        self._start(self.people.watching().run())
         self._start(self._follow_devices())
 
     # What the service asks.
@@ -134,7 +132,7 @@ class Cluster:
             plan = replace(plan, nodes=away.nodes, rules=(), rules_gone=away.rules_gone)
             if not (plan.nodes or plan.rules_gone):
                 done, self._unmark = self._unmark, ""
-                self._start(self._unmarked(done))
+                self._start(self.people.unmarked(done))
         else:
             self._planner.issued(plan)
         self._term.carry_out(plan, self._all_incidents, now.wall)
@@ -143,34 +141,6 @@ class Cluster:
         """An Event on this aggregator's own pod, if it leads; all say it in their logs."""
         if self._term is not None:
             self._start(self._say_refused(self._term, why))
-
-    async def pause(self, why: str, by: str) -> str:
-        """Mark nothing new from now on, durably."""
-        await self._change({PAUSE: f"{why or 'paused'}, said {by}" if by else why or "paused"})
-        return "nothing new is marked from now on, through restarts too; nodeguard resume ends it"
-
-    async def resume(self, by: str) -> str:
-        """Go on."""
-        await self._change({PAUSE: None, UNMARK: None})
-        self._tell(f"resumed by {by}")
-        return "marks are set again"
-
-    async def unmark(self, by: str) -> str:
-        """Take every mark away, durably, and pause before."""
-        await self._change({PAUSE: f"all marks taken away by {by}", UNMARK: by or "somebody"})
-        return "paused, and every mark is being taken away; nodeguard resume has them set again"
-
-    async def acknowledge(self, name: str, by: str) -> str:
-        """People know of an incident."""
-        await self._specify(name, {"acknowledged": by or "somebody"})
-        return f"{name} is acknowledged"
-
-    async def clear(self, name: str, by: str) -> str:
-        """People say that an incident is over."""
-        await self._specify(name, {"clear": f"{by or 'somebody'} at {rfc3339(time.time())}"})
-        return (
-            f"{name} is to be cleared: its agent is told, and a mark goes when its check finds all in order"
-        )
 
     def decisions(self) -> dict[str, Decision]:
         """What people decided, by the incident's name."""
@@ -321,7 +291,8 @@ class Cluster:
             except ApiError as error:
                 self._tell(f"whether the server has rules for devices is not known: {error}")
             await asyncio.sleep(_RULES if "devices" not in self._unknown else 1.0)
-        self._start(device_rules.watching(self._api, _Rules(self), self._tell).run())
+        of_rules = Follower(self.rule, self.rule_gone, lambda: self.known("rules"))
+        self._start(device_rules.watching(self._api, of_rules, self._tell).run())
         devices = asyncio.create_task(self._devices.run())
         while not self._devices.is_known:
             await asyncio.sleep(0.05)
@@ -335,76 +306,9 @@ class Cluster:
         except ApiError as error:
             self._tell(f"no Event says that the policy is wrong: {error}")
 
-    async def _unmarked(self, by: str) -> None:
-        self._tell(f"every mark has been taken away, as {by} asked")
-        try:
-            await self._decisions.change(
-                lambda told: {key: text for key, text in told.items() if key != UNMARK or text != by}
-            )
-        except ApiError as error:
-            self._tell(f"that all marks are gone cannot be written down: {error}")
-
-    async def _change(self, what: Mapping[str, str | None]) -> None:
-        def edit(told: Mapping[str, str]) -> dict[str, str]:
-            return {key: text for key, text in {**told, **what}.items() if text is not None}
-
-        try:
-            self._decide(await self._decisions.change(edit))
-        except ApiError as error:
-            raise DecisionError(f"this cannot be written down, and is not done: {error}") from None
-
-    async def _specify(self, incident: str, spec: Mapping[str, str]) -> None:
-        try:
-            await self._api.request(
-                "PATCH", f"{incidents.PATH}/{incident}", body={"spec": spec}, content=MERGE
-            )
-        except ApiError as error:
-            if error.status == 404:
-                raise DecisionError(f"there is no incident {incident}: see nodeguard incidents") from None
-            raise DecisionError(f"this cannot be written down, and is not done: {error}") from None
-
     def _start(self, work: Coroutine[Any, Any, Any]) -> None:
-        self._following = [task for task in self._following if not task.done()]
+        # One that has failed is kept: see lead.
+        self._following = [
+            task for task in self._following if not task.done() or task.cancelled() or task.exception()
+        ]
         self._following.append(asyncio.create_task(work))
-
-
-class _Nodes:
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-
-    def changed(self, thing: Node) -> None:
-        self._cluster.node(thing)
-
-    def gone(self, uid: str) -> None:
-        self._cluster.node_gone(uid)
-
-    def synced(self) -> None:
-        self._cluster.known("Nodes")
-
-
-class _Rules:
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-
-    def changed(self, thing: rule_object.Seen) -> None:
-        self._cluster.rule(thing)
-
-    def gone(self, uid: str) -> None:
-        self._cluster.rule_gone(uid)
-
-    def synced(self) -> None:
-        self._cluster.known("rules")
-
-
-class _Incidents:
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-
-    def changed(self, thing: incident_object.Seen) -> None:
-        self._cluster.incident(thing)
-
-    def gone(self, uid: str) -> None:
-        self._cluster.incident_gone(uid)
-
-    def synced(self) -> None:
-        self._cluster.known("NodeIncidents")

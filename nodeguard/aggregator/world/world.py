@@ -13,8 +13,12 @@ from nodeguard.model.instant import Instant
 from nodeguard.wire.report import Report
 
 
-class World(Decide, Protocol):
-    """A cluster of Kubernetes, or none. What people decide is carried out by it."""
+class World(Protocol):
+    """A cluster of Kubernetes, or none."""
+
+    @property
+    def people(self) -> Decide:
+        """Who carries out what people decide."""
 
     @property
     def leader(self) -> str:
