@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 from nodeguard.cli.codes import sxid, xid
 from nodeguard.cli.knowledge import knowledge
 from nodeguard.cli.options import add_checks
-from nodeguard.cli.page import Line, Words, field, show
+from nodeguard.cli.page import Line, Words, as_object, field, show
+from nodeguard.cli.streams import say
 from nodeguard.cli.usage import OK, Parser, UsageError, near
 from nodeguard.cli.wording import facts
 from nodeguard.model.catalogue import Catalogue
+from nodeguard.model.check import Check
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -23,11 +25,15 @@ def run(arguments: Sequence[str]) -> int:
 
         explain_fleet(options, arguments)
         return OK
-    if options.format == "json":
-        raise UsageError("--format json is for explain node NAME and explain incident NAME")
     catalogue, _ = knowledge(options.checks)
     explain, name = _meant(" ".join(options.what))
-    show(list(explain(catalogue, name)))
+    if options.format == "json":
+        import msgspec  # noqa: PLC0415 - one format of two
+
+        told = _named(catalogue, name) if explain is _check else as_object(explain(catalogue, name))
+        say(msgspec.json.format(msgspec.json.encode(told), indent=2).decode())
+    else:
+        show(list(explain(catalogue, name)))
     return OK
 
 
@@ -64,15 +70,14 @@ def _parser() -> Parser:
     )
     what = "CHECK | xid N | sxid N | node NAME | incident NAME"
     parser.add_argument("what", nargs="+", metavar=what, help="what to explain")
-    parser.add_argument(
-        "--format", choices=("text", "json"), default="text", help="how to say it (of the fleet)"
-    )
+    parser.add_argument("--format", choices=("text", "json"), default="text", help="how to say it")
     parser.add_argument("--socket", metavar="PATH", help="where the aggregator listens")
     add_checks(parser)
     return parser
 
 
-def _check(catalogue: Catalogue, name: str) -> Iterator[Line]:
+def _named(catalogue: Catalogue, name: str) -> Check:
+    """The check of a name. Raises UsageError where there is none."""
     name = name.lower()
     check = next((one for one in catalogue.checks if one.id == name), None)
     if check is None:
@@ -80,6 +85,11 @@ def _check(catalogue: Catalogue, name: str) -> Iterator[Line]:
             raise UsageError(f"'{name}' is disabled by {catalogue.disabled[name]}")
         meant = near(name, [one.id for one in catalogue.checks])
         raise UsageError(f"'{name}' is no check: {meant}see nodeguard checks")
+    return check
+
+
+def _check(catalogue: Catalogue, name: str) -> Iterator[Line]:
+    check = _named(catalogue, name)
     yield Line((Words(check.id, "strong"), Words(" - ")), check.title, "strong")
     yield Line()
     for paragraph in check.explain.split("\n\n"):

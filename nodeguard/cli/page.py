@@ -46,6 +46,21 @@ def field(name: str, text: str) -> Line:
     return Line((Words(f"{name:<{_FIELD}}", "dim"),), text)
 
 
+def as_object(lines: Iterable[Line]) -> dict[str, object]:
+    """A page for machines: what it is of, its title, its text, and its facts, of a name perhaps several."""
+    first, *rest = (line for line in lines if line.head or line.text)
+    facts: dict[str, list[str]] = {}
+    for line in rest:
+        if line.head:
+            facts.setdefault(line.head[0].text.strip().replace(" ", "_"), []).append(line.text)
+    return {
+        "of": first.head[0].text if first.head else "",
+        "title": first.text,
+        "text": [line.text for line in rest if not line.head],
+        "facts": facts,
+    }
+
+
 def width() -> int:
     """Columns to write on: the terminal's, 80 where there is none."""
     return max(_NARROWEST, min(shutil.get_terminal_size((80, 24)).columns, _WIDEST))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from nodeguard.cli.knowledge import knowledge
@@ -102,3 +104,14 @@ def test_what_cannot_be_explained_ends_with_3(
 ) -> None:
     assert main(["explain", *words]) == 3
     assert error in capsys.readouterr().err
+
+
+def test_machines_are_told_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "xid", "79", "--format", "json"]) == 0
+    code = json.loads(capsys.readouterr().out)
+    assert (code["of"], code["facts"]["checks"]) == ("Xid 79", ["gpu-lost"])
+    assert code["title"].startswith("GPU has fallen off the bus")
+    assert len(code["facts"]["note"]) > 1
+    assert main(["explain", "GPU-LOST", "--format", "json"]) == 0
+    check = json.loads(capsys.readouterr().out)
+    assert (check["id"], check["health"], check["when"]["type"]) == ("gpu-lost", "fatal", "any")

@@ -136,7 +136,6 @@ def test_every_mark_is_taken_away_only_where_somebody_says_yes(
         (["explain", "incident", "node-1-gpu-0000-3b-00"], "is no incident: did you mean node-1-gpu-0000-3b-00-"),
         (["explain", "node"], "'node' takes one name: write nodeguard explain node NAME"),
         (["explain", "node", "a", "b"], "'node' takes one name: write nodeguard explain node NAME"),
-        (["explain", "gpu-lost", "--format", "json"], "--format json is for explain node NAME"),
         (["incidents", "--node", "node-99"], "'node-99' is no node: did you mean node-9"),
         (["incidents", "--state", "witheld"], "'witheld' is no state: did you mean withheld? Or write open, "),
         (["incidents", "clear", "no"], "'no' is no incident: see nodeguard incidents --all"),
