@@ -78,7 +78,7 @@ def _facts(one: IncidentPage) -> Iterator[Line]:
     yield item("state", f"{one.state.value.lower()}, {_MEANS[one.state].format(gangs)}{detail}")
     if one.scope:
         out = one.state in {State.MARKED, State.RECOVERING}
-        yield item("kept out" if out else "would keep", one.scope)
+        yield item("kept out" if out else "concerns", one.scope)
     yield item("since", moment(one.since, one.age))
     yield item("changed", moment(one.changed, one.changed_age))
     if one.times > 1:

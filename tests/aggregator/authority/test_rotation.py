@@ -184,7 +184,7 @@ async def test_a_directory_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     store = Directory(str(tmp_path / "file"))
     with pytest.raises(
-        StoreError, match=r"file.*: let the aggregator write there, or name another directory"
+        StoreError, match=r"file.*: make room, let the aggregator write there, or name another directory"
     ):
         await store.keep(b"", await store.read())
 
