@@ -17,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 from subprocess import PIPE
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import jwt
 import uvloop
@@ -27,6 +27,7 @@ from jwt.algorithms import RSAAlgorithm
 
 from nodeguard.aggregator.authority.certificates import generation, serving
 from nodeguard.aggregator.authority.showing import Showing, context
+from nodeguard.aggregator.identity.caller import Credential
 from nodeguard.aggregator.identity.keyring import Keyring
 from nodeguard.aggregator.identity.token import Expected
 from nodeguard.aggregator.identity.tokens import Tokens
@@ -70,7 +71,8 @@ class Agent(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Part of the protocol."""
-        self.transport = transport
+        # uvloop's own transports are of no class of asyncio's.
+        self.transport = cast("asyncio.WriteTransport", transport)
 
     def data_received(self, data: bytes) -> None:
         """Part of the protocol."""
@@ -80,7 +82,7 @@ class Agent(asyncio.Protocol):
     async def beat(self) -> None:
         """Send, and wait for the answer."""
         self.done = asyncio.get_running_loop().create_future()
-        self.transport.write(self.request)  # type: ignore[attr-defined]
+        self.transport.write(self.request)
         await self.done
 
 
@@ -90,11 +92,11 @@ async def serve_ours(here: Path, trust: ssl.SSLContext) -> int:
     async def keys() -> tuple[str, bytes]:
         return ISSUER, (here / "keys").read_bytes()
 
-    async def review(_token: str) -> None:
+    async def review(_token: str) -> Credential:
         raise AssertionError
 
     keyring = Keyring(keys, print)
-    identity = Tokens(Expected(frozenset({ACCOUNT})), keyring, review, time.monotonic)  # type: ignore[arg-type]
+    identity = Tokens(Expected(frozenset({ACCOUNT})), keyring, review, time.monotonic)
     ingest = Ingest(identity, lambda _, said: Reply(VERSION, said.sequence), lambda: trust, print, LIMITS)
     await keyring.refresh(time.monotonic())
     await ingest.listen("127.0.0.1", 0)

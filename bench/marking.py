@@ -13,6 +13,7 @@ import os
 import ssl
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from statistics import median, quantiles
 
@@ -106,7 +107,7 @@ def main() -> None:
         with Watcher(made) as watcher:
             for trial in range(trials):
                 node = nodes[trial % NODES]
-                aggregator.until(lambda node=node: node.name not in watcher.marked())  # type: ignore[misc]
+                aggregator.until(partial(is_free, watcher, node.name))
                 took.append(marked(watcher, node))
                 node.mends()
                 bare.append(labelled(watcher, patches, nodes[(trial + 3) % NODES].name, str(trial)))
@@ -115,6 +116,11 @@ def main() -> None:
         print(
             f"{trials} lines, {NODES} agents; load of the machine in the last minute {os.getloadavg()[0]:.2f}"
         )
+
+
+def is_free(watcher: Watcher, name: str) -> bool:
+    """Whether a Node carries no mark."""
+    return name not in watcher.marked()
 
 
 def marked(watcher: Watcher, node: Node) -> float:

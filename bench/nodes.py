@@ -15,8 +15,10 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import msgspec
 import uvloop
@@ -84,8 +86,8 @@ async def streamed(api: Api) -> object:
 
 async def paged(api: Api) -> object:
     """The same of a server that streams no lists."""
-    watching.Course = lambda: Course(paged=True)  # type: ignore[assignment,misc,attr-defined]
-    return await streamed(api)
+    with mock.patch.object(watching, "Course", partial(Course, paged=True)):
+        return await streamed(api)
 
 
 async def plain(api: Api) -> object:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
+from collections.abc import Awaitable, Callable
 
 from kubernetes.aio.client import Configuration
 from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
@@ -13,6 +14,11 @@ from kubernetes.aio.config import ConfigException, load_incluster_config, load_k
 _PATIENCE = 30.0
 
 _REMEDY = "run inside a pod with a service account, or name a kubeconfig"
+
+
+# The library does not say what these take.
+_of_pod: Callable[[Configuration], None] = load_incluster_config
+_of_file: Callable[..., Awaitable[None]] = load_kube_config
 
 
 class AccessError(Exception):
@@ -48,14 +54,12 @@ class Access:
         made = Configuration()
         try:
             if self._kubeconfig is None:
-                load_incluster_config(made)  # type: ignore[no-untyped-call]
+                _of_pod(made)
             else:
                 # The library only warns of a file that is not there.
                 os.stat(self._kubeconfig)
                 async with asyncio.timeout(_PATIENCE):
-                    await load_kube_config(  # type: ignore[no-untyped-call]
-                        self._kubeconfig, client_configuration=made, persist_config=False
-                    )
+                    await _of_file(self._kubeconfig, client_configuration=made, persist_config=False)
             if made.host.startswith("https:"):
                 self.trust = _trust(made)
             _checked(made.api_key.get("BearerToken", ""))

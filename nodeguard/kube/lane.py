@@ -6,7 +6,7 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable, Hashable
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -37,8 +37,8 @@ class ConflictError(Exception):
 
 
 class _Job(NamedTuple):
-    what: object
-    send: Callable[[object], Awaitable[None]]
+    what: Any
+    send: Callable[[Any], Awaitable[None]]
 
 
 class Lane:
@@ -80,7 +80,7 @@ class Lane:
         send: writes it. Raises ApiError, where it is to be asked again; ConflictError, where at once;
         NotPermittedError; and FencedError.
         """
-        self._waiting.put(key, _Job(what, send), self._clock())  # type: ignore[arg-type]
+        self._waiting.put(key, _Job(what, send), self._clock())
         self._wake()
 
     def drop(self, key: Hashable) -> None:

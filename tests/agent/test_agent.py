@@ -5,6 +5,8 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
+
 from nodeguard.agent.agent import Agent
 from nodeguard.agent.transitions import Line
 from nodeguard.model.finding import Health, Knowledge
@@ -64,17 +66,17 @@ async def test_a_source_that_does_not_answer_keeps_no_other_waiting() -> None:
     ]
 
 
-async def test_an_error_of_our_own_is_told_and_ends_nothing() -> None:
+async def test_an_error_of_our_own_is_told_and_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     agent, lines = made(Scripted("memory", low))
     failing: Any = lambda *_: 1 / 0  # noqa: E731
-    judge, agent._judgement.judge = agent._judgement.judge, failing  # type: ignore[method-assign]
+    monkeypatch.setattr(agent._judgement, "judge", failing)
 
     async def again() -> None:
         async with asyncio.timeout(10):
             while not lines:
                 await asyncio.sleep(0.005)
             agent.judge()
-        agent._judgement.judge = judge  # type: ignore[method-assign]
+        monkeypatch.undo()
         agent.read("memory")
 
     await asyncio.gather(agent.run(), again(), until(agent, lambda: agent.verdict))
@@ -117,7 +119,7 @@ async def test_a_reader_that_cannot_be_started_is_a_failed_reading() -> None:
     )
 
 
-async def test_what_cannot_be_judged_any_more_is_not_known() -> None:
+async def test_what_cannot_be_judged_any_more_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
     agent, _ = made(Scripted("memory", low))
 
     async def fail() -> None:
@@ -125,7 +127,7 @@ async def test_what_cannot_be_judged_any_more_is_not_known() -> None:
             while agent.verdict is None:
                 await asyncio.sleep(0.005)
         failing: Any = lambda *_: 1 / 0  # noqa: E731
-        agent._judgement.judge = failing  # type: ignore[method-assign]
+        monkeypatch.setattr(agent._judgement, "judge", failing)
         agent.judge()
         agent.stop()
 

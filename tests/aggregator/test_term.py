@@ -59,13 +59,14 @@ def rule(controlplane: Cluster, device: str) -> DeviceRule:
     return DeviceRule(f"nodeguard-{device}", "gpu-7", uid, "gpu.nvidia.com", "gpu-7", device, taint, "{}")
 
 
-async def until(api: Api, term: Term, expected: list[str]) -> None:
-    """Tell of the rules that there are, in place of a watch, until they are of these devices."""
+async def until(api: Api, term: Term, expected: list[str]) -> list[str]:
+    """Tell of the rules that there are, in place of a watch, until they are of these devices; which they are."""
     async with asyncio.timeout(PATIENCE):
         while True:
             found = json.loads(await api.request("GET", PATH))["items"]
-            if sorted(one["spec"]["deviceSelector"]["device"] for one in found) == expected:
-                return
+            devices = sorted(one["spec"]["deviceSelector"]["device"] for one in found)
+            if devices == expected:
+                return devices
             for one in found:
                 term.rule(rule_object.seen(json.dumps(one).encode()))
             await asyncio.sleep(0.01)
@@ -85,7 +86,7 @@ async def test_rules_that_are_told_of_late_stand(api: Api, controlplane: Cluster
             term.carry_out(Plan(rules=(_other(standing.rule, f"gpu-{number}"),)), tuple, 0.0)
             await until(api, term, [f"gpu-{at}" for at in range(number + 1)])
         term.carry_out(Plan(rules_gone=(standing.rule.name,)), tuple, 0.0)
-        await until(api, term, ["gpu-1", "gpu-2", "gpu-3"])
+        assert await until(api, term, ["gpu-1", "gpu-2", "gpu-3"])
 
 
 async def test_a_lease_outgrows_the_epoch_of_a_rule(api: Api, controlplane: Cluster, namespace: str) -> None:
@@ -140,7 +141,7 @@ async def test_what_waits_for_a_device_is_forgotten_with_its_node(
         term.forget([standing.rule.uid])
         last = _other(standing.rule, "gpu-9")
         term.carry_out(Plan(rules=(last,)), tuple, 0.0)
-        await until(api, term, ["gpu-0", "gpu-9"])
+        assert await until(api, term, ["gpu-0", "gpu-9"])
 
 
 def _other(one: DeviceRule, device: str) -> DeviceRule:

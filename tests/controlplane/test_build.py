@@ -41,11 +41,11 @@ def test_what_a_caller_builds_for_others_does_not_leak_in() -> None:
         "GOPROXY": "https://p",
         "GOCACHE": "/c",
     }
-    inside = toolchain.environment(outside, Path("/work"))
+    inside = toolchain.environment(outside, Path("/somewhere"))
     assert "GOOS" not in inside
     assert (inside["GOFLAGS"], inside["GOWORK"]) == ("-mod=readonly -modcacherw", "off")
     assert (inside["GOPROXY"], inside["GOCACHE"]) == ("https://p", "/c")
-    assert inside["GOMODCACHE"] == "/work/modules"
+    assert inside["GOMODCACHE"] == "/somewhere/modules"
 
 
 def test_no_file_names_a_registry() -> None:

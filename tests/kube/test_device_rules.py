@@ -143,6 +143,7 @@ async def test_a_rule_goes_with_its_node(api: Api, controlplane: Cluster) -> Non
         await until_there(api, {one.name: "gpu-0"})
     await api.request("DELETE", "/api/v1/nodes/gpu-7")
     await until_there(api, {})
+    assert await objects(api) == {}
 
 
 async def test_older_clusters_have_none() -> None:

@@ -44,7 +44,7 @@ class Connection(RequestHandler):
         super().__init__(
             server,
             loop=loop,
-            access_log=None,  # type: ignore[arg-type] # none is kept
+            access_log=_SILENT,
             logger=_SILENT,
             max_line_size=_LINE,
             max_field_size=_HEADER,

@@ -11,7 +11,7 @@ from nodeguard.agent.reporting.https import HttpsTransport
 from nodeguard.agent.reporting.transport import TransportError
 from nodeguard.agent.reporting.trust import CertificateFiles
 from nodeguard.aggregator.authority.showing import Showing, context
-from nodeguard.aggregator.identity.caller import Caller
+from nodeguard.aggregator.identity.caller import Caller, Shown
 from nodeguard.aggregator.identity.certificate import Certificates, credential
 from nodeguard.aggregator.identity.loopback import Anybody, NotLoopbackError
 from tests.aggregator.ingest.scene import heartbeat, serving, until
@@ -90,4 +90,4 @@ def test_without_identity_only_this_machine_is_heard(host: str) -> None:
 
 
 def test_a_wall_clock_of_long_ago_does_not_matter() -> None:
-    assert Anybody("::1").known(None, time.time()).names is None  # type: ignore[arg-type]
+    assert Anybody("::1").known(Shown(), time.time()).names is None
