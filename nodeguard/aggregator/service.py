@@ -9,7 +9,7 @@ from collections.abc import Callable
 from nodeguard.aggregator.hearing import Hearing
 from nodeguard.aggregator.world.world import World
 from nodeguard.fleet.planner import Planner
-from nodeguard.fleet.silence import may_act
+from nodeguard.fleet.silence import ENOUGH, PATIENCE, may_act
 from nodeguard.model.instant import Instant
 
 # Seconds between two plans while nothing has changed, at least between two while much does, and between two
@@ -124,4 +124,7 @@ class Service:
         silence = self.planner.silence
         if may_act(silence, self.began, now.mono):
             return ""
-        return f"{silence.heard} of {silence.expected} agents have been heard: waits for more, or a minute"
+        return (
+            f"{silence.heard} of {silence.expected} agents have been heard: it acts from {ENOUGH:.0%} on, "
+            f"or {PATIENCE:g} s after its start"
+        )

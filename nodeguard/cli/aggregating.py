@@ -227,7 +227,7 @@ async def _ask_at(
         return told_service.Service(
             leader=service.world.leader,
             leads=service.leads,
-            may_act=service.acts,
+            waits=service.waits_for(moment()),
             started=service.began,
             plan_age=moment().mono - service.planned if service.plans else None,
             policy_file=str(file.file) if file is not None else "",

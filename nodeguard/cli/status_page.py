@@ -45,7 +45,7 @@ def _alarms(one: Status) -> Iterator[Line]:
         yield item("paused", f"nothing new is marked: {one.paused}", name_style="suspect")
     if one.frozen:
         yield item("frozen", f"nothing new is marked: {one.frozen}", name_style="fatal")
-    if one.replica.waiting and (one.replica.leads or one.replica.leader == STANDALONE):
+    if one.replica.waiting and one.replica.leads:
         yield item("waiting", f"nothing is written: {one.replica.waiting}", name_style="suspect")
     if one.policy.error:
         yield item("policy", f"kept out: {one.policy.error}", name_style="fatal")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from nodeguard.kube.moments import rfc3339
 from nodeguard.kube.nodes import HEALTHY
+from nodeguard.model.instant import rfc3339
 from nodeguard.model.node import Condition, Node
 
 # Characters of a message: it is repeated in every listing of Nodes.
@@ -14,7 +14,6 @@ _LONGEST = 1024
 
 def condition_patch(node: Node, wanted: Condition, now: float) -> dict[str, Any] | None:
     """The strategic merge patch of a Node's status after which it has the condition, None where that has it.
-    A condition without a status is none at all.
 
     A condition without a status is one that is to be taken away. Nothing is written for other words alone.
     now: seconds since the epoch; it becomes the moment of the transition where the status changes, and of the
@@ -26,11 +25,6 @@ def condition_patch(node: Node, wanted: Condition, now: float) -> dict[str, Any]
         return None if had is None else {"metadata": {"uid": node.uid}, "status": {"conditions": [gone]}}
     if had is not None and (had.status, had.reason) == (wanted.status, wanted.reason):
         return None
-    if not wanted.status:
-        if had is None:
-            return None
-        gone = {"type": HEALTHY, "$patch": "delete"}
-        return {"metadata": {"uid": node.uid}, "status": {"conditions": [gone]}}
     moment = rfc3339(now)
     said = {
         "type": HEALTHY,

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-import msgspec
-from msgspec import Struct
-
 from nodeguard.kube.client import MERGE, Api
 from nodeguard.kube.lane import ConflictError, Lane
 from nodeguard.kube.marking import MarkError
@@ -18,29 +15,7 @@ from nodeguard.kube.versions import number
 from nodeguard.kube.watching import Taker, Watching
 from nodeguard.model.mark import DeviceRule
 
-_GROUP = "/apis/resource.k8s.io/v1"
-PATH = f"{_GROUP}/devicetaintrules"
-
-
-class _Resource(Struct):
-    name: str
-
-
-class _Resources(Struct):
-    resources: list[_Resource]
-
-
-async def are_served(api: Api) -> bool:
-    """Whether a cluster has rules that do no harm, which older versions of them may. Raises ApiError."""
-    try:
-        answer = await api.request("GET", _GROUP)
-    except ApiError as error:
-        if error.status == 404:
-            return False
-        raise
-    return any(
-        one.name == "devicetaintrules" for one in msgspec.json.decode(answer, type=_Resources).resources
-    )
+PATH = "/apis/resource.k8s.io/v1/devicetaintrules"
 
 
 class DeviceRules:

@@ -8,9 +8,9 @@ from typing import Any
 
 from nodeguard.kube.event_filter import Counted, EventFilter, Said
 from nodeguard.kube.lane import Lane
-from nodeguard.kube.moments import rfc3339
 from nodeguard.kube.permit import JSON, Permit
 from nodeguard.kube.refusal import ApiError
+from nodeguard.model.instant import rfc3339
 
 # Events of what has no namespace are only taken here.
 _NOWHERE = "default"

@@ -77,9 +77,7 @@ class Executor:
         node = self._known(desired)
         if node is not None and node.uid != desired.uid:
             self.forget(desired.uid)
-        elif (
-            node is not None and not self._marks.is_under_way(_key(desired)) and self._carries(node, desired)
-        ):
+        elif node is not None and self._carries(node, desired):
             self._marks.drop(_key(desired))
             self._want_condition(node, desired)
         else:

@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
-from nodeguard.kube.moments import rfc3339, seconds
+from nodeguard.kube.moments import seconds
 from nodeguard.model.finding import Action, Health
 from nodeguard.model.incident import Decision, Incident, State, Symptom
+from nodeguard.model.instant import rfc3339
 
 VERSION = "nodeguard.dev/v1alpha1"
 KIND = "NodeIncident"

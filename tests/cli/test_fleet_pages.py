@@ -22,7 +22,7 @@ from nodeguard.wire.report import Blind, Inventory
 from tests.fleet.scene import AT_ONCE, Fleet, finding, foreign
 
 LEADER = Service(
-    "nodeguard-aggregator-6f7c9d-x2vbn", leads=True, may_act=True, started=-90_000.0, plan_age=0.4,
+    "nodeguard-aggregator-6f7c9d-x2vbn", leads=True, started=-90_000.0, plan_age=0.4,
     policy_file="/etc/nodeguard/policy.yaml", version="0.1.0",
 )  # fmt: skip
 PORT = "port/mlx5_0/1"
@@ -130,15 +130,14 @@ def test_what_keeps_it_from_its_work_comes_first() -> None:
     fleet.after(60.0)
     fleet.carry_out()
     fleet.planner.paused = "a bad driver (alice)"
-    service = replace(LEADER, may_act=False, started=fleet.mono - 12.0, plan_age=None, policy_file="",
+    service = replace(LEADER, waits="not known yet: Nodes", started=fleet.mono - 12.0, plan_age=None, policy_file="",
         policy_error="policy.yaml, line 3: modes[0].check: must be text: write a check's name")  # fmt: skip
     assert look(status_page(status(fleet.planner, service, fleet.now))) == page("""
     FATAL  4 nodes: 1 fatal, 1 unknown; 1 mark withheld.
       paused    nothing new is marked: a bad driver (alice)
       frozen    nothing new is marked: 1 of 4 agents are silent and no domain
                 explains 1 of them: see whether they can reach this aggregator
-      waiting   nothing is written: 4 of 4 agents have spoken to it: it acts from
-                90% on, or in 48 s
+      waiting   nothing is written: not known yet: Nodes
       policy    kept out: policy.yaml, line 3: modes[0].check: must be text: write a
                 check's name
       agents    4 expected, 4 heard; 1 silent

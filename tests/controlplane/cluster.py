@@ -17,10 +17,11 @@ from typing import TypeVar
 
 from tests.controlplane.api import Api, ApiError
 from tests.controlplane.certificates import Authority, signing_key
-from tests.controlplane.commands import Commands, Component, free_ports
+from tests.controlplane.commands import Commands, Component
 from tests.controlplane.credentials import write_kubeconfig, write_tokens
 from tests.controlplane.kept import Kept
 from tests.controlplane.programs import program
+from tests.ports import free_ports
 
 WHOLE: tuple[Component, ...] = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 API: tuple[Component, ...] = WHOLE[:2]

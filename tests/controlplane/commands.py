@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
-import socket
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -85,18 +82,3 @@ class Commands(NamedTuple):
             "--kube-api-qps=2000",  # at the default the controllers spend seconds waiting for each other
             "--kube-api-burst=4000",
         ]
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of 127.0.0.1 that nobody listens on, below those that the kernel gives to connections."""
-    with ExitStack() as held:
-        ports: list[int] = []
-        while len(ports) < count:
-            probe = held.enter_context(socket.socket())
-            port = 10_000 + secrets.randbelow(22_000)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            ports.append(port)
-        return ports

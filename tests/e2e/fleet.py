@@ -18,7 +18,6 @@ from typing import Any, TypeVar
 import yaml
 
 from tests.controlplane.cluster import PATIENCE, Cluster
-from tests.controlplane.commands import free_ports
 from tests.controlplane.credentials import write_kubeconfig
 from tests.controlplane.objects import node
 from tests.daemonset.manifests import (
@@ -32,6 +31,7 @@ from tests.daemonset.manifests import (
     token,
 )
 from tests.e2e.processes import live_bundle, page, until
+from tests.ports import free_ports
 
 HOST = f"{AGGREGATOR}.{NAMESPACE}.svc"
 

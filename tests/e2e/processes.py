@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +14,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.error import URLError
 from urllib.request import urlopen
+
+from tests.ports import free_address
 
 FIXTURES = Path(__file__).parent.parent.parent / "fixtures"
 
@@ -29,12 +30,6 @@ def installed(command: str, make: str = "make test-environment") -> str:
     path = shutil.which(command)
     assert path is not None, f"{command} is missing: run `{make}`"
     return path
-
-
-def free_address() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
 
 
 @contextmanager

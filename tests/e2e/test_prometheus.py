@@ -16,13 +16,13 @@ from tests.e2e.processes import (
     FIXTURES,
     agent,
     api,
-    free_address,
     installed,
     live_bundle,
     page,
     running,
     until,
 )
+from tests.ports import free_address
 
 RULES = FIXTURES.parent / "daemonset" / "alerts" / "agent.yaml"
 FAULT = "3,4711,1000010000000,-;NVRM: Xid (PCI:0000:1b:00): 79, pid=1, name=x, GPU has fallen off the bus.\n"

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from tests.controlplane.certificates import Authority
-from tests.e2e.processes import agent, free_address, live_bundle, page, running, until
+from tests.e2e.processes import agent, live_bundle, page, running, until
+from tests.ports import free_address
 
 COMMAND = (sys.executable, "-m", "nodeguard.cli.main")
 BUNDLE = "healthy-dgx-h100"

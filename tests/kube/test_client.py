@@ -16,8 +16,8 @@ from nodeguard.kube.client import MERGE, Api, Query
 from nodeguard.kube.refusal import ApiError
 from tests.controlplane.certificates import Authority
 from tests.controlplane.cluster import Cluster
-from tests.controlplane.commands import free_ports
 from tests.controlplane.objects import node
+from tests.ports import free_ports
 
 SECRET = "not-to-be-told"
 

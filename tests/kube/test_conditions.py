@@ -6,7 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from nodeguard.kube.conditions import condition_patch
-from nodeguard.kube.moments import rfc3339, seconds
+from nodeguard.kube.moments import seconds
+from nodeguard.model.instant import rfc3339
 from nodeguard.model.node import Condition, Node
 
 NOW = 1_800_000_000.0

@@ -11,7 +11,6 @@ import pytest
 from nodeguard.kube.client import Api
 from nodeguard.kube.config_map import ConfigMap
 from nodeguard.kube.refusal import ApiError
-from nodeguard.kube.secret import read_secret
 from tests.controlplane.api import Object
 from tests.controlplane.cluster import Cluster
 from tests.kube.following import running, until
@@ -69,11 +68,3 @@ async def test_it_is_followed(api: Api, controlplane: Cluster, namespace: str) -
         await until(lambda: len(given) == 3)
     assert given == [{}, {"pause": "yes"}, {}]
     assert said == []
-
-
-async def test_a_secret_is_read(api: Api, controlplane: Cluster, namespace: str) -> None:
-    path = f"/api/v1/namespaces/{namespace}/secrets"
-    controlplane.api.post(path, {"metadata": {"name": "key"}, "stringData": {"url": "https://example"}})
-    assert await read_secret(api, namespace, "key") == {"url": b"https://example"}
-    with pytest.raises(ApiError, match="404"):
-        await read_secret(api, namespace, "none")

@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from nodeguard.kube import device_rules
 from nodeguard.kube.client import MERGE, Api
-from nodeguard.kube.device_rules import PATH, DeviceRules, are_served
+from nodeguard.kube.device_rules import PATH, DeviceRules
+from nodeguard.kube.devices import has_rules
 from nodeguard.kube.rule_object import LABEL
 from nodeguard.model.mark import EPOCH, STATE, DeviceRule
 from nodeguard.model.node import Taint
@@ -59,7 +60,7 @@ async def until_there(api: Api, expected: dict[str, str]) -> None:
 
 async def test_rules_come_change_and_go(api: Api, controlplane: Cluster) -> None:
     one = await rule(api, controlplane)
-    assert await are_served(api)
+    assert await has_rules(api)
     async with keeping(api, epoch=5) as (made, rules, _):
         rules.want([one])
         await made.until(lambda: rules.standing() == [one])
@@ -150,6 +151,6 @@ async def test_older_clusters_have_none() -> None:
     with cluster(API, {"kube-apiserver": ["--emulated-version=1.36"]}) as older:
         api = await Api.connect(str(older.kubeconfig))
         try:
-            assert not await are_served(api)
+            assert not await has_rules(api)
         finally:
             await api.close()

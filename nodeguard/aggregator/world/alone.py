@@ -14,6 +14,7 @@ from nodeguard.aggregator.outbox import Outbox, clears
 from nodeguard.aggregator.world.kept import Advised, Kept, KeptError, read, write
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
+from nodeguard.fleet.told.service import STANDALONE
 from nodeguard.model.incident import Decision, Incident
 from nodeguard.model.instant import Instant
 from nodeguard.model.mark import STATE, Desired
@@ -36,7 +37,7 @@ class Alone:
     log. Raises KeptError.
     """
 
-    leader = "standalone"
+    leader = STANDALONE
 
     def __init__(
         self,

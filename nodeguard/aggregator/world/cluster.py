@@ -22,7 +22,7 @@ from nodeguard.kube.executor import Outcome, Result
 from nodeguard.kube.lease import Lease
 from nodeguard.kube.marking import epoch_of
 from nodeguard.kube.own_pod import warning
-from nodeguard.kube.trouble import Tell
+from nodeguard.kube.trouble import Tell, Trouble
 from nodeguard.kube.versions import number
 from nodeguard.model.incident import Decision, Incident
 from nodeguard.model.instant import Instant
@@ -31,8 +31,10 @@ from nodeguard.wire.report import Report
 
 LEASE = "nodeguard-aggregator"
 
-# Seconds between two questions whether the server has rules for devices.
+# Seconds between two questions whether the server has rules for devices, and until the next where it did not
+# answer.
 _RULES = 300.0
+_SOON = 1.0
 
 # Seconds for which devices are waited for: without them a Node is marked where one of its GPUs would do.
 _DEVICES = 15.0
@@ -214,7 +216,8 @@ class Cluster:
 
     def known(self, what: str) -> None:
         """All of something is known now."""
-        if what == "NodeIncidents":
+        # A list that is read anew tells nothing of what this planner has not told itself.
+        if what == "NodeIncidents" and what in self._unknown:
             self._planner.recall(
                 one for one in map(incident_object.incident, self._incidents.values()) if one is not None
             )
@@ -283,18 +286,23 @@ class Cluster:
 
     async def _follow_devices(self) -> None:
         """Follow devices and rules, once the server knows what these are."""
+        trouble = Trouble("DeviceTaintRules", self._tell)
         while True:
+            wait = _SOON
             try:
                 if await has_rules(self._api):
                     break
+                trouble.over()
                 self._unknown -= {"devices", "rules"}
+                wait = _RULES
             except ApiError as error:
-                self._tell(f"whether the server has rules for devices is not known: {error}")
-            await asyncio.sleep(_RULES if "devices" not in self._unknown else 1.0)
+                trouble.met(error)
+            await asyncio.sleep(wait)
+        trouble.over()
         of_rules = Follower(self.rule, self.rule_gone, lambda: self.known("rules"))
         self._start(device_rules.watching(self._api, of_rules, self._tell).run())
         devices = asyncio.create_task(self._devices.run())
-        while not self._devices.is_known:
+        while not (self._devices.is_known or devices.done()):
             await asyncio.sleep(0.05)
         self._unknown.discard("devices")
         self._news()

@@ -9,9 +9,9 @@ from nodeguard.aggregator.api.decide import DecisionError
 from nodeguard.kube import incidents
 from nodeguard.kube.client import MERGE, Api, ApiError
 from nodeguard.kube.config_map import ConfigMap, Kept
-from nodeguard.kube.moments import rfc3339
 from nodeguard.kube.trouble import Tell
 from nodeguard.kube.watching import Watching
+from nodeguard.model.instant import rfc3339
 
 DECISIONS = "nodeguard-decisions"
 PAUSE, UNMARK = "pause", "unmark"

@@ -15,16 +15,16 @@ class Service(Struct, frozen=True):
     """The service at a moment.
 
     leader: who holds the lease, STANDALONE without one, empty for nobody. leads: whether it is this replica.
-    may_act: whether it knows enough of the fleet to have anything written. started: seconds of the monotonic
-    clock. plan_age: seconds since the latest plan, None before the first. policy_file, policy_error: where
-    the policy comes from, and why a newer one is kept out; each empty for none. version: of nodeguard.
+    waits: what keeps it from having anything written, if it leads; empty for nothing. started: seconds of a
+    monotonic clock. plan_age: seconds since the latest plan, None before the first. policy_file and _error:
+    where the policy comes from, and why a newer one is kept out; each empty for none. version: of nodeguard.
     decisions: of people, by the incident's name.
     """
 
     leader: str
     leads: bool
-    may_act: bool
     started: float
+    waits: str = ""
     plan_age: float | None = None
     policy_file: str = ""
     policy_error: str = ""

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet.seat import FLEET
-from nodeguard.fleet.silence import ENOUGH, PATIENCE
 from nodeguard.fleet.told.forms import (
     VERSION,
     Agents,
@@ -22,7 +21,7 @@ from nodeguard.fleet.told.forms import (
 )
 from nodeguard.fleet.told.health import known_health
 from nodeguard.fleet.told.incidents import every, outstanding
-from nodeguard.fleet.told.service import STANDALONE, Service
+from nodeguard.fleet.told.service import Service
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import State
 from nodeguard.model.instant import Instant, rfc3339
@@ -44,7 +43,7 @@ def status(planner: Planner, service: Service, now: Instant) -> Status:
     return Status(
         version=VERSION,
         at=rfc3339(now.wall),
-        replica=_replica(planner, service, now),
+        replica=_replica(service, now),
         policy=PolicyTold(
             service.policy_file, service.policy_error, planner.policy.mode.value, len(planner.policy.modes)
         ),
@@ -63,33 +62,18 @@ def status(planner: Planner, service: Service, now: Instant) -> Status:
     )
 
 
-def _replica(planner: Planner, service: Service, now: Instant) -> Replica:
+def _replica(service: Service, now: Instant) -> Replica:
     up = max(0.0, now.mono - service.started)
     return Replica(
         leader=service.leader,
         leads=service.leads,
-        acts=service.leads and service.may_act,
-        waiting=_waiting(planner, service, up),
+        acts=service.leads and not service.waits,
+        waiting=service.waits if service.leads else f"{service.leader or 'nobody yet'} leads",
         since=rfc3339(now.wall - up),
         age=round(up, 1),
         plan_age=None if service.plan_age is None else round(service.plan_age, 1),
         nodeguard=service.version,
     )
-
-
-def _waiting(planner: Planner, service: Service, up: float) -> str:
-    if service.leader == STANDALONE and not service.leads:
-        return "it runs without a cluster: its plan is advice"
-    if not service.leads:
-        return f"{service.leader or 'nobody yet'} leads"
-    if not service.may_act:
-        one = planner.silence
-        left = max(0.0, PATIENCE - up)
-        return (
-            f"{one.heard} of {one.expected} agents have spoken to it: it acts from {ENOUGH:.0%} on, "
-            f"or in {left:.0f} s"
-        )
-    return ""
 
 
 def _agents(planner: Planner) -> Agents:

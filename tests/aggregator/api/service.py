@@ -46,7 +46,7 @@ class Deciders:
 
 def service(fleet: Fleet) -> Service:
     """The leader, up for a day."""
-    return Service("replica-0", leads=True, may_act=True, started=fleet.mono - 86_400.0, plan_age=0.4)
+    return Service("replica-0", leads=True, started=fleet.mono - 86_400.0, plan_age=0.4)
 
 
 def asked(fleet: Fleet, deciders: Deciders) -> Asked:

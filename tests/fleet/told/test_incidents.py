@@ -12,7 +12,7 @@ from nodeguard.model.finding import Action, Health
 from nodeguard.model.incident import Decision, State
 from tests.fleet.scene import Fleet, finding
 
-LEADER = Service("replica-0", leads=True, may_act=True, started=9_000.0)
+LEADER = Service("replica-0", leads=True, started=9_000.0)
 
 
 def scene() -> Fleet:

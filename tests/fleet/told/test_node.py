@@ -15,7 +15,7 @@ from nodeguard.model.policy import Hold, Mode, Soak, View
 from nodeguard.wire.report import Blind
 from tests.fleet.scene import AT_ONCE, Fleet, finding, foreign, in_order
 
-LEADER = Service("replica-0", leads=True, may_act=True, started=9_000.0)
+LEADER = Service("replica-0", leads=True, started=9_000.0)
 LONG = replace(AT_ONCE, soak=Soak(600.0, 28_800.0, 86_400.0))
 
 

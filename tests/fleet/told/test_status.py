@@ -12,7 +12,7 @@ from nodeguard.model.policy import CheckLimit, Mode, ModeRule, Policy
 from nodeguard.wire.report import Blind
 from tests.fleet.scene import AT_ONCE, WIDE, Fleet, finding
 
-LEADER = Service("replica-0", leads=True, may_act=True, started=9_000.0, plan_age=0.44)
+LEADER = Service("replica-0", leads=True, started=9_000.0, plan_age=0.44)
 
 
 def test_nodes_are_counted_by_what_is_known_of_them() -> None:
@@ -115,14 +115,13 @@ def test_why_nothing_is_done_is_said() -> None:
     fleet = Fleet(2)
     fleet.after(1.0)
     assert status(fleet.planner, LEADER, fleet.now).replica.waiting == ""
-    early = replace(LEADER, may_act=False, started=fleet.mono - 12.0)
+    early = replace(LEADER, waits="not known yet: Nodes", started=fleet.mono - 12.0)
     told = status(fleet.planner, early, fleet.now).replica
     assert (told.acts, told.age) == (False, 12.0)
-    assert told.waiting == "2 of 2 agents have spoken to it: it acts from 90% on, or in 48 s"
+    assert told.waiting == "not known yet: Nodes"
     for leader, waiting in (
         ("replica-1", "replica-1 leads"),
         ("", "nobody yet leads"),
-        ("standalone", "it runs without a cluster: its plan is advice"),
     ):
         other = replace(LEADER, leader=leader, leads=False)
         assert status(fleet.planner, other, fleet.now).replica.waiting == waiting
