@@ -15,6 +15,7 @@ from nodeguard.fleet.holding import Holding, standing
 from nodeguard.fleet.ledgers import Ledgers, Standing
 from nodeguard.fleet.record import read, written
 from nodeguard.fleet.seat import Seat, seat
+from nodeguard.fleet.silence import Attendance
 from nodeguard.fleet.want import Find
 from nodeguard.model.mark import STATE, DeviceRule, Mark, Record
 from nodeguard.model.node import Device, Node
@@ -26,6 +27,7 @@ class Roster:
     """All nodes, by uid.
 
     charged: what each is charged with, of those that are with anything. ledgers: charged with all of it.
+    attendance: who of the seated is heard.
     """
 
     def __init__(self, policy: Policy, known: Container[str]) -> None:
@@ -36,6 +38,7 @@ class Roster:
         self.charged: dict[str, Standing] = {}
         self.rules: dict[str, DeviceRule] = {}
         self.ledgers = Ledgers(policy, known)
+        self.attendance = Attendance(self.seats)
         self._known = known
         self._heard: set[str] = set()
         self._names: dict[str, str] = {}
@@ -49,9 +52,9 @@ class Roster:
 
     def adopt(self, policy: Policy) -> None:
         """Another policy: every node is seated and charged anew."""
+        for uid in self.nodes:
+            self._rise(uid)
         self.policy, self.ledgers = policy, Ledgers(policy, self._known)
-        self.seats.clear()
-        self.charged.clear()
         for uid in self.nodes:
             self._sit(uid)
 
@@ -241,6 +244,7 @@ class Roster:
             return
         seated = self.seats[uid] = seat(self.policy, node, self.holding(uid).node, gpus)
         self.ledgers.join(seated)
+        self.attendance.sit(uid)
         stands = standing(seated, self._observed.get(uid, Holding()), self._pending.get(uid))
         if stands.charges or stands.past:
             self.charged[uid] = stands
@@ -250,6 +254,7 @@ class Roster:
         seated = self.seats.pop(uid, None)
         if seated is not None:
             self.ledgers.join(seated, -1)
+            self.attendance.rise(uid)
         stands = self.charged.pop(uid, None)
         if stands is not None:
             self.ledgers.charge(stands, -1)
