@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from nodeguard.fleet.labels import every_view
 from nodeguard.fleet.modes import held_node, in_maintenance, pool_of
-from nodeguard.model.mark import Mark, Record
+from nodeguard.model.mark import DEGRADED, Mark, Record
 from nodeguard.model.node import Node, Taint
 from nodeguard.model.policy import Policy
 
@@ -18,7 +18,7 @@ FLEET, POOL, DOMAIN = "fleet", "pool/", "domain/"
 # A whole node, as ledgers count it: a number that any usual count of GPUs divides.
 WHOLE = 840
 
-_KEYS = frozenset(mark.key for mark in Mark)
+_KEYS = frozenset({DEGRADED, *(mark.key for mark in Mark)})
 
 
 class Seat(Struct, frozen=True):
@@ -53,7 +53,7 @@ class Seat(Struct, frozen=True):
 def seat(policy: Policy, node: Node, record: Record, gpus: int | None = None) -> Seat:
     """Where a node sits. record: what is remembered on it. gpus: how many it has; None for what it says."""
     pool = pool_of(policy, node)
-    known = {cause.mark.key for cause in record.causes}
+    known = {cause.mark.key for cause in record.causes} | ({DEGRADED} if record.degraded else set())
     return Seat(
         uid=node.uid,
         name=node.name,
