@@ -123,6 +123,15 @@ class View(Struct, frozen=True):
     labels: tuple[str, ...]
 
 
+class Place(Struct, frozen=True):
+    """Where nodes are that a name or a pattern (as of a shell) fits. paths: by view, coarsest first, with `/`
+    between the steps.
+    """
+
+    node: str
+    paths: dict[str, str]
+
+
 class Policy(Struct, frozen=True):
     """All of it; each part has the design's defaults. pause: nothing new is marked."""
 
@@ -137,4 +146,5 @@ class Policy(Struct, frozen=True):
     silences: tuple[Silence, ...] = ()
     silent: Silent = Silent()
     views: tuple[View, ...] = ()
+    places: tuple[Place, ...] = ()
     pause: bool = False
