@@ -69,16 +69,15 @@ class Views:
 
     def see(self, uid: str, name: str, labels: Labels) -> bool:
         """A node of the fleet as it is now. Returns whether others moved."""
-        seen = self._nodes.get(uid)
-        if seen is not None and (seen.labels is labels or self._is_same(seen.labels, labels)):
-            seen.labels = labels
+        had = self._nodes.get(uid)
+        if had is not None and self._is_same(had.labels, labels):
+            had.labels = labels
             return False
-        had = seen
         seen = self._nodes[uid] = _Seen(name, labels, self._values(had.values if had else {}, labels))
         touched = self._count(seen, 1)
         if had is not None:
-            seen.lacks = had.lacks
             touched |= self._count(had, -1)
+            seen.lacks = had.lacks
         if self._settle(touched):
             return True
         self._place(uid, seen)

@@ -1,6 +1,11 @@
 from __future__ import annotations
 
-from nodeguard.fleet.views.places import Places
+from fnmatch import fnmatchcase
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodeguard.fleet.views.places import Places, is_pattern
 from nodeguard.model.policy import Place
 
 PLACES = Places(
@@ -29,3 +34,14 @@ def test_who_fits_nothing_is_nowhere() -> None:
     assert not PLACES.path("rack", "login-1")
     assert not PLACES.path("power", "axsite")
     assert not PLACES.path("power", "a.site2")
+
+
+NAMES = st.text("ab-", max_size=4)
+PATTERNS = st.text("ab-*?[]", min_size=1, max_size=4).filter(is_pattern)
+
+
+@given(st.lists(PATTERNS, max_size=8), NAMES)
+def test_of_patterns_the_first_that_a_shell_would_expand_counts(patterns: list[str], name: str) -> None:
+    places = Places(Place(pattern, {"rack": f"r{at}"}) for at, pattern in enumerate(patterns))
+    fitting = [at for at, pattern in enumerate(patterns) if fnmatchcase(name, pattern)]
+    assert (places.path("rack", name) if patterns else "") == (f"rack/r{fitting[0]}" if fitting else "")
