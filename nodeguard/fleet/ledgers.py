@@ -53,6 +53,10 @@ class Ledgers:
             self._sizes[key] += by
         self._caps.clear()
 
+    def size(self, key: str) -> int:
+        """How many nodes count to a ledger."""
+        return self._sizes[key]
+
     def charge(self, one: Standing, by: int = 1) -> None:
         """A node's charges come to the ledgers, or leave them (by -1)."""
         if one.parts and not one.free:

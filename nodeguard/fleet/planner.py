@@ -18,7 +18,7 @@ from nodeguard.fleet.modes import held_check, mode_of
 from nodeguard.fleet.plan import Event, Plan
 from nodeguard.fleet.release import Freed, Key, Proof, proofs, released
 from nodeguard.fleet.roster import Roster
-from nodeguard.fleet.silence import Silence, silence
+from nodeguard.fleet.silence import Silence
 from nodeguard.fleet.want import Want, wants
 from nodeguard.model.incident import Incident, State
 from nodeguard.model.instant import Instant
@@ -44,7 +44,6 @@ class Planner:
         self.roster = Roster(policy, self.checks)
         self.paused = ""
         self.heard: dict[str, Heard] = {}
-        self.last: dict[str, float] = {}
         self.silence = Silence()
         self.outcomes: dict[str, tuple[Outcome, ...]] = {}
         self.proofs: dict[str, dict[Key, Proof]] = {}
@@ -61,6 +60,11 @@ class Planner:
     def policy(self) -> Policy:
         """What may be done."""
         return self.roster.policy
+
+    @property
+    def last(self) -> Mapping[str, float]:
+        """When each node was heard last, in seconds of the monotonic clock."""
+        return self.roster.attendance.last
 
     def adopt(self, policy: Policy) -> None:
         """Another policy, from the next plan on."""
@@ -87,7 +91,8 @@ class Planner:
         """A Node that is no more, and with it all that was said of it, but for its incidents."""
         self.roster.gone(uid)
         self._mute(uid)
-        for kept in (self.last, self._wants, self.proofs, self.outcomes, self._stories, self._resting):
+        self.roster.attendance.forget(uid)
+        for kept in (self._wants, self.proofs, self.outcomes, self._stories, self._resting):
             kept.pop(uid, None)
 
     def devices(self, node: str, devices: Iterable[Device]) -> None:
@@ -103,12 +108,12 @@ class Planner:
         self._mute(uid)
         one = self.heard[uid] = heard(report, now, self._shared)
         self.checks.join(group.checks for group in one.proven)
-        self.last[uid] = now.mono
+        self.roster.attendance.hear(uid, now.mono)
         self._ask(uid)
 
     def beat(self, uid: str, now: Instant) -> None:
         """A node whose report stands as it was."""
-        self.last[uid] = now.mono
+        self.roster.attendance.hear(uid, now.mono)
         known = self.heard.get(uid)
         if known is not None and known.late:
             self.heard[uid] = replace(known, late=False)
@@ -116,8 +121,8 @@ class Planner:
 
     def tick(self, now: Instant) -> None:
         """Time has passed: who is silent? To be called every second or so."""
-        silent = self.policy.silent
-        self.silence = silence(self.roster.seats, self.last, now.mono, silent.after, silent.freeze)
+        silent, roster = self.policy.silent, self.roster
+        self.silence = roster.attendance.silence(now.mono, silent.after, silent.freeze, roster.ledgers.size)
         for uid, told in list(self.incidents.items()):
             self.incidents[uid] = {name: one for name, one in told.items() if _is_remembered(one, now.wall)}
             if not self.incidents[uid]:

@@ -15,6 +15,7 @@ from nodeguard.fleet.holding import Holding, standing
 from nodeguard.fleet.ledgers import Ledgers, Standing
 from nodeguard.fleet.record import read, written
 from nodeguard.fleet.seat import Seat, seat
+from nodeguard.fleet.silence import Attendance
 from nodeguard.fleet.views.views import Views
 from nodeguard.fleet.want import Find
 from nodeguard.model.mark import STATE, DeviceRule, Mark, Record
@@ -27,7 +28,7 @@ class Roster:
     """All nodes, by uid.
 
     charged: what each is charged with, of those that are with anything. ledgers: charged with all of it.
-    views: what they share.
+    attendance: who of the seated is heard. views: what nodes share.
     """
 
     def __init__(self, policy: Policy, known: Container[str]) -> None:
@@ -38,6 +39,7 @@ class Roster:
         self.charged: dict[str, Standing] = {}
         self.rules: dict[str, DeviceRule] = {}
         self.ledgers = Ledgers(policy, known)
+        self.attendance = Attendance(self.seats)
         self.views = Views(policy)
         self._known = known
         self._heard: set[str] = set()
@@ -52,10 +54,10 @@ class Roster:
 
     def adopt(self, policy: Policy) -> None:
         """Another policy: every node is seated and charged anew."""
+        for uid in self.nodes:
+            self._rise(uid)
         self.policy, self.ledgers = policy, Ledgers(policy, self._known)
         self.views.adopt(policy)
-        self.seats.clear()
-        self.charged.clear()
         for uid in self.nodes:
             self._sit(uid)
 
@@ -254,6 +256,7 @@ class Roster:
         seated = seat(self.policy, node, self.holding(uid).node, gpus, self.views.paths(uid))
         self.seats[uid] = seated
         self.ledgers.join(seated)
+        self.attendance.sit(uid)
         stands = standing(seated, self._observed.get(uid, Holding()), self._pending.get(uid))
         if stands.charges or stands.past:
             self.charged[uid] = stands
@@ -276,6 +279,7 @@ class Roster:
         seated = self.seats.pop(uid, None)
         if seated is not None:
             self.ledgers.join(seated, -1)
+            self.attendance.rise(uid)
         stands = self.charged.pop(uid, None)
         if stands is not None:
             self.ledgers.charge(stands, -1)

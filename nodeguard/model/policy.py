@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from nodeguard.model.blame import Blame
 from nodeguard.model.mark import Mark
 
 
@@ -47,7 +48,9 @@ class Budget(Struct, frozen=True):
     """Shares of nodes that may be marked at a time, from 0 to 1; each comes to one node at least.
 
     fleet: of all. reserve: of the fleet's budget, for what is fatal alone. pool: of a pool. domain: of each
-    domain. suspect: of all, by `suspect` marks. check: for each check; checks: for some, the first that fits.
+    domain. suspect: of all, by `suspect` marks. degraded: of all, in domains that are marked as such, which
+    nothing else is charged with; domains: how many of them may be new in an hour. check: for each check;
+    checks: for some, the first that fits.
     """
 
     fleet: float = 0.05
@@ -57,13 +60,18 @@ class Budget(Struct, frozen=True):
     suspect: float = 0.05
     check: CheckLimit = CheckLimit()
     checks: tuple[CheckLimit, ...] = ()
+    degraded: float = 0.10
+    domains: int = 2
 
 
 class Settle(Struct, frozen=True):
-    """Seconds for which a finding stands before it is marked, by mark."""
+    """Seconds for which a finding stands before it is marked, by mark. shared: where a part that nodes share
+    may have caused it, so that this can be blamed first.
+    """
 
     quarantine: float = 5.0
     suspect: float = 60.0
+    shared: float = 60.0
 
 
 class Soak(Struct, frozen=True):
@@ -147,4 +155,5 @@ class Policy(Struct, frozen=True):
     silent: Silent = Silent()
     views: tuple[View, ...] = ()
     places: tuple[Place, ...] = ()
+    blame: Blame = Blame()
     pause: bool = False

@@ -1,8 +1,14 @@
 from __future__ import annotations
 
+from math import inf
+
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from nodeguard.model.policy import View
+from nodeguard.model.node import Node
+from nodeguard.model.policy import Silent, View
+from tests.fleet.plain_silence import silence
 from tests.fleet.scene import AT_ONCE, Fleet, finding
 
 
@@ -33,3 +39,55 @@ def test_many_silent_nodes_freeze_new_marks_unless_a_domain_explains_them() -> N
         fleet.say(20, finding())
         fleet.carry_out()
         assert fleet.marked() == marked
+
+
+# What may happen to a node, and how many seconds later.
+_STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(("beat", "say", "come", "bare", "leave", "patient", "impatient", "for good")),
+        st.integers(0, 11),
+        st.sampled_from((0.0, 1.0, 20.0, 45.0, 46.0)),
+    ),
+    max_size=40,
+)
+
+
+@given(_STEPS)
+def test_silence_is_what_a_look_at_every_node_finds(steps: list[tuple[str, int, float]]) -> None:
+    fleet = Fleet(0, replace(AT_ONCE, views=(View("rack", ("rack",)),)))
+    for what, number, seconds in steps:
+        fleet.mono += seconds
+        fleet.wall += seconds
+        uid, planner = f"uid-{number}", fleet.planner
+        match what:
+            case "beat":
+                planner.beat(uid, fleet.now)
+            case "for good":
+                planner.beat(uid, replace(fleet.now, mono=inf))
+            case "say":
+                fleet.say(number)
+            case "leave":
+                planner.gone(uid)
+            case "come" | "bare":
+                labels = {"rack": f"r{number // 4}"}
+                planner.node(Node(f"node-{number}", uid, labels=labels, gpus=8 if what == "come" else 0))
+            case _:
+                planner.adopt(replace(planner.policy, silent=Silent(90.0 if what == "patient" else 20.0)))
+        planner.tick(fleet.now)
+        after, freeze = planner.policy.silent.after, planner.policy.silent.freeze
+        assert planner.silence == silence(planner.roster.seats, planner.last, fleet.mono, after, freeze)
+
+
+def test_a_node_that_was_heard_for_good_is_silent_from_when_it_was_heard_last() -> None:
+    fleet = Fleet(3)
+    for number in range(3):
+        fleet.planner.beat(f"uid-{number}", replace(fleet.now, mono=inf))
+    fleet.mono += 1000.0
+    fleet.planner.tick(fleet.now)
+    assert not fleet.planner.silence.silent
+    fleet.planner.beat("uid-1", replace(fleet.now, mono=fleet.mono - 40.0))
+    fleet.planner.tick(fleet.now)
+    assert not fleet.planner.silence.silent
+    fleet.mono += 5.0
+    fleet.planner.tick(fleet.now)
+    assert fleet.planner.silence.silent == {"uid-1"}

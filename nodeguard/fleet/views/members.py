@@ -19,6 +19,10 @@ class Members:
         self._beneath: dict[str, set[str]] = {}  # children by path, those of a view by its name
         self._paths: dict[str, tuple[str, ...]] = {}  # paths by uid
 
+    def __len__(self) -> int:
+        """How many nodes are in any domain."""
+        return len(self._paths)
+
     def place(self, uid: str, paths: Iterable[str]) -> bool:
         """A node is in these domains from now on, and in no other. Returns whether that changed anything.
 
