@@ -106,6 +106,7 @@ class Topologies:
         self._trouble = Trouble("Topologies", tell)
         self._known: dict[str, Topology] = {}
         self._given: tuple[View, ...] = ()
+        self._is_synced = False
 
     async def run(self) -> None:
         """Follow them until cancelled."""
@@ -121,6 +122,7 @@ class Topologies:
                 await self._follow(path)
                 self._known.clear()
                 self._settle()
+                self._is_synced = False
             else:
                 await asyncio.sleep(self._later)
 
@@ -136,6 +138,8 @@ class Topologies:
 
     def synced(self) -> None:
         """All Topologies have been told of."""
+        self._is_synced = True
+        self._settle()
 
     async def _follow(self, path: str) -> None:
         """Follow those of a path for as long as they are served there."""
@@ -153,6 +157,9 @@ class Topologies:
         task.result()
 
     def _settle(self) -> None:
+        """Give what there is, once that is known: each change has every node looked at."""
+        if not self._is_synced:
+            return
         labels = dict.fromkeys(one.labels for one in sorted(self._known.values(), key=_name) if one.labels)
         given = tuple(View("fabric", found) for found in labels)
         if given != self._given:

@@ -13,7 +13,7 @@ import yaml
 from nodeguard.kube.client import Api
 from nodeguard.kube.topologies import GROUPS, Topologies, Topology, served, topology
 from nodeguard.model.policy import View
-from tests.controlplane.api import Object
+from tests.controlplane.api import ApiError, Object
 from tests.controlplane.cluster import Cluster
 from tests.controlplane.programs import directory
 from tests.kube.following import until
@@ -51,7 +51,17 @@ def kueue(controlplane: Cluster) -> Iterator[Cluster]:
 def _define(cluster: Cluster, **served_versions: bool) -> None:
     cluster.api.post(DEFINITIONS, definition(**served_versions))
     first = next(path for path in (V1BETA2, V1BETA1) if served_versions.get(path.split("/")[3], True))
-    cluster.until(lambda: cluster.has(first), "kube-apiserver")
+    cluster.until(lambda: _is_served(cluster, first), "kube-apiserver")
+
+
+def _is_served(cluster: Cluster, path: str) -> bool:
+    try:
+        cluster.api.get(path)
+    except ApiError as refused:
+        if refused.code in {404, 429}:
+            return False
+        raise
+    return True
 
 
 def _undefine(cluster: Cluster) -> None:
