@@ -132,6 +132,15 @@ class View(Struct, frozen=True):
     labels: tuple[str, ...]
 
 
+class Place(Struct, frozen=True):
+    """Where nodes are that a name or a pattern (as of a shell) fits. paths: by view, coarsest first, with `/`
+    between the steps.
+    """
+
+    node: str
+    paths: dict[str, str]
+
+
 class Policy(Struct, frozen=True):
     """All of it; each part has the design's defaults. pause: nothing new is marked."""
 
@@ -146,5 +155,6 @@ class Policy(Struct, frozen=True):
     silences: tuple[Silence, ...] = ()
     silent: Silent = Silent()
     views: tuple[View, ...] = ()
+    places: tuple[Place, ...] = ()
     blame: Blame = Blame()
     pause: bool = False

@@ -28,7 +28,7 @@ class Members:
 
         What is above a path need not be named.
         """
-        wanted = tuple(dict.fromkeys(above for path in paths for above in _down_to(path)))
+        wanted = tuple(dict.fromkeys(above for path in paths for above in down_to(path)))
         had = self._paths.get(uid, ())
         if wanted == had:
             return False
@@ -93,8 +93,8 @@ class Members:
                 del self._beneath[above]
 
 
-def _down_to(path: str) -> Iterator[str]:
-    """A path, after all that are above it."""
+def down_to(path: str) -> Iterator[str]:
+    """Every domain from the coarsest of a path down to itself; none of an empty one."""
     end = path.find("/")
     while end >= 0:
         end = path.find("/", end + 1)
