@@ -101,7 +101,7 @@ def test_it_is_given_back_when_it_is_over() -> None:
 
 
 def test_marks_of_single_nodes_are_folded_in_and_come_back_for_who_is_still_sick() -> None:
-    made = fleet(policy=replace(ENFORCED, settle=replace(ENFORCED.settle, shared=0.0)))
+    made = fleet(policy=ENFORCED)
     fails(made, [0])
     wait(made, 10.0)
     assert made.taints(0) == ["nodeguard.dev/quarantine=infiniband"]
