@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from nodeguard.fleet.modes import held_node, in_maintenance, pool_of
-from nodeguard.model.mark import Mark, Record
+from nodeguard.model.mark import DEGRADED, Mark, Record
 from nodeguard.model.node import Node, Taint
 from nodeguard.model.policy import Policy
 
@@ -17,7 +17,7 @@ FLEET, POOL, DOMAIN = "fleet", "pool/", "domain/"
 # A whole node, as ledgers count it: a number that any usual count of GPUs divides.
 WHOLE = 840
 
-_KEYS = frozenset(mark.key for mark in Mark)
+_KEYS = frozenset({DEGRADED, *(mark.key for mark in Mark)})
 
 
 class Seat(Struct, frozen=True):
@@ -56,7 +56,7 @@ def seat(
     domains: the paths of those that it is in.
     """
     pool = pool_of(policy, node)
-    known = {cause.mark.key for cause in record.causes}
+    known = {cause.mark.key for cause in record.causes} | ({DEGRADED} if record.degraded else set())
     return Seat(
         uid=node.uid,
         name=node.name,

@@ -49,8 +49,8 @@ class Budget(Struct, frozen=True):
 
     fleet: of all. reserve: of the fleet's budget, for what is fatal alone. pool: of a pool. domain: of each
     domain. suspect: of all, by `suspect` marks. degraded: of all, in domains that are marked as such, which
-    nothing else is charged with; domains: how many of them may be new in an hour. check: for each check;
-    checks: for some, the first that fits.
+    nothing else is charged with; first: of all, in one such domain, while there is no other; domains: how
+    many of them may be new in an hour. check: for each check; checks: for some, the first that fits.
     """
 
     fleet: float = 0.05
@@ -61,6 +61,7 @@ class Budget(Struct, frozen=True):
     check: CheckLimit = CheckLimit()
     checks: tuple[CheckLimit, ...] = ()
     degraded: float = 0.10
+    first: float = 0.25
     domains: int = 2
 
 

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from nodeguard.fleet.carried import carried
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
+from nodeguard.model.blame import Blame
 from nodeguard.model.finding import Action, Health, Knowledge
 from nodeguard.model.incident import State
 from nodeguard.model.instant import Instant
@@ -20,9 +21,15 @@ from nodeguard.wire.report import VERSION, Active, InOrder, Report, Sight
 
 CHECKS = ("gpu-lost", "gpu-ecc", "port-down", "gpu-hot")
 
-# Nothing waits, and no budget binds.
+# Nothing waits, no budget binds, and no check is doubted.
 WIDE = Budget(1.0, 0.0, 1.0, 1.0, 1.0, CheckLimit(("*",), 10_000, 600.0, 10_000))
-AT_ONCE = Policy(mode=Mode.ENFORCE, budget=WIDE, settle=Settle(0.0, 0.0), soak=Soak(0.0, 0.0, 86_400.0))
+AT_ONCE = Policy(
+    mode=Mode.ENFORCE,
+    budget=WIDE,
+    settle=Settle(0.0, 0.0, 0.0),
+    soak=Soak(0.0, 0.0, 86_400.0),
+    blame=Blame(held=10_000),
+)
 
 
 def finding(check: str = "gpu-lost", target: str = "gpu/0000:3b:00", **more: Any) -> Active:

@@ -26,9 +26,9 @@ class Blamed(Struct, frozen=True):
     """A domain that is to blame. Times in seconds of the monotonic clock.
 
     name: the path that it was first blamed under, which stays as it widens. kinds: classes of faults that it
-    shows. since: when it was blamed; began: the first vote. voters: uids. siblings: how many domains there
-    are beside it, and elsewhere: on how many nodes of theirs the same was seen. times: how often it has been
-    blamed lately. recalled: whether it is known from marks alone.
+    shows. since: when it was blamed; began: the first vote; within: from then to the last. voters: uids.
+    siblings: how many domains there are beside it, and elsewhere: on how many nodes of theirs the same was
+    seen. times: how often it has been blamed lately. recalled: whether it is known from marks alone.
     """
 
     name: str
@@ -38,6 +38,7 @@ class Blamed(Struct, frozen=True):
     began: float
     voters: tuple[str, ...]
     size: int
+    within: float = 0.0
     siblings: int = 0
     elsewhere: int = 0
     times: int = 1

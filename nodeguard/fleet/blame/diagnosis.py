@@ -41,6 +41,7 @@ class Diagnosis:
         self._ballots = {kind.name: Ballot(kind, rule, self.members) for kind in rule.classes}
         self._watches: dict[str, Watch] = {}
         self._classes: dict[str, tuple[Ballot, ...]] = {}
+        self._cast: dict[str, dict[str, Ballot]] = {}
         self._fresh: dict[str, set[str]] = {kind.name: set() for kind in rule.classes}
         self._hot: dict[str, dict[str, Candidate]] = {kind.name: {} for kind in rule.classes}
         self._stirred: set[str] = set()
@@ -90,6 +91,7 @@ class Diagnosis:
         for ballot in self._voting(check):
             if not ballot.where.keys().isdisjoint(views):
                 ballot.vote(uid, views, at)
+                self._cast.setdefault(check, {})[ballot.kind.name] = ballot
                 self._fresh[ballot.kind.name].add(uid)
 
     def over(self, uid: str, check: str) -> None:
@@ -106,8 +108,8 @@ class Diagnosis:
         return None
 
     def fits(self, check: str, kinds: Iterable[str]) -> bool:
-        """Whether a check is of one of some classes of faults."""
-        return any(ballot.kind.name in kinds for ballot in self._voting(check))
+        """Whether a check has voted in one of some classes of faults."""
+        return not self._cast.get(check, _NO_BALLOTS).keys().isdisjoint(kinds)
 
     def recall(self, domain: str, name: str, kinds: tuple[str, ...], now: float) -> None:
         """A domain that was blamed before this diagnosis began. Nothing of its votes is known."""
@@ -115,6 +117,14 @@ class Diagnosis:
         self.blamed.setdefault(
             domain, Blamed(name, domain, known, now, now, (), self.members.size(domain), recalled=True)
         )
+
+    def recall_held(self, check: str, domain: str, now: float) -> None:
+        """A check that was held before this diagnosis began; domain: the version on which it was alone."""
+        self.held.setdefault(check, Held(check, now, (), 0, 0.0, domain=domain))
+
+    def doubts(self, check: str) -> bool:
+        """Whether a check fires on more nodes than anything explains, and may be held for that soon."""
+        return check in self._doubted
 
     def clear(self, what: str, now: float) -> None:
         """A domain or a check that is in order, on somebody's word."""
@@ -232,13 +242,13 @@ class Diagnosis:
         self._crowds = found
 
     def _of(self, check: str, one: Candidate) -> bool:
-        return any(ballot.kind.name == one.kind for ballot in self._voting(check))
+        return one.kind in self._cast.get(check, _NO_BALLOTS)
 
     def _explained_of(self, check: str) -> set[str]:
         held = self.held.get(check)
         found = set(self.members.of(held.domain)) if held is not None else set()
-        for ballot in self._voting(check):
-            found |= self._explained(ballot.kind.name)
+        for kind in self._cast.get(check, _NO_BALLOTS):
+            found |= self._explained(kind)
         return found
 
     def _hold(self, now: float) -> None:
@@ -264,7 +274,7 @@ class Diagnosis:
             domain=domain,
             times=self._past.times(check, now) + 1,
         )
-        for ballot in self._voting(check):
+        for ballot in self._cast.get(check, _NO_BALLOTS).values():
             for uid in who:
                 ballot.leave(uid)
 
@@ -320,6 +330,7 @@ class Diagnosis:
             kinds=tuple(dict.fromkeys([one.kind, *kinds])),
             since=first.since if first else now,
             began=min(one.voters.values()),
+            within=max(one.voters.values()) - min(one.voters.values()),
             voters=tuple(sorted(one.voters)),
             size=one.size,
             siblings=len(siblings),
@@ -359,9 +370,12 @@ class Diagnosis:
         """Nodes that show a class of faults at this moment."""
         found: set[str] = set()
         for check, watch in self._watches.items():
-            if any(ballot.kind.name == kind for ballot in self._voting(check)):
+            if kind in self._cast.get(check, _NO_BALLOTS):
                 found |= watch.active
         return found
+
+
+_NO_BALLOTS: dict[str, Ballot] = {}
 
 
 def _is_in(domain: str, other: str) -> bool:
