@@ -36,6 +36,7 @@ class Witness:
         self._fires: dict[str, frozenset[str]] = {}
         self._silent: Set[str] = frozenset()
         self._now = Instant(0.0, 0.0, "")
+        self._moves = roster.moves
 
     def adopt(self, rule: Blame) -> None:
         """Another rule: all is diagnosed anew; what was blamed is blamed, until it is seen to be over."""
@@ -99,6 +100,10 @@ class Witness:
     def silent(self, silent: Set[str], now: Instant) -> None:
         """These nodes are silent now, and no others are. Who said that it leaves has no vote for that."""
         self._now = now
+        if self._roster.moves != self._moves:
+            self._moves = self._roster.moves
+            for uid in self._roster.seats:
+                self.sit(uid)
         if silent is self._silent:
             return
         for uid in silent - self._silent:
