@@ -123,7 +123,7 @@ class Writer:
             self._store.close()
 
     def _put_back(self, steps: list[Step]) -> None:
-        """Steps that were not written come before all others again, but for the oldest where room is short."""
+        """Steps that were not written come before all others again; where room is short, the latest."""
         with self._changed:
             room = 0 if self._refused else _MOST - len(self._steps)
             kept = steps[max(0, len(steps) - room) :] if room > 0 else []
