@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from nodeguard.aggregator.history.file import FileError, for_reading, placed
-from nodeguard.fleet.steps import Gone, Quiet, Reported, Seen, Step
+from nodeguard.fleet.steps import Gone, Quiet, Reported, Seen, Step, rising
 from nodeguard.model.finding import Health, Knowledge
 from nodeguard.model.node import Node
 from nodeguard.wire.order import Heard, heard
@@ -86,7 +86,7 @@ def _told(connection: sqlite3.Connection, file: str) -> Iterator[Step]:
     reader = _Reader(connection)
     try:
         yield from heapq.merge(
-            _rising(reader.nodes()), _rising(reader.silent()), _rising(reader.reports()), key=_at
+            rising(reader.nodes()), rising(reader.silent()), rising(reader.reports()), key=_at
         )
     except (sqlite3.Error, msgspec.DecodeError, LookupError) as error:
         raise HistoryError(f"{file}: damaged ({error}): leave it out, or name a copy") from None
@@ -148,16 +148,6 @@ class _Reader:
             [text] = self._connection.execute(query, (number,)).fetchone() or ("",)
             made = self._made[number] = decoder.decode(text)
         return made
-
-
-def _rising(steps: Iterable[Step]) -> Iterator[Step]:
-    """Steps as they are, but that none comes before the one that was written before it: a clock was put
-    back.
-    """
-    latest = float("-inf")
-    for one in steps:
-        latest = max(latest, one.at)
-        yield one if one.at == latest else msgspec.structs.replace(one, at=latest)
 
 
 def _at(step: Step) -> float:
