@@ -9,9 +9,9 @@ from typing import Any
 
 import yaml
 
+from tests.controlplane import objects
 from tests.controlplane.api import ApiError, Object
 from tests.controlplane.cluster import Cluster
-from tests.controlplane import objects
 
 DAEMONSET = Path(__file__).parent.parent.parent / "daemonset"
 FILL = DAEMONSET / "fill"
