@@ -33,7 +33,7 @@ _SERVED = {"", "batch", "kueue.x-k8s.io"}
 # has them there. A process that comes to new rights forgets with whom it was to end.
 _CERTIFICATES = "/etc/kueue/metrics/certs"
 _PLACED = (
-    f"mount -t tmpfs kueue /etc && mkdir -p {os.path.dirname(_CERTIFICATES)} && ln -s $0 {_CERTIFICATES}"
+    f'mount -t tmpfs kueue /etc && mkdir -p {os.path.dirname(_CERTIFICATES)} && ln -s "$0" {_CERTIFICATES}'
     ' && exec setpriv --pdeathsig KILL -- "$@"'
 )
 

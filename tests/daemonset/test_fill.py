@@ -12,7 +12,7 @@ from tests.controlplane.api import Object
 from tests.controlplane.cluster import API, Cluster, cluster
 from tests.controlplane.commands import GANGS
 from tests.controlplane.objects import pod
-from tests.daemonset.manifests import FILL, fill
+from tests.daemonset.manifests import DAEMONSET, FILL, fill
 
 WANTED = {"nodeguard.dev/fill": "true"}
 UNWANTED = {"nodeguard.dev/fill": "false"}
@@ -120,9 +120,11 @@ def test_other_labels_and_annotations_are_no_gangs(served: Cluster) -> None:
     assert tolerated(served, "fills", made) == ADDED
 
 
-def test_every_name_in_the_policy_is_tried() -> None:
+def test_every_name_in_the_policy_is_tried_and_told() -> None:
     policy, *_ = yaml.safe_load_all((FILL / "fill.yaml").read_text())
     conditions = {one["name"]: one["expression"] for one in policy["spec"]["matchConditions"]}
+    page = (DAEMONSET.parent / "docs" / "gangs.md").read_text()
     for kind, names in (("label", LABELS), ("annotation", ANNOTATIONS)):
         said = conditions[f"without-a-gangs-{kind}"]
         assert sorted(line.split('"')[1] for line in said.splitlines() if '",' in line) == sorted(names)
+        assert all(f"`{name}`" in page for name in names)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TypeVar
 
 from tests.controlplane.api import Object
 from tests.controlplane.cluster import SERVICE_ACCOUNT, Cluster
 from tests.controlplane.objects import node, pod
-from tests.controlplane.queueing import KUEUE, QUEUED
+from tests.controlplane.queueing import QUEUED
 from tests.e2e.minted import settled
 
 # The labels of a leaf switch and of the pod of leaves that it belongs to.
@@ -19,32 +20,54 @@ NODES, GPUS = 8, 8
 # Nodes of a gang, each of which it takes whole.
 SIZE = 4
 
-# Nodes that one ResourceFlavor of Kueue stands for.
-_POOL = {"tests/pool": "gpu"}
+# A label of all these nodes, and the one that names a pod's gang.
+POOL = {"tests/pool": "gpu"}
+GANG = "tests/gang"
 
-_GANG = "tests/gang"
+PODGROUPS = "/apis/scheduling.k8s.io/v1beta1"
+JOBS = "/apis/batch/v1"
+
 _FILLS = {"nodeguard.dev/fill": "true"}
 
 Said = TypeVar("Said")
 
 
 class Floor:
-    """The nodes of a cluster, by name, with the leaf of each; and a namespace that has opted in to fill."""
+    """The nodes of a cluster. leaves: by the nodes' names. uids: theirs, too."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.leaves = {f"{leaf}-{number}": leaf for leaf in LEAVES for number in range(NODES)}
+        self.uids: dict[str, str] = {}
         for name, leaf in self.leaves.items():
-            place = {LEAF: leaf, POD: f"pod-{LEAVES.index(leaf) // 4}", **_POOL}
-            cluster.api.post("/api/v1/nodes", node(name, GPUS, place))
+            self._join(name, GPUS, {LEAF: leaf, POD: f"pod-{LEAVES.index(leaf) // 4}", **POOL})
         settled(cluster)
+
+    @contextmanager
+    def more(self, leaf: str, count: int, gpus: int) -> Iterator[list[str]]:
+        """For a while, so many nodes behind one leaf more. gpus: as many as a device plugin would tell of."""
+        names = [f"{leaf}-{number}" for number in range(count)]
+        try:
+            for name in names:
+                self.leaves[name] = leaf
+                self._join(name, gpus, {LEAF: leaf, POD: "pod-more"})
+            settled(self.cluster)
+            yield names
+        finally:
+            for name in names:
+                self.cluster.api.delete(f"/api/v1/nodes/{name}")
+                del self.leaves[name], self.uids[name]
 
     def behind(self, *leaves: str) -> list[str]:
         """Names of the nodes behind these leaves."""
         return [name for name, leaf in self.leaves.items() if leaf in leaves]
 
-    def until(self, ask: Callable[[], Said]) -> Said:
-        return self.cluster.until(ask, "kube-scheduler")
+    def until(self, ask: Callable[[], Said], by: str = "kube-scheduler") -> Said:
+        """The first answer that is not empty. by: whose log is shown where none comes."""
+        return self.cluster.until(ask, by)
+
+    def _join(self, name: str, gpus: int, labels: Mapping[str, str]) -> None:
+        self.uids[name] = self.cluster.api.post("/api/v1/nodes", node(name, gpus, labels))["metadata"]["uid"]
 
 
 class Space:
@@ -65,9 +88,15 @@ class Space:
         found: list[Object] = self.floor.cluster.api.get(f"{group}/namespaces/{self.name}/{kind}")["items"]
         return found
 
-    def work(self, name: str, gpus: int = GPUS, labels: Mapping[str, str] | None = None) -> None:
-        """A pod that is no gang's."""
-        self.post("/api/v1", "pods", pod(name, gpus, labels))
+    def work(
+        self,
+        name: str,
+        gpus: int = GPUS,
+        labels: Mapping[str, str] | None = None,
+        leaf: str = "",
+    ) -> None:
+        """A pod that is no gang's. leaf: behind which it has to be, where it matters."""
+        self.post("/api/v1", "pods", behind(leaf, pod(name, gpus, labels)))
 
     def end(self, *names: str) -> None:
         """Pods end."""
@@ -98,13 +127,16 @@ class Space:
     def refused(self, name: str) -> str:
         """Why a pod is not bound; empty where nothing is said."""
         told = self.floor.cluster.api.get(f"{self.path}/pods/{name}")["status"].get("conditions", [])
-        return next((one["message"] for one in told if one["type"] == "PodScheduled"), "")
+        return next((said["message"] for said in told if said["type"] == "PodScheduled"), "")
 
     def clear(self) -> None:
         """Everything in it goes."""
-        cluster = self.floor.cluster
-        for path in (f"/apis/batch/v1/namespaces/{self.name}/jobs", _groups(self.name), f"{self.path}/pods"):
-            cluster.api.delete(path)
+        cluster, pods = self.floor.cluster, f"{self.path}/pods"
+        cluster.api.delete(f"{JOBS}/namespaces/{self.name}/jobs")
+        # First those that wait: they would be placed where others go.
+        cluster.api.delete(f"{pods}?fieldSelector=spec.nodeName=")
+        cluster.api.delete(pods)
+        cluster.api.delete(f"{PODGROUPS}/namespaces/{self.name}/podgroups")
         cluster.until(lambda: not self._pods(), "kube-controller-manager")
         cluster.api.delete(self.path)
 
@@ -112,92 +144,9 @@ class Space:
         return self.get("/api/v1", "pods")
 
 
-class Gangs(Protocol):
-    """A way to have gangs: each of so many pods, which take whole nodes behind one leaf or none."""
-
-    def submit(self, space: Space, names: Iterable[str]) -> None: ...
-
-    def waiting(self, space: Space) -> set[str]:
-        """Names of the gangs that were looked at and cannot be placed now."""
-        ...
-
-
-class Native:
-    """PodGroups, which kube-scheduler places itself."""
-
-    def submit(self, space: Space, names: Iterable[str], wants: Mapping[str, str] | None = None) -> None:
-        """wants: labels that nodes must have."""
-        for name in names:
-            policy: Object = {"gang": {"minCount": SIZE}}
-            spec = {
-                "schedulingPolicy": policy,
-                "schedulingConstraints": {"topology": [{"key": LEAF}]},
-            }
-            made = {"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup", "metadata": {"name": name}}
-            space.post("/apis/scheduling.k8s.io/v1beta1", "podgroups", {**made, "spec": spec})
-            for number in range(SIZE):
-                member = pod(f"{name}-{number}", GPUS, {_GANG: name})
-                member["spec"]["schedulingGroup"] = {"podGroupName": name}
-                member["spec"]["nodeSelector"] = dict(wants or {})
-                space.post("/api/v1", "pods", member)
-
-    def waiting(self, space: Space) -> set[str]:
-        found = space.get("/apis/scheduling.k8s.io/v1beta1", "podgroups")
-        return {
-            one["metadata"]["name"]
-            for one in found
-            if any(
-                (told["type"], told["status"]) == ("PodGroupInitiallyScheduled", "False")
-                for told in one.get("status", {}).get("conditions", [])
-            )
-        }
-
-
-class Queued:
-    """Jobs, which Kueue places by its Topology."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        levels = [{"nodeLabel": label} for label in (POD, LEAF, "kubernetes.io/hostname")]
-        covered = {"name": "gpu", "resources": [{"name": "nvidia.com/gpu", "nominalQuota": 10_000}]}
-        group = {"coveredResources": ["nvidia.com/gpu"], "flavors": [covered]}
-        for kind, name, spec in (
-            ("Topology", "fabric", {"levels": levels}),
-            ("ResourceFlavor", "gpu", {"nodeLabels": _POOL, "topologyName": "fabric"}),
-            ("ClusterQueue", "gpu", {"namespaceSelector": {}, "resourceGroups": [group]}),
-        ):
-            plural = {"Topology": "topologies"}.get(kind, f"{kind.lower()}s")
-            made = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": {"name": name}}
-            cluster.api.post(f"{KUEUE}/{plural}", {**made, "spec": spec})
-
-    def submit(self, space: Space, names: Iterable[str]) -> None:
-        made = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "metadata": {"name": "gpu"}}
-        space.post(KUEUE, "localqueues", {**made, "spec": {"clusterQueue": "gpu"}})
-        for name in names:
-            space.post("/apis/batch/v1", "jobs", _job(name))
-
-    def waiting(self, space: Space) -> set[str]:
-        return {
-            one["metadata"]["ownerReferences"][0]["name"]
-            for one in space.get(KUEUE, "workloads")
-            if any(
-                (told["type"], told["status"]) == ("QuotaReserved", "False")
-                for told in one.get("status", {}).get("conditions", [])
-            )
-        }
-
-
-def _job(name: str) -> Object:
-    template = pod(name, GPUS, {_GANG: name})
-    spec = {**template["spec"], "restartPolicy": "Never"}
-    placed = {"labels": {_GANG: name}, "annotations": {"kueue.x-k8s.io/podset-required-topology": LEAF}}
-    count = {"parallelism": SIZE, "completions": SIZE, "completionMode": "Indexed"}
-    meta = {"name": name, "labels": {"kueue.x-k8s.io/queue-name": "gpu"}}
-    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta}
-    return {**job, "spec": {**count, "template": {"metadata": placed, "spec": spec}}}
-
-
-def _groups(namespace: str) -> str:
-    return f"/apis/scheduling.k8s.io/v1beta1/namespaces/{namespace}/podgroups"
+def behind(leaf: str, made: Object) -> Object:
+    """A pod that has to be behind a leaf; anywhere, where none is named."""
+    return {**made, "spec": {**made["spec"], "nodeSelector": {LEAF: leaf} if leaf else {}}}
 
 
 def _node(one: Object) -> str:
@@ -206,5 +155,5 @@ def _node(one: Object) -> str:
 
 
 def _gang(one: Object) -> str:
-    found: str = one["metadata"].get("labels", {}).get(_GANG, "")
+    found: str = one["metadata"].get("labels", {}).get(GANG, "")
     return found

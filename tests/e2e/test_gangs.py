@@ -10,11 +10,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.controlplane.cluster import Cluster, cluster
+from tests.controlplane.cluster import cluster
 from tests.controlplane.commands import GANGS
+from tests.controlplane.objects import GPU
 from tests.controlplane.queueing import start_kueue
 from tests.daemonset.manifests import fill
-from tests.e2e.gangs import LEAVES, NODES, SIZE, Floor, Gangs, Native, Queued, Space
+from tests.e2e.devices import RULES, offer, published
+from tests.e2e.gangs import GPUS, LEAVES, NODES, SIZE, Floor, Space
+from tests.e2e.gangs_kinds import QUEUE, Gangs, Native, Queued
 from tests.e2e.gangs_leaf import ByHand, Faults
 
 BAD, DOUBTED = LEAVES[3], LEAVES[1]
@@ -27,27 +30,24 @@ SOON = 20.0
 
 
 @pytest.fixture(scope="module")
-def alone() -> Iterator[Cluster]:
-    """A control plane whose scheduler places gangs, and Kueue beside it."""
+def floor() -> Iterator[Floor]:
+    """Nodes of a control plane whose scheduler places gangs."""
     with cluster(flags=GANGS) as made:
-        start_kueue(made)
         fill(made)
-        yield made
+        yield Floor(made)
 
 
 @pytest.fixture(scope="module")
-def floor(alone: Cluster) -> Floor:
-    return Floor(alone)
-
-
-@pytest.fixture(scope="module")
-def queued(alone: Cluster) -> Queued:
-    return Queued(alone)
+def queued(floor: Floor) -> Queued:
+    """Kueue beside it."""
+    start_kueue(floor.cluster)
+    return Queued(floor.cluster)
 
 
 @pytest.fixture(params=["kube-scheduler", "Kueue"])
-def gangs(request: pytest.FixtureRequest, queued: Queued) -> Gangs:
-    return queued if request.param == "Kueue" else Native()
+def gangs(request: pytest.FixtureRequest) -> Gangs:
+    found: Queued | Native = request.getfixturevalue("queued") if request.param == "Kueue" else Native()
+    return found
 
 
 @pytest.fixture
@@ -74,8 +74,8 @@ def test_gangs_go_around_a_degraded_leaf_that_others_fill(
     # Of three gangs there is no room: two behind the leaf, one on nodes that are suspect.
     gangs.submit(space, NAMES)
     room = len(NAMES) - 2
-    floor.until(lambda: len(space.whole()) == room)
-    floor.until(lambda: len(gangs.waiting(space)) == len(NAMES) - room)
+    floor.until(lambda: len(space.whole()) == room, gangs.by)
+    floor.until(lambda: len(gangs.waiting(space)) == len(NAMES) - room, gangs.by)
     placed = space.members()
     assert placed.keys() == set(NAMES) - gangs.waiting(space)
     taken = {name for names in placed.values() for name in names}
@@ -99,16 +99,54 @@ def test_gangs_go_around_a_degraded_leaf_that_others_fill(
     space.end(*there[:SIZE])
     begin = time.monotonic()
     faults.recovers(BAD)
-    floor.until(lambda: len(space.whole()) == room + 1)
+    floor.until(lambda: len(space.whole()) == room + 1, gangs.by)
     took = time.monotonic() - begin
     print(f"bound {took:.1f} s after the leaf's recovery")
     assert took < SOON
-    [(gang, leaf)] = space.whole().items() - {(name, space.whole()[name]) for name in placed}
-    assert leaf == BAD
-    assert gang not in placed
+    [gang] = space.whole().keys() - placed.keys()
+    assert space.whole()[gang] == BAD
 
 
 def test_without_marks_the_same_gangs_go_there(floor: Floor, gangs: Gangs, space: Space) -> None:
     gangs.submit(space, NAMES)
-    floor.until(lambda: len(space.whole()) == len(NAMES))
+    floor.until(lambda: len(space.whole()) == len(NAMES), gangs.by)
     assert BAD in space.whole().values()
+
+
+def test_a_pod_that_kueue_queues_fills_as_others_do(
+    floor: Floor, queued: Queued, space: Space, faults: Faults
+) -> None:
+    faults.degrades(BAD)
+    queued.open(space)
+    space.work("stranger", labels={**QUEUE, "nodeguard.dev/fill": "false"}, leaf=BAD)
+    space.work("single", labels=QUEUE, leaf=BAD)
+    floor.until(lambda: space.bound().get("single") in floor.behind(BAD), queued.by)
+    floor.until(lambda: queued.waiting(space), queued.by)
+    assert space.bound().keys() == {"single"}
+
+
+def test_whole_nodes_stay_off_one_with_a_bad_device_and_a_single_gpu_does_not(
+    floor: Floor, space: Space
+) -> None:
+    api, leaf = floor.cluster.api, "leaf-devices"
+    with floor.more(leaf, SIZE + 1, gpus=0) as names, published(floor.cluster, *names):
+        offer(floor.cluster, GPU)
+        bad = names[2]
+        kept = {"driver": "gpu.nvidia.com", "pool": bad, "device": "gpu-5"}
+        taint = {"key": "nodeguard.dev/quarantine", "value": "gpu-xid", "effect": "NoSchedule"}
+        rule = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceTaintRule", "metadata": {"name": bad}}
+        api.post(RULES, {**rule, "spec": {"deviceSelector": kept, "taint": taint}})
+
+        Native().submit(space, ["gang"], leaf)
+        floor.until(lambda: space.whole() == {"gang": leaf})
+        assert set(space.members()["gang"]) == {*names} - {bad}
+
+        for number in range(GPUS):
+            space.work(f"single-{number}", gpus=1, leaf=leaf)
+        floor.until(lambda: len(space.bound()) == GPUS - 1)
+        assert set(space.bound().values()) == {bad}
+        [last] = {f"single-{number}" for number in range(GPUS)} - space.bound().keys()
+        floor.until(lambda: space.refused(last))
+
+        api.delete(f"{RULES}/{bad}")
+        floor.until(lambda: len(space.bound()) == GPUS)
