@@ -11,6 +11,7 @@ from math import inf
 from msgspec.structs import replace
 
 from nodeguard.backtest.marks import Marks
+from nodeguard.fleet.admission import settle
 from nodeguard.fleet.carried import carried
 from nodeguard.fleet.holding import Holding
 from nodeguard.fleet.modes import limit_of
@@ -21,7 +22,7 @@ from nodeguard.fleet.steps import Gone, Quiet, Reported, Seen, Step
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import State
 from nodeguard.model.instant import Instant
-from nodeguard.model.mark import STATE, Mark, Record
+from nodeguard.model.mark import STATE, Record
 from nodeguard.model.node import Node
 from nodeguard.model.policy import Policy
 from nodeguard.model.slot import kind
@@ -38,6 +39,9 @@ _SOON = 0.001
 # Plans in a row, each carried out, until there is nothing left to do.
 _ROUNDS = 8
 
+# When a node was heard last that is silent, whatever the policy calls so.
+_LONG_AGO = -1e12
+
 _ASKING = frozenset({Health.SUSPECT, Health.FATAL})
 
 
@@ -48,7 +52,6 @@ class Replay:
         self.marks = Marks()
         self._planner = Planner(policy, checks)
         self._asks: dict[str, tuple[object, ...]] = {}
-        self._alive: set[str] = set()
         self._late: dict[str, float] = {}
         self._began: float | None = None
         self._due = inf
@@ -67,14 +70,13 @@ class Replay:
             case Seen(at, node):
                 self._see(at, node)
             case Gone(at, uid, _):
-                self._alive.discard(uid)
                 self._asks.pop(uid, None)
                 self._late.pop(uid, None)
                 self._planner.gone(uid)
                 self.marks.gone(uid, at)
                 self._wake(at)
             case Quiet(at, uid, _, silent):
-                (self._alive.discard if silent else self._alive.add)(uid)
+                self._hear(uid, _LONG_AGO if silent else inf)
                 self._is_silence_new = True
                 self._wake(at)
 
@@ -91,9 +93,8 @@ class Replay:
         if uid not in planner.roster.nodes:
             planner.node(Node(report.node, uid, gpus=gpus(report)))
         planner.hear(uid, report, Instant(at, at, ""))
-        if uid not in self._alive:
-            self._alive.add(uid)
-            self._is_silence_new = True
+        self._hear(uid, inf)
+        self._is_silence_new = self._is_silence_new or uid in planner.silence.silent
         if planner.heard[uid].late:
             self._late[uid] = at + _BEAT
             self._due = min(self._due, at + _BEAT)
@@ -108,6 +109,10 @@ class Replay:
         self._asks[uid] = asks
         if asks != before or self._concerns(uid):
             self._wake(at)
+
+    def _hear(self, uid: str, at: float) -> None:
+        """A node is heard, inf: until it is said that it is not any more."""
+        self._planner.roster.attendance.hear(uid, at)
 
     def _see(self, at: float, node: Node) -> None:
         """A Node as it is told, with what is written on it here."""
@@ -139,7 +144,6 @@ class Replay:
             planner.beat(uid, now)
         if self._is_silence_new or at - self._looked >= _LOOK:
             self._is_silence_new, self._looked = False, at
-            planner.last = dict.fromkeys(self._alive, at)
             planner.tick(now)
         if may_act(planner.silence, self._began or at, at):
             for _ in range(_ROUNDS):
@@ -167,11 +171,14 @@ class Replay:
             if one.state == State.WITHHELD
         ]
         for want in withheld:
-            settle = policy.settle.quarantine if want.mark == Mark.QUARANTINE else policy.settle.suspect
-            if at < want.since + settle:
-                yield want.since + settle + _SOON
+            settled = want.since + settle(policy, want)
+            if at < settled:
+                yield settled + _SOON
         if withheld:
             yield from self._allowed(at)
+        due = planner.diagnosis.due()
+        if due is not None:
+            yield max(due, at + _SOON)
 
     def _allowed(self, at: float) -> Iterator[float]:
         """Moments after this one at which what a check took out no longer counts as new."""

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from nodeguard.backtest.account import Account, Entry
 from nodeguard.backtest.backtest import Tested, tested
 from nodeguard.fleet.steps import Gone, Quiet, Reported, Seen, Step
+from nodeguard.model.blame import Blame
 from nodeguard.model.finding import Health, Knowledge
 from nodeguard.model.incident import State
 from nodeguard.model.node import Node
@@ -19,7 +20,13 @@ from nodeguard.wire.report import VERSION, Active, Report
 from tests.fleet.scene import CHECKS, WIDE, finding, in_order
 
 START = 1_700_000_000.0
-FREE = Policy(mode=Mode.ENFORCE, budget=WIDE, settle=Settle(5.0, 60.0), soak=Soak(600.0, 28_800.0, 86_400.0))
+FREE = Policy(
+    mode=Mode.ENFORCE,
+    budget=WIDE,
+    settle=Settle(5.0, 60.0, 5.0),
+    soak=Soak(600.0, 28_800.0, 86_400.0),
+    blame=Blame(held=10_000),
+)
 
 
 class Told:

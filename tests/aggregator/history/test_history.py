@@ -114,8 +114,9 @@ def test_who_falls_silent_and_who_speaks_again_is_remembered(scene: Scene) -> No
 
 def test_who_was_not_heard_yet_is_not_silent_at_the_start(scene: Scene) -> None:
     scene.history = History(scene.fleet.planner, dict, scene.writer, scene.said.append, scene.fleet.mono)
-    scene.fleet.planner.last.clear()
     scene.fleet.reports.clear()
+    for uid in list(scene.fleet.planner.last):
+        scene.fleet.planner.roster.attendance.forget(uid)
     scene.look()
     scene.look(40.0)
     scene.hearing(ONE, report(1, 1))
