@@ -6,7 +6,7 @@ The rule and the reasons for its constants stand in docs/domains.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 
 from msgspec.structs import replace
 
@@ -51,6 +51,7 @@ class Diagnosis:
         self._changed: dict[tuple[str, str], float] = {}
         self._past = Past(rule)
         self._looked: float | None = None
+        self._chose = -_SOON
 
     def place(self, uid: str, paths: Iterable[str], now: float) -> None:
         """A node that may vote, with its domains; without any, it may not."""
@@ -179,14 +180,22 @@ class Diagnosis:
     def _choose(self, now: float) -> list[Candidate]:
         """Domains that are to be blamed, once they have settled."""
         picked: list[Candidate] = []
+        # What was found is looked at again now and then; what is new is looked at at once.
+        again = now >= self._chose + _SOON
+        self._chose = now if again else self._chose
         for kind, ballot in self._ballots.items():
             fresh, self._fresh[kind] = self._fresh[kind], set()
-            leaves = self._hot[kind].keys() | {leaf for uid in fresh for leaf in ballot.leaves(uid)}
-            if not leaves:
+            leaves = {leaf for uid in fresh for leaf in ballot.leaves(uid)}
+            if again:
+                leaves |= self._hot[kind].keys()
+            if not leaves and not self._hot[kind]:
                 continue
-            found = {**self._going_on(ballot), **hits(ballot, leaves, self.members, now)}
-            self._hot[kind] = found
-            new = [one for one in found.values() if not self._is_known(one)]
+            hit = hits(ballot, leaves, self.members, now)
+            self._hot[kind] = self._going_on(ballot, leaves) | hit
+            for one in {one.domain: one for one in hit.values()}.values():
+                self._join(one)
+            found = {one.domain: one for one in self._hot[kind].values()}
+            new = [one for one in found.values() if not self._known(one)]
             picked += chosen(new, self._explained(kind), self.rule.nodes) if new else ()
         clocks = {(one.kind, one.domain): now for one in picked}
         for (kind, domain), since in self._clocks.items():
@@ -197,26 +206,36 @@ class Diagnosis:
         self._clocks = clocks
         return picked
 
-    def _going_on(self, ballot: Ballot) -> dict[str, Candidate]:
-        """Of what was hit before, that of which enough nodes have shown it ever since."""
+    def _going_on(self, ballot: Ballot, leaves: Set[str]) -> dict[str, Candidate]:
+        """Of what was hit before, all but these leaves; and of them those whose nodes have shown it since."""
         before = self._hot[ballot.kind.name]
-        if not (ballot.kind.lasting and before):
-            return {}
+        found = {leaf: one for leaf, one in before.items() if leaf not in leaves}
+        if not (ballot.kind.lasting and before.keys() & leaves):
+            return found
         still = self._lasting(ballot.kind.name)
-        least = {leaf: max(self.rule.nodes, ballot.kind.share * one.size) for leaf, one in before.items()}
-        return {leaf: one for leaf, one in before.items() if len(still & one.voters.keys()) >= least[leaf]}
+        for leaf in before.keys() & leaves:
+            one = before[leaf]
+            if len(still & one.voters.keys()) >= max(self.rule.nodes, ballot.kind.share * one.size):
+                found[leaf] = one
+        return found
 
-    def _is_known(self, one: Candidate) -> bool:
-        """Whether a candidate is blamed already, or is a part of what is; then its votes are told there."""
+    def _known(self, one: Candidate) -> Blamed | None:
+        """The domain that is blamed already for what a candidate shows: itself, or what it is a part of."""
         for domain, known in self.blamed.items():
             if one.domain == domain or (_is_in(one.domain, domain) and self._are_alike(one.kind, known)):
-                kinds = dict.fromkeys([*known.kinds, one.kind])
-                voters = one.voters.keys() | set(known.voters)
-                self.blamed[domain] = replace(
-                    known, kinds=tuple(kinds), voters=tuple(sorted(voters)), size=self.members.size(domain)
-                )
-                return True
-        return False
+                return known
+        return None
+
+    def _join(self, one: Candidate) -> None:
+        """Tell the votes of a candidate where it is blamed already."""
+        known = self._known(one)
+        if known is not None:
+            self.blamed[known.domain] = replace(
+                known,
+                kinds=tuple(dict.fromkeys([*known.kinds, one.kind])),
+                voters=tuple(sorted(one.voters.keys() | set(known.voters))),
+                size=self.members.size(known.domain),
+            )
 
     def _are_alike(self, kind: str, known: Blamed) -> bool:
         """Whether a class of faults is told of in the same views as one that a domain is blamed for."""
@@ -292,7 +311,9 @@ class Diagnosis:
             if version:
                 for check in checks:
                     self._begin_hold(check, frozenset(one.voters), one.window, 0, version, now)
-            elif not self._is_known(one):
+            elif self._known(one):
+                self._join(one)
+            else:
                 self._say(one, now)
 
     def _shows(self, check: str, one: Candidate) -> bool:
