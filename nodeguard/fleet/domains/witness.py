@@ -12,6 +12,7 @@ from nodeguard.fleet.heard import Heard
 from nodeguard.fleet.roster import Roster
 from nodeguard.fleet.seat import DOMAIN
 from nodeguard.fleet.views.members import Members
+from nodeguard.fleet.views.versions import versions
 from nodeguard.model.blame import SILENT, Blame
 from nodeguard.model.finding import Health, Knowledge
 from nodeguard.model.incident import Symptom
@@ -58,7 +59,9 @@ class Witness:
         paths = tuple(path.removeprefix(DOMAIN) for path in seat.domains)
         self.everyone.place(uid, paths)
         votes = uid in self._roster.attendance.last and not (seat.out or seat.maintenance)
-        self.diagnosis.place(uid, paths if votes else (), self._now.mono)
+        one = self._heard.get(uid)
+        told = versions(one) if one is not None else ()
+        self.diagnosis.place(uid, (*paths, *told) if votes else (), self._now.mono)
 
     def gone(self, uid: str) -> None:
         """A node that is no more."""
