@@ -7,7 +7,7 @@ from nodeguard.fleet.planner import Planner
 from nodeguard.fleet.record import read, written
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import State
-from nodeguard.model.mark import STATE, Record
+from nodeguard.model.mark import STATE, Mark, Record
 from nodeguard.model.policy import CheckLimit, Mode, Policy, Settle, Soak, Writes
 from tests.fleet.scene import AT_ONCE, CHECKS, WIDE, Fleet, finding, foreign, in_order, states
 
@@ -362,3 +362,21 @@ def test_why_a_mark_is_withheld_is_told_when_it_changes() -> None:
         "work is kept from node node-0",
         "node node-1 is not marked: fleet: 1 node may be out",
     }
+
+
+def test_a_taint_that_is_about_to_go_is_no_strangers() -> None:
+    fleet = Fleet(2)
+    fleet.say(0, finding())
+    fleet.after(1.0)
+    fleet.carry_out()
+    fleet.say(0)
+    fleet.after(1.0)
+    plan = fleet.plan()
+    fleet.planner.issued(plan)
+    [gone] = plan.nodes
+    assert gone.taints == ()
+    # Before that is written, there is news.
+    fleet.say(0, finding("gpu-hot", health=Health.SUSPECT))
+    fleet.after(1.0)
+    [one] = fleet.plan().nodes
+    assert [taint.key for taint in one.taints] == [Mark.SUSPECT.key]
