@@ -32,7 +32,7 @@ def played(name: str) -> tuple[list[Step], Verdict]:
 def test_a_recorded_machine_is_a_node_that_tells_its_transitions() -> None:
     found, last = played("xid-after-reboot")
     [seen] = [one.node for one in found if isinstance(one, Seen)]
-    assert (seen.name, seen.uid, seen.gpus, seen.labels) == ("xid-after-reboot", "xid-after-reboot", 8, {})
+    assert (seen.name, seen.uid, seen.gpus, seen.labels) == ("xid-after-reboot", "xid-after-reboot", 2, {})
     reports = [one.report for one in found if isinstance(one, Reported)]
     assert reports[-1].health == last.health
     assert {one.check for one in reports[-1].findings} == {one.check for one in last.findings}
@@ -43,8 +43,7 @@ def test_a_recorded_machine_is_a_node_that_tells_its_transitions() -> None:
 
 
 def test_a_recording_of_one_look_is_one_transition() -> None:
-    found, _ = played("ecc-uncorrectable")
+    found, _ = played("driver-not-loaded")
     assert [type(one) for one in found] == [Seen, Reported]
     report = found[1].report  # type: ignore[union-attr]
-    assert (report.health, report.node) == (Health.FATAL, "ecc-uncorrectable")
-    assert report.inventory.parts
+    assert (report.health, report.node) == (Health.FATAL, "driver-not-loaded")

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from tests.aggregator.history.scene import rows
 from tests.e2e.processes import page, until
-from tests.e2e.test_standalone import XID, Site, insecure
+from tests.e2e.test_standalone import COMMAND, XID, Site, insecure
 
 
 def backtested(site: Site) -> Any:
-    done = site.said(
-        "backtest", "--policy", f"{site.directory}/policy.yaml", "--format", "json", f"{site.directory}"
-    )
+    words = ("backtest", "--policy", f"{site.directory}/policy.yaml", "--format", "json", f"{site.directory}")
+    done = subprocess.run([*COMMAND, *words], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     [policy] = json.loads(done.stdout)["policies"]
     return [(one["node"], one["check"], one["state"]) for one in policy["marks"]]

@@ -362,3 +362,16 @@ def test_why_a_mark_is_withheld_is_told_when_it_changes() -> None:
         "work is kept from node node-0",
         "node node-1 is not marked: fleet: 1 node may be out",
     }
+
+
+def test_what_was_given_back_is_forgotten_in_time_though_nothing_else_happens() -> None:
+    fleet = Fleet(3)
+    fleet.say(1, finding())
+    fleet.carry_out()
+    fleet.say(1)
+    fleet.carry_out()
+    for _ in range(3):
+        assert fleet.nodes["uid-1"].annotations[STATE]
+        fleet.after(30_000.0)
+        fleet.carry_out()
+    assert STATE not in fleet.nodes["uid-1"].annotations
