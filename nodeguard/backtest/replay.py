@@ -163,7 +163,9 @@ class Replay:
         """Moments after this one at which time alone may change the plan."""
         planner, policy = self._planner, self._planner.policy
         yield from self._late.values()
-        soaked = (proof.until for proofs in planner.proofs.values() for proof in proofs.values())
+        # Of many that were marked once, few are marked now.
+        proofs = (planner.proofs.get(uid, {}) for uid in planner.roster.remembered())
+        soaked = (proof.until for found in proofs for proof in found.values())
         yield from (until + _SOON for until in soaked if until > at)
         late: set[str] = set()
         for outcomes in planner.outcomes.values():
