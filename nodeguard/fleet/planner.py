@@ -160,7 +160,7 @@ class Planner:
         self._domains.recall(before, self.incidents.get(MANY, {}).values(), now)
         # What rests may be touched by what is blamed or held now, and was not before.
         self._epoch += self.diagnosis.settle(now.mono)
-        resting = {uid for uid in self.roster.remembered() if self._rests(uid)}
+        resting = {uid for uid in self.roster.remembered() if self._rests(uid, now)}
         holdings = {
             uid: self.roster.holding(uid) if uid in resting else self._left_of(uid, now, freed)
             for uid in self.roster.remembered()
@@ -341,14 +341,23 @@ class Planner:
                     left = given_back(left, record.charge, self.policy.soak, now.wall)
         return left
 
-    def _rests(self, uid: str) -> bool:
-        """Whether a node that is marked, and is as it is to be, is just as it was when that was found."""
+    def _rests(self, uid: str, now: Instant) -> bool:
+        """Whether a node that is as it is to be is just as it was when that was found, and remembers nothing
+        that is to be forgotten.
+        """
         found = self._resting.get(uid)
-        return found is not None and all(one is now for one, now in zip(found, self._about(uid), strict=True))
+        if found is None:
+            return False
+        # Asked of every node that anything is remembered of, for each plan.
+        for before, after in zip(found, self._about(uid), strict=True):
+            if before is not after:
+                return False
+        holding, forget = self.roster.holding(uid), self.policy.soak.forget
+        return holding.marked or any(now.wall - one.ended < forget for one in holding.node.past)
 
-    def _lay_down(self, uid: str, holding: Holding) -> None:
-        """A node is as it is to be: it rests, unless time alone will change that."""
-        if holding.marked and not self.proofs.get(uid):
+    def _lay_down(self, uid: str) -> None:
+        """A node is as it is to be: it rests, unless a soak will change that."""
+        if not self.proofs.get(uid):
             self._resting[uid] = self._about(uid)
         else:
             self._resting.pop(uid, None)
@@ -405,7 +414,7 @@ class Planner:
             }
             gone += sorted(known - wanted.keys())
             if holding == self.roster.holding(uid) and is_as_desired(node, what) and not known:
-                self._lay_down(uid, holding)
+                self._lay_down(uid)
         incidents, events = self._telling.told(self.policy, holdings, outcomes, now)
         of_many = self._telling.told_of_many(self._domains.incidents(self.policy.blame, now), now)
         incidents, events = incidents + of_many[0], events + of_many[1]

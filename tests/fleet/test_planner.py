@@ -380,3 +380,16 @@ def test_a_taint_that_is_about_to_go_is_no_strangers() -> None:
     fleet.after(1.0)
     [one] = fleet.plan().nodes
     assert [taint.key for taint in one.taints] == [Mark.SUSPECT.key]
+
+
+def test_what_was_given_back_is_forgotten_in_time_though_nothing_else_happens() -> None:
+    fleet = Fleet(3)
+    fleet.say(1, finding())
+    fleet.carry_out()
+    fleet.say(1)
+    fleet.carry_out()
+    for _ in range(3):
+        assert fleet.nodes["uid-1"].annotations[STATE]
+        fleet.after(30_000.0)
+        fleet.carry_out()
+    assert STATE not in fleet.nodes["uid-1"].annotations
