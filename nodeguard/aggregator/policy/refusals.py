@@ -32,15 +32,15 @@ def refuse(located: Located, form: PolicyForm) -> None:
     _refuse_limits(located, form)
     _refuse_pools(located, form)
     _refuse_views(located, form)
-    growing: tuple[tuple[Place, SoakForm | ClearForm], ...] = (
-        (("soak",), form.soak),
-        (("blame", "clear"), form.blame.clear),
-    )
-    for part, grows in growing:
-        if duration(grows.most) < duration(grows.first):
-            problem = f"`most`, {grows.most}, is less than `first`, {grows.first}"
-            place = (*part, "most" if (*part, "most") in located.lines else "first")
-            raise located.error(place, problem, "write `first` no longer than `most`")
+    _refuse_shrinking(located, ("soak",), form.soak)
+    _refuse_shrinking(located, ("blame", "clear"), form.blame.clear)
+
+
+def _refuse_shrinking(located: Located, place: Place, form: SoakForm | ClearForm) -> None:
+    if duration(form.most) < duration(form.first):
+        problem = f"`most`, {form.most}, is less than `first`, {form.first}"
+        field = "most" if (*place, "most") in located.lines else "first"
+        raise located.error((*place, field), problem, "write `first` no longer than `most`")
 
 
 def _shares(form: PolicyForm) -> Iterator[tuple[Place, str]]:
@@ -81,8 +81,10 @@ def _durations(form: PolicyForm) -> Iterator[tuple[Place, str | UnsetType]]:
     ):
         yield from (((part, name), getattr(getattr(form, part), name)) for name in fields)
     yield ("blame", "settle"), form.blame.settle
-    for part, fields in (("weak", ("patience", "lately")), ("clear", ("first", "most", "forget"))):
-        yield from ((("blame", part, name), getattr(getattr(form.blame, part), name)) for name in fields)
+    for name in ("patience", "lately"):
+        yield ("blame", "weak", name), getattr(form.blame.weak, name)
+    for name in ("first", "most", "forget"):
+        yield ("blame", "clear", name), getattr(form.blame.clear, name)
     for at, one in enumerate(form.blame.doubt.windows):
         yield ("blame", "doubt", "windows", at), one
     for kind, each in form.blame.classes.items():

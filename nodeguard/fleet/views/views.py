@@ -79,6 +79,7 @@ class Views:
             touched |= self._count(had, -1)
             seen.lacks = had.lacks
         if self._settle(touched):
+            self._place_all()
             return True
         self._place(uid, seen)
         return False
@@ -90,7 +91,10 @@ class Views:
             return False
         self._count(seen, -1)
         self._lack(uid, seen, ())
-        return self._settle(self._choices)
+        if self._settle(self._choices):
+            self._place_all()
+            return True
+        return False
 
     def paths(self, uid: str) -> tuple[str, ...]:
         """Every domain of a node, the view first: `fabric/p7`, then `fabric/p7/leaf3`."""
@@ -150,10 +154,8 @@ class Views:
         return touched
 
     def _settle(self, touched: Iterable[Choice]) -> bool:
-        """Whether other keys count now, by which everybody was then placed."""
+        """Whether other keys count now, by which everybody is to be placed."""
         moved = [choice.settle(len(self._nodes)) for choice in touched]
-        if any(moved):
-            self._place_all()
         return any(moved)
 
     def _place_all(self) -> None:

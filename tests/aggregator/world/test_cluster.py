@@ -14,6 +14,7 @@ from nodeguard.kube.incident_object import Seen, status
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import Decision, Incident, State
 from nodeguard.model.node import Node, Taint
+from nodeguard.model.policy import View
 from tests.controlplane.certificates import Authority
 from tests.controlplane.credentials import write_kubeconfig
 from tests.fleet.scene import AT_ONCE, CHECKS
@@ -100,3 +101,10 @@ async def test_a_held_check_is_cleared_once_for_each_word_of_people(scene: Scene
     scene.world.incident(said(3, "Bob at one", "Bob knows"))
     scene.world.incident(said(4, "", "Bob knows"))
     assert list(held) == ["gpu-lost"]
+
+
+async def test_ways_that_the_cluster_declares_are_news_and_seat_its_nodes(scene: Scene) -> None:
+    scene.world.node(replace(NODE, labels={"block": "b1"}))
+    scene.world._import((View("fabric", ("block",)),))
+    assert scene.news == 2
+    assert scene.planner.roster.seats["uid-1"].domains == ("domain/fabric/b1",)
