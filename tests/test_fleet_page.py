@@ -9,12 +9,12 @@ from typing import get_args
 import msgspec
 import pytest
 
-from nodeguard.fleet.told import forms, incident_forms, node_forms
+from nodeguard.fleet.told import domain_forms, forms, incident_forms, node_forms
 
 PAGE = (Path(__file__).parent.parent / "docs" / "fleet.md").read_text("utf-8")
 FORMS = {
     form
-    for module in (forms, node_forms, incident_forms)
+    for module in (forms, node_forms, incident_forms, domain_forms)
     for _, form in inspect.getmembers(module, inspect.isclass)
     if issubclass(form, msgspec.Struct) and form is not msgspec.Struct
 }

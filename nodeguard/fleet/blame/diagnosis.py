@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from msgspec.structs import replace
 
 from nodeguard.fleet.blame.ballot import Ballot
-from nodeguard.fleet.blame.blamed import Blamed, Candidate, Held
+from nodeguard.fleet.blame.blamed import Blamed, Candidate, Held, Tally
 from nodeguard.fleet.blame.choice import chosen, hits
 from nodeguard.fleet.blame.doubt import Crowd, doubts
 from nodeguard.fleet.blame.past import Past
@@ -110,6 +110,27 @@ class Diagnosis:
     def fits(self, check: str, kinds: Iterable[str]) -> bool:
         """Whether a check has voted in one of some classes of faults."""
         return not self._cast.get(check, _NO_BALLOTS).keys().isdisjoint(kinds)
+
+    def tallies(self, domain: str, now: float) -> tuple[Tally, ...]:
+        """What a domain shows now of each class of faults that may be told of in its view."""
+        view = self.members.view_of(domain)
+        return tuple(one.tally(domain, now) for one in self._ballots.values() if view in one.where)
+
+    def votes(self, domain: str, kinds: Iterable[str]) -> dict[str, float]:
+        """Who of a domain showed any of some classes of faults, and when last, as far as is remembered."""
+        found: dict[str, float] = {}
+        for kind in kinds:
+            for uid, at in self._ballots[kind].all_of(domain).items():
+                found[uid] = max(at, found.get(uid, at))
+        return found
+
+    def stirring(self, now: float) -> dict[str, int]:
+        """Domains that show anything that may be told of them, with how many of their nodes do."""
+        found: dict[str, set[str]] = {}
+        for ballot in self._ballots.values():
+            for path in ballot.domains():
+                found.setdefault(path, set()).update(ballot.voters(path, now, ballot.longest))
+        return {path: len(uids) for path, uids in found.items() if uids}
 
     def recall(self, domain: str, name: str, kinds: tuple[str, ...], now: float) -> None:
         """A domain that was blamed before this diagnosis began. Nothing of its votes is known."""
