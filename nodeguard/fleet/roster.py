@@ -87,6 +87,11 @@ class Roster:
         self._taken.pop(uid, None)
         self._leave(uid)
 
+    def complete(self) -> None:
+        """Every Node has been told of: what they share is the same in whatever order that was."""
+        if self.views.choose():
+            self._move()
+
     def topologies(self, ways: Iterable[View]) -> None:
         """Ways in which nodes share something, as the cluster's own objects declare them: all of these."""
         if self.views.import_ways(ways):

@@ -50,6 +50,17 @@ def test_a_node_that_is_not_of_the_fleet_counts_for_no_way() -> None:
     assert roster.views.lacking() == {}
 
 
+@given(st.permutations([*[{KEYS[0]: "l"}] * 5, *[{KEYS[0]: "l", KEYS[1]: "p"}] * 4, *[{KEYS[2]: "n"}] * 9]))
+def test_what_nodes_share_does_not_depend_on_the_order_in_which_they_came(
+    nodes: list[dict[str, str]],
+) -> None:
+    roster = Roster(Policy(), Known(()))
+    for number, labels in enumerate(nodes):
+        roster.node(Node(f"n{number}", f"u{number}", labels=labels, gpus=8))
+    roster.complete()
+    assert roster.views.ways() == {"fabric": KEYS[:1]}
+
+
 STEPS = st.one_of(
     st.tuples(st.sampled_from("abcde"), st.none() | LABELS),
     st.sampled_from(POLICIES),

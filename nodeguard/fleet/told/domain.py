@@ -40,7 +40,7 @@ def meant(planner: Planner, name: str) -> tuple[str, ...]:
 
 def domains(planner: Planner, now: Instant, *, every: bool = False) -> DomainList:
     """The views, and the domains that are to blame, then those that show something. every: others, too."""
-    stirring = planner.diagnosis.stirring(now.mono)
+    stirring = planner.diagnosis.voting.stirring(now.mono)
     found = _everything(planner) if every else stirring.keys() | planner.diagnosis.blamed.keys()
     lines = [_line(planner, one, stirring) for one in found]
     lines.sort(key=lambda one: (one.state is None, -one.voters / max(1, one.members), one.domain))
@@ -52,7 +52,7 @@ def domains(planner: Planner, now: Instant, *, every: bool = False) -> DomainLis
 
 def blamed(planner: Planner, now: Instant, most: int) -> tuple[DomainLine, ...]:
     """The first few domains that are to blame, those that are not marked before all."""
-    stirring = planner.diagnosis.stirring(now.mono) if planner.covers else {}
+    stirring = planner.diagnosis.voting.stirring(now.mono) if planner.covers else {}
     order = (State.WITHHELD, State.OBSERVED, State.MARKED)
     lines = [_line(planner, path, stirring) for path in planner.covers]
     lines.sort(key=lambda one: (order.index(one.state or State.MARKED), one.domain))
@@ -63,10 +63,10 @@ def domain(planner: Planner, path: str, now: Instant) -> DomainPage:
     """Everything of the domain of a path."""
     diagnosis, rule = planner.diagnosis, planner.policy.blame
     blamed, cover = diagnosis.blamed.get(path), planner.covers.get(path)
-    members, stirring = _members(planner, path), diagnosis.stirring(now.mono)
-    tallies = diagnosis.tallies(path, now.mono)
+    members, stirring = _members(planner, path), diagnosis.voting.stirring(now.mono)
+    tallies = diagnosis.voting.tallies(path, now.mono)
     kinds = blamed.kinds if blamed else tuple(one.kind for one in tallies if one.voters)
-    votes = _votes(blamed, diagnosis.votes(path, kinds), tallies)
+    votes = _votes(blamed, diagnosis.voting.votes(path, kinds), tallies)
     siblings = _siblings(planner, path)
     began = now.wall - (now.mono - blamed.began) if blamed else 0.0
     since = now.wall - (now.mono - blamed.since) if blamed else 0.0
@@ -161,7 +161,7 @@ def _elsewhere(planner: Planner, siblings: Iterable[str], kinds: Iterable[str], 
     """On how many nodes of other domains the same is seen now."""
     found: set[str] = set()
     for one in siblings:
-        for tally in planner.diagnosis.tallies(one, now.mono):
+        for tally in planner.diagnosis.voting.tallies(one, now.mono):
             if tally.kind in kinds:
                 found |= tally.voters.keys()
     return len(found)

@@ -61,8 +61,10 @@ class Views:
     def import_ways(self, ways: Iterable[View]) -> bool:
         """Ways that somebody else declares, all of them. Returns whether that moved anybody."""
         before, self._imported = self._imported, tuple(ways)
-        if before == self._imported:
-            return False
+        return before != self._imported and self.choose()
+
+    def choose(self) -> bool:
+        """Choose by the nodes that there are now, whatever counted so far. Returns whether anybody moved."""
         paths = {uid: seen.paths for uid, seen in self._nodes.items()}
         self._begin()
         return any(seen.paths != paths[uid] for uid, seen in self._nodes.items())

@@ -242,12 +242,17 @@ def test_its_constants_are_the_policys() -> None:
 def test_how_far_a_domain_is_from_being_blamed() -> None:
     fleet = Voters()
     fleet.show(fleet.leaf(1, 3, 2), "port-link-downed")
-    [one] = [each for each in fleet.diagnosis.tallies("fabric/p1/l3", fleet.now) if each.kind == "link"]
+    [one] = [
+        each for each in fleet.diagnosis.voting.tallies("fabric/p1/l3", fleet.now) if each.kind == "link"
+    ]
     assert (len(one.voters), one.size, one.by_share, one.by_chance, one.needs) == (2, 16, 3, 4, 4)
     assert one.window == 600.0
-    assert {each.kind for each in fleet.diagnosis.tallies("power/feed0", fleet.now)} == {"silent", "power"}
-    assert fleet.diagnosis.stirring(fleet.now) == {"fabric/p1": 2, "fabric/p1/l3": 2}
-    assert list(fleet.diagnosis.votes("fabric/p1/l3", ["link"])) == fleet.leaf(1, 3, 2)
+    assert {each.kind for each in fleet.diagnosis.voting.tallies("power/feed0", fleet.now)} == {
+        "silent",
+        "power",
+    }
+    assert fleet.diagnosis.voting.stirring(fleet.now) == {"fabric/p1": 2, "fabric/p1/l3": 2}
+    assert list(fleet.diagnosis.voting.votes("fabric/p1/l3", ["link"])) == fleet.leaf(1, 3, 2)
     fleet.show(fleet.leaf(1, 3, 3)[2:], "port-link-downed")
     fleet.after(60.0)
     assert fleet.blamed == []
