@@ -9,7 +9,11 @@ from typing import get_args
 import msgspec
 import pytest
 
+from nodeguard.cli.domain_page import domain_page
 from nodeguard.fleet.told import domain_forms, forms, incident_forms, node_forms
+from nodeguard.fleet.told.domain import domain
+from tests.cli.test_fleet_pages import FABRIC, look
+from tests.fleet.domains.test_domains import FIRST
 
 PAGE = (Path(__file__).parent.parent / "docs" / "fleet.md").read_text("utf-8")
 FORMS = {
@@ -27,3 +31,7 @@ def test_every_field_is_explained(form: type[msgspec.Struct]) -> None:
 
 def test_everything_that_a_mark_waits_for_is_explained() -> None:
     assert [word for word in get_args(node_forms.On) if f"(`{word}`)" not in PAGE] == []
+
+
+def test_the_page_of_a_domain_is_what_is_printed() -> None:
+    assert look(domain_page(domain(FABRIC.planner, FIRST, FABRIC.now)), 100) in PAGE

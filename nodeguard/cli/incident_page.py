@@ -110,4 +110,5 @@ def _facts(one: IncidentPage) -> Iterator[Line]:
         yield item("cleared", one.clear)
     about = f"domain {one.domain}" if one.domain else one.cause
     of = f"nodeguard explain node {one.node}, " if one.node else ""
-    yield item("more", f"{of}nodeguard explain {about}", "dim")
+    alone = f", nodeguard explain domain {one.part}" if one.part and not one.node else ""
+    yield item("more", f"{of}nodeguard explain {about}{alone}", "dim")

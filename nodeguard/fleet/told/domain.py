@@ -66,7 +66,7 @@ def domain(planner: Planner, path: str, now: Instant) -> DomainPage:
     members, stirring = _members(planner, path), diagnosis.voting.stirring(now.mono)
     tallies = diagnosis.voting.tallies(path, now.mono)
     kinds = blamed.kinds if blamed else tuple(one.kind for one in tallies if one.voters)
-    votes = _votes(blamed, diagnosis.voting.votes(path, kinds), tallies)
+    votes = _votes(blamed, diagnosis.voting.votes(path, kinds), tallies) | _held_on(planner, path)
     siblings = _siblings(planner, path)
     began = now.wall - (now.mono - blamed.began) if blamed else 0.0
     since = now.wall - (now.mono - blamed.since) if blamed else 0.0
@@ -155,6 +155,17 @@ def _votes(
     for tally in tallies:
         found.update((uid, remembered[uid]) for uid in tally.voters if uid in remembered)
     return dict(sorted(found.items(), key=lambda one: (one[1] is None, one[1] or 0.0, one[0])))
+
+
+def _held_on(planner: Planner, path: str) -> dict[str, float | None]:
+    """Where the checks fire that are held on a version alone, and when each began there."""
+    watches = planner.diagnosis.voting.watches
+    found: dict[str, float | None] = {}
+    for check, one in planner.diagnosis.held.items():
+        if one.domain == path:
+            latest = watches[check].latest if check in watches else {}
+            found.update((uid, latest.get(uid)) for uid in one.nodes)
+    return found
 
 
 def _elsewhere(planner: Planner, siblings: Iterable[str], kinds: Iterable[str], now: Instant) -> int:

@@ -13,6 +13,7 @@ from nodeguard.fleet.told.status import status
 from nodeguard.model.blame import Blame
 from nodeguard.model.incident import State
 from nodeguard.model.mark import HOLD, MAINTENANCE
+from nodeguard.wire.report import Inventory
 from tests.fleet.domains.test_domains import ENFORCED, FIRST, LEAF, fails, fleet, wait, well
 from tests.fleet.scene import Fleet, finding
 
@@ -164,3 +165,33 @@ def test_a_check_that_is_held_is_told_with_its_reason() -> None:
     assert (held.check, held.domain, held.nodes) == ("gpu-lost", "", 6)
     assert held.why.startswith("it fires on 6 nodes that share nothing")
     assert domains(made.planner, made.now).held == (held,)
+
+
+def test_a_version_with_which_alone_a_check_fires() -> None:
+    made = fleet(120, replace(ENFORCED, blame=Blame()))
+
+    def runs(number: int, driver: str) -> None:
+        uid = f"uid-{number}"
+        made.reports[uid] = replace(made.reports[uid], inventory=Inventory(driver=driver))
+        made.planner.hear(uid, made.reports[uid], made.now)
+
+    for number in range(120):
+        runs(number, "570.1" if number % 3 else "580.95")
+    for number in (0, 9, 18, 27, 42, 51, 60, 81, 99, 111):
+        made.say(number, finding(age=0.0))
+        runs(number, "580.95")
+        wait(made, 5.0)
+    wait(made, 20.0)
+    [path] = meant(made.planner, "580.95")
+    told = domain(made.planner, path, made.now)
+    assert [(one.check, one.domain) for one in told.held] == [("gpu-lost", "driver/580.95")]
+    assert (told.members, told.siblings, told.view.keys) == (40, 1, ())
+    assert [(one.node, one.check) for one in told.votes][:2] == [
+        ("node-0", "gpu-lost"),
+        ("node-111", "gpu-lost"),
+    ]
+    assert domain(made.planner, "driver/570.1", made.now).held == ()
+    assert [(one.view, one.domains) for one in domains(made.planner, made.now).views] == [
+        ("fabric", 18),
+        ("driver", 2),
+    ]
