@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Set
 
 from nodeguard.fleet.blame.blamed import Blamed, Tally
+from nodeguard.fleet.domains.covering import Cover
 from nodeguard.fleet.domains.incidents import named
 from nodeguard.fleet.domains.words import until_cleared, why_blamed
 from nodeguard.fleet.planner import Planner
@@ -62,7 +63,7 @@ def blamed(planner: Planner, now: Instant, most: int) -> tuple[DomainLine, ...]:
 def domain(planner: Planner, path: str, now: Instant) -> DomainPage:
     """Everything of the domain of a path."""
     diagnosis, rule = planner.diagnosis, planner.policy.blame
-    blamed, cover = diagnosis.blamed.get(path), planner.covers.get(path)
+    blamed, cover = diagnosis.blamed.get(path), _cover(planner, path)
     members, stirring = _members(planner, path), diagnosis.voting.stirring(now.mono)
     tallies = diagnosis.voting.tallies(path, now.mono)
     kinds = blamed.kinds if blamed else tuple(one.kind for one in tallies if one.voters)
@@ -133,8 +134,13 @@ def _siblings(planner: Planner, path: str) -> Set[str]:
     return _children(planner, members.parent(path) or members.view_of(path)) - {path}
 
 
+def _cover(planner: Planner, path: str) -> Cover | None:
+    """What becomes of a domain that is to blame; the latest plan may tell of one that is not any more."""
+    return planner.covers.get(path) if path in planner.diagnosis.blamed else None
+
+
 def _line(planner: Planner, path: str, stirring: Mapping[str, int]) -> DomainLine:
-    blamed, cover = planner.diagnosis.blamed.get(path), planner.covers.get(path)
+    blamed, cover = planner.diagnosis.blamed.get(path), _cover(planner, path)
     return DomainLine(
         path,
         len(_members(planner, path)),
