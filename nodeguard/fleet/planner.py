@@ -59,6 +59,11 @@ class Planner:
         self._epoch = 0
 
     @property
+    def witness(self) -> Witness:
+        """What the diagnosis is told of, and by whom."""
+        return self._witness
+
+    @property
     def diagnosis(self) -> Diagnosis:
         """What the nodes' findings say of what they share."""
         return self._witness.diagnosis
