@@ -173,3 +173,10 @@ def joined(halves: Sequence[Report]) -> Report:
         knowledge=max((one.knowledge for one in halves), key=lambda one: one.rank),
         digest="+".join(one.digest for one in halves),
     )
+
+
+def aged(one: Report, seconds: float) -> Report:
+    """A report as it is sent so many seconds later, of a node where nothing has changed since."""
+    if not seconds or not one.findings:
+        return one
+    return replace(one, findings=tuple(replace(each, age=each.age + seconds) for each in one.findings))

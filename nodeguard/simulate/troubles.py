@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from nodeguard.simulate.machine import HALVES, Half
 from nodeguard.simulate.shapes import REBOOT, SHAPES, Shape
-from nodeguard.simulate.timeline import ROUND, Agent, joined
+from nodeguard.simulate.timeline import ROUND, Agent, aged, joined
 from nodeguard.wire.report import Report
 
 
@@ -97,11 +97,12 @@ class Crowd:
             for half in HALVES
             for at, report in self._of_half(half, [one for one in troubles if one.kind.half == half])
         ]
-        parts: dict[str, Report] = {half: self.agent.well(half) for half in HALVES}
+        parts: dict[str, tuple[float, Report]] = {half: (0.0, self.agent.well(half)) for half in HALVES}
         steps = [*said, *([(rollout[0], "rollout", rollout[1])] if rollout else [])]
         for at, part, report in sorted(steps, key=lambda step: step[0]):
-            parts[part] = report
-            yield Moment(at, "says", node, self._whole(tuple(parts.values())))
+            parts[part] = at, report
+            whole = tuple(aged(one, at - told) for told, one in parts.values())
+            yield Moment(at, "says", node, self._whole(whole))
 
     def _of_half(self, half: Half, troubles: Sequence[Trouble]) -> Iterator[tuple[float, Report]]:
         """What is said of one half: of troubles that overlap, what the judge makes of them together."""
@@ -131,6 +132,7 @@ class Crowd:
         return ((first.at + one.after, one.report) for one in told)
 
     def _whole(self, parts: tuple[Report, ...]) -> Report:
+        """The report of some parts of a node; the same one for the same parts, which most nodes have."""
         name = tuple(map(id, parts))
         if name not in self._joined:
             self._joined[name] = joined(parts), parts
