@@ -78,7 +78,7 @@ class Account(Watcher):
             self._settle(node, at)
             del self._out[node]
 
-    def told(self, incidents: Iterable[Incident], at: float) -> None:
+    def told(self, incidents: Iterable[Incident]) -> None:
         """See Watcher."""
         for one in incidents:
             if one.is_open and (one.name, one.times) not in self._known:
@@ -136,7 +136,8 @@ class Match(Struct, frozen=True):
 def matched(blames: Sequence[Blame], there: Sequence[Planted]) -> Match:
     """What was blamed, beside the shared faults that there were. Each domain of a fault counts once."""
     due = [(domain, one) for one in there for domain in one.domains]
-    took, used = [], set()
+    took: list[float] = []
+    used: set[int] = set()
     for domain, one in due:
         hits = [
             (at, blame)

@@ -35,11 +35,14 @@ FAULTS: Mapping[str, float] = {
 }
 
 # Shares of what others take for a fault: errors of applications are some 95% of all Xids; the rest is ours.
-DECOYS: Mapping[str, float] = {"application": 90, "ecc-contained": 3, "warm": 3, "port-flap": 4}
+DECOYS: Mapping[str, float] = {"application": 92, "ecc-contained": 3, "warm": 3, "port-flap": 2}
 
 # Seconds that a fault of a node lasts, until somebody has put it right, and how often. Ours.
 _REPAIRS = {3600.0: 2, 4 * 3600.0: 4, 12 * 3600.0: 3, DAY: 1}
 _SILENCES = {600.0: 5, 3600.0: 3, 4 * 3600.0: 2}
+
+# What is behind links that are lost when a gang starts, which it survives.
+GANG = "a gang's start"
 
 # Slots that troubles are put on: enough for a node to have them in two places.
 _SLOTS = 2
@@ -67,8 +70,8 @@ class Rates(Struct, frozen=True):
     faults: float = 0.0043
     decoys: float = 1140 / FLEET
     lasts: float = 4 * 3600.0
-    lemons: float = 0.004
-    flaps: float = 6.0
+    lemons: float = 0.002
+    flaps: float = 3.0
     bursts: float = 24.0
     touched: float = 0.06
     shared: Mapping[str, float] = field(default_factory=lambda: _SHARED)
@@ -102,7 +105,7 @@ def background(fleet: Topology, rates: Rates, seconds: float, chance: Random) ->
         for node in fleet.domains[chance.choice(leaves)]:
             if chance.random() < rates.touched:
                 when = at + chance.uniform(0.0, 60.0)
-                yield Trouble(when, when + rates.lasts, node, "port-flap", 0, "a gang's start")
+                yield Trouble(when, when + rates.lasts, node, "port-flap", 0, GANG)
 
 
 def shared(fleet: Topology, rates: Rates, seconds: float, chance: Random) -> Iterator[Planted]:

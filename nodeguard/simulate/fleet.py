@@ -143,7 +143,7 @@ class Fleet:
             self._writes.update((one.uid, one) for one in plan.nodes)
         if plan.incidents:
             for watcher in self._watchers:
-                watcher.told(plan.incidents, at)
+                watcher.told(plan.incidents)
 
     def _next(self, at: float) -> float:
         """When a plan may come to something else though nobody has said anything."""

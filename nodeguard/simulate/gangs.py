@@ -5,11 +5,11 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from random import Random
 
-from nodeguard.simulate.background import DAY
+from nodeguard.simulate.background import DAY, GANG
 from nodeguard.simulate.troubles import Trouble
 from nodeguard.simulate.watcher import Standing, Watcher
 
-# Seconds that a gang takes to come back: from 15 to 30 minutes until it is started, and 15 of work done again.
+# Seconds that a gang takes to come back: 15 to 30 minutes until it is started, and 15 of work done again.
 _RESTART, _REWORK = (900.0, 1800.0), 900.0
 
 GPUS_PER_NODE = 8
@@ -47,7 +47,8 @@ class Gangs(Watcher):
         self._pass(at)
         self._sick.setdefault(trouble.node, []).append(trouble)
         job = self._job.get(trouble.node)
-        if job is not None and self._chance.random() < trouble.kind.kills:
+        kills = 0.0 if trouble.cause == GANG else trouble.kind.kills
+        if job is not None and self._chance.random() < kills:
             self._die(job, at)
 
     def ends(self, trouble: Trouble, at: float) -> None:

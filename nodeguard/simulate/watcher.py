@@ -48,7 +48,7 @@ class Watcher:
     def marked(self, node: int, now: Standing, at: float) -> None:
         """A node carries other marks than before."""
 
-    def told(self, incidents: Iterable[Incident], at: float) -> None:
+    def told(self, incidents: Iterable[Incident]) -> None:
         """Incidents that have changed."""
 
     def blamed(self, domain: str, at: float) -> None:
