@@ -10,10 +10,11 @@ from nodeguard.aggregator.policy.doubts import MARKED
 from nodeguard.cli.moments import rfc3339
 from nodeguard.cli.page import Line, Words, field
 from nodeguard.fleet.modes import held_check, mode_of
+from nodeguard.fleet.views.places import is_pattern
 from nodeguard.judge.words import span
 from nodeguard.model.finding import Health
 from nodeguard.model.mark import Mark
-from nodeguard.model.policy import Budget, CheckLimit, Hold, Mode, Policy, Silence
+from nodeguard.model.policy import Budget, CheckLimit, Hold, Mode, Place, Policy, Silence
 
 if TYPE_CHECKING:
     from nodeguard.catalog.located import CatalogueError
@@ -72,6 +73,8 @@ def summary(
         yield field("silenced", "; ".join(map(_silenced, policy.silences)))
     if policy.views:
         yield field("views", "; ".join(f"{one.name} by {', '.join(one.labels)}" for one in policy.views))
+    if policy.places:
+        yield field("places", _places(policy.places))
     silent = policy.silent
     share = _nodes(silent.freeze, count)
     yield field("frozen", f"while more than {share} of the nodes have said nothing for {span(silent.after)}")
@@ -119,6 +122,23 @@ def _limits(budget: Budget) -> str:
 
 def _limit(limit: CheckLimit) -> str:
     return f"{limit.new} new in {span(limit.within)}, {limit.standing} standing"
+
+
+def _places(places: Sequence[Place]) -> str:
+    names = {place.node for place in places if not is_pattern(place.node)}
+    patterns = sum(1 for place in places if is_pattern(place.node))
+    found: dict[str, set[str]] = {}
+    for place in places:
+        for view, path in place.paths.items():
+            found.setdefault(view, set()).add(path)
+    domains = (f"{view} {_many(len(paths), 'domain')}" for view, paths in found.items())
+    rows = [_many(len(names), "node") + " by name", _many(patterns, "pattern")]
+    said = [row for row, some in zip(rows, (names, patterns), strict=True) if some]
+    return f"{' and '.join(said)}: {', '.join(domains)}"
+
+
+def _many(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _held(hold: Hold) -> str:

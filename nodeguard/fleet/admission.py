@@ -161,6 +161,8 @@ def _letters(cause: Cause) -> int:
 
 def _settling(policy: Policy, want: Want, now: float) -> str:
     settle = policy.settle.quarantine if want.mark == Mark.QUARANTINE else policy.settle.suspect
+    if want.shared:
+        settle = max(settle, policy.settle.shared)
     # What began in the future did so before the clock was put back.
     return f"settles for {settle:g} s" if want.since <= now < want.since + settle else ""
 

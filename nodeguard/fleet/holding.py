@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from nodeguard.fleet.ledgers import Standing
 from nodeguard.fleet.record import written
 from nodeguard.fleet.seat import WHOLE, Seat, part_of
-from nodeguard.model.mark import NO_SCHEDULE, STATE, Charge, Desired, DeviceRule, Mark, Past, Record
+from nodeguard.model.mark import DEGRADED, NO_SCHEDULE, STATE, Charge, Desired, DeviceRule, Mark, Past, Record
 from nodeguard.model.node import PREFIX, Condition, Device, Node, Taint
 from nodeguard.model.policy import Soak, Writes
 
@@ -43,7 +43,7 @@ class Holding(Struct, frozen=True):
     @property
     def marked(self) -> bool:
         """Whether anything stands."""
-        return bool(self.node.causes or self.node.charge or self.devices)
+        return bool(self.node.causes or self.node.charge or self.node.degraded or self.devices)
 
 
 _NOTHING = Holding()
@@ -107,7 +107,10 @@ def desired(seat: Seat, node: Node, seen: Record, one: Holding, writes: Writes) 
     """What a Node is to carry, from what is to be remembered of it. seen: what is remembered on it now."""
     record = one.node
     marks = {mark: _word(record, mark) for mark in Mark if any(mark == cause.mark for cause in record.causes)}
-    taints = tuple(Taint(mark.key, NO_SCHEDULE, word) for mark, word in marks.items()) if writes.taint else ()
+    words = {mark.key: word for mark, word in marks.items()}
+    if record.degraded:
+        words[DEGRADED] = min(record.degraded, key=lambda one: (one.since, one.domain)).view
+    taints = tuple(Taint(key, NO_SCHEDULE, word) for key, word in words.items()) if writes.taint else ()
     cordon = None
     if record.cordoned != seen.cordoned:
         cordon = True if record.cordoned else False if node.unschedulable else None
@@ -173,6 +176,9 @@ def _word(record: Record, mark: Mark) -> str:
 
 def _condition(node: Node, record: Record, marks: Iterable[Mark]) -> Condition | None:
     worst = next((mark for mark in Mark if mark in marks), None)
+    if worst is None and record.degraded:
+        domain = record.degraded[0].domain
+        return Condition("True", "DomainDegraded", f"{domain} is degraded: nodeguard explain domain {domain}")
     if worst is None:
         return Condition("True", "Healthy", "no mark stands") if node.condition is not None else None
     checks = sorted({cause.check for cause in record.causes})

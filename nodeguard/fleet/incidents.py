@@ -70,7 +70,7 @@ def incidents_of(
         if silenced(policy, one.cause, story.seat.name, now.wall):
             continue
         since = began[place] if place in began else min(cause.since for _, cause in causes[place])
-        told[name] = _after(before.get(name), replace(one, name=name, since=since), now.wall)
+        told[name] = continued(before.get(name), replace(one, name=name, since=since), now.wall)
     for name, past in before.items():
         if name not in told:
             told[name] = _left(past, story, now.wall)
@@ -155,8 +155,8 @@ def _symptom(one: Active) -> Symptom:
     return Symptom(one.check, one.target, one.health, one.message, seen)
 
 
-def _after(before: Incident | None, now: Incident, wall: float) -> Incident:
-    """An incident as it is told now, with what is known of it from before."""
+def continued(before: Incident | None, now: Incident, wall: float) -> Incident:
+    """An incident as it is told now, with what is known of it from before. wall: seconds since the epoch."""
     if before is None:
         return replace(now, changed=wall)
     if before.state == State.RESOLVED:
@@ -204,10 +204,10 @@ def event_of(before: Incident | None, after: Incident) -> Event | None:
         State.RECOVERING: f"{after.scope}: {after.detail}",
         State.RESOLVED: after.detail or "over",
     }[after.state]
-    place = f"{after.cause} on {label(after.resource)}"
+    place = f"{after.cause} on {after.domain or label(after.resource)}"
     message = (
         f"{place}: {after.message}; {said} ({after.name})"
         if after.message
         else f"{place}: {said} ({after.name})"
     )
-    return Event(after.uid, after.node, reason, message[:1000], warning)
+    return Event(after.uid, after.node, reason, message[:1000], warning, after.name)

@@ -38,7 +38,7 @@ _AT_WORK = frozenset(
 def mode_of(policy: Policy, check: str, mark: Mark) -> Mode:
     """Whether a mark is written for a check: as the last rule says that fits, else as the policy does."""
     for rule in reversed(policy.modes):
-        if mark in rule.marks and _one_of(rule.checks)(check):
+        if mark in rule.marks and one_of(rule.checks)(check):
             return rule.mode
     return policy.mode
 
@@ -46,7 +46,7 @@ def mode_of(policy: Policy, check: str, mark: Mark) -> Mode:
 def limit_of(policy: Policy, check: str) -> CheckLimit:
     """How many nodes a check may take out."""
     for limit in policy.budget.checks:
-        if _one_of(limit.checks)(check):
+        if one_of(limit.checks)(check):
             return limit
     return policy.budget.check
 
@@ -54,7 +54,7 @@ def limit_of(policy: Policy, check: str) -> CheckLimit:
 def held_check(policy: Policy, check: str) -> str | None:
     """Why nothing is marked for a check; None where it is not held."""
     for hold in policy.holds:
-        if hold.checks and _one_of(hold.checks)(check):
+        if hold.checks and one_of(hold.checks)(check):
             return hold.why or "a hold of the policy"
     return None
 
@@ -91,7 +91,7 @@ def pool_of(policy: Policy, node: Node) -> Pool | None:
 def silenced(policy: Policy, check: str, node: str, now: float) -> bool:
     """Whether nobody is to be told of a check on a node, by its name. now: seconds since the epoch."""
     return any(
-        (not one.until or now < one.until) and _one_of(one.checks)(check) and _as(one.node)(node)
+        (not one.until or now < one.until) and one_of(one.checks)(check) and _as(one.node)(node)
         for one in policy.silences
     )
 
@@ -115,6 +115,6 @@ def _as(pattern: str) -> Callable[[str], object]:
 
 
 @lru_cache(maxsize=4096)
-def _one_of(patterns: tuple[str, ...]) -> Callable[[str], object]:
+def one_of(patterns: tuple[str, ...]) -> Callable[[str], object]:
     """The same of several patterns. None at all fit nothing."""
     return re.compile("|".join(map(translate, patterns)) or r"(?!)").match

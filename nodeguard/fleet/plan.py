@@ -10,13 +10,16 @@ from nodeguard.model.mark import Desired, DeviceRule
 
 
 class Event(Struct, frozen=True):
-    """Something that happened to a node, to be told where people look for it. warning: else it is normal."""
+    """Something that happened to a node, to be told where people look for it. warning: else it is normal.
+    incident: the name of what it is told of; node and uid are empty where that is of many.
+    """
 
     uid: str
     node: str
     reason: str
     message: str
     warning: bool = True
+    incident: str = ""
 
 
 class Plan(Struct, frozen=True):

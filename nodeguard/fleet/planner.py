@@ -10,15 +10,20 @@ from collections.abc import Iterable, Mapping
 from msgspec.structs import replace
 
 from nodeguard.fleet.admission import Outcome, Scene, allot, stands
+from nodeguard.fleet.blame.diagnosis import Diagnosis
+from nodeguard.fleet.domains.covering import Cover
+from nodeguard.fleet.domains.domains import Domains
+from nodeguard.fleet.domains.witness import Witness
+from nodeguard.fleet.domains.words import why_held
 from nodeguard.fleet.heard import Heard, Shared, heard
 from nodeguard.fleet.holding import Holding, cordoning, desired, given_back, is_as_desired, rules, standing
-from nodeguard.fleet.incidents import Story, event_of, incidents_of, resolved
 from nodeguard.fleet.known import Known
 from nodeguard.fleet.modes import held_check, mode_of
-from nodeguard.fleet.plan import Event, Plan
+from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.release import Freed, Key, Proof, proofs, released
 from nodeguard.fleet.roster import Roster
 from nodeguard.fleet.silence import Silence
+from nodeguard.fleet.telling import MANY, Telling
 from nodeguard.fleet.want import Want, wants
 from nodeguard.model.incident import Incident, State
 from nodeguard.model.instant import Instant
@@ -26,9 +31,6 @@ from nodeguard.model.mark import STATE, Cause, Desired, DeviceRule, Record
 from nodeguard.model.node import PREFIX, Condition, Device, Node
 from nodeguard.model.policy import Mode, Policy
 from nodeguard.wire.report import Report
-
-# Seconds for which an incident that is over is remembered, so that it is known when it comes back.
-_REMEMBERED = 86_400.0
 
 
 class Planner:
@@ -45,16 +47,36 @@ class Planner:
         self.paused = ""
         self.heard: dict[str, Heard] = {}
         self.silence = Silence()
-        self.outcomes: dict[str, tuple[Outcome, ...]] = {}
         self.proofs: dict[str, dict[Key, Proof]] = {}
-        self.incidents: dict[str, dict[str, Incident]] = {}
         self._shared = Shared()
         self._wants: dict[str, tuple[Want, ...]] = {}
         self._would: dict[tuple[str, str, str], float] = {}
         self._planned: dict[str, Holding] = {}
-        self._dirty: set[str] = set()
-        self._stories: dict[str, Story] = {}
         self._resting: dict[str, tuple[object, ...]] = {}
+        self._witness = Witness(policy.blame, self.roster, self.heard)
+        self._domains = Domains(self._witness)
+        self._telling = Telling(self.roster, self.heard, self.proofs)
+        self._epoch = 0
+
+    @property
+    def diagnosis(self) -> Diagnosis:
+        """What the nodes' findings say of what they share."""
+        return self._witness.diagnosis
+
+    @property
+    def incidents(self) -> dict[str, dict[str, Incident]]:
+        """By uid of their Node, empty for those of domains and checks, and by name."""
+        return self._telling.incidents
+
+    @property
+    def outcomes(self) -> Mapping[str, tuple[Outcome, ...]]:
+        """What became of each node's wants in the latest plan."""
+        return self._telling.outcomes
+
+    @property
+    def covers(self) -> Mapping[str, Cover]:
+        """What becomes of the domains that are to blame."""
+        return self._domains.covers
 
     @property
     def policy(self) -> Policy:
@@ -69,7 +91,8 @@ class Planner:
     def adopt(self, policy: Policy) -> None:
         """Another policy, from the next plan on."""
         self.roster.adopt(policy)
-        self._stories.clear()
+        self._witness.adopt(policy.blame)
+        self._telling.again()
         for uid in self.heard:
             self._ask(uid)
 
@@ -77,7 +100,7 @@ class Planner:
         """Incidents that were told of before this planner was: at the start, once."""
         for one in incidents:
             self.incidents.setdefault(one.uid, {})[one.name] = one
-            self._dirty.add(one.uid)
+            self._telling.touch(one.uid)
 
     def node(self, node: Node) -> None:
         """A Node as it is now; it takes the place of another of its name."""
@@ -90,10 +113,12 @@ class Planner:
     def gone(self, uid: str) -> None:
         """A Node that is no more, and with it all that was said of it, but for its incidents."""
         self.roster.gone(uid)
+        self._witness.gone(uid)
         self._mute(uid)
         self.roster.attendance.forget(uid)
-        for kept in (self._wants, self.proofs, self.outcomes, self._stories, self._resting):
+        for kept in (self._wants, self.proofs, self._resting):
             kept.pop(uid, None)
+        self._telling.gone(uid)
 
     def devices(self, node: str, devices: Iterable[Device]) -> None:
         """The devices that are published of a node, by its name."""
@@ -109,6 +134,7 @@ class Planner:
         one = self.heard[uid] = heard(report, now, self._shared)
         self.checks.join(group.checks for group in one.proven)
         self.roster.attendance.hear(uid, now.mono)
+        self._witness.hear(uid, now)
         self._ask(uid)
 
     def beat(self, uid: str, now: Instant) -> None:
@@ -117,30 +143,36 @@ class Planner:
         known = self.heard.get(uid)
         if known is not None and known.late:
             self.heard[uid] = replace(known, late=False)
+            self._witness.hear(uid, now)
             self._ask(uid)
 
     def tick(self, now: Instant) -> None:
         """Time has passed: who is silent? To be called every second or so."""
         silent, roster = self.policy.silent, self.roster
         self.silence = roster.attendance.silence(now.mono, silent.after, silent.freeze, roster.ledgers.size)
-        for uid, told in list(self.incidents.items()):
-            self.incidents[uid] = {name: one for name, one in told.items() if _is_remembered(one, now.wall)}
-            if not self.incidents[uid]:
-                del self.incidents[uid]
+        self._witness.silent(self.silence.silent, now)
+        self._telling.forget(now.wall)
 
     def plan(self, now: Instant) -> Plan:
         """What is to be done now: the same again, until it is `issued` or seen to be done."""
         freed: list[tuple[str, Freed]] = []
+        before = {uid: self.roster.holding(uid) for uid in self.roster.remembered()}
+        self._domains.recall(before, self.incidents.get(MANY, {}).values(), now)
+        # What rests may be touched by what is blamed or held now, and was not before.
+        self._epoch += self.diagnosis.settle(now.mono)
         resting = {uid for uid in self.roster.remembered() if self._rests(uid)}
         holdings = {
             uid: self.roster.holding(uid) if uid in resting else self._left_of(uid, now, freed)
             for uid in self.roster.remembered()
         }
-        asked = [want for found in self._wants.values() for want in found]
+        bar = self._closed()
+        holdings |= self._domains.cover(self.policy, self.roster.seats, holdings, bar, now)
+        asked, outcomes = self._asked(holdings, freed, now)
         real = [want for want in asked if self._is_real(want, holdings)]
         ledgers = self.roster.ledgers.copy()
         scene = Scene(self.policy, self.roster.seats, holdings, self.roster.charged, self._bar, now.wall)
-        granted, outcomes = allot(real, scene, ledgers, State.MARKED)
+        granted, others = allot(real, scene, ledgers, State.MARKED)
+        outcomes += others
         holdings = {**holdings, **granted}
         if len(real) < len(asked):
             rest = [want for want in asked if not self._is_real(want, holdings)]
@@ -188,7 +220,11 @@ class Planner:
 
     def incident(self, name: str) -> Incident | None:
         """An incident by its name; None where there is none."""
-        return next((told[name] for told in self.incidents.values() if name in told), None)
+        return self._telling.incident(name)
+
+    def clear(self, incident: Incident, now: Instant) -> None:
+        """A person says that a domain, or a check that is held, is in order."""
+        self.diagnosis.clear(incident.domain or incident.cause, now.mono)
 
     def unmark(self) -> Plan:
         """What takes away all that nodeguard has marked; to be paused before, or it comes back."""
@@ -207,17 +243,18 @@ class Planner:
         old = self.heard.pop(uid, None)
         if old is not None:
             self.checks.leave(group.checks for group in old.proven)
-        self._dirty.add(uid)
+        self._telling.touch(uid)
 
     def _ask(self, uid: str) -> None:
         """What a node's findings ask for, anew."""
+        self._witness.sit(uid)
         seat, one = self.roster.seats.get(uid), self.heard.get(uid)
         found = wants(seat, one, self.roster.find(uid)) if seat is not None and one is not None else ()
         if found:
             self._wants[uid] = found
         else:
             self._wants.pop(uid, None)
-        self._dirty.add(uid)
+        self._telling.touch(uid)
 
     def _is_real(self, want: Want, holdings: Mapping[str, Holding]) -> bool:
         """Whether a want is for a mark that is set, or stands; else it is only thought of."""
@@ -230,9 +267,14 @@ class Planner:
         """Why nothing new may be marked for a want, whatever it costs."""
         seat, held = self.roster.seats[want.uid], held_check(self.policy, want.check)
         if self.paused or self.policy.pause:
-            return self.paused or "paused by the policy"
+            return self._closed()
         if held is not None:
             return f"check {want.check} is held: {held}"
+        doubted = self.diagnosis.holds(want.check, want.uid)
+        if doubted is not None:
+            return f"check {want.check} is held: {why_held(doubted)}"
+        if self.diagnosis.doubts(want.check):
+            return f"check {want.check} is in doubt: it fires on more nodes than anything explains"
         if seat.hold:
             return f"held: {seat.hold}"
         if seat.maintenance:
@@ -240,6 +282,37 @@ class Planner:
         if want.uid in self.silence.silent:
             return "nothing is heard from the node any more"
         return self.silence.frozen
+
+    def _closed(self) -> str:
+        """Why nothing new may be marked at all; empty where it may."""
+        if self.paused or self.policy.pause:
+            return self.paused or "paused by the policy"
+        return self.silence.frozen
+
+    def _asked(
+        self, holdings: dict[str, Holding], freed: list[tuple[str, Freed]], now: Instant
+    ) -> tuple[list[Want], list[Outcome]]:
+        """What is asked for, but for what the mark of a domain stands in for, of which the outcomes are told.
+
+        holdings: from which marks are taken that such a one covers.
+        """
+        if not self.covers:
+            return [want for found in self._wants.values() for want in found], []
+        for uid, holding in list(holdings.items()):
+            if uid in self.roster.seats and not self.roster.seats[uid].hold:
+                left, gone = self._domains.superseded(self.policy, holding, self.roster.observed(uid), now)
+                if gone:
+                    holdings[uid] = left
+                    freed += [(uid, one) for one in gone]
+        asked, outcomes = [], []
+        for found in self._wants.values():
+            for want in found:
+                folded = self._domains.folded(want, holdings.get(want.uid, Holding()), now)
+                if folded is None:
+                    asked.append(want)
+                else:
+                    outcomes.append(folded)
+        return asked, outcomes
 
     def _left_of(self, uid: str, now: Instant, freed: list[tuple[str, Freed]]) -> Holding:
         """What a node is to hold after what is given back."""
@@ -251,7 +324,13 @@ class Planner:
         proven = proofs(self.proofs.get(uid, {}), holding, told, self.policy.soak, now)
         self.proofs[uid] = proven
         left, gone = released(
-            self.policy, holding, told, proven, lambda place, cause: self._is_removed(uid, place, cause), now
+            self.policy,
+            holding,
+            told,
+            proven,
+            lambda place, cause: self._is_removed(uid, place, cause),
+            lambda cause: self._domains.holds(cause, uid),
+            now,
         )
         freed += [(uid, one) for one in gone]
         for device, record in left.devices.items():
@@ -284,6 +363,7 @@ class Planner:
             self.heard.get(uid),
             uid in self.silence.silent,
             self.policy,
+            self._epoch,
         )
 
     def _is_removed(self, uid: str, place: Device | None, cause: Cause) -> bool:
@@ -326,7 +406,9 @@ class Planner:
             gone += sorted(known - wanted.keys())
             if holding == self.roster.holding(uid) and is_as_desired(node, what) and not known:
                 self._lay_down(uid, holding)
-        incidents, events = self._told(holdings, outcomes, now)
+        incidents, events = self._telling.told(self.policy, holdings, outcomes, now)
+        of_many = self._telling.told_of_many(self._domains.incidents(self.policy.blame, now), now)
+        incidents, events = incidents + of_many[0], events + of_many[1]
         return Plan(
             tuple(nodes),
             tuple(made),
@@ -335,51 +417,3 @@ class Planner:
             tuple(events),
             tuple(freed),
         )
-
-    def _told(
-        self, holdings: Mapping[str, Holding], outcomes: list[Outcome], now: Instant
-    ) -> tuple[list[Incident], list[Event]]:
-        """Incidents that have changed, and what is told of it."""
-        of: dict[str, list[Outcome]] = {}
-        for outcome in outcomes:
-            of.setdefault(outcome.want.uid, []).append(outcome)
-        changed: list[Incident] = []
-        events: list[Event] = []
-        touched = self._dirty | of.keys() | holdings.keys() | self.outcomes.keys()
-        self._dirty = set()
-        self.outcomes = {uid: tuple(found) for uid, found in of.items()}
-        for uid in touched:
-            seat, told = self.roster.seats.get(uid), self.heard.get(uid)
-            if seat is None:
-                changed += self._orphaned(uid, now.wall)
-                continue
-            if (told is None or not told.findings) and uid not in holdings and uid not in self.incidents:
-                continue
-            story = Story(
-                seat, told, self.outcomes.get(uid, ()), holdings.get(uid, Holding()), self.proofs.get(uid, {})
-            )
-            if story == self._stories.get(uid):
-                continue
-            self._stories[uid] = story
-            before = self.incidents.get(uid, {})
-            after = incidents_of(story, before, self.policy, now)
-            for name, one in after.items():
-                if one is not before.get(name):
-                    changed.append(one)
-                    events += filter(None, (event_of(before.get(name), one),))
-            if after:
-                self.incidents[uid] = after
-        return changed, events
-
-    def _orphaned(self, uid: str, now: float) -> list[Incident]:
-        """The incidents of a Node that is no more, which are over with it."""
-        if uid in self.roster.nodes:
-            return []
-        told = self.incidents.get(uid, {})
-        over = [resolved(one, now, "its Node is gone") for one in told.values() if one.is_open]
-        told.update((one.name, one) for one in over)
-        return over
-
-
-def _is_remembered(one: Incident, now: float) -> bool:
-    return one.is_open or now - one.resolved < _REMEMBERED

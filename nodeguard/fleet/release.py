@@ -26,8 +26,9 @@ class Proof(Struct, frozen=True):
 
 
 class Freed(Struct, frozen=True):
-    """A cause whose mark was given back, and why: `proven`, `retracted` (its check is held), `removed` (by a
-    person's own hand, and nothing is found there any more), or `gone` (with its device).
+    """A cause whose mark was given back, and why: `proven`, `retracted` (its check is held), `superseded` (a
+    domain's mark covers the node), `removed` (by a person's own hand, and nothing is found there any more),
+    or `gone` (with its device).
     """
 
     cause: Cause
@@ -67,11 +68,13 @@ def released(
     heard: Heard | None,
     proven: Mapping[Key, Proof],
     removed: Callable[[Device | None, Cause], bool],
+    held: Callable[[Cause], bool],
     now: Instant,
 ) -> tuple[Holding, tuple[Freed, ...]]:
     """What is left of what a node holds, and what was given back.
 
-    removed: whether a cause's mark is not there any more though nodeguard did not take it away.
+    removed: whether a cause's mark is not there any more though nodeguard did not take it away. held: whether
+    a cause's check is not believed.
     """
     freed: list[Freed] = []
 
@@ -79,7 +82,7 @@ def released(
         proof = proven.get(key(place, cause))
         if proof is not None and now.mono >= proof.until:
             return "proven"
-        if held_check(policy, cause.check) is not None:
+        if held_check(policy, cause.check) is not None or held(cause):
             return "retracted"
         told = heard is not None and tells_of(heard.findings, cause)
         return "removed" if not told and removed(place, cause) else ""
@@ -91,11 +94,14 @@ def released(
             continue
         freed += gone
         left = tuple(cause for cause in record.causes if all(cause is not one.cause for one in gone))
-        holding = _without(holding, place, replace(record, causes=left), policy.soak, now.wall)
+        holding = without(holding, place, replace(record, causes=left), policy.soak, now.wall)
     return _forgotten(holding, policy.soak, now.wall), tuple(freed)
 
 
-def _without(holding: Holding, place: Device | None, record: Record, soak: Soak, now: float) -> Holding:
+def without(holding: Holding, place: Device | None, record: Record, soak: Soak, now: float) -> Holding:
+    """With another record in a place, whose charge is given back where no cause is left. now: seconds since
+    the epoch.
+    """
     charge = record.charge
     if record.causes or charge is None:
         return holding.put(place, record)

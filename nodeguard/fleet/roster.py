@@ -16,10 +16,11 @@ from nodeguard.fleet.ledgers import Ledgers, Standing
 from nodeguard.fleet.record import read, written
 from nodeguard.fleet.seat import Seat, seat
 from nodeguard.fleet.silence import Attendance
+from nodeguard.fleet.views.views import Views
 from nodeguard.fleet.want import Find
 from nodeguard.model.mark import STATE, DeviceRule, Mark, Record
 from nodeguard.model.node import Device, Node
-from nodeguard.model.policy import Policy
+from nodeguard.model.policy import Policy, View
 from nodeguard.model.slot import gpu
 
 
@@ -27,7 +28,7 @@ class Roster:
     """All nodes, by uid.
 
     charged: what each is charged with, of those that are with anything. ledgers: charged with all of it.
-    attendance: who of the seated is heard.
+    attendance: who of the seated is heard. views: what nodes share.
     """
 
     def __init__(self, policy: Policy, known: Container[str]) -> None:
@@ -39,6 +40,7 @@ class Roster:
         self.rules: dict[str, DeviceRule] = {}
         self.ledgers = Ledgers(policy, known)
         self.attendance = Attendance(self.seats)
+        self.views = Views(policy)
         self._known = known
         self._heard: set[str] = set()
         self._names: dict[str, str] = {}
@@ -55,6 +57,7 @@ class Roster:
         for uid in self.nodes:
             self._rise(uid)
         self.policy, self.ledgers = policy, Ledgers(policy, self._known)
+        self.views.adopt(policy)
         for uid in self.nodes:
             self._sit(uid)
 
@@ -79,6 +82,12 @@ class Roster:
         self._landed.discard(uid)
         self._heard.discard(uid)
         self._taken.pop(uid, None)
+        self._leave(uid)
+
+    def topologies(self, ways: Iterable[View]) -> None:
+        """Ways in which nodes share something, as the cluster's own objects declare them: all of these."""
+        if self.views.import_ways(ways):
+            self._move()
 
     def hear(self, uid: str) -> None:
         """An agent speaks for a node, which thereby belongs to the fleet, GPUs or not."""
@@ -241,14 +250,30 @@ class Roster:
         gpus = node.gpus or len({one.address or one.name for one in self._devices.get(node.name, ())})
         # One that carries a mark is charged, though its driver is dead and its agent silent.
         if not (gpus or uid in self._heard or uid in self._remembered or uid in self._pending):
+            self._leave(uid)
             return
-        seated = self.seats[uid] = seat(self.policy, node, self.holding(uid).node, gpus)
+        others_moved = self.views.see(uid, node.name, node.labels)
+        seated = seat(self.policy, node, self.holding(uid).node, gpus, self.views.paths(uid))
+        self.seats[uid] = seated
         self.ledgers.join(seated)
         self.attendance.sit(uid)
         stands = standing(seated, self._observed.get(uid, Holding()), self._pending.get(uid))
         if stands.charges or stands.past:
             self.charged[uid] = stands
             self.ledgers.charge(stands)
+        if others_moved:
+            self._move()
+
+    def _leave(self, uid: str) -> None:
+        """A node is not, or not yet, of the fleet."""
+        if self.views.forget(uid):
+            self._move()
+
+    def _move(self) -> None:
+        """Everybody's domains may be others than before."""
+        for uid in list(self.seats):
+            self._rise(uid)
+            self._sit(uid)
 
     def _rise(self, uid: str) -> None:
         seated = self.seats.pop(uid, None)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 
 from msgspec import Struct
 
-from nodeguard.fleet.labels import every_view
 from nodeguard.fleet.modes import held_node, in_maintenance, pool_of
-from nodeguard.model.mark import Mark, Record
+from nodeguard.model.mark import DEGRADED, Mark, Record
 from nodeguard.model.node import Node, Taint
 from nodeguard.model.policy import Policy
 
@@ -18,7 +17,7 @@ FLEET, POOL, DOMAIN = "fleet", "pool/", "domain/"
 # A whole node, as ledgers count it: a number that any usual count of GPUs divides.
 WHOLE = 840
 
-_KEYS = frozenset(mark.key for mark in Mark)
+_KEYS = frozenset({DEGRADED, *(mark.key for mark in Mark)})
 
 
 class Seat(Struct, frozen=True):
@@ -50,14 +49,18 @@ class Seat(Struct, frozen=True):
         return self.ledgers[2:]
 
 
-def seat(policy: Policy, node: Node, record: Record, gpus: int | None = None) -> Seat:
-    """Where a node sits. record: what is remembered on it. gpus: how many it has; None for what it says."""
+def seat(
+    policy: Policy, node: Node, record: Record, gpus: int | None = None, domains: Iterable[str] = ()
+) -> Seat:
+    """Where a node sits. record: what is remembered on it. gpus: how many it has; None for what it says.
+    domains: the paths of those that it is in.
+    """
     pool = pool_of(policy, node)
-    known = {cause.mark.key for cause in record.causes}
+    known = {cause.mark.key for cause in record.causes} | ({DEGRADED} if record.degraded else set())
     return Seat(
         uid=node.uid,
         name=node.name,
-        ledgers=(FLEET, f"{POOL}{pool.name if pool else ''}", *_domains(policy, node)),
+        ledgers=(FLEET, f"{POOL}{pool.name if pool else ''}", *(f"{DOMAIN}{one}" for one in domains)),
         gpus=node.gpus if gpus is None else gpus,
         out=node.unschedulable and not record.cordoned,
         hold=held_node(policy, node) or "",
@@ -69,18 +72,3 @@ def seat(policy: Policy, node: Node, record: Record, gpus: int | None = None) ->
 def part_of(seat: Seat) -> int:
     """What one GPU of a node is worth, in parts of WHOLE, rounded up."""
     return -(-WHOLE // seat.gpus) if seat.gpus > 0 else WHOLE
-
-
-def _domains(policy: Policy, node: Node) -> Iterator[str]:
-    """Every domain that a node is in; of views of one name, those of the first whose labels it has any of."""
-    done = set()
-    for view in every_view(policy):
-        if view.name in done:
-            continue
-        path = f"{DOMAIN}{view.name}"
-        for label in view.labels:
-            value = node.labels.get(label)
-            if value:
-                path = f"{path}/{value}"
-                done.add(view.name)
-                yield path

@@ -10,7 +10,7 @@ from math import inf
 from msgspec import Struct
 
 from nodeguard.fleet.heard import Heard
-from nodeguard.fleet.seat import Seat
+from nodeguard.fleet.seat import DOMAIN, Seat
 from nodeguard.model.finding import Health, Knowledge
 from nodeguard.model.mark import Mark
 from nodeguard.model.node import Device
@@ -29,7 +29,7 @@ class Want(Struct, frozen=True):
 
     word: the taint's value. since: seconds since the epoch at which the finding began. voices: how many
     sources and checks speak of the same part. device: the one GPU that it is about, where a cluster can keep
-    work off that alone.
+    work off that alone. shared: whether a part may have caused it that the node shares with others.
     """
 
     uid: str
@@ -43,6 +43,7 @@ class Want(Struct, frozen=True):
     part: str = ""
     voices: int = 1
     device: Device | None = None
+    shared: bool = False
 
     @property
     def name(self) -> tuple[str, str, str]:
@@ -64,6 +65,7 @@ def wants(seat: Seat, one: Heard, find: Find) -> tuple[Want, ...]:
     if one.late:
         return ()
     voices = _voices(one.findings)
+    views = {path.removeprefix(DOMAIN).partition("/")[0] for path in seat.domains}
     return tuple(
         Want(
             uid=seat.uid,
@@ -77,6 +79,7 @@ def wants(seat: Seat, one: Heard, find: Find) -> tuple[Want, ...]:
             part=active.part,
             voices=voices[resource(active)],
             device=_device(active, find),
+            shared=any(view in views for view in active.views),
         )
         for active, began in zip(one.findings, one.began, strict=True)
         if active.health in _MARKS and active.knowledge == Knowledge.FRESH and began < inf

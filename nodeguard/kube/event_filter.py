@@ -35,7 +35,7 @@ V = TypeVar("V")
 
 
 class Said(Struct, frozen=True):
-    """What an Event says. name, uid: of the object that it is about; of: the object's kind, one of core/v1;
+    """What an Event says. name, uid: of the object that it is about; of, version: the object's kind and API;
     namespace: where it is, empty for none. kind: `Normal` or `Warning`. reason: one word in CamelCase.
     """
 
@@ -45,6 +45,7 @@ class Said(Struct, frozen=True):
     reason: str
     message: str
     of: str = "Node"
+    version: str = "v1"
     namespace: str = ""
 
 

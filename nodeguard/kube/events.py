@@ -98,7 +98,7 @@ def _path(counted: Counted) -> str:
 
 def _event(counted: Counted, pod: str) -> dict[str, Any]:
     said = counted.said
-    about = {"apiVersion": "v1", "kind": said.of, "name": said.name, "uid": said.uid}
+    about = {"apiVersion": said.version, "kind": said.of, "name": said.name, "uid": said.uid}
     if said.namespace:
         about["namespace"] = said.namespace
     return {

@@ -14,8 +14,9 @@ from nodeguard.model.node import PREFIX, Condition, Node, Taint
 
 PATH = "/api/v1/nodes"
 
-# The one condition that is nodeguard's.
+# The one condition that is nodeguard's, and the kubelet's.
 HEALTHY = "NodeguardHealthy"
+_READY = "Ready"
 
 
 class _Meta(Struct):
@@ -78,6 +79,7 @@ def node(raw: msgspec.Raw | bytes) -> Node:
         unschedulable=spec.unschedulable,
         condition=Condition(own[0].status, own[0].reason, own[0].message) if own else None,
         gpus=int(gpus) if _COUNT.match(gpus) else 0,
+        ready=all(one.status == "True" for one in said.status.conditions if one.type == _READY),
     )
 
 

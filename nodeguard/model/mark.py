@@ -19,6 +19,10 @@ HOLD = f"{PREFIX}hold"
 MAINTENANCE = f"{PREFIX}maintenance"
 
 
+# The taint of Nodes whose domain is degraded.
+DEGRADED = f"{PREFIX}domain-degraded"
+
+
 class Mark(StrEnum):
     """What keeps work away, worst first: `quarantine` all of it, `suspect` that of gangs."""
 
@@ -68,16 +72,36 @@ class Past(Struct, frozen=True, omit_defaults=True):
     times: int = 1
 
 
+class Degraded(Struct, frozen=True, omit_defaults=True):
+    """That a domain in which a Node is, is to blame for what its nodes show, so that gangs keep off them all.
+
+    domain: its path. name: the path under which it was first blamed, empty for the same. kinds: classes of
+    faults. since: seconds since the epoch.
+    """
+
+    domain: str
+    kinds: tuple[str, ...]
+    since: float
+    name: str = ""
+
+    @property
+    def view(self) -> str:
+        """The view that the domain is of, which is the taint's value."""
+        return self.domain.partition("/")[0]
+
+
 class Record(Struct, frozen=True, omit_defaults=True):
     """What is remembered on the Node or device itself: it is all that a new aggregator needs to go on.
 
-    charge: None where nothing stands. cordoned: whether the cordon is nodeguard's own.
+    charge: None where nothing stands. cordoned: whether the cordon is nodeguard's own. degraded: which no
+    charge is for.
     """
 
     causes: tuple[Cause, ...] = ()
     charge: Charge | None = None
     past: tuple[Past, ...] = ()
     cordoned: bool = False
+    degraded: tuple[Degraded, ...] = ()
 
 
 class Desired(Struct, frozen=True):

@@ -37,7 +37,7 @@ class Node(Struct, frozen=True):
     uid: tells it from an earlier Node of the same name. version: its resourceVersion, which a write of taints
     carries. annotations: those whose keys begin with PREFIX, alone. taints: all, in their order. condition:
     nodeguard's own, None where it has none. gpus: how many it has, scheduled to or not; 0 where no driver
-    or plugin says.
+    or plugin says. ready: whether its kubelet says that it is, and is heard.
     """
 
     name: str
@@ -49,6 +49,7 @@ class Node(Struct, frozen=True):
     unschedulable: bool = False
     condition: Condition | None = None
     gpus: int = 0
+    ready: bool = True
 
 
 class Device(Struct, frozen=True):

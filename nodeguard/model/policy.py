@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from nodeguard.model.blame import Blame
 from nodeguard.model.mark import Mark
 
 
@@ -47,7 +48,9 @@ class Budget(Struct, frozen=True):
     """Shares of nodes that may be marked at a time, from 0 to 1; each comes to one node at least.
 
     fleet: of all. reserve: of the fleet's budget, for what is fatal alone. pool: of a pool. domain: of each
-    domain. suspect: of all, by `suspect` marks. check: for each check; checks: for some, the first that fits.
+    domain. suspect: of all, by `suspect` marks. degraded: of all, in domains that are marked as such, which
+    nothing else is charged with; first: of all, in one such domain, while there is no other; domains: how
+    many of them may be new in an hour. check: for each check; checks: for some, the first that fits.
     """
 
     fleet: float = 0.05
@@ -57,13 +60,19 @@ class Budget(Struct, frozen=True):
     suspect: float = 0.05
     check: CheckLimit = CheckLimit()
     checks: tuple[CheckLimit, ...] = ()
+    degraded: float = 0.10
+    first: float = 0.25
+    domains: int = 2
 
 
 class Settle(Struct, frozen=True):
-    """Seconds for which a finding stands before it is marked, by mark."""
+    """Seconds for which a finding stands before it is marked, by mark. shared: where a part that nodes share
+    may have caused it, so that this can be blamed first.
+    """
 
     quarantine: float = 5.0
     suspect: float = 60.0
+    shared: float = 60.0
 
 
 class Soak(Struct, frozen=True):
@@ -123,6 +132,15 @@ class View(Struct, frozen=True):
     labels: tuple[str, ...]
 
 
+class Place(Struct, frozen=True):
+    """Where nodes are that a name or a pattern (as of a shell) fits. paths: by view, coarsest first, with `/`
+    between the steps.
+    """
+
+    node: str
+    paths: dict[str, str]
+
+
 class Policy(Struct, frozen=True):
     """All of it; each part has the design's defaults. pause: nothing new is marked."""
 
@@ -137,4 +155,6 @@ class Policy(Struct, frozen=True):
     silences: tuple[Silence, ...] = ()
     silent: Silent = Silent()
     views: tuple[View, ...] = ()
+    places: tuple[Place, ...] = ()
+    blame: Blame = Blame()
     pause: bool = False

@@ -7,7 +7,7 @@ from nodeguard.aggregator.reload import PolicyFile
 from nodeguard.fleet.planner import Planner
 from nodeguard.model.finding import Health
 from nodeguard.model.instant import Instant
-from nodeguard.model.policy import Mode, Policy
+from nodeguard.model.policy import Mode, Place, Policy
 
 CHECKS = {"gpu-lost": Health.FATAL}
 
@@ -48,6 +48,32 @@ def test_a_changed_file_is_adopted_and_a_wrong_one_told_of_and_left(tmp_path: Pa
     written(file, "pause: true\n", 4)
     look(50.0)
     assert (planner.policy.pause, policy.error) == (True, "")
+
+
+def test_a_table_of_places_that_changes_is_read_again_with_its_policy(tmp_path: Path) -> None:
+    file, table, told = tmp_path / "policy.yaml", tmp_path / "racks.csv", list[str]()
+    written(table, "node,rack\ngpu-1,r1\n", 1)
+    written(file, "places: racks.csv\n", 1)
+    policy = PolicyFile(file, CHECKS, told.append)
+    planner = Planner(Policy(), CHECKS)
+
+    def look(start: float) -> None:
+        for seconds in (start, start + 1.0, start + 2.0):
+            policy(planner, at(seconds))
+
+    written(table, "node,rack\ngpu-1,r2\n", 2)
+    look(10.0)
+    assert planner.policy.places == (Place("gpu-1", {"rack": "r2"}),)
+    written(table, "node,rak\ngpu-1,r2\n", 3)
+    look(20.0)
+    assert f"{table}:1: rak: is no column that is known here" in policy.error
+    written(file, "places: other.csv\n", 4)
+    look(30.0)
+    assert "'other.csv' cannot be read" in policy.error
+    written(tmp_path / "other.csv", "node,power\ngpu-*,feed-a\n", 5)
+    look(40.0)
+    assert planner.policy.places == (Place("gpu-*", {"power": "feed-a"}),)
+    assert not policy.error
 
 
 def test_it_is_read_at_once_where_that_is_asked_for(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ budget: {checks: [{check: nvlink-*, standing: 30}]}
 holds: [{node: "login-*", labels: {team: alpha}, why: no GPUs}, {check: port-flap}]
 silences: [{check: gpu-lost, node: gpu-7}, {check: gpu-*, until: 2099-01-31T18:00:00Z}]
 views: {rack: [row, rack]}
+places: [{node: gpu-1, power: a/r1}, {node: gpu-2, power: a/r1, zone: z}, {node: "gpu-r?-*", power: a/r2}]
 pause: true
 """
 
@@ -60,6 +61,7 @@ def test_every_part_is_summed_up_also_as_nodes(tmp_path: Path, capsys: pytest.Ca
         "held nodes login-* with team=alpha (no GPUs); checks port-flap",
         "silenced gpu-lost on gpu-7 for ever; gpu-* on * until 2099-01-31T18:00:00Z",
         "views rack by row, rack",
+        "places 2 nodes by name and 1 pattern: power 2 domains, zone 1 domain",
         "frozen while more than 10% (750) of the nodes have said nothing for 45 s",
     ):
         assert part in words

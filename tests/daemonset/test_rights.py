@@ -29,6 +29,7 @@ EVERYWHERE = {
         ("resource.k8s.io", "devicetaintrules", verb)
         for verb in ("get", "list", "watch", "create", "patch", "update", "delete")
     ),
+    *(("kueue.x-k8s.io", "topologies", verb) for verb in ("get", "list", "watch")),
     ("authentication.k8s.io", "tokenreviews", "create"),
     ("/.well-known/openid-configuration", "get"),
     ("/openid/v1/jwks", "get"),

@@ -7,21 +7,29 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from nodeguard.fleet.carried import carried
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
+from nodeguard.model.blame import Blame
 from nodeguard.model.finding import Action, Health, Knowledge
 from nodeguard.model.incident import State
 from nodeguard.model.instant import Instant
-from nodeguard.model.mark import STATE, Desired, DeviceRule
+from nodeguard.model.mark import Desired, DeviceRule
 from nodeguard.model.node import PREFIX, Device, Node, Taint
 from nodeguard.model.policy import Budget, CheckLimit, Mode, Policy, Settle, Soak
 from nodeguard.wire.report import VERSION, Active, InOrder, Report, Sight
 
 CHECKS = ("gpu-lost", "gpu-ecc", "port-down", "gpu-hot")
 
-# Nothing waits, and no budget binds.
+# Nothing waits, no budget binds, and no check is doubted.
 WIDE = Budget(1.0, 0.0, 1.0, 1.0, 1.0, CheckLimit(("*",), 10_000, 600.0, 10_000))
-AT_ONCE = Policy(mode=Mode.ENFORCE, budget=WIDE, settle=Settle(0.0, 0.0), soak=Soak(0.0, 0.0, 86_400.0))
+AT_ONCE = Policy(
+    mode=Mode.ENFORCE,
+    budget=WIDE,
+    settle=Settle(0.0, 0.0, 0.0),
+    soak=Soak(0.0, 0.0, 86_400.0),
+    blame=Blame(held=10_000),
+)
 
 
 def finding(check: str = "gpu-lost", target: str = "gpu/0000:3b:00", **more: Any) -> Active:
@@ -118,21 +126,7 @@ class Fleet:
 
     def mark(self, what: Desired) -> None:
         """Write on a Node as the executor does."""
-        node = self.nodes[what.uid]
-        annotations = {key: text for key, text in node.annotations.items() if key != STATE}
-        if what.state:
-            annotations[STATE] = what.state
-        condition = node.condition if what.condition is None else what.condition
-        foreign = tuple(one for one in node.taints if not one.key.startswith(PREFIX))
-        self.see(
-            replace(
-                node,
-                taints=(*foreign, *what.taints),
-                annotations=annotations,
-                unschedulable=node.unschedulable if what.cordon is None else what.cordon,
-                condition=condition if condition is not None and condition.status else None,
-            )
-        )
+        self.see(carried(self.nodes[what.uid], what))
 
     def restart(self) -> None:
         """A new aggregator: all that it knows are Nodes, rules and what agents say anew."""

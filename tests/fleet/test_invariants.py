@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from nodeguard.fleet.record import read
 from nodeguard.fleet.seat import WHOLE
+from nodeguard.model.blame import Blame
 from nodeguard.model.finding import Health
 from nodeguard.model.mark import HOLD, STATE, Desired, Record
 from nodeguard.model.node import PREFIX
@@ -64,6 +65,8 @@ policies = st.builds(
     marks=st.sampled_from([Writes(), Writes(cordon=True), Writes(condition=False)]),
     holds=st.sampled_from([(), (), (Hold(checks=("gpu-ecc",)),)]),
     views=st.just((View("rack", ("rack",)),)),
+    # What many nodes find at once is tried elsewhere.
+    blame=st.just(Blame(held=10_000)),
 )
 
 

@@ -3,31 +3,17 @@ from __future__ import annotations
 from nodeguard.fleet.seat import WHOLE, part_of, seat
 from nodeguard.model.mark import Cause, Mark, Record
 from nodeguard.model.node import Node, Taint
-from nodeguard.model.policy import Policy, Pool, View
-
-LABELS = {
-    "topology.kubernetes.io/region": "r",
-    "topology.kubernetes.io/zone": "z",
-    "fabric.topograph.run/tier-1": "pod-2",
-    "fabric.topograph.run/tier-0": "leaf-7",
-    "nvidia.com/gpu.clique": "c.1",
-    "row": "4",
-}
+from nodeguard.model.policy import Policy, Pool
 
 
-def test_a_node_is_in_every_domain_on_its_path_of_each_view() -> None:
-    policy = Policy(views=(View("power", ("row", "feed")),), pools=(Pool("training", {"row": "4"}),))
-    seated = seat(policy, Node("n", "u", labels=LABELS, gpus=8), Record())
+def test_a_node_counts_to_the_fleet_its_pool_and_every_domain_that_it_is_in() -> None:
+    policy = Policy(pools=(Pool("training", {"row": "4"}),))
+    node = Node("n", "u", labels={"row": "4"}, gpus=8)
+    seated = seat(policy, node, Record(), domains=("fabric/p2", "fabric/p2/l7", "rack/4"))
     assert seated.ledgers == (
-        "fleet", "pool/training", "domain/power/4", "domain/zone/r", "domain/zone/r/z", "domain/fabric/pod-2",
-        "domain/fabric/pod-2/leaf-7", "domain/nvlink/c.1",
+        "fleet", "pool/training", "domain/fabric/p2", "domain/fabric/p2/l7", "domain/rack/4"
     )  # fmt: skip
-
-
-def test_a_views_own_labels_go_before_the_built_in_ones() -> None:
-    policy = Policy(views=(View("fabric", ("row",)),))
-    domains = seat(policy, Node("n", "u", labels=LABELS, gpus=8), Record()).domains
-    assert [one for one in domains if "fabric" in one] == ["domain/fabric/4"]
+    assert (seated.pool, seated.domains) == ("training", seated.ledgers[2:])
 
 
 def test_a_gpu_is_an_eighth_of_its_node_and_a_node_that_tells_none_is_whole() -> None:

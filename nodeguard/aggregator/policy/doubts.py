@@ -30,6 +30,7 @@ def doubts(
     yield from _unfitting(located, policy, checks)
     yield from _idle(located, policy, checks)
     yield from _silences(located, policy, now)
+    yield from _placed(located, policy)
 
 
 def _weak(located: Located, policy: Policy) -> Iterator[CatalogueError]:
@@ -102,3 +103,12 @@ def _silences(located: Located, policy: Policy, now: float) -> Iterator[Catalogu
         elif not one.until and one.node == "*" and "*" in one.checks:
             problem = "nobody is ever told of anything"
             yield located.error(("silences", at), problem, "add `check`, `node` or `until`")
+
+
+def _placed(located: Located, policy: Policy) -> Iterator[CatalogueError]:
+    """Label keys of views that places tell of."""
+    placed = {view for place in policy.places for view in place.paths}
+    for view in policy.views:
+        if view.name in placed:
+            problem = "has no effect: `places` say where nodes are in this view"
+            yield located.error(("views", view.name), problem, "remove one of the two")

@@ -20,6 +20,7 @@ from nodeguard.aggregator.policy.form import (
     SilenceForm,
 )
 from nodeguard.aggregator.policy.labels import refuse_labels
+from nodeguard.aggregator.policy.places import places
 from nodeguard.aggregator.policy.refusals import refuse
 from nodeguard.catalog.located import CatalogueError, convert, load
 from nodeguard.model.finding import Health
@@ -28,6 +29,7 @@ from nodeguard.model.policy import (
     CheckLimit,
     Hold,
     ModeRule,
+    Place,
     Policy,
     Pool,
     Settle,
@@ -47,7 +49,8 @@ class Read(NamedTuple):
 
 
 def read(path: Path, checks: Mapping[str, Health], now: float) -> Read:
-    """The policy of a YAML file; what it leaves out is as in Policy.
+    """The policy of a YAML file, and of the tables of places that it names; what it leaves out is as in
+    Policy.
 
     checks: health by id of those that are known, which rules are held against. now: seconds since the epoch.
     Raises CatalogueError, which names file, line, field and remedy, for the first thing that is wrong.
@@ -56,11 +59,11 @@ def read(path: Path, checks: Mapping[str, Health], now: float) -> Read:
     refuse_labels(located)
     form = convert(located, PolicyForm)
     refuse(located, form)
-    policy = _policy(form)
+    policy = _policy(form, places(located, form.places))
     return Read(policy, tuple(doubts(located, policy, checks, now)))
 
 
-def _policy(form: PolicyForm) -> Policy:
+def _policy(form: PolicyForm, said: tuple[Place, ...]) -> Policy:
     views = structs.asdict(form.views).items()
     return Policy(
         mode=form.mode,
@@ -74,6 +77,7 @@ def _policy(form: PolicyForm) -> Policy:
         silences=tuple(_silence(one) for one in form.silences),
         silent=Silent(duration(form.silent.after), share(form.silent.freeze)),
         views=tuple(View(name, labels) for name, labels in views if labels is not UNSET),
+        places=said,
         pause=form.pause,
     )
 

@@ -42,6 +42,13 @@ Marks = Annotated[tuple[Mark, ...], Meta(min_length=1, max_length=2)]
 Labels = Annotated[dict[str, str], Meta(max_length=20)]
 Moment = Annotated[datetime, Meta(tz=True, examples=["2027-01-31T18:00:00Z", "2027-01-31T18:00:00+01:00"])]
 Path = Annotated[tuple[LabelKey, ...], Meta(min_length=1, max_length=10)]
+_STEP = "[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
+Steps = Annotated[
+    str, Meta(pattern=rf"^{_STEP}(/{_STEP}){{0,9}}{_END}", max_length=253, examples=["row-1/r12", "feed-a"])
+]
+TableFile = Annotated[
+    str, Meta(pattern=rf"^[^\x00-\x1f]+{_END}", min_length=1, max_length=255, examples=["racks.csv"])
+]
 
 _BUDGET, _LIMIT, _SOAK = Budget(), CheckLimit(), Soak()
 _SETTLE, _SILENT, _MARKS = Settle(), Silent(), Writes()
@@ -162,7 +169,7 @@ class WritesForm(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ViewsForm(Struct, frozen=True, forbid_unknown_fields=True):
-    """How nodes share something, by label keys, coarsest first; beside the views that are built in."""
+    """How nodes share something, by label keys, coarsest first; instead of those that are built in."""
 
     fabric: Path | UnsetType = UNSET
     nvlink: Path | UnsetType = UNSET
@@ -171,10 +178,27 @@ class ViewsForm(Struct, frozen=True, forbid_unknown_fields=True):
     zone: Path | UnsetType = UNSET
 
 
+class PlaceForm(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where the nodes of a name or a pattern are, coarsest first with `/` between the steps; or the `file` of
+    a table that says it, beside this one. A name goes before a pattern; the first pattern that fits counts.
+    """
+
+    file: TableFile | UnsetType = UNSET
+    node: NodePattern | UnsetType = UNSET
+    fabric: Steps | UnsetType = UNSET
+    nvlink: Steps | UnsetType = UNSET
+    rack: Steps | UnsetType = UNSET
+    power: Steps | UnsetType = UNSET
+    zone: Steps | UnsetType = UNSET
+
+
+PlacesForm = TableFile | Annotated[tuple[PlaceForm, ...], Meta(max_length=10_000)]
+
+
 class PolicyForm(Struct, frozen=True, forbid_unknown_fields=True):
     """The policy of nodeguard's aggregator: what may be marked, how much of it, and when it is given back.
 
-    mode: for what no rule of `modes` fits. pause: mark nothing new.
+    mode: for what no rule of `modes` fits. places: a table's file, or rows. pause: mark nothing new.
     """
 
     mode: Mode = Policy().mode
@@ -188,6 +212,7 @@ class PolicyForm(Struct, frozen=True, forbid_unknown_fields=True):
     silences: Annotated[tuple[SilenceForm, ...], Meta(max_length=500)] = ()
     silent: SilentForm = SilentForm()
     views: ViewsForm = ViewsForm()
+    places: PlacesForm = ()
     pause: bool = False
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from nodeguard.aggregator.policy.file import read
+from nodeguard.aggregator.policy.places import beside
 from nodeguard.catalog.located import CatalogueError
 from nodeguard.model.finding import Health
 from nodeguard.model.policy import Policy
@@ -37,7 +38,7 @@ def adopted(current: Policy, file: Path, checks: Mapping[str, Health], now: floa
 
 
 class Watched:
-    """Tells when a file has another content, by what the file system says of it.
+    """Tells when a policy file or a table that it names has another content, by what the file system says.
 
     Made before the file is read, it misses no change. A change counts when it has lasted from one look to the
     next, so that no half of a file is read that an editor is still writing. A mounted ConfigMap changes at
@@ -46,7 +47,8 @@ class Watched:
 
     def __init__(self, file: Path) -> None:
         self._file = file
-        self._read = self._seen = _identity(file)
+        self._files = (file, *beside(file))
+        self._read = self._seen = _identity(self._files)
         self._next = 0.0
 
     def changed(self, now: float) -> bool:
@@ -54,18 +56,23 @@ class Watched:
         if now < self._next:
             return False
         self._next = now + _EVERY
-        seen = _identity(self._file)
+        seen = _identity(self._files)
         lasting, self._seen = seen == self._seen, seen
         if not lasting or seen == self._read:
             return False
-        self._read = seen
+        self._files = (self._file, *beside(self._file))
+        self._read = self._seen = _identity(self._files)
         return True
 
 
-def _identity(file: Path) -> tuple[int, ...]:
-    """What changes with a file's content; empty where there is no file."""
+def _identity(files: Iterable[Path]) -> tuple[tuple[int, ...], ...]:
+    """What changes with the content of files; of one that is not there, nothing."""
+    return tuple(_told(file) for file in files)
+
+
+def _told(file: Path) -> tuple[int, ...]:
     try:
         told = os.stat(file)
-    except OSError:
+    except (OSError, ValueError):
         return ()
     return (told.st_dev, told.st_ino, told.st_size, told.st_mtime_ns, told.st_ctime_ns)

@@ -22,11 +22,13 @@ from nodeguard.kube.executor import Outcome, Result
 from nodeguard.kube.lease import Lease
 from nodeguard.kube.marking import epoch_of
 from nodeguard.kube.own_pod import warning
+from nodeguard.kube.topologies import Topologies
 from nodeguard.kube.trouble import Tell, Trouble
 from nodeguard.kube.versions import number
 from nodeguard.model.incident import Decision, Incident
 from nodeguard.model.instant import Instant
 from nodeguard.model.node import Device, Node
+from nodeguard.model.policy import View
 from nodeguard.wire.report import Report
 
 LEASE = "nodeguard-aggregator"
@@ -74,6 +76,7 @@ class Cluster:
         self._unmark = ""
         self._following: list[asyncio.Task[Any]] = []
         self._devices = Devices(api, self._publish, tell)
+        self._topologies = Topologies(api, self._import, tell)
 
     def begin(self) -> None:
         """Follow the cluster from now on."""
@@ -84,6 +87,7 @@ class Cluster:
         self._start(incidents.watching(api, of_incidents, tell).run())
         self._start(self.people.watching().run())
         self._start(self._follow_devices())
+        self._start(self._topologies.run())
 
     # What the service asks.
 
@@ -228,6 +232,10 @@ class Cluster:
 
     def _publish(self, node: str, devices: tuple[Device, ...]) -> None:
         self._planner.devices(node, devices)
+        self._news()
+
+    def _import(self, ways: tuple[View, ...]) -> None:
+        self._planner.roster.topologies(ways)
         self._news()
 
     def _decide(self, told: Mapping[str, str]) -> None:

@@ -14,6 +14,7 @@ from nodeguard.kube.device_rules import DeviceRules
 from nodeguard.kube.event_filter import Said
 from nodeguard.kube.events import Events
 from nodeguard.kube.executor import Executor, Outcome
+from nodeguard.kube.incident_object import KIND, VERSION
 from nodeguard.kube.incidents import Incidents
 from nodeguard.kube.lane import Lane
 from nodeguard.kube.lease import Lease
@@ -156,7 +157,10 @@ class Term:
 
 
 def _said(event: Event) -> Said:
-    return Said(event.node, event.uid, "Warning" if event.warning else "Normal", event.reason, event.message)
+    kind = "Warning" if event.warning else "Normal"
+    if not event.node:
+        return Said(event.incident, "", kind, event.reason, event.message, of=KIND, version=VERSION)
+    return Said(event.node, event.uid, kind, event.reason, event.message)
 
 
 def monotonic() -> float:

@@ -24,6 +24,7 @@ from nodeguard.model.policy import (
     Hold,
     Mode,
     ModeRule,
+    Place,
     Policy,
     Pool,
     Settle,
@@ -99,8 +100,16 @@ def test_what_the_example_has_in_comments_can_be_used_as_it_is(tmp_path: Path) -
     checks = {**CHECKS, "nvlink-down": Health.FATAL}
     policy, doubts = read(written(tmp_path, uncommented(EXAMPLE)), checks, NOW)
     assert doubts == ()
-    shown = (policy.modes, policy.pools, policy.budget.checks, policy.holds, policy.silences, policy.views)
-    assert [len(part) for part in shown] == [2, 1, 1, 3, 1, 2]
+    shown = (
+        policy.modes,
+        policy.pools,
+        policy.budget.checks,
+        policy.holds,
+        policy.silences,
+        policy.views,
+        policy.places,
+    )
+    assert [len(part) for part in shown] == [2, 1, 1, 3, 1, 2, 2]
 
 
 WHOLE = """
@@ -132,6 +141,7 @@ silences:
 - {node: gpu-7, why: loud}
 silent: {after: 2m, freeze: 25%}
 views: {rack: [row, rack], fabric: [example.com/leaf]}
+places: [{node: "gpu-r12-*", power: feed-a/r12, zone: hall-2}, {node: gpu-1, power: feed-b}]
 pause: true
 """
 
@@ -166,6 +176,10 @@ def test_each_part_says_what_it_says(tmp_path: Path) -> None:
             ),
             silent=Silent(120.0, 0.25),
             views=(View("fabric", ("example.com/leaf",)), View("rack", ("row", "rack"))),
+            places=(
+                Place("gpu-r12-*", {"power": "feed-a/r12", "zone": "hall-2"}),
+                Place("gpu-1", {"power": "feed-b"}),
+            ),
             pause=True,
         ),
         (),
@@ -183,7 +197,7 @@ WRONG = {
     "modes: [{check: a, checks: [b], mode: enforce}]\n": "check: stands beside `checks`: keep one of them",
     "modes: [{check: GPU lost, mode: enforce}]\n": "check: 'GPU lost' does not fit: write it like gpu-* or gpu-lost",
     "modes: [{check: [a], mode: enforce}]\n": "check: a list does not fit: write it like gpu-* or gpu-lost",
-    "mods: []\n": "mods: is not known here: use one of mode, modes, pools, budget, settle, soak, marks, holds, silences, silent, views, pause; did you mean modes?",
+    "mods: []\n": "mods: is not known here: use one of mode, modes, pools, budget, settle, soak, marks, holds, silences, silent, views, places, pause; did you mean modes?",
     "budget: {fleet: 0.05}\n": "fleet: 0.05 does not fit: write it like 5% or 2.5%",
     "budget: {fleet: 5}\n": "fleet: 5 does not fit: write it like 5% or 2.5%",
     "budget: {fleet: 5 %}\n": "fleet: '5 %' does not fit: write it like 5% or 2.5%",
@@ -221,6 +235,17 @@ WRONG = {
     "views: {rack: []}\n": "rack: a list does not fit: write a list of length >= 1",
     "views: {rack: [a b]}\n": "rack[0]: 'a b' does not fit: write it like topology.kubernetes.io/zone or rack",
     "views: {rack: [a, a]}\n": "rack[1]: 'a' stands on line 1 already: keep one of them",
+    "places: 7\n": "places: 7 does not fit: write it like racks.csv",
+    "places: [{rack: r1}]\n": "places[0]: names no nodes: add `node: gpu-r12-*`, or `file: racks.csv`",
+    "places: [{node: a}]\n": "node: does not say where that is: add one or more of fabric, nvlink, rack, power, zone",
+    "places: [{file: a.csv, node: a}]\n": "file: stands beside `node`: write two rows",
+    "places: [{file: a.csv, rack: a}]\n": "file: stands beside `rack`: write two rows",
+    "places: none.csv\n": "places: 'none.csv' cannot be read: No such file or directory: put it beside policy.yaml, and see that it may be read",
+    "places: [{file: none.csv}]\n": "file: 'none.csv' cannot be read: No such file or directory: put it beside policy.yaml, and see that it may be read",
+    "places: [{node: a, rack: row 1}]\n": "rack: 'row 1' does not fit: write it like row-1/r12 or feed-a",
+    "places: [{node: a, rack: row-1/}]\n": "rack: 'row-1/' does not fit: write it like row-1/r12 or feed-a",
+    "places: [{node: a, rak: r1}]\n": "rak: is not known here: use one of file, node, fabric, nvlink, rack, power, zone; did you mean rack?",
+    "places: [{node: a, rack: r1}, {node: a, power: f, rack: r2}]\n": "rack: 'a' has one already, on line 1 of policy.yaml: keep one of them",
     "silences: [{node: *, check: a}]\n": "did not find expected alphabetic or numeric character: write the value out, in quotes where it begins with *, & or !",
     "silences:\n- node: *-7\n": "node: has an anchor, alias or tag: write the value out, in quotes where it begins with *, & or !",
     "marks: {taint: 1}\n": "taint: 1 does not fit: write true or false",
@@ -264,6 +289,7 @@ DOUBTFUL = {
     "modes: [{check: memory-*, mode: enforce}]\n": "check: enforces nothing: none of its checks is fatal or suspect: `quarantine` is for fatal checks, `suspect` for suspect ones: see `nodeguard checks`",
     "modes: [{check: port-flap, marks: [quarantine], mode: enforce}]\n": "check: enforces nothing: none of its checks is fatal: `quarantine` is for fatal checks, `suspect` for suspect ones: see `nodeguard checks`",
     "silences: [{check: gpu-lost, until: 2027-01-15T08:00:00Z}]\n": "until: is over: remove the silence, or move its end",
+    "{views: {rack: [row]}, places: [{node: a, rack: r1}]}\n": "rack: has no effect: `places` say where nodes are in this view: remove one of the two",
     "silences: [{why: quiet}]\n": "silences[0]: nobody is ever told of anything: add `check`, `node` or `until`",
 }  # fmt: skip
 

@@ -1,13 +1,15 @@
-"""Labels by which platforms tell what nodes share, and the views that they make."""
+"""Labels by which platforms tell what nodes share: one way each, of which a view may have several."""
 
 from __future__ import annotations
 
-from nodeguard.model.policy import Policy, View
+from nodeguard.model.policy import View
 
-# One way each, of a platform that labels its nodes so; a view may have several.
+# Coarsest first. Of two ways that as many nodes are labelled by, the first counts.
 # Source: Kubernetes, well-known labels; Topograph 1.0 and 0.5, node labels; NVIDIA GPU feature discovery;
-# AWS, EC2 instance topology; Google, GKE compact placement; Oracle, OKE RDMA topology; CoreWeave and Nebius,
-# node labels. Each host of Google's holds one GPU node, and is no domain.
+# AWS, EC2 instance topology and SageMaker HyperPod, topology labels; Google, GKE compact placement; Oracle,
+# OKE RDMA topology; CoreWeave, InfiniBand and RoCE labels; Nebius, topology-aware scheduling; Crusoe, as
+# Topograph reads it. No label tells of a Blackwell chassis as such: what Topograph, the clique and the clouds
+# tell is its NVLink domain. Each host of Google's holds one GPU node, and is no domain.
 BUILT_IN = (
     View("zone", ("topology.kubernetes.io/region", "topology.kubernetes.io/zone")),
     View("fabric", tuple(f"fabric.topograph.run/tier-{tier}" for tier in range(7, -1, -1))),
@@ -25,16 +27,15 @@ BUILT_IN = (
     View(
         "fabric", tuple(f"backend.coreweave.cloud/{level}" for level in ("fabric", "superpod", "leafgroup"))
     ),
+    View("fabric", tuple(f"ib.coreweave.cloud/{level}" for level in ("fabric", "superpod", "leafgroup"))),
+    View("fabric", tuple(f"topology.nebius.com/{level}" for level in ("gpu-cluster-id", "tier-2", "tier-1"))),
+    View("fabric", ("crusoe.ai/ib.partition.id", "crusoe.ai/pod.id")),
     View("nvlink", ("accelerator.topograph.run/domain", "accelerator.topograph.run/sub-domain")),
     View("nvlink", ("network.topology.nvidia.com/accelerator",)),
     View("nvlink", ("nvidia.com/gpu.clique",)),
     View("nvlink", ("ds.coreweave.com/nvlink.domain",)),
+    View("nvlink", ("topology.k8s.aws/ultraserver-id",)),
     View("nvlink", ("topology.nebius.com/nvl-instance-group-id",)),
+    View("nvlink", ("topology.nebius.com/tier-0",)),
+    View("rack", ("node.coreweave.cloud/rack",)),
 )
-
-
-def every_view(policy: Policy) -> tuple[View, ...]:
-    """The policy's views, then the built-in ones. Of those of one name, a node is in the first of whose
-    labels it has any.
-    """
-    return (*policy.views, *BUILT_IN)

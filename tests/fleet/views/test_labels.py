@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import get_args
 
 from nodeguard.catalog.written import View as ViewName
-from nodeguard.fleet.labels import BUILT_IN, every_view
-from nodeguard.model.policy import Policy, View
+from nodeguard.fleet.views.labels import BUILT_IN
 
 
 def test_checks_can_vote_in_every_view_and_no_label_stands_twice() -> None:
@@ -21,8 +20,3 @@ def test_the_coarsest_label_comes_first() -> None:
     assert [path[-1] for path in paths if path[0].startswith("fabric.topograph")] == [
         "fabric.topograph.run/tier-0"
     ]
-
-
-def test_the_policys_own_views_come_first() -> None:
-    own = View("fabric", ("example.com/spine", "example.com/leaf"))
-    assert every_view(Policy(views=(own,))) == (own, *BUILT_IN)

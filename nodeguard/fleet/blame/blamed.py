@@ -1,0 +1,68 @@
+"""What a diagnosis says: which domain is to blame, and which check is not to be believed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+
+class Candidate(Struct, frozen=True):
+    """A domain that may be to blame for a class of faults. window: seconds; voters: when each did, by uid."""
+
+    kind: str
+    domain: str
+    window: float
+    voters: Mapping[str, float]
+    size: int
+
+    @property
+    def share(self) -> float:
+        """Of its members that show it."""
+        return len(self.voters) / self.size
+
+
+class Blamed(Struct, frozen=True):
+    """A domain that is to blame. Times in seconds of the monotonic clock.
+
+    name: the path that it was first blamed under, which stays as it widens. kinds: classes of faults that it
+    shows. since: when it was blamed; began: the first vote; within: from then to the last. voters: uids.
+    siblings: how many domains there are beside it, and elsewhere: on how many nodes of theirs the same was
+    seen. times: how often it has been blamed lately. recalled: whether it is known from marks alone.
+    """
+
+    name: str
+    domain: str
+    kinds: tuple[str, ...]
+    since: float
+    began: float
+    voters: tuple[str, ...]
+    size: int
+    within: float = 0.0
+    siblings: int = 0
+    elsewhere: int = 0
+    times: int = 1
+    recalled: bool = False
+
+    @property
+    def view(self) -> str:
+        """The view that it is of."""
+        return self.domain.partition("/")[0]
+
+
+class Held(Struct, frozen=True):
+    """A check that is not acted upon. since: seconds of the monotonic clock.
+
+    nodes: uids on which nothing explains it; limit: how many there may be within so many seconds. real:
+    whether other sources bear it out on many of them. domain: the version on which alone it is held, empty
+    for everywhere.
+    """
+
+    check: str
+    since: float
+    nodes: tuple[str, ...]
+    limit: int
+    within: float
+    real: bool = False
+    domain: str = ""
+    times: int = 1

@@ -1,0 +1,29 @@
+"""How often something was blamed of late, and how long it is watched for that. Pure."""
+
+from __future__ import annotations
+
+from nodeguard.model.blame import Blame
+
+
+class Past:
+    """What has been let go, by name: how often it was blamed before, and when that ended."""
+
+    def __init__(self, rule: Blame) -> None:
+        self._rule = rule
+        self._ended: dict[str, tuple[int, float]] = {}
+
+    def end(self, name: str, now: float) -> None:
+        """It is not blamed any more. now: seconds of a clock that never jumps."""
+        self._ended[name] = (self.times(name, now) + 1, now)
+
+    def times(self, name: str, now: float) -> int:
+        """How often it was blamed of late."""
+        times, ended = self._ended.get(name, (0, now))
+        if now - ended < self._rule.forget:
+            return times
+        del self._ended[name]
+        return 0
+
+    def wait(self, times: int) -> float:
+        """Seconds without votes after which it is let go, when it is blamed so often."""
+        return min(self._rule.most, self._rule.clear * 2.0 ** min(times - 1, 30))

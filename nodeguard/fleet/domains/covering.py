@@ -1,0 +1,95 @@
+"""Which degraded domains are marked, within a ledger of their own, and what Nodes carry for that. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Set
+
+from msgspec import Struct
+
+from nodeguard.fleet.blame.blamed import Blamed
+from nodeguard.model.incident import State
+from nodeguard.model.instant import Instant
+from nodeguard.model.mark import Degraded
+from nodeguard.model.policy import Policy
+
+_HOUR = 3_600.0
+
+
+class Cover(Struct, frozen=True):
+    """What becomes of a domain that is to blame. why: in words, where it is not marked. mark: what its Nodes
+    carry; None where nothing.
+    """
+
+    blamed: Blamed
+    state: State
+    why: str = ""
+    mark: Degraded | None = None
+
+
+class Standing(Struct, frozen=True):
+    """Marks of domains as they stand: what Nodes carry of each, and on how many."""
+
+    marks: Mapping[str, Degraded]
+    nodes: frozenset[str]
+
+    @classmethod
+    def of(cls, degraded: Iterable[tuple[str, Degraded]]) -> Standing:
+        """From what is remembered on Nodes, by uid."""
+        marks: dict[str, Degraded] = {}
+        nodes = set()
+        for uid, one in degraded:
+            nodes.add(uid)
+            if one.domain not in marks or one.since < marks[one.domain].since:
+                marks[one.domain] = one
+        return cls(marks, frozenset(nodes))
+
+
+def covered(
+    blamed: Iterable[Blamed],
+    standing: Standing,
+    members: Mapping[str, Set[str]],
+    policy: Policy,
+    size: int,
+    bar: str,
+    now: Instant,
+) -> tuple[Cover, ...]:
+    """What becomes of every domain that is to blame, the first first.
+
+    members: of each. size: of the fleet. bar: why nothing new may be marked, empty where it may.
+    """
+    nodes = set(standing.nodes)
+    late = sum(1 for one in standing.marks.values() if now.wall - one.since < _HOUR)
+    found = []
+    for one in sorted(blamed, key=lambda one: (one.since, one.domain)):
+        mark = standing.marks.get(one.domain)
+        if mark is not None:
+            found.append(Cover(one, State.MARKED, mark=mark))
+            continue
+        if one.view not in policy.blame.enforce:
+            found.append(Cover(one, State.OBSERVED))
+            continue
+        narrow = next((each for each in standing.marks.values() if each.name == one.name), None)
+        all_of = nodes | members[one.domain]
+        why = bar
+        if not why and narrow is None and late >= policy.budget.domains:
+            why = f"{policy.budget.domains} domains may be new in an hour"
+        why = why or _full(
+            policy, size, len(all_of), len(members[one.domain]), alone=not nodes or narrow is not None
+        )
+        if why:
+            found.append(Cover(one, State.WITHHELD, why, narrow))
+            continue
+        nodes, late = all_of, late + (narrow is None)
+        found.append(Cover(one, State.MARKED, mark=Degraded(one.domain, one.kinds, now.wall, one.name)))
+    return tuple(found)
+
+
+def _full(policy: Policy, size: int, after: int, own: int, *, alone: bool) -> str:
+    """Why no more Nodes may be kept from gangs for their domains. alone: whether no other domain is."""
+    most = int(policy.budget.degraded * size)
+    if after <= most:
+        return ""
+    first = int(policy.budget.first * size)
+    if alone and own <= first:
+        return ""
+    return f"{most} nodes may be in degraded domains, or {first} of a single one; it has {own}"

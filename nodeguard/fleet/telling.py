@@ -1,0 +1,126 @@
+"""Incidents of the fleet: those that changed, and what is said once of each. No input, output or clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from nodeguard.fleet.admission import Outcome
+from nodeguard.fleet.heard import Heard
+from nodeguard.fleet.holding import Holding
+from nodeguard.fleet.incidents import Story, continued, event_of, incidents_of, resolved
+from nodeguard.fleet.plan import Event
+from nodeguard.fleet.release import Key, Proof
+from nodeguard.fleet.roster import Roster
+from nodeguard.model.incident import Incident
+from nodeguard.model.instant import Instant
+from nodeguard.model.policy import Policy
+
+# Where the incidents of domains and checks are kept, which are of no single Node.
+MANY = ""
+
+# Seconds for which an incident that is over is remembered, so that it is known when it comes back.
+_REMEMBERED = 86_400.0
+
+
+class Telling:
+    """incidents: by uid of their Node, and by name. outcomes: of what was asked for last, by uid."""
+
+    def __init__(
+        self, roster: Roster, heard: Mapping[str, Heard], proofs: Mapping[str, Mapping[Key, Proof]]
+    ) -> None:
+        self.incidents: dict[str, dict[str, Incident]] = {}
+        self.outcomes: dict[str, tuple[Outcome, ...]] = {}
+        self._roster = roster
+        self._heard = heard
+        self._proofs = proofs
+        self._dirty: set[str] = set()
+        self._stories: dict[str, Story] = {}
+
+    def touch(self, uid: str) -> None:
+        """Something is known of a node that was not."""
+        self._dirty.add(uid)
+
+    def again(self) -> None:
+        """All is to be told as if it never was, as by another policy."""
+        self._stories.clear()
+
+    def gone(self, uid: str) -> None:
+        """A Node that is no more."""
+        self.outcomes.pop(uid, None)
+        self._stories.pop(uid, None)
+
+    def forget(self, now: float) -> None:
+        """Let go of what has been over for long. now: seconds since the epoch."""
+        for uid, told in list(self.incidents.items()):
+            self.incidents[uid] = {name: one for name, one in told.items() if _is_remembered(one, now)}
+            if not self.incidents[uid]:
+                del self.incidents[uid]
+
+    def incident(self, name: str) -> Incident | None:
+        """An incident by its name; None where there is none."""
+        return next((told[name] for told in self.incidents.values() if name in told), None)
+
+    def told(
+        self, policy: Policy, holdings: Mapping[str, Holding], outcomes: list[Outcome], now: Instant
+    ) -> tuple[list[Incident], list[Event]]:
+        """Incidents that have changed, and what is told of it."""
+        of: dict[str, list[Outcome]] = {}
+        for outcome in outcomes:
+            of.setdefault(outcome.want.uid, []).append(outcome)
+        changed: list[Incident] = []
+        events: list[Event] = []
+        touched = self._dirty | of.keys() | holdings.keys() | self.outcomes.keys()
+        self._dirty = set()
+        self.outcomes = {uid: tuple(found) for uid, found in of.items()}
+        for uid in touched - {MANY}:
+            seat, told = self._roster.seats.get(uid), self._heard.get(uid)
+            if seat is None:
+                changed += self._orphaned(uid, now.wall)
+                continue
+            if (told is None or not told.findings) and uid not in holdings and uid not in self.incidents:
+                continue
+            story = Story(
+                seat,
+                told,
+                self.outcomes.get(uid, ()),
+                holdings.get(uid, Holding()),
+                self._proofs.get(uid, {}),
+            )
+            if story == self._stories.get(uid):
+                continue
+            self._stories[uid] = story
+            before = self.incidents.get(uid, {})
+            after = incidents_of(story, before, policy, now)
+            for name, one in after.items():
+                if one is not before.get(name):
+                    changed.append(one)
+                    events += filter(None, (event_of(before.get(name), one),))
+            if after:
+                self.incidents[uid] = after
+        return changed, events
+
+    def _orphaned(self, uid: str, now: float) -> list[Incident]:
+        """The incidents of a Node that is no more, which are over with it."""
+        if uid in self._roster.nodes:
+            return []
+        told = self.incidents.get(uid, {})
+        over = [resolved(one, now, "its Node is gone") for one in told.values() if one.is_open]
+        told.update((one.name, one) for one in over)
+        return over
+
+    def told_of_many(self, found: Iterable[Incident], now: Instant) -> tuple[list[Incident], list[Event]]:
+        """The same of domains and checks: these are, and others that were are over."""
+        before = self.incidents.get(MANY, {})
+        after = {one.name: continued(before.get(one.name), one, now.wall) for one in found}
+        for name, past in before.items():
+            if name not in after:
+                after[name] = resolved(past, now.wall) if past.is_open else past
+        changed = [one for name, one in after.items() if one is not before.get(name)]
+        if after:
+            self.incidents[MANY] = after
+        events = (event_of(before.get(one.name), one) for one in changed)
+        return changed, [one for one in events if one is not None]
+
+
+def _is_remembered(one: Incident, now: float) -> bool:
+    return one.is_open or now - one.resolved < _REMEMBERED

@@ -1,0 +1,85 @@
+"""A fleet that votes: pods of leaves of sixteen nodes, feeds of racks, rows of racks, one NVLink domain each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from nodeguard.fleet.blame.diagnosis import Diagnosis
+from nodeguard.model.blame import SILENT, Blame
+
+PODS, LEAVES, NODES = 4, 8, 16
+
+VIEWS = {
+    "port-down": ("fabric",),
+    "port-link-downed": ("fabric",),
+    "gpu-thermal-slowdown": ("rack",),
+    "nvlink-down": ("nvlink",),
+    SILENT: ("power", "fabric"),
+}
+
+
+class Voters:
+    """A fleet and its diagnosis, at a moment. second: nodes on which another source says the same."""
+
+    def __init__(self, pods: int = PODS, rule: Blame | None = None) -> None:
+        self.now = 1_000_000.0
+        self.second: set[str] = set()
+        self.versions: dict[str, str] = {}
+        self.diagnosis = Diagnosis(rule or Blame(), lambda uid, check: uid in self.second)
+        self.nodes = [
+            f"{pod}-{leaf}-{node}" for pod in range(pods) for leaf in range(LEAVES) for node in range(NODES)
+        ]
+        for uid in self.nodes:
+            self.place(uid)
+
+    def place(self, uid: str, **versions: str) -> None:
+        """versions: of its agent or driver, besides the usual."""
+        pod, leaf, node = (int(word) for word in uid.split("-"))
+        number = (pod * LEAVES + leaf) * NODES + node
+        rack = f"r{number // 8}"
+        told = {"agent": "1", "driver": "580", **versions}
+        self.diagnosis.place(
+            uid,
+            (
+                f"fabric/p{pod}/l{leaf}",
+                f"rack/row{number // 64}/{rack}",
+                f"power/feed{(number + 64) // 128}/{rack}",
+                f"nvlink/n{number // 16}",
+                *(f"{view}/{version}" for view, version in told.items()),
+            ),
+            self.now,
+        )
+
+    def leaf(self, pod: int, leaf: int, count: int = NODES) -> list[str]:
+        return [f"{pod}-{leaf}-{node}" for node in range(count)]
+
+    def show(self, nodes: Iterable[str], check: str = "port-down", every: float = 0.0) -> None:
+        """A check fires on nodes, one after the other."""
+        for uid in nodes:
+            self.diagnosis.vote(uid, check, VIEWS.get(check, ()), self.now)
+            self.look()
+            if every:
+                self.after(every)
+
+    def over(self, nodes: Iterable[str], check: str = "port-down") -> None:
+        for uid in nodes:
+            self.diagnosis.over(uid, check)
+
+    def look(self) -> None:
+        self.diagnosis.settle(self.now)
+
+    def after(self, seconds: float) -> None:
+        """Time passes; the diagnosis looks when it wants to."""
+        end = self.now + seconds
+        while (due := self.diagnosis.due()) is not None and due <= end:
+            self.now = max(self.now, due)
+            self.look()
+        self.now = end
+
+    @property
+    def blamed(self) -> list[str]:
+        return sorted(self.diagnosis.blamed)
+
+    @property
+    def held(self) -> dict[str, str]:
+        return {check: one.domain for check, one in self.diagnosis.held.items()}

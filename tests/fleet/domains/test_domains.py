@@ -1,0 +1,228 @@
+"""Tests for nodeguard.fleet.domains, in the plan of a fleet: from what nodes say to what Nodes carry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from nodeguard.model.blame import Blame
+from nodeguard.model.finding import Action, Health
+from nodeguard.model.incident import Incident, State
+from nodeguard.model.mark import HOLD
+from nodeguard.model.policy import Policy, View
+from nodeguard.wire.report import Active, Sight
+from tests.fleet.scene import AT_ONCE, Fleet, finding, in_order
+
+LEAF = 8
+VIEWS = (View("fabric", ("pod", "rack")),)
+ENFORCED = replace(AT_ONCE, views=VIEWS, blame=Blame(enforce=("fabric",)))
+PORT = "port/mlx5_0/1"
+FIRST = "fabric/p0/r0"
+
+
+def down(age: float = 0.0) -> Active:
+    return Active(
+        "port-down", PORT, Health.FATAL, part="mlx5_0", action=Action.REPLACE_PART, age=age, family="infiniband",
+        message="the port is down", evidence=(Sight("infiniband", "port.up False"),), views=("fabric",),
+    )  # fmt: skip
+
+
+def fleet(size: int = 80, policy: Policy = ENFORCED) -> Fleet:
+    """Leaves of eight nodes, pods of five leaves."""
+    made = Fleet(0, policy)
+    for number in range(size):
+        labels = {"pod": f"p{number // 40}", "rack": f"r{number // LEAF}"}
+        made.add(number, labels=labels)
+    made.after(1.0)
+    made.carry_out()
+    return made
+
+
+def fails(made: Fleet, numbers: Iterable[int] = range(LEAF)) -> None:
+    for number in numbers:
+        made.say(number, down())
+
+
+def well(made: Fleet, numbers: Iterable[int] = range(LEAF)) -> None:
+    for number in numbers:
+        made.say(number, proven=(in_order(), in_order(("port-down",), (PORT,))))
+
+
+def wait(made: Fleet, seconds: float) -> None:
+    """Time passes, and what is planned is carried out."""
+    for _ in range(int(seconds / 5.0)):
+        made.after(5.0)
+        made.carry_out()
+
+
+def domains(made: Fleet, *states: State) -> list[Incident]:
+    told = made.planner.incidents.get("", {}).values()
+    return [one for one in told if not states or one.state in states]
+
+
+def test_one_incident_and_a_mark_on_every_member_that_says_nothing_of_the_nodes_themselves() -> None:
+    made = fleet()
+    fails(made, range(7))
+    wait(made, 20.0)
+    assert made.marked() == list(range(LEAF))
+    assert {tuple(made.taints(number)) for number in range(LEAF)} == {
+        ("nodeguard.dev/domain-degraded=fabric",)
+    }
+    condition = made.nodes["uid-7"].condition
+    assert condition is not None
+    assert (condition.status, condition.reason) == ("True", "DomainDegraded")
+    [one] = domains(made)
+    assert (one.domain, one.state, one.scope, one.word) == (
+        FIRST,
+        State.MARKED,
+        f"8 nodes of {FIRST}",
+        "fabric",
+    )
+    assert one.message == f"{FIRST}: 7 of 8 nodes lost a link at once; its 4 siblings did not"
+    assert one.detail == "over when fewer than 2 of its nodes show it for 30 min"
+    assert [each.target for each in one.symptoms][:2] == [f"node-0, {PORT}", f"node-1, {PORT}"]
+    parts = [each for told in made.planner.incidents.values() for each in told.values() if each.node]
+    assert {(each.state, each.detail) for each in parts} == {
+        (State.OPEN, f"told of as {FIRST}, which is degraded")
+    }
+
+
+def test_it_is_given_back_when_it_is_over() -> None:
+    made = fleet()
+    fails(made)
+    wait(made, 20.0)
+    well(made)
+    wait(made, 1_700.0)
+    assert made.marked() == list(range(LEAF))
+    wait(made, 200.0)
+    assert made.marked() == []
+    assert [one.state for one in domains(made)] == [State.RESOLVED]
+
+
+def test_marks_of_single_nodes_are_folded_in_and_come_back_for_who_is_still_sick() -> None:
+    made = fleet(policy=ENFORCED)
+    fails(made, [0])
+    wait(made, 10.0)
+    assert made.taints(0) == ["nodeguard.dev/quarantine=infiniband"]
+    fails(made, range(1, LEAF))
+    made.after(5.0)
+    made.carry_out()
+    freed = []
+    for _ in range(6):
+        made.after(5.0)
+        for _ in range(3):
+            plan = made.plan()
+            freed += [(uid, one.why) for uid, one in plan.freed]
+            made.planner.issued(plan)
+            made.write(plan)
+    assert {made.taints(number)[0] for number in range(LEAF)} == {"nodeguard.dev/domain-degraded=fabric"}
+    assert ("uid-0", "superseded") in freed
+    well(made, range(1, LEAF))
+    wait(made, 1_900.0)
+    assert made.taints(0) == ["nodeguard.dev/quarantine=infiniband"]
+    assert made.marked() == [0]
+
+
+def test_a_fault_of_the_nodes_own_stays_marked() -> None:
+    made = fleet()
+    made.say(3, finding())
+    wait(made, 70.0)
+    assert made.taints(3) == ["nodeguard.dev/quarantine=gpu-bus"]
+    for number in range(LEAF):
+        made.say(number, down(), *([finding()] if number == 3 else []))
+    wait(made, 20.0)
+    assert made.taints(3) == ["nodeguard.dev/domain-degraded=fabric", "nodeguard.dev/quarantine=gpu-bus"]
+
+
+def test_nothing_is_marked_where_it_is_only_observed() -> None:
+    made = fleet(policy=replace(ENFORCED, blame=Blame()))
+    fails(made)
+    wait(made, 20.0)
+    assert made.marked() == []
+    [one] = domains(made)
+    assert one.state == State.OBSERVED
+    assert one.detail.startswith(f"in enforce mode 8 nodes of {FIRST} would be kept from gangs")
+
+
+def test_a_ledger_of_its_own_bounds_domains() -> None:
+    made = fleet(160)
+    for leaf in (0, 6, 12, 18):
+        fails(made, range(leaf * LEAF, leaf * LEAF + LEAF))
+        wait(made, 60.0)
+    degraded = [number for number in made.marked() if "domain-degraded" in made.taints(number)[0]]
+    assert degraded == [*range(LEAF), *range(6 * LEAF, 7 * LEAF)]
+    assert all("quarantine" in made.taints(12 * LEAF + number)[0] for number in range(LEAF))
+    assert sorted(one.state for one in domains(made)) == [State.MARKED] * 2 + [State.WITHHELD] * 2
+    [why, _] = [one.detail for one in domains(made, State.WITHHELD)]
+    assert why.startswith("2 domains may be new in an hour; over when")
+
+
+def test_a_domain_that_is_most_of_a_fleet_is_not_marked() -> None:
+    made = fleet(24)
+    fails(made)
+    wait(made, 20.0)
+    assert made.marked() == []
+    [one] = domains(made)
+    assert one.detail.startswith("2 nodes may be in degraded domains, or 6 of a single one; it has 8")
+
+
+def test_a_node_that_people_hold_is_not_touched_and_who_comes_later_is_marked() -> None:
+    made = fleet()
+    made.change(2, annotations={HOLD: "mine"})
+    fails(made)
+    wait(made, 20.0)
+    assert made.marked() == [0, 1, 3, 4, 5, 6, 7]
+    made.add(100, labels={"pod": "p0", "rack": "r0"})
+    wait(made, 5.0)
+    assert 100 in made.marked()
+
+
+def test_an_aggregator_that_comes_later_goes_on() -> None:
+    made = fleet()
+    fails(made)
+    wait(made, 20.0)
+    before = {uid: node.annotations for uid, node in made.nodes.items()}
+    made.restart()
+    wait(made, 60.0)
+    assert {uid: node.annotations for uid, node in made.nodes.items()} == before
+    assert len(domains(made, State.MARKED)) == 1
+    well(made)
+    wait(made, 1_900.0)
+    assert made.marked() == []
+
+
+def test_a_check_that_misfires_gives_back_what_nothing_bears_out() -> None:
+    made = fleet(120)
+    for number in (0, 9, 17, 25):
+        made.say(number, finding(age=0.0))
+        wait(made, 5.0)
+    assert made.marked() == [0, 9, 17, 25]
+    made.say(25, finding(age=5.0), finding("gpu-ecc", age=5.0, evidence=(Sight("kernel log", "Xid 48"),)))
+    for number in (41, 49, 57, 89, 97):
+        made.say(number, finding(age=0.0))
+    wait(made, 30.0)
+    assert made.marked() == [25]
+    [one] = domains(made)
+    assert (one.cause, one.state, one.resource) == ("gpu-lost", State.OPEN, "check/gpu-lost")
+    assert one.message.startswith(
+        "check gpu-lost is held: it fires on 9 nodes that share nothing, where 4 within 10 min"
+    )
+    [state] = {each.detail for each in made.planner.incidents["uid-41"].values()}
+    assert state.startswith("check gpu-lost is held: it fires on 9 nodes")
+    incidents = made.planner.incidents[""].values()
+    made.restart()
+    made.planner.recall(incidents)
+    wait(made, 5.0)
+    assert made.marked() == [25]
+
+
+def test_a_person_says_that_a_domain_is_in_order() -> None:
+    made = fleet()
+    fails(made)
+    wait(made, 20.0)
+    well(made)
+    [one] = domains(made)
+    made.planner.clear(one, made.now)
+    made.carry_out()
+    assert made.marked() == []
