@@ -9,14 +9,13 @@ from random import Random
 
 from msgspec.structs import replace
 
+from nodeguard.fleet.carried import carried
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
 from nodeguard.model.incident import State
 from nodeguard.model.instant import Instant
-from nodeguard.model.mark import Desired, Mark
+from nodeguard.model.mark import Desired
 from nodeguard.model.policy import Policy
-from nodeguard.simulate import diagnosis
-from nodeguard.simulate.carried import carried
 from nodeguard.simulate.timeline import aged
 from nodeguard.simulate.topology import Topology
 from nodeguard.simulate.troubles import Crowd, Moment
@@ -28,6 +27,10 @@ BEAT, _REST, WRITE = 10.0, 1.0, 0.02
 
 # Seconds after which it is seen again whether a budget has room.
 _AGAIN = 30.0
+
+# Seconds without a word of its kubelet after which Kubernetes calls a node not ready.
+_NOT_READY = 50.0
+_NOBODY = -1
 
 _WALL, _MONO = 1_700_000_000.0, 10_000.0
 
@@ -48,7 +51,7 @@ class Fleet:
         self._said: dict[int, tuple[float, Report]] = {}
         self._silent: set[int] = set()
         self._writes: dict[str, Desired] = {}
-        self._wakes: list[float] = []
+        self._wakes: list[tuple[float, int]] = []
         self._well = crowd.well
         self._written = self._planned = -inf
         self._due = self._asked = 0.0
@@ -64,7 +67,7 @@ class Fleet:
         following = next(coming, None)
         while True:
             write = max(self._written + WRITE, self._asked) if self._writes else inf
-            wake = self._wakes[0] if self._wakes else inf
+            wake = self._wakes[0][0] if self._wakes else inf
             after = following.at if following is not None else inf
             at = min(after, write, wake, self._due)
             if at > until:
@@ -75,8 +78,7 @@ class Fleet:
             elif write == at:
                 self._write(at)
             elif wake == at:
-                heappop(self._wakes)
-                self._news(at)
+                self._lapse(heappop(self._wakes)[1], at)
             else:
                 self._plan(at)
 
@@ -96,9 +98,12 @@ class Fleet:
                 self._silent.add(one.node)
                 last = one.at - self._chance.uniform(0.0, BEAT)
                 self.planner.beat(self._nodes[one.node].uid, self._now(last))
-                heappush(self._wakes, last + self.planner.policy.silent.after)
+                heappush(self._wakes, (last + self.planner.policy.silent.after, _NOBODY))
+                if one.dead:
+                    heappush(self._wakes, (one.at + _NOT_READY, one.node))
             case "is heard":
                 self._silent.discard(one.node)
+                self._see(one.node, ready=True)
                 self._hear(one.node, one.at)
             case "begins" if one.trouble is not None:
                 for watcher in self._watchers:
@@ -113,6 +118,17 @@ class Fleet:
         self.planner.hear(uid, aged(report, at - said), now)
         self.planner.beat(uid, replace(now, mono=inf))
         self._news(at)
+
+    def _lapse(self, number: int, at: float) -> None:
+        """Somebody has been silent for long enough to be thought so: here, or where its kubelet is heard."""
+        if number in self._silent:
+            self._see(number, ready=False)
+        self._news(at)
+
+    def _see(self, number: int, *, ready: bool) -> None:
+        if self._nodes[number].ready != ready:
+            self._nodes[number] = replace(self._nodes[number], ready=ready)
+            self.planner.node(self._nodes[number])
 
     def _write(self, at: float) -> None:
         uid = next(iter(self._writes))
@@ -147,22 +163,24 @@ class Fleet:
 
     def _next(self, at: float) -> float:
         """When a plan may come to something else though nobody has said anything."""
-        due = diagnosis.due(self.planner) - _MONO
+        looked = self.planner.diagnosis.due()
+        due = inf if looked is None else looked - _MONO
         settle = self.planner.policy.settle
         for outcomes in self.planner.outcomes.values():
             for one in outcomes:
                 if one.state == State.WITHHELD:
-                    patience = settle.quarantine if one.want.mark == Mark.QUARANTINE else settle.suspect
-                    settled = one.want.since - _WALL + patience
-                    due = min(due, settled if settled > at else at + _AGAIN)
+                    began = one.want.since - _WALL
+                    ends = (began + wait for wait in (settle.quarantine, settle.suspect, settle.shared))
+                    due = min([due, at + _AGAIN, *(end for end in ends if end > at)])
         for proofs in self.planner.proofs.values():
             for proof in proofs.values():
                 due = min(due, proof.until - _MONO)
         return due
 
     def _look(self, at: float) -> None:
-        blamed = set(diagnosis.blamed(self.planner))
-        held = diagnosis.held(self.planner)
+        blamed, held = set(self.planner.diagnosis.blamed), self.planner.diagnosis.held
+        if blamed == self._blamed and held.keys() == self._held:
+            return
         for watcher in self._watchers:
             for domain in sorted(blamed - self._blamed):
                 watcher.blamed(domain, at)

@@ -13,6 +13,9 @@ from nodeguard.simulate.machine import GPUS, PORTS, Change, Half
 # Seconds that a machine is away while it starts anew; what is repaired is repaired before.
 REBOOT = 300.0
 
+# A node that works, and whose agent cannot be heard.
+UNHEARD = "unheard"
+
 _UNKNOWN = "pid='<unknown>', name=<unknown>"
 _APP = "pid=41000, name=python3"
 
@@ -127,7 +130,7 @@ SHAPES: Mapping[str, Shape] = {
         Shape("throttled", "gpu", _hot("gpu.clocks.hw_thermal", -3.0, 1), kills=0.0),
         Shape("overheated", "gpu", _hot("gpu.clocks.hw_thermal", -3.0, len(GPUS)), kills=0.0),
         Shape("silent", None, _nothing),
-        Shape("unheard", None, _nothing, kills=0.0),
+        Shape(UNHEARD, None, _nothing, kills=0.0),
         Shape("application", "gpu", _application, real=False, kills=0.0),
         Shape(
             "ecc-contained",

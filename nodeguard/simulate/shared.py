@@ -7,6 +7,8 @@ from random import Random
 
 from msgspec import Struct
 
+from nodeguard.model.blame import SILENT
+from nodeguard.simulate.shapes import UNHEARD
 from nodeguard.simulate.topology import Topology
 from nodeguard.simulate.troubles import Trouble
 
@@ -54,8 +56,8 @@ def planted(name: str, fleet: Topology, at: float, chance: Random) -> Planted:
     """A fault of a kind, in a domain of its own choice."""
     kind = KINDS[name]
     if not kind.view:
-        troubles = tuple(kind.shows("the fleet", tuple(range(len(fleet.nodes))), at, chance))
-        return Planted(name, (), at, max(one.until for one in troubles), troubles, "silent")
+        troubles = tuple(kind.shows("fleet/all", tuple(range(len(fleet.nodes))), at, chance))
+        return Planted(name, (), at, max(one.until for one in troubles), troubles, SILENT)
     among = [path for path in fleet.of_view(kind.view, kind.depth) if len(fleet.domains[path]) >= _LEAST]
     chosen = [
         chance.choice([path for path in among if _parent(path) == parent])
@@ -129,10 +131,10 @@ KINDS: Mapping[str, Kind] = {
     "spine degraded": Kind("fabric", 1, _flapping((10.0, 30.0), 0.6)),
     "rack power": Kind("power", 2, _all("silent", 3.0)),
     "feed loss": Kind("power", 1, _some("silent", (0.7, 1.0), 3.0)),
-    "pod management net": Kind("fabric", 1, _some("unheard", (0.8, 1.0), 5.0)),
+    "pod management net": Kind("fabric", 1, _some(UNHEARD, (0.8, 1.0), 5.0)),
     "rack cooling": Kind("rack", 2, _heating((10.0, 40.0), (0.6, 1.0))),
     "row cooling": Kind("rack", 1, _heating((10.0, 30.0), (0.5, 1.0))),
     "NVLink tray": Kind("nvlink", 1, _all("nvlink-down", 30.0)),
     "two leaves at once": Kind("fabric", 2, _all("port-down", 5.0), 2),
-    "observer partition": Kind("", 0, _some("unheard", (0.6, 1.0), 5.0)),
+    "observer partition": Kind("", 0, _some(UNHEARD, (0.6, 1.0), 5.0)),
 }

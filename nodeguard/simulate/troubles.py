@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nodeguard.simulate.machine import HALVES, Half
-from nodeguard.simulate.shapes import REBOOT, SHAPES, Shape
+from nodeguard.simulate.shapes import REBOOT, SHAPES, UNHEARD, Shape
 from nodeguard.simulate.timeline import ROUND, Agent, aged, joined
 from nodeguard.wire.report import Report
 
@@ -46,13 +46,16 @@ _ORDER: tuple[What, ...] = ("begins", "says", "falls silent", "is heard", "ends"
 
 
 class Moment(Struct, frozen=True):
-    """Something that happens to a node. report: what it says; trouble: what begins or ends."""
+    """Something that happens to a node. report: what it says; trouble: what begins or ends; dead: whether it
+    is not only its agent that is not heard.
+    """
 
     at: float
     what: What
     node: int
     report: Report | None = None
     trouble: Trouble | None = None
+    dead: bool = False
 
 
 class Crowd:
@@ -89,8 +92,8 @@ class Crowd:
         for one in troubles:
             yield Moment(one.at, "begins", node, trouble=one)
             yield Moment(one.until, "ends", node, trouble=one)
-        for start, end in _together(_absences(troubles)):
-            yield Moment(start, "falls silent", node)
+        for start, end, dead in _together(_absences(troubles)):
+            yield Moment(start, "falls silent", node, dead=dead)
             yield Moment(end, "is heard", node)
         said = [
             (at + late, half, report)
@@ -143,21 +146,26 @@ def _began(one: Trouble) -> tuple[float, str, int]:
     return one.at, one.shape, one.slot
 
 
-def _absences(troubles: Iterable[Trouble]) -> Iterator[tuple[float, float]]:
+# From when to when nothing is heard of a node, and whether it is dead.
+_Absence = tuple[float, float, bool]
+
+
+def _absences(troubles: Iterable[Trouble]) -> Iterator[_Absence]:
     """When nothing is heard of a node: it is dead, or starts anew, or cannot be reached."""
     for one in troubles:
         if one.kind.half is None:
-            yield one.at, one.until
+            yield one.at, one.until, one.shape != UNHEARD
         elif any(change.reboot for change in one.kind.script(one.slot, 1.0)):
-            yield one.until - min(REBOOT, (one.until - one.at) / 2), one.until
+            yield one.until - min(REBOOT, one.lasts / 2), one.until, True
 
 
-def _together(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Spans of time with those that overlap made one."""
-    found: list[tuple[float, float]] = []
-    for start, end in sorted(spans):
+def _together(spans: Iterable[_Absence]) -> list[_Absence]:
+    """Absences with those that overlap made one."""
+    found: list[_Absence] = []
+    for start, end, dead in sorted(spans):
         if found and start <= found[-1][1]:
-            found[-1] = (found[-1][0], max(end, found[-1][1]))
+            before = found.pop()
+            found.append((before[0], max(end, before[1]), dead or before[2]))
         else:
-            found.append((start, end))
+            found.append((start, end, dead))
     return found

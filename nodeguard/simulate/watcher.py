@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from nodeguard.model.incident import Incident
-from nodeguard.model.mark import Mark
-from nodeguard.model.node import PREFIX, Node
+from nodeguard.model.mark import DEGRADED, Mark
+from nodeguard.model.node import Node
 from nodeguard.simulate.troubles import Trouble
 
 
@@ -33,7 +33,7 @@ def standing(node: Node) -> Standing:
     keys = {one.key for one in node.taints}
     if not keys:
         return CLEAN
-    return Standing(Mark.QUARANTINE.key in keys, Mark.SUSPECT.key in keys, f"{PREFIX}domain-degraded" in keys)
+    return Standing(Mark.QUARANTINE.key in keys, Mark.SUSPECT.key in keys, DEGRADED in keys)
 
 
 class Watcher:
