@@ -34,12 +34,12 @@ class Account(Watcher):
 
     needed, needless: node-seconds out while something was broken there, and while nothing was. quarantines:
     nodes newly out; rightly: of these, those where something was broken; of: by the cause of a shared fault,
-    those that had it. most: nodes out at one time.
+    those that had it. most: nodes out at one time; idle: at most of those, where nothing was broken.
     """
 
     def __init__(self) -> None:
         self.needed = self.needless = 0.0
-        self.quarantines = self.rightly = self.most = 0
+        self.quarantines = self.rightly = self.most = self.idle = 0
         self.of: Counter[str] = Counter()
         self.blames: list[Blame] = []
         self.holds: list[Held] = []
@@ -74,6 +74,7 @@ class Account(Watcher):
             self.of.update(cause for cause in self._causes.get(node, ()) if "/" in cause)
             self._out[node] = at
             self.most = max(self.most, len(self._out))
+            self.idle = max(self.idle, sum(1 for one in self._out if not self._broken[one]))
         elif before.quarantine and not now.quarantine:
             self._settle(node, at)
             del self._out[node]
