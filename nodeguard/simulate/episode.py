@@ -24,6 +24,9 @@ from nodeguard.wire.report import Report
 # Seconds as usual before, and seconds that a fault is watched for.
 BEFORE, AFTER = 6 * 3600.0, 2.5 * 3600.0
 
+# Seconds that a roll-out is watched for at most, and after its end.
+_LONGEST, _REST = 3 * 3600.0, 1800.0
+
 _UNBLAMED = Blame(classes=(), held=1_000_000_000)
 
 
@@ -82,7 +85,7 @@ def of_rollout(
 ) -> Episode:
     """The episode of a roll-out. wrong: agents of what is rolled out."""
     chance = Random(f"{seed} {rollout.check} {rollout.share} {rollout.lasts} {rollout.by_rack}")
-    until = BEFORE + rollout.lasts + 1800.0
+    until = BEFORE + min(rollout.lasts, _LONGEST) + _REST
     usual = list(background(fleet, USUAL, until, chance))
     crowd = Crowd(agent)
     reports = rolled_out(rollout, fleet, crowd.well, wrong, BEFORE, chance)

@@ -25,6 +25,9 @@ from nodeguard.wire.report import Report
 # Seconds between two beats of an agent, between two plans at least, and from one write to the next.
 BEAT, _REST, WRITE = 10.0, 1.0, 0.02
 
+# So many nodes that something is asked of make plans a second rarer.
+_EACH = 100
+
 # Seconds after which it is seen again whether a budget has room.
 _AGAIN = 30.0
 
@@ -86,7 +89,7 @@ class Fleet:
         return Instant(_WALL + at, _MONO + at, "aggregator")
 
     def _news(self, at: float) -> None:
-        self._due = min(self._due, max(at, self._planned + _REST))
+        self._due = min(self._due, max(at, self._planned + self._rest()))
 
     def _happen(self, one: Moment) -> None:
         match one.what:
@@ -149,7 +152,7 @@ class Fleet:
         plan = self.planner.plan(now)
         self._carry_out(plan, at)
         self._planned = at
-        self._due = max(at + _REST, self._next(at))
+        self._due = max(at + self._rest(), self._next(at))
         self._look(at)
 
     def _carry_out(self, plan: Plan, at: float) -> None:
@@ -160,6 +163,10 @@ class Fleet:
         if plan.incidents:
             for watcher in self._watchers:
                 watcher.told(plan.incidents)
+
+    def _rest(self) -> float:
+        """Seconds to the next plan at least: more where there is much to plan for, and little comes of it."""
+        return max(_REST, len(self.planner.outcomes) / _EACH)
 
     def _next(self, at: float) -> float:
         """When a plan may come to something else though nobody has said anything."""

@@ -162,11 +162,12 @@ def _gist(one: Verdict) -> tuple[object, ...]:
 
 
 def joined(halves: Sequence[Report]) -> Report:
-    """One report of the halves of a node."""
+    """One report of the parts of a node; the last one knows by which catalogue it is judged."""
     first = max(halves, key=lambda one: one.health.rank)
     findings = sorted((one for half in halves for one in half.findings), key=lambda one: -one.health.rank)
     return replace(
         first,
+        catalogue=halves[-1].catalogue,
         findings=tuple(findings),
         unread=tuple(one for half in halves for one in half.unread),
         proven=tuple(one for half in halves for one in half.proven),
