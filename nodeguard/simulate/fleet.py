@@ -159,7 +159,7 @@ class Fleet:
         if plan.nodes:
             self.planner.issued(plan)
             self._asked = at
-            self._writes.update((one.uid, one) for one in plan.nodes)
+            self._writes.update((one.uid, one) for one in sorted(plan.nodes, key=lambda one: one.name))
         if plan.incidents:
             for watcher in self._watchers:
                 watcher.told(plan.incidents)
