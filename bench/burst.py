@@ -31,6 +31,7 @@ HEALTHY = in_order(CHECKS)
 POLICY = """
 mode: enforce
 budget: {fleet: 100%, reserve: 0%, pool: 100%, check: {new: 100000, within: 10m, standing: 100000}}
+blame: {doubt: {nodes: 100000}}
 settle: {quarantine: 0s, suspect: 0s}
 """
 

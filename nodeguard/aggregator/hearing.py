@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from nodeguard.aggregator.history.history import Forgets, Remembers
 from nodeguard.aggregator.identity.caller import Caller
 from nodeguard.aggregator.outbox import Outbox
 from nodeguard.fleet.planner import Planner
@@ -21,6 +22,7 @@ class Hearing:
 
     outbox: what people ask of agents. now: gives the moment. news: is called where there is something to plan
     for. met: is given the name, the uid and the report of each node that has news, before it is planned for.
+    history: is told of it after.
     """
 
     def __init__(
@@ -30,12 +32,14 @@ class Hearing:
         now: Callable[[], Instant],
         news: Callable[[], object],
         met: Callable[[Caller, Report], object] = lambda *_: None,
+        history: Remembers | None = None,
     ) -> None:
         self._planner = planner
         self._outbox = outbox
         self._now = now
         self._news = news
         self._met = met
+        self._history = history or Forgets()
         self._order: dict[str, Heard] = {}
 
     def __call__(self, caller: Caller, message: Message) -> Reply:
@@ -68,6 +72,7 @@ class Hearing:
         if is_news:
             self._met(caller, report)
             self._planner.hear(caller.uid, report, now)
+            self._history.reported(caller, report, now)
             self._news()
 
     def _beat(self, uid: str, beat: Heartbeat, now: Instant) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from nodeguard.aggregator.history.history import History
 from nodeguard.aggregator.ingest.server import Ingest
 from nodeguard.aggregator.reload import PolicyFile
 from nodeguard.aggregator.service import Service
@@ -82,11 +83,27 @@ def _families(service: Service, ingest: Ingest, policy: PolicyFile | None, now: 
         "Incidents by state.",
         [({"state": state.value}, states[state]) for state in State if state != State.RESOLVED],
     )
+    if isinstance(service.history, History):
+        yield from _of_history(service.history)
     told = sorted(planner.roster.ledgers.told(), key=lambda one: one[1] / one[2], reverse=True)[:_LEDGERS]
     yield gauge(
         "nodeguard_ledger_used_ratio",
         f"Share of a budget's ledger that is spent, 1 for all of it; the {_LEDGERS} fullest.",
         [({"ledger": name}, used / most) for name, used, most in told],
+    )
+
+
+def _of_history(history: History) -> Iterator[str]:
+    writer = history.writer
+    yield plain(
+        "nodeguard_history_written", "Whether the history is written; the log says why not.", not writer.wrong
+    )
+    yield plain("nodeguard_history_bytes", "Bytes of the history's file.", writer.size)
+    yield counter(
+        "nodeguard_history_transitions_total", "Transitions written to the history.", [({}, writer.added)]
+    )
+    yield counter(
+        "nodeguard_history_lost_total", "Transitions that will never be in the history.", [({}, writer.lost)]
     )
 
 

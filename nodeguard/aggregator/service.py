@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 
 from nodeguard.aggregator.hearing import Hearing
+from nodeguard.aggregator.history.history import Forgets, Remembers
 from nodeguard.aggregator.world.world import World
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet.silence import ENOUGH, PATIENCE, may_act
@@ -41,7 +42,7 @@ class Service:
     reload: has the policy read again, if it has changed. took: seconds that the latest plan took; planned:
     when it was made, by the clock of `moment`. acts: whether plans are carried out by this aggregator.
     errors: how often no plan came of it, which ends neither the hearing of agents nor the next try. tell:
-    takes sentences for the log.
+    takes sentences for the log. history: is told what is seen and planned.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Service:
         reload: Callable[[Instant], object],
         woken: asyncio.Event,
         tell: Callable[[str], object] = lambda _: None,
+        history: Remembers | None = None,
     ) -> None:
         self.planner = planner
         self.world = world
@@ -64,6 +66,7 @@ class Service:
         self._reload = reload
         self._woken = woken
         self._tell = tell
+        self.history: Remembers = history or Forgets()
         self._said = ""
         self._ticked = self._forgot = float("-inf")
 
@@ -89,6 +92,7 @@ class Service:
             if self.planner.policy is not policy:
                 self.world.reconsider()
             self.planner.tick(now)
+            self.history.look(now)
         if now.mono - self._forgot >= _FORGET:
             self._forgot = now.mono
             self._hearing.forget(now.mono)
@@ -108,6 +112,7 @@ class Service:
         self.took = time.perf_counter() - began
         self.planned = now.mono
         self.plans += 1
+        self.history.planned(plan, now, acts=self.acts)
         if self.acts:
             self.world.carry_out(plan, now)
 

@@ -20,6 +20,9 @@ from nodeguard.aggregator.authority.keeper import Keeper
 from nodeguard.aggregator.authority.showing import ShowingError, context
 from nodeguard.aggregator.authority.trust import Trust, UnavailableError
 from nodeguard.aggregator.hearing import Hearing
+from nodeguard.aggregator.history.file import placed
+from nodeguard.aggregator.history.history import History
+from nodeguard.aggregator.history.writer import Bounds, Writer
 from nodeguard.aggregator.identity.caller import Identity
 from nodeguard.aggregator.identity.certificate import Certificates
 from nodeguard.aggregator.identity.keyring import Keyring
@@ -90,13 +93,14 @@ class Aggregating:
         stack.push_async_callback(world.close)
         if file is not None:
             file.refused = world.policy_refused
-        hearing = Hearing(planner, outbox, moment, woken.set, world.met)
+        history = _history(told, planner, world, tell, stack)
+        hearing = Hearing(planner, outbox, moment, woken.set, world.met, history)
 
         def reload(now: Instant) -> None:
             if file is not None:
                 file(planner, now)
 
-        service = Service(planner, world, hearing, reload, woken, tell)
+        service = Service(planner, world, hearing, reload, woken, tell, history)
         ingest = Ingest(identity, hearing, trust.context if trust is not None else lambda: None, tell)
         if trust is not None:
             work.append(trust.run())
@@ -128,6 +132,16 @@ def _policy(file: PolicyFile | None, checks: dict[str, Any], tell: Tell) -> Poli
     for doubt in doubts:
         tell(str(doubt))
     return policy
+
+
+def _history(
+    told: Options, planner: Planner, world: World, tell: Tell, stack: AsyncExitStack
+) -> History | None:
+    if not told.history:
+        return None
+    writer = Writer(placed(told.history), Bounds(told.history_days, told.history_mib))
+    stack.push_async_callback(asyncio.to_thread, writer.close)
+    return History(planner, world.decisions, writer, tell, moment().mono)
 
 
 async def _alone(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from argparse import Namespace
+from argparse import ArgumentTypeError, Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,6 +20,10 @@ _METRICS = "127.0.0.1:9435"
 SERVICE = "nodeguard-aggregator"
 AGENT = "nodeguard-agent"
 
+# Days and MiB of a history; what holds now of 7,500 nodes takes 30 MiB.
+_DAYS = 3650
+_SMALLEST, _LARGEST = 16, 1 << 20
+
 
 class Options(Struct, frozen=True):
     """What the aggregator is told.
@@ -29,6 +33,7 @@ class Options(Struct, frozen=True):
     alone. state: directory to remember in. client_ca: who signs agents' certificates; certificate, key:
     its own. insecure: whether agents need not say who they are. kubeconfig: None in a pod. namespace, pod,
     address: of its own pod. hosts: names under which agents reach it.
+    history: file or directory to keep what was told in, empty for none; history_days, history_mib: how much.
     """
 
     listen: tuple[str, int]
@@ -46,6 +51,9 @@ class Options(Struct, frozen=True):
     namespace: str
     pod: str
     hosts: tuple[str, ...]
+    history: str
+    history_days: float
+    history_mib: float
 
 
 def options(arguments: Sequence[str]) -> Options:
@@ -71,6 +79,9 @@ def options(arguments: Sequence[str]) -> Options:
         namespace=namespace,
         pod=os.environ.get("POD_NAME") or os.uname().nodename,
         hosts=tuple(given.host) or (service, f"{service}.cluster.local", *((own,) if own else ())),
+        history=str(Path(given.history).absolute()) if given.history else "",
+        history_days=given.history_days,
+        history_mib=given.history_size,
     )
 
 
@@ -100,6 +111,21 @@ def _fits(given: Namespace) -> None:
         raise UsageError(
             "a certificate that is made is made for names: say --host, as agents call this machine"
         )
+
+
+def _days(text: str) -> float:
+    """A number of days. Raises ArgumentTypeError."""
+    number = text.removesuffix("d")
+    if not (number.isascii() and number.isdigit() and 0 < int(number[:6]) <= _DAYS):
+        raise ArgumentTypeError(f"'{text}' is no number of days: write one from 1 to {_DAYS}")
+    return float(number)
+
+
+def _size(text: str) -> float:
+    """A number of MiB. Raises ArgumentTypeError."""
+    if not (text.isascii() and text.isdigit() and _SMALLEST <= int(text[:8]) <= _LARGEST):
+        raise ArgumentTypeError(f"'{text}' is no number of MiB: write one from {_SMALLEST} to {_LARGEST}")
+    return float(text)
 
 
 def _parser() -> Parser:
@@ -135,6 +161,14 @@ def _parser() -> Parser:
     add("--certificate", metavar="FILE", default="", help="standalone: its own, in PEM; else one is made")
     add("--key", metavar="FILE", default="", help="standalone: the certificate's key, in PEM")
     add("--host", metavar="NAME", action="append", default=[], help="a name under which agents reach it")
+    add(
+        "--history",
+        metavar="DIR|FILE",
+        type=folder,
+        help="keep what was told of the fleet here, for backtests",
+    )
+    add("--history-days", metavar="DAYS", type=_days, default=30.0, help="for so many days (30)")
+    add("--history-size", metavar="MIB", type=_size, default=256.0, help="and in so many MiB at most (256)")
     add(
         "--insecure", action="store_true", help="standalone: agents need not say who they are; loopback alone"
     )

@@ -42,8 +42,9 @@ def near(name: str, known: Iterable[str]) -> str:
     return f"did you mean {' or '.join(found)}? Or " if found else ""
 
 
-def duration(text: str) -> float:
-    """Seconds of a length of time: `30s`, `10m`, `2h`, `1d`, or a bare number of seconds.
+def duration(text: str, most: float = 30 * 86_400) -> float:
+    """Seconds of a length of time: `30s`, `10m`, `2h`, `1d`, or a bare number of seconds. most: seconds that
+    it may be.
 
     Raises ArgumentTypeError.
     """
@@ -52,7 +53,7 @@ def duration(text: str) -> float:
         seconds = float(number) * _UNITS[unit]
     except ValueError:
         seconds = 0.0
-    if not 0 < seconds <= 30 * 86_400:
+    if not 0 < seconds <= most:
         raise argparse.ArgumentTypeError(f"'{text}' is no length of time: write it like 30s, 10m or 2h")
     return seconds
 

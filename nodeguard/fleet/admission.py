@@ -159,12 +159,16 @@ def _letters(cause: Cause) -> int:
     return 64 + sum(len(one) + 4 for one in words)
 
 
+def settle(policy: Policy, want: Want) -> float:
+    """Seconds for which what a want is for has to stand before it is marked."""
+    own = policy.settle.quarantine if want.mark == Mark.QUARANTINE else policy.settle.suspect
+    return max(own, policy.settle.shared) if want.shared else own
+
+
 def _settling(policy: Policy, want: Want, now: float) -> str:
-    settle = policy.settle.quarantine if want.mark == Mark.QUARANTINE else policy.settle.suspect
-    if want.shared:
-        settle = max(settle, policy.settle.shared)
+    seconds = settle(policy, want)
     # What began in the future did so before the clock was put back.
-    return f"settles for {settle:g} s" if want.since <= now < want.since + settle else ""
+    return f"settles for {seconds:g} s" if want.since <= now < want.since + seconds else ""
 
 
 def _with(holding: Holding, want: Want, now: float) -> Holding:

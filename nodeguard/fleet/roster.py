@@ -28,7 +28,8 @@ class Roster:
     """All nodes, by uid.
 
     charged: what each is charged with, of those that are with anything. ledgers: charged with all of it.
-    attendance: who of the seated is heard. views: what nodes share.
+    attendance: who of the seated is heard. views: what nodes share. moves: how often that came to be others
+    for all of them.
     """
 
     def __init__(self, policy: Policy, known: Container[str]) -> None:
@@ -41,6 +42,7 @@ class Roster:
         self.ledgers = Ledgers(policy, known)
         self.attendance = Attendance(self.seats)
         self.views = Views(policy)
+        self.moves = 0
         self._known = known
         self._heard: set[str] = set()
         self._names: dict[str, str] = {}
@@ -58,6 +60,7 @@ class Roster:
             self._rise(uid)
         self.policy, self.ledgers = policy, Ledgers(policy, self._known)
         self.views.adopt(policy)
+        self.moves += 1
         for uid in self.nodes:
             self._sit(uid)
 
@@ -83,6 +86,11 @@ class Roster:
         self._heard.discard(uid)
         self._taken.pop(uid, None)
         self._leave(uid)
+
+    def complete(self) -> None:
+        """Every Node has been told of: what they share is the same in whatever order that was."""
+        if self.views.choose():
+            self._move()
 
     def topologies(self, ways: Iterable[View]) -> None:
         """Ways in which nodes share something, as the cluster's own objects declare them: all of these."""
@@ -271,6 +279,7 @@ class Roster:
 
     def _move(self) -> None:
         """Everybody's domains may be others than before."""
+        self.moves += 1
         for uid in list(self.seats):
             self._rise(uid)
             self._sit(uid)

@@ -5,6 +5,7 @@ Each has `at`, seconds since the epoch by its receiver's clock. Nodes are told b
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 
 from msgspec import Struct
@@ -89,3 +90,11 @@ def bare(node: Node) -> Node:
         unschedulable=node.unschedulable and not ours,
         condition=None,
     )
+
+
+def rising(steps: Iterable[Step]) -> Iterator[Step]:
+    """Steps as they are, but that none comes before the one that was told before it: a clock was put back."""
+    latest = float("-inf")
+    for one in steps:
+        latest = max(latest, one.at)
+        yield one if one.at == latest else replace(one, at=latest)

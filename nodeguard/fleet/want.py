@@ -88,7 +88,12 @@ def wants(seat: Seat, one: Heard, find: Find) -> tuple[Want, ...]:
 
 def resource(active: Active) -> str:
     """The slot of what failed: an NVLink's GPU, else the finding's own."""
-    return active.target.partition("/nvlink/")[0]
+    return resource_of(active.target)
+
+
+def resource_of(target: str) -> str:
+    """The same of a finding's slot."""
+    return target.partition("/nvlink/")[0]
 
 
 def word(active: Active) -> str:

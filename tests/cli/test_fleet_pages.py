@@ -14,6 +14,7 @@ from nodeguard.fleet.told.incidents import incident, listed
 from nodeguard.fleet.told.node import node
 from nodeguard.fleet.told.service import Service
 from nodeguard.fleet.told.status import status
+from nodeguard.model.blame import Blame
 from nodeguard.model.finding import Health, Knowledge
 from nodeguard.model.incident import Decision
 from nodeguard.model.mark import HOLD, MAINTENANCE
@@ -39,7 +40,10 @@ def page(text: str) -> str:
 def storm() -> Fleet:
     """A fleet of 7,500 nodes: a switch takes the ports of 412 down, some GPUs are lost."""
     policy = Policy(
-        mode=Mode.ENFORCE, pools=(Pool("training", {"pool": "a"}),), views=(View("rack", ("rack",)),)
+        mode=Mode.ENFORCE,
+        pools=(Pool("training", {"pool": "a"}),),
+        views=(View("rack", ("rack",)),),
+        blame=Blame(held=10_000),
     )
     fleet = Fleet(7500, policy)
     fleet.say(2, finding("gpu-ecc", "gpu/0000:3c:00", message="12 uncorrectable errors in SRAM"))

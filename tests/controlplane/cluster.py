@@ -84,7 +84,7 @@ class Cluster:
                 return False
             raise
 
-    def until(self, ask: Callable[[], Said], component: Component) -> Said:
+    def until(self, ask: Callable[[], Said], component: str) -> Said:
         """The first answer that is not empty. Raises ClusterError, with a component's log, where it ends or none comes."""
         end = time.monotonic() + PATIENCE
         while not (said := ask()):

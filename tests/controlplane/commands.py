@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from tests.controlplane.certificates import Authority
 
 Component = Literal["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"]
+
+_GANGS = "--feature-gates=GenericWorkload=true"
+_PLACED = f"{_GANGS},TopologyAwareWorkloadScheduling=true"
+
+# With these flags the scheduler places whole gangs, within what shares a label: PodGroups of scheduling.k8s.io/v1beta1.
+GANGS: Mapping[Component, Sequence[str]] = {
+    "kube-apiserver": [
+        _PLACED,
+        "--runtime-config=scheduling.k8s.io/v1beta1=true,scheduling.k8s.io/v1alpha3=true",
+    ],
+    "kube-controller-manager": [_GANGS],
+    "kube-scheduler": [_PLACED],
+}
 
 
 class Commands(NamedTuple):

@@ -70,3 +70,13 @@ def program(name: str) -> str:
             f"{name} is missing: run `make controlplane`, which builds the control plane of the tests"
         )
     return str(found)
+
+
+def manifests(module: str) -> Path:
+    """Directory of the manifests that were kept of a Go module. Raises BuildError where they are not."""
+    found = directory() / "manifests" / module
+    if not found.is_dir():
+        raise BuildError(
+            f"the manifests of {module} are missing: run `make controlplane`, which keeps them beside the programs"
+        )
+    return found

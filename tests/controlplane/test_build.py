@@ -67,6 +67,8 @@ def test_a_program_that_is_not_built_names_the_remedy(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with pytest.raises(BuildError, match="etcd is missing: run `make controlplane`"):
         programs.program("etcd")
+    with pytest.raises(BuildError, match="manifests of example are missing: run `make controlplane`"):
+        programs.manifests("example")
 
 
 def test_without_a_network_the_settings_are_named() -> None:

@@ -9,10 +9,12 @@ from typing import Any
 
 import yaml
 
+from tests.controlplane import objects
 from tests.controlplane.api import ApiError, Object
 from tests.controlplane.cluster import Cluster
 
 DAEMONSET = Path(__file__).parent.parent.parent / "daemonset"
+FILL = DAEMONSET / "fill"
 NAMESPACE = "nodeguard"
 AGENT, AGGREGATOR = "nodeguard-agent", "nodeguard-aggregator"
 
@@ -47,6 +49,18 @@ def apply(cluster: Cluster) -> list[Object]:
     cluster.until(lambda: _is_served(cluster, _INCIDENTS), "kube-apiserver")
     found: list[Object] = json.loads(said)["items"]
     return found
+
+
+def fill(cluster: Cluster) -> None:
+    """Apply the policy that lets single-node work fill what gangs avoid, and wait until pods are judged by it."""
+    cluster.kubectl("apply", "--server-side", "-f", str(FILL))
+    asked = objects.pod("asked", labels={"nodeguard.dev/fill": "true"})
+
+    def follows() -> bool:
+        taken = cluster.api.post("/api/v1/namespaces/default/pods?dryRun=All", asked)
+        return "nodeguard.dev/suspect" in str(taken["spec"].get("tolerations"))
+
+    cluster.until(follows, "kube-apiserver")
 
 
 def take_away(cluster: Cluster) -> None:

@@ -11,12 +11,14 @@ from nodeguard.model.node import PREFIX
 from tests.controlplane.cluster import Cluster
 from tests.e2e.fleet import Agent, Fleet, fleet
 
-# Everything is marked at once and given back soon: what a budget leaves is tried elsewhere.
+# Everything is marked at once, no check is doubted, and all is given back soon: what a budget leaves is tried
+# elsewhere.
 ENFORCED = """
 mode: enforce
-settle: {quarantine: 1s, suspect: 1s}
+settle: {quarantine: 1s, suspect: 1s, shared: 1s}
 soak: {first: 1s, most: 1s, forget: 1m}
 budget: {fleet: 100%, pool: 100%, domain: 100%, suspect: 100%, check: {new: 100, standing: 100}}
+blame: {doubt: {nodes: 10000}}
 """
 INCIDENTS = "/apis/nodeguard.dev/v1alpha1/nodeincidents"
 

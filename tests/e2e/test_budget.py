@@ -37,11 +37,13 @@ WIDE = """
 mode: enforce
 pause: {pause}
 budget: {{fleet: 5%, check: {{new: 10000, within: 10m, standing: 10000}}}}
+blame: {{doubt: {{nodes: 100000}}}}
 settle: {{quarantine: 1s, suspect: 1s}}
 """
 ONE_CHECK = """
 mode: enforce
 budget: {{fleet: 5%, check: {{new: 5, within: {within}, standing: 15}}}}
+blame: {{doubt: {{nodes: 100000}}}}
 settle: {{quarantine: 1s, suspect: 1s}}
 """
 

@@ -36,6 +36,7 @@ POLICY = """
 mode: enforce
 pause: {pause}
 budget: {{fleet: 50%, reserve: 0%, pool: 100%, check: {{new: 1000, within: 10m, standing: 1000}}}}
+blame: {{doubt: {{nodes: 100000}}}}
 settle: {{quarantine: 1s, suspect: 1s}}
 soak: {{first: 1s, most: 1s, forget: 1m}}
 """

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from msgspec import UNSET, UnsetType, structs
 
 from nodeguard.aggregator.policy.amounts import duration, share
+from nodeguard.aggregator.policy.blame import blame
 from nodeguard.aggregator.policy.doubts import doubts
 from nodeguard.aggregator.policy.form import (
     BudgetForm,
@@ -70,7 +71,9 @@ def _policy(form: PolicyForm, said: tuple[Place, ...]) -> Policy:
         modes=tuple(_rule(one) for one in form.modes),
         pools=tuple(_pool(one) for one in form.pools),
         budget=_budget(form.budget),
-        settle=Settle(duration(form.settle.quarantine), duration(form.settle.suspect)),
+        settle=Settle(
+            duration(form.settle.quarantine), duration(form.settle.suspect), duration(form.settle.shared)
+        ),
         soak=Soak(duration(form.soak.first), duration(form.soak.most), duration(form.soak.forget)),
         marks=Writes(**structs.asdict(form.marks)),
         holds=tuple(_hold(one) for one in form.holds),
@@ -78,6 +81,7 @@ def _policy(form: PolicyForm, said: tuple[Place, ...]) -> Policy:
         silent=Silent(duration(form.silent.after), share(form.silent.freeze)),
         views=tuple(View(name, labels) for name, labels in views if labels is not UNSET),
         places=said,
+        blame=blame(form.blame),
         pause=form.pause,
     )
 
@@ -105,6 +109,9 @@ def _budget(form: BudgetForm) -> Budget:
         pool=share(form.pool),
         domain=share(form.domain),
         suspect=share(form.suspect),
+        degraded=share(form.degraded),
+        first=share(form.first),
+        domains=form.domains,
         check=each,
         checks=tuple(_limit(one, each) for one in form.checks),
     )

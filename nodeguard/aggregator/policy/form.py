@@ -2,53 +2,32 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from nodeguard.aggregator.policy.amounts import as_duration, as_share
+from nodeguard.aggregator.policy.blame import BlameForm
+from nodeguard.aggregator.policy.words import (
+    CheckPattern,
+    Checks,
+    Count,
+    Duration,
+    Labels,
+    Marks,
+    Moment,
+    NodePattern,
+    Path,
+    Sentence,
+    Settling,
+    Share,
+    Steps,
+    TableFile,
+    Word,
+)
 from nodeguard.model.mark import Mark
 from nodeguard.model.policy import Budget, CheckLimit, Mode, Policy, Settle, Silent, Soak, Writes
-
-# `$` alone would let a line break through at the end.
-_END = r"$(?!\n)"
-Share = Annotated[str, Meta(pattern=rf"^[0-9]{{1,3}}(\.[0-9]{{1,4}})?%{_END}", examples=["5%", "2.5%"])]
-Duration = Annotated[str, Meta(pattern=rf"^[1-9][0-9]{{0,6}}[smhd]{_END}", examples=["30s", "10m", "8h"])]
-# Nothing at all may be waited for, where a fault is to keep work off within half a second.
-Settling = Annotated[str, Meta(pattern=rf"^(0s|[1-9][0-9]{{0,6}}[smhd]){_END}", examples=["5s", "1m", "0s"])]
-Word = Annotated[
-    str, Meta(pattern=rf"^[a-z0-9]+(-[a-z0-9]+)*{_END}", max_length=63, examples=["training", "pool-1"])
-]
-CheckPattern = Annotated[
-    str, Meta(pattern=rf"^[a-z0-9*?!\[\]-]+{_END}", max_length=100, examples=["gpu-*", "gpu-lost"])
-]
-NodePattern = Annotated[
-    str, Meta(pattern=rf"^[a-z0-9*?!\[\].-]+{_END}", max_length=253, examples=["gpu-7", "rack-12-*"])
-]
-LabelKey = Annotated[
-    str,
-    Meta(
-        pattern=rf"^([a-z0-9]([a-z0-9.-]{{0,251}}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9_.-]{{0,61}}[A-Za-z0-9])?{_END}",
-        max_length=317,
-        examples=["topology.kubernetes.io/zone", "rack"],
-    ),
-]
-Count = Annotated[int, Meta(ge=1, le=100_000)]
-Sentence = Annotated[str, Meta(max_length=500)]
-Checks = Annotated[tuple[CheckPattern, ...], Meta(min_length=1, max_length=200)]
-Marks = Annotated[tuple[Mark, ...], Meta(min_length=1, max_length=2)]
-Labels = Annotated[dict[str, str], Meta(max_length=20)]
-Moment = Annotated[datetime, Meta(tz=True, examples=["2027-01-31T18:00:00Z", "2027-01-31T18:00:00+01:00"])]
-Path = Annotated[tuple[LabelKey, ...], Meta(min_length=1, max_length=10)]
-_STEP = "[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
-Steps = Annotated[
-    str, Meta(pattern=rf"^{_STEP}(/{_STEP}){{0,9}}{_END}", max_length=253, examples=["row-1/r12", "feed-a"])
-]
-TableFile = Annotated[
-    str, Meta(pattern=rf"^[^\x00-\x1f]+{_END}", min_length=1, max_length=255, examples=["racks.csv"])
-]
 
 _BUDGET, _LIMIT, _SOAK = Budget(), CheckLimit(), Soak()
 _SETTLE, _SILENT, _MARKS = Settle(), Silent(), Writes()
@@ -97,8 +76,9 @@ class BudgetForm(Struct, frozen=True, forbid_unknown_fields=True):
     """How many nodes may be marked at a time; each share comes to one node at least.
 
     fleet: of all nodes. reserve: of the fleet's budget, kept for what is fatal. pool: of each pool. domain:
-    of each failure domain. suspect: of all nodes, by `suspect` marks. check: for each check; checks: for
-    some.
+    of each failure domain. suspect: of all nodes, by `suspect` marks. degraded: of all nodes, in domains that
+    are to blame; first: of all, in one such domain while there is no other; domains: how many may be new in
+    an hour. check: for each check; checks: for some.
     """
 
     fleet: Share = as_share(_BUDGET.fleet)
@@ -106,15 +86,21 @@ class BudgetForm(Struct, frozen=True, forbid_unknown_fields=True):
     pool: Share = as_share(_BUDGET.pool)
     domain: Share = as_share(_BUDGET.domain)
     suspect: Share = as_share(_BUDGET.suspect)
+    degraded: Share = as_share(_BUDGET.degraded)
+    first: Share = as_share(_BUDGET.first)
+    domains: Count = _BUDGET.domains
     check: EachForm = EachForm()
     checks: Annotated[tuple[LimitForm, ...], Meta(max_length=100)] = ()
 
 
 class SettleForm(Struct, frozen=True, forbid_unknown_fields=True):
-    """For how long a finding stands before it is marked, by mark; `0s` not at all."""
+    """For how long a finding stands before it is marked, by mark; `0s` not at all. shared: where a part that
+    nodes share may have caused it, which is then to be found first.
+    """
 
     quarantine: Settling = as_duration(_SETTLE.quarantine)
     suspect: Settling = as_duration(_SETTLE.suspect)
+    shared: Settling = as_duration(_SETTLE.shared)
 
 
 class SoakForm(Struct, frozen=True, forbid_unknown_fields=True):
@@ -213,6 +199,7 @@ class PolicyForm(Struct, frozen=True, forbid_unknown_fields=True):
     silent: SilentForm = SilentForm()
     views: ViewsForm = ViewsForm()
     places: PlacesForm = ()
+    blame: BlameForm = BlameForm()
     pause: bool = False
 
 

@@ -7,7 +7,16 @@ from collections.abc import Iterator
 from msgspec import UNSET, UnsetType
 
 from nodeguard.aggregator.policy.amounts import LONGEST, duration, share
-from nodeguard.aggregator.policy.form import EachForm, HoldForm, LimitForm, ModeForm, PolicyForm, SilenceForm
+from nodeguard.aggregator.policy.blame import ClearForm
+from nodeguard.aggregator.policy.form import (
+    EachForm,
+    HoldForm,
+    LimitForm,
+    ModeForm,
+    PolicyForm,
+    SilenceForm,
+    SoakForm,
+)
 from nodeguard.catalog.forms import Place
 from nodeguard.catalog.located import Located, unique
 
@@ -23,19 +32,29 @@ def refuse(located: Located, form: PolicyForm) -> None:
     _refuse_limits(located, form)
     _refuse_pools(located, form)
     _refuse_views(located, form)
-    if duration(form.soak.most) < duration(form.soak.first):
-        problem = f"`most`, {form.soak.most}, is less than `first`, {form.soak.first}"
-        place = ("soak", "most" if ("soak", "most") in located.lines else "first")
-        raise located.error(place, problem, "write `first` no longer than `most`")
+    _refuse_shrinking(located, ("soak",), form.soak)
+    _refuse_shrinking(located, ("blame", "clear"), form.blame.clear)
+
+
+def _refuse_shrinking(located: Located, place: Place, form: SoakForm | ClearForm) -> None:
+    if duration(form.most) < duration(form.first):
+        problem = f"`most`, {form.most}, is less than `first`, {form.first}"
+        field = "most" if (*place, "most") in located.lines else "first"
+        raise located.error((*place, field), problem, "write `first` no longer than `most`")
 
 
 def _shares(form: PolicyForm) -> Iterator[tuple[Place, str]]:
-    for name in ("fleet", "reserve", "pool", "domain", "suspect"):
+    for name in ("fleet", "reserve", "pool", "domain", "suspect", "degraded", "first"):
         yield ("budget", name), getattr(form.budget, name)
     for at, pool in enumerate(form.pools):
         if not isinstance(pool.share, UnsetType):
             yield ("pools", at, "share"), pool.share
     yield ("silent", "freeze"), form.silent.freeze
+    yield ("blame", "weak", "share"), form.blame.weak.share
+    yield ("blame", "doubt", "second"), form.blame.doubt.second
+    for name, one in form.blame.classes.items():
+        if not isinstance(one.share, UnsetType):
+            yield ("blame", "classes", name, "share"), one.share
 
 
 def _refuse_share(located: Located, place: Place, text: str) -> None:
@@ -56,11 +75,21 @@ def _refuse_share(located: Located, place: Place, text: str) -> None:
 
 def _durations(form: PolicyForm) -> Iterator[tuple[Place, str | UnsetType]]:
     for part, fields in (
-        ("settle", ("quarantine", "suspect")),
+        ("settle", ("quarantine", "suspect", "shared")),
         ("soak", ("first", "most", "forget")),
         ("silent", ("after",)),
     ):
         yield from (((part, name), getattr(getattr(form, part), name)) for name in fields)
+    yield ("blame", "settle"), form.blame.settle
+    for name in ("patience", "lately"):
+        yield ("blame", "weak", name), getattr(form.blame.weak, name)
+    for name in ("first", "most", "forget"):
+        yield ("blame", "clear", name), getattr(form.blame.clear, name)
+    for at, one in enumerate(form.blame.doubt.windows):
+        yield ("blame", "doubt", "windows", at), one
+    for kind, each in form.blame.classes.items():
+        for at, one in enumerate(each.windows or ()):
+            yield ("blame", "classes", kind, "windows", at), one
     yield ("budget", "check", "within"), form.budget.check.within
     for at, limit in enumerate(form.budget.checks):
         yield ("budget", "checks", at, "within"), limit.within

@@ -227,6 +227,8 @@ class Cluster:
             )
             for seen in self._incidents.values():
                 self._decided(seen.decision)
+        if what == "Nodes" and what in self._unknown:
+            self._planner.roster.complete()
         self._unknown.discard(what)
         self._news()
 

@@ -16,21 +16,31 @@ def hits(ballot: Ballot, leaves: Iterable[str], members: Members, now: float) ->
     domain above it that is hit as a whole, or itself.
     """
     found: dict[str, Candidate] = {}
+    above_all: dict[str, Candidate | None] = {}
     for leaf in leaves:
         hit = ballot.hit(leaf, now, ballot.kind.share)
         if hit is None:
             continue
         best = Candidate(ballot.kind.name, leaf, *hit, members.size(leaf))
-        where = ballot.where[members.view_of(leaf)]
         above = members.parent(leaf)
         while above:
-            wider = ballot.hit(above, now, where.share)
-            if wider is None or not ballot.spread(above, where, wider[1]):
+            if above not in above_all:
+                above_all[above] = _parent(ballot, above, members, now)
+            wider = above_all[above]
+            if wider is None:
                 break
-            best = Candidate(ballot.kind.name, above, *wider, members.size(above))
-            above = members.parent(above)
+            best, above = wider, members.parent(above)
         found[leaf] = best
     return found
+
+
+def _parent(ballot: Ballot, domain: str, members: Members, now: float) -> Candidate | None:
+    """A domain that is hit as a whole; None where it is not."""
+    where = ballot.where[members.view_of(domain)]
+    hit = ballot.hit(domain, now, where.share)
+    if hit is None or not ballot.spread(domain, where, hit[1]):
+        return None
+    return Candidate(ballot.kind.name, domain, *hit, members.size(domain))
 
 
 def chosen(candidates: Iterable[Candidate], explained: Set[str], least: int) -> list[Candidate]:

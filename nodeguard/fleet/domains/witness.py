@@ -12,6 +12,7 @@ from nodeguard.fleet.heard import Heard
 from nodeguard.fleet.roster import Roster
 from nodeguard.fleet.seat import DOMAIN
 from nodeguard.fleet.views.members import Members
+from nodeguard.fleet.views.versions import versions
 from nodeguard.model.blame import SILENT, Blame
 from nodeguard.model.finding import Health, Knowledge
 from nodeguard.model.incident import Symptom
@@ -35,6 +36,7 @@ class Witness:
         self._fires: dict[str, frozenset[str]] = {}
         self._silent: Set[str] = frozenset()
         self._now = Instant(0.0, 0.0, "")
+        self._moves = roster.moves
 
     def adopt(self, rule: Blame) -> None:
         """Another rule: all is diagnosed anew; what was blamed is blamed, until it is seen to be over."""
@@ -57,7 +59,9 @@ class Witness:
         paths = tuple(path.removeprefix(DOMAIN) for path in seat.domains)
         self.everyone.place(uid, paths)
         votes = uid in self._roster.attendance.last and not (seat.out or seat.maintenance)
-        self.diagnosis.place(uid, paths if votes else (), self._now.mono)
+        one = self._heard.get(uid)
+        told = versions(one) if one is not None else ()
+        self.diagnosis.place(uid, (*paths, *told) if votes else (), self._now.mono)
 
     def gone(self, uid: str) -> None:
         """A node that is no more."""
@@ -96,6 +100,10 @@ class Witness:
     def silent(self, silent: Set[str], now: Instant) -> None:
         """These nodes are silent now, and no others are. Who said that it leaves has no vote for that."""
         self._now = now
+        if self._roster.moves != self._moves:
+            self._moves = self._roster.moves
+            for uid in self._roster.seats:
+                self.sit(uid)
         if silent is self._silent:
             return
         for uid in silent - self._silent:

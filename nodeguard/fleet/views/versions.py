@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from nodeguard.fleet.heard import Heard
 from nodeguard.model.slot import kind
 
-# The views that versions make. A domain of one may be most of the fleet: no budget is kept for them.
-VERSIONS = ("driver", "vbios", "kernel", "firmware", "agent", "catalogue")
-
 
 def versions(heard: Heard) -> tuple[str, ...]:
-    """Every version of a node, by what its agent said last: several of one view where its parts differ."""
+    """Every version of a node, by what its agent said last: several of one view where its parts differ.
+
+    A domain of one may be most of the fleet: no budget is kept for them.
+    """
     return tuple(dict.fromkeys(f"{view}/{_step(version)}" for view, version in _found(heard) if version))
 
 

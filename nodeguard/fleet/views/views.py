@@ -61,8 +61,10 @@ class Views:
     def import_ways(self, ways: Iterable[View]) -> bool:
         """Ways that somebody else declares, all of them. Returns whether that moved anybody."""
         before, self._imported = self._imported, tuple(ways)
-        if before == self._imported:
-            return False
+        return before != self._imported and self.choose()
+
+    def choose(self) -> bool:
+        """Choose by the nodes that there are now, whatever counted so far. Returns whether anybody moved."""
         paths = {uid: seen.paths for uid, seen in self._nodes.items()}
         self._begin()
         return any(seen.paths != paths[uid] for uid, seen in self._nodes.items())
@@ -79,6 +81,7 @@ class Views:
             touched |= self._count(had, -1)
             seen.lacks = had.lacks
         if self._settle(touched):
+            self._place_all()
             return True
         self._place(uid, seen)
         return False
@@ -90,7 +93,10 @@ class Views:
             return False
         self._count(seen, -1)
         self._lack(uid, seen, ())
-        return self._settle(self._choices)
+        if self._settle(self._choices):
+            self._place_all()
+            return True
+        return False
 
     def paths(self, uid: str) -> tuple[str, ...]:
         """Every domain of a node, the view first: `fabric/p7`, then `fabric/p7/leaf3`."""
@@ -150,10 +156,8 @@ class Views:
         return touched
 
     def _settle(self, touched: Iterable[Choice]) -> bool:
-        """Whether other keys count now, by which everybody was then placed."""
+        """Whether other keys count now, by which everybody is to be placed."""
         moved = [choice.settle(len(self._nodes)) for choice in touched]
-        if any(moved):
-            self._place_all()
         return any(moved)
 
     def _place_all(self) -> None:

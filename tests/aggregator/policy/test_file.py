@@ -197,7 +197,7 @@ WRONG = {
     "modes: [{check: a, checks: [b], mode: enforce}]\n": "check: stands beside `checks`: keep one of them",
     "modes: [{check: GPU lost, mode: enforce}]\n": "check: 'GPU lost' does not fit: write it like gpu-* or gpu-lost",
     "modes: [{check: [a], mode: enforce}]\n": "check: a list does not fit: write it like gpu-* or gpu-lost",
-    "mods: []\n": "mods: is not known here: use one of mode, modes, pools, budget, settle, soak, marks, holds, silences, silent, views, places, pause; did you mean modes?",
+    "mods: []\n": "mods: is not known here: use one of mode, modes, pools, budget, settle, soak, marks, holds, silences, silent, views, places, blame, pause; did you mean modes?",
     "budget: {fleet: 0.05}\n": "fleet: 0.05 does not fit: write it like 5% or 2.5%",
     "budget: {fleet: 5}\n": "fleet: 5 does not fit: write it like 5% or 2.5%",
     "budget: {fleet: 5 %}\n": "fleet: '5 %' does not fit: write it like 5% or 2.5%",

@@ -11,6 +11,7 @@ from nodeguard.aggregator.world.cluster import Cluster
 from nodeguard.fleet.planner import Planner
 from nodeguard.kube.client import Api
 from nodeguard.model.node import Node, Taint
+from nodeguard.model.policy import View
 from tests.controlplane.certificates import Authority
 from tests.controlplane.credentials import write_kubeconfig
 from tests.fleet.scene import AT_ONCE, CHECKS
@@ -57,3 +58,10 @@ async def test_a_node_as_it_was_before_is_not_believed(scene: Scene) -> None:
     scene.world.node(NODE)
     scene.world.node(replace(NODE, version="9", gpus=4))
     assert (scene.news, scene.planner.roster.nodes["uid-1"].gpus) == (1, 8)
+
+
+async def test_ways_that_the_cluster_declares_are_news_and_seat_its_nodes(scene: Scene) -> None:
+    scene.world.node(replace(NODE, labels={"block": "b1"}))
+    scene.world._import((View("fabric", ("block",)),))
+    assert scene.news == 2
+    assert scene.planner.roster.seats["uid-1"].domains == ("domain/fabric/b1",)

@@ -10,13 +10,13 @@ from nodeguard.model.blame import Blame
 from nodeguard.model.finding import Action, Health
 from nodeguard.model.incident import Incident, State
 from nodeguard.model.mark import HOLD
-from nodeguard.model.policy import Policy, View
+from nodeguard.model.policy import Policy, Settle, View
 from nodeguard.wire.report import Active, Sight
 from tests.fleet.scene import AT_ONCE, Fleet, finding, in_order
 
 LEAF = 8
 VIEWS = (View("fabric", ("pod", "rack")),)
-ENFORCED = replace(AT_ONCE, views=VIEWS, blame=Blame(enforce=("fabric",)))
+ENFORCED = replace(AT_ONCE, views=VIEWS, settle=Settle(0.0, 0.0, 60.0), blame=Blame(enforce=("fabric",)))
 PORT = "port/mlx5_0/1"
 FIRST = "fabric/p0/r0"
 
@@ -101,7 +101,7 @@ def test_it_is_given_back_when_it_is_over() -> None:
 
 
 def test_marks_of_single_nodes_are_folded_in_and_come_back_for_who_is_still_sick() -> None:
-    made = fleet(policy=ENFORCED)
+    made = fleet(policy=replace(ENFORCED, settle=Settle(0.0, 0.0, 0.0)))
     fails(made, [0])
     wait(made, 10.0)
     assert made.taints(0) == ["nodeguard.dev/quarantine=infiniband"]

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 from nodeguard.fleet.heard import Shared, heard
-from nodeguard.fleet.views.versions import VERSIONS, versions
+from nodeguard.fleet.views.versions import versions
+from nodeguard.model.blame import VERSIONS
 from nodeguard.model.finding import Health
 from nodeguard.model.instant import Instant
 from nodeguard.wire.report import VERSION, Inventory, Occupant, Report

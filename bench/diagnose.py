@@ -1,0 +1,91 @@
+"""How long the diagnosis of 7,500 nodes takes, beside the encoding of 7,500 small objects as JSON.
+
+`python bench/diagnose.py`. From scratch: every node is placed, and all that fires is told of, as at the
+start of an aggregator. One change: one more node shows something, and it is asked what that says.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from statistics import median
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from nodeguard.fleet.blame.diagnosis import Diagnosis
+from nodeguard.model.blame import Blame
+
+NODES, LEAF, LEAVES, RACK, ROW = 7500, 28, 18, 8, 16
+RUNS, CHANGES = 7, 500
+
+VIEWS = {"port-down": ("fabric",), "gpu-thermal-slowdown": ("rack",), "gpu-lost": ()}
+
+
+def main() -> None:
+    """Print the figures."""
+    objects = [{"node": f"node-{number}", "gpus": 8, "ok": True} for number in range(NODES)]
+    row("reference: json of 7,500 objects", [timed(lambda: json.dumps(objects)) for _ in range(RUNS)])
+    order = random.Random(1)
+    for name, check, sick in (
+        ("20 nodes flap", "port-down", order.sample(range(NODES), 20)),
+        ("a leaf is down", "port-down", range(LEAF)),
+        ("a pod is down", "port-down", range(LEAF * LEAVES)),
+        ("1,000 nodes are hot", "gpu-thermal-slowdown", order.sample(range(NODES), 1000)),
+        ("a check fires everywhere", "gpu-lost", range(NODES)),
+    ):
+        row(f"{name}: from scratch", [timed(lambda: anew(check, sick)) for _ in range(RUNS)])  # noqa: B023
+        diagnosis = anew(check, sick)
+        row(f"{name}: one change", list(changes(diagnosis, check, order)))
+    print(f"load of the machine in the last minute: {os.getloadavg()[0]:.2f}")
+
+
+def anew(check: str, sick: Iterable[int]) -> Diagnosis:
+    """A diagnosis that has just been told of everything."""
+    made = Diagnosis(Blame(), lambda *_: False)
+    for number in range(NODES):
+        leaf, rack = number // LEAF, number // RACK
+        paths = (
+            f"fabric/p{leaf // LEAVES}/l{leaf}", f"rack/row{rack // ROW}/r{rack}",
+            f"power/f{rack // 32}/r{rack}", "driver/580.95.05", "kernel/6.8.0", "agent/0.1.0", "catalogue/1",
+        )  # fmt: skip
+        made.place(f"uid-{number}", paths, 0.0)
+    for number in sick:
+        made.vote(f"uid-{number}", check, VIEWS[check], 1_000.0)
+    made.settle(1_000.0)
+    made.settle(1_020.0)
+    return made
+
+
+def changes(diagnosis: Diagnosis, check: str, order: random.Random) -> Iterable[float]:
+    """Milliseconds of one more vote each."""
+    for number, node in enumerate(order.sample(range(NODES), CHANGES)):
+        at = 1_020.0 + number * 0.01
+        uid = f"uid-{node}"
+
+        def change(uid: str = uid, at: float = at) -> None:
+            diagnosis.vote(uid, check, VIEWS[check], at)
+            diagnosis.settle(at)
+
+        yield timed(change)
+
+
+def timed(work: Callable[[], object]) -> float:
+    """Milliseconds that something takes."""
+    began = time.perf_counter()
+    work()
+    return (time.perf_counter() - began) * 1e3
+
+
+def row(name: str, found: Iterable[float]) -> None:
+    """Print a row: the median, and the most."""
+    kept = list(found)
+    print(f"{name:<44}{median(kept):>10.3f} ms{max(kept):>12.3f} ms at most", flush=True)
+
+
+if __name__ == "__main__":
+    main()

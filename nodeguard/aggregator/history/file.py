@@ -1,0 +1,164 @@
+"""The file of a history: its form, its version, and how it is opened."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+from urllib.parse import quote
+
+# What tells it from other databases: "nghi".
+APPLICATION = 0x6E676869
+
+VERSION = 1
+
+NAME = "history.sqlite"
+
+# Bytes that lie beside the file at most, for long; and of it in memory.
+_JOURNAL = 4 << 20
+_CACHE = 2 << 20
+
+# Seconds to wait for somebody who reads.
+_BUSY = 5.0
+
+# Inventories, labels and what is in order are equal on many nodes, or at many times: each is kept once, by
+# its hash. A report's findings have ages at `at`; its texts are those of wire.report.
+_TABLES = """
+CREATE TABLE shared (id INTEGER PRIMARY KEY, hash BLOB NOT NULL UNIQUE, text TEXT NOT NULL);
+CREATE TABLE report (
+    id INTEGER PRIMARY KEY, at REAL NOT NULL, uid TEXT NOT NULL, node TEXT NOT NULL, boot TEXT NOT NULL,
+    sequence INTEGER NOT NULL, age REAL NOT NULL, digest TEXT NOT NULL, health TEXT NOT NULL,
+    knowledge TEXT NOT NULL, agent TEXT NOT NULL, catalogue TEXT NOT NULL, leaving INTEGER NOT NULL,
+    findings TEXT NOT NULL, unread TEXT NOT NULL, proven INTEGER NOT NULL, inventory INTEGER NOT NULL
+);
+CREATE INDEX report_of ON report (uid, id);
+CREATE TABLE node (
+    id INTEGER PRIMARY KEY, at REAL NOT NULL, uid TEXT NOT NULL, node TEXT NOT NULL, gone INTEGER NOT NULL,
+    gpus INTEGER NOT NULL, out INTEGER NOT NULL, labels INTEGER NOT NULL, upgrade TEXT NOT NULL,
+    said TEXT NOT NULL
+);
+CREATE INDEX node_of ON node (uid, id);
+CREATE VIEW gone AS SELECT uid, at FROM node WHERE gone AND id IN (SELECT max(id) FROM node GROUP BY uid);
+CREATE TABLE told (
+    id INTEGER PRIMARY KEY, at REAL NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL, node TEXT NOT NULL,
+    text TEXT NOT NULL
+);
+CREATE INDEX told_of ON told (kind, name, id);
+CREATE TABLE clock (alive REAL NOT NULL);
+INSERT INTO clock VALUES (0);
+"""
+
+
+class FileError(Exception):
+    """A file cannot be used as a history; says why, and the remedy, but not its name."""
+
+
+class ForeignError(FileError):
+    """It is somebody else's, or of a newer version: it is to be left alone."""
+
+
+class DamagedError(FileError):
+    """It is damaged."""
+
+
+def placed(path: str) -> str:
+    """Path of the file: `history.sqlite` in a directory that is there, else what is named."""
+    return str(Path(path) / NAME) if os.path.isdir(path) else path
+
+
+def for_writing(path: str) -> sqlite3.Connection:
+    """A history that can be written, made where there is none, in a directory that is made where only it is
+    missing. Raises FileError, OSError, sqlite3.Error.
+    """
+    directory = os.path.dirname(path) or "."
+    if not os.path.isdir(directory):
+        os.mkdir(directory, 0o700)
+    # Made before SQLite does, so that nobody else may read it.
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    connection = sqlite3.connect(path, timeout=_BUSY, isolation_level=None)
+    try:
+        _prepare(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _prepare(connection: sqlite3.Connection) -> None:
+    run = connection.execute
+    run(f"PRAGMA cache_size = {-_CACHE // 1024}")
+    run("PRAGMA temp_store = MEMORY")
+    if not held_against(connection):
+        run("PRAGMA auto_vacuum = INCREMENTAL")
+        run("PRAGMA journal_mode = WAL")
+        # The application is named last: a start that is cut short is one that never was.
+        connection.executescript(
+            f"BEGIN IMMEDIATE;{_TABLES}PRAGMA user_version = {VERSION};"
+            f"PRAGMA application_id = {APPLICATION};COMMIT;"
+        )
+    run("PRAGMA journal_mode = WAL")
+    run("PRAGMA synchronous = NORMAL")
+    run(f"PRAGMA journal_size_limit = {_JOURNAL}")
+    [said] = run("PRAGMA quick_check(1)").fetchone()
+    if said != "ok":
+        raise DamagedError(str(said))
+
+
+def for_reading(path: str) -> sqlite3.Connection:
+    """A history that can be read, while it is written, too. Raises FileError, OSError."""
+    with open(path, "rb") as file:
+        if not file.read(1):
+            raise FileError(_EMPTY)
+    name = f"file:{quote(os.path.abspath(path))}?mode=ro"
+    try:
+        return _read_only(name)
+    except sqlite3.OperationalError:
+        # Where neither the file nor its directory may be written, nobody writes, and what lies beside it is
+        # not needed.
+        name += "&immutable=1"
+    except sqlite3.DatabaseError as error:
+        raise _no_history(error) from None
+    try:
+        return _read_only(name)
+    except sqlite3.DatabaseError as error:
+        raise _no_history(error) from None
+
+
+_EMPTY = "it is empty: nothing was told yet, or it is another file"
+
+
+def _no_history(error: sqlite3.Error) -> FileError:
+    return FileError(
+        f"it is no history of nodeguard, or damaged ({error}): name what aggregator --history writes"
+    )
+
+
+def _read_only(uri: str) -> sqlite3.Connection:
+    """A connection that sees all as it is now, until it is closed."""
+    connection = sqlite3.connect(uri, uri=True, timeout=_BUSY, isolation_level=None)
+    try:
+        if not held_against(connection):
+            raise FileError(_EMPTY)  # noqa: TRY301 - closed like after any other
+        connection.execute("BEGIN")
+        connection.execute("SELECT count(*) FROM clock").fetchone()
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def held_against(connection: sqlite3.Connection) -> bool:
+    """Whether there is anything in a database. Raises ForeignError where that is no history, or of a newer
+    version.
+    """
+    [application] = connection.execute("PRAGMA application_id").fetchone()
+    [version] = connection.execute("PRAGMA user_version").fetchone()
+    [tables] = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    if application == APPLICATION and version > VERSION:
+        raise ForeignError(
+            f"it was written by a newer version ({version}, and {VERSION} is understood here): upgrade, or "
+            "name another file"
+        )
+    if tables and application != APPLICATION:
+        raise ForeignError("it is a database of something else: name another file")
+    return bool(tables)

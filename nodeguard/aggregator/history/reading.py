@@ -1,0 +1,206 @@
+"""Histories read again: what was told of a fleet, of one replica or of several together."""
+
+from __future__ import annotations
+
+import heapq
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from nodeguard.aggregator.history.file import FileError, for_reading, placed
+from nodeguard.fleet.steps import Gone, Quiet, Reported, Seen, Step, rising
+from nodeguard.model.finding import Health, Knowledge
+from nodeguard.model.node import Node
+from nodeguard.wire.order import Heard, heard
+from nodeguard.wire.report import VERSION, Active, Blind, InOrder, Inventory, Report
+
+
+class HistoryError(Exception):
+    """A history cannot be read; names its file, and says why and how to remedy."""
+
+
+class Past(NamedTuple):
+    """What was told. steps: in their order. until: when whoever listened did so last, in seconds since the
+    epoch; 0 where that is not known.
+    """
+
+    steps: Iterator[Step]
+    until: float
+
+
+class _Row(Struct, array_like=True):
+    """A report's row, as its columns stand."""
+
+    at: float
+    uid: str
+    node: str
+    boot: str
+    sequence: int
+    age: float
+    digest: str
+    health: Health
+    knowledge: Knowledge
+    agent: str
+    catalogue: str
+    leaving: bool
+    proven: int
+    inventory: int
+
+
+# Rows of all that is replayed, in the order in which it was written: times may jump back, and ids of tables
+# are their own.
+_REPORTS = """
+SELECT at, uid, node, boot, sequence, age, digest, health, knowledge, agent, catalogue, leaving, proven,
+       inventory, findings, unread FROM report ORDER BY id
+"""
+_NODES = "SELECT at, uid, node, gone, gpus, out, labels, upgrade, said FROM node ORDER BY id"
+_SILENT = "SELECT at, name, node, text = 'true' FROM told WHERE kind = 'silent' ORDER BY id"
+
+_FINDINGS = msgspec.json.Decoder(tuple[Active, ...])
+_UNREAD = msgspec.json.Decoder(tuple[Blind, ...])
+_PROVEN = msgspec.json.Decoder(tuple[InOrder, ...])
+_INVENTORY = msgspec.json.Decoder(Inventory)
+_WORDS = msgspec.json.Decoder(dict[str, str])
+
+
+def told(path: str) -> Past:
+    """What a history tells, or one in a directory. Raises HistoryError, as iterating its steps does."""
+    file = placed(path)
+    try:
+        connection = for_reading(file)
+        [until] = connection.execute("SELECT alive FROM clock").fetchone()
+    except FileNotFoundError:
+        what = "no history.sqlite in it" if file != path else "no such file"
+        raise HistoryError(f"{path}: {what}: name what aggregator --history writes, or bundles") from None
+    except OSError as error:
+        raise HistoryError(f"{file}: {error.strerror}: let it be read, or copy it") from None
+    except (FileError, sqlite3.Error) as error:
+        raise HistoryError(f"{file}: {error}") from None
+    return Past(_told(connection, file), until)
+
+
+def _told(connection: sqlite3.Connection, file: str) -> Iterator[Step]:
+    reader = _Reader(connection)
+    try:
+        yield from heapq.merge(
+            rising(reader.nodes()), rising(reader.silent()), rising(reader.reports()), key=_at
+        )
+    except (sqlite3.Error, msgspec.DecodeError, LookupError) as error:
+        raise HistoryError(f"{file}: damaged ({error}): leave it out, or name a copy") from None
+    finally:
+        connection.close()
+
+
+class _Reader:
+    """The rows of a history as steps. What is kept once is made once."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._made: dict[int, Any] = {}
+
+    def reports(self) -> Iterator[Reported]:
+        for *row, findings, unread in self._connection.execute(_REPORTS):
+            one = msgspec.convert(row, _Row, strict=False)
+            yield Reported(
+                one.at,
+                one.uid,
+                Report(
+                    version=VERSION,
+                    node=one.node,
+                    boot_id=one.boot,
+                    sequence=one.sequence,
+                    health=one.health,
+                    knowledge=one.knowledge,
+                    digest=one.digest,
+                    agent=one.agent,
+                    catalogue=one.catalogue,
+                    age=one.age,
+                    findings=_FINDINGS.decode(findings),
+                    unread=_UNREAD.decode(unread),
+                    inventory=self._shared(one.inventory, _INVENTORY),
+                    leaving=one.leaving,
+                    proven=self._shared(one.proven, _PROVEN),
+                ),
+            )
+
+    def nodes(self) -> Iterator[Seen | Gone]:
+        for at, uid, name, gone, gpus, out, labels, upgrade, said in self._connection.execute(_NODES):
+            if gone:
+                yield Gone(at, uid, name)
+                continue
+            every = {**self._shared(labels, _WORDS), **_WORDS.decode(upgrade)}
+            node = Node(
+                name, uid, labels=every, annotations=_WORDS.decode(said), unschedulable=bool(out), gpus=gpus
+            )
+            yield Seen(at, node)
+
+    def silent(self) -> Iterator[Quiet]:
+        for at, uid, name, silent in self._connection.execute(_SILENT):
+            yield Quiet(at, uid, name, bool(silent))
+
+    def _shared(self, number: int, decoder: msgspec.json.Decoder[Any]) -> Any:
+        made = self._made.get(number)
+        if made is None:
+            query = "SELECT text FROM shared WHERE id = ?"
+            [text] = self._connection.execute(query, (number,)).fetchone() or ("",)
+            made = self._made[number] = decoder.decode(text)
+        return made
+
+
+def _at(step: Step) -> float:
+    return step.at
+
+
+def together(of: Sequence[Iterator[Step]]) -> Iterator[Step]:
+    """What several tell of one fleet, each thing once: a report is known by node, boot and sequence. A node
+    is silent where it is so for everyone who knows it.
+    """
+    if len(of) == 1:
+        return of[0]
+    numbered = (_numbered(number, steps) for number, steps in enumerate(of))
+    once = _Once()
+    return (one for which, one in heapq.merge(*numbered, key=lambda each: each[1].at) if once(which, one))
+
+
+class _Once:
+    """Whether a step tells anything that another has not."""
+
+    def __init__(self) -> None:
+        self._order: dict[str, Heard] = {}
+        self._digests: dict[str, tuple[str, str]] = {}
+        self._nodes: dict[str, Node] = {}
+        self._silent: dict[str, dict[int, bool]] = {}
+
+    def __call__(self, which: int, one: Step) -> bool:
+        match one:
+            case Reported():
+                self._silent.setdefault(one.uid, {})[which] = False
+                return self._reported(one.uid, one.report)
+            case Seen(_, node):
+                before, self._nodes[node.uid] = self._nodes.get(node.uid), node
+                return before != node
+            case Gone():
+                return self._nodes.pop(one.uid, None) is not None
+            case Quiet():
+                return self._quiet(which, one)
+        return True
+
+    def _reported(self, uid: str, report: Report) -> bool:
+        self._order[uid], is_news = heard(self._order.get(uid, Heard()), report)
+        before, now = self._digests.get(uid), (report.boot_id, report.digest)
+        if is_news:
+            self._digests[uid] = now
+        return is_news and (before != now or not report.digest)
+
+    def _quiet(self, which: int, one: Quiet) -> bool:
+        words = self._silent.setdefault(one.uid, {})
+        before = bool(words) and all(words.values())
+        words[which] = one.silent
+        return all(words.values()) != before
+
+
+def _numbered(number: int, steps: Iterable[Step]) -> Iterator[tuple[int, Step]]:
+    return ((number, one) for one in steps)

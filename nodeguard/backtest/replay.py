@@ -1,0 +1,196 @@
+"""The fleet's own planner in virtual time: told what was told, when it was, its plans carried out at once.
+
+Pure: the same steps under the same policy come to the same marks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from math import inf
+
+from msgspec.structs import replace
+
+from nodeguard.backtest.marks import Marks
+from nodeguard.fleet.admission import settle
+from nodeguard.fleet.carried import carried
+from nodeguard.fleet.holding import Holding
+from nodeguard.fleet.modes import limit_of
+from nodeguard.fleet.planner import Planner
+from nodeguard.fleet.record import read
+from nodeguard.fleet.silence import PATIENCE, may_act
+from nodeguard.fleet.steps import Gone, Quiet, Reported, Seen, Step
+from nodeguard.model.finding import Health
+from nodeguard.model.incident import State
+from nodeguard.model.instant import Instant
+from nodeguard.model.mark import STATE, Record
+from nodeguard.model.node import Node
+from nodeguard.model.policy import Policy
+from nodeguard.model.slot import kind
+from nodeguard.wire.report import Report
+
+# Seconds for which news is gathered before it is planned for; after which a report that came late is
+# confirmed by the next heartbeat; between two looks at what has to be forgotten; and added to a moment at
+# which something is due, as sums of such numbers are not exact.
+_GATHER = 1.0
+_BEAT = 10.0
+_LOOK = 3600.0
+_SOON = 0.001
+
+# Plans in a row, each carried out, until there is nothing left to do.
+_ROUNDS = 8
+
+# When a node was heard last that is silent, whatever the policy calls so.
+_LONG_AGO = -1e12
+
+_ASKING = frozenset({Health.SUSPECT, Health.FATAL})
+
+
+class Replay:
+    """A fleet that is told step by step. marks: what comes of it. checks: see Planner."""
+
+    def __init__(self, policy: Policy, checks: Iterable[str]) -> None:
+        self.marks = Marks()
+        self._planner = Planner(policy, checks)
+        self._asks: dict[str, tuple[object, ...]] = {}
+        self._late: dict[str, float] = {}
+        self._began: float | None = None
+        self._due = inf
+        self._looked = -inf
+        self._is_silence_new = False
+
+    def take(self, step: Step) -> None:
+        """A step, after all that was due before it."""
+        if self._began is None:
+            self._began = step.at
+            self._due = step.at + PATIENCE
+        self.until(step.at)
+        match step:
+            case Reported(at, uid, report):
+                self._report(at, uid, report)
+            case Seen(at, node):
+                self._see(at, node)
+            case Gone(at, uid, _):
+                self._asks.pop(uid, None)
+                self._late.pop(uid, None)
+                self._planner.gone(uid)
+                self.marks.gone(uid, at)
+                self._wake(at)
+            case Quiet(at, uid, _, silent):
+                self._hear(uid, _LONG_AGO if silent else inf)
+                self._is_silence_new = True
+                self._wake(at)
+
+    def until(self, at: float) -> None:
+        """Time passes up to a moment."""
+        while self._due <= at:
+            self._plan(self._due)
+
+    def _wake(self, at: float) -> None:
+        self._due = min(self._due, at + _GATHER)
+
+    def _report(self, at: float, uid: str, report: Report) -> None:
+        planner = self._planner
+        if uid not in planner.roster.nodes:
+            planner.node(Node(report.node, uid, gpus=gpus(report)))
+        planner.hear(uid, report, Instant(at, at, ""))
+        self._hear(uid, inf)
+        self._is_silence_new = self._is_silence_new or uid in planner.silence.silent
+        if planner.heard[uid].late:
+            self._late[uid] = at + _BEAT
+            self._due = min(self._due, at + _BEAT)
+        else:
+            self._late.pop(uid, None)
+        asks = tuple(
+            (one.check, one.target, one.health, one.part, one.slots, one.knowledge, one.family)
+            for one in report.findings
+            if one.health in _ASKING
+        )
+        before = self._asks.get(uid, ())
+        self._asks[uid] = asks
+        if asks != before or self._concerns(uid):
+            self._wake(at)
+
+    def _hear(self, uid: str, at: float) -> None:
+        """A node is heard, inf: until it is said that it is not any more."""
+        self._planner.roster.attendance.hear(uid, at)
+
+    def _see(self, at: float, node: Node) -> None:
+        """A Node as it is told, with what is written on it here."""
+        before = self._planner.roster.nodes.get(node.uid)
+        if before is not None:
+            state = before.annotations.get(STATE, "")
+            ours = (read(state) or Record()).cordoned
+            node = replace(
+                node,
+                annotations={**node.annotations, **({STATE: state} if state else {})},
+                taints=before.taints,
+                condition=before.condition,
+                unschedulable=node.unschedulable or ours,
+            )
+        self._planner.node(node)
+        if self._planner.outcomes or self._concerns(node.uid):
+            self._wake(at)
+
+    def _concerns(self, uid: str) -> bool:
+        """Whether a node holds anything, or something is asked of it."""
+        return uid in self._planner.outcomes or self._planner.roster.holding(uid) != Holding()
+
+    def _plan(self, at: float) -> None:
+        """Plan and carry out, until nothing is left to do."""
+        planner, now = self._planner, Instant(at, at, "")
+        self._due = inf
+        for uid in [uid for uid, due in self._late.items() if due <= at]:
+            del self._late[uid]
+            planner.beat(uid, now)
+        if self._is_silence_new or at - self._looked >= _LOOK:
+            self._is_silence_new, self._looked = False, at
+            planner.tick(now)
+        if may_act(planner.silence, self._began or at, at):
+            for _ in range(_ROUNDS):
+                plan = planner.plan(now)
+                self.marks.planned(planner, plan, at)
+                if not plan.nodes:
+                    break
+                planner.issued(plan)
+                for desired in plan.nodes:
+                    planner.node(carried(planner.roster.nodes[desired.uid], desired))
+        else:
+            self._due = (self._began or at) + PATIENCE
+        self._due = min(self._due, min(self._later(at), default=inf))
+
+    def _later(self, at: float) -> Iterator[float]:
+        """Moments after this one at which time alone may change the plan."""
+        planner, policy = self._planner, self._planner.policy
+        yield from self._late.values()
+        soaked = (proof.until for proofs in planner.proofs.values() for proof in proofs.values())
+        yield from (until + _SOON for until in soaked if until > at)
+        withheld = [
+            one.want
+            for outcomes in planner.outcomes.values()
+            for one in outcomes
+            if one.state == State.WITHHELD
+        ]
+        for want in withheld:
+            settled = want.since + settle(policy, want)
+            if at < settled:
+                yield settled + _SOON
+        if withheld:
+            yield from self._allowed(at)
+        due = planner.diagnosis.due()
+        if due is not None:
+            yield max(due, at + _SOON)
+
+    def _allowed(self, at: float) -> Iterator[float]:
+        """Moments after this one at which what a check took out no longer counts as new."""
+        policy = self._planner.policy
+        for charged in self._planner.roster.charged.values():
+            new = [(one.check, one.at) for one in charged.charges] + [
+                (one.check, one.at) for one in charged.past
+            ]
+            ends = (began + limit_of(policy, check).within for check, began in new)
+            yield from (end + _SOON for end in ends if end > at)
+
+
+def gpus(report: Report) -> int:
+    """How many GPUs a report's inventory tells of."""
+    return sum(1 for slot in report.inventory.parts if kind(slot) == "gpu")

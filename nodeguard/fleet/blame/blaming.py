@@ -1,0 +1,204 @@
+"""Domains that are to blame: found, watched until they have settled, and let go when it is over. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Set
+
+from msgspec.structs import replace
+
+from nodeguard.fleet.blame.ballot import Ballot
+from nodeguard.fleet.blame.blamed import Blamed, Candidate
+from nodeguard.fleet.blame.choice import chosen, hits
+from nodeguard.fleet.blame.past import Past
+from nodeguard.fleet.blame.voting import Voting
+from nodeguard.model.blame import Blame
+
+# Seconds between two looks at what has been found.
+SOON = 5.0
+
+
+class Blaming:
+    """blamed: by domain. clocks: since when another is chosen, by class of faults and path."""
+
+    def __init__(self, rule: Blame, voting: Voting, past: Past) -> None:
+        self.blamed: dict[str, Blamed] = {}
+        self.clocks: dict[tuple[str, str], float] = {}
+        self._rule = rule
+        self._voting = voting
+        self._past = past
+        self._hot: dict[str, dict[str, Candidate]] = {kind.name: {} for kind in rule.classes}
+        self._chose = -SOON
+
+    def recall(self, domain: str, name: str, kinds: Iterable[str], now: float) -> None:
+        """A domain that was blamed before anything was known here. Nothing of its votes is known."""
+        known = tuple(kind for kind in kinds if kind in self._voting.ballots)
+        size = self._voting.members.size(domain)
+        self.blamed.setdefault(domain, Blamed(name, domain, known, now, now, (), size, recalled=True))
+
+    def choose(self, now: float) -> list[Candidate]:
+        """Domains that may be to blame, and are once they have settled."""
+        picked: list[Candidate] = []
+        # What was found is looked at again now and then; what is new is looked at at once.
+        again = now >= self._chose + SOON
+        self._chose = now if again else self._chose
+        for kind, ballot in self._voting.ballots.items():
+            fresh, self._voting.fresh[kind] = self._voting.fresh[kind], set()
+            leaves = {leaf for uid in fresh for leaf in ballot.leaves(uid)}
+            if again:
+                leaves |= self._hot[kind].keys()
+            if not leaves and not self._hot[kind]:
+                continue
+            hit = hits(ballot, leaves, self._voting.members, now)
+            self._hot[kind] = self._going_on(ballot, leaves) | hit
+            for one in {one.domain: one for one in hit.values()}.values():
+                self._join(one)
+            found = {one.domain: one for one in self._hot[kind].values()}
+            new = [one for one in found.values() if not self._known(one)]
+            picked += chosen(new, self.explained(kind), self._rule.nodes) if new else ()
+        clocks = {(one.kind, one.domain): now for one in picked}
+        for (kind, domain), since in self.clocks.items():
+            # A wider one that takes the place of a narrower goes on with its clock.
+            for one in picked:
+                if one.kind == kind and _is_in(domain, one.domain):
+                    clocks[kind, one.domain] = min(since, clocks[kind, one.domain])
+        self.clocks = clocks
+        return picked
+
+    def explained(self, kind: str) -> set[str]:
+        """Nodes of the domains that are blamed for a class of faults."""
+        found: set[str] = set()
+        for domain, one in self.blamed.items():
+            if kind in one.kinds:
+                found |= self._voting.members.of(domain)
+        return found
+
+    def settled(self, candidates: Collection[Candidate], now: float) -> Iterator[Candidate]:
+        """Those that have been chosen for long enough."""
+        for one in candidates:
+            waited = now - self.clocks[one.kind, one.domain]
+            if waited >= self._rule.settle and not self._is_weak(one, waited, now):
+                yield one
+
+    def begin(self, one: Candidate, now: float) -> None:
+        """A domain is to blame from now on, unless it is so already."""
+        self.drop(one)
+        if self._known(one):
+            self._join(one)
+        else:
+            self._say(one, now)
+
+    def drop(self, one: Candidate) -> None:
+        """A candidate is not waited for any more."""
+        self.clocks.pop((one.kind, one.domain), None)
+
+    def clear(self, domain: str, now: float) -> None:
+        """A domain is not to blame any more."""
+        blamed = self.blamed.pop(domain, None)
+        if blamed is not None:
+            self._past.end(domain, now)
+            for kind in blamed.kinds:
+                ballot = self._voting.ballots[kind]
+                for uid in list(ballot.all_of(domain)):
+                    ballot.leave(uid)
+
+    def let_go(self, now: float) -> None:
+        """Let go of those of which hardly any node has shown it for long enough."""
+        for domain, blamed in list(self.blamed.items()):
+            waited = self._past.wait(blamed.times)
+            if now - blamed.since >= waited and not self._goes_on(blamed, now - waited):
+                self.clear(domain, now)
+
+    def _going_on(self, ballot: Ballot, leaves: Set[str]) -> dict[str, Candidate]:
+        """Of what was hit before, all but these leaves; and of them those whose nodes have shown it since."""
+        before = self._hot[ballot.kind.name]
+        found = {leaf: one for leaf, one in before.items() if leaf not in leaves}
+        if not (ballot.kind.lasting and before.keys() & leaves):
+            return found
+        still = self._voting.lasting(ballot.kind.name)
+        for leaf in before.keys() & leaves:
+            one = before[leaf]
+            if len(still & one.voters.keys()) >= max(self._rule.nodes, ballot.kind.share * one.size):
+                found[leaf] = one
+        return found
+
+    def _known(self, one: Candidate) -> Blamed | None:
+        """The domain that is blamed already for what a candidate shows: itself, or what it is a part of."""
+        for domain, known in self.blamed.items():
+            if one.domain == domain or (_is_in(one.domain, domain) and self._are_alike(one.kind, known)):
+                return known
+        return None
+
+    def _join(self, one: Candidate) -> None:
+        """Tell the votes of a candidate where it is blamed already."""
+        known = self._known(one)
+        if known is not None:
+            self.blamed[known.domain] = replace(
+                known,
+                kinds=tuple(dict.fromkeys([*known.kinds, one.kind])),
+                voters=tuple(sorted(one.voters.keys() | set(known.voters))),
+                recalled=False,
+                size=self._voting.members.size(known.domain),
+            )
+
+    def _are_alike(self, kind: str, known: Blamed) -> bool:
+        """Whether a class of faults is told of in the same views as one that a domain is blamed for."""
+        views = self._voting.ballots[kind].where.keys()
+        return any(self._voting.ballots[other].where.keys() == views for other in known.kinds)
+
+    def _is_weak(self, one: Candidate, waited: float, now: float) -> bool:
+        """Whether so few of many nodes show it that they are given more time."""
+        ballot = self._voting.ballots[one.kind]
+        if not ballot.kind.weak or one.share >= self._rule.weak or self._voting.members.children(one.domain):
+            return False
+        if waited < self._rule.patience:
+            return True
+        lately = set(ballot.voters(one.domain, now, self._rule.lately))
+        if ballot.kind.lasting:
+            lately |= self._voting.lasting(one.kind) & one.voters.keys()
+        return len(lately) < self._rule.nodes
+
+    def _say(self, one: Candidate, now: float) -> None:
+        """A domain is to blame from now on; what it consists of is not any more."""
+        parts = [
+            known
+            for known in self.blamed.values()
+            if _is_in(known.domain, one.domain) and self._are_alike(one.kind, known)
+        ]
+        for known in parts:
+            del self.blamed[known.domain]
+        above = self._voting.members.parent(one.domain) or self._voting.members.view_of(one.domain)
+        siblings = self._voting.members.children(above) - {one.domain}
+        others = self._voting.ballots[one.kind].voters(above, now, one.window).keys()
+        first = min(parts, key=lambda known: known.since, default=None)
+        kinds = [kind for known in parts for kind in known.kinds]
+        self.blamed[one.domain] = Blamed(
+            name=first.name if first else one.domain,
+            domain=one.domain,
+            kinds=tuple(dict.fromkeys([one.kind, *kinds])),
+            since=first.since if first else now,
+            began=min(one.voters.values()),
+            within=max(one.voters.values()) - min(one.voters.values()),
+            voters=tuple(sorted(one.voters)),
+            size=one.size,
+            siblings=len(siblings),
+            elsewhere=len(others - self._voting.members.of(one.domain)),
+            times=self._past.times(one.domain, now) + 1,
+        )
+        self._voting.ballots[one.kind].explained(self._voting.members.of(one.domain))
+
+    def _goes_on(self, one: Blamed, since: float) -> bool:
+        """Whether enough of a domain's nodes still show what it is blamed for."""
+        members = self._voting.members.of(one.domain)
+        for kind in one.kinds:
+            ballot = self._voting.ballots[kind]
+            least = max(2.0, ballot.kind.share / 2 * len(members))
+            if sum(1 for at in ballot.all_of(one.domain).values() if at > since) >= least:
+                return True
+            if ballot.kind.lasting and len(self._voting.lasting(kind) & members) >= least:
+                return True
+        return False
+
+
+def _is_in(domain: str, other: str) -> bool:
+    """Whether a domain is another, or a part of it."""
+    return f"{domain}/".startswith(f"{other}/")

@@ -1,0 +1,131 @@
+"""Who shows what, and since when: the votes of all nodes, by class of faults and by check. Pure.
+
+Times are seconds of a clock that never jumps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from nodeguard.fleet.blame.ballot import Ballot
+from nodeguard.fleet.blame.watch import Watch
+from nodeguard.fleet.modes import one_of
+from nodeguard.fleet.views.members import Members
+from nodeguard.model.blame import SILENT, VERSIONS, Blame
+
+
+class Voting:
+    """members: the nodes that may vote, with their domains. ballots: by class of faults. watches: by check.
+
+    stirred: checks that fired since `count` was asked last; fresh: who voted since, by class. changed: when a
+    version came to a node that had another, by uid and domain.
+    """
+
+    def __init__(self, rule: Blame) -> None:
+        self.members = Members()
+        self.ballots = {kind.name: Ballot(kind, rule, self.members) for kind in rule.classes}
+        self.watches: dict[str, Watch] = {}
+        self.stirred: set[str] = set()
+        self.fresh: dict[str, set[str]] = {kind.name: set() for kind in rule.classes}
+        self.changed: dict[tuple[str, str], float] = {}
+        self._rule = rule
+        self._may: dict[str, tuple[Ballot, ...]] = {}
+        self._cast: dict[str, dict[str, Ballot]] = {}
+
+    def place(self, uid: str, paths: Iterable[str], now: float) -> None:
+        """A node that may vote, with its domains; without any, it may not."""
+        had = self.members.paths(uid)
+        if not self.members.place(uid, paths):
+            return
+        there = self.members.paths(uid)
+        if had and there:
+            for path in set(there) - set(had):
+                if self.members.view_of(path) in VERSIONS:
+                    self.changed[uid, path] = now
+        for path in set(had) - set(there):
+            self.changed.pop((uid, path), None)
+        for ballot in self.ballots.values():
+            ballot.moved(uid)
+        if not there:
+            for watch in self.watches.values():
+                watch.drop(uid)
+
+    def gone(self, uid: str, now: float) -> None:
+        """A node that is no more."""
+        self.place(uid, (), now)
+        for ballot in self.ballots.values():
+            ballot.leave(uid)
+
+    def fire(self, uid: str, check: str, at: float) -> bool:
+        """A check fires on a node where it did not. Returns whether the node may vote."""
+        if not self.members.paths(uid):
+            return False
+        watch = self.watches.get(check)
+        if watch is None:
+            watch = self.watches[check] = Watch(self._rule)
+        watch.note(uid, at)
+        self.stirred.add(check)
+        return True
+
+    def vote(self, uid: str, check: str, views: tuple[str, ...], at: float) -> None:
+        """What fires on a node may be told of in some views."""
+        for ballot in self._voting(check):
+            if not ballot.where.keys().isdisjoint(views):
+                ballot.vote(uid, views, at)
+                self._cast.setdefault(check, {})[ballot.kind.name] = ballot
+                self.fresh[ballot.kind.name].add(uid)
+
+    def over(self, uid: str, check: str) -> None:
+        """It does not fire there any more."""
+        watch = self.watches.get(check)
+        if watch is not None:
+            watch.active.discard(uid)
+
+    def withdraw(self, check: str, uids: Iterable[str]) -> None:
+        """What a check found on some nodes does not count."""
+        for ballot in self.cast(check).values():
+            for uid in uids:
+                ballot.leave(uid)
+
+    def cast(self, check: str) -> Mapping[str, Ballot]:
+        """Where a check has voted: by class of faults."""
+        return self._cast.get(check, _NONE)
+
+    def lasting(self, kind: str) -> set[str]:
+        """Nodes that show a class of faults at this moment."""
+        found: set[str] = set()
+        for check, watch in self.watches.items():
+            if kind in self.cast(check):
+                found |= watch.active
+        return found
+
+    def shown(self, kind: str, uids: Iterable[str]) -> Iterator[str]:
+        """Checks that tell of a class of faults on any of some nodes."""
+        who = frozenset(uids)
+        for check, watch in self.watches.items():
+            if kind in self.cast(check) and not who.isdisjoint(watch.latest):
+                yield check
+
+    def forget(self, held: Iterable[str], now: float) -> None:
+        """Let go of what is too old to matter. held: checks of which nothing is learnt."""
+        for ballot in self.ballots.values():
+            ballot.forget(now)
+        held = frozenset(held)
+        for name, watch in list(self.watches.items()):
+            watch.forget(now, learns=name not in held)
+            if watch.is_idle and name not in held:
+                del self.watches[name]
+
+    def _voting(self, check: str) -> tuple[Ballot, ...]:
+        found = self._may.get(check)
+        if found is None:
+            # That nothing is heard of a node is a class of its own, whatever else any check may show.
+            found = self._may[check] = tuple(
+                one
+                for one in self.ballots.values()
+                if check in one.kind.checks or (check != SILENT and one_of(one.kind.checks)(check))
+            )
+        return found
+
+
+_NONE: dict[str, Ballot] = {}

@@ -1,0 +1,55 @@
+"""What a fleet tells, and a store and a writer that keep it."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from nodeguard.fleet.steps import Reported
+from nodeguard.model.finding import Health, Knowledge
+from nodeguard.wire.digest import digest
+from nodeguard.wire.report import VERSION, Active, Inventory, Occupant, Report
+from tests.fleet.scene import finding, in_order
+
+START = 1_700_000_000.0
+DAY = 86_400.0
+
+
+def report(number: int = 1, sequence: int = 1, *findings: Active, **more: Any) -> Report:
+    """What an agent says: all is well, or what is found."""
+    values: dict[str, Any] = {
+        "version": VERSION, "node": f"node-{number}", "boot_id": "b1", "sequence": sequence,
+        "health": Health.FATAL if findings else Health.OK, "knowledge": Knowledge.FRESH, "agent": "0.1.0",
+        "findings": findings, "proven": () if findings else (in_order(),),
+        "inventory": Inventory("570.1", "6.8", "", {"gpu/0000:3b:00": Occupant(f"GPU-{number}")}),
+    }  # fmt: skip
+    made = Report(**{**values, **more})
+    return replace(made, digest=digest(made))
+
+
+def said(after: float, number: int = 1, sequence: int = 1, *findings: Active, **more: Any) -> Reported:
+    return Reported(START + after, f"uid-{number}", report(number, sequence, *findings, **more))
+
+
+def sick(after: float, number: int = 1, sequence: int = 2) -> Reported:
+    return said(after, number, sequence, finding())
+
+
+def rows(path: Path, query: str) -> list[Any]:
+    with sqlite3.connect(path) as connection:
+        found = connection.execute(query).fetchall()
+    connection.close()
+    return [row[0] if len(row) == 1 else row for row in found]
+
+
+def until(done: Callable[[], object], patience: float = 10.0) -> None:
+    """Wait for what a thread does."""
+    end = time.monotonic() + patience
+    while not done():
+        assert time.monotonic() < end, "it does not come"
+        time.sleep(0.005)
