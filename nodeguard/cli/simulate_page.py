@@ -22,7 +22,7 @@ def _result(one: Result, policy: Policy | None) -> Iterator[Line]:
     rule = "nodeguard" if of.baseline == "nodeguard" else f"rule {of.baseline}"
     yield Line(
         (Words("simulation - ", "strong"),),
-        f"{of.nodes} nodes, {of.days:g} days, seed {of.seed}: {rule}",
+        f"{of.nodes} nodes, {of.days:g} day{'' if of.days == 1 else 's'}, seed {of.seed}: {rule}",
     )
     if of.baseline == "nodeguard":
         said = "all that may be marked is" if policy is None else _mode(policy)
