@@ -26,6 +26,7 @@ _COMMANDS = {
     "checks": "list the checks, and validate your own",
     "policy": "check the file that says what the aggregator may mark",
     "backtest": "say what a policy would have marked, by what was told",
+    "simulate": "say what a policy would do to a fleet, in virtual time",
     "record": "record what is read of this machine into a bundle",
 }
 

@@ -35,6 +35,8 @@ class Telling:
         self._proofs = proofs
         self._dirty: set[str] = set()
         self._stories: dict[str, Story] = {}
+        # Nothing is to be let go of before then, in seconds since the epoch.
+        self._kept = 0.0
 
     def touch(self, uid: str) -> None:
         """Something is known of a node that was not."""
@@ -51,10 +53,14 @@ class Telling:
 
     def forget(self, now: float) -> None:
         """Let go of what has been over for long. now: seconds since the epoch."""
+        if now < self._kept:
+            return
         for uid, told in list(self.incidents.items()):
             self.incidents[uid] = {name: one for name, one in told.items() if _is_remembered(one, now)}
             if not self.incidents[uid]:
                 del self.incidents[uid]
+        over = (one.resolved for told in self.incidents.values() for one in told.values() if not one.is_open)
+        self._kept = min(over, default=now) + _REMEMBERED
 
     def incident(self, name: str) -> Incident | None:
         """An incident by its name; None where there is none."""

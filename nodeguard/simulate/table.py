@@ -1,0 +1,130 @@
+"""The table: each kind of shared fault planted many times, roll-outs that go wrong, and days as usual."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from typing import TypeVar
+
+from msgspec import Struct
+
+from nodeguard.model.catalogue import Catalogue
+from nodeguard.model.policy import Policy
+from nodeguard.model.signal import Signal
+from nodeguard.simulate.background import FLEET
+from nodeguard.simulate.episode import Episode, Quiet, enforcing, of_fault, of_noise, of_rollout
+from nodeguard.simulate.rollouts import Rollout, slipped
+from nodeguard.simulate.rows import FaultRow, NoiseRow, RolloutRow, fault_row, noise_row, rollout_row
+from nodeguard.simulate.shared import KINDS
+from nodeguard.simulate.timeline import Agent
+from nodeguard.simulate.topology import Topology, topology
+
+# Seeds that constants may be chosen by begin here, and there those that nobody has looked at before.
+TUNING, HELD_OUT = 1, 10_000
+
+_MIN, _HOUR = 60.0, 3600.0
+
+ROLLOUTS = (
+    *(
+        Rollout("gpu-reset-required", share, lasts)
+        for share in (0.01, 0.1, 1.0)
+        for lasts in (0.0, 30 * _MIN, 2 * _HOUR, 8 * _HOUR)
+    ),
+    Rollout("gpu-thermal-slowdown", 1.0, 2 * _HOUR, by_rack=True),
+)
+
+
+# Roll-outs differ less from one run to the next than faults do, and each takes longer: so many times fewer.
+_FEWER = 5
+
+
+class Plan(Struct, frozen=True):
+    """What is to be done. nodes: of the fleet of an episode. episodes: of each kind. days: as usual, of a
+    fleet of FLEET nodes. first: the first seed. kinds: of shared faults; rollouts: of those that go wrong.
+    """
+
+    nodes: int = 2560
+    episodes: int = 20
+    days: int = 20
+    first: int = TUNING
+    kinds: tuple[str, ...] = tuple(KINDS)
+    rollouts: tuple[Rollout, ...] = ROLLOUTS
+
+
+class Table(Struct, frozen=True):
+    """What came of it."""
+
+    plan: Plan
+    faults: tuple[FaultRow, ...]
+    rollouts: tuple[RolloutRow, ...]
+    noise: NoiseRow | None
+
+
+class Knowledge(Struct, frozen=True):
+    """What every process has to know."""
+
+    catalogue: Catalogue
+    signals: Mapping[str, Signal]
+    policy: Policy
+
+
+def table(known: Knowledge, plan: Plan, jobs: int, tell: Callable[[str], None]) -> Table:
+    """Do it, in so many processes. tell: hears what is being done."""
+    seeds = range(plan.first, plan.first + plan.episodes)
+    with ProcessPoolExecutor(jobs, initializer=_begin, initargs=(known,)) as pool:
+        faults = []
+        for kind in plan.kinds:
+            tell(kind)
+            tasks = [(kind, seed, plan.nodes, blames) for blames in (True, False) for seed in seeds]
+            done = list(pool.map(_fault, tasks))
+            faults.append(fault_row(kind, done[: plan.episodes], done[plan.episodes :]))
+        rollouts = []
+        for one in plan.rollouts:
+            tell(f"roll-out of {one.check}")
+            some = seeds[: max(1, plan.episodes // _FEWER)]
+            runs = list(pool.map(_rollout, [(one, seed, plan.nodes) for seed in some]))
+            rollouts.append(rollout_row(one, runs))
+        tell("days as usual")
+        days = range(plan.first, plan.first + plan.days)
+        noise = noise_row(list(pool.map(_noise, days))) if plan.days else None
+    return Table(plan, tuple(faults), tuple(rollouts), noise)
+
+
+# Of this process: what it knows, and what it has made of that.
+_known: list[Knowledge] = []
+_made: dict[object, object] = {}
+_T = TypeVar("_T")
+
+
+def _begin(known: Knowledge) -> None:
+    _known[:] = [known]
+    _made.clear()
+
+
+def _once(name: object, make: Callable[[], _T]) -> _T:
+    if name not in _made:
+        _made[name] = make()
+    return _made[name]  # type: ignore[return-value]
+
+
+def _agent() -> Agent:
+    return _once("agent", lambda: Agent(_known[0].catalogue, _known[0].signals))
+
+
+def _fleet(nodes: int) -> Topology:
+    return _once(nodes, lambda: topology(nodes))
+
+
+def _fault(task: tuple[str, int, int, bool]) -> Episode:
+    kind, seed, nodes, blames = task
+    return of_fault(_agent(), _fleet(nodes), kind, seed, enforcing(_known[0].policy, blames=blames))
+
+
+def _rollout(task: tuple[Rollout, int, int]) -> Episode:
+    one, seed, nodes = task
+    wrong = _once(one.check, lambda: slipped(_known[0].catalogue, _known[0].signals, one.check))
+    return of_rollout(_agent(), wrong, _fleet(nodes), one, seed, enforcing(_known[0].policy))
+
+
+def _noise(seed: int) -> Quiet:
+    return of_noise(_agent(), _fleet(FLEET), 1.0, seed, enforcing(_known[0].policy))
