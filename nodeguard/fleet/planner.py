@@ -21,6 +21,7 @@ from nodeguard.fleet.known import Known
 from nodeguard.fleet.modes import held_check, mode_of
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.release import Freed, Key, Proof, proofs, released
+from nodeguard.fleet.resting import Resting
 from nodeguard.fleet.roster import Roster
 from nodeguard.fleet.silence import Silence
 from nodeguard.fleet.telling import MANY, Telling
@@ -52,7 +53,7 @@ class Planner:
         self._wants: dict[str, tuple[Want, ...]] = {}
         self._would: dict[tuple[str, str, str], float] = {}
         self._planned: dict[str, Holding] = {}
-        self._resting: dict[str, tuple[object, ...]] = {}
+        self._resting = Resting(self.roster, self.heard)
         self._witness = Witness(policy.blame, self.roster, self.heard)
         self._domains = Domains(self._witness)
         self._telling = Telling(self.roster, self.heard, self.proofs)
@@ -121,8 +122,9 @@ class Planner:
         self._witness.gone(uid)
         self._mute(uid)
         self.roster.attendance.forget(uid)
-        for kept in (self._wants, self.proofs, self._resting):
+        for kept in (self._wants, self.proofs):
             kept.pop(uid, None)
+        self._resting.rouse(uid)
         self._telling.gone(uid)
 
     def devices(self, node: str, devices: Iterable[Device]) -> None:
@@ -165,14 +167,19 @@ class Planner:
         self._domains.recall(before, self.incidents.get(MANY, {}).values(), now)
         # What rests may be touched by what is blamed or held now, and was not before.
         self._epoch += self.diagnosis.settle(now.mono)
-        resting = {uid for uid in self.roster.remembered() if self._rests(uid, now)}
+        silent, epoch = self.silence.silent, self._epoch
+        resting = {
+            uid for uid in self.roster.remembered() if self._resting.rests(uid, silent, epoch, now.wall)
+        }
         holdings = {
             uid: self.roster.holding(uid) if uid in resting else self._left_of(uid, now, freed)
             for uid in self.roster.remembered()
         }
         bar = self._closed()
         holdings |= self._domains.cover(self.policy, self.roster.seats, holdings, bar, now)
-        asked, outcomes = self._asked(holdings, freed, now)
+        freed += self._domains.supersede(self.policy, self.roster, holdings, now)
+        wants = (want for found in self._wants.values() for want in found)
+        asked, outcomes = self._domains.asked(wants, holdings, now)
         real = [want for want in asked if self._is_real(want, holdings)]
         ledgers = self.roster.ledgers.copy()
         scene = Scene(self.policy, self.roster.seats, holdings, self.roster.charged, self._bar, now.wall)
@@ -294,31 +301,6 @@ class Planner:
             return self.paused or "paused by the policy"
         return self.silence.frozen
 
-    def _asked(
-        self, holdings: dict[str, Holding], freed: list[tuple[str, Freed]], now: Instant
-    ) -> tuple[list[Want], list[Outcome]]:
-        """What is asked for, but for what the mark of a domain stands in for, of which the outcomes are told.
-
-        holdings: from which marks are taken that such a one covers.
-        """
-        if not self.covers:
-            return [want for found in self._wants.values() for want in found], []
-        for uid, holding in list(holdings.items()):
-            if uid in self.roster.seats and not self.roster.seats[uid].hold:
-                left, gone = self._domains.superseded(self.policy, holding, self.roster.observed(uid), now)
-                if gone:
-                    holdings[uid] = left
-                    freed += [(uid, one) for one in gone]
-        asked, outcomes = [], []
-        for found in self._wants.values():
-            for want in found:
-                folded = self._domains.folded(want, holdings.get(want.uid, Holding()), now)
-                if folded is None:
-                    asked.append(want)
-                else:
-                    outcomes.append(folded)
-        return asked, outcomes
-
     def _left_of(self, uid: str, now: Instant, freed: list[tuple[str, Freed]]) -> Holding:
         """What a node is to hold after what is given back."""
         holding, seat = self.roster.holding(uid), self.roster.seats.get(uid)
@@ -345,40 +327,6 @@ class Planner:
                 if record.charge is not None:
                     left = given_back(left, record.charge, self.policy.soak, now.wall)
         return left
-
-    def _rests(self, uid: str, now: Instant) -> bool:
-        """Whether a node that is as it is to be is just as it was when that was found, and remembers nothing
-        that is to be forgotten.
-        """
-        found = self._resting.get(uid)
-        if found is None:
-            return False
-        # Asked of every node that anything is remembered of, for each plan.
-        for before, after in zip(found, self._about(uid), strict=True):
-            if before is not after:
-                return False
-        holding, forget = self.roster.holding(uid), self.policy.soak.forget
-        return holding.marked or any(now.wall - one.ended < forget for one in holding.node.past)
-
-    def _lay_down(self, uid: str) -> None:
-        """A node is as it is to be: it rests, unless a soak will change that."""
-        if not self.proofs.get(uid):
-            self._resting[uid] = self._about(uid)
-        else:
-            self._resting.pop(uid, None)
-
-    def _about(self, uid: str) -> tuple[object, ...]:
-        """All that decides what a node is to hold, but for time."""
-        roster = self.roster
-        return (
-            roster.nodes.get(uid),
-            roster.holding(uid),
-            roster.seats.get(uid),
-            self.heard.get(uid),
-            uid in self.silence.silent,
-            self.policy,
-            self._epoch,
-        )
 
     def _is_removed(self, uid: str, place: Device | None, cause: Cause) -> bool:
         """Whether a person took a mark away by hand."""
@@ -419,7 +367,10 @@ class Planner:
             }
             gone += sorted(known - wanted.keys())
             if holding == self.roster.holding(uid) and is_as_desired(node, what) and not known:
-                self._lay_down(uid)
+                if self.proofs.get(uid):
+                    self._resting.rouse(uid)
+                else:
+                    self._resting.lay_down(uid, self.silence.silent, self._epoch)
         incidents, events = self._telling.told(self.policy, holdings, outcomes, now)
         of_many = self._telling.told_of_many(self._domains.incidents(self.policy.blame, now), now)
         incidents, events = incidents + of_many[0], events + of_many[1]

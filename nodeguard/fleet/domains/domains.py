@@ -12,6 +12,7 @@ from nodeguard.fleet.domains.incidents import CHECK, of_check, of_domain
 from nodeguard.fleet.domains.witness import Witness
 from nodeguard.fleet.holding import Holding
 from nodeguard.fleet.release import Freed, without
+from nodeguard.fleet.roster import Roster
 from nodeguard.fleet.seat import Seat
 from nodeguard.fleet.want import Want
 from nodeguard.model.blame import Blame
@@ -84,31 +85,46 @@ class Domains:
             if seat is None or seat.hold:
                 continue
             marks = tuple(sorted(wanted.get(uid, ()), key=lambda one: (one.since, one.domain)))
-            if bar and not had.node.degraded:
-                continue
+            if bar:
+                marks = tuple(one for one in marks if one in had.node.degraded)
             if marks != had.node.degraded:
                 changed[uid] = replace(had, node=replace(had.node, degraded=marks))
         return changed
 
-    def superseded(
-        self, policy: Policy, holding: Holding, seen: Holding, now: Instant
-    ) -> tuple[Holding, tuple[Freed, ...]]:
-        """What is left of a node's own marks once its domain's stands on it. seen: what is written there."""
-        gone = [
-            Freed(cause, "superseded")
-            for cause in holding.node.causes
-            if self._stands_in(seen, cause.check, cause.since, now)
-        ]
-        if not gone:
-            return holding, ()
-        left = tuple(cause for cause in holding.node.causes if all(cause is not one.cause for one in gone))
-        record = replace(holding.node, causes=left)
-        return without(holding, None, record, policy.soak, now.wall), tuple(gone)
+    def supersede(
+        self, policy: Policy, roster: Roster, holdings: dict[str, Holding], now: Instant
+    ) -> list[tuple[str, Freed]]:
+        """Take from what nodes hold what the mark of a domain covers, once it is written there. Returns what
+        that was, by uid.
+        """
+        freed: list[tuple[str, Freed]] = []
+        for uid, holding in list(holdings.items()) if self.covers else ():
+            seat = roster.seats.get(uid)
+            if seat is None or seat.hold or not holding.node.causes:
+                continue
+            seen = roster.observed(uid)
+            gone = [one for one in holding.node.causes if self._stands_in(seen, one.check, one.since, now)]
+            if gone:
+                left = tuple(one for one in holding.node.causes if all(one is not other for other in gone))
+                record = replace(holding.node, causes=left)
+                holdings[uid] = without(holding, None, record, policy.soak, now.wall)
+                freed += [(uid, Freed(one, "superseded")) for one in gone]
+        return freed
 
-    def folded(self, want: Want, holding: Holding, now: Instant) -> Outcome | None:
-        """What becomes of a want that a domain's mark stands in for; None where none does."""
-        domain = self._stands_in(holding, want.check, want.since, now)
-        return Outcome(want, State.OPEN, f"told of as {domain}, which is degraded") if domain else None
+    def asked(
+        self, wants: Iterable[Want], holdings: Mapping[str, Holding], now: Instant
+    ) -> tuple[list[Want], list[Outcome]]:
+        """Wants, but for those that the mark of a domain stands in for, of which it is said what becomes."""
+        if not self.covers:
+            return list(wants), []
+        asked, folded = [], []
+        for want in wants:
+            domain = self._stands_in(holdings.get(want.uid, _NOTHING), want.check, want.since, now)
+            if domain:
+                folded.append(Outcome(want, State.OPEN, f"told of as {domain}, which is degraded"))
+            else:
+                asked.append(want)
+        return asked, folded
 
     def _stands_in(self, holding: Holding, check: str, since: float, now: Instant) -> str:
         """The domain whose mark on a node is for what a check found since a moment; empty for none."""
