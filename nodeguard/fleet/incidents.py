@@ -36,6 +36,15 @@ _HEALTH = {Mark.QUARANTINE: Health.FATAL, Mark.SUSPECT: Health.SUSPECT}
 _STATES = (State.MARKED, State.WITHHELD, State.OBSERVED)
 
 
+class Shared(Struct, frozen=True):
+    """What of a node's is told by others, by the slot that failed. parents: names of the incidents that it is
+    a part of. early: what may be a part of one yet, and is not told of before that is clear.
+    """
+
+    parents: Mapping[str, str] = {}
+    early: frozenset[str] = frozenset()
+
+
 class Story(Struct, frozen=True):
     """What an incident's telling rests on, of one node. outcomes: of its wants. proofs: of what it holds."""
 
@@ -44,6 +53,7 @@ class Story(Struct, frozen=True):
     outcomes: tuple[Outcome, ...]
     holding: Holding
     proofs: Mapping[Key, Proof]
+    shared: Shared = Shared()
 
 
 def incidents_of(
@@ -69,8 +79,13 @@ def incidents_of(
         one = _incident(story, place, found.get(place, []), causes.get(place, []))
         if silenced(policy, one.cause, story.seat.name, now.wall):
             continue
+        parent = "" if place in causes else story.shared.parents.get(place, "")
+        if name not in before and place not in causes and (parent or place in story.shared.early):
+            continue
         since = began[place] if place in began else min(cause.since for _, cause in causes[place])
-        told[name] = continued(before.get(name), replace(one, name=name, since=since), now.wall)
+        told[name] = continued(
+            before.get(name), replace(one, name=name, since=since, parent=parent), now.wall
+        )
     for name, past in before.items():
         if name not in told:
             told[name] = _left(past, story, now.wall)
@@ -173,7 +188,8 @@ def continued(before: Incident | None, now: Incident, wall: float) -> Incident:
 
 def _gist(one: Incident) -> tuple[object, ...]:
     found = {(each.check, each.target, each.health) for each in one.symptoms}
-    return one.state, one.health, one.cause, one.action, one.scope, one.part, one.detail, frozenset(found)
+    said = one.state, one.health, one.cause, one.action, one.scope, one.part, one.detail, one.parent
+    return *said, frozenset(found)
 
 
 _REASONS = {
@@ -192,7 +208,9 @@ def _news(one: Incident) -> tuple[str, ...]:
 
 
 def event_of(before: Incident | None, after: Incident) -> Event | None:
-    """What is told of an incident's change; None where only words have changed."""
+    """What is told of an incident's change; None where only words have changed, or another one tells it."""
+    if after.parent:
+        return None
     if before is not None and _news(before) == _news(after):
         return None
     reason, warning = _REASONS[after.state]

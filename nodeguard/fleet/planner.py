@@ -166,7 +166,9 @@ class Planner:
         before = {uid: self.roster.holding(uid) for uid in self.roster.remembered()}
         self._domains.recall(before, self.incidents.get(MANY, {}).values(), now)
         # What rests may be touched by what is blamed or held now, and was not before.
-        self._epoch += self.diagnosis.settle(now.mono)
+        if self.diagnosis.settle(now.mono):
+            self._epoch += 1
+            self._telling.touch_all()
         silent, epoch = self.silence.silent, self._epoch
         resting = {
             uid for uid in self.roster.remembered() if self._resting.rests(uid, silent, epoch, now.wall)
@@ -233,6 +235,14 @@ class Planner:
     def incident(self, name: str) -> Incident | None:
         """An incident by its name; None where there is none."""
         return self._telling.incident(name)
+
+    def parents(self, uid: str, now: Instant) -> tuple[Incident, ...]:
+        """Incidents of domains and checks that tell of what a node shows."""
+        seat, one = self.roster.seats.get(uid), self.heard.get(uid)
+        if seat is None or one is None:
+            return ()
+        names = set(self._domains.shared(self.policy, seat, one, now).parents.values())
+        return tuple(each for name, each in self.incidents.get(MANY, {}).items() if name in names)
 
     def clear(self, incident: Incident, now: Instant) -> None:
         """A person says that a domain, or a check that is held, is in order."""
@@ -371,7 +381,13 @@ class Planner:
                     self._resting.rouse(uid)
                 else:
                     self._resting.lay_down(uid, self.silence.silent, self._epoch)
-        incidents, events = self._telling.told(self.policy, holdings, outcomes, now)
+        incidents, events = self._telling.told(
+            self.policy,
+            holdings,
+            outcomes,
+            lambda seat, told: self._domains.shared(self.policy, seat, told, now),
+            now,
+        )
         of_many = self._telling.told_of_many(self._domains.incidents(self.policy.blame, now), now)
         incidents, events = incidents + of_many[0], events + of_many[1]
         return Plan(

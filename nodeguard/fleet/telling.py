@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from nodeguard.fleet.admission import Outcome
 from nodeguard.fleet.heard import Heard
 from nodeguard.fleet.holding import Holding
-from nodeguard.fleet.incidents import Story, continued, event_of, incidents_of, resolved
+from nodeguard.fleet.incidents import Shared, Story, continued, event_of, incidents_of, resolved
 from nodeguard.fleet.plan import Event
 from nodeguard.fleet.release import Key, Proof
 from nodeguard.fleet.roster import Roster
+from nodeguard.fleet.seat import Seat
 from nodeguard.model.incident import Incident
 from nodeguard.model.instant import Instant
 from nodeguard.model.policy import Policy
@@ -42,6 +43,10 @@ class Telling:
         """Something is known of a node that was not."""
         self._dirty.add(uid)
 
+    def touch_all(self) -> None:
+        """Something is known of what nodes share that was not."""
+        self._dirty |= self.incidents.keys()
+
     def again(self) -> None:
         """All is to be told as if it never was, as by another policy."""
         self._stories.clear()
@@ -67,9 +72,14 @@ class Telling:
         return next((told[name] for told in self.incidents.values() if name in told), None)
 
     def told(
-        self, policy: Policy, holdings: Mapping[str, Holding], outcomes: list[Outcome], now: Instant
+        self,
+        policy: Policy,
+        holdings: Mapping[str, Holding],
+        outcomes: list[Outcome],
+        shared: Callable[[Seat, Heard], Shared],
+        now: Instant,
     ) -> tuple[list[Incident], list[Event]]:
-        """Incidents that have changed, and what is told of it."""
+        """Incidents that have changed, and what is told of it. shared: what of a node's others tell."""
         of: dict[str, list[Outcome]] = {}
         for outcome in outcomes:
             of.setdefault(outcome.want.uid, []).append(outcome)
@@ -91,7 +101,11 @@ class Telling:
                 self.outcomes.get(uid, ()),
                 holdings.get(uid, Holding()),
                 self._proofs.get(uid, {}),
+                shared(seat, told) if told is not None and told.findings else Shared(),
             )
+            if story.shared.early:
+                # It is told of in time, though nothing else may happen.
+                self._dirty.add(uid)
             if story == self._stories.get(uid):
                 continue
             self._stories[uid] = story

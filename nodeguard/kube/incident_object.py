@@ -56,6 +56,7 @@ class Status(Struct, frozen=True):
     changed: str = ""
     resolved: str = ""
     times: int = 0
+    parent: str = ""
 
 
 class _Meta(Struct):
@@ -123,6 +124,7 @@ def status(incident: Incident) -> Status:
         changed=rfc3339(incident.changed),
         resolved=rfc3339(incident.resolved) if incident.resolved else "",
         times=incident.times,
+        parent=incident.parent[:WORD],
     )
 
 
@@ -153,6 +155,7 @@ def incident(one: Seen) -> Incident | None:
             ),
             resolved=seconds(said.resolved),
             times=said.times,
+            parent=said.parent,
         )
     except ValueError:
         return None

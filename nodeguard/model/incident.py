@@ -42,7 +42,7 @@ class Incident(Struct, frozen=True, omit_defaults=True, rename="camel"):
     domains. resource: the slot that failed. scope: what is kept out, in words a person knows (`node gpu-7`,
     `GPU 0000:3b:00`), empty for nothing. part: what to replace. cause: the check that tells most. word: class
     of the fault. since, changed, resolved: seconds since the epoch; resolved 0 while it is not. times: how
-    often it has opened.
+    often it has opened. parent: name of the incident that this one is a part of, empty for none.
     """
 
     name: str
@@ -64,6 +64,7 @@ class Incident(Struct, frozen=True, omit_defaults=True, rename="camel"):
     symptoms: tuple[Symptom, ...] = ()
     resolved: float = 0.0
     times: int = 1
+    parent: str = ""
 
     @property
     def is_open(self) -> bool:

@@ -8,13 +8,15 @@ from msgspec.structs import replace
 
 from nodeguard.fleet.admission import Outcome
 from nodeguard.fleet.domains.covering import Cover, Standing, covered
-from nodeguard.fleet.domains.incidents import CHECK, of_check, of_domain
+from nodeguard.fleet.domains.incidents import CHECK, named, of_check, of_domain
 from nodeguard.fleet.domains.witness import Witness
+from nodeguard.fleet.heard import Heard
 from nodeguard.fleet.holding import Holding
+from nodeguard.fleet.incidents import Shared
 from nodeguard.fleet.release import Freed, without
 from nodeguard.fleet.roster import Roster
-from nodeguard.fleet.seat import Seat
-from nodeguard.fleet.want import Want
+from nodeguard.fleet.seat import DOMAIN, Seat
+from nodeguard.fleet.want import Want, resource
 from nodeguard.model.blame import Blame
 from nodeguard.model.incident import Incident, State
 from nodeguard.model.instant import Instant
@@ -135,6 +137,35 @@ class Domains:
             began = now.wall - (now.mono - blamed.began)
             if blamed.recalled or since >= began - _BEFORE:
                 return one.domain
+        return ""
+
+    def shared(self, policy: Policy, seat: Seat, heard: Heard, now: Instant) -> Shared:
+        """What of a node's findings is told by the incidents of domains and checks."""
+        parents: dict[str, set[str]] = {}
+        early: dict[str, bool] = {}
+        views = {path.removeprefix(DOMAIN).partition("/")[0] for path in seat.domains}
+        for one, began in zip(heard.findings, heard.began, strict=True):
+            place = resource(one)
+            parents.setdefault(place, set()).add(self._told_by(seat.uid, one.check, began, now))
+            young = now.wall - began < policy.settle.shared and not views.isdisjoint(one.views)
+            early[place] = early.get(place, True) and young
+        # What one part shows may be told in several places, or in part: then it is told for itself.
+        alone = {place: name for place, (name, *others) in parents.items() if name and not others}
+        return Shared(alone, frozenset(place for place, young in early.items() if young))
+
+    def _told_by(self, uid: str, check: str, since: float, now: Instant) -> str:
+        """Name of the incident that tells of what a check found on a node; empty for none."""
+        diagnosis = self._witness.diagnosis
+        if diagnosis.holds(check, uid):
+            return named(f"{CHECK}{check}")
+        for domain, blamed in diagnosis.blamed.items():
+            began = now.wall - (now.mono - blamed.began)
+            if (
+                uid in self._witness.everyone.of(domain)
+                and diagnosis.fits(check, blamed.kinds)
+                and (blamed.recalled or since >= began - _BEFORE)
+            ):
+                return named(blamed.name)
         return ""
 
     def holds(self, cause: Cause, uid: str) -> bool:

@@ -36,7 +36,8 @@ def listed(
     found = [
         one
         for one in (planner.incidents.get(uid, {}).values() if node else every(planner))
-        if one.state in wanted
+        # What is a part of another is told there.
+        if one.state in wanted and (node or states or not one.parent)
     ]
     found.sort(key=lambda one: _rank(one, service))
     lines = tuple(line(one, service, now) for one in found[:MOST])
@@ -48,7 +49,7 @@ def outstanding(
 ) -> tuple[IncidentLine, ...]:
     """The few incidents that stand out, worst first: of those of one check and health, the worst alone."""
     found = sorted(
-        (one for one in incidents if one.state != State.RESOLVED), key=lambda one: _rank(one, service)
+        (one for one in incidents if one.is_open and not one.parent), key=lambda one: _rank(one, service)
     )
     kinds = Counter((one.cause, one.health) for one in found)
     first: dict[tuple[str, Health], Incident] = {}

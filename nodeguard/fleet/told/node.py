@@ -12,7 +12,7 @@ from nodeguard.fleet.seat import DOMAIN, Seat
 from nodeguard.fleet.told.ages import age
 from nodeguard.fleet.told.forms import VERSION, LedgerTold
 from nodeguard.fleet.told.health import known_health
-from nodeguard.fleet.told.incidents import listed
+from nodeguard.fleet.told.incidents import line, listed
 from nodeguard.fleet.told.marks import marks
 from nodeguard.fleet.told.node_forms import (
     DEGRADED,
@@ -75,7 +75,10 @@ def node(planner: Planner, service: Service, name: str, now: Instant) -> NodePag
         if one
         else (),
         strange=tuple(f"{taint.key}={taint.value}" for taint in seat.strange) if seat else (),
-        incidents=listed(planner, service, now, frozenset(State), name).incidents,
+        incidents=(
+            *listed(planner, service, now, frozenset(State), name).incidents,
+            *(line(each, service, now) for each in planner.parents(uid, now)),
+        ),
     )
 
 
