@@ -6,6 +6,7 @@ It does no input or output and has no clock: the same calls lead to the same pla
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from math import inf
 
 from msgspec.structs import replace
 
@@ -32,6 +33,9 @@ from nodeguard.model.node import PREFIX, Condition, Device, Node
 from nodeguard.model.policy import Mode, Policy
 from nodeguard.wire.report import Report
 
+# How long a node rests that does not.
+_NEVER: tuple[float, tuple[object, ...]] = (-inf, ())
+
 
 class Planner:
     """What is known of the fleet.
@@ -52,7 +56,7 @@ class Planner:
         self._wants: dict[str, tuple[Want, ...]] = {}
         self._would: dict[tuple[str, str, str], float] = {}
         self._planned: dict[str, Holding] = {}
-        self._resting: dict[str, tuple[object, ...]] = {}
+        self._resting: dict[str, tuple[float, tuple[object, ...]]] = {}
         self._witness = Witness(policy.blame, self.roster, self.heard)
         self._domains = Domains(self._witness)
         self._telling = Telling(self.roster, self.heard, self.proofs)
@@ -160,7 +164,7 @@ class Planner:
         self._domains.recall(before, self.incidents.get(MANY, {}).values(), now)
         # What rests may be touched by what is blamed or held now, and was not before.
         self._epoch += self.diagnosis.settle(now.mono)
-        resting = {uid for uid in self.roster.remembered() if self._rests(uid)}
+        resting = {uid for uid in self.roster.remembered() if self._rests(uid, now.wall)}
         holdings = {
             uid: self.roster.holding(uid) if uid in resting else self._left_of(uid, now, freed)
             for uid in self.roster.remembered()
@@ -341,17 +345,22 @@ class Planner:
                     left = given_back(left, record.charge, self.policy.soak, now.wall)
         return left
 
-    def _rests(self, uid: str) -> bool:
-        """Whether a node that is marked, and is as it is to be, is just as it was when that was found."""
-        found = self._resting.get(uid)
-        return found is not None and all(one is now for one, now in zip(found, self._about(uid), strict=True))
+    def _rests(self, uid: str, now: float) -> bool:
+        """Whether a node of which something is remembered was found to be as it is to be, and is as it was
+        then. now: seconds since the epoch.
+        """
+        until, found = self._resting.get(uid, _NEVER)
+        return now < until and all(one is other for one, other in zip(found, self._about(uid), strict=True))
 
     def _lay_down(self, uid: str, holding: Holding) -> None:
-        """A node is as it is to be: it rests, unless time alone will change that."""
-        if holding.marked and not self.proofs.get(uid):
-            self._resting[uid] = self._about(uid)
-        else:
+        """A node is as it is to be: it rests, until time alone changes that."""
+        if self.proofs.get(uid):
             self._resting.pop(uid, None)
+            return
+        # What only has a past is to be looked at again when that is to be forgotten.
+        ended = max((one.ended for one in holding.node.past), default=-inf)
+        until = inf if holding.marked else ended + self.policy.soak.forget
+        self._resting[uid] = until, self._about(uid)
 
     def _about(self, uid: str) -> tuple[object, ...]:
         """All that decides what a node is to hold, but for time."""
