@@ -9,12 +9,16 @@ from typing import get_args
 import msgspec
 import pytest
 
-from nodeguard.fleet.told import forms, incident_forms, node_forms
+from nodeguard.cli.domain_page import domain_page
+from nodeguard.fleet.told import domain_forms, forms, incident_forms, node_forms
+from nodeguard.fleet.told.domain import domain
+from tests.cli.test_fleet_pages import FABRIC, look
+from tests.fleet.domains.test_domains import FIRST
 
 PAGE = (Path(__file__).parent.parent / "docs" / "fleet.md").read_text("utf-8")
 FORMS = {
     form
-    for module in (forms, node_forms, incident_forms)
+    for module in (forms, node_forms, incident_forms, domain_forms)
     for _, form in inspect.getmembers(module, inspect.isclass)
     if issubclass(form, msgspec.Struct) and form is not msgspec.Struct
 }
@@ -27,3 +31,7 @@ def test_every_field_is_explained(form: type[msgspec.Struct]) -> None:
 
 def test_everything_that_a_mark_waits_for_is_explained() -> None:
     assert [word for word in get_args(node_forms.On) if f"(`{word}`)" not in PAGE] == []
+
+
+def test_the_page_of_a_domain_is_what_is_printed() -> None:
+    assert look(domain_page(domain(FABRIC.planner, FIRST, FABRIC.now)), 100) in PAGE

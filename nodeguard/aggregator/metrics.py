@@ -9,6 +9,9 @@ from nodeguard.aggregator.history.history import History
 from nodeguard.aggregator.ingest.server import Ingest
 from nodeguard.aggregator.reload import PolicyFile
 from nodeguard.aggregator.service import Service
+from nodeguard.fleet.told.node_forms import DEGRADED
+from nodeguard.fleet.told.views import views
+from nodeguard.model.blame import PLACES
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import State
 from nodeguard.model.instant import Instant
@@ -74,7 +77,7 @@ def _families(service: Service, ingest: Ingest, policy: PolicyFile | None, now: 
     yield gauge(
         "nodeguard_marked_nodes",
         "Nodes that are marked.",
-        [({"mark": mark.value}, marks[mark]) for mark in Mark],
+        [({"mark": mark}, marks[mark]) for mark in (*Mark, DEGRADED)],
     )
     yield plain("nodeguard_marked_devices", "Devices that are marked.", len(planner.roster.rules))
     states = Counter(one.state for told in planner.incidents.values() for one in told.values())
@@ -85,6 +88,7 @@ def _families(service: Service, ingest: Ingest, policy: PolicyFile | None, now: 
     )
     if isinstance(service.history, History):
         yield from _of_history(service.history)
+    yield from _of_domains(service)
     told = sorted(planner.roster.ledgers.told(), key=lambda one: one[1] / one[2], reverse=True)[:_LEDGERS]
     yield gauge(
         "nodeguard_ledger_used_ratio",
@@ -111,8 +115,44 @@ def _of_history(history: History) -> Iterator[str]:
 _LEDGERS = 20
 
 
-def _marks(service: Service, uid: str) -> set[Mark]:
-    return {cause.mark for cause in service.planner.roster.observed(uid).node.causes}
+# Checks that are named of those that are held: more are a fleet that nobody asks about its checks.
+_CHECKS = 20
+
+
+def _of_domains(service: Service) -> Iterator[str]:
+    """What nodes share; by view, of which there are a dozen."""
+    planner, known = service.planner, views(service.planner)
+    yield gauge(
+        "nodeguard_aggregator_view_domains",
+        "Domains by the view that they are of.",
+        [({"view": one.view}, one.domains) for one in known],
+    )
+    yield gauge(
+        "nodeguard_aggregator_view_nodes_lacking",
+        "Nodes that lack a label or place by which others are in a view's domains, the most of any.",
+        [({"view": one.view}, max((lack.nodes for lack in one.lacks), default=0)) for one in known],
+    )
+    blamed = Counter((one.blamed.view, one.state) for one in planner.covers.values())
+    seen = {one.view for one in known} | {view for view, _ in blamed}
+    yield gauge(
+        "nodeguard_aggregator_domains",
+        "Domains that are to blame, by what becomes of their mark.",
+        [
+            ({"view": view, "state": state.value.lower()}, blamed[view, state])
+            for view in sorted(seen & {*PLACES, *(view for view, _ in blamed)})
+            for state in (State.MARKED, State.WITHHELD, State.OBSERVED)
+        ],
+    )
+    yield gauge(
+        "nodeguard_aggregator_checks_held",
+        f"Checks that are not acted upon, the first {_CHECKS} by name; 1 for each.",
+        [({"check": check}, 1) for check in sorted(planner.diagnosis.held)[:_CHECKS]],
+    )
+
+
+def _marks(service: Service, uid: str) -> set[str]:
+    node = service.planner.roster.observed(uid).node
+    return {*(cause.mark for cause in node.causes), *((DEGRADED,) if node.degraded else ())}
 
 
 def _paused(service: Service) -> bool:

@@ -52,8 +52,10 @@ class Outbox:
 
 
 def clears(incident: Incident, decision: Decision) -> tuple[ClearCheck, ...]:
-    """What an agent is asked for where a person says that an incident is over. Pure."""
-    if not decision.clear:
+    """What an agent is asked for where a person says that an incident is over; nothing of one of no single
+    Node. Pure.
+    """
+    if not (decision.clear and incident.node):
         return ()
     places = {(one.check, one.target) for one in incident.symptoms} | {(incident.cause, incident.resource)}
     return tuple(

@@ -76,8 +76,8 @@ def _settled(policy: Policy) -> float:
 
 
 class Difference(Struct, frozen=True):
-    """Marks that stood under one policy alone, and pairs of those that stood under both: each with the one of
-    the same finding that overlaps it.
+    """Marks that stood under one policy alone, and pairs of those that stood under both: each of the first
+    with the same of the second, at a time that they share.
     """
 
     first: tuple[Entry, ...]
@@ -87,7 +87,7 @@ class Difference(Struct, frozen=True):
 
 def difference(first: Account, second: Account) -> Difference:
     """What two policies make of the same steps."""
-    others: dict[tuple[str, str, str], list[Entry]] = defaultdict(list)
+    others: dict[tuple[str, str, str, str], list[Entry]] = defaultdict(list)
     for one in second.entries:
         if one.state == State.MARKED:
             others[_place(one)].append(one)
@@ -106,10 +106,10 @@ def difference(first: Account, second: Account) -> Difference:
     return Difference(tuple(alone), tuple(sorted(rest, key=lambda one: one.began)), tuple(both))
 
 
-def _place(one: Entry) -> tuple[str, str, str]:
-    return one.asked.uid, one.asked.check, one.asked.target
+def _place(one: Entry) -> tuple[str, str, str, str]:
+    return one.asked.uid, one.asked.check, one.asked.target, one.asked.mark
 
 
 def _overlap(one: Entry, other: Entry) -> bool:
     ends, others_end = (float("inf") if each.ended is None else each.ended for each in (one, other))
-    return one.began <= others_end and other.began <= ends
+    return one.began < others_end and other.began < ends

@@ -5,7 +5,7 @@ Pure: the same steps under the same policy come to the same marks.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from math import inf
 
 from msgspec.structs import replace
@@ -24,7 +24,7 @@ from nodeguard.model.incident import State
 from nodeguard.model.instant import Instant
 from nodeguard.model.mark import STATE, Record
 from nodeguard.model.node import Node
-from nodeguard.model.policy import Policy
+from nodeguard.model.policy import Policy, Silence
 from nodeguard.model.slot import kind
 from nodeguard.wire.report import Report
 
@@ -42,6 +42,9 @@ _ROUNDS = 8
 # When a node was heard last that is silent, whatever the policy calls so.
 _LONG_AGO = -1e12
 
+# How a reason begins that a check is told by its own allowance.
+_SPENT = "check "
+
 _ASKING = frozenset({Health.SUSPECT, Health.FATAL})
 
 
@@ -50,7 +53,8 @@ class Replay:
 
     def __init__(self, policy: Policy, checks: Iterable[str]) -> None:
         self.marks = Marks()
-        self._planner = Planner(policy, checks)
+        # Nobody is there to be told of incidents.
+        self._planner = Planner(replace(policy, silences=(Silence(),)), checks)
         self._asks: dict[str, tuple[object, ...]] = {}
         self._late: dict[str, float] = {}
         self._began: float | None = None
@@ -149,11 +153,12 @@ class Replay:
             for _ in range(_ROUNDS):
                 plan = planner.plan(now)
                 self.marks.planned(planner, plan, at)
-                if not plan.nodes:
-                    break
                 planner.issued(plan)
                 for desired in plan.nodes:
                     planner.node(carried(planner.roster.nodes[desired.uid], desired))
+                # What is given back may be spent by the next plan alone; else this one did what there is.
+                if not plan.freed:
+                    break
         else:
             self._due = (self._began or at) + PATIENCE
         self._due = min(self._due, min(self._later(at), default=inf))
@@ -162,32 +167,34 @@ class Replay:
         """Moments after this one at which time alone may change the plan."""
         planner, policy = self._planner, self._planner.policy
         yield from self._late.values()
-        soaked = (proof.until for proofs in planner.proofs.values() for proof in proofs.values())
+        # Of many that were marked once, few are marked now.
+        proofs = (planner.proofs.get(uid, {}) for uid in planner.roster.remembered())
+        soaked = (proof.until for found in proofs for proof in found.values())
         yield from (until + _SOON for until in soaked if until > at)
-        withheld = [
-            one.want
-            for outcomes in planner.outcomes.values()
-            for one in outcomes
-            if one.state == State.WITHHELD
-        ]
-        for want in withheld:
-            settled = want.since + settle(policy, want)
-            if at < settled:
-                yield settled + _SOON
-        if withheld:
-            yield from self._allowed(at)
+        late: set[str] = set()
+        for outcomes in planner.outcomes.values():
+            for one in outcomes:
+                if one.state != State.WITHHELD:
+                    continue
+                settled = one.want.since + settle(policy, one.want)
+                if at < settled:
+                    yield settled + _SOON
+                elif one.why.startswith(_SPENT):
+                    late.add(one.want.check)
+        if late:
+            yield from self._allowed(at, late)
         due = planner.diagnosis.due()
         if due is not None:
             yield max(due, at + _SOON)
 
-    def _allowed(self, at: float) -> Iterator[float]:
-        """Moments after this one at which what a check took out no longer counts as new."""
+    def _allowed(self, at: float, checks: Container[str]) -> Iterator[float]:
+        """Moments after this one at which what some checks took out no longer counts as new."""
         policy = self._planner.policy
         for charged in self._planner.roster.charged.values():
             new = [(one.check, one.at) for one in charged.charges] + [
                 (one.check, one.at) for one in charged.past
             ]
-            ends = (began + limit_of(policy, check).within for check, began in new)
+            ends = (began + limit_of(policy, check).within for check, began in new if check in checks)
             yield from (end + _SOON for end in ends if end > at)
 
 

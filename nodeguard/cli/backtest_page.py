@@ -37,16 +37,13 @@ def backtest_page(
 
 
 def _headline(files: Sequence[str], found: Tested) -> Line:
-    said = [
-        f"{file}: {many(len(_marked(one)), 'mark')} of {many(one.nodes, 'node')}"
-        for file, one in zip(files, found.accounts, strict=True)
-    ]
-    return title("backtest", "strong", f"{'; '.join(said)}, of {found.nodes}.")
+    long = span(max(1.0, found.until - found.since))
+    said = [f"{file} marks {one.nodes}" for file, one in zip(files, found.accounts, strict=True)]
+    return title("backtest", "strong", f"{many(found.nodes, 'node')} in {long}: {'; '.join(said)}.")
 
 
 def _told(found: Tested) -> Iterator[Line]:
-    long = span(max(1.0, found.until - found.since))
-    yield item("time", f"{spoken(found.since)} to {spoken(found.until)}, {long}")
+    yield item("time", f"{spoken(found.since)} to {spoken(found.until)}")
     yield item("told", f"{many(found.recent, 'transition')} of {many(found.nodes, 'node')}")
 
 
@@ -183,6 +180,9 @@ def _next(one: Entry) -> str:
     said += ["found again"] if after.again else []
     said += ["found to be fatal"] if after.worse else []
     said += [_ENDS[one.end]] if one.end in _ENDS and one.end != End.LEFT else []
+    said += (
+        ["not given back: no proof of it, or its soak goes on"] if one.ended is None and after.lasted else []
+    )
     return "; ".join(said)
 
 

@@ -20,7 +20,7 @@ def run(arguments: Sequence[str]) -> int:
     """Run the command; returns its exit code. Raises UsageError."""
     # Words may stand on both sides of an option.
     options = _parser().parse_intermixed_args(arguments)
-    if options.what[0].lower() in {"node", "incident"}:
+    if options.what[0].lower() in {"node", "incident", "domain"}:
         from nodeguard.cli.explain_fleet import explain_fleet  # noqa: PLC0415 - checks are explained without
 
         explain_fleet(options, arguments)
@@ -57,7 +57,8 @@ def _meant(words: str) -> tuple[_Explain, str]:
     name = words.removeprefix("check ")
     if " " in name:
         raise UsageError(
-            f"'{words}' is nothing to explain: write CHECK, xid N, sxid N, node NAME or incident NAME"
+            f"'{words}' is nothing to explain: write CHECK, xid N, sxid N, node NAME, domain NAME or "
+            "incident NAME"
         )
     return _check, name
 
@@ -65,10 +66,11 @@ def _meant(words: str) -> tuple[_Explain, str]:
 def _parser() -> Parser:
     parser = Parser(
         prog="nodeguard explain",
-        description="Says what a check, an Xid or an SXid means and what to do. With node or incident: all "
-        "that the aggregator knows of it, and what its marks wait for.",
+        description="Says what a check, an Xid or an SXid means and what to do. With node, domain or "
+        "incident: all that the aggregator knows of it, and what its marks wait for; with domain alone, what "
+        "nodes share.",
     )
-    what = "CHECK | xid N | sxid N | node NAME | incident NAME"
+    what = "CHECK | xid N | sxid N | node NAME | domain [NAME] | incident NAME"
     parser.add_argument("what", nargs="+", metavar=what, help="what to explain")
     parser.add_argument("--format", choices=("text", "json"), default="text", help="how to say it")
     parser.add_argument("--socket", metavar="PATH", help="where the aggregator listens")

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 
 from nodeguard.cli.moments import ago
 from nodeguard.cli.page import Line, Words
+from nodeguard.fleet.domains.incidents import CHECK
 from nodeguard.fleet.seat import POOL
 from nodeguard.fleet.told.forms import LedgerTold
-from nodeguard.fleet.told.node_forms import MarkTold
+from nodeguard.fleet.told.node_forms import DEGRADED, MarkTold
 from nodeguard.judge.words import span
 from nodeguard.model.incident import State
 from nodeguard.model.mark import Mark
@@ -26,7 +27,7 @@ STYLES = {
     State.RECOVERING: "ok",
     State.RESOLVED: "dim",
 }
-MARK_STYLES = {Mark.QUARANTINE: "fatal", Mark.SUSPECT: "suspect"}
+MARK_STYLES = {Mark.QUARANTINE.value: "fatal", Mark.SUSPECT.value: "suspect", DEGRADED: "suspect"}
 
 
 def item(name: str, text: str, style: str = "", name_style: str = "dim") -> Line:
@@ -42,6 +43,13 @@ def title(word: str, style: str, text: str) -> Line:
 def where(slot: str) -> str:
     """A slot in words."""
     return "the node" if slot == NODE else label(slot)
+
+
+def place(node: str, domain: str, resource: str) -> str:
+    """What an incident is of: a part of a node, a domain, or a check."""
+    if node:
+        return f"{node}, {where(resource)}"
+    return domain or (f"check {resource.removeprefix(CHECK)}" if resource.startswith(CHECK) else resource)
 
 
 def moment(text: str, age: float) -> str:
@@ -80,7 +88,8 @@ def ledger(one: LedgerTold) -> str:
 def mark(one: MarkTold) -> list[Line]:
     """A mark, why it stands, and what it waits for."""
     device = f", as device {one.device}" if one.device else ""
-    lines = [title(one.mark.value, MARK_STYLES[one.mark], f"{one.check} - {where(one.target)}{device}")]
+    target = one.target if one.mark == DEGRADED else where(one.target)
+    lines = [title(one.mark, MARK_STYLES[one.mark], f"{one.check} - {target}{device}")]
     if one.slots:
         lines.append(item("slots", some(map(label, one.slots))))
     if one.part:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nodeguard.cli.fleet_words import STYLES, item, many, mark, moment, title, where
+from nodeguard.cli.fleet_words import STYLES, item, many, mark, moment, place, title, where
 from nodeguard.cli.page import Line, Words, plain
 from nodeguard.cli.table import DO
 from nodeguard.fleet.told.forms import IncidentLine
@@ -16,10 +16,10 @@ from nodeguard.model.mark import Mark
 
 _MEANS = {
     State.OPEN: "told of alone; nothing is to be kept away",
-    State.OBSERVED: "would be marked, were its check enforced",
+    State.OBSERVED: "would be marked, were its {1} enforced",
     State.WITHHELD: "is to be marked, and is not",
-    State.MARKED: "new {}work is kept away",
-    State.RECOVERING: "over by its check's own word; new {}work is kept away while that is watched",
+    State.MARKED: "new {0}work is kept away",
+    State.RECOVERING: "over by its check's own word; new {0}work is kept away while that is watched",
     State.RESOLVED: "over",
 }
 
@@ -42,7 +42,7 @@ def incidents_page(one: IncidentList, columns: int) -> list[Line]:
     return [*lines, Line(), Line(text=f"{many(len(one.incidents), 'incident')}{more}")]
 
 
-_HEADS = ("HEALTH", "STATE", "AGE", "CHECK", "INCIDENT")
+_HEADS = ("HEALTH", "STATE", "AGE", "CAUSE", "INCIDENT")
 
 
 def _cells(one: IncidentLine) -> tuple[str, ...]:
@@ -58,24 +58,39 @@ def _spread(cells: tuple[str, ...], wide: list[int], *, narrow: bool) -> list[st
 
 def incident_page(one: IncidentPage) -> list[Line]:
     """One incident in full."""
-    place = f"{where(one.resource)} of {one.node}" if one.resource != "node" else f"node {one.node}"
-    lines = [title(one.health.value, one.health.value, f"{one.cause} - {place}"), *_facts(one)]
+    lines = [title(one.health.value, one.health.value, _gist(one)), *_facts(one)]
     for each in one.marks:
         lines += [Line(), *mark(each)]
     for symptom in one.symptoms:
         lines += [
             Line(),
-            title(symptom.health.value, symptom.health.value, f"{symptom.check} - {where(symptom.target)}"),
+            title(symptom.health.value, symptom.health.value, f"{symptom.check} - {_at(symptom.target)}"),
         ]
         lines += [item("what", symptom.message)] if symptom.message else []
         lines += [item("seen", seen, "dim") for seen in symptom.evidence]
     return lines
 
 
+def _gist(one: IncidentPage) -> str:
+    if not one.node:
+        of = place(one.node, one.domain, one.resource)
+        return f"{one.cause} - {of}" if one.domain else f"{of} is held"
+    of = f"{where(one.resource)} of {one.node}" if one.resource != "node" else f"node {one.node}"
+    return f"{one.cause} - {of}"
+
+
+def _at(target: str) -> str:
+    """Where something was found: a slot, or one of a node that is named before it."""
+    node, comma, slot = target.partition(", ")
+    return f"{node}, {where(slot)}" if comma else where(target)
+
+
 def _facts(one: IncidentPage) -> Iterator[Line]:
     detail = f": {one.detail}" if one.detail else ""
-    gangs = "gang " if one.marks and all(each.mark == Mark.SUSPECT for each in one.marks) else ""
-    yield item("state", f"{one.state.value.lower()}, {_MEANS[one.state].format(gangs)}{detail}")
+    of_gangs = one.domain or (one.marks and all(each.mark == Mark.SUSPECT for each in one.marks))
+    gangs = "gang " if of_gangs else ""
+    whose = "view" if one.domain else "check"
+    yield item("state", f"{one.state.value.lower()}, {_MEANS[one.state].format(gangs, whose)}{detail}")
     if one.scope:
         out = one.state in {State.MARKED, State.RECOVERING}
         yield item("kept out" if out else "concerns", one.scope)
@@ -86,11 +101,14 @@ def _facts(one: IncidentPage) -> Iterator[Line]:
     if one.message and not any(each.message == one.message for each in one.symptoms):
         yield item("what", one.message)
     if one.part:
-        yield item("part", one.part)
+        yield item("part" if one.node else "only with", one.part)
     if one.action != Action.NONE:
         yield item("do", DO[one.action])
     if one.acknowledged:
         yield item("known", f"acknowledged: {one.acknowledged}")
     if one.clear:
         yield item("cleared", one.clear)
-    yield item("more", f"nodeguard explain node {one.node}, nodeguard explain {one.cause}", "dim")
+    about = f"domain {one.domain}" if one.domain else one.cause
+    of = f"nodeguard explain node {one.node}, " if one.node else ""
+    alone = f", nodeguard explain domain {one.part}" if one.part and not one.node else ""
+    yield item("more", f"{of}nodeguard explain {about}{alone}", "dim")

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from nodeguard.cli.fleet_words import item, ledger, mark, moment, some, spoken, title, where
 from nodeguard.cli.moments import ago
 from nodeguard.cli.page import Line
-from nodeguard.fleet.told.node_forms import ChargeTold, FindingTold, NodePage, WantTold
+from nodeguard.fleet.told.node_forms import DEGRADED, ChargeTold, FindingTold, NodePage, WantTold
 from nodeguard.model.finding import Knowledge
 from nodeguard.model.incident import State
 from nodeguard.model.mark import Mark
 from nodeguard.model.slot import label
 
-_OFF = {Mark.QUARANTINE: "all new work", Mark.SUSPECT: "new gang work"}
+_OFF = {Mark.QUARANTINE.value: "all new work", Mark.SUSPECT.value: "new gang work"}
 
 
 def node_page(one: NodePage) -> list[Line]:
@@ -31,10 +31,14 @@ def node_page(one: NodePage) -> list[Line]:
 
 
 def _gist(one: NodePage) -> str:
-    whole = [each for each in one.marks if not each.device]
+    degraded = [each for each in one.marks if each.mark == DEGRADED]
+    whole = [each for each in one.marks if not (each.device or each in degraded)]
     devices = dict.fromkeys(each.device for each in one.marks if each.device)
     if whole:
         said = f"{_OFF[whole[0].mark]} is kept off it for {some(dict.fromkeys(each.check for each in whole))}"
+    elif degraded:
+        domains = some(dict.fromkeys(each.target for each in degraded))
+        said = f"new gang work is kept off it, as {domains} {'is' if len(degraded) == 1 else 'are'} degraded"
     elif devices:
         said = f"work is kept off its {some(devices)}"
     elif one.withheld:

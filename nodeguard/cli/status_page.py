@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nodeguard.cli.fleet_words import item, ledger, many, title, where
+from nodeguard.cli.domain_words import held, view
+from nodeguard.cli.fleet_words import item, ledger, many, place, title
 from nodeguard.cli.moments import ago
 from nodeguard.cli.page import Line, Words
 from nodeguard.fleet.told.forms import IncidentLine, Marked, Nodes, Status
@@ -49,6 +50,11 @@ def _alarms(one: Status) -> Iterator[Line]:
         yield item("waiting", f"nothing is written: {one.replica.waiting}", name_style="suspect")
     if one.policy.error:
         yield item("policy", f"kept out: {one.policy.error}", name_style="fatal")
+    for each in one.blamed:
+        if each.state == State.WITHHELD:
+            yield item("domain", f"{each.domain} is to blame, and not marked: {each.why}", name_style="fatal")
+    for check in one.held:
+        yield item("held", held(check), name_style="suspect")
 
 
 def _facts(one: Status) -> Iterator[Line]:
@@ -57,7 +63,7 @@ def _facts(one: Status) -> Iterator[Line]:
     never = f", {agents.silent - agents.stale} of them from the start" if agents.silent > agents.stale else ""
     yield item("agents", f"{agents.expected} expected, {agents.heard} heard{silent}{never}")
     yield item("nodes", _nodes(one.nodes))
-    marked = [_marked(mark.value, each) for mark, each in one.marked.items() if each.nodes or each.devices]
+    marked = [_marked(mark, each) for mark, each in one.marked.items() if each.nodes or each.devices]
     yield item("marked", "; ".join(marked) or "nothing")
     if one.withheld.marks:
         reasons = "; ".join(f"{each.why} ({each.marks})" for each in one.reasons)
@@ -69,6 +75,13 @@ def _facts(one: Status) -> Iterator[Line]:
             "would be",
             f"{many(one.would.marks, 'mark')} of {many(one.would.nodes, 'node')}, were their checks enforced",
         )
+    if one.views:
+        yield item("views", "; ".join(map(view, one.views)))
+    if one.domains:
+        names = ", ".join(each.domain for each in one.blamed)
+        rest = sum(one.domains.values()) - len(one.blamed)
+        counts = ", ".join(f"{number} {state.value.lower()}" for state, number in one.domains.items())
+        yield item("domains", f"{counts}: {names}" + (f" and {rest} more" if rest else ""))
     more = f" and {one.ledgers_more} more that are half full" if one.ledgers_more else ""
     yield item("budgets", ", ".join(map(ledger, one.ledgers)) + more or "none: there are no nodes")
     states = [f"{number} {state.value.lower()}" for state, number in one.incidents.items() if number]
@@ -116,7 +129,9 @@ def _incident(one: IncidentLine) -> Iterator[Line]:
     known = f" (acknowledged: {one.acknowledged})" if one.acknowledged else ""
     head = (Words(f"{word.upper():<7}", word), Words("  "))
     state = f"{one.state.value.lower()}{known}"
-    text = f"{one.node}, {where(one.resource)}: {one.cause}, {state}, {span(one.age)} old"
+    cause = "held" if not (one.node or one.domain) else f"{one.cause}, {state}"
+    text = f"{place(one.node, one.domain, one.resource)}: {cause}, {span(one.age)} old"
     yield Line(head, text, "strong")
-    yield Line((Words(" " * 9),), f"{says}{alike}")
+    of = f"{one.domain}: " if one.domain else f"{place(one.node, one.domain, one.resource)} is held: "
+    yield Line((Words(" " * 9),), f"{says.removeprefix(of)}{alike}")
     yield Line((Words(" " * 9),), f"nodeguard explain incident {one.name}", "dim")

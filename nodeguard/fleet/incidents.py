@@ -196,18 +196,17 @@ def event_of(before: Incident | None, after: Incident) -> Event | None:
     if before is not None and _news(before) == _news(after):
         return None
     reason, warning = _REASONS[after.state]
+    who = "work" if after.node else "gangs"
     said = {
-        State.OPEN: "nothing is kept away",
-        State.OBSERVED: f"in enforce mode {after.scope} would be kept from work",
+        State.OPEN: "nothing is kept away" if after.node else after.detail,
+        State.OBSERVED: f"in enforce mode {after.scope} would be kept from {who}",
         State.WITHHELD: f"{after.scope} is not marked: {after.detail}",
-        State.MARKED: f"work is kept from {after.scope}",
+        State.MARKED: f"{'work is' if after.node else 'gangs are'} kept from {after.scope}",
         State.RECOVERING: f"{after.scope}: {after.detail}",
         State.RESOLVED: after.detail or "over",
     }[after.state]
-    place = f"{after.cause} on {after.domain or label(after.resource)}"
-    message = (
-        f"{place}: {after.message}; {said} ({after.name})"
-        if after.message
-        else f"{place}: {said} ({after.name})"
-    )
+    # What is told of a domain or a check names it.
+    place = f"{after.cause} on {label(after.resource)}: " if after.node else ""
+    found = f"{after.message}; " if after.message else ""
+    message = f"{place}{found}{said} ({after.name})"
     return Event(after.uid, after.node, reason, message[:1000], warning, after.name)

@@ -6,7 +6,6 @@ It does no input or output and has no clock: the same calls lead to the same pla
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from math import inf
 
 from msgspec.structs import replace
 
@@ -33,9 +32,6 @@ from nodeguard.model.node import PREFIX, Condition, Device, Node
 from nodeguard.model.policy import Mode, Policy
 from nodeguard.wire.report import Report
 
-# How long a node rests that does not.
-_NEVER: tuple[float, tuple[object, ...]] = (-inf, ())
-
 
 class Planner:
     """What is known of the fleet.
@@ -56,11 +52,16 @@ class Planner:
         self._wants: dict[str, tuple[Want, ...]] = {}
         self._would: dict[tuple[str, str, str], float] = {}
         self._planned: dict[str, Holding] = {}
-        self._resting: dict[str, tuple[float, tuple[object, ...]]] = {}
+        self._resting: dict[str, tuple[object, ...]] = {}
         self._witness = Witness(policy.blame, self.roster, self.heard)
         self._domains = Domains(self._witness)
         self._telling = Telling(self.roster, self.heard, self.proofs)
         self._epoch = 0
+
+    @property
+    def witness(self) -> Witness:
+        """What the diagnosis is told of, and by whom."""
+        return self._witness
 
     @property
     def diagnosis(self) -> Diagnosis:
@@ -164,7 +165,7 @@ class Planner:
         self._domains.recall(before, self.incidents.get(MANY, {}).values(), now)
         # What rests may be touched by what is blamed or held now, and was not before.
         self._epoch += self.diagnosis.settle(now.mono)
-        resting = {uid for uid in self.roster.remembered() if self._rests(uid, now.wall)}
+        resting = {uid for uid in self.roster.remembered() if self._rests(uid, now)}
         holdings = {
             uid: self.roster.holding(uid) if uid in resting else self._left_of(uid, now, freed)
             for uid in self.roster.remembered()
@@ -345,22 +346,26 @@ class Planner:
                     left = given_back(left, record.charge, self.policy.soak, now.wall)
         return left
 
-    def _rests(self, uid: str, now: float) -> bool:
-        """Whether a node of which something is remembered was found to be as it is to be, and is as it was
-        then. now: seconds since the epoch.
+    def _rests(self, uid: str, now: Instant) -> bool:
+        """Whether a node that is as it is to be is just as it was when that was found, and remembers nothing
+        that is to be forgotten.
         """
-        until, found = self._resting.get(uid, _NEVER)
-        return now < until and all(one is other for one, other in zip(found, self._about(uid), strict=True))
+        found = self._resting.get(uid)
+        if found is None:
+            return False
+        # Asked of every node that anything is remembered of, for each plan.
+        for before, after in zip(found, self._about(uid), strict=True):
+            if before is not after:
+                return False
+        holding, forget = self.roster.holding(uid), self.policy.soak.forget
+        return holding.marked or any(now.wall - one.ended < forget for one in holding.node.past)
 
-    def _lay_down(self, uid: str, holding: Holding) -> None:
-        """A node is as it is to be: it rests, until time alone changes that."""
-        if self.proofs.get(uid):
+    def _lay_down(self, uid: str) -> None:
+        """A node is as it is to be: it rests, unless a soak will change that."""
+        if not self.proofs.get(uid):
+            self._resting[uid] = self._about(uid)
+        else:
             self._resting.pop(uid, None)
-            return
-        # What only has a past is to be looked at again when that is to be forgotten.
-        ended = max((one.ended for one in holding.node.past), default=-inf)
-        until = inf if holding.marked else ended + self.policy.soak.forget
-        self._resting[uid] = until, self._about(uid)
 
     def _about(self, uid: str) -> tuple[object, ...]:
         """All that decides what a node is to hold, but for time."""
@@ -414,7 +419,7 @@ class Planner:
             }
             gone += sorted(known - wanted.keys())
             if holding == self.roster.holding(uid) and is_as_desired(node, what) and not known:
-                self._lay_down(uid, holding)
+                self._lay_down(uid)
         incidents, events = self._telling.told(self.policy, holdings, outcomes, now)
         of_many = self._telling.told_of_many(self._domains.incidents(self.policy.blame, now), now)
         incidents, events = incidents + of_many[0], events + of_many[1]

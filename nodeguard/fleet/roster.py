@@ -261,7 +261,8 @@ class Roster:
             self._leave(uid)
             return
         others_moved = self.views.see(uid, node.name, node.labels)
-        seated = seat(self.policy, node, self.holding(uid).node, gpus, self.views.paths(uid))
+        paths = self.views.paths(uid)
+        seated = seat(self.policy, node, self.holding(uid).node, gpus, paths, self.observed(uid).node)
         self.seats[uid] = seated
         self.ledgers.join(seated)
         self.attendance.sit(uid)

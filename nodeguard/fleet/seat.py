@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
@@ -50,13 +50,18 @@ class Seat(Struct, frozen=True):
 
 
 def seat(
-    policy: Policy, node: Node, record: Record, gpus: int | None = None, domains: Iterable[str] = ()
+    policy: Policy,
+    node: Node,
+    record: Record,
+    gpus: int | None = None,
+    domains: Iterable[str] = (),
+    seen: Record | None = None,
 ) -> Seat:
-    """Where a node sits. record: what is remembered on it. gpus: how many it has; None for what it says.
-    domains: the paths of those that it is in.
+    """Where a node sits. record: what is remembered on it, or about to be; seen: what is by now, None for the
+    same. gpus: how many it has; None for what it says. domains: the paths of those that it is in.
     """
     pool = pool_of(policy, node)
-    known = {cause.mark.key for cause in record.causes} | ({DEGRADED} if record.degraded else set())
+    known = {key for one in (record, seen) if one is not None for key in _keys_of(one)}
     return Seat(
         uid=node.uid,
         name=node.name,
@@ -67,6 +72,13 @@ def seat(
         maintenance=in_maintenance(node) or "",
         strange=tuple(one for one in node.taints if one.key in _KEYS - known),
     )
+
+
+def _keys_of(record: Record) -> Iterator[str]:
+    """Keys of the taints that a record is remembered beside."""
+    yield from (cause.mark.key for cause in record.causes)
+    if record.degraded:
+        yield DEGRADED
 
 
 def part_of(seat: Seat) -> int:

@@ -35,7 +35,7 @@ class _Symptom(Struct, frozen=True, omit_defaults=True):
 
 
 class Status(Struct, frozen=True):
-    """The status of an incident; what is empty is not there. where: the domain, or the Node."""
+    """The status of an incident; what is empty is not there. where: the domain or Node, else `check/NAME`."""
 
     where: str = ""
     node: str = ""
@@ -96,10 +96,15 @@ def seen(raw: msgspec.Raw | bytes) -> Seen:
     return Seen(meta.name, meta.uid, meta.version, decision, said.status)
 
 
+def is_of_many(one: Seen) -> bool:
+    """Whether an object tells of a domain or a check, and so of no single Node."""
+    return one.status.where != "" and one.status.node == ""
+
+
 def status(incident: Incident) -> Status:
     """What the object of an incident is to say."""
     return Status(
-        where=(incident.domain or incident.node)[:WORD],
+        where=(incident.domain or incident.node or incident.resource)[:WORD],
         node=incident.node[:WORD],
         uid=incident.uid[:WORD],
         domain=incident.domain[:WORD],

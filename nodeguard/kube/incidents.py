@@ -63,6 +63,11 @@ class Incidents:
         """What the cluster tells of incidents, whoever wrote it."""
         return [one for one in map(incident, self._seen.values()) if one is not None]
 
+    def uid(self, name: str) -> str:
+        """The uid of an incident's object; empty while there is none."""
+        had = self._seen.get(name)
+        return had.uid if had is not None else ""
+
     def changed(self, thing: Seen) -> None:
         """An object is new or has changed."""
         had = self._seen.get(thing.name)

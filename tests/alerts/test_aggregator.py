@@ -5,24 +5,29 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from nodeguard.aggregator.identity.loopback import Anybody
 from nodeguard.aggregator.ingest.server import Ingest
 from nodeguard.aggregator.metrics import as_metrics
 from nodeguard.aggregator.reload import PolicyFile
+from nodeguard.model.policy import Place
 from tests.aggregator.test_hearing import report
 from tests.aggregator.test_service import ONE, Scene
 from tests.alerts.rules import OF_PROMETHEUS, alerts, labels_by_metric, promtool
 
 
 async def _metrics() -> str:
-    """What an aggregator serves that has marked a node."""
+    """What an aggregator serves that has marked a node of a rack, and holds a check."""
     scene = Scene()
+    scene.planner.adopt(replace(scene.planner.policy, places=(Place("node-1", {"rack": "r1"}),)))
     scene.hearing(ONE, report(fatal=True))
     await scene.turn()
     await scene.turn(1.0)
     ingest = Ingest(Anybody("127.0.0.1"), scene.hearing, lambda: None, lambda _: None)
     ingest.exchange.counts.update({"report": 1, "bytes": 100, "refused 401": 2})
     policy = PolicyFile(Path("/nowhere"), {}, lambda _: None)
+    scene.planner.diagnosis.recall_held("gpu-lost", "", scene.now.mono)
     return as_metrics(scene.service, ingest, policy, scene.now)
 
 
@@ -42,3 +47,7 @@ async def test_what_is_served_keeps_to_prometheus_conventions() -> None:
     assert 'nodeguard_messages_total{result="refused 401"} 2.0' in said
     assert 'nodeguard_marked_nodes{mark="quarantine"} 1.0' in said
     assert 'nodeguard_ledger_used_ratio{ledger="fleet"} 1.0' in said
+    assert 'nodeguard_aggregator_domains{state="marked",view="rack"} 0.0' in said
+    assert 'nodeguard_aggregator_checks_held{check="gpu-lost"} 1.0' in said
+    assert 'nodeguard_aggregator_view_domains{view="rack"} 1.0' in said
+    assert 'nodeguard_aggregator_view_nodes_lacking{view="rack"} 0.0' in said

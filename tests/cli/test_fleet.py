@@ -16,6 +16,8 @@ import pytest
 
 from nodeguard.cli.main import main
 from tests.aggregator.api.service import Deciders, answering
+from tests.fleet.domains.test_domains import FIRST, fails, wait
+from tests.fleet.domains.test_domains import fleet as leaves
 from tests.fleet.scene import Fleet, finding
 
 FLEET = Fleet(12)
@@ -78,7 +80,7 @@ def test_a_node_and_an_incident_are_explained(capsys: pytest.CaptureFixture[str]
 def test_incidents_are_listed_and_narrowed(capsys: pytest.CaptureFixture[str]) -> None:
     text = said(capsys, "incidents")
     assert [line.split() for line in text.splitlines()] == [
-        ["HEALTH", "STATE", "AGE", "CHECK", "INCIDENT"],
+        ["HEALTH", "STATE", "AGE", "CAUSE", "INCIDENT"],
         ["fatal", "marked", "1", "min", "10", "s", "gpu-lost", name()],
         [],
         ["1", "incident"],
@@ -204,3 +206,37 @@ def test_the_commands_import_no_server(path: str) -> None:
             check=False,
         )
         assert (ran.returncode, ran.stderr) == (0, "")
+
+
+@pytest.fixture(scope="module")
+def leaf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The socket of an aggregator that blames a leaf."""
+    made = leaves()
+    fails(made)
+    wait(made, 20.0)
+    with answering(tmp_path_factory.mktemp("leaf"), made, DECIDERS) as at:
+        yield at
+
+
+def test_a_domain_is_explained(
+    leaf: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NODEGUARD_AGGREGATOR_SOCKET", leaf)
+    whole = said(capsys, "explain", "domain", FIRST)
+    assert whole.startswith(f"SUSPECT  {FIRST}: 8 of 8 nodes lost a link at once; its 4 siblings did not.\n")
+    assert said(capsys, "explain", "domain", "r0") == whole
+    told = json.loads(said(capsys, "explain", "domain", "r0", "--format", "json"))
+    assert (told["domain"], told["state"], len(told["votes"])) == (FIRST, "Marked", 8)
+    assert said(capsys, "explain", "domain").startswith(
+        "SUSPECT  1 domain to blame, 1 more shows something.\n"
+    )
+    assert json.loads(said(capsys, "explain", "domain", "--format", "json"))["domains"][0]["domain"] == FIRST
+    name = told["incident"]
+    assert f"nodeguard explain domain {FIRST}\n" in said(capsys, "explain", "incident", name)
+    for word, error in (
+        ("r22", "'r22' is no domain: did you mean r2"),
+        ("fabric/p0/r33", "'fabric/p0/r33' is no domain: did you mean fabric/p0/r3"),
+        ("xyz", "'xyz' is no domain: see nodeguard explain domain"),
+    ):
+        assert error in refused(capsys, "explain", "domain", word)
+    assert "'domain' takes one name" in refused(capsys, "explain", "domain", "a", "b")

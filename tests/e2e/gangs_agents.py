@@ -22,9 +22,9 @@ POLICY = f"""
 mode: enforce
 settle: {{quarantine: 1m, suspect: 1s}}
 soak: {{first: 1s, most: 1s, forget: 1m}}
-budget: {{fleet: 100%, pool: 100%, domain: 100%, suspect: 100%, check: {{new: 100, standing: 100}}}}
+budget: {{fleet: 100%, pool: 100%, domain: 100%, suspect: 100%, domains: 100}}
 views: {{fabric: [{POD}, {LEAF}]}}
-blame: {{enforce: [fabric], settle: 2s, clear: 2s}}
+blame: {{enforce: [fabric], settle: 2s, clear: {{first: 2s, most: 2s, forget: 1m}}}}
 """
 
 _PORT = "port/mlx5_0/1"

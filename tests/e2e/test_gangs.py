@@ -17,8 +17,9 @@ from tests.controlplane.queueing import start_kueue
 from tests.daemonset.manifests import fill
 from tests.e2e.devices import RULES, offer, published
 from tests.e2e.gangs import GPUS, LEAVES, NODES, SIZE, Floor, Space
+from tests.e2e.gangs_agents import ByAgents, by_agents
 from tests.e2e.gangs_kinds import QUEUE, Gangs, Native, Queued
-from tests.e2e.gangs_leaf import ByHand, Faults
+from tests.e2e.gangs_leaf import Faults
 
 BAD, DOUBTED = LEAVES[3], LEAVES[1]
 
@@ -57,11 +58,17 @@ def space(floor: Floor) -> Iterator[Space]:
     made.clear()
 
 
+@pytest.fixture(scope="module")
+def agents(floor: Floor) -> Iterator[ByAgents]:
+    """Agents of all nodes, and an aggregator that hears them."""
+    with by_agents(floor) as made:
+        yield made
+
+
 @pytest.fixture
-def faults(floor: Floor) -> Iterator[Faults]:
-    made = ByHand(floor)
-    yield made
-    made.clear()
+def faults(agents: ByAgents) -> Iterator[Faults]:
+    yield agents
+    agents.clear()
 
 
 def test_gangs_go_around_a_degraded_leaf_that_others_fill(

@@ -7,7 +7,7 @@ from nodeguard.fleet.planner import Planner
 from nodeguard.fleet.record import read, written
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import State
-from nodeguard.model.mark import STATE, Record
+from nodeguard.model.mark import STATE, Mark, Record
 from nodeguard.model.policy import CheckLimit, Mode, Policy, Settle, Soak, Writes
 from tests.fleet.scene import AT_ONCE, CHECKS, WIDE, Fleet, finding, foreign, in_order, states
 
@@ -202,7 +202,7 @@ def test_a_past_is_left_alone_until_it_is_to_be_forgotten() -> None:
     assert fleet.nodes["uid-0"].annotations[STATE]
     fleet.after(86_399.0)
     assert fleet.plan().nodes == ()
-    assert fleet.planner._rests("uid-0", fleet.wall)
+    assert fleet.planner._rests("uid-0", fleet.now)
     fleet.after(1.0)
     [last] = fleet.plan().nodes
     assert (last.uid, last.state) == ("uid-0", "")
@@ -379,3 +379,34 @@ def test_why_a_mark_is_withheld_is_told_when_it_changes() -> None:
         "work is kept from node node-0",
         "node node-1 is not marked: fleet: 1 node may be out",
     }
+
+
+def test_a_taint_that_is_about_to_go_is_no_strangers() -> None:
+    fleet = Fleet(2)
+    fleet.say(0, finding())
+    fleet.after(1.0)
+    fleet.carry_out()
+    fleet.say(0)
+    fleet.after(1.0)
+    plan = fleet.plan()
+    fleet.planner.issued(plan)
+    [gone] = plan.nodes
+    assert gone.taints == ()
+    # Before that is written, there is news.
+    fleet.say(0, finding("gpu-hot", health=Health.SUSPECT))
+    fleet.after(1.0)
+    [one] = fleet.plan().nodes
+    assert [taint.key for taint in one.taints] == [Mark.SUSPECT.key]
+
+
+def test_what_was_given_back_is_forgotten_in_time_though_nothing_else_happens() -> None:
+    fleet = Fleet(3)
+    fleet.say(1, finding())
+    fleet.carry_out()
+    fleet.say(1)
+    fleet.carry_out()
+    for _ in range(3):
+        assert fleet.nodes["uid-1"].annotations[STATE]
+        fleet.after(30_000.0)
+        fleet.carry_out()
+    assert STATE not in fleet.nodes["uid-1"].annotations

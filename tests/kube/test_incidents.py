@@ -5,7 +5,6 @@ import json
 import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,12 +16,11 @@ from nodeguard.kube.incidents import PATH, Incidents
 from nodeguard.kube.refusal import ApiError
 from nodeguard.model.finding import Action, Health
 from nodeguard.model.incident import Decision, Incident, State, Symptom
-from tests.controlplane.api import ApiError as RefusedError
 from tests.controlplane.cluster import Cluster
+from tests.controlplane.defining import CRD, define_incidents
 from tests.kube.following import running
 from tests.kube.writing import Writing, writing
 
-CRD = Path(__file__).parent.parent.parent / "daemonset" / "crd-nodeincidents.yaml"
 NOW = 1_800_000_000.0
 DAY = 86_400.0
 
@@ -48,20 +46,8 @@ LOST = Incident(
 @pytest.fixture
 def defined(controlplane: Cluster) -> Cluster:
     """A control plane that knows incidents, and has none."""
-    controlplane.kubectl("apply", "-f", str(CRD))
-    controlplane.kubectl("wait", "--for=condition=Established", "crd/nodeincidents.nodeguard.dev")
-    controlplane.until(lambda: is_served(controlplane), "kube-apiserver")
-    controlplane.api.delete(PATH)
+    define_incidents(controlplane)
     return controlplane
-
-
-def is_served(controlplane: Cluster) -> bool:
-    try:
-        return controlplane.has(PATH)
-    except RefusedError as refused:
-        if refused.code == 429:  # storage is (re)initializing
-            return False
-        raise
 
 
 @asynccontextmanager

@@ -13,6 +13,7 @@ from msgspec import Struct
 from nodeguard.aggregator.api.asking import Decided, Done, Pause, Resume, Unmark, Wrong
 from nodeguard.aggregator.api.decide import Decide, DecisionError
 from nodeguard.fleet.planner import Planner
+from nodeguard.fleet.told.domain import domain, domains, meant
 from nodeguard.fleet.told.incidents import incident, listed
 from nodeguard.fleet.told.node import node, nodes
 from nodeguard.fleet.told.service import Service
@@ -26,6 +27,9 @@ _LOG = logging.getLogger("nodeguard.aggregator")
 # Bytes of a request's body, and characters of a name in its path.
 _LIMIT = 16 * 1024
 _NAME = 253
+
+# Domains that are named of those that a name may mean.
+_SHOWN = 4
 
 _Wanted = TypeVar("_Wanted", bound=Struct)
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -55,6 +59,8 @@ def application(asked: Asked) -> web.Application:
     app.router.add_get("/v1/status", pages.status)
     app.router.add_get("/v1/nodes", pages.nodes)
     app.router.add_get("/v1/nodes/{name}", pages.node)
+    app.router.add_get("/v1/domains", pages.domains)
+    app.router.add_get("/v1/domains/{name:.+}", pages.domain)
     app.router.add_get("/v1/incidents", pages.incidents)
     app.router.add_get("/v1/incidents/{name}", pages.incident)
     app.router.add_post("/v1/incidents/{name}", pages.decide)
@@ -97,6 +103,20 @@ class _Pages:
             raise _no_incident(name)
         return _answer(page)
 
+    async def domains(self, request: web.Request) -> web.Response:
+        every = request.query.get("all", "") not in {"", "0", "no", "false"}
+        return _answer(domains(self._asked.planner, self._asked.now(), every=every))
+
+    async def domain(self, request: web.Request) -> web.Response:
+        name = _name(request)
+        found = meant(self._asked.planner, name)
+        if not found:
+            raise _RefusedError(404, f"there is no domain '{name}': GET /v1/domains?all=yes lists them")
+        if len(found) > 1:
+            several = ", ".join(found[:_SHOWN]) + (" and others" if len(found) > _SHOWN else "")
+            raise _RefusedError(409, f"'{name}' is several domains: write one of {several}")
+        return _answer(domain(self._asked.planner, found[0], self._asked.now()))
+
     async def decide(self, request: web.Request) -> web.Response:
         name, wanted = _name(request), await _body(request, Decided)
         if not any(name in told for told in self._asked.planner.incidents.values()):
@@ -137,7 +157,7 @@ async def _careful(request: web.Request, handler: _Handler) -> web.StreamRespons
         allowed = " or ".join(sorted(error.allowed_methods))
         return _wrong(405, f"{request.method} is not for {request.path[:_NAME]}: use {allowed}")
     except web.HTTPException as error:
-        remedy = "there is /v1/status, /v1/nodes and /v1/incidents"
+        remedy = "there is /v1/status, /v1/nodes, /v1/domains and /v1/incidents"
         return _wrong(error.status, f"{request.path[:_NAME]}: {error.reason}: {remedy}")
     except Exception as error:  # noqa: BLE001 - one question must not end what others ask
         _LOG.exception("%s %s failed", request.method, request.path[:_NAME])

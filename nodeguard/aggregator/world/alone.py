@@ -11,6 +11,8 @@ from msgspec.structs import replace
 from nodeguard.aggregator.api.decide import DecisionError
 from nodeguard.aggregator.identity.caller import Caller
 from nodeguard.aggregator.outbox import Outbox, clears
+from nodeguard.aggregator.service import moment
+from nodeguard.aggregator.world.clearing import said_of
 from nodeguard.aggregator.world.kept import Advised, Kept, KeptError, read, write
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
@@ -34,7 +36,7 @@ class Alone:
 
     path: of its file, None to remember nothing. news: is called where there is something to plan for.
     happened: is told each incident that begins, goes on otherwise, or ends. tell: takes sentences for the
-    log. Raises KeptError.
+    log. now: the moment, by the clock of the plans. Raises KeptError.
     """
 
     leader = STANDALONE
@@ -48,6 +50,7 @@ class Alone:
         news: Callable[[], object],
         happened: Callable[[Incident], object],
         tell: Callable[[str], object],
+        now: Callable[[], Instant] = moment,
     ) -> None:
         self._path = path
         self._planner = planner
@@ -55,6 +58,7 @@ class Alone:
         self._news = news
         self._happened = happened
         self._tell = tell
+        self._now = now
         self._said = ""
         kept = read(path) if path is not None else Kept()
         self._decisions, self._incidents = kept.decisions, kept.incidents
@@ -149,9 +153,11 @@ class Alone:
         decision = replace(self._decision(name), clear=said)
         self._decide(decision)
         self._decided(decision)
-        return (
-            f"{name} is to be cleared: its agent is told, and a mark goes when its check finds all in order"
-        )
+        incident = self._planner.incident(name)
+        if incident is not None and incident.is_open and not incident.node:
+            self._planner.clear(incident, self._now())
+            self._news()
+        return said_of(name, of_many=incident is not None and not incident.node)
 
     async def close(self) -> None:
         """Write what is not written yet."""

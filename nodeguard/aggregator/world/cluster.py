@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from nodeguard.aggregator.identity.caller import Caller
 from nodeguard.aggregator.outbox import Outbox, clears
+from nodeguard.aggregator.service import moment
 from nodeguard.aggregator.world.followers import Follower
 from nodeguard.aggregator.world.people import PAUSE, UNMARK, People
 from nodeguard.aggregator.world.term import Term, monotonic
@@ -71,6 +72,7 @@ class Cluster:
         self._term: Term | None = None
         self._rules: dict[str, rule_object.Seen] = {}
         self._incidents: dict[str, incident_object.Seen] = {}
+        self._cleared: dict[str, str] = {}
         self._unknown = {"Nodes", "NodeIncidents", "decisions", "devices", "rules"}
         self._began = monotonic()
         self._unmark = ""
@@ -215,6 +217,8 @@ class Cluster:
     def incident_gone(self, uid: str) -> None:
         """An incident is no more."""
         seen = self._incidents.pop(uid, None)
+        if seen is not None:
+            self._cleared.pop(seen.name, None)
         if seen is not None and self._term is not None:
             self._term.incidents.gone(uid)
 
@@ -261,6 +265,12 @@ class Cluster:
         incident = self._planner.incident(decision.incident)
         if incident is not None and incident.is_open:
             self._outbox.put(incident.uid, clears(incident, decision))
+        # What was said of a domain or check before this aggregator began is done.
+        before, self._cleared[decision.incident] = self._cleared.get(decision.incident, ""), decision.clear
+        is_new = decision.clear not in {"", before} and "NodeIncidents" not in self._unknown
+        if is_new and incident is not None and incident.is_open and not incident.node:
+            self._planner.clear(incident, moment())
+            self._news()
 
     def _outcome(self, outcome: Outcome) -> None:
         uid = outcome.desired.uid

@@ -6,9 +6,11 @@ import time
 from collections.abc import Callable, Mapping
 
 from nodeguard.aggregator.api.decide import DecisionError
+from nodeguard.aggregator.world.clearing import said_of
 from nodeguard.kube import incidents
 from nodeguard.kube.client import MERGE, Api, ApiError
 from nodeguard.kube.config_map import ConfigMap, Kept
+from nodeguard.kube.incident_object import is_of_many, seen
 from nodeguard.kube.trouble import Tell
 from nodeguard.kube.watching import Watching
 from nodeguard.model.instant import rfc3339
@@ -66,10 +68,8 @@ class People:
 
     async def clear(self, name: str, by: str) -> str:
         """People say that an incident is over."""
-        await self._specify(name, {"clear": f"{by or 'somebody'} at {rfc3339(time.time())}"})
-        return (
-            f"{name} is to be cleared: its agent is told, and a mark goes when its check finds all in order"
-        )
+        written = await self._specify(name, {"clear": f"{by or 'somebody'} at {rfc3339(time.time())}"})
+        return said_of(name, of_many=is_of_many(seen(written)))
 
     async def _change(self, what: Mapping[str, str | None]) -> None:
         def edit(told: Mapping[str, str]) -> dict[str, str]:
@@ -80,10 +80,10 @@ class People:
         except ApiError as error:
             raise DecisionError(f"this cannot be written down, and is not done: {error}") from None
 
-    async def _specify(self, incident: str, spec: Mapping[str, str]) -> None:
+    async def _specify(self, incident: str, spec: Mapping[str, str]) -> bytes:
         path = f"{incidents.PATH}/{incident}"
         try:
-            await self._api.request("PATCH", path, body={"spec": spec}, content=MERGE)
+            return await self._api.request("PATCH", path, body={"spec": spec}, content=MERGE)
         except ApiError as error:
             if error.status == 404:
                 raise DecisionError(f"there is no incident {incident}: see nodeguard incidents") from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 
 from nodeguard.fleet.plan import Event, Plan
@@ -30,6 +31,9 @@ _LATER = (20.0, 20)
 
 # Seconds between two comparisons of all incidents.
 _INCIDENTS = 0.25
+
+# Events of incidents that are not in the cluster yet: the latest few.
+_UNSAID = 100
 
 
 class Term:
@@ -66,6 +70,7 @@ class Term:
         self._wanted: dict[str, DeviceRule] = {}
         self._away: set[str] = set()
         self._told: tuple[Callable[[], Iterable[Incident]], float] | None = None
+        self._unsaid: deque[Event] = deque(maxlen=_UNSAID)
         self._lanes = [asyncio.create_task(lane.run()) for lane in (marks, later)]
         self._running = [*self._lanes, asyncio.create_task(self._tell_incidents())]
 
@@ -110,7 +115,11 @@ class Term:
         if plan.incidents:
             self._told = incidents, wall
         for event in plan.events:
-            self.say(_said(event))
+            if event.node:
+                self.say(Said(event.node, event.uid, _kind(event), event.reason, event.message))
+            else:
+                self._unsaid.append(event)
+        self._say_of_incidents()
 
     def say(self, said: Said) -> None:
         """Have an Event sent."""
@@ -154,13 +163,23 @@ class Term:
             if self._told is not None:
                 (incidents, wall), self._told = self._told, None
                 self.incidents.want(incidents(), wall)
+            self._say_of_incidents()
+
+    def _say_of_incidents(self) -> None:
+        """What is of no single Node is told beside its incident: `kubectl describe` asks by the uid, which
+        one that is new has only once it is made.
+        """
+        for event in [self._unsaid.popleft() for _ in range(len(self._unsaid))]:
+            uid = self.incidents.uid(event.incident)
+            if uid:
+                said = Said(event.incident, uid, _kind(event), event.reason, event.message, KIND, VERSION)
+                self.say(said)
+            else:
+                self._unsaid.append(event)
 
 
-def _said(event: Event) -> Said:
-    kind = "Warning" if event.warning else "Normal"
-    if not event.node:
-        return Said(event.incident, "", kind, event.reason, event.message, of=KIND, version=VERSION)
-    return Said(event.node, event.uid, kind, event.reason, event.message)
+def _kind(event: Event) -> str:
+    return "Warning" if event.warning else "Normal"
 
 
 def monotonic() -> float:

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Set
 
-from nodeguard.fleet.blame.chance import surprise
+from nodeguard.fleet.blame.blamed import Tally
+from nodeguard.fleet.blame.chance import least, surprise
 from nodeguard.fleet.blame.rate import Rate
 from nodeguard.fleet.views.members import Members
 from nodeguard.model.blame import Blame, VoteClass, Where
@@ -108,16 +109,32 @@ class Ballot:
         size = self._members.size(path)
         if size < self._rule.nodes or len(self._in.get(path, _NONE)) < self._rule.nodes:
             return None
-        least = max(self._rule.nodes, -int(-share * size // 1))
+        by_share = max(self._rule.nodes, -int(-share * size // 1))
         rate = self._rate.of_each(len(self._members), now)
         for window in self.kind.windows:
             voters = self.voters(path, now, window)
-            if len(voters) < least:
+            if len(voters) < by_share:
                 continue
-            chance = min(0.999, self._rule.caution * rate * window)
-            if surprise(len(voters), size, chance) >= self._rule.surprise:
+            if surprise(len(voters), size, self._chance(rate, window)) >= self._rule.surprise:
                 return window, voters
         return None
+
+    def tally(self, path: str, now: float) -> Tally:
+        """What a domain shows now, within the window in which it is nearest to be hit."""
+        size, children = self._members.size(path), self._members.children(path)
+        share = self.where[self._members.view_of(path)].share if children else self.kind.share
+        by_share = max(self._rule.nodes, -int(-share * size // 1))
+        rate = self._rate.of_each(len(self._members), now)
+        found = []
+        for window in self.kind.windows:
+            by_chance = least(size, self._chance(rate, window), self._rule.surprise)
+            voters = self.voters(path, now, window)
+            found.append(Tally(self.kind.name, self.kind.says, window, voters, size, by_share, by_chance))
+        return max(found, key=lambda one: len(one.voters) / max(1, one.needs))
+
+    def _chance(self, rate: float, window: float) -> float:
+        """How likely it is thought that one node shows it within a window by chance."""
+        return min(0.999, self._rule.caution * rate * window)
 
     def spread(self, path: str, where: Where, voters: Mapping[str, float]) -> bool:
         """Whether what a parent's voters show is spread over what it consists of."""
@@ -130,8 +147,8 @@ class Ballot:
             part = len(of & voters.keys())
             if part > where.most * len(voters):
                 return False
-            least = 1 if len(of) <= _SMALL else where.votes
-            many += part >= max(least, where.child * len(of))
+            few = 1 if len(of) <= _SMALL else where.votes
+            many += part >= max(few, where.child * len(of))
         return many >= (-(-len(children) // 2) if len(children) > 2 else 2)
 
     def _put(self, uid: str, at: float) -> None:

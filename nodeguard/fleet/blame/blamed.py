@@ -50,6 +50,27 @@ class Blamed(Struct, frozen=True):
         return self.domain.partition("/")[0]
 
 
+class Tally(Struct, frozen=True):
+    """What a domain shows of a class of faults now. window: seconds; voters: when each did, by uid.
+
+    by_share, by_chance: how many of its nodes would have to, for it to be so large a part of them, and more
+    than chance explains; where either is more than there are nodes, so small a domain is not blamed for it.
+    """
+
+    kind: str
+    says: str
+    window: float
+    voters: Mapping[str, float]
+    size: int
+    by_share: int
+    by_chance: int
+
+    @property
+    def needs(self) -> int:
+        """How many of its nodes would have to show it."""
+        return max(self.by_share, self.by_chance)
+
+
 class Held(Struct, frozen=True):
     """A check that is not acted upon. since: seconds of the monotonic clock.
 

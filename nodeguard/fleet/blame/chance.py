@@ -19,6 +19,15 @@ def surprise(voters: int, members: int, chance: float) -> float:
     return members * (share * log(share / chance) + rest)
 
 
+def least(members: int, chance: float, surprising: float) -> int:
+    """The fewest voters that are so surprising; one more than there are members where not even all are."""
+    few, many = 0, members + 1
+    while many - few > 1:
+        half = (few + many) // 2
+        few, many = (few, half) if surprise(half, members, chance) >= surprising else (half, many)
+    return many
+
+
 @lru_cache(maxsize=4096)
 def ceiling(mean: float, chance: float) -> int:
     """The least number that a Poisson variable of a mean exceeds with no more than a chance."""

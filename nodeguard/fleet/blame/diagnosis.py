@@ -17,8 +17,10 @@ from nodeguard.fleet.blame.voting import Voting
 from nodeguard.fleet.views.members import Members
 from nodeguard.model.blame import VERSIONS, Blame
 
-# Seconds between two looks while something is only waited for to end.
+# Seconds between two looks while something is only waited for to end, and no more than this part of the time
+# that it takes.
 _LATER = 60.0
+_PART = 0.1
 
 
 class Diagnosis:
@@ -97,7 +99,7 @@ class Diagnosis:
         undecided = self._blaming.clocks or self._holds.doubted
         if self._looked is None or not (undecided or self.blamed or self.held):
             return None
-        return self._looked + (SOON if undecided else _LATER)
+        return self._looked + (SOON if undecided else min(_LATER, self.rule.clear * _PART))
 
     def settle(self, now: float) -> bool:
         """Look at what is known. now: seconds of the clock. Returns whether what is said has changed."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from nodeguard.fleet.blame.ballot import Ballot
+from nodeguard.fleet.blame.blamed import Tally
 from nodeguard.fleet.blame.watch import Watch
 from nodeguard.fleet.modes import one_of
 from nodeguard.fleet.views.members import Members
@@ -105,6 +106,27 @@ class Voting:
         for check, watch in self.watches.items():
             if kind in self.cast(check) and not who.isdisjoint(watch.latest):
                 yield check
+
+    def tallies(self, domain: str, now: float) -> tuple[Tally, ...]:
+        """What a domain shows now of each class of faults that may be told of in its view."""
+        view = self.members.view_of(domain)
+        return tuple(one.tally(domain, now) for one in self.ballots.values() if view in one.where)
+
+    def votes(self, domain: str, kinds: Iterable[str]) -> dict[str, float]:
+        """Who of a domain showed any of some classes of faults, and when last, as far as is remembered."""
+        found: dict[str, float] = {}
+        for kind in kinds:
+            for uid, at in self.ballots[kind].all_of(domain).items():
+                found[uid] = max(at, found.get(uid, at))
+        return found
+
+    def stirring(self, now: float) -> dict[str, int]:
+        """Domains that show anything that may be told of them, with how many of their nodes do."""
+        found: dict[str, set[str]] = {}
+        for ballot in self.ballots.values():
+            for path in ballot.domains():
+                found.setdefault(path, set()).update(ballot.voters(path, now, ballot.longest))
+        return {path: len(uids) for path, uids in found.items() if uids}
 
     def forget(self, held: Iterable[str], now: float) -> None:
         """Let go of what is too old to matter. held: checks of which nothing is learnt."""

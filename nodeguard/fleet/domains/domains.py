@@ -49,7 +49,8 @@ class Domains:
     def incidents(self, rule: Blame, now: Instant) -> Iterator[Incident]:
         """What is to be told of domains, and of checks that are held."""
         for cover in self.covers.values():
-            yield of_domain(cover, rule, self._witness.sight, now)
+            members = self._witness.everyone.size(cover.blamed.domain)
+            yield of_domain(cover, members, rule, self._witness.sight, now)
         for held in self._witness.diagnosis.held.values():
             yield of_check(held, self._witness.sight, now)
 

@@ -23,10 +23,12 @@ _SYMPTOMS = 8
 Sight = Callable[[str, tuple[str, ...]], Symptom | None]
 
 
-def of_domain(cover: Cover, rule: Blame, sight: Sight, now: Instant) -> Incident:
-    """The incident of a domain that is to blame, without what is known of it from before."""
+def of_domain(cover: Cover, members: int, rule: Blame, sight: Sight, now: Instant) -> Incident:
+    """The incident of a domain that is to blame, without what is known of it from before. members: all of its
+    nodes, those that may not vote, too.
+    """
     one = cover.blamed
-    scope = f"{one.size} nodes of {one.domain}"
+    scope = f"{members} nodes of {one.domain}"
     why = f"in enforce mode {scope} would be kept from gangs" if cover.state == State.OBSERVED else cover.why
     return Incident(
         name=named(one.name),

@@ -11,9 +11,9 @@ from typing import Literal
 
 from msgspec import Struct
 
+from nodeguard.fleet.told.domain_forms import DomainLine, HeldTold, ViewTold
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import State
-from nodeguard.model.mark import Mark
 
 VERSION: Literal[1] = 1
 
@@ -113,7 +113,8 @@ class LedgerTold(Struct, frozen=True):
 
 class IncidentLine(Struct, frozen=True):
     """An incident in short. alike: how many others there are of the same check and health, where only one of
-    them is listed. acknowledged: by whom, empty for nobody.
+    them is listed. acknowledged: by whom, empty for nobody. domain: of one of many nodes, which has no node;
+    one of a check that is held has neither, and its resource is `check/NAME`.
     """
 
     name: str
@@ -128,6 +129,7 @@ class IncidentLine(Struct, frozen=True):
     says: str
     acknowledged: str
     alike: int = 0
+    domain: str = ""
 
 
 class Status(Struct, frozen=True):
@@ -137,7 +139,8 @@ class Status(Struct, frozen=True):
     be. marked: by mark. withheld: marks that are asked for and not set; reasons: the most frequent. would:
     marks that would be set, were their checks enforced. ledgers: the fleet's, and others that are half full
     at least, fullest first; ledgers_more: how many more of these there are. incidents: by state. worst: what
-    stands out.
+    stands out. views: what nodes share. domains: those that are to blame, by state; blamed: the first few,
+    those that are not marked before all others. held: checks that are not acted upon.
     """
 
     version: Literal[1]
@@ -148,7 +151,7 @@ class Status(Struct, frozen=True):
     nodes: Nodes
     paused: str
     frozen: str
-    marked: dict[Mark, Marked]
+    marked: dict[str, Marked]
     withheld: Count
     reasons: tuple[Reason, ...]
     would: Count
@@ -156,3 +159,7 @@ class Status(Struct, frozen=True):
     ledgers_more: int
     incidents: dict[State, int]
     worst: tuple[IncidentLine, ...]
+    views: tuple[ViewTold, ...] = ()
+    domains: dict[State, int] = {}
+    blamed: tuple[DomainLine, ...] = ()
+    held: tuple[HeldTold, ...] = ()

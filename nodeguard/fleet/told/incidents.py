@@ -114,9 +114,18 @@ def line(one: Incident, service: Service, now: Instant) -> IncidentLine:
         since=rfc3339(one.since),
         age=age(now, one.since),
         scope=one.scope,
-        says=one.detail or one.message,
+        says=_says(one),
         acknowledged=service.decisions.get(one.name, _NOBODY).acknowledged,
+        domain=one.domain,
     )
+
+
+def _says(one: Incident) -> str:
+    """What is the matter; of what many nodes share the evidence, and why nothing is done about it."""
+    if one.node:
+        return one.detail or one.message
+    why = one.detail if one.state in {State.WITHHELD, State.RESOLVED} else ""
+    return "; ".join(filter(None, (one.message, why)))
 
 
 def _rank(one: Incident, service: Service) -> tuple[bool, int, int, float, str]:

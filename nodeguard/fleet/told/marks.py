@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from nodeguard.fleet.domains.words import until_cleared
 from nodeguard.fleet.heard import Heard, tells_of
 from nodeguard.fleet.holding import Holding
 from nodeguard.fleet.modes import held_check
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet.release import key
 from nodeguard.fleet.told.ages import age
-from nodeguard.fleet.told.node_forms import MarkTold, Wait
+from nodeguard.fleet.told.node_forms import DEGRADED, MarkTold, Wait
 from nodeguard.model.instant import Instant, rfc3339
 from nodeguard.model.mark import Cause, Mark
 from nodeguard.model.node import Device
@@ -32,8 +33,34 @@ def marks(planner: Planner, uid: str, now: Instant) -> tuple[MarkTold, ...]:
         for place, cause in _causes(seen)
         if not _holds(holding, place, cause)
     ]
-    order = list(Mark)
+    told += _of_domains(planner, holding, seen, now)
+    order = [*Mark, DEGRADED]
     return tuple(sorted(told, key=lambda one: (order.index(one.mark), -one.age, one.check, one.target)))
+
+
+def _of_domains(planner: Planner, holding: Holding, seen: Holding, now: Instant) -> Iterator[MarkTold]:
+    """The marks of domains, which all of their nodes carry, whatever they show themselves."""
+    for one in dict.fromkeys((*holding.node.degraded, *seen.node.degraded)):
+        blamed = planner.diagnosis.blamed.get(one.domain)
+        if one in holding.node.degraded and blamed is not None:
+            wait = Wait(
+                "domain", f"{one.domain} to be in order: {until_cleared(blamed, planner.policy.blame)}"
+            )
+        else:
+            wait = Wait("write", "is being given back")
+        yield MarkTold(
+            mark=DEGRADED,
+            device="",
+            check=one.kinds[0] if one.kinds else DEGRADED,
+            target=one.domain,
+            slots=(),
+            part="",
+            word=one.view,
+            since=rfc3339(one.since),
+            age=age(now, one.since),
+            written=one in seen.node.degraded,
+            wait=wait,
+        )
 
 
 def _causes(holding: Holding) -> Iterator[tuple[Device | None, Cause]]:

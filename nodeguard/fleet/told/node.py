@@ -15,6 +15,7 @@ from nodeguard.fleet.told.health import known_health
 from nodeguard.fleet.told.incidents import listed
 from nodeguard.fleet.told.marks import marks
 from nodeguard.fleet.told.node_forms import (
+    DEGRADED,
     ChargeTold,
     FindingTold,
     NodeLine,
@@ -88,7 +89,7 @@ def nodes(planner: Planner, now: Instant) -> NodeList:
     return NodeList(VERSION, rfc3339(now.wall), tuple(lines))
 
 
-def _line(planner: Planner, seat: Seat, marks: tuple[Mark, ...]) -> NodeLine:
+def _line(planner: Planner, seat: Seat, marks: tuple[str, ...]) -> NodeLine:
     health = known_health(planner, seat.uid)
     outcomes = planner.outcomes.get(seat.uid, ())
     return NodeLine(
@@ -103,11 +104,12 @@ def _line(planner: Planner, seat: Seat, marks: tuple[Mark, ...]) -> NodeLine:
     )
 
 
-def _carried(planner: Planner, uid: str) -> tuple[Mark, ...]:
+def _carried(planner: Planner, uid: str) -> tuple[str, ...]:
     """The marks that a node and its devices carry, worst first."""
     holding = planner.roster.observed(uid)
     found = {cause.mark for place in holding.places for cause in holding.of(place).causes}
-    return tuple(mark for mark in Mark if mark in found)
+    degraded = (DEGRADED,) if holding.node.degraded else ()
+    return (*(mark for mark in Mark if mark in found), *degraded)
 
 
 def _findings(one: Heard, outcomes: tuple[Outcome, ...], now: Instant) -> Iterator[FindingTold]:

@@ -12,7 +12,10 @@ from nodeguard.model.incident import State
 from nodeguard.model.mark import Mark
 
 # What a mark waits for: see Wait.
-On = Literal["finding", "proof", "soak", "check", "hold", "maintenance", "silence", "write"]
+On = Literal["finding", "proof", "soak", "check", "hold", "maintenance", "silence", "domain", "write"]
+
+# What the mark is called of a node whose domain is to blame; others are called as model.mark.Mark has it.
+DEGRADED = "domain-degraded"
 
 
 class Wait(Struct, frozen=True):
@@ -20,8 +23,8 @@ class Wait(Struct, frozen=True):
 
     on: `finding`: its check must stop finding it; `proof`: the check must say that it is over; `soak`: it
     has, and time must pass; `check`: nobody has that check any more; `hold`, `maintenance`: people must end
-    theirs; `silence`: the node must be heard; `write`: nothing but the write. until, left: the moment, and
-    seconds to it, where it is known.
+    theirs; `silence`: the node must be heard; `domain`: the domain must not be to blame any
+    more; `write`: nothing but the write. until, left: the moment, and seconds to it, where it is known.
     """
 
     on: On
@@ -34,10 +37,11 @@ class MarkTold(Struct, frozen=True):
     """One reason why a mark stands.
 
     device: the single GPU that is marked, by its name in the cluster; empty for the node. written: whether it
-    is on the Node or device already. word: the taint's value.
+    is on the Node or device already. word: the taint's value. Of DEGRADED, target is the domain, and check
+    the class of faults that it is to blame for.
     """
 
-    mark: Mark
+    mark: str
     device: str
     check: str
     target: str
@@ -159,7 +163,7 @@ class NodeLine(Struct, frozen=True):
     node: str
     health: str
     silent: bool
-    marks: tuple[Mark, ...] = ()
+    marks: tuple[str, ...] = ()
     withheld: int = 0
     would: int = 0
     hold: bool = False

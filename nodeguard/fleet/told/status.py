@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet.seat import FLEET
+from nodeguard.fleet.told.domain import blamed
 from nodeguard.fleet.told.forms import (
     VERSION,
     Agents,
@@ -21,7 +22,9 @@ from nodeguard.fleet.told.forms import (
 )
 from nodeguard.fleet.told.health import known_health
 from nodeguard.fleet.told.incidents import every, outstanding
+from nodeguard.fleet.told.node_forms import DEGRADED
 from nodeguard.fleet.told.service import Service
+from nodeguard.fleet.told.views import held, views
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import State
 from nodeguard.model.instant import Instant, rfc3339
@@ -59,6 +62,10 @@ def status(planner: Planner, service: Service, now: Instant) -> Status:
         ledgers_more=max(0, len(ledgers) - _LEDGERS),
         incidents={state: states[state] for state in State},
         worst=outstanding(incidents, service, now, _WORST),
+        views=views(planner),
+        domains=dict(Counter(one.state for one in planner.covers.values())),
+        blamed=blamed(planner, now, _WORST),
+        held=held(planner, now),
     )
 
 
@@ -98,15 +105,17 @@ def _nodes(planner: Planner) -> Nodes:
     )
 
 
-def _marked(planner: Planner) -> dict[Mark, Marked]:
-    nodes: Counter[Mark] = Counter()
+def _marked(planner: Planner) -> dict[str, Marked]:
+    nodes: Counter[str] = Counter()
     devices: Counter[Mark] = Counter()
     for uid in planner.roster.remembered():
         holding = planner.roster.observed(uid)
         marks = {cause.mark for cause in holding.node.causes}
-        nodes.update([next(mark for mark in Mark if mark in marks)] if marks else [])
+        worst = next((mark for mark in Mark if mark in marks), DEGRADED if holding.node.degraded else None)
+        nodes.update([worst] if worst else [])
         devices[Mark.QUARANTINE] += sum(1 for record in holding.devices.values() if record.causes)
-    return {mark: Marked(nodes[mark], devices[mark]) for mark in Mark}
+    told = {mark.value: Marked(nodes[mark], devices[mark]) for mark in Mark}
+    return {**told, DEGRADED: Marked(nodes[DEGRADED])}
 
 
 def _count(planner: Planner, state: State) -> Count:

@@ -12,13 +12,16 @@ from typing import Any
 import aiohttp
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from nodeguard.aggregator.api.server import serving
+from nodeguard.fleet.told.domain_forms import DomainList, DomainPage
 from nodeguard.fleet.told.forms import Status
 from nodeguard.fleet.told.incident_forms import IncidentList, IncidentPage
 from nodeguard.fleet.told.node_forms import NodeList, NodePage
+from nodeguard.model.policy import Policy, View
 from tests.aggregator.api.service import Deciders, asked
-from tests.fleet.scene import Fleet, finding
+from tests.fleet.scene import AT_ONCE, Fleet, finding
 
 
 class Client:
@@ -49,8 +52,8 @@ async def client(tmp_path: Path, fleet: Fleet, deciders: Deciders) -> AsyncItera
     assert not Path(path).exists()
 
 
-def sick() -> Fleet:
-    fleet = Fleet(3)
+def sick(policy: Policy = AT_ONCE) -> Fleet:
+    fleet = Fleet(3, policy)
     fleet.say(1, finding())
     fleet.after(10.0)
     fleet.carry_out()
@@ -58,13 +61,16 @@ def sick() -> Fleet:
 
 
 async def test_every_page_is_what_its_form_says(tmp_path: Path) -> None:
-    fleet = sick()
+    fleet = sick(replace(AT_ONCE, views=(View("rack", ("rack",)), View("power", ("pool",)))))
     [name] = fleet.planner.incidents["uid-1"]
     async with client(tmp_path, fleet, Deciders()) as ask:
         for path, form in (
             ("status", Status),
             ("nodes", NodeList),
             ("nodes/node-1", NodePage),
+            ("domains", DomainList),
+            ("domains/rack/r0", DomainPage),
+            ("domains/r0", DomainPage),
             ("incidents", IncidentList),
             (f"incidents/{name}", IncidentPage),
         ):
@@ -76,6 +82,12 @@ async def test_every_page_is_what_its_form_says(tmp_path: Path) -> None:
         assert msgspec.json.decode(said, type=IncidentList).incidents == ()
         _, said = await ask("GET", "incidents?node=node-1&state=all")
         assert len(msgspec.json.decode(said, type=IncidentList).incidents) == 1
+        _, said = await ask("GET", "domains?all=yes")
+        known = [one.domain for one in msgspec.json.decode(said, type=DomainList).domains]
+        assert known == ["power/a", "power/b", "rack/r0"]
+        fleet.change(2, labels={"rack": "a", "pool": "b"})
+        wanted = (409, "'a' is several domains: write one of power/a, rack/a")
+        assert await ask.error("GET", "domains/a") == wanted
 
 
 async def test_decisions_are_handed_on_and_answered(tmp_path: Path) -> None:
@@ -112,8 +124,9 @@ async def test_every_error_is_a_sentence_with_a_remedy(tmp_path: Path) -> None:
             ("GET", "incidents/no", {}, (404, "there is no incident 'no': GET /v1/incidents?state=all lists them")),
             ("POST", "incidents/no", {"json": {"do": "clear"}}, (404, "there is no incident 'no': GET /v1/incidents?state=all lists them")),
             ("GET", "incidents?state=bad", {}, (400, "'bad' is no state: there is all, open, observed, withheld, marked, recovering, resolved")),
+            ("GET", "domains/no/r0", {}, (404, "there is no domain 'no/r0': GET /v1/domains?all=yes lists them")),
             ("GET", "pause", {}, (405, "GET is not for /v1/pause: use POST")),
-            ("GET", "x", {}, (404, "/v1/x: Not Found: there is /v1/status, /v1/nodes and /v1/incidents")),
+            ("GET", "x", {}, (404, "/v1/x: Not Found: there is /v1/status, /v1/nodes, /v1/domains and /v1/incidents")),
             ("POST", "pause", {"data": b"x" * 20_000}, (413, "the request is too large: 16384 bytes at most")),
             ("POST", "pause", {"json": {"y": 1}}, (400, "Object contains unknown field `y`: both sides must be of one version")),
             ("POST", "pause", {"data": b"[" * 9000}, (400, None)),

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from nodeguard.aggregator.api.decide import DecisionError
 from nodeguard.aggregator.identity.caller import Caller
@@ -11,11 +12,12 @@ from nodeguard.aggregator.outbox import Outbox
 from nodeguard.aggregator.world.alone import Alone
 from nodeguard.aggregator.world.kept import KeptError, in_directory
 from nodeguard.fleet.planner import Planner
+from nodeguard.model.blame import Blame
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import Incident, State
 from nodeguard.model.instant import Instant
 from nodeguard.model.mark import Mark
-from nodeguard.model.policy import Policy
+from nodeguard.model.policy import Place, Policy
 from nodeguard.model.slot import gpu
 from nodeguard.wire.instruction import ClearCheck
 from nodeguard.wire.report import VERSION, Active, Inventory, Occupant, Report
@@ -40,7 +42,7 @@ class Scene:
         self.planner, self.outbox = Planner(self.policy, CHECKS), Outbox()
         self.world = Alone(
             self.path, self.planner, self.outbox,
-            news=lambda: None, happened=self._happened, tell=self.told.append,
+            news=lambda: None, happened=self._happened, tell=self.told.append, now=lambda: self.now,
         )  # fmt: skip
 
     @property
@@ -147,6 +149,36 @@ async def test_what_people_decide_of_an_incident_is_asked_again_after_a_kill(sce
     decision = scene.world.decisions()[name]
     assert (decision.acknowledged, decision.clear.partition(" at ")[0]) == ("Ann", "Bob")
     assert scene.outbox.of("gpu-1") == asked
+
+
+async def test_a_check_that_is_held_is_cleared_once_and_on_nobodys_old_word(tmp_path: Path) -> None:
+    places = (Place("gpu-*", {"rack": "r1"}),)
+    scene = Scene(tmp_path, replace(AT_ONCE, blame=Blame(), places=places))
+
+    def misfires(nodes: range) -> None:
+        for number in nodes:
+            scene.hear(f"gpu-{number}", finding(age=0.0))
+        for _ in range(6):
+            scene.turn(5.0)
+
+    for number in range(40):
+        scene.hear(f"gpu-{number}")
+    misfires(range(6))
+    [name] = scene.planner.incidents[""]
+    assert "gpu-lost" in scene.planner.diagnosis.held
+    await scene.world.acknowledge(name, "Ann")
+    said = await scene.world.clear(name, "Bob")
+    assert said.startswith(f"{name} is cleared: what begins from now on counts anew")
+    assert "gpu-lost" not in scene.planner.diagnosis.held
+    assert scene.outbox.of("") == ()
+    scene.turn()
+    assert scene.planner.incidents[""][name].state == State.RESOLVED
+    misfires(range(10, 20))
+    assert "gpu-lost" in scene.planner.diagnosis.held
+    scene.begin()
+    scene.turn()
+    assert "gpu-lost" in scene.planner.diagnosis.held
+    assert scene.world.decisions()[name].acknowledged == "Ann"
 
 
 async def test_of_what_is_not_there_nothing_is_decided(scene: Scene) -> None:

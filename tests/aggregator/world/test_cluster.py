@@ -10,6 +10,9 @@ from nodeguard.aggregator.outbox import Outbox
 from nodeguard.aggregator.world.cluster import Cluster
 from nodeguard.fleet.planner import Planner
 from nodeguard.kube.client import Api
+from nodeguard.kube.incident_object import Seen, status
+from nodeguard.model.finding import Health
+from nodeguard.model.incident import Decision, Incident, State
 from nodeguard.model.node import Node, Taint
 from nodeguard.model.policy import View
 from tests.controlplane.certificates import Authority
@@ -58,6 +61,46 @@ async def test_a_node_as_it_was_before_is_not_believed(scene: Scene) -> None:
     scene.world.node(NODE)
     scene.world.node(replace(NODE, version="9", gpus=4))
     assert (scene.news, scene.planner.roster.nodes["uid-1"].gpus) == (1, 8)
+
+
+HELD = Incident(
+    "check-gpu-lost-1",
+    "",
+    "",
+    "check/gpu-lost",
+    "gpu-lost",
+    Health.WARNING,
+    State.OPEN,
+    1e9,
+    1e9,
+    word="held",
+)
+
+
+def said(version: int, clear: str, acknowledged: str = "") -> Seen:
+    decision = Decision(HELD.name, acknowledged, clear)
+    return Seen(HELD.name, "uid-of-it", str(version), decision, status(HELD))
+
+
+async def test_a_held_check_is_cleared_once_for_each_word_of_people(scene: Scene) -> None:
+    def hold() -> None:
+        scene.planner.diagnosis.recall_held("gpu-lost", "", 0.0)
+
+    held = scene.planner.diagnosis.held
+    scene.world.incident(said(1, "Ann at noon"))
+    scene.world.known("NodeIncidents")
+    hold()
+    scene.world.incident(said(1, "Ann at noon"))
+    scene.world.incident(said(2, "Ann at noon", "Bob knows"))
+    assert list(held) == ["gpu-lost"]
+    before = scene.news
+    scene.world.incident(said(3, "Bob at one", "Bob knows"))
+    assert (list(held), scene.news) == ([], before + 1)
+    hold()
+    scene.world.known("NodeIncidents")  # as a watch that begins anew
+    scene.world.incident(said(3, "Bob at one", "Bob knows"))
+    scene.world.incident(said(4, "", "Bob knows"))
+    assert list(held) == ["gpu-lost"]
 
 
 async def test_ways_that_the_cluster_declares_are_news_and_seat_its_nodes(scene: Scene) -> None:

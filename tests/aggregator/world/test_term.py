@@ -1,16 +1,23 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from subprocess import CalledProcessError
+
+from msgspec.structs import replace
 
 from nodeguard.aggregator.world.term import Term, monotonic
-from nodeguard.fleet.plan import Plan
+from nodeguard.fleet.plan import Event, Plan
 from nodeguard.kube.client import Api
 from nodeguard.kube.device_rules import PATH
 from nodeguard.kube.lease import Lease
 from nodeguard.model.mark import DeviceRule
 from nodeguard.model.node import Taint
 from tests.controlplane.cluster import PATIENCE, Cluster
+from tests.controlplane.defining import define_incidents
 from tests.controlplane.objects import node
+from tests.fleet.domains.test_domains import FIRST, domains, down, fleet
 
 TAINT = Taint("nodeguard.dev/quarantine", "NoSchedule", "gpu-xid")
 
@@ -45,3 +52,64 @@ async def test_what_is_forgotten_is_not_written_later(controlplane: Cluster, nam
     finally:
         await term.end()
         await api.close()
+
+
+@asynccontextmanager
+async def leading(cluster: Cluster, namespace: str) -> AsyncIterator[Term]:
+    """A term that knows of nothing in the cluster, and holds the lease."""
+    api = await Api.connect(str(cluster.kubeconfig))
+    lease = Lease(api, namespace, "nodeguard-aggregator", "pod-1", lambda _: None)
+    async with asyncio.timeout(PATIENCE):
+        while not await lease.renew(monotonic()):
+            await asyncio.sleep(0.05)
+    term = Term(api, lease, "pod-1", lambda _: None, lambda _: None, lambda _: None)
+    try:
+        term.know((), ())
+        yield term
+    finally:
+        await term.end()
+        await api.close()
+
+
+async def test_what_many_nodes_share_is_told_of_beside_its_incident(
+    controlplane: Cluster, namespace: str
+) -> None:
+    define_incidents(controlplane)
+    made = fleet()
+    for number in range(7):
+        made.say(number, down())
+    events: list[Event] = []
+    for _ in range(4):
+        made.after(5.0)
+        plan = made.plan()
+        events += [one for one in plan.events if not one.node]
+        made.planner.issued(plan)
+        made.write(plan)
+    [domain] = domains(made)
+    held = replace(
+        domain, name="check-gpu-lost", domain="", resource="check/gpu-lost", cause="gpu-lost", word="held"
+    )
+    async with leading(controlplane, namespace) as term:
+        term.carry_out(
+            Plan(incidents=(domain, held), events=tuple(events)), lambda: [domain, held], made.wall
+        )
+
+        def described() -> str:
+            try:
+                return controlplane.kubectl("describe", "incident", domain.name)
+            except CalledProcessError:
+                return ""
+
+        async with asyncio.timeout(PATIENCE):
+            while "Events:  <none>" in (said := described()) or "NodeguardMarked" not in said:
+                await asyncio.sleep(0.1)
+    [event] = [line for line in said.splitlines() if "NodeguardMarked" in line]
+    assert event.partition("nodeguard  ")[2] == (
+        f"{FIRST}: 7 of 8 nodes lost a link at once; its 4 siblings did not; "
+        f"gangs are kept from 8 nodes of {FIRST} ({domain.name})"
+    )
+    listed = [line.split()[:5] for line in controlplane.kubectl("get", "incidents").splitlines()[1:]]
+    assert listed == [
+        ["check-gpu-lost", "check/gpu-lost", "gpu-lost", "suspect", "Marked"],
+        [domain.name, FIRST, "link-down", "suspect", "Marked"],
+    ]

@@ -7,6 +7,7 @@ import random
 import pytest
 from msgspec.structs import replace
 
+from nodeguard.fleet.blame.chance import least, surprise
 from nodeguard.model.blame import SILENT, Blame
 from tests.fleet.blame.scene import LEAVES, NODES, VIEWS, Voters
 
@@ -236,3 +237,33 @@ def test_its_constants_are_the_policys() -> None:
     assert fleet.blamed == []
     fleet.after(20.0)
     assert fleet.blamed == ["fabric/p1/l3"]
+
+
+def test_how_far_a_domain_is_from_being_blamed() -> None:
+    fleet = Voters()
+    fleet.show(fleet.leaf(1, 3, 2), "port-link-downed")
+    [one] = [
+        each for each in fleet.diagnosis.voting.tallies("fabric/p1/l3", fleet.now) if each.kind == "link"
+    ]
+    assert (len(one.voters), one.size, one.by_share, one.by_chance, one.needs) == (2, 16, 3, 4, 4)
+    assert one.window == 600.0
+    assert {each.kind for each in fleet.diagnosis.voting.tallies("power/feed0", fleet.now)} == {
+        "silent",
+        "power",
+    }
+    assert fleet.diagnosis.voting.stirring(fleet.now) == {"fabric/p1": 2, "fabric/p1/l3": 2}
+    assert list(fleet.diagnosis.voting.votes("fabric/p1/l3", ["link"])) == fleet.leaf(1, 3, 2)
+    fleet.show(fleet.leaf(1, 3, 3)[2:], "port-link-downed")
+    fleet.after(60.0)
+    assert fleet.blamed == []
+    fleet.show(fleet.leaf(1, 3, 4)[3:], "port-link-downed")
+    fleet.after(20.0)
+    assert fleet.blamed == ["fabric/p1/l3"]
+
+
+def test_a_domain_too_small_to_tell_from_chance_needs_more_than_it_has() -> None:
+    assert least(16, 1e-4, 13.8) == 3
+    assert least(2, 0.5, 13.8) == 3
+    for members, chance in ((16, 0.01), (300, 0.05), (7_500, 0.1)):
+        few = least(members, chance, 13.8)
+        assert surprise(few, members, chance) >= 13.8 > surprise(few - 1, members, chance)

@@ -3,6 +3,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from nodeguard.fleet.told.forms import LedgerTold, Marked
+from nodeguard.fleet.told.node_forms import DEGRADED
 from nodeguard.fleet.told.service import Service
 from nodeguard.fleet.told.status import status
 from nodeguard.model.finding import Health, Knowledge
@@ -58,7 +59,7 @@ def test_marks_are_counted_on_nodes_and_devices() -> None:
     fleet.after(10.0)
     fleet.carry_out()
     told = status(fleet.planner, LEADER, fleet.now)
-    assert told.marked == {Mark.QUARANTINE: Marked(1, 2), Mark.SUSPECT: Marked(1, 0)}
+    assert told.marked == {Mark.QUARANTINE: Marked(1, 2), Mark.SUSPECT: Marked(1, 0), DEGRADED: Marked()}
     assert (told.withheld.marks, told.would.marks) == (0, 0)
     assert told.incidents[State.MARKED] == 5
 

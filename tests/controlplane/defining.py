@@ -1,0 +1,29 @@
+"""The resources that nodeguard brings along, defined on a control plane."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from nodeguard.kube.incidents import PATH
+from tests.controlplane.api import ApiError
+from tests.controlplane.cluster import Cluster
+
+CRD = Path(__file__).parent.parent.parent / "daemonset" / "crd-nodeincidents.yaml"
+
+
+def define_incidents(cluster: Cluster) -> None:
+    """Let a control plane know incidents, and have none."""
+    cluster.kubectl("apply", "-f", str(CRD))
+    cluster.kubectl("wait", "--for=condition=Established", "crd/nodeincidents.nodeguard.dev")
+    cluster.until(lambda: is_served(cluster), "kube-apiserver")
+    cluster.api.delete(PATH)
+
+
+def is_served(cluster: Cluster) -> bool:
+    """Whether incidents can be asked for."""
+    try:
+        return cluster.has(PATH)
+    except ApiError as refused:
+        if refused.code == 429:  # storage is (re)initializing
+            return False
+        raise

@@ -1,0 +1,63 @@
+"""A history that a real aggregator keeps of real agents, read while it runs, and after it was killed."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from contextlib import ExitStack
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from tests.aggregator.history.scene import rows
+from tests.e2e.processes import page, until
+from tests.e2e.test_standalone import COMMAND, XID, Site, insecure
+
+
+def backtested(site: Site) -> Any:
+    words = ("backtest", "--policy", f"{site.directory}/policy.yaml", "--format", "json", f"{site.directory}")
+    done = subprocess.run([*COMMAND, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    [policy] = json.loads(done.stdout)["policies"]
+    return [(one["node"], one["check"], one["state"]) for one in policy["marks"]]
+
+
+def test_what_was_told_is_kept_through_a_kill_and_played_again(tmp_path: Path) -> None:
+    site, path = Site(tmp_path), tmp_path / "history.sqlite"
+    words = ("--insecure", "--history", f"{tmp_path}")
+    with ExitStack() as stack:
+        process = stack.enter_context(site.aggregator(*words))
+        bundles = [stack.enter_context(site.node(name, insecure(site))) for name in ("gpu-1", "gpu-2")]
+        site.until_heard(2)
+        with (bundles[0] / "kmsg").open("a") as kernel:
+            kernel.write(XID)
+        until(lambda: site.states() == {"gpu-1": "Marked"}, site.log)
+        site.said("pause", "--why", "row 4 is rewired")
+        until(lambda: rows(path, "SELECT 1 FROM report WHERE health = 'fatal'"), site.log)
+        until(lambda: rows(path, "SELECT 1 FROM told WHERE kind = 'marks'"), site.log)
+        assert ("gpu-1", "gpu-gsp-failure", "Marked") in backtested(site)
+        assert "nodeguard_history_written 1.0" in page(site.metrics, "/metrics")
+        process.send_signal(signal.SIGKILL)
+        process.wait(5)
+        before = rows(path, "SELECT count(*) FROM report")
+        stack.enter_context(site.aggregator(*words))
+        site.until_heard(2)
+        until(lambda: rows(path, "SELECT text FROM told WHERE kind = 'pause'"), site.log)
+    told = rows(path, "SELECT boot, digest, proven FROM report WHERE node = 'gpu-2' ORDER BY id")
+    assert all(one != other for one, other in pairwise(told))
+    assert rows(path, "SELECT count(*) FROM report") >= before
+    assert rows(path, "SELECT node, gpus FROM node ORDER BY node") == [("gpu-1", 8), ("gpu-2", 8)]
+    assert ("gpu-1", "gpu-gsp-failure", "Marked") in backtested(site)
+
+
+def test_a_history_that_cannot_be_written_keeps_nobody_from_work(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    (tmp_path / "taken").write_text("a file where a directory should be")
+    with ExitStack() as stack:
+        stack.enter_context(site.aggregator("--insecure", "--history", f"{tmp_path}/taken/history.sqlite"))
+        stack.enter_context(site.node("gpu-1", insecure(site)))
+        site.until_heard(1)
+        until(lambda: "/taken/history.sqlite: " in site.log.read_text(), site.log)
+        assert "let it be written, or name another --history" in site.log.read_text()
+        assert "nodeguard_history_written 0.0" in page(site.metrics, "/metrics")
