@@ -14,11 +14,11 @@ from nodeguard.cli.knowledge import knowledge
 from nodeguard.cli.options import add_checks
 from nodeguard.cli.page import show
 from nodeguard.cli.streams import complain, say
-from nodeguard.cli.usage import OK, Parser, UsageError
+from nodeguard.cli.usage import OK, Parser, UsageError, duration
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.policy import Policy
 from nodeguard.simulate.baseline import BASELINES
-from nodeguard.simulate.episode import enforcing
+from nodeguard.simulate.episode import BEFORE, enforcing
 from nodeguard.simulate.plot import Curve, svg
 from nodeguard.simulate.run import Settings
 from nodeguard.simulate.run import run as simulated
@@ -73,6 +73,8 @@ def _parser() -> Parser:
     add("--plot", metavar="FILE.svg", help="draw how many nodes were out, over time")
     add("--table", action="store_true", help="plant each kind of shared fault many times")
     add("--episodes", metavar="N", type=_number, default=20, help="with --table: how often each (20)")
+    about = "with --table: time as usual before each fault (6h)"
+    add("--before", metavar="TIME", type=duration, default=BEFORE, help=about)
     add("--held-out", action="store_true", help="with --table: by seeds that no constant was chosen by")
     add(
         "--jobs",
@@ -150,6 +152,7 @@ def _table(options: Namespace, known: Knowledge) -> None:
         nodes=options.nodes or _EPISODE_NODES,
         episodes=options.episodes,
         days=options.episodes,
+        before=options.before,
         first=HELD_OUT if options.held_out else TUNING,
     )
     found = table(known, plan, options.jobs, lambda what: complain(f"nodeguard simulate: {what}"))

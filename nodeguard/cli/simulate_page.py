@@ -77,8 +77,8 @@ def table_lines(one: Table) -> Iterator[str]:
     """The lines of the table."""
     seeds = "held-out seeds" if one.plan.first >= HELD_OUT else "tuning seeds"
     yield (
-        f"{one.plan.episodes} episodes of each, in a fleet of {one.plan.nodes} nodes; {seeds}, from "
-        f"{one.plan.first} on; intervals at 95%"
+        f"{one.plan.episodes} episodes of each, in a fleet of {one.plan.nodes} nodes that has gone on as "
+        f"usual for {span(round(one.plan.before))}; {seeds}, from {one.plan.first} on; intervals at 95%"
     )
     yield ""
     yield from _columns([_FAULTS, *(_fault(row) for row in one.faults)])

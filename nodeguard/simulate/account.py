@@ -85,7 +85,7 @@ class Account(Watcher):
             if one.is_open and (one.name, one.times) not in self._known:
                 self._known.add((one.name, one.times))
                 self.incidents += 1
-                self.domains += bool(one.domain)
+                self.domains += not one.uid
 
     def blamed(self, domain: str, at: float) -> None:
         """See Watcher."""

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from nodeguard.model.blame import PLACES, Blame
 from nodeguard.model.policy import Mode, Policy
 from nodeguard.simulate.account import Account, Held, matched
-from nodeguard.simulate.background import DAY, USUAL, Rates, background
+from nodeguard.simulate.background import DAY, USUAL, background
 from nodeguard.simulate.fleet import Fleet
 from nodeguard.simulate.rollouts import Rollout, rolled_out
 from nodeguard.simulate.run import placed
@@ -21,7 +21,7 @@ from nodeguard.simulate.topology import Topology
 from nodeguard.simulate.troubles import Crowd, Trouble
 from nodeguard.wire.report import Report
 
-# Seconds as usual before, and seconds that a fault is watched for.
+# Seconds as usual before, where nobody says otherwise; and seconds that a fault is watched for.
 BEFORE, AFTER = 6 * 3600.0, 2.5 * 3600.0
 
 # Seconds that a roll-out is watched for at most, and after its end.
@@ -57,20 +57,20 @@ def enforcing(policy: Policy, *, blames: bool = True) -> Policy:
 
 
 def of_fault(
-    agent: Agent, fleet: Topology, kind: str, seed: int, policy: Policy, rates: Rates = USUAL
+    agent: Agent, fleet: Topology, kind: str, seed: int, policy: Policy, before: float = BEFORE
 ) -> Episode:
-    """The episode of one shared fault of a kind. policy: see enforcing."""
+    """The episode of one shared fault of a kind. policy: see enforcing. before: seconds as usual."""
     chance = Random(f"{seed} {kind}")
-    usual = list(background(fleet, rates, BEFORE + AFTER, chance))
-    fault = planted(kind, fleet, BEFORE, chance)
-    account = _watched(Crowd(agent), fleet, [*usual, *fault.troubles], policy, chance, BEFORE + AFTER)
+    usual = list(background(fleet, USUAL, before + AFTER, chance))
+    fault = planted(kind, fleet, before, chance)
+    account = _watched(Crowd(agent), fleet, [*usual, *fault.troubles], policy, chance, before + AFTER)
     match = matched(account.blames, [fault])
-    held = _held(account)
+    held = _held(account, before)
     wanted = [one for one in held if one.check == fault.check and not one.domain]
     return Episode(
         match.planted,
         match.found,
-        match.took or tuple(one.at - BEFORE for one in wanted[:1]),
+        match.took or tuple(one.at - before for one in wanted[:1]),
         match.wrong,
         account.of.total(),
         account.idle,
@@ -90,7 +90,7 @@ def of_rollout(
     crowd = Crowd(agent)
     reports = rolled_out(rollout, fleet, crowd.well, wrong, BEFORE, chance)
     account = _watched(crowd, fleet, usual, policy, chance, until, reports)
-    held = _held(account)
+    held = _held(account, BEFORE)
     wanted = [one for one in held if one.check == rollout.check]
     took = tuple(one.at - BEFORE for one in wanted[:1])
     return Episode(
@@ -115,15 +115,17 @@ class Quiet(Struct, frozen=True):
     holds: int
 
 
-def of_noise(agent: Agent, fleet: Topology, days: float, seed: int, policy: Policy) -> Quiet:
-    """Days as usual, after some hours that do not count. A domain that is blamed twice counts once."""
+def of_noise(
+    agent: Agent, fleet: Topology, days: float, seed: int, policy: Policy, before: float = BEFORE
+) -> Quiet:
+    """Days as usual, after seconds that do not count. A domain that is blamed twice counts once."""
     chance = Random(f"{seed} noise")
-    until = BEFORE + days * DAY
+    until = before + days * DAY
     usual = list(background(fleet, USUAL, until, chance))
     account = _watched(Crowd(agent), fleet, usual, policy, chance, until)
-    domains = {one.domain for one in account.blames if one.at >= BEFORE}
+    domains = {one.domain for one in account.blames if one.at >= before}
     marked = sum(len(fleet.domains.get(one, ())) for one in domains)
-    return Quiet(days, len(domains), marked, len(_held(account)))
+    return Quiet(days, len(domains), marked, len(_held(account, before)))
 
 
 def _watched(
@@ -142,5 +144,5 @@ def _watched(
     return account
 
 
-def _held(account: Account) -> tuple[Held, ...]:
-    return tuple(one for one in account.holds if one.at >= BEFORE)
+def _held(account: Account, since: float) -> tuple[Held, ...]:
+    return tuple(one for one in account.holds if one.at >= since)

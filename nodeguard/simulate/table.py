@@ -12,7 +12,7 @@ from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.policy import Policy
 from nodeguard.model.signal import Signal
 from nodeguard.simulate.background import FLEET
-from nodeguard.simulate.episode import Episode, Quiet, enforcing, of_fault, of_noise, of_rollout
+from nodeguard.simulate.episode import BEFORE, Episode, Quiet, enforcing, of_fault, of_noise, of_rollout
 from nodeguard.simulate.rollouts import Rollout, slipped
 from nodeguard.simulate.rows import FaultRow, NoiseRow, RolloutRow, fault_row, noise_row, rollout_row
 from nodeguard.simulate.shared import KINDS
@@ -40,12 +40,14 @@ _FEWER = 5
 
 class Plan(Struct, frozen=True):
     """What is to be done. nodes: of the fleet of an episode. episodes: of each kind. days: as usual, of a
-    fleet of FLEET nodes. first: the first seed. kinds: of shared faults; rollouts: of those that go wrong.
+    fleet of FLEET nodes. before: seconds as usual before a fault, and before a day that counts. first: the
+    first seed. kinds: of shared faults; rollouts: of those that go wrong.
     """
 
     nodes: int = 2560
     episodes: int = 20
     days: int = 20
+    before: float = BEFORE
     first: int = TUNING
     kinds: tuple[str, ...] = tuple(KINDS)
     rollouts: tuple[Rollout, ...] = ROLLOUTS
@@ -75,8 +77,8 @@ def table(known: Knowledge, plan: Plan, jobs: int, tell: Callable[[str], None]) 
         faults = []
         for kind in plan.kinds:
             tell(kind)
-            tasks = [(kind, seed, plan.nodes, blames) for blames in (True, False) for seed in seeds]
-            done = list(pool.map(_fault, tasks))
+            both = [(seed, blames) for blames in (True, False) for seed in seeds]
+            done = list(pool.map(_fault, [(kind, seed, plan.nodes, yes, plan.before) for seed, yes in both]))
             faults.append(fault_row(kind, done[: plan.episodes], done[plan.episodes :]))
         rollouts = []
         for one in plan.rollouts:
@@ -85,7 +87,7 @@ def table(known: Knowledge, plan: Plan, jobs: int, tell: Callable[[str], None]) 
             runs = list(pool.map(_rollout, [(one, seed, plan.nodes) for seed in some]))
             rollouts.append(rollout_row(one, runs))
         tell("days as usual")
-        days = range(plan.first, plan.first + plan.days)
+        days = [(seed, plan.before) for seed in range(plan.first, plan.first + plan.days)]
         noise = noise_row(list(pool.map(_noise, days))) if plan.days else None
     return Table(plan, tuple(faults), tuple(rollouts), noise)
 
@@ -115,9 +117,9 @@ def _fleet(nodes: int) -> Topology:
     return _once(nodes, lambda: topology(nodes))
 
 
-def _fault(task: tuple[str, int, int, bool]) -> Episode:
-    kind, seed, nodes, blames = task
-    return of_fault(_agent(), _fleet(nodes), kind, seed, enforcing(_known[0].policy, blames=blames))
+def _fault(task: tuple[str, int, int, bool, float]) -> Episode:
+    kind, seed, nodes, blames, before = task
+    return of_fault(_agent(), _fleet(nodes), kind, seed, enforcing(_known[0].policy, blames=blames), before)
 
 
 def _rollout(task: tuple[Rollout, int, int]) -> Episode:
@@ -126,5 +128,6 @@ def _rollout(task: tuple[Rollout, int, int]) -> Episode:
     return of_rollout(_agent(), wrong, _fleet(nodes), one, seed, enforcing(_known[0].policy))
 
 
-def _noise(seed: int) -> Quiet:
-    return of_noise(_agent(), _fleet(FLEET), 1.0, seed, enforcing(_known[0].policy))
+def _noise(task: tuple[int, float]) -> Quiet:
+    seed, before = task
+    return of_noise(_agent(), _fleet(FLEET), 1.0, seed, enforcing(_known[0].policy), before)

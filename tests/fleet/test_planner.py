@@ -193,6 +193,23 @@ def test_a_mark_of_a_device_is_given_back_once_however_late_its_rule_goes() -> N
     assert past.times == 1
 
 
+def test_a_past_is_left_alone_until_it_is_to_be_forgotten() -> None:
+    fleet = Fleet(2)
+    fleet.say(0, finding())
+    fleet.carry_out()
+    fleet.say(0)
+    fleet.carry_out()
+    assert fleet.nodes["uid-0"].annotations[STATE]
+    fleet.after(86_399.0)
+    assert fleet.plan().nodes == ()
+    assert fleet.planner._rests("uid-0", fleet.now)
+    fleet.after(1.0)
+    [last] = fleet.plan().nodes
+    assert (last.uid, last.state) == ("uid-0", "")
+    fleet.mark(last)
+    assert fleet.plan().nodes == ()
+
+
 def test_a_marked_node_is_charged_though_its_driver_is_dead_and_its_agent_silent() -> None:
     fleet = Fleet(40, replace(AT_ONCE, budget=replace(WIDE, fleet=0.05)))
     for number in range(2):
