@@ -54,6 +54,7 @@ def anew(check: str, sick: Iterable[int]) -> Diagnosis:
             f"power/f{rack // 32}/r{rack}", "driver/580.95.05", "kernel/6.8.0", "agent/0.1.0", "catalogue/1",
         )  # fmt: skip
         made.place(f"uid-{number}", paths, 0.0)
+    made.settle(-1_000_000.0)
     for number in sick:
         made.vote(f"uid-{number}", check, VIEWS[check], 1_000.0)
     made.settle(1_000.0)

@@ -72,7 +72,7 @@ class Settle(Struct, frozen=True):
 
     quarantine: float = 5.0
     suspect: float = 60.0
-    shared: float = 60.0
+    shared: float = 90.0
 
 
 class Soak(Struct, frozen=True):

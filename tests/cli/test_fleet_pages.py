@@ -561,6 +561,7 @@ def test_a_node_of_a_degraded_domain() -> None:
 
 def test_a_check_that_is_held() -> None:
     fleet = leaves(120, replace(ENFORCED, blame=Blame()))
+    wait(fleet, 700.0)
     for number in (0, 9, 41, 49, 89, 97):
         fleet.say(number, finding(age=0.0))
         wait(fleet, 5.0)
@@ -593,8 +594,8 @@ def test_a_check_that_is_held() -> None:
     WARNING  check gpu-lost is held
       state     open, told of alone; nothing is to be kept away: it marks nothing new, and marks of it
                 that nothing else bears out are given back
-      since     2023-11-14 22:14:01 UTC, just now
-      changed   2023-11-14 22:14:01 UTC, just now
+      since     2023-11-14 22:25:41 UTC, just now
+      changed   2023-11-14 22:25:41 UTC, just now
       what      check gpu-lost is held: it fires on 6 nodes that share nothing, where 4 within 10 min
                 may be chance; nothing bears it out: it misfires
       do        watch it

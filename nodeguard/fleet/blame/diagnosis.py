@@ -103,6 +103,7 @@ class Diagnosis:
 
     def settle(self, now: float) -> bool:
         """Look at what is known. now: seconds of the clock. Returns whether what is said has changed."""
+        self.voting.begin(now)
         due = self.due()
         if not self.voting.stirred and (due is None or now < due):
             return False

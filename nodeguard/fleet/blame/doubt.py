@@ -22,12 +22,13 @@ def doubts(
     of: Callable[[str, Candidate], bool],
     explained: Callable[[str], Set[str]],
     members: Members,
+    began: float,
     now: float,
 ) -> dict[str, Crowd]:
     """The checks that are to be doubted, with the nodes that make it so.
 
     candidates: domains that may be to blame; of: whether one shows what a check tells of. explained: nodes on
-    which it is known why a check fires.
+    which it is known why a check fires. began: when anybody began to listen.
     """
     candidates = tuple(candidates)
     found = {}
@@ -36,9 +37,9 @@ def doubts(
         known = set(explained(check))
         crowd = None
         if _everywhere(its, members):
-            crowd = watch.crowd(known, now)
+            crowd = watch.crowd(known, began, now)
         if crowd is None:
-            crowd = watch.crowd(known.union(*(members.of(one.domain) for one in its)), now)
+            crowd = watch.crowd(known.union(*(members.of(one.domain) for one in its)), began, now)
             if crowd is not None and _in_one(crowd[2], members):
                 crowd = None
         if crowd is not None:

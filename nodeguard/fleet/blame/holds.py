@@ -56,7 +56,8 @@ class Holds:
         def shows(check: str, one: Candidate) -> bool:
             return one.kind in voting.cast(check)
 
-        self._crowds = doubts(looked, candidates, shows, known, voting.members, now)
+        began = now if voting.began is None else voting.began
+        self._crowds = doubts(looked, candidates, shows, known, voting.members, began, now)
         self.doubted = {check: self.doubted.get(check, now) for check in self._crowds}
 
     def hold(self, now: float) -> None:

@@ -19,15 +19,21 @@ class Rate:
         self._looked = 0.0
         self._at: float | None = None
 
+    def begin(self, at: float) -> None:
+        """It is looked at from then on, unless it was before. at: seconds of a clock that never jumps."""
+        if self._at is None:
+            self._at = at
+
     def count(self, now: float) -> None:
         """One has begun. now: seconds of a clock that never jumps."""
         self._pass(now)
         self._many += 1.0
 
-    def of_each(self, nodes: int, now: float) -> float:
-        """Onsets of one of so many nodes a second."""
+    def of_each(self, nodes: int, now: float, more: int = 0, longer: float = 0.0) -> float:
+        """Onsets of one of so many nodes a second. more: what was seen besides, in `longer` seconds."""
         self._pass(now)
-        return (self._before * _WORTH + self._many / max(1, nodes)) / (_WORTH + self._looked)
+        seen = (self._many + more) / max(1, nodes)
+        return (self._before * _WORTH + seen) / (_WORTH + self._looked + longer)
 
     def _pass(self, now: float) -> None:
         if self._at is None:

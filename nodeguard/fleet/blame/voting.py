@@ -18,8 +18,8 @@ from nodeguard.model.blame import SILENT, VERSIONS, Blame
 class Voting:
     """members: the nodes that may vote, with their domains. ballots: by class of faults. watches: by check.
 
-    stirred: checks that fired since `count` was asked last; fresh: who voted since, by class. changed: when a
-    version came to a node that had another, by uid and domain.
+    began: when it was first looked at what is known. stirred: checks that fired since it was last; fresh: who
+    voted since, by class. changed: when a version came to a node that had another, by uid and domain.
     """
 
     def __init__(self, rule: Blame) -> None:
@@ -29,9 +29,15 @@ class Voting:
         self.stirred: set[str] = set()
         self.fresh: dict[str, set[str]] = {kind.name: set() for kind in rule.classes}
         self.changed: dict[tuple[str, str], float] = {}
+        self.began: float | None = None
         self._rule = rule
         self._may: dict[str, tuple[Ballot, ...]] = {}
         self._cast: dict[str, dict[str, Ballot]] = {}
+
+    def begin(self, now: float) -> None:
+        """From now on it is looked at what is known, unless it was before."""
+        if self.began is None:
+            self.began = now
 
     def place(self, uid: str, paths: Iterable[str], now: float) -> None:
         """A node that may vote, with its domains; without any, it may not."""

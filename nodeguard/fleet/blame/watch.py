@@ -21,7 +21,7 @@ class Watch:
         self._rule = rule
         self._longest = max(rule.windows)
         self._recent: deque[float] = deque()
-        self._rate = Rate()
+        self._rate = Rate(rule.often / _DAY)
 
     def note(self, uid: str, at: float) -> None:
         """It fires on a node."""
@@ -52,22 +52,33 @@ class Watch:
         """Whether nothing is known of it but how often it fires."""
         return not (self.active or self.latest or self._recent)
 
-    def limit(self, window: float, now: float) -> int:
-        """On how many nodes it may fire within a window before that is not chance any more."""
-        a_second = max(self._rule.often / _DAY, self._rate.of_each(1, now))
-        usual = self._rule.caution * a_second * window
+    def limit(self, window: float, began: float, now: float) -> int:
+        """On how many nodes it may fire within a window before that is not chance any more, going by how
+        often it did before that window. began: when anybody began to listen.
+        """
+        recent = sum(1 for at in self._recent if at > now - window)
+        known = min(now - began, self._longest) - window
+        self._rate.begin(began + self._longest)
+        a_second = self._rate.of_each(1, now, len(self._recent) - recent, max(0.0, known))
+        usual = self._rule.caution * max(self._rule.often / _DAY, a_second) * window
         return max(self._rule.held, ceiling(round(usual, 3), self._rule.chance) + 1)
 
-    def crowd(self, explained: Set[str], now: float) -> tuple[float, int, frozenset[str]] | None:
+    def crowd(
+        self, explained: Set[str], began: float, now: float
+    ) -> tuple[float, int, frozenset[str]] | None:
         """Nodes on which it fires, more than chance has it, and that nothing explains: within which window,
-        how many it may be, and who. None where there are not so many.
+        how many it may be, and who. None where there are not so many. began: see limit.
         """
         alone = {uid: at for uid, at in self.latest.items() if uid not in explained}
         if len(alone) < self._rule.held:
             return None
         for window in self._rule.windows:
-            since, limit = now - window, self.limit(window, now)
+            # What was there before anybody listened looks as if it began then; and a window is only long
+            # beside something longer.
+            if now - began < 2 * window - self._rule.windows[0]:
+                break
+            since = now - window
             who = frozenset(uid for uid, at in alone.items() if at > since)
-            if len(who) >= limit:
+            if len(who) >= self._rule.held and len(who) >= (limit := self.limit(window, began, now)):
                 return window, limit, who
         return None

@@ -31,6 +31,7 @@ class Voters:
         ]
         for uid in self.nodes:
             self.place(uid)
+        self.diagnosis.settle(self.now - 3 * 86_400.0)
 
     def place(self, uid: str, **versions: str) -> None:
         """versions: of its agent or driver, besides the usual."""

@@ -198,6 +198,7 @@ def test_an_aggregator_that_comes_later_goes_on() -> None:
 
 def test_a_check_that_misfires_gives_back_what_nothing_bears_out() -> None:
     made = fleet(120)
+    wait(made, 700.0)
     for number in (0, 9, 17, 25):
         made.say(number, finding(age=0.0))
         wait(made, 5.0)
