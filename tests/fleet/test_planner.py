@@ -202,7 +202,6 @@ def test_a_past_is_left_alone_until_it_is_to_be_forgotten() -> None:
     assert fleet.nodes["uid-0"].annotations[STATE]
     fleet.after(86_399.0)
     assert fleet.plan().nodes == ()
-    assert fleet.planner._rests("uid-0", fleet.now)
     fleet.after(1.0)
     [last] = fleet.plan().nodes
     assert (last.uid, last.state) == ("uid-0", "")
