@@ -68,13 +68,15 @@ CLASSES = (
     ),
     VoteClass(
         "thermal", ("*",), (Where("rack", 0.1, 0.05),), (30 * _MIN, 2 * _HOUR), 0.3, "grew too hot",
-        rate=0.02,
+        rate=0.02, lasting=True,
     ),
     VoteClass(
         "power", ("*",), (Where("power", 0.3, 0.15, 2, 1.0),), (10 * _MIN,), 0.3, "had too little power",
+        lasting=True,
     ),
     VoteClass(
         "nvlink", ("*",), (Where("nvlink"),), (10 * _MIN,), 0.25, "had trouble with an NVLink", rate=0.005,
+        lasting=True,
     ),
     VoteClass(
         "rollout", ("*",), tuple(Where(view) for view in VERSIONS), (10 * _MIN, 2 * _HOUR, _DAY), 0.25,

@@ -135,7 +135,9 @@ class Match(Struct, frozen=True):
 
 
 def matched(blames: Sequence[Blame], there: Sequence[Planted]) -> Match:
-    """What was blamed, beside the shared faults that there were. Each domain of a fault counts once."""
+    """What was blamed, beside the shared faults that there were. Each domain of a fault counts once; a part
+    that widened into it is the same blame, told early.
+    """
     due = [(domain, one) for one in there for domain in one.domains]
     took: list[float] = []
     used: set[int] = set()
@@ -147,6 +149,12 @@ def matched(blames: Sequence[Blame], there: Sequence[Planted]) -> Match:
         ]
         used.update(at for at, _ in hits)
         if hits:
+            last = hits[0][1].at
+            used.update(
+                at
+                for at, blame in enumerate(blames)
+                if blame.domain.startswith(f"{domain}/") and one.at <= blame.at <= last
+            )
             took.append(hits[0][1].at - one.at)
     wrong = len({blame.domain for at, blame in enumerate(blames) if at not in used})
     return Match(len(due), len(took), tuple(took), len(took), wrong)

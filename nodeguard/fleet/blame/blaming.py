@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Set
+from collections.abc import Collection, Container, Iterable, Iterator, Set
 
 from msgspec.structs import replace
 
@@ -35,8 +35,8 @@ class Blaming:
         size = self._voting.members.size(domain)
         self.blamed.setdefault(domain, Blamed(name, domain, known, now, now, (), size, recalled=True))
 
-    def choose(self, now: float) -> list[Candidate]:
-        """Domains that may be to blame, and are once they have settled."""
+    def choose(self, held: Container[str], now: float) -> list[Candidate]:
+        """Domains that may be to blame, and are once they have settled. held: checks not to be believed."""
         picked: list[Candidate] = []
         # What was found is looked at again now and then; what is new is looked at at once.
         again = now >= self._chose + SOON
@@ -49,7 +49,7 @@ class Blaming:
             if not leaves and not self._hot[kind]:
                 continue
             hit = hits(ballot, leaves, self._voting.members, now)
-            self._hot[kind] = self._going_on(ballot, leaves) | hit
+            self._hot[kind] = self._going_on(ballot, leaves, held) | hit
             for one in {one.domain: one for one in hit.values()}.values():
                 self._join(one)
             found = {one.domain: one for one in self._hot[kind].values()}
@@ -97,6 +97,8 @@ class Blaming:
         if blamed is not None:
             self._past.end(domain, now)
             for kind in blamed.kinds:
+                found = self._hot[kind]
+                self._hot[kind] = {leaf: one for leaf, one in found.items() if not _is_in(leaf, domain)}
                 ballot = self._voting.ballots[kind]
                 for uid in list(ballot.all_of(domain)):
                     ballot.leave(uid)
@@ -108,13 +110,13 @@ class Blaming:
             if now - blamed.since >= waited and not self._goes_on(blamed, now - waited):
                 self.clear(domain, now)
 
-    def _going_on(self, ballot: Ballot, leaves: Set[str]) -> dict[str, Candidate]:
+    def _going_on(self, ballot: Ballot, leaves: Set[str], held: Container[str]) -> dict[str, Candidate]:
         """Of what was hit before, all but these leaves; and of them those whose nodes have shown it since."""
         before = self._hot[ballot.kind.name]
         found = {leaf: one for leaf, one in before.items() if leaf not in leaves}
         if not (ballot.kind.lasting and before.keys() & leaves):
             return found
-        still = self._voting.lasting(ballot.kind.name)
+        still = self._voting.lasting(ballot.kind.name, held)
         for leaf in before.keys() & leaves:
             one = before[leaf]
             if len(still & one.voters.keys()) >= max(self._rule.nodes, ballot.kind.share * one.size):

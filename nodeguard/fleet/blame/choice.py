@@ -44,24 +44,23 @@ def _parent(ballot: Ballot, domain: str, members: Members, now: float) -> Candid
 
 
 def chosen(candidates: Iterable[Candidate], explained: Set[str], least: int) -> list[Candidate]:
-    """Those of one class that are needed to explain what is seen: the one of which the larger part shows it
-    first, then the one with more voters. explained: nodes of which it is known why; least: nodes that each
-    has to explain anew.
+    """Those of one class that are needed to explain what is seen: of those of which nearly the largest part
+    shows it, the one with most voters first. explained: nodes of which it is known why; least: nodes that
+    each has to explain anew.
     """
-    left = {one.domain: one for one in candidates}.values()
+    left = {one.domain: one for one in candidates}
     known = set(explained)
     picked = []
-    for one in sorted(left, key=lambda one: (-_fifth(one.share), -len(one.voters), one.domain)):
-        fresh = len(one.voters.keys() - known)
-        if fresh >= max(least, -(-len(one.voters) // 2)):
+    while left:
+        most = max(one.share for one in left.values())
+        close = [one for one in left.values() if one.share >= _CLOSE * most]
+        one = min(close, key=lambda one: (-len(one.voters), -one.share, one.domain))
+        del left[one.domain]
+        if len(one.voters.keys() - known) >= max(least, -(-len(one.voters) // 2)):
             picked.append(one)
             known |= one.voters.keys()
     return picked
 
 
-def _fifth(share: float) -> int:
-    """A share in fifths; nearly all is all."""
-    return 5 if share >= _NEARLY else int(share * 5)
-
-
-_NEARLY = 0.9
+# A domain of which so much less than of another shows it may still be what explains both.
+_CLOSE = 0.7

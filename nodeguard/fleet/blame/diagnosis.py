@@ -109,7 +109,7 @@ class Diagnosis:
             return False
         said = dict(self.blamed), dict(self.held)
         self.voting.forget(self.held, now)
-        candidates = self._blaming.choose(now)
+        candidates = self._blaming.choose(self.held, now)
         self._holds.doubt(candidates, self._blaming.explained, now)
         self._holds.hold(now)
         for one in list(self._blaming.settled(candidates, now)):

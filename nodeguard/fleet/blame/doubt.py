@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Set
 
 from nodeguard.fleet.blame.blamed import Candidate
+from nodeguard.fleet.blame.chance import surprise
 from nodeguard.fleet.blame.watch import Watch
 from nodeguard.fleet.views.members import Members
 from nodeguard.model.blame import PLACES
 
 # A window, how many nodes it may be, and who it is.
 Crowd = tuple[float, int, frozenset[str]]
+
+# The exponent of the bound on chance, one in a thousand, from which on a domain has more than its share.
+_RARE = 6.9
 
 # So many domains at once, of as many parents, are more than shared parts that fail together.
 _MANY = 3
@@ -54,7 +58,7 @@ def _everywhere(candidates: Iterable[Candidate], members: Members) -> bool:
 
 
 def _in_one(who: frozenset[str], members: Members) -> bool:
-    """Whether one domain, of those that consist of others and are not half the fleet, has most of them."""
+    """Whether one domain, of those that consist of others, has most of them, and more than chance gave it."""
     seen: dict[str, int] = {}
     for uid in who:
         for path in members.paths(uid):
@@ -63,6 +67,6 @@ def _in_one(who: frozenset[str], members: Members) -> bool:
         many * 2 > len(who)
         and members.view_of(path) in PLACES
         and members.children(path)
-        and members.size(path) * 2 <= len(members)
+        and surprise(many, len(who), members.size(path) / len(members)) >= _RARE
         for path, many in seen.items()
     )

@@ -84,7 +84,8 @@ class Holds:
             domain=domain,
             times=self._past.times(check, now) + 1,
         )
-        self._voting.withdraw(check, who)
+        watch = self._voting.watches.get(check)
+        self._voting.withdraw(check, list(watch.latest) if watch is not None and not domain else who)
 
     def clear(self, check: str, now: float) -> None:
         """A check is believed again."""
@@ -99,7 +100,10 @@ class Holds:
             waited = self._past.wait(held.times)
             if now - held.since < waited:
                 continue
-            late = sum(1 for at in watch.latest.values() if at > now - waited) if watch else 0
-            active = len(watch.active) if watch else 0
-            if max(late, active) < max(2, len(held.nodes) / 2):
+            # Where more is recalled than known, whoever shows it counts.
+            late, still = 0, set[str]()
+            if watch is not None:
+                late = sum(1 for at in watch.latest.values() if at > now - waited)
+                still = watch.active & set(held.nodes) if held.nodes else watch.active
+            if max(late, len(still)) < max(2, len(held.nodes) / 2):
                 self.clear(check, now)

@@ -5,7 +5,7 @@ Times are seconds of a clock that never jumps.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 
 from nodeguard.fleet.blame.ballot import Ballot
 from nodeguard.fleet.blame.blamed import Tally
@@ -98,11 +98,11 @@ class Voting:
         """Where a check has voted: by class of faults."""
         return self._cast.get(check, _NONE)
 
-    def lasting(self, kind: str) -> set[str]:
-        """Nodes that show a class of faults at this moment."""
+    def lasting(self, kind: str, held: Container[str] = ()) -> set[str]:
+        """Nodes that show a class of faults at this moment. held: checks that are not believed."""
         found: set[str] = set()
         for check, watch in self.watches.items():
-            if kind in self.cast(check):
+            if check not in held and kind in self.cast(check):
                 found |= watch.active
         return found
 
