@@ -33,7 +33,7 @@ class Ballot:
         self._in: dict[str, dict[str, float]] = {}  # latest by node, by domain
         self._onsets: dict[str, deque[float]] = {}
         self._recent: deque[tuple[float, str]] = deque()
-        self._rate = Rate(kind.rate / _DAY)
+        self._rate = Rate()
 
     def vote(self, uid: str, views: Iterable[str], at: float) -> None:
         """A node shows it, which may be told of in these views."""
@@ -110,7 +110,7 @@ class Ballot:
         if size < self._rule.nodes or len(self._in.get(path, _NONE)) < self._rule.nodes:
             return None
         by_share = max(self._rule.nodes, -int(-share * size // 1))
-        rate = self._rate.of_each(len(self._members), now)
+        rate = self._rate.of_each(len(self._members), now, self.kind.rate / _DAY)
         for window in self.kind.windows:
             voters = self.voters(path, now, window)
             if len(voters) < by_share:
@@ -124,7 +124,7 @@ class Ballot:
         size, children = self._members.size(path), self._members.children(path)
         share = self.where[self._members.view_of(path)].share if children else self.kind.share
         by_share = max(self._rule.nodes, -int(-share * size // 1))
-        rate = self._rate.of_each(len(self._members), now)
+        rate = self._rate.of_each(len(self._members), now, self.kind.rate / _DAY)
         found = []
         for window in self.kind.windows:
             by_chance = least(size, self._chance(rate, window), self._rule.surprise)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Set
+from functools import partial
 
 from nodeguard.fleet.blame.blamed import Candidate
 from nodeguard.fleet.blame.chance import surprise
-from nodeguard.fleet.blame.watch import Watch
+from nodeguard.fleet.blame.voting import Voting
+from nodeguard.fleet.blame.watch import Before, Crowd
 from nodeguard.fleet.views.members import Members
 from nodeguard.model.blame import PLACES
 
-# A window, how many nodes it may be, and who it is.
-Crowd = tuple[float, int, frozenset[str]]
+# Nodes of one leaf that count as if each were for itself: a gang that starts badly shows on many of them.
+_OF_ONE = 2
 
 # The exponent of the bound on chance, one in a thousand, from which on a domain has more than its share.
 _RARE = 6.9
@@ -21,30 +24,30 @@ _MANY = 3
 
 
 def doubts(
-    watches: Mapping[str, Watch],
+    checks: Iterable[str],
+    voting: Voting,
     candidates: Iterable[Candidate],
-    of: Callable[[str, Candidate], bool],
     explained: Callable[[str], Set[str]],
-    members: Members,
-    began: float,
     now: float,
 ) -> dict[str, Crowd]:
-    """The checks that are to be doubted, with the nodes that make it so.
+    """Of some checks, those that are to be doubted, with the nodes that make it so.
 
-    candidates: domains that may be to blame; of: whether one shows what a check tells of. explained: nodes on
-    which it is known why a check fires. began: when anybody began to listen.
+    candidates: domains that may be to blame. explained: nodes on which it is known why a check fires.
     """
-    candidates = tuple(candidates)
+    candidates, members = tuple(candidates), voting.members
     found = {}
-    for check, watch in watches.items():
-        its = [one for one in candidates if of(check, one)]
+    for check in checks:
+        watch, kinds = voting.watches[check], voting.cast(check)
+        views = {view for ballot in kinds.values() for view in ballot.where}
+        usual = max((ballot.kind.rate * len(members) for ballot in kinds.values()), default=0.0)
+        its = [one for one in candidates if one.kind in kinds]
         known = set(explained(check))
-        crowd = None
-        if _everywhere(its, members):
-            crowd = watch.crowd(known, began, now)
+        before = Before(usual, now if voting.began is None else voting.began)
+        crowd = watch.crowd(known, len, before, now) if _everywhere(its, members) else None
         if crowd is None:
-            crowd = watch.crowd(known.union(*(members.of(one.domain) for one in its)), began, now)
-            if crowd is not None and _in_one(crowd[2], members):
+            known = known.union(*(members.of(one.domain) for one in its))
+            crowd = watch.crowd(known, partial(_apart, views=views, members=members), before, now)
+            if crowd is not None and _in_one(crowd.who, members):
                 crowd = None
         if crowd is not None:
             found[check] = crowd
@@ -55,6 +58,15 @@ def _everywhere(candidates: Iterable[Candidate], members: Members) -> bool:
     """Whether domains are hit in too many places at once."""
     parents = {members.parent(one.domain) or one.domain for one in candidates}
     return len(parents) >= _MANY
+
+
+def _apart(who: Collection[str], views: Set[str], members: Members) -> int:
+    """For how many nodes some count: few of any one leaf of the views in which a check votes."""
+    found: Counter[str] = Counter()
+    for uid in who:
+        leaves = (path for path in members.paths(uid) if not members.children(path))
+        found[next((path for path in leaves if members.view_of(path) in views), uid)] += 1
+    return sum(min(many, _OF_ONE) for many in found.values())
 
 
 def _in_one(who: frozenset[str], members: Members) -> bool:

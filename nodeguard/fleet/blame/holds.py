@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Set
 
 from nodeguard.fleet.blame.blamed import Candidate, Held
-from nodeguard.fleet.blame.doubt import Crowd, doubts
+from nodeguard.fleet.blame.doubt import doubts
 from nodeguard.fleet.blame.past import Past
 from nodeguard.fleet.blame.rollout import concentrates
 from nodeguard.fleet.blame.voting import Voting
+from nodeguard.fleet.blame.watch import Crowd
 from nodeguard.model.blame import Blame
 
 
@@ -42,30 +43,27 @@ class Holds:
         are, for a class of faults.
         """
         voting = self._voting
-        looked = {
-            check: voting.watches[check]
+        looked = [
+            check
             for check in voting.stirred | self.doubted.keys()
             if check in voting.watches and (check not in self.held or self.held[check].domain)
-        }
+        ]
 
         def known(check: str) -> set[str]:
             held = self.held.get(check)
             found = set(voting.members.of(held.domain)) if held is not None else set()
             return found.union(*(explained(kind) for kind in voting.cast(check)))
 
-        def shows(check: str, one: Candidate) -> bool:
-            return one.kind in voting.cast(check)
-
-        began = now if voting.began is None else voting.began
-        self._crowds = doubts(looked, candidates, shows, known, voting.members, began, now)
+        self._crowds = doubts(looked, voting, candidates, known, now)
         self.doubted = {check: self.doubted.get(check, now) for check in self._crowds}
 
     def hold(self, now: float) -> None:
         """Hold the checks that have been in doubt for long enough."""
         for check, since in list(self.doubted.items()):
             if now - since >= self._rule.settle:
-                window, limit, who = self._crowds[check]
-                self.begin(check, who, window, concentrates(self._voting.members, who), now, limit)
+                crowd = self._crowds[check]
+                domain = concentrates(self._voting.members, crowd.who)
+                self.begin(check, crowd.who, crowd.window, domain, now, crowd.limit)
                 del self.doubted[check]
 
     def begin(

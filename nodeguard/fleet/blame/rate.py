@@ -11,10 +11,9 @@ _WORTH = 86_400.0
 
 
 class Rate:
-    """Onsets of one node a second. before: what is thought of it while little is seen yet."""
+    """Onsets of one node a second."""
 
-    def __init__(self, before: float = 0.0) -> None:
-        self._before = before
+    def __init__(self) -> None:
         self._many = 0.0
         self._looked = 0.0
         self._at: float | None = None
@@ -29,11 +28,13 @@ class Rate:
         self._pass(now)
         self._many += 1.0
 
-    def of_each(self, nodes: int, now: float, more: int = 0, longer: float = 0.0) -> float:
-        """Onsets of one of so many nodes a second. more: what was seen besides, in `longer` seconds."""
+    def of_each(self, nodes: int, now: float, before: float, more: tuple[int, float] = (0, 0.0)) -> float:
+        """Onsets of one of so many nodes a second. before: what is thought of it while little is seen yet.
+        more: what was seen besides, and in how many seconds.
+        """
         self._pass(now)
-        seen = (self._many + more) / max(1, nodes)
-        return (self._before * _WORTH + seen) / (_WORTH + self._looked + longer)
+        seen = (self._many + more[0]) / max(1, nodes)
+        return (before * _WORTH + seen) / (_WORTH + self._looked + more[1])
 
     def _pass(self, now: float) -> None:
         if self._at is None:

@@ -3,13 +3,31 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Set
+from collections.abc import Callable, Collection, Set
+from typing import NamedTuple
 
 from nodeguard.fleet.blame.chance import ceiling
 from nodeguard.fleet.blame.rate import Rate
 from nodeguard.model.blame import Blame
 
 _DAY = 86_400.0
+
+
+class Before(NamedTuple):
+    """What is known of a check beforehand. usual: onsets a day, while little is known of the fleet's own.
+    began: when anybody began to listen.
+    """
+
+    usual: float
+    began: float
+
+
+class Crowd(NamedTuple):
+    """Nodes on which a check fires. window: seconds within which it began; limit: how many may have it."""
+
+    window: float
+    limit: int
+    who: frozenset[str]
 
 
 class Watch:
@@ -21,7 +39,7 @@ class Watch:
         self._rule = rule
         self._longest = max(rule.windows)
         self._recent: deque[float] = deque()
-        self._rate = Rate(rule.often / _DAY)
+        self._rate = Rate()
 
     def note(self, uid: str, at: float) -> None:
         """It fires on a node."""
@@ -52,22 +70,23 @@ class Watch:
         """Whether nothing is known of it but how often it fires."""
         return not (self.active or self.latest or self._recent)
 
-    def limit(self, window: float, began: float, now: float) -> int:
+    def limit(self, window: float, before: Before, now: float) -> int:
         """On how many nodes it may fire within a window before that is not chance any more, going by how
-        often it did before that window. began: when anybody began to listen.
+        often it did before that window.
         """
         recent = sum(1 for at in self._recent if at > now - window)
-        known = min(now - began, self._longest) - window
-        self._rate.begin(began + self._longest)
-        a_second = self._rate.of_each(1, now, len(self._recent) - recent, max(0.0, known))
+        known = min(now - before.began, self._longest) - window
+        self._rate.begin(before.began + self._longest)
+        seen = len(self._recent) - recent, max(0.0, known)
+        a_second = self._rate.of_each(1, now, max(before.usual, self._rule.often) / _DAY, seen)
         usual = self._rule.caution * max(self._rule.often / _DAY, a_second) * window
         return max(self._rule.held, ceiling(round(usual, 3), self._rule.chance) + 1)
 
     def crowd(
-        self, explained: Set[str], began: float, now: float
-    ) -> tuple[float, int, frozenset[str]] | None:
-        """Nodes on which it fires, more than chance has it, and that nothing explains: within which window,
-        how many it may be, and who. None where there are not so many. began: see limit.
+        self, explained: Set[str], many: Callable[[Collection[str]], int], before: Before, now: float
+    ) -> Crowd | None:
+        """Nodes on which it fires, more than chance has it, and that nothing explains; None where there are
+        not so many. many: for how many nodes some are to be taken.
         """
         alone = {uid: at for uid, at in self.latest.items() if uid not in explained}
         if len(alone) < self._rule.held:
@@ -75,10 +94,13 @@ class Watch:
         for window in self._rule.windows:
             # What was there before anybody listened looks as if it began then; and a window is only long
             # beside something longer.
-            if now - began < 2 * window - self._rule.windows[0]:
+            if now - before.began < 2 * window - self._rule.windows[0]:
                 break
             since = now - window
             who = frozenset(uid for uid, at in alone.items() if at > since)
-            if len(who) >= self._rule.held and len(who) >= (limit := self.limit(window, began, now)):
-                return window, limit, who
+            if len(who) < self._rule.held:
+                continue
+            limit = self.limit(window, before, now)
+            if len(who) >= limit and many(who) >= limit:
+                return Crowd(window, limit, who)
         return None
