@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from typing import TypeVar
+from functools import cache
 
 from msgspec import Struct
 
@@ -92,29 +92,30 @@ def table(known: Knowledge, plan: Plan, jobs: int, tell: Callable[[str], None]) 
     return Table(plan, tuple(faults), tuple(rollouts), noise)
 
 
-# Of this process: what it knows, and what it has made of that.
+# Of this process: what it knows.
 _known: list[Knowledge] = []
-_made: dict[object, object] = {}
-_T = TypeVar("_T")
 
 
 def _begin(known: Knowledge) -> None:
     _known[:] = [known]
-    _made.clear()
+    for made in (_agent, _fleet, _wrong):
+        made.cache_clear()
 
 
-def _once(name: object, make: Callable[[], _T]) -> _T:
-    if name not in _made:
-        _made[name] = make()
-    return _made[name]  # type: ignore[return-value]
-
-
+@cache
 def _agent() -> Agent:
-    return _once("agent", lambda: Agent(_known[0].catalogue, _known[0].signals))
+    return Agent(_known[0].catalogue, _known[0].signals)
 
 
+@cache
 def _fleet(nodes: int) -> Topology:
-    return _once(nodes, lambda: topology(nodes))
+    return topology(nodes)
+
+
+@cache
+def _wrong(check: str) -> Agent:
+    """Agents of a catalogue in which a check is wrong."""
+    return slipped(_known[0].catalogue, _known[0].signals, check)
 
 
 def _fault(task: tuple[str, int, int, bool, float]) -> Episode:
@@ -124,8 +125,7 @@ def _fault(task: tuple[str, int, int, bool, float]) -> Episode:
 
 def _rollout(task: tuple[Rollout, int, int]) -> Episode:
     one, seed, nodes = task
-    wrong = _once(one.check, lambda: slipped(_known[0].catalogue, _known[0].signals, one.check))
-    return of_rollout(_agent(), wrong, _fleet(nodes), one, seed, enforcing(_known[0].policy))
+    return of_rollout(_agent(), _wrong(one.check), _fleet(nodes), one, seed, enforcing(_known[0].policy))
 
 
 def _noise(task: tuple[int, float]) -> Quiet:

@@ -193,22 +193,6 @@ def test_a_mark_of_a_device_is_given_back_once_however_late_its_rule_goes() -> N
     assert past.times == 1
 
 
-def test_a_past_is_left_alone_until_it_is_to_be_forgotten() -> None:
-    fleet = Fleet(2)
-    fleet.say(0, finding())
-    fleet.carry_out()
-    fleet.say(0)
-    fleet.carry_out()
-    assert fleet.nodes["uid-0"].annotations[STATE]
-    fleet.after(86_399.0)
-    assert fleet.plan().nodes == ()
-    fleet.after(1.0)
-    [last] = fleet.plan().nodes
-    assert (last.uid, last.state) == ("uid-0", "")
-    fleet.mark(last)
-    assert fleet.plan().nodes == ()
-
-
 def test_a_marked_node_is_charged_though_its_driver_is_dead_and_its_agent_silent() -> None:
     fleet = Fleet(40, replace(AT_ONCE, budget=replace(WIDE, fleet=0.05)))
     for number in range(2):
@@ -396,16 +380,3 @@ def test_a_taint_that_is_about_to_go_is_no_strangers() -> None:
     fleet.after(1.0)
     [one] = fleet.plan().nodes
     assert [taint.key for taint in one.taints] == [Mark.SUSPECT.key]
-
-
-def test_what_was_given_back_is_forgotten_in_time_though_nothing_else_happens() -> None:
-    fleet = Fleet(3)
-    fleet.say(1, finding())
-    fleet.carry_out()
-    fleet.say(1)
-    fleet.carry_out()
-    for _ in range(3):
-        assert fleet.nodes["uid-1"].annotations[STATE]
-        fleet.after(30_000.0)
-        fleet.carry_out()
-    assert STATE not in fleet.nodes["uid-1"].annotations
