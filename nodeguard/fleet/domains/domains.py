@@ -146,14 +146,14 @@ class Domains:
         views = {path.removeprefix(DOMAIN).partition("/")[0] for path in seat.domains}
         for one, began in zip(heard.findings, heard.began, strict=True):
             place = resource(one)
-            parents.setdefault(place, set()).add(self._told_by(seat.uid, one.check, began, now))
+            parents.setdefault(place, set()).add(self.told_by(seat.uid, one.check, began, now))
             young = now.wall - began < policy.settle.shared and not views.isdisjoint(one.views)
             early[place] = early.get(place, True) and young
         # What one part shows may be told in several places, or in part: then it is told for itself.
         alone = {place: name for place, (name, *others) in parents.items() if name and not others}
         return Shared(alone, frozenset(place for place, young in early.items() if young))
 
-    def _told_by(self, uid: str, check: str, since: float, now: Instant) -> str:
+    def told_by(self, uid: str, check: str, since: float, now: Instant) -> str:
         """Name of the incident that tells of what a check found on a node; empty for none."""
         diagnosis = self._witness.diagnosis
         if diagnosis.holds(check, uid):
