@@ -92,14 +92,16 @@ class Lemons:
     def lemons(self, now: float) -> tuple[Lemon, ...]:
         """The lemons at a moment, the worst first."""
         counts = {part: past.counted(now) for part, past in self._pasts.items()}
-        lived = self._lived(now)
-        rate = fsum(weight for _, weight in counts.values()) / lived if lived > 0.0 else 0.0
-        found = []
+        lived, found = self._lived(now), []
+        # A clock that was put back tells nothing of how often anything happens.
+        if lived <= 0.0:
+            return ()
+        rate = fsum(weight for _, weight in counts.values()) / lived
         for part, (faults, weight) in counts.items():
             if faults < _FAULTS or weight < _WEIGHT:
                 continue
             first, past = self._first[part], self._pasts[part]
-            if weight <= ceiling(_TIMES * rate * HALF * (1.0 - left(now - first)), _CHANCE):
+            if now <= first or weight <= ceiling(_TIMES * rate * HALF * (1.0 - left(now - first)), _CHANCE):
                 continue
             since = max(first, now - REMEMBERED)
             expected = rate * (now - since)

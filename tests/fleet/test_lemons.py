@@ -82,6 +82,12 @@ def test_a_lemon_is_told_of_where_it_sits_now() -> None:
     assert [(one.node, one.slot) for one in made.lemons(START)] == [("node-77", "gpu/3")]
 
 
+def test_a_clock_that_was_put_back_makes_no_lemons() -> None:
+    made = known()
+    fails(made, 3.0, 2.0, 1.0)
+    assert made.lemons(START - 50 * DAY) == ()
+
+
 def test_parts_are_bounded() -> None:
     made = known(1)
     fails(made, 3.0, 2.0, 1.0, part="GPU-0")

@@ -46,13 +46,13 @@ def remembered(file: str) -> Lemons:
     """What a history tells of parts. Raises FileError, OSError, sqlite3.Error and msgspec.DecodeError."""
     found = Lemons()
     with closing(for_reading(file)) as connection:
+        for one in _faults(connection):
+            found.note(one.part, one.node, one.resource, one.cause, one.since)
         for first, last, node, text in connection.execute(_SEEN):
             for slot, occupant in _INVENTORY.decode(text).parts.items():
                 if occupant.id:
                     found.seen(occupant.id, first)
                     found.seen(occupant.id, last, node, slot)
-        for one in _faults(connection):
-            found.note(one.part, one.node, one.resource, one.cause, one.since)
     return found
 
 
