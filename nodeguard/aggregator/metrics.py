@@ -86,6 +86,11 @@ def _families(service: Service, ingest: Ingest, policy: PolicyFile | None, now: 
         "Incidents by state.",
         [({"state": state.value}, states[state]) for state in State if state != State.RESOLVED],
     )
+    yield plain(
+        "nodeguard_aggregator_lemons",
+        "Parts that fail again and again, far more often than others of the fleet.",
+        len(planner.parts.lemons(now)),
+    )
     if isinstance(service.history, History):
         yield from _of_history(service.history)
     yield from _of_domains(service)

@@ -22,6 +22,7 @@ from nodeguard.aggregator.authority.trust import Trust, UnavailableError
 from nodeguard.aggregator.hearing import Hearing
 from nodeguard.aggregator.history.file import placed
 from nodeguard.aggregator.history.history import History
+from nodeguard.aggregator.history.parts import recall
 from nodeguard.aggregator.history.writer import Bounds, Writer
 from nodeguard.aggregator.identity.caller import Identity
 from nodeguard.aggregator.identity.certificate import Certificates
@@ -93,6 +94,9 @@ class Aggregating:
         stack.push_async_callback(world.close)
         if file is not None:
             file.refused = world.policy_refused
+        if told.history:
+            recalling = asyncio.create_task(recall(told.history, planner.parts.known, tell))
+            stack.callback(recalling.cancel)
         history = _history(told, planner, world, tell, stack)
         hearing = Hearing(planner, outbox, moment, woken.set, world.met, history)
 

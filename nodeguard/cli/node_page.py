@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nodeguard.cli.fleet_words import item, ledger, mark, moment, some, spoken, title, where
+from nodeguard.cli.lemon_words import lemon
 from nodeguard.cli.moments import ago
 from nodeguard.cli.page import Line
 from nodeguard.fleet.told.node_forms import DEGRADED, ChargeTold, FindingTold, NodePage, WantTold
@@ -76,6 +77,8 @@ def _facts(one: NodePage) -> Iterator[Line]:
         )
     if one.cordoned:
         yield item("cordon", "nodeguard's own; it goes with the quarantine")
+    for part in one.lemons:
+        yield item("lemon", lemon(part), name_style="warning")
     if one.strange:
         yield item(
             "strange",

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from nodeguard.cli.domain_words import held, view
 from nodeguard.cli.fleet_words import item, ledger, many, place, title
+from nodeguard.cli.lemon_words import lemons
 from nodeguard.cli.moments import ago
 from nodeguard.cli.page import Line, Words
 from nodeguard.fleet.told.forms import IncidentLine, Marked, Nodes, Status
@@ -82,6 +83,8 @@ def _facts(one: Status) -> Iterator[Line]:
         rest = sum(one.domains.values()) - len(one.blamed)
         counts = ", ".join(f"{number} {state.value.lower()}" for state, number in one.domains.items())
         yield item("domains", f"{counts}: {names}" + (f" and {rest} more" if rest else ""))
+    if one.lemons:
+        yield item("lemons", lemons(one), name_style="warning")
     more = f" and {one.ledgers_more} more that are half full" if one.ledgers_more else ""
     yield item("budgets", ", ".join(map(ledger, one.ledgers)) + more or "none: there are no nodes")
     states = [f"{number} {state.value.lower()}" for state, number in one.incidents.items() if number]

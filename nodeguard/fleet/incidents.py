@@ -189,7 +189,8 @@ def continued(before: Incident | None, now: Incident, wall: float) -> Incident:
 def _gist(one: Incident) -> tuple[object, ...]:
     found = {(each.check, each.target, each.health) for each in one.symptoms}
     said = one.state, one.health, one.cause, one.action, one.scope, one.part, one.detail, one.parent
-    return *said, frozenset(found)
+    # Of what many nodes show, who shows what changes all the time.
+    return *said, frozenset(found) if one.node else None
 
 
 _REASONS = {
@@ -218,7 +219,7 @@ def event_of(before: Incident | None, after: Incident) -> Event | None:
     said = {
         State.OPEN: "nothing is kept away" if after.node else after.detail,
         State.OBSERVED: f"in enforce mode {after.scope} would be kept from {who}",
-        State.WITHHELD: f"{after.scope} is not marked: {after.detail}",
+        State.WITHHELD: f"{after.scope} {'is' if after.node else 'are'} not marked: {after.detail}",
         State.MARKED: f"{'work is' if after.node else 'gangs are'} kept from {after.scope}",
         State.RECOVERING: f"{after.scope}: {after.detail}",
         State.RESOLVED: after.detail or "over",

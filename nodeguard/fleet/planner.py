@@ -19,11 +19,12 @@ from nodeguard.fleet.heard import Heard, Shared, heard
 from nodeguard.fleet.holding import Holding, cordoning, desired, given_back, is_as_desired, rules, standing
 from nodeguard.fleet.known import Known
 from nodeguard.fleet.modes import held_check, mode_of
+from nodeguard.fleet.parts import Parts
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.release import Freed, Key, Proof, proofs, released
 from nodeguard.fleet.resting import Resting
 from nodeguard.fleet.roster import Roster
-from nodeguard.fleet.silence import Silence
+from nodeguard.fleet.silence import FROZEN, Silence
 from nodeguard.fleet.telling import MANY, Telling
 from nodeguard.fleet.want import Want, wants
 from nodeguard.model.incident import Incident, State
@@ -39,7 +40,7 @@ class Planner:
 
     policy: what may be done. checks: names of all in the catalogue; others are known as agents tell of them.
     paused: why nothing new is marked, by people's word; empty where it may be. heard, outcomes, proofs,
-    incidents: of each node that there is anything of.
+    incidents: of each node that there is anything of. parts: what fails again and again.
     """
 
     def __init__(self, policy: Policy, checks: Iterable[str]) -> None:
@@ -56,6 +57,7 @@ class Planner:
         self._resting = Resting(self.roster, self.heard)
         self._witness = Witness(policy.blame, self.roster, self.heard)
         self._domains = Domains(self._witness)
+        self.parts = Parts(self._domains.told_by)
         self._telling = Telling(self.roster, self.heard, self.proofs)
         self._epoch = 0
 
@@ -125,6 +127,7 @@ class Planner:
         for kept in (self._wants, self.proofs):
             kept.pop(uid, None)
         self._resting.rouse(uid)
+        self.parts.gone(uid)
         self._telling.gone(uid)
 
     def devices(self, node: str, devices: Iterable[Device]) -> None:
@@ -142,6 +145,7 @@ class Planner:
         self.checks.join(group.checks for group in one.proven)
         self.roster.attendance.hear(uid, now.mono)
         self._witness.hear(uid, now)
+        self.parts.hear(uid, report.node, one, now)
         self._ask(uid)
 
     def beat(self, uid: str, now: Instant) -> None:
@@ -159,6 +163,7 @@ class Planner:
         self.silence = roster.attendance.silence(now.mono, silent.after, silent.freeze, roster.ledgers.size)
         self._witness.silent(self.silence.silent, now)
         self._telling.forget(now.wall)
+        self.parts.tick(now)
 
     def plan(self, now: Instant) -> Plan:
         """What is to be done now: the same again, until it is `issued` or seen to be done."""
@@ -191,14 +196,8 @@ class Planner:
         if len(real) < len(asked):
             rest = [want for want in asked if not self._is_real(want, holdings)]
             charged = {uid: standing(self.roster.seats[uid], one) for uid, one in granted.items()}
-            scene = Scene(
-                self.policy,
-                self.roster.seats,
-                holdings,
-                {**self.roster.charged, **charged},
-                self._bar,
-                now.wall,
-            )
+            both = {**self.roster.charged, **charged}
+            scene = Scene(self.policy, self.roster.seats, holdings, both, self._bar, now.wall)
             _, others = allot(rest, scene, ledgers, State.OBSERVED, self._would)
             outcomes += others
         self._would = {
@@ -303,13 +302,13 @@ class Planner:
             return f"under maintenance: {seat.maintenance}"
         if want.uid in self.silence.silent:
             return "nothing is heard from the node any more"
-        return self.silence.frozen
+        return FROZEN if self.silence.frozen else ""
 
     def _closed(self) -> str:
         """Why nothing new may be marked at all; empty where it may."""
         if self.paused or self.policy.pause:
             return self.paused or "paused by the policy"
-        return self.silence.frozen
+        return FROZEN if self.silence.frozen else ""
 
     def _left_of(self, uid: str, now: Instant, freed: list[tuple[str, Freed]]) -> Holding:
         """What a node is to hold after what is given back."""

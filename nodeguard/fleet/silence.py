@@ -22,6 +22,10 @@ _MEMBERS = 3
 _SILENT = 0.8
 
 
+# Why nothing new is marked then, in words that stay the same while the numbers change.
+FROZEN = "too many agents are silent: see nodeguard status"
+
+
 class Silence(Struct, frozen=True):
     """Who is silent at a moment. silent: uids; expected: how many agents there are; heard: how many have said
     anything to this aggregator. frozen: why nothing new is marked, empty where it may be.

@@ -49,5 +49,6 @@ async def test_what_is_served_keeps_to_prometheus_conventions() -> None:
     assert 'nodeguard_ledger_used_ratio{ledger="fleet"} 1.0' in said
     assert 'nodeguard_aggregator_domains{state="marked",view="rack"} 0.0' in said
     assert 'nodeguard_aggregator_checks_held{check="gpu-lost"} 1.0' in said
+    assert "nodeguard_aggregator_lemons 0.0" in said
     assert 'nodeguard_aggregator_view_domains{view="rack"} 1.0' in said
     assert 'nodeguard_aggregator_view_nodes_lacking{view="rack"} 0.0' in said

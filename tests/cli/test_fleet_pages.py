@@ -148,8 +148,8 @@ def test_what_keeps_it_from_its_work_comes_first() -> None:
       agents    4 expected, 4 heard; 1 silent
       nodes     2 ok, 1 fatal, 1 unknown
       marked    nothing
-      withheld  1 mark of 1 node: 1 of 4 agents are silent and no domain explains 1
-                of them: see whether they can reach this aggregator (1)
+      withheld  1 mark of 1 node: too many agents are silent: see nodeguard status
+                (1)
       budgets   fleet 0 of 4
       incidents 1 withheld
       policy    observe; built in, no file
@@ -157,8 +157,7 @@ def test_what_keeps_it_from_its_work_comes_first() -> None:
                 nodeguard 0.1.0
 
     FATAL    node-1, GPU 0000:3b:00: gpu-lost, withheld, 2 min old
-             1 of 4 agents are silent and no domain explains 1 of them: see whether
-             they can reach this aggregator
+             too many agents are silent: see nodeguard status
              nodeguard explain incident node-1-gpu-0000-3b-00-f750a6f0
     """)
 
@@ -388,3 +387,25 @@ def test_a_suspect_keeps_only_gangs_away() -> None:
     assert "  state     marked, new gang work is kept away\n  kept out  node node-11\n" in look(
         incident_page(told)
     )
+
+
+def test_lemons_are_told_of_by_name() -> None:
+    fleet = Fleet(1)
+    known = fleet.planner.parts.known
+    for number in range(20_000):
+        known.seen(f"other-{number}", fleet.wall - 41 * 86_400.0)
+    for part, faults in (("GPU-1", 4), ("GPU-2", 3)):
+        known.seen(part, fleet.wall - 41 * 86_400.0)
+        for day in range(faults):
+            known.note(part, "node-0", "gpu/0000:3b:00", "gpu-lost", fleet.wall - day * 86_400.0)
+    fleet.after(1.0)
+    text = " ".join(look(status_page(status(fleet.planner, LEADER, fleet.now))).split())
+    assert " lemons 2 parts to be replaced: GPU-1 in node-0 (4 times), GPU-2 in node-0 (3 times) " in text
+    told = node(fleet.planner, LEADER, "node-0", fleet.now)
+    assert told is not None
+    text = " ".join(look(node_page(told)).split())
+    assert (
+        " lemon GPU-1 (GPU 0000:3b:00) has failed 4 times in 41 d, where parts of this fleet do fewer than 0.1 "
+        "times: have it replaced lemon GPU-2 "
+    ) in text
+    assert told.lemons[0].expected < 0.001

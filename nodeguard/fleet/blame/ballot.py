@@ -42,14 +42,21 @@ class Ballot:
         self._views[uid] = self._views.get(uid, frozenset()) | self.where.keys() & frozenset(views)
         self._put(uid, max(at, self._latest.get(uid, at)))
 
-    def moved(self, uid: str) -> None:
-        """A node is in other domains now, or in none."""
+    def moved(self, uid: str) -> bool:
+        """A node is in other domains now, or in none. Returns whether it has a vote."""
         at = self._latest.get(uid)
-        if at is not None:
-            views = self._views[uid]
-            self.leave(uid)
-            self._views[uid] = views
-            self._put(uid, at)
+        if at is None:
+            return False
+        views = self._views[uid]
+        self.leave(uid)
+        self._views[uid] = views
+        self._put(uid, at)
+        return True
+
+    def gone(self, uid: str) -> None:
+        """A node that is no more."""
+        self.leave(uid)
+        self._onsets.pop(uid, None)
 
     def leave(self, uid: str) -> None:
         """A node's vote does not count any more."""
@@ -61,11 +68,11 @@ class Ballot:
             if not votes:
                 del self._in[path]
 
-    def forget(self, now: float) -> None:
-        """Let go of what is too old to matter; learn from what was chance."""
+    def forget(self, began: float, now: float) -> None:
+        """Let go of what is too old to matter; learn from what was chance since anybody listened."""
         while self._recent and self._recent[0][0] < now - self.longest:
             at, uid = self._recent.popleft()
-            if not self._repeats(uid, at):
+            if at >= began and not self._repeats(uid, at):
                 self._rate.count(now)
         gone = now - max(self._rule.most, self.longest + _DAY)
         while self._latest:

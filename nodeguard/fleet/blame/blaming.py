@@ -29,11 +29,17 @@ class Blaming:
         self._hot: dict[str, dict[str, Candidate]] = {kind.name: {} for kind in rule.classes}
         self._chose = -SOON
 
-    def recall(self, domain: str, name: str, kinds: Iterable[str], now: float) -> None:
+    def succeed(self, other: Blaming) -> None:
+        """Go on with what another blames."""
+        for domain, one in other.blamed.items():
+            kinds = tuple(kind for kind in one.kinds if kind in self._voting.ballots)
+            self.blamed[domain] = replace(one, kinds=kinds)
+
+    def recall(self, domain: str, name: str, kinds: Iterable[str], began: float, now: float) -> None:
         """A domain that was blamed before anything was known here. Nothing of its votes is known."""
         known = tuple(kind for kind in kinds if kind in self._voting.ballots)
         size = self._voting.members.size(domain)
-        self.blamed.setdefault(domain, Blamed(name, domain, known, now, now, (), size, recalled=True))
+        self.blamed.setdefault(domain, Blamed(name, domain, known, now, began, (), size, recalled=True))
 
     def choose(self, held: Container[str], now: float) -> list[Candidate]:
         """Domains that may be to blame, and are once they have settled. held: checks not to be believed."""
@@ -140,6 +146,7 @@ class Blaming:
                 voters=tuple(sorted(one.voters.keys() | set(known.voters))),
                 recalled=False,
                 size=self._voting.members.size(known.domain),
+                began=min(known.began, *one.voters.values()),
             )
 
     def _are_alike(self, kind: str, known: Blamed) -> bool:
@@ -170,11 +177,13 @@ class Blaming:
             del self.blamed[known.domain]
         above = self._voting.members.parent(one.domain) or self._voting.members.view_of(one.domain)
         siblings = self._voting.members.children(above) - {one.domain}
-        others = self._voting.ballots[one.kind].voters(above, now, one.window).keys()
+        others = set[str]().union(
+            *(self._voting.ballots[one.kind].voters(sibling, now, one.window) for sibling in siblings)
+        )
         first = min(parts, key=lambda known: known.since, default=None)
         kinds = [kind for known in parts for kind in known.kinds]
         self.blamed[one.domain] = Blamed(
-            name=first.name if first else one.domain,
+            name=self._name(first.name if first else one.domain, one.kind),
             domain=one.domain,
             kinds=tuple(dict.fromkeys([one.kind, *kinds])),
             since=first.since if first else now,
@@ -187,6 +196,10 @@ class Blaming:
             times=self._past.times(one.domain, now) + 1,
         )
         self._voting.ballots[one.kind].explained(self._voting.members.of(one.domain))
+
+    def _name(self, name: str, kind: str) -> str:
+        """A name that no other domain has that is to blame."""
+        return f"{name} {kind}" if any(one.name == name for one in self.blamed.values()) else name
 
     def _goes_on(self, one: Blamed, since: float) -> bool:
         """Whether enough of a domain's nodes still show what it is blamed for."""

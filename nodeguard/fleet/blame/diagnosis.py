@@ -7,6 +7,7 @@ The rule and the reasons for its constants stand in docs/domains.md.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from math import inf
 
 from nodeguard.fleet.blame.blamed import Blamed, Held
 from nodeguard.fleet.blame.blaming import SOON, Blaming
@@ -30,7 +31,7 @@ class Diagnosis:
     """
 
     def __init__(self, rule: Blame, second: Callable[[str, str], bool]) -> None:
-        past = Past(rule)
+        past = self._past = Past(rule)
         self.rule = rule
         self.voting = Voting(rule)
         self._blaming = Blaming(rule, self.voting, past)
@@ -81,9 +82,16 @@ class Diagnosis:
         """Whether a check has voted in one of some classes of faults."""
         return not self.voting.cast(check).keys().isdisjoint(kinds)
 
-    def recall(self, domain: str, name: str, kinds: Iterable[str], now: float) -> None:
+    def succeed(self, other: Diagnosis) -> None:
+        """Go on with what another diagnosis blames and holds, and has learnt of how often that was."""
+        self._blaming.succeed(other._blaming)
+        self._holds.succeed(other._holds)
+        self._past.succeed(other._past)
+        self.voting.began = other.voting.began
+
+    def recall(self, domain: str, name: str, kinds: Iterable[str], began: float, now: float) -> None:
         """A domain that was blamed before this diagnosis began. Nothing of its votes is known."""
-        self._blaming.recall(domain, name, kinds, now)
+        self._blaming.recall(domain, name, kinds, began, now)
 
     def recall_held(self, check: str, domain: str, now: float) -> None:
         """A check that was held before this diagnosis began; domain: the version on which it was alone."""
@@ -97,8 +105,10 @@ class Diagnosis:
     def due(self) -> float | None:
         """When to look again though nothing was told: seconds of the clock; None for not at all."""
         undecided = self._blaming.clocks or self._holds.doubted
-        if self._looked is None or not (undecided or self.blamed or self.held):
+        if not (undecided or self.blamed or self.held):
             return None
+        if self._looked is None:
+            return -inf
         return self._looked + (SOON if undecided else min(_LATER, self.rule.clear * _PART))
 
     def settle(self, now: float) -> bool:

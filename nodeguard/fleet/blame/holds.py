@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Set
 
+from msgspec.structs import replace
+
 from nodeguard.fleet.blame.blamed import Candidate, Held
 from nodeguard.fleet.blame.doubt import doubts
 from nodeguard.fleet.blame.past import Past
@@ -11,6 +13,9 @@ from nodeguard.fleet.blame.rollout import concentrates
 from nodeguard.fleet.blame.voting import Voting
 from nodeguard.fleet.blame.watch import Crowd
 from nodeguard.model.blame import Blame
+
+# Seconds after which all nodes have been heard that are.
+_HEARD = 60.0
 
 
 class Holds:
@@ -35,6 +40,10 @@ class Holds:
     def recall(self, check: str, domain: str, now: float) -> None:
         """A check that was held before anything was known here; domain: the version on which it was alone."""
         self.held.setdefault(check, Held(check, now, (), 0, 0.0, domain=domain))
+
+    def succeed(self, other: Holds) -> None:
+        """Go on with what another holds."""
+        self.held.update(other.held)
 
     def doubt(
         self, candidates: Collection[Candidate], explained: Callable[[str], Set[str]], now: float
@@ -93,15 +102,17 @@ class Holds:
 
     def let_go(self, now: float) -> None:
         """Believe those again that have been quiet for long enough."""
-        for check, held in list(self.held.items()):
-            watch = self._voting.watches.get(check)
+        for check, one in list(self.held.items()):
+            held, watch = one, self._voting.watches.get(check)
             waited = self._past.wait(held.times)
+            if not held.nodes and watch is not None and now - held.since >= _HEARD:
+                # Whoever shows what is only recalled is whom it is about.
+                held = self.held[check] = replace(one, nodes=tuple(sorted(watch.active)))
             if now - held.since < waited:
                 continue
-            # Where more is recalled than known, whoever shows it counts.
             late, still = 0, set[str]()
             if watch is not None:
                 late = sum(1 for at in watch.latest.values() if at > now - waited)
-                still = watch.active & set(held.nodes) if held.nodes else watch.active
+                still = watch.active & set(held.nodes)
             if max(late, len(still)) < max(2, len(held.nodes) / 2):
                 self.clear(check, now)

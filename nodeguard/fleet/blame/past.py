@@ -16,6 +16,10 @@ class Past:
         """It is not blamed any more. now: seconds of a clock that never jumps."""
         self._ended[name] = (self.times(name, now) + 1, now)
 
+    def succeed(self, other: Past) -> None:
+        """Know what another knows."""
+        self._ended.update(other._ended)
+
     def times(self, name: str, now: float) -> int:
         """How often it was blamed of late."""
         times, ended = self._ended.get(name, (0, now))

@@ -51,8 +51,10 @@ class Voting:
                     self.changed[uid, path] = now
         for path in set(had) - set(there):
             self.changed.pop((uid, path), None)
-        for ballot in self.ballots.values():
-            ballot.moved(uid)
+        for name, ballot in self.ballots.items():
+            if ballot.moved(uid):
+                self.fresh[name].add(uid)
+                self.stirred.update(check for check, kinds in self._cast.items() if name in kinds)
         if not there:
             for watch in self.watches.values():
                 watch.drop(uid)
@@ -61,7 +63,7 @@ class Voting:
         """A node that is no more."""
         self.place(uid, (), now)
         for ballot in self.ballots.values():
-            ballot.leave(uid)
+            ballot.gone(uid)
 
     def fire(self, uid: str, check: str, at: float) -> bool:
         """A check fires on a node where it did not. Returns whether the node may vote."""
@@ -136,11 +138,12 @@ class Voting:
 
     def forget(self, held: Iterable[str], now: float) -> None:
         """Let go of what is too old to matter. held: checks of which nothing is learnt."""
+        began = now if self.began is None else self.began
         for ballot in self.ballots.values():
-            ballot.forget(now)
+            ballot.forget(began, now)
         held = frozenset(held)
         for name, watch in list(self.watches.items()):
-            watch.forget(now, learns=name not in held)
+            watch.forget(began, now, learns=name not in held)
             if watch.is_idle and name not in held:
                 del self.watches[name]
 

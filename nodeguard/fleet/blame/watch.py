@@ -53,11 +53,12 @@ class Watch:
         self.active.discard(uid)
         self.latest.pop(uid, None)
 
-    def forget(self, now: float, *, learns: bool) -> None:
-        """Let go of what is too old to matter. learns: whether it was as it usually is."""
+    def forget(self, began: float, now: float, *, learns: bool) -> None:
+        """Let go of what is too old to matter. learns: whether it was as it usually is. began: when anybody
+        began to listen.
+        """
         while self._recent and self._recent[0] < now - self._longest:
-            self._recent.popleft()
-            if learns:
+            if self._recent.popleft() >= began and learns:
                 self._rate.count(now)
         while self.latest:
             uid, at = next(iter(self.latest.items()))
@@ -77,7 +78,7 @@ class Watch:
         recent = sum(1 for at in self._recent if at > now - window)
         known = min(now - before.began, self._longest) - window
         self._rate.begin(before.began + self._longest)
-        seen = len(self._recent) - recent, max(0.0, known)
+        seen = sum(1 for at in self._recent if at >= before.began) - recent, max(0.0, known)
         a_second = self._rate.of_each(1, now, max(before.usual, self._rule.often) / _DAY, seen)
         usual = self._rule.caution * max(self._rule.often / _DAY, a_second) * window
         return max(self._rule.held, ceiling(round(usual, 3), self._rule.chance) + 1)

@@ -17,13 +17,14 @@ _HOUR = 3_600.0
 
 class Cover(Struct, frozen=True):
     """What becomes of a domain that is to blame. why: in words, where it is not marked. mark: what its Nodes
-    carry; None where nothing.
+    carry; None where nothing. grows: whether those get it that do not carry it yet.
     """
 
     blamed: Blamed
     state: State
     why: str = ""
     mark: Degraded | None = None
+    grows: bool = True
 
 
 class Standing(Struct, frozen=True):
@@ -63,7 +64,11 @@ def covered(
     for one in sorted(blamed, key=lambda one: (one.since, one.domain)):
         mark = standing.marks.get(one.domain)
         if mark is not None:
-            found.append(Cover(one, State.MARKED, mark=mark))
+            own = members[one.domain]
+            full = _full(policy, size, len(nodes | own), len(own), alone=nodes <= own)
+            grows = one.view in policy.blame.enforce and not full
+            nodes |= own if grows else set()
+            found.append(Cover(one, State.MARKED, full if own - nodes else "", mark, grows))
             continue
         if one.view not in policy.blame.enforce:
             found.append(Cover(one, State.OBSERVED))
@@ -77,7 +82,7 @@ def covered(
             policy, size, len(all_of), len(members[one.domain]), alone=not nodes or narrow is not None
         )
         if why:
-            found.append(Cover(one, State.WITHHELD, why, narrow))
+            found.append(Cover(one, State.WITHHELD, why, narrow, grows=False))
             continue
         nodes, late = all_of, late + (narrow is None)
         found.append(Cover(one, State.MARKED, mark=Degraded(one.domain, one.kinds, now.wall, one.name)))

@@ -37,17 +37,20 @@ class Domains:
 
     def recall(self, holdings: Mapping[str, Holding], told: Iterable[Incident], now: Instant) -> None:
         """Domains that were marked, or told of, before this planner was; checks that were held, too."""
-        before = {one.domain: (one.name or one.domain, one.kinds) for _, one in _degraded(holdings)}
+        before = {
+            one.domain: (one.name or one.domain, one.kinds, one.since) for _, one in _degraded(holdings)
+        }
         for each in told:
             if each.domain and each.is_open:
-                before.setdefault(each.domain, (each.resource, (each.cause,)))
+                before.setdefault(each.domain, (each.resource, (each.cause,), each.since))
             elif each.is_open and each.resource not in self._known:
                 self._known.add(each.resource)
                 self._witness.diagnosis.recall_held(each.cause, each.part, now.mono)
-        for domain, (name, kinds) in before.items():
+        for domain, (name, kinds, since) in before.items():
             if domain not in self._known:
                 self._known.add(domain)
-                self._witness.diagnosis.recall(domain, name, kinds, now.mono)
+                began = now.mono - max(0.0, now.wall - since)
+                self._witness.diagnosis.recall(domain, name, kinds, began, now.mono)
 
     def incidents(self, rule: Blame, now: Instant) -> Iterator[Incident]:
         """What is to be told of domains, and of checks that are held."""
@@ -80,7 +83,8 @@ class Domains:
         for cover in covers:
             if cover.mark is not None:
                 for uid in everyone.of(cover.mark.domain):
-                    wanted.setdefault(uid, []).append(cover.mark)
+                    if cover.grows or cover.mark in holdings.get(uid, _NOTHING).node.degraded:
+                        wanted.setdefault(uid, []).append(cover.mark)
         changed = {}
         for uid in wanted.keys() | standing.nodes:
             seat, had = seats.get(uid), holdings.get(uid, _NOTHING)
@@ -104,8 +108,14 @@ class Domains:
             seat = roster.seats.get(uid)
             if seat is None or seat.hold or not holding.node.causes:
                 continue
-            seen = roster.observed(uid)
-            gone = [one for one in holding.node.causes if self._stands_in(seen, one.check, one.since, now)]
+            seen, told = roster.observed(uid), self._witness.began(uid)
+            # By when it began, as what is asked for is: of what the node does not tell, that is not known.
+            gone = [
+                one
+                for one in holding.node.causes
+                if (began := told.get((one.check, one.target))) is not None
+                and self._stands_in(seen, one.check, began, now)
+            ]
             if gone:
                 left = tuple(one for one in holding.node.causes if all(one is not other for other in gone))
                 record = replace(holding.node, causes=left)
@@ -146,14 +156,14 @@ class Domains:
         views = {path.removeprefix(DOMAIN).partition("/")[0] for path in seat.domains}
         for one, began in zip(heard.findings, heard.began, strict=True):
             place = resource(one)
-            parents.setdefault(place, set()).add(self._told_by(seat.uid, one.check, began, now))
+            parents.setdefault(place, set()).add(self.told_by(seat.uid, one.check, began, now))
             young = now.wall - began < policy.settle.shared and not views.isdisjoint(one.views)
             early[place] = early.get(place, True) and young
         # What one part shows may be told in several places, or in part: then it is told for itself.
         alone = {place: name for place, (name, *others) in parents.items() if name and not others}
         return Shared(alone, frozenset(place for place, young in early.items() if young))
 
-    def _told_by(self, uid: str, check: str, since: float, now: Instant) -> str:
+    def told_by(self, uid: str, check: str, since: float, now: Instant) -> str:
         """Name of the incident that tells of what a check found on a node; empty for none."""
         diagnosis = self._witness.diagnosis
         if diagnosis.holds(check, uid):

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Set
 
+from msgspec.structs import replace
+
 from nodeguard.fleet.blame.diagnosis import Diagnosis
 from nodeguard.fleet.heard import Heard
 from nodeguard.fleet.roster import Roster
@@ -21,6 +23,9 @@ from nodeguard.model.instant import Instant
 # The views in which a node votes that is not heard any more.
 _OF_SILENCE = ("power", "fabric")
 
+# Seconds for which something may have been found before it is told for the first time.
+_OLD = 900.0
+
 # Seconds within which what two checks found belongs together.
 _TOGETHER = 600.0
 
@@ -33,21 +38,22 @@ class Witness:
         self.diagnosis = Diagnosis(rule, self.is_borne_out)
         self._roster = roster
         self._heard = heard
-        self._fires: dict[str, frozenset[str]] = {}
+        self._fires: dict[str, Set[str]] = {}
         self._silent: Set[str] = frozenset()
         self._now = Instant(0.0, 0.0, "")
         self._moves = roster.moves
 
     def adopt(self, rule: Blame) -> None:
-        """Another rule: all is diagnosed anew; what was blamed is blamed, until it is seen to be over."""
-        if rule == self.diagnosis.rule:
+        """Another rule: all is diagnosed anew; what was blamed or held is, until it is seen to be over."""
+        before = self.diagnosis
+        if replace(rule, enforce=()) == replace(before.rule, enforce=()):
             return
-        before, self.diagnosis = self.diagnosis, Diagnosis(rule, self.is_borne_out)
-        for one in before.blamed.values():
-            self.diagnosis.recall(one.domain, one.name, one.kinds, self._now.mono)
+        self.diagnosis = Diagnosis(rule, self.is_borne_out)
+        self.diagnosis.succeed(before)
+        self._fires.clear()
+        self._silent = frozenset()
         for uid in self._roster.seats:
             self.sit(uid)
-            self._vote_for_all(uid)
 
     def sit(self, uid: str) -> None:
         """A node's place, or what people say of it, may have changed."""
@@ -58,10 +64,20 @@ class Witness:
             return
         paths = tuple(path.removeprefix(DOMAIN) for path in seat.domains)
         self.everyone.place(uid, paths)
-        votes = uid in self._roster.attendance.last and not (seat.out or seat.maintenance)
+        known = uid in self._roster.attendance.last or self._is_marked(uid)
+        votes = known and not (seat.out or seat.maintenance)
         one = self._heard.get(uid)
         told = versions(one) if one is not None else ()
+        voted = bool(self.diagnosis.members.paths(uid))
         self.diagnosis.place(uid, (*paths, *told) if votes else (), self._now.mono)
+        if not self.diagnosis.members.paths(uid):
+            self._fires.pop(uid, None)
+        elif not voted:
+            self._vote_for_all(uid)
+
+    def _is_marked(self, uid: str) -> bool:
+        """Whether a node carries the mark of a domain, which it is a part of though it was not heard yet."""
+        return bool(self._roster.observed(uid).node.degraded)
 
     def gone(self, uid: str) -> None:
         """A node that is no more."""
@@ -75,27 +91,47 @@ class Witness:
         if one is None or one.late:
             return
         self.sit(uid)
-        fires = frozenset(each.check for each in one.findings if each.knowledge == Knowledge.FRESH)
+        if not self.diagnosis.members.paths(uid):
+            return
         before = self._fires.get(uid)
         if before is None:
             self._vote_for_all(uid)
-        else:
-            views = {each.check: each.views for each in one.findings}
-            for check in fires - before:
-                self.diagnosis.vote(uid, check, views[check], now.mono)
-            for check in before - fires:
-                self.diagnosis.over(uid, check)
-        self._fires[uid] = fires
+            return
+        told = {each.check for each in one.findings}
+        for check in before - told:
+            self.diagnosis.over(uid, check)
+        # What is not known for sure any more is not over for that, and not new when it is known again.
+        fires = self._firing(one)
+        self._fires[uid] = fires.keys() | (before & told)
+        for check in fires.keys() - before:
+            views, age = fires[check]
+            self.diagnosis.vote(uid, check, views, now.mono - (age if age > _OLD else 0.0))
+
+    def _firing(self, one: Heard) -> dict[str, tuple[tuple[str, ...], float]]:
+        """What fires for sure, by check: in which views it may be told of, and for how many seconds."""
+        found: dict[str, tuple[tuple[str, ...], float]] = {}
+        for each, began in zip(one.findings, one.began, strict=True):
+            if each.knowledge == Knowledge.FRESH:
+                age = max(0.0, self._now.wall - began)
+                found[each.check] = each.views, max(age, found.get(each.check, ((), 0.0))[1])
+        return found
 
     def _vote_for_all(self, uid: str) -> None:
         """Votes for what was there before anybody here listened, from when it began."""
         one = self._heard.get(uid)
         if one is None or one.late:
             return
-        for each, began in zip(one.findings, one.began, strict=True):
-            if each.knowledge == Knowledge.FRESH:
-                age = max(0.0, self._now.wall - began)
-                self.diagnosis.vote(uid, each.check, each.views, self._now.mono - age)
+        fires = self._firing(one)
+        for check, (views, age) in fires.items():
+            self.diagnosis.vote(uid, check, views, self._now.mono - age)
+        self._fires[uid] = frozenset(fires)
+
+    def began(self, uid: str) -> dict[tuple[str, str], float]:
+        """When what a node tells of began, in seconds since the epoch, by check and slot."""
+        one = self._heard.get(uid)
+        if one is None:
+            return {}
+        return {(each.check, each.target): at for each, at in zip(one.findings, one.began, strict=True)}
 
     def silent(self, silent: Set[str], now: Instant) -> None:
         """These nodes are silent now, and no others are. Who said that it leaves has no vote for that."""
@@ -108,7 +144,7 @@ class Witness:
             return
         for uid in silent - self._silent:
             heard = self._heard.get(uid)
-            if heard is not None and not heard.leaving:
+            if not heard.leaving if heard is not None else self._is_marked(uid):
                 self.diagnosis.vote(uid, SILENT, _OF_SILENCE, now.mono)
         for uid in self._silent - silent:
             self.diagnosis.over(uid, SILENT)

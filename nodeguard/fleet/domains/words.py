@@ -38,6 +38,8 @@ def why_held(one: Held) -> str:
     if one.check == SILENT:
         also = "kubelets among them, too" if one.real else "the observer or its network"
         return f"{who} fell silent that share nothing: {also}"
+    if one.limit < 1:
+        return f"it fires on {who}, as it did before this aggregator began"
     chance = f"{one.limit - 1} within {_long(one.within)} may be chance"
     borne_out = "other sources bear it out: it is real" if one.real else "nothing bears it out: it misfires"
     return f"it fires on {who} that share nothing, where {chance}; {borne_out}"

@@ -132,6 +132,25 @@ class IncidentLine(Struct, frozen=True):
     domain: str = ""
 
 
+class LemonTold(Struct, frozen=True):
+    """A part that fails again and again.
+
+    node, slot: where it was seen last. faults: how many since a moment; expected: how many a part of this
+    fleet has in that time. check: what told of the latest, which began at a moment.
+    """
+
+    part: str
+    node: str
+    slot: str
+    faults: int
+    expected: float
+    check: str
+    latest: str
+    latest_age: float
+    since: str
+    age: float
+
+
 class Status(Struct, frozen=True):
     """The fleet, in short.
 
@@ -140,7 +159,8 @@ class Status(Struct, frozen=True):
     marks that would be set, were their checks enforced. ledgers: the fleet's, and others that are half full
     at least, fullest first; ledgers_more: how many more of these there are. incidents: by state. worst: what
     stands out. views: what nodes share. domains: those that are to blame, by state; blamed: the first few,
-    those that are not marked before all others. held: checks that are not acted upon.
+    those that are not marked before all others. held: checks that are not acted upon. lemons: parts that fail
+    again and again, the worst few; lemons_more: how many more there are.
     """
 
     version: Literal[1]
@@ -163,3 +183,5 @@ class Status(Struct, frozen=True):
     domains: dict[State, int] = {}
     blamed: tuple[DomainLine, ...] = ()
     held: tuple[HeldTold, ...] = ()
+    lemons: tuple[LemonTold, ...] = ()
+    lemons_more: int = 0

@@ -13,6 +13,7 @@ from nodeguard.fleet.told.ages import age
 from nodeguard.fleet.told.forms import VERSION, LedgerTold
 from nodeguard.fleet.told.health import known_health
 from nodeguard.fleet.told.incidents import line, listed
+from nodeguard.fleet.told.lemons import lemons
 from nodeguard.fleet.told.marks import marks
 from nodeguard.fleet.told.node_forms import (
     DEGRADED,
@@ -79,6 +80,7 @@ def node(planner: Planner, service: Service, name: str, now: Instant) -> NodePag
             *listed(planner, service, now, frozenset(State), name).incidents,
             *(line(each, service, now) for each in planner.parents(uid, now)),
         ),
+        lemons=lemons(planner, now, name),
     )
 
 

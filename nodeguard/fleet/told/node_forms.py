@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from nodeguard.fleet.told.forms import IncidentLine, LedgerTold
+from nodeguard.fleet.told.forms import IncidentLine, LedgerTold, LemonTold
 from nodeguard.model.finding import Action, Health, Knowledge
 from nodeguard.model.incident import State
 from nodeguard.model.mark import Mark
@@ -119,7 +119,8 @@ class NodePage(Struct, frozen=True):
     whether it says nothing now. agent: its version. out: whether a person's cordon keeps work away; cordoned:
     whether the cordon is nodeguard's. hold, maintenance: why, empty for none. strange: taints with
     nodeguard's keys of which nothing is remembered; they are left alone. would: marks that would be set, were
-    their checks enforced. ledgers: the budgets that the node counts to.
+    their checks enforced. ledgers: the budgets that the node counts to. lemons: parts in it that fail again
+    and again.
     """
 
     version: Literal[1]
@@ -153,6 +154,7 @@ class NodePage(Struct, frozen=True):
     unread: tuple[UnreadTold, ...]
     strange: tuple[str, ...]
     incidents: tuple[IncidentLine, ...]
+    lemons: tuple[LemonTold, ...] = ()
 
 
 class NodeLine(Struct, frozen=True):

@@ -22,6 +22,7 @@ from nodeguard.fleet.told.forms import (
 )
 from nodeguard.fleet.told.health import known_health
 from nodeguard.fleet.told.incidents import every, outstanding
+from nodeguard.fleet.told.lemons import lemons
 from nodeguard.fleet.told.node_forms import DEGRADED
 from nodeguard.fleet.told.service import Service
 from nodeguard.fleet.told.views import held, views
@@ -39,7 +40,7 @@ def status(planner: Planner, service: Service, now: Instant) -> Status:
     """The fleet in short, at a moment."""
     incidents = list(every(planner))
     states = Counter(one.state for one in incidents)
-    ledgers = _ledgers(planner)
+    ledgers, repeats = _ledgers(planner), lemons(planner, now)
     reasons = Counter(
         one.why for found in planner.outcomes.values() for one in found if one.state == State.WITHHELD
     )
@@ -66,6 +67,8 @@ def status(planner: Planner, service: Service, now: Instant) -> Status:
         domains=dict(Counter(one.state for one in planner.covers.values())),
         blamed=blamed(planner, now, _WORST),
         held=held(planner, now),
+        lemons=repeats[:_WORST],
+        lemons_more=max(0, len(repeats) - _WORST),
     )
 
 

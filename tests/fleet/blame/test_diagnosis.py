@@ -212,7 +212,7 @@ def test_a_hold_ends_when_the_check_is_quiet_again() -> None:
 
 def test_what_was_blamed_before_is_known_again_and_let_go_in_time() -> None:
     fleet = Voters()
-    fleet.diagnosis.recall("fabric/p1/l3", "fabric/p1/l3", ("link-down", "unheard-of"), fleet.now)
+    fleet.diagnosis.recall("fabric/p1/l3", "fabric/p1/l3", ("link-down", "unheard-of"), fleet.now, fleet.now)
     assert fleet.diagnosis.blamed["fabric/p1/l3"].kinds == ("link-down",)
     fleet.show(fleet.leaf(1, 3))
     fleet.after(3_600.0)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from nodeguard.model.blame import Blame
-from nodeguard.model.finding import Action, Health
+from nodeguard.model.finding import Action, Health, Knowledge
 from nodeguard.model.incident import Incident, State
 from nodeguard.model.mark import HOLD
 from nodeguard.model.policy import Policy, Settle, View
@@ -231,3 +231,130 @@ def test_a_person_says_that_a_domain_is_in_order() -> None:
     made.planner.clear(one, made.now)
     made.carry_out()
     assert made.marked() == []
+
+
+def test_a_fault_of_before_stays_marked_when_its_leaf_is_blamed() -> None:
+    made = fleet()
+    fails(made, [0])
+    wait(made, 660.0)
+    for number in range(1, LEAF):
+        made.say(number, down())
+    made.say(0, down(age=660.0))
+    wait(made, 60.0)
+    marks = ["nodeguard.dev/domain-degraded=fabric", "nodeguard.dev/quarantine=infiniband"]
+    assert made.taints(0) == marks
+    writes = 0
+    for _ in range(60):
+        made.after(5.0)
+        plan = made.carry_out()
+        writes += len(plan.nodes)
+    assert (made.taints(0), writes) == (marks, 0)
+
+
+def test_what_is_not_known_for_a_while_is_not_new_when_it_is_again() -> None:
+    made = fleet(160)
+    wait(made, 700.0)
+    sick = range(0, 160, 20)
+    for number in sick:
+        made.say(number, finding(age=0.0))
+        wait(made, 900.0)
+    marked = made.marked()
+    wait(made, 7_200.0)
+    for number in sick:
+        age = made.wall - made.planner.heard[f"uid-{number}"].began[0]
+        made.say(number, finding(age=age, knowledge=Knowledge.STALE))
+    wait(made, 30.0)
+    for number in sick:
+        made.say(number, finding(age=7_300.0))
+    wait(made, 30.0)
+    assert (made.marked(), dict(made.planner.diagnosis.held)) == (marked, {})
+    assert len(marked) == 8
+
+
+def test_a_restart_long_after_marks_no_single_node() -> None:
+    made = fleet()
+    fails(made)
+    wait(made, 1_500.0)
+    incidents = made.planner.incidents[""].values()
+    made.reports = {
+        uid: replace(one, findings=tuple(replace(each, age=1_500.0) for each in one.findings))
+        for uid, one in made.reports.items()
+    }
+    made.restart()
+    made.planner.recall(incidents)
+    wait(made, 300.0)
+    assert {tuple(made.taints(number)) for number in range(LEAF)} == {
+        ("nodeguard.dev/domain-degraded=fabric",)
+    }
+    well(made)
+    wait(made, 2_000.0)
+    assert made.marked() == []
+    assert {one.state for one in domains(made)} == {State.RESOLVED}
+
+
+def test_to_switch_a_view_on_leaves_what_is_blamed_and_held() -> None:
+    made = fleet(120)
+    wait(made, 700.0)
+    for number in (0, 9, 41, 49, 89, 97):
+        made.say(number, finding(age=0.0))
+    fails(made, range(16, 24))
+    wait(made, 30.0)
+    before = made.marked(), set(made.planner.diagnosis.held), set(made.planner.diagnosis.blamed)
+    for blame in (Blame(enforce=("fabric", "rack")), Blame(enforce=("fabric",), repeats=5)):
+        made.planner.adopt(replace(ENFORCED, blame=blame))
+        wait(made, 30.0)
+        assert (
+            made.marked(), set(made.planner.diagnosis.held), set(made.planner.diagnosis.blamed)
+        ) == before  # fmt: skip
+    assert before[1:] == ({"gpu-lost"}, {"fabric/p0/r2"})
+
+
+def test_who_is_cordoned_for_a_moment_votes_again() -> None:
+    made = fleet()
+    fails(made)
+    wait(made, 20.0)
+    for number in range(LEAF):
+        made.change(number, unschedulable=True)
+    wait(made, 30.0)
+    for number in range(LEAF):
+        made.change(number, unschedulable=False)
+    wait(made, 2_400.0)
+    assert [one.state for one in domains(made)] == [State.MARKED]
+
+
+def test_a_domain_that_grows_stays_within_its_ledger() -> None:
+    made = fleet(160)
+    fails(made)
+    wait(made, 20.0)
+    for number in range(LEAF, 160):
+        made.change(number, labels={"pod": "p0", "rack": "r0"})
+    wait(made, 30.0)
+    assert made.marked() == list(range(LEAF))
+
+
+def test_a_name_that_changes_moves_the_blame() -> None:
+    made = fleet()
+    fails(made)
+    wait(made, 20.0)
+    for number in range(LEAF):
+        made.change(number, labels={"pod": "p0", "rack": "renamed"})
+    wait(made, 60.0)
+    assert {tuple(made.taints(number)) for number in range(LEAF)} == {
+        ("nodeguard.dev/domain-degraded=fabric",)
+    }
+
+
+def test_events_tell_of_reasons_and_not_of_numbers_while_agents_fall_silent() -> None:
+    made = fleet(160)
+    for number in range(100, 140):
+        made.reports.pop(f"uid-{number}")
+    wait(made, 60.0)
+    fails(made)
+    told = 0
+    for number in range(60, 90):
+        made.reports.pop(f"uid-{number}", None)
+        made.after(5.0)
+        plan = made.plan()
+        told += sum(1 for one in plan.events if one.incident.startswith("fabric-p0-r0"))
+    # Domains that fall silent as a whole explain enough now and then, so that it is no freeze for a while.
+    assert told <= 6

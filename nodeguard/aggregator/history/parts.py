@@ -1,0 +1,72 @@
+"""What a history tells of parts: which there were, and how often they failed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+
+import msgspec
+
+from nodeguard.aggregator.history.file import FileError, for_reading, placed
+from nodeguard.fleet.lemons import Lemons
+from nodeguard.fleet.parts import counts
+from nodeguard.model.incident import Incident
+from nodeguard.wire.report import Inventory
+
+# What was in each node, from when to when. What one inventory is made of is kept once.
+_SEEN = """
+SELECT min(report.at), max(report.at), report.node, shared.text
+FROM report JOIN shared ON shared.id = report.inventory GROUP BY report.uid, report.inventory
+"""
+_INCIDENTS = "SELECT text FROM told WHERE kind = 'incident' ORDER BY id"
+
+_INCIDENT = msgspec.json.Decoder(Incident)
+_INVENTORY = msgspec.json.Decoder(Inventory)
+
+
+async def recall(path: str, known: Lemons, tell: Callable[[str], object]) -> None:
+    """Have parts known as a history has them, or one in a directory. One that cannot be read costs no more
+    than that: it is said why.
+    """
+    file = placed(path)
+    if not os.path.exists(file):
+        return
+    try:
+        before = await asyncio.to_thread(remembered, file)
+    except (FileError, sqlite3.Error, msgspec.DecodeError, OSError) as error:
+        tell(f"{file}: what it tells of parts is not known ({error}): lemons are counted from now on")
+        return
+    known.join(before)
+
+
+def remembered(file: str) -> Lemons:
+    """What a history tells of parts. Raises FileError, OSError, sqlite3.Error and msgspec.DecodeError."""
+    found = Lemons()
+    with closing(for_reading(file)) as connection:
+        for one in _faults(connection):
+            found.note(one.part, one.node, one.resource, one.cause, one.since)
+        for first, last, node, text in connection.execute(_SEEN):
+            for slot, occupant in _INVENTORY.decode(text).parts.items():
+                if occupant.id:
+                    found.seen(occupant.id, first)
+                    found.seen(occupant.id, last, node, slot)
+    return found
+
+
+def _faults(connection: sqlite3.Connection) -> list[Incident]:
+    """Incidents of parts that were told of for themselves throughout: what a domain is to blame for, or a
+    check that is held, is no fault of a part.
+    """
+    found: dict[tuple[str, float], Incident] = {}
+    explained: set[tuple[str, float]] = set()
+    for (text,) in connection.execute(_INCIDENTS):
+        one = _INCIDENT.decode(text)
+        key = one.name, one.since
+        if one.parent:
+            explained.add(key)
+        elif one.node and counts(one):
+            found[key] = one
+    return [one for key, one in found.items() if key not in explained]

@@ -1,0 +1,96 @@
+"""What is heard of parts: which there are, and which faults are their own. No input, output or clock."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+
+from msgspec import Struct
+
+from nodeguard.fleet.heard import Heard
+from nodeguard.fleet.lemons import Lemon, Lemons
+from nodeguard.model.finding import Action, Health, Knowledge
+from nodeguard.model.incident import Incident
+from nodeguard.model.instant import Instant
+from nodeguard.wire.report import Active
+
+# Seconds that a fault waits before it is held against its part: what parts share may be to blame, which
+# shows only once others fail, too.
+_WAITS = 600.0
+
+# Faults that wait, the latest.
+_WAITING = 100_000
+
+
+class Fault(Struct, frozen=True):
+    """A part of a node begins to fail. due: when it counts, in seconds of the receiver's monotonic clock.
+    at: when it began, in seconds since the epoch.
+    """
+
+    part: str
+    uid: str
+    node: str
+    slot: str
+    check: str
+    at: float
+    due: float
+
+
+class Parts:
+    """told_by: gives the name of the incident that tells of what a check found on a node since a moment, of a
+    domain or a check that is held; empty where the fault is the part's own.
+    """
+
+    def __init__(self, told_by: Callable[[str, str, float, Instant], str]) -> None:
+        self.known = Lemons()
+        self._told_by = told_by
+        self._failing: dict[str, Mapping[str, tuple[float, Active]]] = {}
+        self._waiting: deque[Fault] = deque(maxlen=_WAITING)
+
+    def hear(self, uid: str, node: str, one: Heard, now: Instant) -> None:
+        """A node's report. A part fails from when anything is found on it until nothing is."""
+        for slot, occupant in one.inventory.parts.items():
+            if occupant.id:
+                self.known.seen(occupant.id, now.wall, node, slot)
+        failing = failures(one)
+        before = self._failing.pop(uid, {})
+        for part, (began, each) in failing.items():
+            if part not in before:
+                fault = Fault(part, uid, node, each.target, each.check, began, now.mono + _WAITS)
+                self._waiting.append(fault)
+        if failing:
+            self._failing[uid] = failing
+
+    def gone(self, uid: str) -> None:
+        """A node that is no more; its parts may be in another."""
+        self._failing.pop(uid, None)
+
+    def tick(self, now: Instant) -> None:
+        """Hold against parts what has waited long enough, and nothing that they share explains."""
+        if not (self._waiting and self._waiting[0].due <= now.mono):
+            return
+        self.known.forget(now.wall)
+        while self._waiting and self._waiting[0].due <= now.mono:
+            one = self._waiting.popleft()
+            if not self._told_by(one.uid, one.check, one.at, now):
+                self.known.note(one.part, one.node, one.slot, one.check, one.at)
+
+    def lemons(self, now: Instant) -> tuple[Lemon, ...]:
+        """The lemons, the worst first."""
+        return self.known.lemons(now.wall)
+
+
+def failures(one: Heard) -> dict[str, tuple[float, Active]]:
+    """What fails by a report, by part: the first finding that counts, and when it began."""
+    found: dict[str, tuple[float, Active]] = {}
+    for each, began in zip(one.findings, one.began, strict=True):
+        is_first = each.part not in found or began < found[each.part][0]
+        if is_first and each.knowledge == Knowledge.FRESH and counts(each):
+            found[each.part] = began, each
+    return found
+
+
+def counts(one: Active | Incident) -> bool:
+    """Whether something is a fault of a part. What starting the work anew puts right is none."""
+    is_bad = one.health in {Health.SUSPECT, Health.FATAL}
+    return bool(one.part) and is_bad and one.action.rank > Action.RESTART_WORKLOAD.rank
