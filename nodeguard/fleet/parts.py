@@ -12,6 +12,7 @@ from nodeguard.fleet.lemons import Lemon, Lemons
 from nodeguard.model.finding import Action, Health, Knowledge
 from nodeguard.model.incident import Incident
 from nodeguard.model.instant import Instant
+from nodeguard.model.slot import kind
 from nodeguard.wire.report import Active
 
 # Seconds that a fault waits before it is held against its part: what parts share may be to blame, which
@@ -50,7 +51,7 @@ class Parts:
     def hear(self, uid: str, node: str, one: Heard, now: Instant) -> None:
         """A node's report. A part fails from when anything is found on it until nothing is."""
         for slot, occupant in one.inventory.parts.items():
-            if occupant.id:
+            if occupant.id and is_known(slot):
                 self.known.seen(occupant.id, now.wall, node, slot)
         failing = failures(one)
         before = self._failing.pop(uid, {})
@@ -85,12 +86,20 @@ def failures(one: Heard) -> dict[str, tuple[float, Active]]:
     found: dict[str, tuple[float, Active]] = {}
     for each, began in zip(one.findings, one.began, strict=True):
         is_first = each.part not in found or began < found[each.part][0]
-        if is_first and each.knowledge == Knowledge.FRESH and counts(each):
+        if is_first and each.knowledge == Knowledge.FRESH and counts(each, each.target):
             found[each.part] = began, each
     return found
 
 
-def counts(one: Active | Incident) -> bool:
-    """Whether something is a fault of a part. What starting the work anew puts right is none."""
-    is_bad = one.health in {Health.SUSPECT, Health.FATAL}
-    return bool(one.part) and is_bad and one.action.rank > Action.RESTART_WORKLOAD.rank
+def counts(one: Active | Incident, slot: str) -> bool:
+    """Whether something is a fault of the part in a slot. What starting the work anew puts right is none."""
+    is_bad = one.health in {Health.SUSPECT, Health.FATAL} and one.action.rank > Action.RESTART_WORKLOAD.rank
+    return is_bad and bool(one.part) and is_known(slot)
+
+
+def is_known(slot: str) -> bool:
+    """Whether what sits in a slot has an id of its own: a DIMM is named by its place, as on every board."""
+    return kind(slot) in _KNOWN
+
+
+_KNOWN = {"gpu", "nvlink", "nvswitch", "port"}

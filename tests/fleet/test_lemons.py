@@ -181,6 +181,13 @@ def test_what_is_no_fault_of_a_part_does_not_count() -> None:
     assert lemons(fleet.planner, fleet.now) == ()
 
 
+def test_a_label_that_every_board_has_is_no_part() -> None:
+    fleet = crowd()
+    fail(fleet, 0, finding("memory-uncorrected", "dimm/mc0/dimm1", age=0.0, part="CPU_SrcID#0_DIMM#1"))
+    fail(fleet, 0, finding("nvlink-down", "gpu/0000:3b:00/nvlink/3", age=0.0))
+    assert [one.part for one in lemons(fleet.planner, fleet.now)] == ["GPU-1"]
+
+
 def test_what_a_domain_explains_is_no_fault_of_a_part() -> None:
     fleet = crowd()
     parts = fleet.planner.parts = Parts(lambda uid, *_: "rack-r0" if uid == "uid-0" else "")

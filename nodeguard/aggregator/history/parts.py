@@ -12,7 +12,7 @@ import msgspec
 
 from nodeguard.aggregator.history.file import FileError, for_reading, placed
 from nodeguard.fleet.lemons import Lemons
-from nodeguard.fleet.parts import counts
+from nodeguard.fleet.parts import counts, is_known
 from nodeguard.model.incident import Incident
 from nodeguard.wire.report import Inventory
 
@@ -50,7 +50,7 @@ def remembered(file: str) -> Lemons:
             found.note(one.part, one.node, one.resource, one.cause, one.since)
         for first, last, node, text in connection.execute(_SEEN):
             for slot, occupant in _INVENTORY.decode(text).parts.items():
-                if occupant.id:
+                if occupant.id and is_known(slot):
                     found.seen(occupant.id, first)
                     found.seen(occupant.id, last, node, slot)
     return found
@@ -67,6 +67,6 @@ def _faults(connection: sqlite3.Connection) -> list[Incident]:
         key = one.name, one.since
         if one.parent:
             explained.add(key)
-        elif one.node and counts(one):
+        elif one.node and counts(one, one.resource):
             found[key] = one
     return [one for key, one in found.items() if key not in explained]
