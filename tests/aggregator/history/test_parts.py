@@ -66,6 +66,11 @@ def test_what_is_no_fault_of_a_part_does_not_count(tmp_path: Path) -> None:
     assert lemons(kept(tmp_path, *steps)) == []
 
 
+def test_what_befell_many_parts_of_a_node_was_a_fault_of_none(tmp_path: Path) -> None:
+    steps = [failed(day, name=part, part=part) for day in range(4) for part in ("a", "b", "c")]
+    assert lemons(kept(tmp_path, *steps)) == []
+
+
 def test_a_part_is_told_of_where_it_was_seen_last(tmp_path: Path) -> None:
     moved = said(3.5 * DAY, 2, 9, inventory=Inventory(parts={"gpu/0000:9d:00": Occupant("GPU-1")}))
     file = kept(tmp_path, *map(failed, range(4)), moved)
