@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from msgspec import Struct
 
@@ -12,6 +12,7 @@ from nodeguard.fleet.lemons import Lemon, Lemons
 from nodeguard.model.finding import Action, Health, Knowledge
 from nodeguard.model.incident import Incident
 from nodeguard.model.instant import Instant
+from nodeguard.model.slot import kind
 from nodeguard.wire.report import Active
 
 # Seconds that a fault waits before it is held against its part: what parts share may be to blame, which
@@ -20,6 +21,12 @@ _WAITS = 600.0
 
 # Faults that wait, the latest.
 _WAITING = 100_000
+
+# Ids that a node has for its parts, more than which no node has at one time.
+_IDS = 512
+
+# Parts of a node that may fail within so many seconds, each for itself: the ends of one link do.
+_MANY, _TOGETHER = 2, 600.0
 
 
 class Fault(Struct, frozen=True):
@@ -45,25 +52,30 @@ class Parts:
         self.known = Lemons()
         self._told_by = told_by
         self._failing: dict[str, Mapping[str, tuple[float, Active]]] = {}
+        self._began: dict[str, dict[str, float]] = {}
         self._waiting: deque[Fault] = deque(maxlen=_WAITING)
 
     def hear(self, uid: str, node: str, one: Heard, now: Instant) -> None:
         """A node's report. A part fails from when anything is found on it until nothing is."""
         for slot, occupant in one.inventory.parts.items():
-            if occupant.id:
+            if occupant.id and is_known(slot):
                 self.known.seen(occupant.id, now.wall, node, slot)
         failing = failures(one)
         before = self._failing.pop(uid, {})
+        if len(self._began.get(uid, ())) > _IDS:
+            del self._began[uid]
         for part, (began, each) in failing.items():
             if part not in before:
                 fault = Fault(part, uid, node, each.target, each.check, began, now.mono + _WAITS)
                 self._waiting.append(fault)
+                self._began.setdefault(uid, {})[part] = began
         if failing:
             self._failing[uid] = failing
 
     def gone(self, uid: str) -> None:
         """A node that is no more; its parts may be in another."""
         self._failing.pop(uid, None)
+        self._began.pop(uid, None)
 
     def tick(self, now: Instant) -> None:
         """Hold against parts what has waited long enough, and nothing that they share explains."""
@@ -72,7 +84,8 @@ class Parts:
         self.known.forget(now.wall)
         while self._waiting and self._waiting[0].due <= now.mono:
             one = self._waiting.popleft()
-            if not self._told_by(one.uid, one.check, one.at, now):
+            began = self._began.get(one.uid, {})
+            if alone(one.at, began.values()) and not self._told_by(one.uid, one.check, one.at, now):
                 self.known.note(one.part, one.node, one.slot, one.check, one.at)
 
     def lemons(self, now: Instant) -> tuple[Lemon, ...]:
@@ -85,12 +98,27 @@ def failures(one: Heard) -> dict[str, tuple[float, Active]]:
     found: dict[str, tuple[float, Active]] = {}
     for each, began in zip(one.findings, one.began, strict=True):
         is_first = each.part not in found or began < found[each.part][0]
-        if is_first and each.knowledge == Knowledge.FRESH and counts(each):
+        if is_first and each.knowledge == Knowledge.FRESH and counts(each, each.target):
             found[each.part] = began, each
     return found
 
 
-def counts(one: Active | Incident) -> bool:
-    """Whether something is a fault of a part. What starting the work anew puts right is none."""
-    is_bad = one.health in {Health.SUSPECT, Health.FATAL}
-    return bool(one.part) and is_bad and one.action.rank > Action.RESTART_WORKLOAD.rank
+def counts(one: Active | Incident, slot: str) -> bool:
+    """Whether something is a fault of the part in a slot. What starting the work anew puts right is none."""
+    is_bad = one.health in {Health.SUSPECT, Health.FATAL} and one.action.rank > Action.RESTART_WORKLOAD.rank
+    return is_bad and bool(one.part) and is_known(slot)
+
+
+def alone(at: float, began: Iterable[float]) -> bool:
+    """Whether what a part shows is its own fault, by when each part of its node began to fail: where many did
+    at about that moment, it is the node's.
+    """
+    return sum(1 for each in began if abs(each - at) < _TOGETHER) <= _MANY
+
+
+def is_known(slot: str) -> bool:
+    """Whether what sits in a slot has an id of its own: a DIMM is named by its place, as on every board."""
+    return kind(slot) in _KNOWN
+
+
+_KNOWN = {"gpu", "nvlink", "nvswitch", "port"}

@@ -181,6 +181,24 @@ def test_what_is_no_fault_of_a_part_does_not_count() -> None:
     assert lemons(fleet.planner, fleet.now) == ()
 
 
+def test_a_label_that_every_board_has_is_no_part() -> None:
+    fleet = crowd()
+    fail(fleet, 0, finding("memory-uncorrected", "dimm/mc0/dimm1", age=0.0, part="CPU_SrcID#0_DIMM#1"))
+    fail(fleet, 0, finding("nvlink-down", "gpu/0000:3b:00/nvlink/3", age=0.0))
+    assert [one.part for one in lemons(fleet.planner, fleet.now)] == ["GPU-1"]
+
+
+def test_what_befalls_many_parts_of_a_node_is_a_fault_of_none() -> None:
+    fleet = crowd(2)
+    parts = [
+        finding("gpu-lost", f"gpu/0000:{slot}:00", age=0.0, part=f"GPU-{slot}") for slot in range(10, 14)
+    ]
+    fail(fleet, 0, *parts)
+    assert lemons(fleet.planner, fleet.now) == ()
+    fail(fleet, 1, *parts[:2])  # The ends of one link fail together.
+    assert [one.part for one in lemons(fleet.planner, fleet.now)] == ["GPU-10", "GPU-11"]
+
+
 def test_what_a_domain_explains_is_no_fault_of_a_part() -> None:
     fleet = crowd()
     parts = fleet.planner.parts = Parts(lambda uid, *_: "rack-r0" if uid == "uid-0" else "")

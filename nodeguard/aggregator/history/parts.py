@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
+from collections import defaultdict
 from collections.abc import Callable
 from contextlib import closing
 
@@ -12,7 +13,7 @@ import msgspec
 
 from nodeguard.aggregator.history.file import FileError, for_reading, placed
 from nodeguard.fleet.lemons import Lemons
-from nodeguard.fleet.parts import counts
+from nodeguard.fleet.parts import alone, counts, is_known
 from nodeguard.model.incident import Incident
 from nodeguard.wire.report import Inventory
 
@@ -22,6 +23,9 @@ SELECT min(report.at), max(report.at), report.node, shared.text
 FROM report JOIN shared ON shared.id = report.inventory GROUP BY report.uid, report.inventory
 """
 _INCIDENTS = "SELECT text FROM told WHERE kind = 'incident' ORDER BY id"
+
+# Seconds in which a part begins to fail once, as far as other parts of its node are concerned.
+_HOUR = 3_600.0
 
 _INCIDENT = msgspec.json.Decoder(Incident)
 _INVENTORY = msgspec.json.Decoder(Inventory)
@@ -50,7 +54,7 @@ def remembered(file: str) -> Lemons:
             found.note(one.part, one.node, one.resource, one.cause, one.since)
         for first, last, node, text in connection.execute(_SEEN):
             for slot, occupant in _INVENTORY.decode(text).parts.items():
-                if occupant.id:
+                if occupant.id and is_known(slot):
                     found.seen(occupant.id, first)
                     found.seen(occupant.id, last, node, slot)
     return found
@@ -58,7 +62,7 @@ def remembered(file: str) -> Lemons:
 
 def _faults(connection: sqlite3.Connection) -> list[Incident]:
     """Incidents of parts that were told of for themselves throughout: what a domain is to blame for, or a
-    check that is held, is no fault of a part.
+    check that is held, is no fault of a part, nor is what befalls many parts of a node.
     """
     found: dict[tuple[str, float], Incident] = {}
     explained: set[tuple[str, float]] = set()
@@ -67,6 +71,13 @@ def _faults(connection: sqlite3.Connection) -> list[Incident]:
         key = one.name, one.since
         if one.parent:
             explained.add(key)
-        elif one.node and counts(one):
+        elif one.node and counts(one, one.resource):
             found[key] = one
-    return [one for key, one in found.items() if key not in explained]
+    began: dict[str, dict[tuple[str, int], float]] = defaultdict(dict)
+    for one in found.values():
+        began[one.uid][one.part, int(one.since // _HOUR)] = one.since
+    return [
+        one
+        for key, one in found.items()
+        if key not in explained and alone(one.since, began[one.uid].values())
+    ]

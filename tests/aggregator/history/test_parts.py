@@ -59,9 +59,15 @@ def test_what_is_no_fault_of_a_part_does_not_count(tmp_path: Path) -> None:
         {"health": Health.WARNING},
         {"action": Action.RESTART_WORKLOAD},
         {"part": ""},
+        {"part": "CPU_SrcID#0_DIMM#1", "resource": "dimm/mc0/dimm1"},
         {"node": "", "domain": "rack/r0"},
     )
     steps = [failed(day, name=f"{number}", **more) for number, more in enumerate(others) for day in range(4)]
+    assert lemons(kept(tmp_path, *steps)) == []
+
+
+def test_what_befell_many_parts_of_a_node_was_a_fault_of_none(tmp_path: Path) -> None:
+    steps = [failed(day, name=part, part=part) for day in range(4) for part in ("a", "b", "c")]
     assert lemons(kept(tmp_path, *steps)) == []
 
 
