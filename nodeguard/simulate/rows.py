@@ -98,6 +98,8 @@ def noise_row(done: list[Quiet]) -> NoiseRow:
     """The row of days as usual."""
     days = sum(one.days for one in done)
     low, high = bootstrap([one.domains / one.days for one in done])
+    if not high and days:
+        high = _NONE / days
     return NoiseRow(
         days,
         sum(one.domains for one in done) / days,
@@ -106,6 +108,10 @@ def noise_row(done: list[Quiet]) -> NoiseRow:
         sum(one.marked for one in done) / days,
         sum(one.holds for one in done) / days,
     )
+
+
+# Events that are expected at most, at 95% on both sides, where none was seen.
+_NONE = 3.69
 
 
 def share(hits: int, of: int) -> Share:
