@@ -64,6 +64,7 @@ def summary(
         said = (f"{one.name} {_nodes(one.share or policy.budget.pool)}" for one in policy.pools)
         yield field("pools", ", ".join(said))
     yield field("each check", _limits(policy.budget))
+    yield field("domains", _domains(policy, count))
     soak = policy.soak
     longer = f", longer each time up to {span(soak.most)}" if soak.most > soak.first else ""
     yield field("given back", f"{span(soak.first)} after proof that it is over{longer}")
@@ -98,7 +99,7 @@ def _marks(policy: Policy, checks: Mapping[str, Health]) -> Iterator[Line]:
         device = "; a fault of one GPU on that GPU alone, where the cluster can" if marks.device else ""
         yield field("writes", f"{', '.join(writes) or 'nothing'} on the node{device}")
     else:
-        yield field("writes", "nothing: what would be marked is only told of")
+        yield field("writes", "nothing of single nodes: what would be marked is only told of")
 
 
 def _nodes(share: float, count: int | None = None) -> str:
@@ -112,6 +113,17 @@ def _budget(budget: Budget, count: int | None) -> str:
         f"{as_share(budget.fleet)} of all nodes{fleet}, {as_share(budget.reserve)} of that{reserve} for what "
         f"is fatal; {_nodes(budget.suspect, count)} as suspect; {as_share(budget.pool)} of a pool; "
         f"{as_share(budget.domain)} of a domain"
+    )
+
+
+def _domains(policy: Policy, count: int | None) -> str:
+    """What becomes of the domains that are to blame."""
+    if not policy.blame.enforce:
+        return "marked in no view: what would be is only told of"
+    budget = policy.budget
+    return (
+        f"marked in {', '.join(policy.blame.enforce)}: {_nodes(budget.degraded, count)} of all nodes, "
+        f"{_nodes(budget.first, count)} in a single one; {budget.domains} new in an hour"
     )
 
 

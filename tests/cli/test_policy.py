@@ -38,10 +38,11 @@ def test_the_default_is_summed_up(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert lines[1].startswith("quarantine    by none of ")
     assert lines[2].startswith("suspect       by none of ")
     assert [" ".join(line.split()) for line in lines[3:]] == [
-        "writes nothing: what would be marked is only told of",
+        "writes nothing of single nodes: what would be marked is only told of",
         "budget 5% of all nodes, 20% of that for what is fatal; 5% as suspect; 10%",
         "of a pool; 25% of a domain",
         "each check 5 new in 10 min, 15 standing",
+        "domains marked in no view: what would be is only told of",
         "given back 10 min after proof that it is over, longer each time up to 8 h",
         "frozen while more than 10% of the nodes have said nothing for 45 s",
     ]
@@ -58,6 +59,7 @@ def test_every_part_is_summed_up_also_as_nodes(tmp_path: Path, capsys: pytest.Ca
         "budget 5% of all nodes (375 of 7500), 20% of that (75) for what is fatal; 5% (375) as suspect; ",
         "pools training 8%, rest 10%",
         "each check 5 new in 10 min, 15 standing; nvlink-*: 5 new in 10 min, 30 standing",
+        "domains marked in no view: what would be is only told of",
         "held nodes login-* with team=alpha (no GPUs); checks port-flap",
         "silenced gpu-lost on gpu-7 for ever; gpu-* on * until 2099-01-31T18:00:00Z",
         "views rack by row, rack",

@@ -359,6 +359,6 @@ def test_what_the_page_shows_can_be_used_as_it_is(tmp_path: Path) -> None:
     blocks = re.findall(
         r"^```yaml\n(.*?)^```$", (ROOT / "docs" / "policy.md").read_text(), re.DOTALL | re.MULTILINE
     )
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     for block in blocks:
         assert doubted(tmp_path, block) == []
