@@ -162,9 +162,9 @@ async def test_a_check_that_is_held_is_cleared_once_and_on_nobodys_old_word(tmp_
             scene.turn(5.0)
 
     for _ in range(24):  # until it is known for ten minutes what is usual
+        scene.turn(30.0)
         for number in range(40):
             scene.hear(f"gpu-{number}")
-        scene.turn(30.0)
     misfires(range(6))
     [name] = scene.planner.incidents[""]
     assert "gpu-lost" in scene.planner.diagnosis.held
