@@ -59,7 +59,6 @@ class Planner:
         self._domains = Domains(self._witness)
         self.parts = Parts(self._domains.told_by)
         self._telling = Telling(self.roster, self.heard, self.proofs)
-        self._epoch = 0
 
     @property
     def witness(self) -> Witness:
@@ -172,9 +171,9 @@ class Planner:
         self._domains.recall(before, self.incidents.get(MANY, {}).values(), now)
         # What rests may be touched by what is blamed or held now, and was not before.
         if self.diagnosis.settle(now.mono):
-            self._epoch += 1
+            self._domains.again()
             self._telling.touch_all()
-        silent, epoch = self.silence.silent, self._epoch
+        silent, epoch = self.silence.silent, self._domains.epoch
         resting = {
             uid for uid in self.roster.remembered() if self._resting.rests(uid, silent, epoch, now.wall)
         }
@@ -246,6 +245,8 @@ class Planner:
     def clear(self, incident: Incident, now: Instant) -> None:
         """A person says that a domain, or a check that is held, is in order."""
         self.diagnosis.clear(incident.domain or incident.cause, now.mono)
+        self._domains.again()
+        self._telling.touch_all()
 
     def unmark(self) -> Plan:
         """What takes away all that nodeguard has marked; to be paused before, or it comes back."""
@@ -379,7 +380,7 @@ class Planner:
                 if self.proofs.get(uid):
                     self._resting.rouse(uid)
                 else:
-                    self._resting.lay_down(uid, self.silence.silent, self._epoch)
+                    self._resting.lay_down(uid, self.silence.silent, self._domains.epoch)
         incidents, events = self._telling.told(
             self.policy,
             holdings,

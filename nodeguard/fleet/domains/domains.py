@@ -28,12 +28,21 @@ _BEFORE = 600.0
 
 
 class Domains:
-    """What becomes of the domains that are to blame. covers: by domain, as of the latest plan."""
+    """What becomes of the domains that are to blame. covers: by domain, as of the latest plan. epoch:
+    rises whenever another thing is blamed or held.
+    """
 
     def __init__(self, witness: Witness) -> None:
         self.covers: dict[str, Cover] = {}
+        self.epoch = 0
         self._witness = witness
         self._known: set[str] = set()
+        self._shared: dict[str, tuple[Seat, Heard, Shared]] = {}
+
+    def again(self) -> None:
+        """Another thing is blamed or held than before."""
+        self.epoch += 1
+        self._shared.clear()
 
     def recall(self, holdings: Mapping[str, Holding], told: Iterable[Incident], now: Instant) -> None:
         """Domains that were marked, or told of, before this planner was; checks that were held, too."""
@@ -151,6 +160,9 @@ class Domains:
 
     def shared(self, policy: Policy, seat: Seat, heard: Heard, now: Instant) -> Shared:
         """What of a node's findings is told by the incidents of domains and checks."""
+        before = self._shared.get(seat.uid)
+        if before is not None and before[0] is seat and before[1] is heard:
+            return before[2]
         parents: dict[str, set[str]] = {}
         early: dict[str, bool] = {}
         views = {path.removeprefix(DOMAIN).partition("/")[0] for path in seat.domains}
@@ -161,7 +173,11 @@ class Domains:
             early[place] = early.get(place, True) and young
         # What one part shows may be told in several places, or in part: then it is told for itself.
         alone = {place: name for place, (name, *others) in parents.items() if name and not others}
-        return Shared(alone, frozenset(place for place, young in early.items() if young))
+        found = Shared(alone, frozenset(place for place, young in early.items() if young))
+        if not found.early:
+            # What is early is so no more some time later.
+            self._shared[seat.uid] = seat, heard, found
+        return found
 
     def told_by(self, uid: str, check: str, since: float, now: Instant) -> str:
         """Name of the incident that tells of what a check found on a node; empty for none."""

@@ -233,6 +233,16 @@ def test_a_person_says_that_a_domain_is_in_order() -> None:
     assert made.marked() == []
 
 
+def test_what_a_person_has_cleared_tells_of_no_node_any_more() -> None:
+    made = fleet()
+    fails(made)
+    wait(made, 20.0)
+    [one] = domains(made)
+    assert made.planner.parents("uid-0", made.now) == (one,)
+    made.planner.clear(one, made.now)
+    assert made.planner.parents("uid-0", made.now) == ()
+
+
 def test_a_fault_of_before_stays_marked_when_its_leaf_is_blamed() -> None:
     made = fleet()
     fails(made, [0])
