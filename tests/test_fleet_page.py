@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from nodeguard.cli.domain_page import domain_page
+from nodeguard.fleet.release import On
 from nodeguard.fleet.told import domain_forms, forms, incident_forms, node_forms
 from nodeguard.fleet.told.domain import domain
 from tests.cli.test_domain_page import FABRIC
@@ -31,7 +32,7 @@ def test_every_field_is_explained(form: type[msgspec.Struct]) -> None:
 
 
 def test_everything_that_a_mark_waits_for_is_explained() -> None:
-    assert [word for word in get_args(node_forms.On) if f"(`{word}`)" not in PAGE] == []
+    assert [word for word in get_args(On) if f"(`{word}`)" not in PAGE] == []
 
 
 def test_the_page_of_a_domain_is_what_is_printed() -> None:

@@ -9,6 +9,7 @@ from nodeguard.aggregator.history.history import History
 from nodeguard.aggregator.ingest.server import Ingest
 from nodeguard.aggregator.reload import PolicyFile
 from nodeguard.aggregator.service import Service
+from nodeguard.fleet.told.incidents import every
 from nodeguard.fleet.told.node_forms import DEGRADED
 from nodeguard.fleet.told.views import views
 from nodeguard.model.blame import PLACES
@@ -80,7 +81,7 @@ def _families(service: Service, ingest: Ingest, policy: PolicyFile | None, now: 
         [({"mark": mark}, marks[mark]) for mark in (*Mark, DEGRADED)],
     )
     yield plain("nodeguard_marked_devices", "Devices that are marked.", len(planner.roster.rules))
-    states = Counter(one.state for told in planner.incidents.values() for one in told.values())
+    states = Counter(one.state for one in every(planner))
     yield gauge(
         "nodeguard_incidents",
         "Incidents by state.",
@@ -98,7 +99,7 @@ def _families(service: Service, ingest: Ingest, policy: PolicyFile | None, now: 
     yield gauge(
         "nodeguard_ledger_used_ratio",
         f"Share of a budget's ledger that is spent, 1 for all of it; the {_LEDGERS} fullest.",
-        [({"ledger": name}, used / most) for name, used, most in told],
+        [({"ledger": name}, used / most) for name, used, most, _ in told],
     )
 
 
@@ -143,9 +144,9 @@ def _of_domains(service: Service) -> Iterator[str]:
         "nodeguard_aggregator_domains",
         "Domains that are to blame, by what becomes of their mark.",
         [
-            ({"view": view, "state": state.value.lower()}, blamed[view, state])
+            ({"view": view, "state": state.slug}, blamed[view, state])
             for view in sorted(seen & {*PLACES, *(view for view, _ in blamed)})
-            for state in (State.MARKED, State.WITHHELD, State.OBSERVED)
+            for state in (planner.granted, State.WITHHELD, State.DRY_RUN)
         ],
     )
     yield gauge(

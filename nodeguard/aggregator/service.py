@@ -11,6 +11,7 @@ from nodeguard.aggregator.history.history import Forgets, Remembers
 from nodeguard.aggregator.world.world import World
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet.silence import ENOUGH, PATIENCE, may_act
+from nodeguard.judge.words import span
 from nodeguard.model.instant import Instant
 
 # Seconds between two plans while nothing has changed, at least between two while much does, and between two
@@ -131,5 +132,5 @@ class Service:
             return ""
         return (
             f"{silence.heard} of {silence.expected} agents have been heard: it acts from {ENOUGH:.0%} on, "
-            f"or {PATIENCE:g} s after its start"
+            f"or {span(PATIENCE)} after its start"
         )

@@ -157,7 +157,7 @@ def _checks(
             again=sum(one.next.again for one in marked),
             worse=sum(one.next.worse for one in marked),
             withheld=sum(one.state == State.WITHHELD for one in found),
-            observed=sum(one.state == State.OBSERVED for one in found),
+            observed=sum(one.state == State.DRY_RUN for one in found),
             spared=sum(one.next.brief and not one.next.again for one in others),
             missed=sum(one.next.worse or one.next.again for one in others),
             settled=0 if check in told else settled.get(check, 0),

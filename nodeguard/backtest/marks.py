@@ -13,9 +13,6 @@ from nodeguard.fleet.record import read
 from nodeguard.model.incident import State
 from nodeguard.model.mark import Mark, Record
 
-# How a reason begins that is none: a finding that is new yet.
-_SETTLES = "settles for "
-
 
 class End(StrEnum):
     """How it ended. `proven`, `retracted`, `removed`: see release.Freed. `over`: the finding was, before
@@ -47,10 +44,10 @@ class Asked(Struct, frozen=True):
 
 
 class Span(Struct):
-    """For how long what. state: `Marked`, `Withheld`, or `Observed`: it would be marked, were it enforced.
+    """For how long what. state: `Marked`, `Withheld`, or `DryRun`: its check is not enforced.
 
-    began, ended: seconds since the epoch; ended None while it is not. whys: why it was withheld, each reason
-    once, in their order.
+    began, ended: seconds since the epoch; ended None while it is not. whys: why it was withheld, or would
+    be, each reason once, in their order.
     """
 
     asked: Asked
@@ -140,7 +137,7 @@ class Marks:
 
     def _outcome(self, planner: Planner, one: Outcome, at: float) -> None:
         want, span = one.want, self._asked.get(one.want.name)
-        if one.state == State.WITHHELD and one.why.startswith(_SETTLES):
+        if one.state == State.PENDING:
             self._settling.add(want.name)
             return
         self._settling.discard(want.name)

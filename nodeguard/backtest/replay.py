@@ -11,7 +11,6 @@ from math import inf
 from msgspec.structs import replace
 
 from nodeguard.backtest.marks import Marks
-from nodeguard.fleet.admission import settle
 from nodeguard.fleet.carried import carried
 from nodeguard.fleet.holding import Holding
 from nodeguard.fleet.modes import limit_of
@@ -41,9 +40,6 @@ _ROUNDS = 8
 
 # When a node was heard last that is silent, whatever the policy calls so.
 _LONG_AGO = -1e12
-
-# How a reason begins that a check is told by its own allowance.
-_SPENT = "check "
 
 _ASKING = frozenset({Health.SUSPECT, Health.FATAL})
 
@@ -165,22 +161,19 @@ class Replay:
 
     def _later(self, at: float) -> Iterator[float]:
         """Moments after this one at which time alone may change the plan."""
-        planner, policy = self._planner, self._planner.policy
+        planner = self._planner
         yield from self._late.values()
         # Of many that were marked once, few are marked now.
-        proofs = (planner.proofs.get(uid, {}) for uid in planner.roster.remembered())
+        proofs = (planner.releases.proofs.get(uid, {}) for uid in planner.roster.remembered())
         soaked = (proof.until for found in proofs for proof in found.values())
         yield from (until + _SOON for until in soaked if until > at)
         late: set[str] = set()
         for outcomes in planner.outcomes.values():
             for one in outcomes:
-                if one.state != State.WITHHELD:
-                    continue
-                settled = one.want.since + settle(policy, one.want)
-                if at < settled:
-                    yield settled + _SOON
-                elif one.why.startswith(_SPENT):
-                    late.add(one.want.check)
+                if one.state == State.PENDING:
+                    yield one.until + _SOON
+                elif one.refusal is not None and one.refusal.check:
+                    late.add(one.refusal.check)
         if late:
             yield from self._allowed(at, late)
         due = planner.diagnosis.due()

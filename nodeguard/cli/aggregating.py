@@ -50,7 +50,7 @@ from nodeguard.kube.authority import ClusterStore
 from nodeguard.kube.client import Api, ApiError
 from nodeguard.local.state_lock import hold
 from nodeguard.model.catalogue import Catalogue
-from nodeguard.model.incident import Incident
+from nodeguard.model.incident import Incident, State
 from nodeguard.model.instant import Instant
 from nodeguard.model.policy import Policy
 
@@ -85,7 +85,8 @@ class Aggregating:
         """
         checks = {check.id: check.health for check in catalogue.checks}
         file = PolicyFile(told.policy, checks, tell) if told.policy is not None else None
-        planner = Planner(_policy(file, checks, tell), checks)
+        granted = State.ADVISED if told.standalone else State.MARKED
+        planner = Planner(_policy(file, checks, tell), checks, granted)
         outbox, woken, work = Outbox(), asyncio.Event(), list[Work]()
         if told.standalone:
             world, identity, trust = await _alone(told, planner, outbox, woken, tell, happened, stack)

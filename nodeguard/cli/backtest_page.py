@@ -63,12 +63,14 @@ def _account(file: str, policy: Policy, one: Account, columns: int) -> Iterator[
         whys = "; ".join(f"{why} ({number})" for why, number in one.reasons[:_REASONS])
         more = f"; and {rest} more reasons" if rest > 0 else ""
         yield item("withheld", f"{many(withheld, 'mark')}: {whys}{more}")
-    observed = sum(each.state == State.OBSERVED for each in one.entries)
-    if observed:
-        yield item("would be", f"{many(observed, 'mark')}, were their checks enforced")
+    dry_run = [each for each in one.entries if each.state == State.DRY_RUN]
+    if dry_run:
+        over = sum(bool(each.whys) for each in dry_run)
+        blocked = f", {over} of which something would withhold" if over else ""
+        yield item("dry run", f"{many(len(dry_run), 'mark')} of checks that are not enforced{blocked}")
     settled = sum(each.settled for each in one.checks)
     if settled:
-        yield item("settled", f"{many(settled, 'finding')} over before anything was marked for it")
+        yield item("settled", f"{many(settled, 'finding')} over within their grace period")
     if one.checks:
         yield Line()
         yield from _table(one.checks, columns)
@@ -126,7 +128,7 @@ def _legend(policy: Policy, checks: Sequence[OfCheck]) -> Iterator[Line]:
         ("brief", f"over by itself within {soak} of the mark", any(one.brief for one in checks)),
         ("again", f"found again within {forget}", any(one.again for one in checks)),
         ("worse", f"fatal then, or within {forget}", any(one.worse for one in checks)),
-        ("unset", "withheld, or observed alone", any(one.withheld + one.observed for one in checks)),
+        ("unset", "withheld, or a dry run", any(one.withheld + one.observed for one in checks)),
         ("spared", "of these, brief and not again", any(one.spared for one in checks)),
         ("missed", "of these, again or worse", any(one.missed for one in checks)),
     )

@@ -22,7 +22,8 @@ from nodeguard.model.incident import State
 _MEANS = {
     State.MARKED: "gangs are kept off all of it; what runs on a single node may fill it",
     State.WITHHELD: "gangs are not kept off it",
-    State.OBSERVED: "gangs would be kept off it, were its view enforced",
+    State.ADVISED: "keep gangs off all of it; work on a single node may fill it",
+    State.DRY_RUN: "gangs would be kept off it; its view is not enforced",
 }
 
 
@@ -32,13 +33,13 @@ def domains_page(one: DomainList) -> list[Line]:
     shows = len(one.domains) + one.more - blamed
     said = f"{many(blamed, 'domain')} to blame" if blamed else "no domain is to blame"
     said += f", {shows}{' more' if blamed else ''} show{'s' if shows == 1 else ''} something" if shows else ""
-    said += f"; {many(len(one.held), 'check')} held" if one.held else ""
+    said += f"; {many(len(one.held), 'check')} suppressed" if one.held else ""
     style = "suspect" if blamed else "warning" if one.held else "ok"
     lines = [title(style, style, f"{said}.")]
     if not one.views:
         lines.append(item("views", "none: no label and no place tells what nodes share; see docs/policy.md"))
     lines += [item("view", view(each)) for each in one.views]
-    lines += [item("held", held(each), name_style="warning") for each in one.held]
+    lines += [item("check", held(each), name_style="warning") for each in one.held]
     if one.domains:
         lines.append(Line())
         lines += [_line(each) for each in one.domains]
@@ -67,7 +68,7 @@ def _headline(one: DomainPage) -> Line:
         return title("suspect", "suspect", f"{said}.")
     shown = [each for each in one.classes if each.voters]
     if one.held:
-        return title("warning", "warning", f"{one.domain}: {many(len(one.held), 'check')} held on it.")
+        return title("warning", "warning", f"{one.domain}: {many(len(one.held), 'check')} suppressed on it.")
     if not shown:
         return title("ok", "ok", f"{one.domain}: none of its nodes shows what they might share.")
     worst = max(shown, key=lambda each: each.voters / max(1, each.needs))
@@ -79,7 +80,7 @@ def _facts(one: DomainPage) -> Iterator[Line]:
     if one.state is not None:
         yield from _blamed(one, one.state)
     for each in one.held:
-        yield item("held", held(each), name_style="warning")
+        yield item("check", held(each), name_style="warning")
     yield from _shown(one)
     if one.siblings:
         same = f", of whose {many(one.siblings_members, 'node')} {one.siblings_voters} show the same"
@@ -101,7 +102,7 @@ def _blamed(one: DomainPage, state: State) -> Iterator[Line]:
     why = f": {one.why}" if one.why else ""
     marked = f" on {many(one.marked, 'node')}" if one.marked else ""
     style = STYLES[state] if state == State.WITHHELD else "dim"
-    yield item("mark", f"{state.value.lower()}{marked}, {_MEANS[state]}{why}", name_style=style)
+    yield item("mark", f"{state.words}{marked}, {_MEANS[state]}{why}", name_style=style)
     times = f"; {one.times} times lately" if one.times > 1 else ""
     yield item("blamed", moment(one.since, one.age) + times)
     if one.began:
@@ -149,9 +150,9 @@ def _line(one: DomainLine) -> Line:
         return Line((Words("  "),), f"{said} show something")
     why = f": {one.why}" if one.why else ""
     kinds = ", ".join(one.kinds)
-    return Line((Words("  "),), f"{said}, {kinds}, {one.state.value.lower()}{why}", STYLES[one.state])
+    return Line((Words("  "),), f"{said}, {kinds}, {one.state.words}{why}", STYLES[one.state])
 
 
 def _counted(one: DomainLine) -> str:
-    state = f", to blame ({one.state.value.lower()})" if one.state is not None else ""
+    state = f", to blame ({one.state.words})" if one.state is not None else ""
     return f"{one.domain}: {one.voters} of {many(one.members, 'node')} show something{state}"

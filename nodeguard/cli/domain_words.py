@@ -36,9 +36,9 @@ def lacking(one: LackTold) -> str:
 
 
 def held(one: HeldTold) -> str:
-    """A check that is held, and why."""
-    alone = f" with {one.domain} alone" if one.domain else ""
-    return f"check {one.check}{alone}: {one.why}"
+    """A suppressed check, and why."""
+    alone = f" on {one.domain} alone" if one.domain else ""
+    return f"{one.check} is suppressed{alone}: {one.why}"
 
 
 def named(names: Sequence[str], total: int) -> str:

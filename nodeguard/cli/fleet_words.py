@@ -8,7 +8,7 @@ from nodeguard.cli.moments import ago
 from nodeguard.cli.page import Line, Words
 from nodeguard.fleet.domains.incidents import CHECK
 from nodeguard.fleet.seat import POOL
-from nodeguard.fleet.told.forms import LedgerTold
+from nodeguard.fleet.told.forms import DryRunTold, LedgerTold
 from nodeguard.fleet.told.node_forms import DEGRADED, MarkTold
 from nodeguard.judge.words import span
 from nodeguard.model.incident import State
@@ -21,9 +21,11 @@ _SHOWN = 4
 # Style by state: what is sick and at work stands out.
 STYLES = {
     State.OPEN: "warning",
-    State.OBSERVED: "warning",
+    State.PENDING: "warning",
+    State.DRY_RUN: "warning",
     State.WITHHELD: "fatal",
     State.MARKED: "suspect",
+    State.ADVISED: "suspect",
     State.RECOVERING: "ok",
     State.RESOLVED: "dim",
 }
@@ -82,7 +84,38 @@ def ledger(one: LedgerTold) -> str:
     """A budget: `fleet 12 of 375`."""
     kind, _, name = one.name.partition("/")
     said = "nodes of no pool" if one.name == POOL else name if kind == "domain" else f"{kind} {name}".strip()
-    return f"{said} {one.used:.4g} of {one.most:.5g}"
+    beside = f" and {many(one.suspect, 'suspect node')}" if one.suspect else ""
+    return f"{said} {one.used:.4g} of {one.most:.5g}{beside}"
+
+
+def state(one: State, left: float = 0.0) -> str:
+    """A state in words. left: seconds of a grace period that are left."""
+    if one == State.PENDING:
+        return f"pending (grace period, {time_left(left)})"
+    return one.words
+
+
+def time_left(seconds: float) -> str:
+    """How much of a time is left, in words."""
+    return f"{span(round(seconds))} left" if seconds >= 1 else "about to end"
+
+
+def dry_run(one: DryRunTold) -> str:
+    """What would be marked, and how much of that the budgets allow; empty for nothing."""
+    quarantined = [many(one.nodes, "node")] if one.nodes else []
+    quarantined += [many(one.devices, "GPU")] if one.devices else []
+    what = [f"{' and '.join(quarantined)} would be quarantined"] if quarantined else []
+    what += [f"{many(one.suspect, 'node')} would be marked suspect"] if one.suspect else []
+    if not what:
+        return ""
+    if not (one.over or one.other):
+        return f"{', '.join(what)}, within budget"
+    counts = [f"{one.within} within budget"] if one.within or one.over else []
+    if one.over:
+        counts.append(f"{one.over} over budget ({'; '.join(each.why for each in one.limits)})")
+    if one.other:
+        counts.append(f"{one.other} withheld ({'; '.join(each.why for each in one.reasons)})")
+    return f"{', '.join(what)}: {', '.join(counts)}"
 
 
 def mark(one: MarkTold) -> list[Line]:

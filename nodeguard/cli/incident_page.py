@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nodeguard.cli.fleet_words import STYLES, item, many, mark, moment, place, title, where
+from nodeguard.cli.fleet_words import STYLES, item, many, mark, moment, place, state, title, where
 from nodeguard.cli.page import Line, Words, plain
 from nodeguard.cli.table import DO
 from nodeguard.fleet.told.forms import IncidentLine
@@ -15,11 +15,13 @@ from nodeguard.model.incident import State
 from nodeguard.model.mark import Mark
 
 _MEANS = {
-    State.OPEN: "told of alone; nothing is to be kept away",
-    State.OBSERVED: "would be marked, were its {1} enforced",
-    State.WITHHELD: "is to be marked, and is not",
+    State.OPEN: "reported only; nothing is kept away",
+    State.PENDING: "nothing is kept away yet",
+    State.DRY_RUN: "its {1} is not enforced",
+    State.WITHHELD: "it asks for a mark that is not set",
     State.MARKED: "new {0}work is kept away",
-    State.RECOVERING: "over by its check's own word; new {0}work is kept away while that is watched",
+    State.ADVISED: "advice: keep new {0}work away",
+    State.RECOVERING: "proven to be over; new {0}work is kept away until the soak period ends",
     State.RESOLVED: "over",
 }
 
@@ -47,7 +49,7 @@ _HEADS = ("HEALTH", "STATE", "AGE", "CAUSE", "INCIDENT")
 
 def _cells(one: IncidentLine) -> tuple[str, ...]:
     known = f" (acknowledged: {one.acknowledged})" if one.acknowledged else ""
-    return one.health.value, one.state.value.lower(), span(one.age), plain(one.cause), plain(one.name + known)
+    return one.health.value, one.state.words, span(one.age), plain(one.cause), plain(one.name + known)
 
 
 def _spread(cells: tuple[str, ...], wide: list[int], *, narrow: bool) -> list[str]:
@@ -74,7 +76,7 @@ def incident_page(one: IncidentPage) -> list[Line]:
 def _gist(one: IncidentPage) -> str:
     if not one.node:
         of = place(one.node, one.domain, one.resource)
-        return f"{one.cause} - {of}" if one.domain else f"{of} is held"
+        return f"{one.cause} - {of}" if one.domain else f"{of} is suppressed"
     of = f"{where(one.resource)} of {one.node}" if one.resource != "node" else f"node {one.node}"
     return f"{one.cause} - {of}"
 
@@ -90,7 +92,7 @@ def _facts(one: IncidentPage) -> Iterator[Line]:
     of_gangs = one.domain or (one.marks and all(each.mark == Mark.SUSPECT for each in one.marks))
     gangs = "gang " if of_gangs else ""
     whose = "view" if one.domain else "check"
-    yield item("state", f"{one.state.value.lower()}, {_MEANS[one.state].format(gangs, whose)}{detail}")
+    yield item("state", f"{state(one.state, one.left)}, {_MEANS[one.state].format(gangs, whose)}{detail}")
     if one.scope:
         out = one.state in {State.MARKED, State.RECOVERING}
         yield item("kept out" if out else "concerns", one.scope)

@@ -60,7 +60,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _state(word: str) -> str:
-    known = [state.value.lower() for state in State]
+    known = [state.slug for state in State]
     if word.lower() not in known:
         raise ArgumentTypeError(f"'{word}' is no state: {near(word.lower(), known)}write {', '.join(known)}")
     return word.lower()

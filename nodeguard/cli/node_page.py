@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nodeguard.cli.fleet_words import item, ledger, mark, moment, some, spoken, title, where
+from nodeguard.cli.fleet_words import item, ledger, mark, moment, some, spoken, state, title, where
 from nodeguard.cli.lemon_words import lemon
 from nodeguard.cli.moments import ago
 from nodeguard.cli.page import Line
@@ -26,8 +26,13 @@ def node_page(one: NodePage) -> list[Line]:
     for finding in one.findings:
         lines += [Line(), *_finding(finding)]
     told = {(finding.check, finding.target) for finding in one.findings}
-    rest = [each for each in (*one.withheld, *one.would) if (each.check, each.target) not in told]
-    ends = [*map(_want, rest), *_ends(one)]
+    asked = (
+        *((State.PENDING, each) for each in one.pending),
+        *((State.WITHHELD, each) for each in one.withheld),
+        *((State.DRY_RUN, each) for each in one.would),
+    )
+    rest = [_want(of, each) for of, each in asked if (each.check, each.target) not in told]
+    ends = [*rest, *_ends(one)]
     return [*lines, Line(), *ends] if ends else lines
 
 
@@ -36,21 +41,39 @@ def _gist(one: NodePage) -> str:
     whole = [each for each in one.marks if not (each.device or each in degraded)]
     devices = dict.fromkeys(each.device for each in one.marks if each.device)
     if whole:
-        said = f"{_OFF[whole[0].mark]} is kept off it for {some(dict.fromkeys(each.check for each in whole))}"
+        checks = some(dict.fromkeys(each.check for each in whole))
+        said = f"{_kept(one, _OFF[whole[0].mark], 'it')} for {checks}"
     elif degraded:
         domains = some(dict.fromkeys(each.target for each in degraded))
-        said = f"new gang work is kept off it, as {domains} {'is' if len(degraded) == 1 else 'are'} degraded"
+        verb = "is" if len(degraded) == 1 else "are"
+        said = f"{_kept(one, 'new gang work', 'it')}, as {domains} {verb} degraded"
     elif devices:
-        said = f"work is kept off its {some(devices)}"
+        said = _kept(one, "work", f"its {some(devices)}")
     elif one.withheld:
         said = f"not marked, though {one.withheld[0].check} asks for it: {one.withheld[0].why}"
+    elif one.pending:
+        first = min(one.pending, key=lambda each: each.left)
+        said = f"{first.check} asks for a mark: {state(State.PENDING, first.left)}"
     elif one.would:
-        said = f"it would be marked for {one.would[0].check}, were that check enforced"
+        said = _dry_run(one.would)
     elif one.findings:
         said = "nothing keeps work off it"
     else:
         said = "nothing wrong found" if one.known else "nothing is known of it"
     return f"{said}; a person's cordon keeps all work off it" if one.out else said
+
+
+def _dry_run(would: tuple[WantTold, ...]) -> str:
+    """What a dry run would do to the node: the worst that nothing would withhold, else why that would be."""
+    first = min(would, key=lambda each: (each.why != "", each.mark != Mark.QUARANTINE))
+    if first.why:
+        return f"dry run: the mark that {first.check} asks for would be withheld: {first.why}"
+    done = "be quarantined" if first.mark == Mark.QUARANTINE else "be marked suspect"
+    return f"dry run: it would {done} for {first.check}"
+
+
+def _kept(one: NodePage, work: str, off: str) -> str:
+    return f"advice: keep {work} off {off}" if one.advised else f"{work} is kept off {off}"
 
 
 def _facts(one: NodePage) -> Iterator[Line]:
@@ -70,7 +93,7 @@ def _facts(one: NodePage) -> Iterator[Line]:
     sits = (f"{one.gpus} GPUs", f"pool {one.pool}" if one.pool else "no pool", *one.domains)
     yield item("sits in", ", ".join(sits))
     if one.hold:
-        yield item("held", f"{one.hold}; nothing is changed on it", name_style="suspect")
+        yield item("hold", f"{one.hold}; nothing is changed on it", name_style="suspect")
     if one.maintenance:
         yield item(
             "at work", f"{one.maintenance}; nothing new is marked, and nothing proven", name_style="suspect"
@@ -103,18 +126,29 @@ def _finding(one: FindingTold) -> Iterator[Line]:
     match one.state:
         case State.MARKED:
             yield item("mark", "set")
+        case State.ADVISED:
+            yield item("mark", "advised")
+        case State.PENDING:
+            yield item("mark", state(State.PENDING, one.left))
         case State.WITHHELD:
             yield item("mark", f"withheld: {one.why}", name_style="fatal")
-        case State.OBSERVED:
-            yield item("mark", "would be set, were the check enforced")
+        case State.DRY_RUN:
+            yield item("mark", f"dry run: {_would(one.why)}")
         case _:
             yield item("mark", f"none: {one.why}")
     yield item("more", f"nodeguard explain {one.check}", "dim")
 
 
-def _want(one: WantTold) -> Line:
-    why = f"withheld: {one.why}" if one.why else "would be set"
-    return item("asked", f"{one.mark.value} for {one.check} on {where(one.target)}, {why}")
+def _would(why: str) -> str:
+    """What a dry run would do. why: what would withhold the mark; empty for nothing."""
+    return f"would be withheld: {why}" if why else "would be set; the check is not enforced"
+
+
+def _want(of: State, one: WantTold) -> Line:
+    """A mark that is asked for, without the finding that asks for it."""
+    said = f"dry run, {_would(one.why)}" if of == State.DRY_RUN else state(of, one.left)
+    why = f": {one.why}" if of == State.WITHHELD else ""
+    return item("asked", f"{one.mark.value} for {one.check} on {where(one.target)}, {said}{why}")
 
 
 def _ends(one: NodePage) -> Iterator[Line]:
@@ -126,7 +160,7 @@ def _ends(one: NodePage) -> Iterator[Line]:
         slots = f" of {some(map(label, unread.slots))}" if unread.slots not in {(), ("node",)} else ""
         yield item("not read", f"{unread.source}{slots}: {unread.why or unread.what}", name_style="warning")
     for incident in one.incidents:
-        yield item("incident", f"{incident.name} ({incident.state.value.lower()})")
+        yield item("incident", f"{incident.name} ({incident.state.words})")
 
 
 def _charge(one: ChargeTold) -> str:

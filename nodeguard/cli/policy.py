@@ -15,9 +15,10 @@ from msgspec import Struct
 from nodeguard.cli.knowledge import knowledge
 from nodeguard.cli.options import add_checks
 from nodeguard.cli.page import show
-from nodeguard.cli.policy_words import enforced, nodes_of, reserved, summary
+from nodeguard.cli.policy_words import enforced, summary
 from nodeguard.cli.streams import say
 from nodeguard.cli.usage import OK, WARNING, Parser, UsageError
+from nodeguard.fleet.budgets import fleet_limits
 from nodeguard.model.mark import Mark
 from nodeguard.model.policy import Policy
 
@@ -32,11 +33,18 @@ class DoubtOutput(Struct, frozen=True):
 
 
 class NodesOutput(Struct, frozen=True):
-    """The budget as nodes. reserve: those of the fleet's that are kept for what is fatal."""
+    """The budgets as nodes. fleet: that may be marked; reserve: those of them that are kept for quarantine;
+    suspect: that may be suspect. apart: whether suspect and quarantined nodes are counted apart, so that
+    `fleet` nodes can be quarantined beside the suspect ones. degraded, first: nodes in degraded domains, and
+    in a single one.
+    """
 
     fleet: int
     reserve: int
     suspect: int
+    apart: bool
+    degraded: int
+    first: int
 
 
 class PolicyOutput(Struct, frozen=True):
@@ -124,7 +132,13 @@ def _check(options: Namespace) -> int:
 def _nodes(policy: Policy, count: int | None) -> NodesOutput | None:
     if count is None:
         return None
-    budget = policy.budget
+    limits = fleet_limits(policy.budget, count)
+    fleet = limits.fleet
     return NodesOutput(
-        nodes_of(budget.fleet, count), reserved(budget, count), nodes_of(budget.suspect, count)
+        fleet=fleet.nodes,
+        reserve=fleet.reserve,
+        suspect=limits.suspect,
+        apart=fleet.apart,
+        degraded=limits.degraded,
+        first=limits.first,
     )

@@ -9,6 +9,7 @@ from nodeguard.aggregator.policy.amounts import as_share
 from nodeguard.aggregator.policy.doubts import MARKED
 from nodeguard.cli.moments import rfc3339
 from nodeguard.cli.page import Line, Words, field
+from nodeguard.fleet.budgets import fleet_limits
 from nodeguard.fleet.modes import held_check, mode_of
 from nodeguard.fleet.views.places import is_pattern
 from nodeguard.judge.words import span
@@ -36,16 +37,6 @@ def _enforces(policy: Policy, check: str, mark: Mark) -> bool:
     return mode_of(policy, check, mark) == Mode.ENFORCE and held_check(policy, check) is None
 
 
-def nodes_of(share: float, count: int) -> int:
-    """Nodes of so many that a share comes to, one at least."""
-    return max(1, int(share * count + 1e-9))
-
-
-def reserved(budget: Budget, count: int) -> int:
-    """Nodes of the fleet's budget, for so many, that are kept for what is fatal."""
-    return int(budget.reserve * nodes_of(budget.fleet, count) + 1e-9)
-
-
 def summary(
     file: str,
     policy: Policy,
@@ -67,7 +58,7 @@ def summary(
     yield field("domains", _domains(policy, count))
     soak = policy.soak
     longer = f", longer each time up to {span(soak.most)}" if soak.most > soak.first else ""
-    yield field("given back", f"{span(soak.first)} after proof that it is over{longer}")
+    yield field("released", f"{span(soak.first)} after proof that it is over{longer}")
     if policy.holds:
         yield field("held", "; ".join(map(_held, policy.holds)))
     if policy.silences:
@@ -77,8 +68,9 @@ def summary(
     if policy.places:
         yield field("places", _places(policy.places))
     silent = policy.silent
-    share = _nodes(silent.freeze, count)
-    yield field("frozen", f"while more than {share} of the nodes have said nothing for {span(silent.after)}")
+    # Not a budget: no node is too few to count here.
+    share = as_share(silent.freeze) + (f" ({int(silent.freeze * count)})" if count else "")
+    yield field("frozen", f"while more than {share} of the agents have not reported for {span(silent.after)}")
     for doubt in doubts:
         told = f"line {doubt.line}: {doubt.field}: {doubt.problem}: {doubt.remedy}"
         yield Line((Words(f"{'warning':<14}", "warning"),), told)
@@ -99,32 +91,40 @@ def _marks(policy: Policy, checks: Mapping[str, Health]) -> Iterator[Line]:
         device = "; a fault of one GPU on that GPU alone, where the cluster can" if marks.device else ""
         yield field("writes", f"{', '.join(writes) or 'nothing'} on the node{device}")
     else:
-        yield field("writes", "nothing of single nodes: what would be marked is only told of")
+        yield field("writes", "nothing on single nodes: every check is a dry run")
 
 
-def _nodes(share: float, count: int | None = None) -> str:
-    return as_share(share) + (f" ({nodes_of(share, count)})" if count else "")
+def _nodes(share: float, limit: int | None = None) -> str:
+    return as_share(share) + (f" ({limit})" if limit is not None else "")
 
 
 def _budget(budget: Budget, count: int | None) -> str:
-    fleet = f" ({nodes_of(budget.fleet, count)} of {count})" if count else ""
-    reserve = f" ({reserved(budget, count)})" if count else ""
+    """The budgets of marks of single nodes. count: as of summary."""
+    fleet, reserve, suspect = map(as_share, (budget.fleet, budget.reserve, budget.suspect))
+    rest = f"{as_share(budget.pool)} of a pool; {as_share(budget.domain)} of a domain; at least 1 node each"
+    if not count:
+        return f"{fleet} of all nodes, {reserve} of that for quarantine alone; {suspect} suspect; {rest}"
+    limits = fleet_limits(budget, count)
+    nodes, most = limits.fleet.nodes, limits.suspect
+    if limits.fleet.apart:
+        return f"{nodes} of {count} nodes quarantined, and {most} suspect ({fleet}, at least 1); {rest}"
+    kept = limits.fleet.reserve
     return (
-        f"{as_share(budget.fleet)} of all nodes{fleet}, {as_share(budget.reserve)} of that{reserve} for what "
-        f"is fatal; {_nodes(budget.suspect, count)} as suspect; {as_share(budget.pool)} of a pool; "
-        f"{as_share(budget.domain)} of a domain"
+        f"{nodes} of {count} nodes ({fleet}), {kept} of these for quarantine alone ({reserve}); at most "
+        f"{most} suspect ({suspect}, or what the reserve leaves); {rest}"
     )
 
 
 def _domains(policy: Policy, count: int | None) -> str:
     """What becomes of the domains that are to blame."""
     if not policy.blame.enforce:
-        return "marked in no view: what would be is only told of"
+        return "dry run in every view: nothing is written for a domain"
     budget = policy.budget
-    return (
-        f"marked in {', '.join(policy.blame.enforce)}: {_nodes(budget.degraded, count)} of all nodes, "
-        f"{_nodes(budget.first, count)} in a single one; {budget.domains} new in an hour"
-    )
+    limits = fleet_limits(budget, count) if count else None
+    degraded = _nodes(budget.degraded, limits.degraded if limits else None)
+    first = _nodes(budget.first, limits.first if limits else None)
+    views = ", ".join(policy.blame.enforce)
+    return f"marked in {views}: {degraded} of all nodes, {first} in a single one; {budget.domains} new in 1 h"
 
 
 def _limits(budget: Budget) -> str:
@@ -133,7 +133,7 @@ def _limits(budget: Budget) -> str:
 
 
 def _limit(limit: CheckLimit) -> str:
-    return f"{limit.new} new in {span(limit.within)}, {limit.standing} standing"
+    return f"{limit.new} new in {span(limit.within)}, {limit.standing} active"
 
 
 def _places(places: Sequence[Place]) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nodeguard.cli.domain_words import held, view
-from nodeguard.cli.fleet_words import item, ledger, many, place, title
+from nodeguard.cli.fleet_words import dry_run, item, ledger, many, place, state, time_left, title
 from nodeguard.cli.lemon_words import lemons
 from nodeguard.cli.moments import ago
 from nodeguard.cli.page import Line, Words
-from nodeguard.fleet.told.forms import IncidentLine, Marked, Nodes, Status
+from nodeguard.fleet.told.forms import IncidentLine, Marked, Nodes, PolicyTold, Status
 from nodeguard.fleet.told.service import STANDALONE
 from nodeguard.judge.words import span
 from nodeguard.model.incident import State
@@ -42,7 +42,11 @@ def _headline(one: Status) -> Line:
 
 
 def _alarms(one: Status) -> Iterator[Line]:
-    """What keeps nodeguard from its work."""
+    """The mode where nothing is enforced, and what keeps nodeguard from its work."""
+    if one.policy.observes:
+        would = dry_run(one.dry_run) or f"no node would be marked{' yet' if one.pending.marks else ''}"
+        text = f"OBSERVE MODE - nothing is written to Nodes. {would[0].upper()}{would[1:]}."
+        yield Line(text=text, style="warning")
     if one.paused:
         yield item("paused", f"nothing new is marked: {one.paused}", name_style="suspect")
     if one.frozen:
@@ -55,7 +59,7 @@ def _alarms(one: Status) -> Iterator[Line]:
         if each.state == State.WITHHELD:
             yield item("domain", f"{each.domain} is to blame, and not marked: {each.why}", name_style="fatal")
     for check in one.held:
-        yield item("held", held(check), name_style="suspect")
+        yield item("check", held(check), name_style="suspect")
 
 
 def _facts(one: Status) -> Iterator[Line]:
@@ -65,33 +69,42 @@ def _facts(one: Status) -> Iterator[Line]:
     yield item("agents", f"{agents.expected} expected, {agents.heard} heard{silent}{never}")
     yield item("nodes", _nodes(one.nodes))
     marked = [_marked(mark, each) for mark, each in one.marked.items() if each.nodes or each.devices]
-    yield item("marked", "; ".join(marked) or "nothing")
+    yield item("advised" if one.replica.leader == STANDALONE else "marked", "; ".join(marked) or "nothing")
     if one.withheld.marks:
         reasons = "; ".join(f"{each.why} ({each.marks})" for each in one.reasons)
         yield item(
             "withheld", f"{many(one.withheld.marks, 'mark')} of {many(one.withheld.nodes, 'node')}: {reasons}"
         )
-    if one.would.marks:
-        yield item(
-            "would be",
-            f"{many(one.would.marks, 'mark')} of {many(one.would.nodes, 'node')}, were their checks enforced",
-        )
+    if one.pending.marks:
+        marks = f"{many(one.pending.marks, 'mark')} of {many(one.pending.nodes, 'node')}"
+        first = "" if one.pending.marks == 1 else "the first has "
+        yield item("pending", f"{marks} in the grace period: {first}{time_left(one.pending_left)}")
+    if one.would.marks and not one.policy.observes:
+        yield item("dry run", f"{dry_run(one.dry_run)}; the checks are not enforced")
     if one.views:
         yield item("views", "; ".join(map(view, one.views)))
     if one.domains:
         names = ", ".join(each.domain for each in one.blamed)
         rest = sum(one.domains.values()) - len(one.blamed)
-        counts = ", ".join(f"{number} {state.value.lower()}" for state, number in one.domains.items())
+        counts = ", ".join(f"{number} {each.words}" for each, number in one.domains.items())
         yield item("domains", f"{counts}: {names}" + (f" and {rest} more" if rest else ""))
     if one.lemons:
         yield item("lemons", lemons(one), name_style="warning")
     more = f" and {one.ledgers_more} more that are half full" if one.ledgers_more else ""
     yield item("budgets", ", ".join(map(ledger, one.ledgers)) + more or "none: there are no nodes")
-    states = [f"{number} {state.value.lower()}" for state, number in one.incidents.items() if number]
+    states = [f"{number} {each.words}" for each, number in one.incidents.items() if number]
     yield item("incidents", ", ".join(states) or "none")
-    rules = f"; {many(one.policy.rules, 'rule')} for some checks" if one.policy.rules else ""
-    yield item("policy", f"{one.policy.mode}{rules}; {one.policy.file or 'built in, no file'}")
+    yield item("policy", f"{_mode(one.policy)}; {one.policy.file or 'built in, no file'}")
     yield item("leader", _leader(one))
+
+
+def _mode(one: PolicyTold) -> str:
+    """The mode of a policy, and the checks for which rules set another."""
+    if not one.rules:
+        return one.mode
+    rules = (("enforced", one.enforced), ("observed", one.observed))
+    said = "".join(f"; {word}: {', '.join(checks)}" for word, checks in rules if checks)
+    return f"{one.mode} by default{said}"
 
 
 def _nodes(nodes: Nodes) -> str:
@@ -99,7 +112,7 @@ def _nodes(nodes: Nodes) -> str:
     said = [f"{getattr(nodes, word)} {word}" for word in health if getattr(nodes, word) or word == "ok"]
     others = {
         "blind": "not read in part",
-        "held": "held",
+        "held": "on hold",
         "maintenance": "under maintenance",
         "out": "cordoned by people",
     }
@@ -125,16 +138,21 @@ def _leader(one: Status) -> str:
     return f"{who}{up}{version}"
 
 
+# What is done about an incident that says nothing else.
+_KEPT = {State.MARKED: "work is kept away", State.ADVISED: "advice: keep work away"}
+
+
 def _incident(one: IncidentLine) -> Iterator[Line]:
     word = one.health.value
     alike = f"; {one.alike} more alike" if one.alike else ""
-    says = one.says if one.state != State.MARKED or one.says else "work is kept away"
+    says = one.says or _KEPT.get(one.state, "")
     known = f" (acknowledged: {one.acknowledged})" if one.acknowledged else ""
     head = (Words(f"{word.upper():<7}", word), Words("  "))
-    state = f"{one.state.value.lower()}{known}"
-    cause = "held" if not (one.node or one.domain) else f"{one.cause}, {state}"
+    cause = f"{one.cause}, {state(one.state, one.left)}{known}"
+    if not (one.node or one.domain):
+        cause = "suppressed"
     text = f"{place(one.node, one.domain, one.resource)}: {cause}, {span(one.age)} old"
     yield Line(head, text, "strong")
-    of = f"{one.domain}: " if one.domain else f"{place(one.node, one.domain, one.resource)} is held: "
+    of = f"{one.domain}: " if one.domain else f"{place(one.node, one.domain, one.resource)} is suppressed: "
     yield Line((Words(" " * 9),), f"{says.removeprefix(of)}{alike}")
     yield Line((Words(" " * 9),), f"nodeguard explain incident {one.name}", "dim")

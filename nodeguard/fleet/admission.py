@@ -7,22 +7,36 @@ from collections.abc import Callable, Iterable, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nodeguard.fleet.budgets import Refusal
 from nodeguard.fleet.holding import Holding, standing
 from nodeguard.fleet.ledgers import Ledgers, Standing
 from nodeguard.fleet.record import ROOM, written
 from nodeguard.fleet.seat import WHOLE, Seat, part_of
 from nodeguard.fleet.want import Want
-from nodeguard.model.incident import State
-from nodeguard.model.mark import Cause, Charge, Mark
+from nodeguard.model.incident import GRANTED, State
+from nodeguard.model.mark import STATE, Cause, Charge, Mark
 from nodeguard.model.policy import Policy
 
 
 class Outcome(Struct, frozen=True):
-    """What becomes of a mark that is asked for. why: in words, where it is not set."""
+    """What becomes of a mark that is asked for: the decision, with its reason.
+
+    state: `Marked` (`Advised` without a cluster); `Pending`: in its grace period, which ends at `until`,
+    seconds since the epoch; `DryRun`: its check is not enforced; `Withheld`; or `Open`: a mark of its domain
+    stands in for it. why: the reason in words; of a dry run, what would withhold it, empty where nothing
+    would. refusal: the budget that has no room, where that is the reason.
+    """
 
     want: Want
     state: State
     why: str = ""
+    until: float = 0.0
+    refusal: Refusal | None = None
+
+    @property
+    def is_granted(self) -> bool:
+        """Whether the mark is set, or is about to be."""
+        return self.state in GRANTED
 
 
 # What names a want: see Want.name.
@@ -54,29 +68,38 @@ def allot(
     granted: State,
     already: Mapping[Name, float] = _NONE,
 ) -> tuple[dict[str, Holding], list[Outcome]]:
-    """Marks for wants: what each node that gets any is to hold, and what becomes of each want.
+    """Return what each node that gets a mark is to hold, and what becomes of each request.
 
-    granted: the state of a want that is, or was. already: wants that were granted before, and when, in
-    seconds since the epoch: they come first, and unasked. The ledgers are charged with what is allotted. What
-    is given back meanwhile is not spent here: either may be written first.
+    granted: the state of a request that is granted. `DryRun` counts marks that are not set: there a request
+    that is refused is a dry run as well, with the reason that would withhold it. already: requests that were
+    granted before, and when, in seconds since the epoch: they come first, and nothing refuses them. The
+    budgets are charged with what is granted. What is released meanwhile is not spent here, as either may be
+    written first.
     """
     allotment = _Allotment(scene, ledgers)
-    outcomes, refused = [], []
+    dry_run = granted == State.DRY_RUN
+    refused_state = State.DRY_RUN if dry_run else State.WITHHELD
+    outcomes, over_budget = [], []
     for want in sorted(wants, key=lambda one: (one.name not in already, one.order)):
         if stands(allotment.holding(want.uid), want):
             outcomes.append(Outcome(want, granted))
         elif want.name in already and not allotment.crowded(want):
             allotment.grant(want, already[want.name])
             outcomes.append(Outcome(want, granted))
-        elif why := scene.bars(want) or _settling(scene.policy, want, scene.now) or allotment.crowded(want):
-            outcomes.append(Outcome(want, State.WITHHELD, why))
-        elif why := allotment.refusal(want):
-            refused.append((want, why))
+        elif until := pending_until(scene.policy, want, scene.now):
+            outcomes.append(Outcome(want, State.PENDING, until=until))
+        elif why := scene.bars(want) or allotment.crowded(want):
+            outcomes.append(Outcome(want, refused_state, why))
+        elif refusal := allotment.refusal(want):
+            over_budget.append((want, refusal))
         else:
             allotment.grant(want, scene.now)
             outcomes.append(Outcome(want, granted))
-    # Asked again at the end, so that the same ledger is named the next time.
-    outcomes += (Outcome(want, State.WITHHELD, allotment.refusal(want) or why) for want, why in refused)
+    # Asked again at the end, so that the same budget is named the next time.
+    for want, before in over_budget:
+        refusal = allotment.refusal(want) or before
+        why = refusal.words(dry_run=dry_run)
+        outcomes.append(Outcome(want, refused_state, why, refusal=refusal))
     return allotment.holdings, outcomes
 
 
@@ -87,21 +110,21 @@ class _Allotment:
         self.holdings: dict[str, Holding] = {}
         self._scene, self._ledgers = scene, ledgers
         self._charged: dict[str, Standing] = {}
-        self._refusals: dict[object, str] = {}
+        self._refusals: dict[object, Refusal | None] = {}
 
     def holding(self, uid: str) -> Holding:
         return self.holdings.get(uid) or self._scene.holdings.get(uid) or _EMPTY
 
     def crowded(self, want: Want) -> str:
-        """Why a want cannot be remembered; empty where it can."""
+        """Return why a request cannot be recorded; empty where it can."""
         record = _with(self.holding(want.uid), want, 0.0).of(want.device)
         # Most are far from it, and are not written out to see.
         if sum(map(_letters, record.causes)) * _LONGEST < ROOM or len(written(record).encode()) <= ROOM:
             return ""
-        return "no more causes can be remembered beside it"
+        return f"the annotation {STATE} has no room for another cause"
 
-    def refusal(self, want: Want) -> str:
-        """Why a want would go over a ledger; empty where it would not."""
+    def refusal(self, want: Want) -> Refusal | None:
+        """Return the budget that has no room for a request; None where all have."""
         if self.holding(want.uid) is _EMPTY:
             return self._of_unmarked(want)
         before, after, _ = self._cost(want, self._scene.now)
@@ -114,20 +137,19 @@ class _Allotment:
         self.holdings[want.uid], self._charged[want.uid] = holding, after
         self._refusals.clear()
 
-    def _of_unmarked(self, want: Want) -> str:
+    def _of_unmarked(self, want: Want) -> Refusal | None:
         """The same for a node that holds nothing: for many nodes alike, until something is granted again."""
         seat, suspect = self._scene.seats[want.uid], want.mark == Mark.SUSPECT
-        why = self._refusals.get(want.check)
-        if why is None:
-            why = self._refusals[want.check] = self._ledgers.spent_by(want.check, self._scene.now)
-        if why or seat.out:
-            return why
+        if want.check not in self._refusals:
+            self._refusals[want.check] = self._ledgers.spent_by(want.check, self._scene.now)
+        spent = self._refusals[want.check]
+        if spent is not None or seat.out:
+            return spent
         parts = WHOLE if want.device is None else part_of(seat)
         alike = seat.ledgers, parts, suspect
-        why = self._refusals.get(alike)
-        if why is None:
-            why = self._refusals[alike] = self._ledgers.full(seat, parts, suspect=suspect)
-        return why
+        if alike not in self._refusals:
+            self._refusals[alike] = self._ledgers.full(seat, parts, suspect=suspect)
+        return self._refusals[alike]
 
     def _cost(self, want: Want, at: float) -> tuple[Standing, Standing, Holding]:
         seat, holding = self._scene.seats[want.uid], self.holding(want.uid)
@@ -160,15 +182,16 @@ def _letters(cause: Cause) -> int:
 
 
 def settle(policy: Policy, want: Want) -> float:
-    """Seconds for which what a want is for has to stand before it is marked."""
+    """Return the grace period of a request: for how many seconds its finding has to last before the mark."""
     own = policy.settle.quarantine if want.mark == Mark.QUARANTINE else policy.settle.suspect
     return max(own, policy.settle.shared) if want.shared else own
 
 
-def _settling(policy: Policy, want: Want, now: float) -> str:
-    seconds = settle(policy, want)
-    # What began in the future did so before the clock was put back.
-    return f"settles for {seconds:g} s" if want.since <= now < want.since + seconds else ""
+def pending_until(policy: Policy, want: Want, now: float) -> float:
+    """Return when the grace period of a request ends, in seconds since the epoch; 0 when it is over."""
+    end = want.since + settle(policy, want)
+    # A finding that began in the future began before the clock was set back.
+    return end if want.since <= now < end else 0.0
 
 
 def _with(holding: Holding, want: Want, now: float) -> Holding:

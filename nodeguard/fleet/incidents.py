@@ -19,7 +19,7 @@ from nodeguard.fleet.release import Key, Proof, key
 from nodeguard.fleet.seat import Seat
 from nodeguard.fleet.want import resource, word
 from nodeguard.model.finding import Action, Health
-from nodeguard.model.incident import Incident, State, Symptom
+from nodeguard.model.incident import GRANTED, Incident, State, Symptom
 from nodeguard.model.instant import Instant
 from nodeguard.model.mark import Cause, Mark
 from nodeguard.model.node import Device
@@ -32,8 +32,8 @@ _EVIDENCE = 3
 
 _HEALTH = {Mark.QUARANTINE: Health.FATAL, Mark.SUSPECT: Health.SUSPECT}
 
-# The worst of several outcomes of one incident, first.
-_STATES = (State.MARKED, State.WITHHELD, State.OBSERVED)
+# The outcome that an incident of several outcomes shows: the first of these.
+_STATES = (State.MARKED, State.ADVISED, State.WITHHELD, State.DRY_RUN, State.PENDING)
 
 
 class Shared(Struct, frozen=True):
@@ -46,7 +46,9 @@ class Shared(Struct, frozen=True):
 
 
 class Story(Struct, frozen=True):
-    """What an incident's telling rests on, of one node. outcomes: of its wants. proofs: of what it holds."""
+    """What the incidents of one node follow from. outcomes: of its mark requests. proofs: of what it holds.
+    granted: the state of a mark that stands.
+    """
 
     seat: Seat
     heard: Heard | None
@@ -54,13 +56,51 @@ class Story(Struct, frozen=True):
     holding: Holding
     proofs: Mapping[Key, Proof]
     shared: Shared = Shared()
+    granted: State = State.MARKED
 
 
-def incidents_of(
-    story: Story, before: Mapping[str, Incident], policy: Policy, now: Instant
-) -> dict[str, Incident]:
-    """The incidents of a node, by name: those that are, and those that were. An incident changes when its
-    state, health, cause, action or reason does; new words alone are none.
+class NodeIncidents(Struct, frozen=True):
+    """The incidents of one node, by name.
+
+    written: those that are recorded where people look for them, and those that are over. pending: those whose
+    mark is in its grace period, as they are now. A pending incident is not recorded: a fault that ends within
+    its grace period leaves no trace. An incident of its name that is recorded already stays as it is. brief:
+    those that were pending and are over.
+    """
+
+    written: dict[str, Incident]
+    pending: dict[str, Incident]
+    brief: tuple[Incident, ...] = ()
+
+
+def incidents_of(story: Story, before: NodeIncidents, policy: Policy, now: Instant) -> NodeIncidents:
+    """Return the incidents of a node. before: as of the plan before.
+
+    An incident changes when its state, health, cause, action or reason does; new words alone are no change.
+    """
+    pending: dict[str, Incident] = {}
+    written: dict[str, Incident] = {}
+    found = _found(story, policy, now)
+    for name, (one, is_untold) in found.items():
+        if name in before.written or not is_untold:
+            kept = pending if one.state == State.PENDING else written
+            kept[name] = continued(before.written.get(name), one, now.wall)
+    for name, past in before.written.items():
+        if name in pending:
+            written[name] = resolved(past, now.wall) if past.state in _OF_MARKS else past
+        elif name not in written:
+            written[name] = _left(past, story, now.wall)
+    over = (one for name, one in before.pending.items() if name not in written and name not in found)
+    return NodeIncidents(written, pending, tuple(resolved(one, now.wall) for one in over))
+
+
+# The states of an incident whose mark stands.
+_OF_MARKS = frozenset({*GRANTED, State.RECOVERING})
+
+
+def _found(story: Story, policy: Policy, now: Instant) -> dict[str, tuple[Incident, bool]]:
+    """Return the incidents that a node shows now, by name, and of each whether it is not opened: because
+    another incident reports it, or may do so soon.
     """
     found: dict[str, list[Active]] = defaultdict(list)
     began: dict[str, float] = {}
@@ -73,23 +113,18 @@ def incidents_of(
     for held in story.holding.places:
         for cause in story.holding.of(held).causes:
             causes[cause.target.partition("/nvlink/")[0]].append((held, cause))
-    told = {}
+    shown = {}
     for place in found.keys() | causes.keys():
-        name = named(story.seat, place)
         one = _incident(story, place, found.get(place, []), causes.get(place, []))
         if silenced(policy, one.cause, story.seat.name, now.wall):
             continue
         parent = "" if place in causes else story.shared.parents.get(place, "")
-        if name not in before and place not in causes and (parent or place in story.shared.early):
-            continue
+        is_early = place in story.shared.early and one.state != State.PENDING
+        is_untold = place not in causes and (parent != "" or is_early)
         since = began[place] if place in began else min(cause.since for _, cause in causes[place])
-        told[name] = continued(
-            before.get(name), replace(one, name=name, since=since, parent=parent), now.wall
-        )
-    for name, past in before.items():
-        if name not in told:
-            told[name] = _left(past, story, now.wall)
-    return told
+        name = named(story.seat, place)
+        shown[name] = replace(one, name=name, since=since, parent=parent), is_untold
+    return shown
 
 
 def _left(one: Incident, story: Story, now: float) -> Incident:
@@ -100,7 +135,7 @@ def _left(one: Incident, story: Story, now: float) -> Incident:
         return one
     if story.heard is not None:
         return resolved(one, now)
-    if one.state in {State.MARKED, State.RECOVERING}:
+    if one.state in _OF_MARKS:
         return replace(one, state=State.OPEN, changed=now, scope="", detail="nothing is heard from the node")
     return one
 
@@ -123,9 +158,10 @@ def _incident(
     seat = story.seat
     outcomes = [one for one in story.outcomes if one.want.target.partition("/nvlink/")[0] == place]
     state = next((one for one in _STATES if any(each.state == one for each in outcomes)), State.OPEN)
-    detail = next((each.why for each in outcomes if each.state == state and each.why), "")
-    if causes and not outcomes:
-        state, detail = _recovery(story, causes)
+    shown = _shown(outcomes, state)
+    detail = shown.why if shown else ""
+    if causes and state not in GRANTED:
+        state, detail, shown = *_recovery(story, causes), None
     device = any(held is not None for held, _ in causes) or any(
         each.state == state and each.want.device is not None for each in outcomes
     )
@@ -133,6 +169,8 @@ def _incident(
         each.state == state and each.want.device is None for each in outcomes
     )
     scope = f"node {seat.name}" if node_wide else f"{label(place)} of {seat.name}" if device else ""
+    if shown and state == State.DRY_RUN:
+        detail = dry_run_words(shown.want.mark, scope, shown.why)
     findings = sorted(findings, key=lambda one: (-one.health.rank, -one.action.rank, -one.age, one.check))
     worst = findings[0] if findings else None
     _, first = min(causes, key=lambda one: one[1].since) if causes else (None, None)
@@ -153,16 +191,32 @@ def _incident(
         message=worst.message if worst else "",
         detail=detail,
         symptoms=tuple(_symptom(one) for one in findings[:_SYMPTOMS]),
+        budget=shown.refusal.limit_words() if shown and shown.refusal else "",
     )
+
+
+def _shown(outcomes: Iterable[Outcome], state: State) -> Outcome | None:
+    """Return the outcome that tells why an incident is in its state: of a dry run one that nothing withholds,
+    else one with a reason.
+    """
+    found = [one for one in outcomes if one.state == state]
+    found.sort(key=lambda one: bool(one.why) == (state == State.DRY_RUN))
+    return found[0] if found else None
+
+
+def dry_run_words(mark: Mark, scope: str, why: str) -> str:
+    """Return what a dry run would do, in words. why: what would withhold the mark; empty for nothing."""
+    done = f"quarantine {scope}" if mark == Mark.QUARANTINE else f"mark {scope} suspect"
+    return f"would not {done}: {why}" if why else f"would {done}"
 
 
 def _recovery(story: Story, causes: Iterable[tuple[Device | None, Cause]]) -> tuple[State, str]:
     unproven = sorted({cause.check for held, cause in causes if key(held, cause) not in story.proofs})
     if not unproven:
-        return State.RECOVERING, "proven to be in order; soaking"
+        return State.RECOVERING, "proven to be over; the soak period runs"
     if story.heard is None:
-        return State.MARKED, "nothing is heard from the node, which proves nothing"
-    return State.MARKED, f"kept until proven to be in order by {', '.join(unproven)}"
+        return story.granted, "kept: the node's agent does not report, so nothing proves that it is over"
+    return story.granted, f"kept until proven to be over by {', '.join(unproven)}"
 
 
 def _symptom(one: Active) -> Symptom:
@@ -188,44 +242,57 @@ def continued(before: Incident | None, now: Incident, wall: float) -> Incident:
 
 def _gist(one: Incident) -> tuple[object, ...]:
     found = {(each.check, each.target, each.health) for each in one.symptoms}
-    said = one.state, one.health, one.cause, one.action, one.scope, one.part, one.detail, one.parent
+    reason = one.budget or one.detail
+    said = one.state, one.health, one.cause, one.action, one.scope, one.part, reason, one.parent
     # Of what many nodes show, who shows what changes all the time.
     return *said, frozenset(found) if one.node else None
 
 
+# Reason of an Event, and whether it is a warning. A pending incident has none.
 _REASONS = {
     State.OPEN: ("NodeguardFinding", True),
-    State.OBSERVED: ("NodeguardWouldMark", True),
+    State.DRY_RUN: ("NodeguardDryRun", True),
     State.WITHHELD: ("NodeguardWithheld", True),
     State.MARKED: ("NodeguardMarked", True),
+    State.ADVISED: ("NodeguardAdvised", True),
     State.RECOVERING: ("NodeguardRecovering", False),
     State.RESOLVED: ("NodeguardResolved", False),
 }
 
 
 def _news(one: Incident) -> tuple[str, ...]:
-    """What of an incident is told anew when it changes: why it is withheld, too."""
-    return one.state, one.scope, one.detail if one.state == State.WITHHELD else ""
+    """Return what of an incident makes an Event when it changes: the reason of a withheld mark, too."""
+    return one.state, one.scope, (one.budget or one.detail) if one.state == State.WITHHELD else ""
 
 
 def event_of(before: Incident | None, after: Incident) -> Event | None:
-    """What is told of an incident's change; None where only words have changed, or another one tells it."""
-    if after.parent:
+    """Return the Event of an incident's change; None where only words changed, or its parent has one."""
+    if after.parent or after.state not in _REASONS:
         return None
     if before is not None and _news(before) == _news(after):
         return None
     reason, warning = _REASONS[after.state]
-    who = "work" if after.node else "gangs"
-    said = {
-        State.OPEN: "nothing is kept away" if after.node else after.detail,
-        State.OBSERVED: f"in enforce mode {after.scope} would be kept from {who}",
-        State.WITHHELD: f"{after.scope} {'is' if after.node else 'are'} not marked: {after.detail}",
-        State.MARKED: f"{'work is' if after.node else 'gangs are'} kept from {after.scope}",
-        State.RECOVERING: f"{after.scope}: {after.detail}",
-        State.RESOLVED: after.detail or "over",
-    }[after.state]
-    # What is told of a domain or a check names it.
+    # A message about a domain or a check names it.
     place = f"{after.cause} on {label(after.resource)}: " if after.node else ""
     found = f"{after.message}; " if after.message else ""
-    message = f"{place}{found}{said} ({after.name})"
+    message = f"{place}{found}{_done(after)} ({after.name})"
     return Event(after.uid, after.node, reason, message[:1000], warning, after.name)
+
+
+def _done(one: Incident) -> str:
+    """Return what is done about an incident, in words."""
+    work = "new work" if one.health == Health.FATAL else "new gang work"
+    match one.state:
+        case State.OPEN:
+            return "nothing is kept away" if one.node else one.detail
+        case State.DRY_RUN:
+            return f"dry run: {one.detail}"
+        case State.WITHHELD:
+            return f"{one.scope} {'is' if one.node else 'are'} not marked: {one.detail}"
+        case State.MARKED:
+            return f"{work} is kept off {one.scope}"
+        case State.ADVISED:
+            return f"advice: keep {work} off {one.scope}"
+        case State.RECOVERING:
+            return f"{one.scope}: {one.detail}"
+    return one.detail or "over"

@@ -11,8 +11,10 @@ from collections.abc import Container, Iterable, Iterator
 
 from msgspec import Struct
 
+from nodeguard.fleet.budgets import Limit, Refusal, group_limit, whole_nodes
 from nodeguard.fleet.modes import limit_of
 from nodeguard.fleet.seat import DOMAIN, FLEET, POOL, WHOLE, Seat
+from nodeguard.judge.words import span
 from nodeguard.model.mark import Charge, Mark, Past
 from nodeguard.model.policy import Policy
 
@@ -42,8 +44,10 @@ class Ledgers:
         self._known = known
         self._shares = {pool.name: pool.share for pool in policy.pools}
         self._sizes: Counter[str] = Counter()
-        self._caps: dict[str, int] = {}
+        self._limits: dict[str, Limit] = {}
         self._used: Counter[str] = Counter()
+        # Of these, the parts of nodes that are charged as suspect.
+        self._suspects: Counter[str] = Counter()
         self._out: Counter[str] = Counter()
         self._new: dict[str, Counter[float]] = defaultdict(Counter)
 
@@ -51,7 +55,7 @@ class Ledgers:
         """A node comes to the fleet, or leaves it (by -1)."""
         for key in seat.ledgers:
             self._sizes[key] += by
-        self._caps.clear()
+        self._limits.clear()
 
     def size(self, key: str) -> int:
         """How many nodes count to a ledger."""
@@ -64,6 +68,8 @@ class Ledgers:
                 self._used[key] += by * one.parts
             if _of_gangs(one.charges):
                 self._used[SUSPECT] += by * WHOLE
+                for key in one.seat.ledgers:
+                    self._suspects[key] += by * one.parts
         for charge in one.charges:
             self._out[charge.check] += by
             self._note(charge.check, charge.at, by)
@@ -79,79 +85,107 @@ class Ledgers:
     def copy(self) -> Ledgers:
         """Ledgers of their own, for what is only thought of."""
         other = Ledgers(self.policy, self._known)
-        other._sizes, other._caps = self._sizes, self._caps
-        other._used, other._out = self._used.copy(), self._out.copy()
+        other._sizes, other._limits = self._sizes, self._limits
+        other._used, other._suspects, other._out = self._used.copy(), self._suspects.copy(), self._out.copy()
         other._new = defaultdict(Counter, {check: times.copy() for check, times in self._new.items()})
         return other
 
-    def refusal(self, before: Standing, after: Standing, now: float) -> str:
-        """Why a node may not go from one standing to another; empty where it may. now: seconds since the
-        epoch.
+    def refusal(self, before: Standing, after: Standing, now: float) -> Refusal | None:
+        """Return the budget that forbids a node to go from one standing to another; None where it may. now:
+        seconds since the epoch.
         """
         new = after.charges[len(before.charges) :]
         for charge in new:
-            if why := self.spent_by(charge.check, now):
-                return why
-        return "" if after.free else self.full(after.seat, after.parts - before.parts, suspect=_of_gangs(new))
+            if spent := self.spent_by(charge.check, now):
+                return spent
+        if after.free:
+            return None
+        return self.full(after.seat, after.parts - before.parts, suspect=_of_gangs(new))
 
-    def spent_by(self, check: str, now: float) -> str:
-        """Why a check may not take out one more; empty where it may. now: seconds since the epoch."""
+    def spent_by(self, check: str, now: float) -> Refusal | None:
+        """Return why a check may not mark one more; None where it may. now: seconds since the epoch."""
         limit = limit_of(self.policy, check)
-        standing = self._out[check] + sum(
+        active = self._out[check] + sum(
             many for other, many in self._out.items() if other != check and other not in self._known
         )
-        if standing >= limit.standing:
-            return f"check {check} may take out {limit.standing} at a time"
+        name = f"budget of check {check}"
+        if active >= limit.standing:
+            return Refusal(name, active, limit.standing, "active marks", check=check)
         late = sum(many for at, many in self._new[check].items() if now - at < limit.within)
         if late >= limit.new:
-            return f"check {check} may take out {limit.new} in {limit.within:g} s"
-        return ""
+            return Refusal(name, late, limit.new, f"new marks in {span(limit.within)}", check=check)
+        return None
 
-    def full(self, seat: Seat, more: int, *, suspect: bool) -> str:
-        """Why no more parts of a node may be out; empty where they may. suspect: whether all of it is to be
-        kept from gangs alone.
+    def full(self, seat: Seat, more: int, *, suspect: bool) -> Refusal | None:
+        """Return why no more parts of a node may be marked; None where they may. suspect: whether the mark
+        only keeps gangs away, which it does from a whole node.
         """
-        if suspect and self._used[SUSPECT] + WHOLE > self._most(SUSPECT):
-            return _full(SUSPECT, self._most(SUSPECT), reserved=False)
+        most = self._limit(SUSPECT).nodes
+        if suspect and self._used[SUSPECT] + WHOLE > most * WHOLE:
+            return Refusal("suspect budget", self._used[SUSPECT] / WHOLE, most, "nodes suspect")
         for key in seat.ledgers if more > 0 else ():
-            most = self._most(key)
-            reserved = suspect and key == FLEET
-            if reserved:
-                most -= max(WHOLE, int(most * self.policy.budget.reserve))
-            if self._used[key] + more > most:
-                return _full(key, most, reserved=reserved)
-        return ""
+            limit = self._limit(key)
+            if limit.apart:
+                refusal = self._full_apart(key, WHOLE if suspect else more, suspect=suspect)
+            else:
+                refusal = self._full_together(key, more, suspect=suspect)
+            if refusal is not None:
+                return refusal
+        return None
 
-    def told(self) -> Iterator[tuple[str, float, float]]:
-        """Every ledger that something is charged to: name, nodes charged, nodes that may be."""
+    def _full_apart(self, key: str, more: int, *, suspect: bool) -> Refusal | None:
+        limit = self._limit(key)
+        used = self._suspects[key] if suspect else self._used[key] - self._suspects[key]
+        most = limit.suspect if suspect else limit.nodes
+        if used + more <= most * WHOLE:
+            return None
+        return Refusal(_name(key), used / WHOLE, most, "nodes suspect" if suspect else "nodes quarantined")
+
+    def _full_together(self, key: str, more: int, *, suspect: bool) -> Refusal | None:
+        limit = self._limit(key)
+        most = limit.suspect if suspect else limit.nodes
+        if self._used[key] + more <= most * WHOLE:
+            return None
+        kept = limit.reserve if suspect and self._used[key] + more <= limit.nodes * WHOLE else 0
+        return Refusal(_name(key), self._used[key] / WHOLE, limit.nodes, "nodes marked", kept)
+
+    def told(self) -> Iterator[tuple[str, float, float, float]]:
+        """Yield every budget that something is charged to: name, nodes charged, nodes that may be, and how
+        many suspect nodes are counted apart from these.
+        """
         for key in sorted(key for key, parts in self._used.items() if parts):
-            yield key, self._used[key] / WHOLE, self._most(key) / WHOLE
+            yield self._told(key)
         for check in sorted(check for check, many in self._out.items() if many):
-            yield f"check/{check}", self._out[check], limit_of(self.policy, check).standing
+            yield f"check/{check}", self._out[check], limit_of(self.policy, check).standing, 0.0
 
-    def told_of(self, seat: Seat) -> Iterator[tuple[str, float, float]]:
-        """The ledgers that a node counts to wherever it is marked, as `told` tells them, empty ones too."""
+    def told_of(self, seat: Seat) -> Iterator[tuple[str, float, float, float]]:
+        """Yield the budgets that a node counts to wherever it is marked, as `told` does, empty ones too."""
         for key in seat.ledgers:
-            yield key, self._used[key] / WHOLE, self._most(key) / WHOLE
+            yield self._told(key)
 
-    def _most(self, key: str) -> int:
-        """Parts that may be out on a ledger, one whole node at least."""
-        most = self._caps.get(key)
-        if most is None:
-            most = self._caps[key] = max(WHOLE, int(self._share(key) * WHOLE + 1e-6))
-        return most
+    def _told(self, key: str) -> tuple[str, float, float, float]:
+        limit = self._limit(key)
+        beside = self._suspects[key] if limit.apart else 0
+        return key, (self._used[key] - beside) / WHOLE, float(limit.nodes), beside / WHOLE
 
-    def _share(self, key: str) -> float:
-        """Nodes that may be out on a ledger."""
-        budget, sizes = self.policy.budget, self._sizes
+    def _limit(self, key: str) -> Limit:
+        """Return the limit of a budget of nodes."""
+        limit = self._limits.get(key)
+        if limit is None:
+            limit = self._limits[key] = self._new_limit(key)
+        return limit
+
+    def _new_limit(self, key: str) -> Limit:
+        budget, size = self.policy.budget, self._sizes[key]
         if key == SUSPECT:
-            return budget.suspect * sizes[FLEET]
+            nodes = whole_nodes(budget.suspect, self._sizes[FLEET])
+            return Limit(nodes, nodes)
         if key == FLEET:
-            return budget.fleet * sizes[FLEET]
+            return group_limit(budget.fleet, size, budget.reserve)
         if key.startswith(POOL):
             own = self._shares.get(key.removeprefix(POOL))
-            return (budget.pool if own is None else own) * sizes[key]
-        return budget.domain * sizes[key]
+            return group_limit(budget.pool if own is None else own, size)
+        return group_limit(budget.domain, size)
 
 
 def _of_gangs(charges: Iterable[Charge]) -> bool:
@@ -159,8 +193,9 @@ def _of_gangs(charges: Iterable[Charge]) -> bool:
     return any(charge.mark == Mark.SUSPECT for charge in charges)
 
 
-def _full(key: str, most: int, *, reserved: bool) -> str:
-    what = key.removeprefix(DOMAIN) if key != POOL else "nodes of no pool"
-    rest = ", the rest is reserved for what is fatal" if reserved else ""
-    nodes = max(0, most) / WHOLE
-    return f"{what}: {nodes:.4g} node{'' if nodes == 1 else 's'} may be out{rest}"
+def _name(key: str) -> str:
+    if key == FLEET:
+        return "fleet budget"
+    if key == POOL:
+        return "budget of nodes in no pool"
+    return f"budget of {key.removeprefix(DOMAIN) if key.startswith(DOMAIN) else key.replace('/', ' ', 1)}"

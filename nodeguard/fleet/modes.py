@@ -43,6 +43,12 @@ def mode_of(policy: Policy, check: str, mark: Mark) -> Mode:
     return policy.mode
 
 
+def enforces_nothing(policy: Policy) -> bool:
+    """Whether a policy only observes: no rule and no view of failure domains is enforced."""
+    modes = (policy.mode, *(rule.mode for rule in policy.modes))
+    return Mode.ENFORCE not in modes and not policy.blame.enforce
+
+
 def limit_of(policy: Policy, check: str) -> CheckLimit:
     """How many nodes a check may take out."""
     for limit in policy.budget.checks:

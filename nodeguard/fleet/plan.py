@@ -27,7 +27,8 @@ class Plan(Struct, frozen=True):
 
     nodes: what each Node is to carry that does not yet. rules: device rules that are to be made or put right;
     rules_gone: names of those that are to go. incidents: those that have changed. events: what is told once.
-    freed: what was given back, by uid.
+    freed: what is released, by uid. brief: incidents that ended within their grace period, for the
+    history alone.
     """
 
     nodes: tuple[Desired, ...] = ()
@@ -36,3 +37,4 @@ class Plan(Struct, frozen=True):
     incidents: tuple[Incident, ...] = ()
     events: tuple[Event, ...] = ()
     freed: tuple[tuple[str, Freed], ...] = ()
+    brief: tuple[Incident, ...] = ()

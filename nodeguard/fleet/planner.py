@@ -11,17 +11,17 @@ from msgspec.structs import replace
 
 from nodeguard.fleet.admission import Outcome, Scene, allot, stands
 from nodeguard.fleet.blame.diagnosis import Diagnosis
-from nodeguard.fleet.domains.covering import Cover
+from nodeguard.fleet.domains.covering import Cover, Terms
 from nodeguard.fleet.domains.domains import Domains
 from nodeguard.fleet.domains.witness import Witness
-from nodeguard.fleet.domains.words import why_held
 from nodeguard.fleet.heard import Heard, Shared, heard
-from nodeguard.fleet.holding import Holding, cordoning, desired, given_back, is_as_desired, rules, standing
+from nodeguard.fleet.holding import Holding, cordoning, desired, is_as_desired, rules, standing
 from nodeguard.fleet.known import Known
 from nodeguard.fleet.modes import held_check, mode_of
 from nodeguard.fleet.parts import Parts
 from nodeguard.fleet.plan import Plan
-from nodeguard.fleet.release import Freed, Key, Proof, proofs, released
+from nodeguard.fleet.release import Freed
+from nodeguard.fleet.releasing import Releases
 from nodeguard.fleet.resting import Resting
 from nodeguard.fleet.roster import Roster
 from nodeguard.fleet.silence import FROZEN, Silence
@@ -29,27 +29,32 @@ from nodeguard.fleet.telling import MANY, Telling
 from nodeguard.fleet.want import Want, wants
 from nodeguard.model.incident import Incident, State
 from nodeguard.model.instant import Instant
-from nodeguard.model.mark import STATE, Cause, Desired, DeviceRule, Record
+from nodeguard.model.mark import STATE, Desired, DeviceRule
 from nodeguard.model.node import PREFIX, Condition, Device, Node
 from nodeguard.model.policy import Mode, Policy
 from nodeguard.wire.report import Report
+
+# The reason of a pause that the policy file sets.
+PAUSED_BY_POLICY = "paused by the policy file"
 
 
 class Planner:
     """What is known of the fleet.
 
     policy: what may be done. checks: names of all in the catalogue; others are known as agents tell of them.
-    paused: why nothing new is marked, by people's word; empty where it may be. heard, outcomes, proofs,
-    incidents: of each node that there is anything of. parts: what fails again and again.
+    paused: why nothing new is marked, by people's word; empty where it may be. heard, outcomes, incidents: of
+    each node that there is anything of. releases: what is released, and why the rest stays. parts: what fails
+    again and again.
     """
 
-    def __init__(self, policy: Policy, checks: Iterable[str]) -> None:
+    def __init__(self, policy: Policy, checks: Iterable[str], granted: State = State.MARKED) -> None:
+        """granted: the state of a mark that is granted: `Advised` where no cluster carries it."""
+        self.granted = granted
         self.checks = Known(checks)
         self.roster = Roster(policy, self.checks)
         self.paused = ""
         self.heard: dict[str, Heard] = {}
         self.silence = Silence()
-        self.proofs: dict[str, dict[Key, Proof]] = {}
         self._shared = Shared()
         self._wants: dict[str, tuple[Want, ...]] = {}
         self._would: dict[tuple[str, str, str], float] = {}
@@ -57,8 +62,9 @@ class Planner:
         self._resting = Resting(self.roster, self.heard)
         self._witness = Witness(policy.blame, self.roster, self.heard)
         self._domains = Domains(self._witness)
+        self.releases = Releases(self.roster, self.heard, self._domains, self.checks)
         self.parts = Parts(self._domains.told_by)
-        self._telling = Telling(self.roster, self.heard, self.proofs)
+        self._telling = Telling(self.roster, self.heard, self.releases.proofs, granted)
 
     @property
     def witness(self) -> Witness:
@@ -74,6 +80,11 @@ class Planner:
     def incidents(self) -> dict[str, dict[str, Incident]]:
         """By uid of their Node, empty for those of domains and checks, and by name."""
         return self._telling.incidents
+
+    @property
+    def pending(self) -> Mapping[str, Mapping[str, Incident]]:
+        """Incidents whose mark is in its grace period, which nothing is recorded of yet, in the same way."""
+        return self._telling.pending
 
     @property
     def outcomes(self) -> Mapping[str, tuple[Outcome, ...]]:
@@ -123,8 +134,8 @@ class Planner:
         self._witness.gone(uid)
         self._mute(uid)
         self.roster.attendance.forget(uid)
-        for kept in (self._wants, self.proofs):
-            kept.pop(uid, None)
+        self._wants.pop(uid, None)
+        self.releases.gone(uid)
         self._resting.rouse(uid)
         self.parts.gone(uid)
         self._telling.gone(uid)
@@ -178,18 +189,18 @@ class Planner:
             uid for uid in self.roster.remembered() if self._resting.rests(uid, silent, epoch, now.wall)
         }
         holdings = {
-            uid: self.roster.holding(uid) if uid in resting else self._left_of(uid, now, freed)
+            uid: self.roster.holding(uid) if uid in resting else self.releases.left(uid, silent, now, freed)
             for uid in self.roster.remembered()
         }
-        bar = self._closed()
-        holdings |= self._domains.cover(self.policy, self.roster.seats, holdings, bar, now)
+        terms = Terms(self.policy, len(self.roster.seats), self._closed(), self.granted)
+        holdings |= self._domains.cover(terms, self.roster.seats, holdings, now)
         freed += self._domains.supersede(self.policy, self.roster, holdings, now)
         wants = (want for found in self._wants.values() for want in found)
         asked, outcomes = self._domains.asked(wants, holdings, now)
         real = [want for want in asked if self._is_real(want, holdings)]
         ledgers = self.roster.ledgers.copy()
         scene = Scene(self.policy, self.roster.seats, holdings, self.roster.charged, self._bar, now.wall)
-        granted, others = allot(real, scene, ledgers, State.MARKED)
+        granted, others = allot(real, scene, ledgers, self.granted)
         outcomes += others
         holdings = {**holdings, **granted}
         if len(real) < len(asked):
@@ -197,12 +208,12 @@ class Planner:
             charged = {uid: standing(self.roster.seats[uid], one) for uid, one in granted.items()}
             both = {**self.roster.charged, **charged}
             scene = Scene(self.policy, self.roster.seats, holdings, both, self._bar, now.wall)
-            _, others = allot(rest, scene, ledgers, State.OBSERVED, self._would)
+            _, others = allot(rest, scene, ledgers, State.DRY_RUN, self._would)
             outcomes += others
         self._would = {
             one.want.name: self._would.get(one.want.name, now.wall)
             for one in outcomes
-            if one.state == State.OBSERVED
+            if one.state == State.DRY_RUN and not one.why
         }
         self._planned = {
             uid: one
@@ -286,64 +297,29 @@ class Planner:
         return mode_of(self.policy, want.check, want.mark) == Mode.ENFORCE
 
     def _bar(self, want: Want) -> str:
-        """Why nothing new may be marked for a want, whatever it costs."""
+        """Return what forbids the mark that a request asks for, whatever it costs; empty for nothing."""
         seat, held = self.roster.seats[want.uid], held_check(self.policy, want.check)
         if self.paused or self.policy.pause:
             return self._closed()
         if held is not None:
-            return f"check {want.check} is held: {held}"
-        doubted = self.diagnosis.holds(want.check, want.uid)
-        if doubted is not None:
-            return f"check {want.check} is held: {why_held(doubted)}"
+            return f"hold on check {want.check}: {held}"
+        if self.diagnosis.holds(want.check, want.uid) is not None:
+            return f"check {want.check} is suppressed: see nodeguard status"
         if self.diagnosis.doubts(want.check):
-            return f"check {want.check} is in doubt: it fires on more nodes than anything explains"
+            return f"check {want.check} may be wrong: it fires on more nodes than a failure domain explains"
         if seat.hold:
-            return f"held: {seat.hold}"
+            return f"hold on the node: {seat.hold}"
         if seat.maintenance:
-            return f"under maintenance: {seat.maintenance}"
+            return f"the node is under maintenance: {seat.maintenance}"
         if want.uid in self.silence.silent:
-            return "nothing is heard from the node any more"
+            return "the node's agent does not report any more"
         return FROZEN if self.silence.frozen else ""
 
     def _closed(self) -> str:
-        """Why nothing new may be marked at all; empty where it may."""
+        """Return what forbids every new mark; empty for nothing."""
         if self.paused or self.policy.pause:
-            return self.paused or "paused by the policy"
+            return self.paused or PAUSED_BY_POLICY
         return FROZEN if self.silence.frozen else ""
-
-    def _left_of(self, uid: str, now: Instant, freed: list[tuple[str, Freed]]) -> Holding:
-        """What a node is to hold after what is given back."""
-        holding, seat = self.roster.holding(uid), self.roster.seats.get(uid)
-        if seat is None or seat.hold:
-            return holding
-        speaks = not seat.maintenance and uid not in self.silence.silent
-        told = self.heard.get(uid) if speaks else None
-        proven = proofs(self.proofs.get(uid, {}), holding, told, self.policy.soak, now)
-        self.proofs[uid] = proven
-        left, gone = released(
-            self.policy,
-            holding,
-            told,
-            proven,
-            lambda place, cause: self._is_removed(uid, place, cause),
-            lambda cause: self._domains.holds(cause, uid),
-            now,
-        )
-        freed += [(uid, one) for one in gone]
-        for device, record in left.devices.items():
-            if self.roster.is_gone(device):
-                freed += [(uid, Freed(cause, "gone")) for cause in record.causes]
-                left = left.put(device, Record())
-                if record.charge is not None:
-                    left = given_back(left, record.charge, self.policy.soak, now.wall)
-        return left
-
-    def _is_removed(self, uid: str, place: Device | None, cause: Cause) -> bool:
-        """Whether a person took a mark away by hand."""
-        node = self.roster.nodes.get(uid)
-        if node is None or place is not None or not self.policy.marks.taint or self.roster.is_pending(uid):
-            return False
-        return self.roster.is_taken(uid, cause.mark.key)
 
     def _written(
         self,
@@ -377,11 +353,11 @@ class Planner:
             }
             gone += sorted(known - wanted.keys())
             if holding == self.roster.holding(uid) and is_as_desired(node, what) and not known:
-                if self.proofs.get(uid):
+                if self.releases.proofs.get(uid):
                     self._resting.rouse(uid)
                 else:
                     self._resting.lay_down(uid, self.silence.silent, self._domains.epoch)
-        incidents, events = self._telling.told(
+        told = self._telling.told(
             self.policy,
             holdings,
             outcomes,
@@ -389,12 +365,12 @@ class Planner:
             now,
         )
         of_many = self._telling.told_of_many(self._domains.incidents(self.policy.blame, now), now)
-        incidents, events = incidents + of_many[0], events + of_many[1]
         return Plan(
             tuple(nodes),
             tuple(made),
             tuple(dict.fromkeys(gone)),
-            tuple(incidents),
-            tuple(events),
+            (*told.changed, *of_many.changed),
+            (*told.events, *of_many.events),
             tuple(freed),
+            tuple(told.brief),
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -14,6 +15,13 @@ from nodeguard.model.instant import Instant
 from nodeguard.model.mark import Cause, Record
 from nodeguard.model.node import Device
 from nodeguard.model.policy import Policy, Soak
+from nodeguard.model.slot import label
+
+# What a mark waits for: see Stay.
+On = Literal["finding", "proof", "soak", "check", "hold", "maintenance", "silence", "domain", "write"]
+
+# Slots that are named before the rest is counted.
+_SHOWN = 4
 
 
 class Proof(Struct, frozen=True):
@@ -62,40 +70,118 @@ def proofs(
     return found
 
 
+class Stay(Struct, frozen=True):
+    """Why a mark stays: what has to happen before it is released.
+
+    on: `finding`: its check must stop finding the fault; `proof`: the check must report that it is over;
+    `soak`: it has, and time must pass; `check`: no agent has that check any more; `hold`, `maintenance`:
+    people must end theirs; `silence`: the node's agent must report; `domain`: the domain must not be degraded
+    any more; `write`: nothing but the write. says: in words. until: seconds of the monotonic clock at which a
+    soak period ends; 0 for any other.
+    """
+
+    on: On
+    says: str
+    until: float = 0.0
+
+
+RELEASING = Stay("write", "is being released")
+
+
+class NodeFacts(Struct, frozen=True):
+    """What the release of a node's marks follows from.
+
+    heard: its latest report, None while that proves nothing; absent: why that is so. proven: see `proofs`.
+    """
+
+    heard: Heard | None
+    absent: Stay
+    proven: Mapping[Key, Proof]
+
+
+class Released(Struct, frozen=True):
+    """What is left of what a node holds, what is released, and why the rest stays, by what identifies it."""
+
+    holding: Holding
+    freed: tuple[Freed, ...]
+    stays: dict[Key, Stay]
+
+
 def released(
     policy: Policy,
     holding: Holding,
-    heard: Heard | None,
-    proven: Mapping[Key, Proof],
+    facts: NodeFacts,
     removed: Callable[[Device | None, Cause], bool],
-    held: Callable[[Cause], bool],
+    suppressed: Callable[[Cause], bool],
     now: Instant,
-) -> tuple[Holding, tuple[Freed, ...]]:
-    """What is left of what a node holds, and what was given back.
+) -> Released:
+    """Return what is released of what a node holds, and why the rest stays.
 
-    removed: whether a cause's mark is not there any more though nodeguard did not take it away. held: whether
-    a cause's check is not believed.
+    removed: whether a cause's mark is not there any more though nodeguard did not take it away. suppressed:
+    whether a cause's check is suppressed and nothing else confirms the cause.
     """
     freed: list[Freed] = []
+    stays: dict[Key, Stay] = {}
 
     def why(place: Device | None, cause: Cause) -> str:
-        proof = proven.get(key(place, cause))
+        proof = facts.proven.get(key(place, cause))
         if proof is not None and now.mono >= proof.until:
             return "proven"
-        if held_check(policy, cause.check) is not None or held(cause):
+        if held_check(policy, cause.check) is not None or suppressed(cause):
             return "retracted"
-        told = heard is not None and tells_of(heard.findings, cause)
+        told = facts.heard is not None and tells_of(facts.heard.findings, cause)
         return "removed" if not told and removed(place, cause) else ""
 
     for place in holding.places:
         record = holding.of(place)
         gone = [Freed(cause, said) for cause in record.causes if (said := why(place, cause))]
-        if not gone:
-            continue
-        freed += gone
         left = tuple(cause for cause in record.causes if all(cause is not one.cause for one in gone))
-        holding = without(holding, place, replace(record, causes=left), policy.soak, now.wall)
-    return _forgotten(holding, policy.soak, now.wall), tuple(freed)
+        stays.update((key(place, cause), _stay(facts, place, cause)) for cause in left)
+        if gone:
+            freed += gone
+            holding = without(holding, place, replace(record, causes=left), policy.soak, now.wall)
+    return Released(_forgotten(holding, policy.soak, now.wall), tuple(freed), stays)
+
+
+def all_stay(holding: Holding, why: Stay) -> dict[Key, Stay]:
+    """Return the same reason for everything that a node holds."""
+    return {key(place, cause): why for place in holding.places for cause in holding.of(place).causes}
+
+
+def finds_still(check: str) -> Stay:
+    """Return why a mark stays whose check finds the fault still."""
+    return Stay("finding", f"{check} to find it no more; it finds it still")
+
+
+def no_such_check(check: str) -> Stay:
+    """Return why a mark stays whose check no agent has any more: nothing can prove that it is over."""
+    remedy = "hold the check in the policy, or remove the mark by hand"
+    return Stay("check", f"check {check}, which no agent has any more: {remedy}")
+
+
+def _stay(facts: NodeFacts, place: Device | None, cause: Cause) -> Stay:
+    proof = facts.proven.get(key(place, cause))
+    if proof is not None:
+        return Stay("soak", f"the soak period to end, while {cause.check} goes on proving it", proof.until)
+    if facts.heard is None:
+        return facts.absent
+    if tells_of(facts.heard.findings, cause):
+        return finds_still(cause.check)
+    return Stay("proof", f"{cause.check} to prove that {_unproven(facts.heard, cause)} in order")
+
+
+def _unproven(one: Heard, cause: Cause) -> str:
+    """Return the slots of which a check has not reported yet that they are in order."""
+    places = dict.fromkeys(cause.slots or (cause.target,))
+    for group in one.proven:
+        if cause.check in group.checks:
+            for slot in group.slots:
+                places.pop(slot, None)
+    # All of them are proven, and the next plan says so.
+    missing = [label(slot) for slot in places or cause.slots or (cause.target,)]
+    rest = len(missing) - _SHOWN
+    names = ", ".join(missing[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
+    return f"{names} {'is' if len(missing) == 1 else 'are'}"
 
 
 def without(holding: Holding, place: Device | None, record: Record, soak: Soak, now: float) -> Holding:

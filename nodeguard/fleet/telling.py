@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+from msgspec import Struct
+
 from nodeguard.fleet.admission import Outcome
 from nodeguard.fleet.heard import Heard
 from nodeguard.fleet.holding import Holding
-from nodeguard.fleet.incidents import Shared, Story, continued, event_of, incidents_of, resolved
+from nodeguard.fleet.incidents import (
+    NodeIncidents,
+    Shared,
+    Story,
+    continued,
+    event_of,
+    incidents_of,
+    resolved,
+)
 from nodeguard.fleet.plan import Event
 from nodeguard.fleet.release import Key, Proof
 from nodeguard.fleet.roster import Roster
 from nodeguard.fleet.seat import Seat
-from nodeguard.model.incident import Incident
+from nodeguard.model.incident import Incident, State
 from nodeguard.model.instant import Instant
 from nodeguard.model.policy import Policy
 
@@ -23,17 +33,34 @@ MANY = ""
 _REMEMBERED = 86_400.0
 
 
+class IncidentNews(Struct):
+    """What there is to report. changed: incidents. brief: those that were over within their grace period."""
+
+    changed: list[Incident] = []
+    events: list[Event] = []
+    brief: list[Incident] = []
+
+
 class Telling:
-    """incidents: by uid of their Node, and by name. outcomes: of what was asked for last, by uid."""
+    """incidents: those that are recorded, by uid of their Node, and by name; pending: those whose mark is in
+    its grace period, in the same way, see NodeIncidents. outcomes: of what was asked for last, by uid.
+    """
 
     def __init__(
-        self, roster: Roster, heard: Mapping[str, Heard], proofs: Mapping[str, Mapping[Key, Proof]]
+        self,
+        roster: Roster,
+        heard: Mapping[str, Heard],
+        proofs: Mapping[str, Mapping[Key, Proof]],
+        granted: State,
     ) -> None:
+        """granted: the state of a mark that stands."""
         self.incidents: dict[str, dict[str, Incident]] = {}
+        self.pending: dict[str, dict[str, Incident]] = {}
         self.outcomes: dict[str, tuple[Outcome, ...]] = {}
         self._roster = roster
         self._heard = heard
         self._proofs = proofs
+        self._granted = granted
         self._dirty: set[str] = set()
         self._stories: dict[str, Story] = {}
         # Nothing is to be let go of before then, in seconds since the epoch.
@@ -54,6 +81,7 @@ class Telling:
     def gone(self, uid: str) -> None:
         """A Node that is no more."""
         self.outcomes.pop(uid, None)
+        self.pending.pop(uid, None)
         self._stories.pop(uid, None)
 
     def forget(self, now: float) -> None:
@@ -78,46 +106,52 @@ class Telling:
         outcomes: list[Outcome],
         shared: Callable[[Seat, Heard], Shared],
         now: Instant,
-    ) -> tuple[list[Incident], list[Event]]:
-        """Incidents that have changed, and what is told of it. shared: what of a node's others tell."""
+    ) -> IncidentNews:
+        """Return what there is to report of nodes. shared: what of a node's others tell."""
         of: dict[str, list[Outcome]] = {}
         for outcome in outcomes:
             of.setdefault(outcome.want.uid, []).append(outcome)
-        changed: list[Incident] = []
-        events: list[Event] = []
+        told = IncidentNews()
         touched = self._dirty | of.keys() | holdings.keys() | self.outcomes.keys()
         self._dirty = set()
         self.outcomes = {uid: tuple(found) for uid, found in of.items()}
         for uid in touched - {MANY}:
-            seat, told = self._roster.seats.get(uid), self._heard.get(uid)
+            seat, heard = self._roster.seats.get(uid), self._heard.get(uid)
             if seat is None:
-                changed += self._orphaned(uid, now.wall)
+                told.changed.extend(self._orphaned(uid, now.wall))
                 continue
-            if (told is None or not told.findings) and uid not in holdings and uid not in self.incidents:
+            known = uid in self.incidents or uid in self.pending
+            if (heard is None or not heard.findings) and uid not in holdings and not known:
                 continue
-            story = Story(
-                seat,
-                told,
-                self.outcomes.get(uid, ()),
-                holdings.get(uid, Holding()),
-                self._proofs.get(uid, {}),
-                shared(seat, told) if told is not None and told.findings else Shared(),
-            )
+            others = shared(seat, heard) if heard is not None and heard.findings else Shared()
+            story = self._story(seat, heard, holdings.get(uid, Holding()), others)
             if story.shared.early:
                 # It is told of in time, though nothing else may happen.
                 self._dirty.add(uid)
             if story == self._stories.get(uid):
                 continue
             self._stories[uid] = story
-            before = self.incidents.get(uid, {})
-            after = incidents_of(story, before, policy, now)
-            for name, one in after.items():
-                if one is not before.get(name):
-                    changed.append(one)
-                    events += filter(None, (event_of(before.get(name), one),))
-            if after:
-                self.incidents[uid] = after
-        return changed, events
+            before = NodeIncidents(self.incidents.get(uid, {}), self.pending.get(uid, {}))
+            found = incidents_of(story, before, policy, now)
+            news = [one for name, one in found.written.items() if one is not before.written.get(name)]
+            told.changed.extend(news)
+            told.events.extend(filter(None, (event_of(before.written.get(one.name), one) for one in news)))
+            told.brief.extend(found.brief)
+            self._keep(uid, found)
+        return told
+
+    def _story(self, seat: Seat, heard: Heard | None, holding: Holding, others: Shared) -> Story:
+        uid = seat.uid
+        outcomes, proofs = self.outcomes.get(uid, ()), self._proofs.get(uid, {})
+        return Story(seat, heard, outcomes, holding, proofs, others, self._granted)
+
+    def _keep(self, uid: str, found: NodeIncidents) -> None:
+        if found.written:
+            self.incidents[uid] = found.written
+        if found.pending:
+            self.pending[uid] = found.pending
+        else:
+            self.pending.pop(uid, None)
 
     def _orphaned(self, uid: str, now: float) -> list[Incident]:
         """The incidents of a Node that is no more, which are over with it."""
@@ -128,8 +162,8 @@ class Telling:
         told.update((one.name, one) for one in over)
         return over
 
-    def told_of_many(self, found: Iterable[Incident], now: Instant) -> tuple[list[Incident], list[Event]]:
-        """The same of domains and checks: these are, and others that were are over."""
+    def told_of_many(self, found: Iterable[Incident], now: Instant) -> IncidentNews:
+        """Return the same of domains and checks: these are, and others that were are over."""
         before = self.incidents.get(MANY, {})
         after = {one.name: continued(before.get(one.name), one, now.wall) for one in found}
         for name, past in before.items():
@@ -139,7 +173,7 @@ class Telling:
         if after:
             self.incidents[MANY] = after
         events = (event_of(before.get(one.name), one) for one in changed)
-        return changed, [one for one in events if one is not None]
+        return IncidentNews(changed, [one for one in events if one is not None])
 
 
 def _is_remembered(one: Incident, now: float) -> bool:

@@ -57,6 +57,7 @@ class Status(Struct, frozen=True):
     resolved: str = ""
     times: int = 0
     parent: str = ""
+    budget: str = ""
 
 
 class _Meta(Struct):
@@ -125,6 +126,7 @@ def status(incident: Incident) -> Status:
         resolved=rfc3339(incident.resolved) if incident.resolved else "",
         times=incident.times,
         parent=incident.parent[:WORD],
+        budget=incident.budget[:WORD],
     )
 
 
@@ -156,6 +158,7 @@ def incident(one: Seen) -> Incident | None:
             resolved=seconds(said.resolved),
             times=said.times,
             parent=said.parent,
+            budget=said.budget,
         )
     except ValueError:
         return None

@@ -12,17 +12,35 @@ from nodeguard.model.finding import Action, Health
 class State(StrEnum):
     """How far the answer to an incident has come.
 
-    `Open`: told, and nothing is to be kept away. `Observed`: would be marked, were its check enforced.
-    `Withheld`: to be marked, and something forbids. `Marked`: work is kept away. `Recovering`: proven to be
-    over, and soaking. `Resolved`: over.
+    `Open`: reported, and nothing is kept away. `Pending`: the grace period of its mark runs; nothing of it is
+    written yet. `DryRun`: its check is not enforced: the mark would be set, or would be withheld. `Withheld`:
+    it asks for a mark, and a budget, a pause, a hold or a suppressed check forbids it. `Marked`: work is kept
+    away. `Advised`: the same without a cluster, where marks are advice. `Recovering`: proven to be over, in
+    its soak period. `Resolved`: over.
     """
 
     OPEN = "Open"
-    OBSERVED = "Observed"
+    PENDING = "Pending"
+    DRY_RUN = "DryRun"
     WITHHELD = "Withheld"
     MARKED = "Marked"
+    ADVISED = "Advised"
     RECOVERING = "Recovering"
     RESOLVED = "Resolved"
+
+    @property
+    def slug(self) -> str:
+        """The state as options, queries and labels write it: `dry-run`."""
+        return "dry-run" if self == State.DRY_RUN else self.value.lower()
+
+    @property
+    def words(self) -> str:
+        """The state as a page shows it: `dry run`."""
+        return self.slug.replace("-", " ")
+
+
+# The states of a mark that is granted, with a cluster and without.
+GRANTED = frozenset({State.MARKED, State.ADVISED})
 
 
 class Symptom(Struct, frozen=True, omit_defaults=True, rename="camel"):
@@ -42,7 +60,8 @@ class Incident(Struct, frozen=True, omit_defaults=True, rename="camel"):
     domains. resource: the slot that failed. scope: what is kept out, in words a person knows (`node gpu-7`,
     `GPU 0000:3b:00`), empty for nothing. part: what to replace. cause: the check that tells most. word: class
     of the fault. since, changed, resolved: seconds since the epoch; resolved 0 while it is not. times: how
-    often it has opened. parent: name of the incident that this one is a part of, empty for none.
+    often it has opened. parent: name of the incident that this one is a part of, empty for none. budget: the
+    budget that withholds its mark, with its limit; the used amount, which `detail` names, changes often.
     """
 
     name: str
@@ -65,6 +84,7 @@ class Incident(Struct, frozen=True, omit_defaults=True, rename="camel"):
     resolved: float = 0.0
     times: int = 1
     parent: str = ""
+    budget: str = ""
 
     @property
     def is_open(self) -> bool:

@@ -172,14 +172,13 @@ class Fleet:
         """When a plan may come to something else though nobody has said anything."""
         looked = self.planner.diagnosis.due()
         due = inf if looked is None else looked - _MONO
-        settle = self.planner.policy.settle
         for outcomes in self.planner.outcomes.values():
             for one in outcomes:
-                if one.state == State.WITHHELD:
-                    began = one.want.since - _WALL
-                    ends = (began + wait for wait in (settle.quarantine, settle.suspect, settle.shared))
-                    due = min([due, at + _AGAIN, *(end for end in ends if end > at)])
-        for proofs in self.planner.proofs.values():
+                if one.state == State.PENDING:
+                    due = min(due, one.until - _WALL)
+                elif one.why:
+                    due = min(due, at + _AGAIN)
+        for proofs in self.planner.releases.proofs.values():
             for proof in proofs.values():
                 due = min(due, proof.until - _MONO)
         return due

@@ -53,7 +53,7 @@ def test_what_the_budget_forbids_is_withheld_until_it_allows() -> None:
         ("node-2", 105, 705, "marked"),
         ("node-3", 105, 301, "over"),
     ]
-    assert account.reasons == (("check gpu-lost may take out 2 in 600 s", 2),)
+    assert account.reasons == (("budget of check gpu-lost used up: 2 of 2 new marks in 10 min", 2),)
     [check] = account.checks
     assert (check.marked, check.withheld, check.spared, check.missed) == (3, 2, 1, 0)
 
@@ -67,7 +67,7 @@ def test_the_budget_of_a_domain_rests_on_labels() -> None:
         told.sick(100.0, number)
     account = told.account(policy, until=1000.0)
     assert len(shown(account.entries)) == 2
-    assert account.reasons == (("fabric/l1: 2 nodes may be out", 6),)
+    assert account.reasons == (("budget of fabric/l1 used up: 2 of 2 nodes marked", 6),)
 
 
 def test_what_is_over_before_it_settles_is_counted_alone() -> None:
@@ -88,7 +88,7 @@ def test_observed_findings_are_told_of_and_nothing_is_marked() -> None:
     told.say(400.0, 1)
     account = told.account(Policy(), until=5000.0)
     assert shown(account.entries) == []
-    assert shown(account.entries, State.OBSERVED) == [("node-1", 105, 401, "over")]
+    assert shown(account.entries, State.DRY_RUN) == [("node-1", 105, 401, "over")]
     assert account.entries[0].next.brief
 
 
@@ -132,9 +132,9 @@ def test_holds_maintenance_and_cordons_of_people_count() -> None:
     account = told.account(policy, until=1000.0)
     assert shown(account.entries) == [("node-2", 501, None, "open")]
     assert dict(account.reasons) == {
-        "held: alice debugs it": 1,
-        f"under maintenance: {UPGRADES[0]} is drain-required": 1,
-        "held: login": 1,
+        "hold on the node: alice debugs it": 1,
+        f"the node is under maintenance: {UPGRADES[0]} is drain-required": 1,
+        "hold on the node: login": 1,
     }
 
 
@@ -147,7 +147,7 @@ def test_a_silent_node_is_not_marked_and_keeps_its_mark() -> None:
     told.quiet(1000.0, 2, silent=False)
     account = told.account(until=2000.0)
     assert shown(account.entries) == [("node-1", 105, None, "open"), ("node-2", 1001, None, "open")]
-    assert dict(account.reasons) == {"nothing is heard from the node any more": 1}
+    assert dict(account.reasons) == {"the node's agent does not report any more": 1}
 
 
 def test_a_fleet_that_falls_silent_freezes_new_marks() -> None:

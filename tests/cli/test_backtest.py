@@ -119,7 +119,7 @@ def test_two_policies_are_held_against_each_other(site: Site) -> None:
     assert code == 0
     assert out.startswith("BACKTEST  40 nodes in 5 h 33 min: free.yaml marks 3; tight.yaml marks 3.\n")
     assert (
-        "withheld  3 marks: check gpu-lost may take out 1 at a time (2); fleet: 1 node may be out, the rest"
+        "withheld  3 marks: budget of check gpu-lost used up: 1 of 1 active marks (2); fleet budget used up: "
         in out
     )
     assert "\nDIFFERENCE  tight.yaml against free.yaml\n  both      3 marks under both policies\n" in out

@@ -119,19 +119,23 @@ def test_what_nodes_share() -> None:
 
 def test_the_status_of_a_fleet_with_a_degraded_domain() -> None:
     assert look(status_page(status(FABRIC.planner, LEADER, FABRIC.now)), 100) == page("""
-    FATAL  161 nodes: 6 fatal; 1 mark withheld.
+    FATAL  161 nodes: 6 fatal.
       agents    161 expected, 161 heard
       nodes     155 ok, 6 fatal; 1 under maintenance
       marked    domain-degraded 8 nodes
-      withheld  1 mark of 1 node: settles for 60 s (1)
+      pending   1 mark of 1 node in the grace period: 55 s left
       views     fabric 24 domains by labels pod, rack, 1 node lacks pod (node-200), 1 node lacks rack
                 (node-200)
       domains   1 marked: fabric/p0/r0
       budgets   fleet 0 of 161
-      incidents 1 marked
+      incidents 1 pending, 1 marked
       policy    enforce; /etc/nodeguard/policy.yaml
       leader    nodeguard-aggregator-6f7c9d-x2vbn (this one), up 1 d 3 h, planned just now; nodeguard
                 0.1.0
+
+    FATAL    node-41, port mlx5_0/1: port-down, pending (grace period, 55 s left), 5 s old
+             the port is down
+             nodeguard explain incident node-41-port-mlx5-0-1-3cf70655
 
     SUSPECT  fabric/p0/r0: link-down, marked, 25 s old
              6 of 7 nodes lost a link at once; its 4 siblings did not
@@ -194,13 +198,12 @@ def test_a_check_that_is_held() -> None:
     wait(fleet, 10.0)
     assert look(status_page(status(fleet.planner, LEADER, fleet.now)), 100) == page("""
     FATAL  120 nodes: 6 fatal; 6 marks withheld.
-      held      check gpu-lost: it fires on 6 nodes that share nothing, where 4 within 10 min may be
-                chance; nothing bears it out: it misfires
+      check     gpu-lost is suppressed: it fires on 6 nodes that share nothing, where 4 within 10 min
+                may be chance; nothing bears it out: it misfires
       agents    120 expected, 120 heard
       nodes     114 ok, 6 fatal
       marked    nothing
-      withheld  6 marks of 6 nodes: check gpu-lost is held: it fires on 6 nodes that share nothing,
-                where 4 within 10 min may be chance; nothing bears it out: it misfires (6)
+      withheld  6 marks of 6 nodes: check gpu-lost is suppressed: see nodeguard status (6)
       views     fabric 18 domains by labels pod, rack
       budgets   fleet 0 of 120
       incidents 1 open, 6 withheld
@@ -208,7 +211,7 @@ def test_a_check_that_is_held() -> None:
       leader    nodeguard-aggregator-6f7c9d-x2vbn (this one), up 1 d 3 h, planned just now; nodeguard
                 0.1.0
 
-    WARNING  check gpu-lost: held, 0 s old
+    WARNING  check gpu-lost: suppressed, 0 s old
              it fires on 6 nodes that share nothing, where 4 within 10 min may be chance; nothing bears
              it out: it misfires
              nodeguard explain incident check-gpu-lost-b567aef3
@@ -217,13 +220,13 @@ def test_a_check_that_is_held() -> None:
     told = incident(fleet.planner, LEADER, name, fleet.now)
     assert told is not None
     assert look(incident_page(replace(told, symptoms=told.symptoms[:1])), 100) == page("""
-    WARNING  check gpu-lost is held
-      state     open, told of alone; nothing is to be kept away: it marks nothing new, and marks of it
-                that nothing else bears out are given back
+    WARNING  check gpu-lost is suppressed
+      state     open, reported only; nothing is kept away: it marks nothing new, and its marks that no
+                other source confirms are released
       since     2023-11-14 22:25:41 UTC, just now
       changed   2023-11-14 22:25:41 UTC, just now
-      what      check gpu-lost is held: it fires on 6 nodes that share nothing, where 4 within 10 min
-                may be chance; nothing bears it out: it misfires
+      what      check gpu-lost is suppressed: it fires on 6 nodes that share nothing, where 4 within 10
+                min may be chance; nothing bears it out: it misfires
       do        watch it
       more      nodeguard explain gpu-lost
 

@@ -16,9 +16,9 @@ from nodeguard.fleet.told.service import Service
 from nodeguard.fleet.told.status import status
 from nodeguard.model.blame import Blame
 from nodeguard.model.finding import Health, Knowledge
-from nodeguard.model.incident import Decision
+from nodeguard.model.incident import Decision, State
 from nodeguard.model.mark import HOLD, MAINTENANCE
-from nodeguard.model.policy import Mode, Policy, Pool, View
+from nodeguard.model.policy import Mode, ModeRule, Policy, Pool, View
 from nodeguard.wire.report import Blind, Inventory
 from tests.fleet.scene import AT_ONCE, Fleet, finding, foreign
 
@@ -70,10 +70,11 @@ def test_a_storm_in_short() -> None:
     assert look(status_page(told)) == page("""
     FATAL  7500 nodes: 417 fatal, 1 suspect; 410 marks withheld.
       agents    7500 expected, 7500 heard
-      nodes     7082 ok, 1 suspect, 417 fatal; 1 held, 1 under maintenance
+      nodes     7082 ok, 1 suspect, 417 fatal; 1 on hold, 1 under maintenance
       marked    quarantine 7 nodes; suspect 1 node
-      withheld  410 marks of 410 nodes: check port-down may take out 5 in 600 s
-                (407); rack/r0: 2 nodes may be out (2); held: alice debugs it (1)
+      withheld  410 marks of 410 nodes: budget of check port-down used up: 5 of 5
+                new marks in 10 min (407); budget of rack/r0 used up: 2 of 2 nodes
+                marked (2); hold on the node: alice debugs it (1)
       views     rack 938 domains by label rack
       budgets   fleet 8 of 375, rack/r0 2 of 2, rack/r12 2 of 2, rack/r13 2 of 2,
                 rack/r1 1 of 2, rack/r14 1 of 2
@@ -83,15 +84,16 @@ def test_a_storm_in_short() -> None:
                 just now; nodeguard 0.1.0
 
     FATAL    node-102, port mlx5_0/1: port-down, withheld, 2 min 10 s old
-             check port-down may take out 5 in 600 s; 411 more alike
+             budget of check port-down used up: 5 of 5 new marks in 10 min; 411 more
+             alike
              nodeguard explain incident node-102-port-mlx5-0-1-690d486f
 
     FATAL    node-1, GPU 0000:3b:00: gpu-lost, withheld, 2 min 10 s old
-             rack/r0: 2 nodes may be out; 4 more alike
+             budget of rack/r0 used up: 2 of 2 nodes marked; 4 more alike
              nodeguard explain incident node-1-gpu-0000-3b-00-f750a6f0
 
     FATAL    node-2, GPU 0000:3c:00: gpu-ecc, marked, 14 min old
-             kept until proven to be in order by gpu-ecc
+             kept until proven to be over by gpu-ecc
              nodeguard explain incident node-2-gpu-0000-3c-00-356027bb
 
     SUSPECT  node-11, GPU 0000:3b:00: gpu-hot, marked, 2 min 10 s old
@@ -134,12 +136,14 @@ def test_what_keeps_it_from_its_work_comes_first() -> None:
     fleet.reports.pop("uid-0")
     fleet.after(60.0)
     fleet.carry_out()
-    fleet.planner.paused = "a bad driver (alice)"
+    fleet.planner.paused = "paused by alice: a bad driver"
     service = replace(LEADER, waits="not known yet: Nodes", started=fleet.mono - 12.0, plan_age=None, policy_file="",
         policy_error="policy.yaml, line 3: modes[0].check: must be text: write a check's name")  # fmt: skip
     assert look(status_page(status(fleet.planner, service, fleet.now))) == page("""
-    FATAL  4 nodes: 1 fatal, 1 unknown; 1 mark withheld.
-      paused    nothing new is marked: a bad driver (alice)
+    FATAL  4 nodes: 1 fatal, 1 unknown.
+    OBSERVE MODE - nothing is written to Nodes. 1 node would be quarantined: 1
+    withheld (too many agents are silent: see nodeguard status).
+      paused    nothing new is marked: paused by alice: a bad driver
       frozen    nothing new is marked: 1 of 4 agents are silent and no domain
                 explains 1 of them: see whether they can reach this aggregator
       waiting   nothing is written: not known yet: Nodes
@@ -148,16 +152,15 @@ def test_what_keeps_it_from_its_work_comes_first() -> None:
       agents    4 expected, 4 heard; 1 silent
       nodes     2 ok, 1 fatal, 1 unknown
       marked    nothing
-      withheld  1 mark of 1 node: too many agents are silent: see nodeguard status
-                (1)
       budgets   fleet 0 of 4
-      incidents 1 withheld
+      incidents 1 dry run
       policy    observe; built in, no file
       leader    nodeguard-aggregator-6f7c9d-x2vbn (this one), up 12 s, no plan yet;
                 nodeguard 0.1.0
 
-    FATAL    node-1, GPU 0000:3b:00: gpu-lost, withheld, 2 min old
-             too many agents are silent: see nodeguard status
+    FATAL    node-1, GPU 0000:3b:00: gpu-lost, dry run, 2 min old
+             would not quarantine node node-1: too many agents are silent: see
+             nodeguard status
              nodeguard explain incident node-1-gpu-0000-3b-00-f750a6f0
     """)
 
@@ -213,17 +216,18 @@ def test_a_node_that_is_marked() -> None:
 
 def test_a_node_whose_mark_is_withheld() -> None:
     assert explained(STORM, 7) == page("""
-    FATAL  node-7: not marked, though gpu-lost asks for it: held: alice debugs it.
+    FATAL  node-7: not marked, though gpu-lost asks for it: hold on the node: alice
+           debugs it.
       heard     just now
       sits in   8 GPUs, pool training, rack/r0
-      held      alice debugs it; nothing is changed on it
+      hold      alice debugs it; nothing is changed on it
 
     FATAL  gpu-lost - GPU 0000:3b:00
       what      GPU 0000:3b:00 has fallen off the bus: Xid 79
       part      GPU-1
       since     2023-11-14 22:24:10 UTC, 2 min 10 s ago
       seen      nvml: gone
-      mark      withheld: held: alice debugs it
+      mark      withheld: hold on the node: alice debugs it
       more      nodeguard explain gpu-lost
 
       budgets   fleet 8 of 375, pool training 3 of 375, rack/r0 2 of 2
@@ -266,8 +270,8 @@ def test_a_gpu_that_soaks_on_a_node_that_is_read_in_part() -> None:
     QUARANTINE  gpu-lost - GPU 0000:3b:00, as device gpu-0
       part      GPU-1
       since     2023-11-14 22:13:30 UTC, 30 s ago
-      waits for the soak to end, while gpu-lost goes on proving it: 2023-11-14
-                22:23:30 UTC, in 9 min 30 s
+      waits for the soak period to end, while gpu-lost goes on proving it:
+                2023-11-14 22:23:30 UTC, in 9 min 30 s
 
       charged   to gpu-lost, device gpu-0, 30 s ago
       budgets   fleet 0 of 1, nodes of no pool 0 of 1, check gpu-lost 1 of 15
@@ -363,7 +367,7 @@ def test_an_incident_in_full() -> None:
     assert told is not None
     assert look(incident_page(told)) == page("""
     FATAL  gpu-ecc - GPU 0000:3c:00 of node-2
-      state     marked, new work is kept away: kept until proven to be in order by
+      state     marked, new work is kept away: kept until proven to be over by
                 gpu-ecc
       kept out  node node-2
       since     2023-11-14 22:12:20 UTC, 14 min ago
@@ -409,3 +413,82 @@ def test_lemons_are_told_of_by_name() -> None:
         "times: have it replaced lemon GPU-2 "
     ) in text
     assert told.lemons[0].expected < 0.001
+
+
+def lost(policy: Policy, age: float = 60.0) -> Fleet:
+    """Three nodes with a lost GPU each."""
+    fleet = Fleet(3, policy)
+    for number in range(3):
+        fleet.say(number, finding(message="GPU 0000:3b:00 has fallen off the bus: Xid 79", age=age))
+    fleet.planner.tick(fleet.now)
+    fleet.carry_out()
+    return fleet
+
+
+def test_observe_mode_is_said_first_with_what_the_budget_allows() -> None:
+    fleet = lost(Policy())
+    assert look(status_page(status(fleet.planner, LEADER, fleet.now)), 120) == page("""
+    FATAL  3 nodes: 3 fatal.
+    OBSERVE MODE - nothing is written to Nodes. 3 nodes would be quarantined: 1 within budget, 2 over budget (fleet budget 1
+    node).
+      agents    3 expected, 3 heard
+      nodes     0 ok, 3 fatal
+      marked    nothing
+      budgets   fleet 0 of 1
+      incidents 3 dry run
+      policy    observe; /etc/nodeguard/policy.yaml
+      leader    nodeguard-aggregator-6f7c9d-x2vbn (this one), up 1 d 3 h, planned just now; nodeguard 0.1.0
+
+    FATAL    node-0, GPU 0000:3b:00: gpu-lost, dry run, 1 min old
+             would quarantine node node-0; 2 more alike
+             nodeguard explain incident node-0-gpu-0000-3b-00-21acaae0
+    """)
+    assert explained(fleet, 0).startswith("FATAL  node-0: dry run: it would be quarantined for gpu-lost.\n")
+    assert explained(fleet, 1).startswith(
+        "FATAL  node-1: dry run: the mark that gpu-lost asks for would be withheld: fleet\n"
+        "       budget would be used up: 1 of 1 nodes quarantined.\n"
+    )
+
+
+def test_in_its_grace_period_a_mark_is_pending_with_the_time_left() -> None:
+    fleet = lost(Policy(), age=2.0)
+    text = look(status_page(status(fleet.planner, LEADER, fleet.now)))
+    assert "\nOBSERVE MODE - nothing is written to Nodes. No node would be marked yet.\n" in text
+    assert "  pending   3 marks of 3 nodes in the grace period: the first has 3 s left\n" in text
+    assert "withheld" not in text
+    assert "FATAL    node-0, GPU 0000:3b:00: gpu-lost, pending (grace period, 3 s left), 2 s" in text
+    assert "  mark      pending (grace period, 3 s left)\n" in explained(fleet, 0)
+
+
+def test_what_is_not_enforced_beside_what_is() -> None:
+    rules = (ModeRule(("gpu-ecc", "port-*"), Mode.ENFORCE), ModeRule(("port-flap",), Mode.OBSERVE))
+    fleet = lost(Policy(modes=rules))
+    text = " ".join(look(status_page(status(fleet.planner, LEADER, fleet.now))).split())
+    assert "OBSERVE MODE" not in text
+    assert (
+        " dry run 3 nodes would be quarantined: 1 within budget, 2 over budget (fleet budget 1 node); the checks "
+        "are not enforced "
+    ) in text
+    assert " policy observe by default; enforced: gpu-ecc, port-*; observed: port-flap; " in text
+
+
+def test_without_a_cluster_marks_are_advised() -> None:
+    fleet = Fleet(2)
+    fleet.restart(State.ADVISED)
+    fleet.say(0, finding())
+    fleet.carry_out()
+    told = status(fleet.planner, replace(LEADER, leader="standalone"), fleet.now)
+    text = look(status_page(told))
+    assert "  advised   quarantine 1 node\n" in text
+    assert "FATAL    node-0, GPU 0000:3b:00: gpu-lost, advised, 1 min old\n" in text
+    assert "         advice: keep work away\n" in text.replace(
+        "gpu-lost at gpu/0000:3b:00", "advice: keep work away"
+    )
+    assert "marked" not in text
+    text = explained(fleet, 0)
+    assert text.startswith("FATAL  node-0: advice: keep all new work off it for gpu-lost.\n")
+    assert "  mark      advised\n" in text
+    [line] = listed(fleet.planner, LEADER, fleet.now).incidents
+    seen = incident(fleet.planner, LEADER, line.name, fleet.now)
+    assert seen is not None
+    assert "  state     advised, advice: keep new work away\n" in look(incident_page(seen))

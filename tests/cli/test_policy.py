@@ -38,13 +38,13 @@ def test_the_default_is_summed_up(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert lines[1].startswith("quarantine    by none of ")
     assert lines[2].startswith("suspect       by none of ")
     assert [" ".join(line.split()) for line in lines[3:]] == [
-        "writes nothing of single nodes: what would be marked is only told of",
-        "budget 5% of all nodes, 20% of that for what is fatal; 5% as suspect; 10%",
-        "of a pool; 25% of a domain",
-        "each check 5 new in 10 min, 15 standing",
-        "domains marked in no view: what would be is only told of",
-        "given back 10 min after proof that it is over, longer each time up to 8 h",
-        "frozen while more than 10% of the nodes have said nothing for 45 s",
+        "writes nothing on single nodes: every check is a dry run",
+        "budget 5% of all nodes, 20% of that for quarantine alone; 5% suspect; 10%",
+        "of a pool; 25% of a domain; at least 1 node each",
+        "each check 5 new in 10 min, 15 active",
+        "domains dry run in every view: nothing is written for a domain",
+        "released 10 min after proof that it is over, longer each time up to 8 h",
+        "frozen while more than 10% of the agents have not reported for 45 s",
     ]
 
 
@@ -56,15 +56,15 @@ def test_every_part_is_summed_up_also_as_nodes(tmp_path: Path, capsys: pytest.Ca
         "policy.yaml - ok paused nothing new is marked quarantine by 1 of ",
         " fatal checks: gpu-lost; after 5 s suspect by none of ",
         "writes taint, condition on the node; a fault of one GPU on that GPU alone, where the cluster can",
-        "budget 5% of all nodes (375 of 7500), 20% of that (75) for what is fatal; 5% (375) as suspect; ",
+        "budget 375 of 7500 nodes (5%), 75 of these for quarantine alone (20%); at most 300 suspect (5%, or ",
         "pools training 8%, rest 10%",
-        "each check 5 new in 10 min, 15 standing; nvlink-*: 5 new in 10 min, 30 standing",
-        "domains marked in no view: what would be is only told of",
+        "each check 5 new in 10 min, 15 active; nvlink-*: 5 new in 10 min, 30 active",
+        "domains dry run in every view: nothing is written for a domain",
         "held nodes login-* with team=alpha (no GPUs); checks port-flap",
         "silenced gpu-lost on gpu-7 for ever; gpu-* on * until 2099-01-31T18:00:00Z",
         "views rack by row, rack",
         "places 2 nodes by name and 1 pattern: power 2 domains, zone 1 domain",
-        "frozen while more than 10% (750) of the nodes have said nothing for 45 s",
+        "frozen while more than 10% (750) of the agents have not reported for 45 s",
     ):
         assert part in words
 
@@ -96,7 +96,14 @@ def test_json_has_it_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert (output["version"], output["file"]) == (1, "policy.yaml")
     assert output["policy"]["budget"]["fleet"] == 0.3
     assert output["enforced"] == {"quarantine": [], "suspect": []}
-    assert output["nodes"] == {"fleet": 12, "reserve": 2, "suspect": 2}
+    assert output["nodes"] == {
+        "fleet": 12,
+        "reserve": 3,
+        "suspect": 2,
+        "apart": False,
+        "degraded": 4,
+        "first": 10,
+    }
     assert output["warnings"] == [
         {
             "line": 1,
@@ -107,9 +114,14 @@ def test_json_has_it_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     ]
 
 
-def test_a_fleet_of_few_has_one_node_to_lose(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_small_fleet_may_have_one_quarantined_and_one_suspect_node(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     _, text = said(tmp_path, capsys, "{}", "--format", "json", "--nodes", "3")
-    assert json.loads(text)["nodes"] == {"fleet": 1, "reserve": 0, "suspect": 1}
+    nodes = json.loads(text)["nodes"]
+    assert (nodes["fleet"], nodes["suspect"], nodes["apart"]) == (1, 1, True)
+    _, text = said(tmp_path, capsys, "{}", "--nodes", "3")
+    assert "budget 1 of 3 nodes quarantined, and 1 suspect (5%, at least 1); " in " ".join(text.split())
 
 
 def test_a_sites_own_checks_are_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

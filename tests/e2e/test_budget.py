@@ -125,7 +125,7 @@ def test_of_a_thousand_faults_of_many_checks_the_worst_are_marked(
         scene.incidents("Marked", BUDGET)
         scene.incidents("Withheld", FATAL - BUDGET)
         assert scene.aggregator.figure('nodeguard_ledger_used_ratio{ledger="fleet"}') == 1.0
-        reason = f"fleet: {BUDGET} nodes may be out"
+        reason = f"fleet budget used up: {BUDGET} of {BUDGET} nodes marked"
         scene.aggregator.until(lambda: scene.reasons().count(reason) == FATAL - BUDGET)
 
 
@@ -155,7 +155,7 @@ def test_one_check_takes_out_five_and_fifteen_in_the_end(scene: Scene, controlpl
         scene.incidents("Withheld", 85)
         reasons = scene.reasons()
         assert reasons
-        assert all(one.startswith("check gpu-lost may take out") for one in reasons)
+        assert all(one.startswith("budget of check gpu-lost used up: ") for one in reasons)
 
 
 def _firsts(watcher: Watcher) -> list[float]:

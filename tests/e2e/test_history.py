@@ -32,7 +32,7 @@ def test_what_was_told_is_kept_through_a_kill_and_played_again(tmp_path: Path) -
         site.until_heard(2)
         with (bundles[0] / "kmsg").open("a") as kernel:
             kernel.write(XID)
-        until(lambda: site.states() == {"gpu-1": "Marked"}, site.log)
+        until(lambda: site.states() == {"gpu-1": "Advised"}, site.log)
         site.said("pause", "--why", "row 4 is rewired")
         until(lambda: rows(path, "SELECT 1 FROM report WHERE health = 'fatal'"), site.log)
         until(lambda: rows(path, "SELECT 1 FROM told WHERE kind = 'marks'"), site.log)

@@ -17,11 +17,11 @@ def test_observing_writes_on_no_node_and_no_device(controlplane: Cluster) -> Non
         [aggregator] = made.aggregators
         for name, agent in made.agents.items():
             scene.fails(agent)
-            agent.until(partial(scene.is_in, controlplane, name, "Observed"))
-        [whole] = aggregator.until(lambda: scene.events(controlplane, "whole", "NodeguardWouldMark"))
-        assert "; in enforce mode node whole would be kept from work (" in whole
-        [sliced] = aggregator.until(lambda: scene.events(controlplane, "sliced", "NodeguardWouldMark"))
-        assert "; in enforce mode GPU 0000:1b:00 of sliced would be kept from work (" in sliced
+            agent.until(partial(scene.is_in, controlplane, name, "DryRun"))
+        [whole] = aggregator.until(lambda: scene.events(controlplane, "whole", "NodeguardDryRun"))
+        assert "; dry run: would quarantine node whole (" in whole
+        [sliced] = aggregator.until(lambda: scene.events(controlplane, "sliced", "NodeguardDryRun"))
+        assert "; dry run: would quarantine GPU 0000:1b:00 of sliced (" in sliced
 
         for name, agent in made.agents.items():
             scene.driver_is_loaded(agent)

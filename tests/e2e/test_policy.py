@@ -94,7 +94,7 @@ def test_a_wrong_policy_is_told_of_and_left(made: Fleet) -> None:
     aggregator.until(lambda: "nodeguard_policy_wrong 0" in aggregator.page("/metrics"))
     aggregator.until(lambda: f"{made.policy}: adopted" in log(made))
     scene.fails(made.agents["gpu-2"])
-    made.agents["gpu-2"].until(lambda: scene.state(cluster, "gpu-2") == "Observed")
+    made.agents["gpu-2"].until(lambda: scene.state(cluster, "gpu-2") == "DryRun")
     assert not scene.is_marked(cluster, "gpu-2")
     # What stands is no new mark: it stays until it is proven to be over.
     assert scene.is_marked(cluster, "gpu-1")

@@ -101,7 +101,7 @@ def test_a_fault_is_marked_and_nothing_that_was_decided_is_lost_by_a_kill(site: 
         site.until_heard(2)
         with (bundles[0] / "kmsg").open("a") as kernel:
             kernel.write(XID)
-        until(lambda: site.states() == {"gpu-1": "Marked"}, site.log)
+        until(lambda: site.states() == {"gpu-1": "Advised"}, site.log)
         assert "row 4" in site.said("pause", "--why", "row 4 is rewired").stdout + site.said("status").stdout
         other = subprocess.run(site.words(*options), capture_output=True, text=True, check=False)
         assert (other.returncode, other.stderr.splitlines()[-1]) == (
@@ -116,11 +116,11 @@ def test_a_fault_is_marked_and_nothing_that_was_decided_is_lost_by_a_kill(site: 
         stack.enter_context(site.aggregator(*options))
         site.until_heard(2)
         told = site.asked("status")
-        assert told["paused"].startswith("row 4 is rewired, said ")
+        assert told["paused"].startswith("paused by ")
         assert told["marked"]["quarantine"]["nodes"] == 1
         with (bundles[1] / "kmsg").open("a") as kernel:
             kernel.write(XID)
-        until(lambda: site.states() == {"gpu-1": "Marked", "gpu-2": "Withheld"}, site.log)
+        until(lambda: site.states() == {"gpu-1": "Advised", "gpu-2": "Withheld"}, site.log)
         [incident] = [one["name"] for one in site.asked("incidents", "--node", "gpu-1")["incidents"]]
         assert site.said("incidents", "clear", incident).returncode == 0
         until(lambda: site.states() == {"gpu-2": "Withheld"}, site.log)
@@ -157,11 +157,11 @@ def test_on_this_machine_alone_nobody_need_say_who_they_are(site: Site) -> None:
         site.until_heard(1)
         with (bundle / "kmsg").open("a") as kernel:
             kernel.write(XID)
-        until(lambda: site.states() == {"gpu-1": "Marked"}, site.log)
+        until(lambda: site.states() == {"gpu-1": "Advised"}, site.log)
         said = [json.loads(line) for line in site.log.read_text().splitlines()]
         told = [one for one in said if one["event"] == "incident"]
         assert {(one["node"], one["check"]) for one in told} == {("gpu-1", "gpu-gsp-failure")}
-        assert (told[-1]["state"], told[-1]["scope"]) == ("Marked", "node gpu-1")
+        assert (told[-1]["state"], told[-1]["scope"]) == ("Advised", "node gpu-1")
 
 
 @pytest.mark.parametrize(

@@ -128,9 +128,9 @@ class Fleet:
         """Write on a Node as the executor does."""
         self.see(carried(self.nodes[what.uid], what))
 
-    def restart(self) -> None:
+    def restart(self, granted: State = State.MARKED) -> None:
         """A new aggregator: all that it knows are Nodes, rules and what agents say anew."""
-        self.planner = Planner(self.policy, CHECKS)
+        self.planner = Planner(self.policy, CHECKS, granted)
         for node in self.nodes.values():
             self.planner.node(node)
         for name, devices in self.devices.items():

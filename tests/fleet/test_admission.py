@@ -18,10 +18,7 @@ def test_the_worst_come_first_and_the_rest_is_withheld_with_a_reason() -> None:
     fleet.carry_out()
     assert fleet.marked() == [0, 4]
     reasons = {one.why for found in fleet.planner.outcomes.values() for one in found if one.why}
-    assert reasons == {
-        "fleet: 2 nodes may be out",
-        "fleet: 1 node may be out, the rest is reserved for what is fatal",
-    }
+    assert reasons == {"fleet budget used up: 2 of 2 nodes marked"}
 
 
 def test_one_check_takes_out_five_and_then_fifteen() -> None:
@@ -58,7 +55,7 @@ def test_a_domain_and_a_pool_have_budgets_of_their_own() -> None:
         fleet.say(number, finding())
     fleet.carry_out()
     assert len(fleet.marked()) == 2
-    assert "rack/r0: 2 nodes may be out" in {
+    assert "budget of rack/r0 used up: 2 of 2 nodes marked" in {
         one.why for found in fleet.planner.outcomes.values() for one in found
     }
 
@@ -94,8 +91,12 @@ def test_what_would_be_done_keeps_to_the_budget_too() -> None:
     for number in range(10):
         fleet.say(number, finding())
     fleet.carry_out()
-    said = [one.state for told in fleet.planner.incidents.values() for one in told.values()]
-    assert (said.count(State.OBSERVED), said.count(State.WITHHELD)) == (2, 8)
+    outcomes = [one for found in fleet.planner.outcomes.values() for one in found]
+    assert {one.state for one in outcomes} == {State.DRY_RUN}
+    assert (
+        sorted(one.why for one in outcomes)
+        == [""] * 2 + ["fleet budget would be used up: 2 of 2 nodes marked"] * 8
+    )
     fleet.after(5.0)
     assert fleet.plan().incidents == ()
 
@@ -110,8 +111,8 @@ def test_hold_maintenance_pause_and_stale_each_bar_a_mark() -> None:
     fleet.carry_out()
     assert fleet.marked() == []
     assert [one.why for found in fleet.planner.outcomes.values() for one in found] == [
-        "held: Ann looks at it",
-        "under maintenance: new firmware",
+        "hold on the node: Ann looks at it",
+        "the node is under maintenance: new firmware",
     ]
     fleet.planner.paused = "paused by Ann"
     fleet.say(3, finding())

@@ -45,7 +45,7 @@ def test_a_fault_of_one_gpu_marks_that_device_alone() -> None:
     assert fleet.marked() == []
     assert sorted(rule.device for rule in fleet.rules.values()) == ["gpu-0", "gpu-1"]
     assert set(states(fleet).values()) == {State.MARKED}
-    assert ("fleet", 0.25, 1.0) in fleet.planner.roster.ledgers.told()
+    assert ("fleet", 0.25, 1.0, 0.0) in fleet.planner.roster.ledgers.told()
     fleet.restart()
     assert not fleet.plan().rules
     fleet.say(0, proven=(in_order(slots=("gpu/0000:3b:00", "gpu/0000:3c:00")),))

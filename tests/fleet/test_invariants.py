@@ -88,9 +88,11 @@ def used(fleet: Fleet) -> dict[str, float]:
         charges = [one.charge for one in (own, *devices) if one.charge]
         parts = WHOLE if own.charge else min(WHOLE, 105 * len(devices))
         if not (node.unschedulable and not own.cordoned):
+            mark = "suspect" if own.charge and own.charge.mark == "suspect" else "quarantine"
             for key in ("fleet", f"rack {node.labels['rack']}"):
                 add(key, parts)
-            if own.charge and own.charge.mark == "suspect":
+                add(f"{key} {mark}", parts)
+            if mark == "suspect":
                 add("suspect", WHOLE)
         for charge in charges:
             add(f"standing {charge.check}", 1)
@@ -109,9 +111,14 @@ def most(fleet: Fleet, key: str) -> float:
         return budget.check.standing
     if key.startswith("new"):
         return budget.check.new
-    rack = sum(1 for node in fleet.nodes.values() if f"rack {node.labels['rack']}" == key)
-    share = {"fleet": budget.fleet * total, "suspect": budget.suspect * total}
-    return max(1.0, share.get(key, budget.domain * rack)) * WHOLE + 1e-3
+    if key == "suspect":
+        return max(1, int(budget.suspect * total + 1e-9)) * WHOLE
+    group = key.removesuffix(" suspect").removesuffix(" quarantine")
+    rack = sum(1 for node in fleet.nodes.values() if f"rack {node.labels['rack']}" == group)
+    share = budget.fleet * total if group == "fleet" else budget.domain * rack
+    nodes = max(1, int(share + 1e-9))
+    # A budget of one node counts suspect and quarantined nodes apart.
+    return nodes * WHOLE * (2 if nodes == 1 and key == group else 1)
 
 
 class Life(RuleBasedStateMachine):
@@ -183,7 +190,7 @@ class Life(RuleBasedStateMachine):
     def issue(self) -> None:
         """A plan is handed out; what was on its way for the same Node or device is so no more."""
         plan = self.fleet.plan()
-        assert self.fleet.plan() == replace(plan, incidents=(), events=())
+        assert self.fleet.plan() == replace(plan, incidents=(), events=(), brief=())
         self.freed_for_a_reason(plan)
         self.fleet.planner.issued(plan)
         assert not any(HOLD in self.fleet.nodes[one.uid].annotations for one in plan.nodes)

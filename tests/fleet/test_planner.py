@@ -45,8 +45,8 @@ def test_in_observe_nothing_is_written_and_it_is_said_what_would_be() -> None:
     fleet.say(1, finding())
     plan = fleet.carry_out()
     assert (plan.nodes, plan.rules) == ((), ())
-    assert [one.state for one in plan.incidents] == [State.OBSERVED]
-    assert [one.reason for one in plan.events] == ["NodeguardWouldMark"]
+    assert [one.state for one in plan.incidents] == [State.DRY_RUN]
+    assert [one.reason for one in plan.events] == ["NodeguardDryRun"]
     assert fleet.plan().incidents == ()
 
 
@@ -123,7 +123,7 @@ def test_what_was_told_before_stands_until_its_node_is_heard() -> None:
     fleet = Fleet(1, replace(AT_ONCE, mode=Mode.OBSERVE))
     fleet.say(0, finding())
     [told] = fleet.carry_out().incidents
-    assert told.state == State.OBSERVED
+    assert told.state == State.DRY_RUN
 
     fleet.planner = Planner(fleet.policy, CHECKS)
     fleet.planner.recall([told])
@@ -353,14 +353,14 @@ def test_why_a_mark_is_withheld_is_told_when_it_changes() -> None:
     fleet = Fleet(20, replace(AT_ONCE, settle=Settle(60.0, 60.0), budget=replace(WIDE, fleet=0.05)))
     for number in range(2):
         fleet.say(number, finding(age=0.0))
-    assert {one.message.partition("; ")[2].partition(" (")[0] for one in fleet.carry_out().events} == {
-        "node node-0 is not marked: settles for 60 s",
-        "node node-1 is not marked: settles for 60 s",
-    }
     fleet.after(60.0)
     assert {one.message.partition("; ")[2].partition(" (")[0] for one in fleet.carry_out().events} == {
-        "work is kept from node node-0",
-        "node node-1 is not marked: fleet: 1 node may be out",
+        "new work is kept off node node-0",
+        "node node-1 is not marked: fleet budget used up: 1 of 1 nodes quarantined",
+    }
+    fleet.planner.paused = "paused by alice: a bad driver"
+    assert {one.message.partition("; ")[2].partition(" (")[0] for one in fleet.carry_out().events} == {
+        "node node-1 is not marked: paused by alice: a bad driver",
     }
 
 

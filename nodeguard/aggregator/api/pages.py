@@ -182,7 +182,7 @@ def _states(words: list[str]) -> frozenset[State]:
     """States by their names, in whatever case; `all` for all of them."""
     if any(word.lower() == "all" for word in words):
         return frozenset(State)
-    known = {state.value.lower(): state for state in State}
+    known = {state.slug: state for state in State}
     for word in words:
         if word.lower() not in known:
             raise _RefusedError(400, f"'{word[:_NAME]}' is no state: there is all, {', '.join(known)}")

@@ -95,7 +95,7 @@ class History:
 
     def planned(self, plan: Plan, now: Instant, *, acts: bool) -> None:
         """See Remembers. Each replica tells of incidents; of what is carried out, who acts."""
-        for one in plan.incidents:
+        for one in (*plan.incidents, *plan.brief):
             self._note(now.wall, Kind.INCIDENT, one.name, one.node, one)
         if not acts:
             return

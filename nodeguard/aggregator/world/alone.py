@@ -12,7 +12,7 @@ from nodeguard.aggregator.api.decide import DecisionError
 from nodeguard.aggregator.identity.caller import Caller
 from nodeguard.aggregator.outbox import Outbox, clears
 from nodeguard.aggregator.service import moment
-from nodeguard.aggregator.world.clearing import said_of
+from nodeguard.aggregator.world.clearing import pause_reason, said_of
 from nodeguard.aggregator.world.kept import Advised, Kept, KeptError, read, write
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
@@ -123,7 +123,7 @@ class Alone:
 
     async def pause(self, why: str, by: str) -> str:
         """Advise nothing new from now on, durably."""
-        said = f"{why or 'paused'}, said {by}" if by else why or "paused"
+        said = pause_reason(why, by)
         self._pause(said)
         self._tell(f"nothing new is advised: {said}")
         return "nothing new is advised from now on, through restarts too; nodeguard resume ends it"
@@ -136,7 +136,7 @@ class Alone:
 
     async def unmark(self, by: str) -> str:
         """Take all advice back, and pause before."""
-        self._pause(f"all marks taken away by {by or 'somebody'}")
+        self._pause(pause_reason("all marks are removed", by))
         for one in self._planner.unmark().nodes:
             self._advise(one)
         self._keep(self._planner.paused)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from nodeguard.aggregator.api.decide import DecisionError
-from nodeguard.aggregator.world.clearing import said_of
+from nodeguard.aggregator.world.clearing import pause_reason, said_of
 from nodeguard.kube import incidents
 from nodeguard.kube.client import MERGE, Api, ApiError
 from nodeguard.kube.config_map import ConfigMap, Kept
@@ -37,7 +37,7 @@ class People:
 
     async def pause(self, why: str, by: str) -> str:
         """Mark nothing new from now on, durably."""
-        await self._change({PAUSE: f"{why or 'paused'}, said {by}" if by else why or "paused"})
+        await self._change({PAUSE: pause_reason(why, by)})
         return "nothing new is marked from now on, through restarts too; nodeguard resume ends it"
 
     async def resume(self, by: str) -> str:
@@ -48,7 +48,7 @@ class People:
 
     async def unmark(self, by: str) -> str:
         """Take every mark away, durably, and pause before."""
-        await self._change({PAUSE: f"all marks taken away by {by}", UNMARK: by or "somebody"})
+        await self._change({PAUSE: pause_reason("all marks are removed", by), UNMARK: by or "somebody"})
         return "paused, and every mark is being taken away; nodeguard resume has them set again"
 
     async def unmarked(self, by: str) -> None:

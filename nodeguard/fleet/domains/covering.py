@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Set
 from msgspec import Struct
 
 from nodeguard.fleet.blame.blamed import Blamed
+from nodeguard.fleet.budgets import fleet_limits
+from nodeguard.judge.words import span
 from nodeguard.model.incident import State
 from nodeguard.model.instant import Instant
 from nodeguard.model.mark import Degraded
@@ -25,6 +27,17 @@ class Cover(Struct, frozen=True):
     why: str = ""
     mark: Degraded | None = None
     grows: bool = True
+
+
+class Terms(Struct, frozen=True):
+    """On which terms domains are marked. size: nodes of the fleet. bar: what forbids every new mark, empty
+    for nothing. granted: the state of a mark that is granted.
+    """
+
+    policy: Policy
+    size: int
+    bar: str = ""
+    granted: State = State.MARKED
 
 
 class Standing(Struct, frozen=True):
@@ -49,15 +62,11 @@ def covered(
     blamed: Iterable[Blamed],
     standing: Standing,
     members: Mapping[str, Set[str]],
-    policy: Policy,
-    size: int,
-    bar: str,
+    terms: Terms,
     now: Instant,
 ) -> tuple[Cover, ...]:
-    """What becomes of every domain that is to blame, the first first.
-
-    members: of each. size: of the fleet. bar: why nothing new may be marked, empty where it may.
-    """
+    """What becomes of every domain that is to blame, the first first. members: of each."""
+    policy, granted = terms.policy, terms.granted
     nodes = set(standing.nodes)
     late = sum(1 for one in standing.marks.values() if now.wall - one.since < _HOUR)
     found = []
@@ -65,36 +74,38 @@ def covered(
         mark = standing.marks.get(one.domain)
         if mark is not None:
             own = members[one.domain]
-            full = _full(policy, size, len(nodes | own), len(own), alone=nodes <= own)
+            full = _full(terms, len(nodes | own), len(own), alone=nodes <= own)
             grows = one.view in policy.blame.enforce and not full
             nodes |= own if grows else set()
-            found.append(Cover(one, State.MARKED, full if own - nodes else "", mark, grows))
+            found.append(Cover(one, granted, full if own - nodes else "", mark, grows))
             continue
         if one.view not in policy.blame.enforce:
-            found.append(Cover(one, State.OBSERVED))
+            found.append(Cover(one, State.DRY_RUN))
             continue
         narrow = next((each for each in standing.marks.values() if each.name == one.name), None)
         all_of = nodes | members[one.domain]
-        why = bar
+        why = terms.bar
         if not why and narrow is None and late >= policy.budget.domains:
-            why = f"{policy.budget.domains} domains may be new in an hour"
-        why = why or _full(
-            policy, size, len(all_of), len(members[one.domain]), alone=not nodes or narrow is not None
-        )
+            most = policy.budget.domains
+            why = f"budget of degraded domains used up: {late} of {most} new in {span(_HOUR)}"
+        alone = not nodes or narrow is not None
+        why = why or _full(terms, len(all_of), len(members[one.domain]), alone=alone)
         if why:
             found.append(Cover(one, State.WITHHELD, why, narrow, grows=False))
             continue
         nodes, late = all_of, late + (narrow is None)
-        found.append(Cover(one, State.MARKED, mark=Degraded(one.domain, one.kinds, now.wall, one.name)))
+        found.append(Cover(one, granted, mark=Degraded(one.domain, one.kinds, now.wall, one.name)))
     return tuple(found)
 
 
-def _full(policy: Policy, size: int, after: int, own: int, *, alone: bool) -> str:
-    """Why no more Nodes may be kept from gangs for their domains. alone: whether no other domain is."""
-    most = int(policy.budget.degraded * size)
-    if after <= most:
+def _full(terms: Terms, after: int, own: int, *, alone: bool) -> str:
+    """Return why a domain may not be marked; empty where it may. after: nodes in marked domains with it; own:
+    of these, its own. alone: whether no other domain is marked.
+    """
+    limits = fleet_limits(terms.policy.budget, terms.size)
+    small = "budget of degraded domains too small"
+    if after <= limits.degraded or (alone and own <= limits.first):
         return ""
-    first = int(policy.budget.first * size)
-    if alone and own <= first:
-        return ""
-    return f"{most} nodes may be in degraded domains, or {first} of a single one; it has {own}"
+    if alone:
+        return f"{small}: the domain has {own} nodes, and a single one may have {limits.first}"
+    return f"{small}: {after - own} of {limits.degraded} nodes used, and the domain adds {own}"

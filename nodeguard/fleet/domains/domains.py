@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from msgspec.structs import replace
 
 from nodeguard.fleet.admission import Outcome
-from nodeguard.fleet.domains.covering import Cover, Standing, covered
+from nodeguard.fleet.domains.covering import Cover, Standing, Terms, covered
 from nodeguard.fleet.domains.incidents import CHECK, named, of_check, of_domain
 from nodeguard.fleet.domains.witness import Witness
 from nodeguard.fleet.heard import Heard
@@ -71,10 +71,9 @@ class Domains:
 
     def cover(
         self,
-        policy: Policy,
+        terms: Terms,
         seats: Mapping[str, Seat],
         holdings: Mapping[str, Holding],
-        bar: str,
         now: Instant,
     ) -> dict[str, Holding]:
         """What nodes are to hold that is not as it was: all of a domain that is marked, or is no more."""
@@ -86,7 +85,7 @@ class Domains:
             return {}
         everyone = self._witness.everyone
         members = {domain: everyone.of(domain) for domain in blamed}
-        covers = covered(blamed.values(), standing, members, policy, len(seats), bar, now)
+        covers = covered(blamed.values(), standing, members, terms, now)
         self.covers = {one.blamed.domain: one for one in covers}
         wanted: dict[str, list[Degraded]] = {}
         for cover in covers:
@@ -100,7 +99,7 @@ class Domains:
             if seat is None or seat.hold:
                 continue
             marks = tuple(sorted(wanted.get(uid, ()), key=lambda one: (one.since, one.domain)))
-            if bar:
+            if terms.bar:
                 marks = tuple(one for one in marks if one in had.node.degraded)
             if marks != had.node.degraded:
                 changed[uid] = replace(had, node=replace(had.node, degraded=marks))

@@ -29,7 +29,7 @@ def of_domain(cover: Cover, members: int, rule: Blame, sight: Sight, now: Instan
     """
     one = cover.blamed
     scope = f"{members} nodes of {one.domain}"
-    why = f"in enforce mode {scope} would be kept from gangs" if cover.state == State.OBSERVED else cover.why
+    why = f"would keep new gang work off {scope}" if cover.state == State.DRY_RUN else cover.why
     return Incident(
         name=named(one.name),
         node="",
@@ -65,8 +65,8 @@ def of_check(one: Held, sight: Sight, now: Instant) -> Incident:
         word="held",
         part=one.domain,
         action=Action.WATCH,
-        message=f"check {one.check} is held: {why_held(one)}",
-        detail="it marks nothing new, and marks of it that nothing else bears out are given back",
+        message=f"check {one.check} is suppressed: {why_held(one)}",
+        detail="it marks nothing new, and its marks that no other source confirms are released",
         symptoms=tuple(_symptoms(one.nodes, (), sight)),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from nodeguard.fleet.blame.blamed import Blamed, Held
+from nodeguard.judge.words import span
 from nodeguard.model.blame import SILENT, Blame
 
 
@@ -25,7 +26,7 @@ def until_cleared(one: Blamed, rule: Blame) -> str:
     kinds = [kind for kind in rule.classes if kind.name in one.kinds]
     least = max([2, *(-int(-kind.share / 2 * one.size // 1) for kind in kinds)])
     wait = min(rule.most, rule.clear * 2.0 ** min(one.times - 1, 30))
-    return f"over when fewer than {least} of its nodes show it for {_long(wait)}"
+    return f"over when fewer than {least} of its nodes show it for {span(wait)}"
 
 
 def why_held(one: Held) -> str:
@@ -40,7 +41,7 @@ def why_held(one: Held) -> str:
         return f"{who} fell silent that share nothing: {also}"
     if one.limit < 1:
         return f"it fires on {who}, as it did before this aggregator began"
-    chance = f"{one.limit - 1} within {_long(one.within)} may be chance"
+    chance = f"{one.limit - 1} within {span(one.within)} may be chance"
     borne_out = "other sources bear it out: it is real" if one.real else "nothing bears it out: it misfires"
     return f"it fires on {who} that share nothing, where {chance}; {borne_out}"
 
@@ -50,12 +51,4 @@ def _nodes(many: int) -> str:
 
 
 def _within(seconds: float) -> str:
-    return f" within {_long(seconds)}" if seconds >= 1.0 else " at once"
-
-
-def _long(seconds: float) -> str:
-    """A length of time, roughly."""
-    for unit, size in (("d", 86_400.0), ("h", 3_600.0), ("min", 60.0)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s"
+    return f" within {span(seconds)}" if seconds >= 1.0 else " at once"

@@ -54,7 +54,7 @@ def domains(planner: Planner, now: Instant, *, every: bool = False) -> DomainLis
 def blamed(planner: Planner, now: Instant, most: int) -> tuple[DomainLine, ...]:
     """The first few domains that are to blame, those that are not marked before all."""
     stirring = planner.diagnosis.voting.stirring(now.mono) if planner.covers else {}
-    order = (State.WITHHELD, State.OBSERVED, State.MARKED)
+    order = (State.WITHHELD, State.DRY_RUN, State.MARKED, State.ADVISED)
     lines = [_line(planner, path, stirring) for path in planner.covers]
     lines.sort(key=lambda one: (order.index(one.state or State.MARKED), one.domain))
     return tuple(lines[:most])

@@ -39,14 +39,18 @@ class Replica(Struct, frozen=True):
 class PolicyTold(Struct, frozen=True):
     """The policy in force.
 
-    file: where it comes from, empty for the built-in one. error: why a newer one is kept out. mode: of what
-    no rule fits; rules: how many say otherwise of some checks.
+    file: where it comes from, empty for the built-in one. error: why a newer one is rejected. mode: of checks
+    that no rule matches; rules: how many set a mode. enforced, observed: patterns of checks for which rules
+    do, in their order. observes: whether nothing at all is enforced, no failure domain either.
     """
 
     file: str
     error: str
     mode: str
     rules: int
+    enforced: tuple[str, ...] = ()
+    observed: tuple[str, ...] = ()
+    observes: bool = False
 
 
 class Agents(Struct, frozen=True):
@@ -101,20 +105,42 @@ class Count(Struct, frozen=True):
     nodes: int
 
 
+class DryRunTold(Struct, frozen=True):
+    """What checks that are not enforced would mark.
+
+    nodes, devices: that would be quarantined; devices are single GPUs of nodes that would go on working.
+    suspect: nodes that would be marked suspect. within: how many of all these the budgets allow; over: how
+    many they do not, and limits: of which budgets, with the limit in words. other: how many would be withheld
+    for other reasons, and reasons: the most frequent of those.
+    """
+
+    nodes: int = 0
+    devices: int = 0
+    suspect: int = 0
+    within: int = 0
+    over: int = 0
+    limits: tuple[Reason, ...] = ()
+    other: int = 0
+    reasons: tuple[Reason, ...] = ()
+
+
 class LedgerTold(Struct, frozen=True):
     """A budget. used, most: nodes that are charged to it, and that may be; parts of a node where single GPUs
-    are marked. Of `check/NAME`: marks.
+    are marked. suspect: suspect nodes that are counted apart from these, as where the budget is one node. Of
+    `check/NAME`: marks.
     """
 
     name: str
     used: float
     most: float
+    suspect: float = 0.0
 
 
 class IncidentLine(Struct, frozen=True):
     """An incident in short. alike: how many others there are of the same check and health, where only one of
     them is listed. acknowledged: by whom, empty for nobody. domain: of one of many nodes, which has no node;
-    one of a check that is held has neither, and its resource is `check/NAME`.
+    one of a check that is held has neither, and its resource is `check/NAME`. until, left: of a pending one,
+    when its grace period ends, and the seconds to it.
     """
 
     name: str
@@ -130,6 +156,8 @@ class IncidentLine(Struct, frozen=True):
     acknowledged: str
     alike: int = 0
     domain: str = ""
+    until: str = ""
+    left: float = 0.0
 
 
 class LemonTold(Struct, frozen=True):
@@ -155,12 +183,13 @@ class Status(Struct, frozen=True):
     """The fleet, in short.
 
     paused: why nothing new is marked, by people's word; frozen: why, by nodeguard's own; empty where it may
-    be. marked: by mark. withheld: marks that are asked for and not set; reasons: the most frequent. would:
-    marks that would be set, were their checks enforced. ledgers: the fleet's, and others that are half full
-    at least, fullest first; ledgers_more: how many more of these there are. incidents: by state. worst: what
-    stands out. views: what nodes share. domains: those that are to blame, by state; blamed: the first few,
-    those that are not marked before all others. held: checks that are not acted upon. lemons: parts that fail
-    again and again, the worst few; lemons_more: how many more there are.
+    be. marked: by mark. withheld: marks that are asked for and not set; reasons: the most frequent. pending:
+    marks in their grace period; pending_left: seconds until the first of these ends. would: marks of checks
+    that are not enforced; dry_run: what would become of them. ledgers: the fleet's, and others that are half
+    full at least, fullest first; ledgers_more: how many more of these there are. incidents: by state. worst:
+    what stands out. views: what nodes share. domains: those that are to blame, by state; blamed: the first
+    few, those that are not marked before all others. held: checks that are not acted upon. lemons: parts that
+    fail again and again, the worst few; lemons_more: how many more there are.
     """
 
     version: Literal[1]
@@ -185,3 +214,6 @@ class Status(Struct, frozen=True):
     held: tuple[HeldTold, ...] = ()
     lemons: tuple[LemonTold, ...] = ()
     lemons_more: int = 0
+    pending: Count = Count(0, 0)
+    pending_left: float = 0.0
+    dry_run: DryRunTold = DryRunTold()

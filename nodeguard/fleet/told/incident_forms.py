@@ -28,7 +28,7 @@ class IncidentPage(Struct, frozen=True):
     resource: the slot that failed. scope: what is kept from work, empty for nothing. part: what sits in the
     slot. cause: the check that tells most; word: its class. changed, resolved: moments. times: how often it
     has opened. detail: why it is in its state. marks: that stand for it, and what each waits for.
-    acknowledged, clear: people's decisions, in words.
+    acknowledged, clear: people's decisions, in words. until, left: as of an incident in short.
     """
 
     version: Literal[1]
@@ -56,6 +56,8 @@ class IncidentPage(Struct, frozen=True):
     marks: tuple[MarkTold, ...]
     acknowledged: str
     clear: str
+    until: str = ""
+    left: float = 0.0
 
 
 class IncidentList(Struct, frozen=True):

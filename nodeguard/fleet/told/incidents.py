@@ -7,12 +7,14 @@ from collections.abc import Collection, Iterable, Iterator
 
 from msgspec.structs import replace
 
+from nodeguard.fleet.admission import Outcome
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet.told.ages import age
 from nodeguard.fleet.told.forms import VERSION, IncidentLine
 from nodeguard.fleet.told.incident_forms import IncidentList, IncidentPage, SymptomTold
 from nodeguard.fleet.told.marks import marks
 from nodeguard.fleet.told.service import Service
+from nodeguard.fleet.want import resource_of
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import Decision, Incident, State
 from nodeguard.model.instant import Instant, rfc3339
@@ -21,7 +23,16 @@ from nodeguard.model.instant import Instant, rfc3339
 MOST = 1000
 
 # What a person has to look at first, of those that are equally bad: sick and at work, then what is not.
-_ORDER = (State.WITHHELD, State.OBSERVED, State.OPEN, State.MARKED, State.RECOVERING, State.RESOLVED)
+_ORDER = (
+    State.WITHHELD,
+    State.DRY_RUN,
+    State.PENDING,
+    State.OPEN,
+    State.MARKED,
+    State.ADVISED,
+    State.RECOVERING,
+    State.RESOLVED,
+)
 _NOBODY = Decision("")
 
 
@@ -35,35 +46,37 @@ def listed(
     uid = planner.roster.uid(node) if node else ""
     found = [
         one
-        for one in (planner.incidents.get(uid, {}).values() if node else every(planner))
+        for one in (_of_node(planner, uid) if node else every(planner))
         # What is a part of another is told there.
         if one.state in wanted and (node or states or not one.parent)
     ]
     found.sort(key=lambda one: _rank(one, service))
-    lines = tuple(line(one, service, now) for one in found[:MOST])
+    lines = tuple(line(planner, one, service, now) for one in found[:MOST])
     return IncidentList(VERSION, rfc3339(now.wall), lines, len(found) - len(lines))
 
 
-def outstanding(
-    incidents: Iterable[Incident], service: Service, now: Instant, most: int
-) -> tuple[IncidentLine, ...]:
+def outstanding(planner: Planner, service: Service, now: Instant, most: int) -> tuple[IncidentLine, ...]:
     """The few incidents that stand out, worst first: of those of one check and health, the worst alone."""
     found = sorted(
-        (one for one in incidents if one.is_open and not one.parent), key=lambda one: _rank(one, service)
+        (one for one in every(planner) if one.is_open and not one.parent),
+        key=lambda one: _rank(one, service),
     )
     kinds = Counter((one.cause, one.health) for one in found)
     first: dict[tuple[str, Health], Incident] = {}
     for one in found:
         first.setdefault((one.cause, one.health), one)
     worst = sorted(first, key=lambda kind: (*_rank(first[kind], service)[:3], -kinds[kind]))
-    return tuple(replace(line(first[kind], service, now), alike=kinds[kind] - 1) for kind in worst[:most])
+    return tuple(
+        replace(line(planner, first[kind], service, now), alike=kinds[kind] - 1) for kind in worst[:most]
+    )
 
 
 def incident(planner: Planner, service: Service, name: str, now: Instant) -> IncidentPage | None:
     """One incident in full; None where there is none of that name."""
-    one = next((told[name] for told in planner.incidents.values() if name in told), None)
+    one = next((one for one in every(planner) if one.name == name), None)
     if one is None:
         return None
+    until = _until(planner, one)
     decided = service.decisions.get(name, _NOBODY)
     return IncidentPage(
         version=VERSION,
@@ -86,25 +99,35 @@ def incident(planner: Planner, service: Service, name: str, now: Instant) -> Inc
         resolved=rfc3339(one.resolved) if one.resolved else "",
         times=one.times,
         message=one.message,
-        detail=one.detail,
+        detail=_detail(planner, one),
         symptoms=tuple(
             SymptomTold(each.check, each.target, each.health, each.message, each.evidence)
             for each in one.symptoms
         ),
-        marks=tuple(mark for mark in marks(planner, one.uid, now) if _part(mark.target) == one.resource),
+        marks=tuple(
+            mark for mark in marks(planner, one.uid, now) if resource_of(mark.target) == one.resource
+        ),
         acknowledged=decided.acknowledged,
         clear=decided.clear,
+        until=rfc3339(until) if until else "",
+        left=round(max(0.0, until - now.wall), 1),
     )
 
 
 def every(planner: Planner) -> Iterator[Incident]:
-    """All incidents that are remembered."""
-    for told in planner.incidents.values():
-        yield from told.values()
+    """Yield all incidents as they are now, pending ones and those that are over among them."""
+    for uid in planner.incidents.keys() | planner.pending.keys():
+        yield from _of_node(planner, uid)
 
 
-def line(one: Incident, service: Service, now: Instant) -> IncidentLine:
+def _of_node(planner: Planner, uid: str) -> Iterable[Incident]:
+    """Return the incidents of a node, of domains and checks where the uid is empty."""
+    return {**planner.incidents.get(uid, {}), **planner.pending.get(uid, {})}.values()
+
+
+def line(planner: Planner, one: Incident, service: Service, now: Instant) -> IncidentLine:
     """An incident in short."""
+    until = _until(planner, one)
     return IncidentLine(
         name=one.name,
         node=one.node,
@@ -115,17 +138,41 @@ def line(one: Incident, service: Service, now: Instant) -> IncidentLine:
         since=rfc3339(one.since),
         age=age(now, one.since),
         scope=one.scope,
-        says=_says(one),
+        says=_says(one, _detail(planner, one)),
         acknowledged=service.decisions.get(one.name, _NOBODY).acknowledged,
         domain=one.domain,
+        until=rfc3339(until) if until else "",
+        left=round(max(0.0, until - now.wall), 1),
     )
 
 
-def _says(one: Incident) -> str:
-    """What is the matter; of what many nodes share the evidence, and why nothing is done about it."""
+def _outcomes(planner: Planner, one: Incident) -> Iterator[Outcome]:
+    """Yield the decisions that an incident of a node shows."""
+    for outcome in planner.outcomes.get(one.uid, ()) if one.uid else ():
+        if outcome.state == one.state and resource_of(outcome.want.target) == one.resource:
+            yield outcome
+
+
+def _until(planner: Planner, one: Incident) -> float:
+    """Return when the grace period of a pending incident ends; 0 for any other."""
+    ends = (outcome.until for outcome in _outcomes(planner, one))
+    return min(ends, default=0.0) if one.state == State.PENDING else 0.0
+
+
+def _detail(planner: Planner, one: Incident) -> str:
+    """Return why an incident is in its state: of a withheld mark in the words of the latest plan, since the
+    used amount of a budget changes without a change of the incident.
+    """
+    if one.state != State.WITHHELD:
+        return one.detail
+    return next((outcome.why for outcome in _outcomes(planner, one) if outcome.why), one.detail)
+
+
+def _says(one: Incident, detail: str) -> str:
+    """Return what is wrong; of an incident of many nodes the evidence, and why nothing is done about it."""
     if one.node:
-        return one.detail or one.message
-    why = one.detail if one.state in {State.WITHHELD, State.RESOLVED} else ""
+        return detail or one.message
+    why = detail if one.state in {State.WITHHELD, State.RESOLVED} else ""
     return "; ".join(filter(None, (one.message, why)))
 
 
@@ -139,7 +186,3 @@ def _rank(one: Incident, service: Service) -> tuple[bool, int, int, float, str]:
         -one.since,
         one.name,
     )
-
-
-def _part(target: str) -> str:
-    return target.partition("/nvlink/")[0]

@@ -5,29 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nodeguard.fleet.domains.words import until_cleared
-from nodeguard.fleet.heard import Heard, tells_of
 from nodeguard.fleet.holding import Holding
-from nodeguard.fleet.modes import held_check
 from nodeguard.fleet.planner import Planner
-from nodeguard.fleet.release import key
+from nodeguard.fleet.release import RELEASING, Stay, key
 from nodeguard.fleet.told.ages import age
 from nodeguard.fleet.told.node_forms import DEGRADED, MarkTold, Wait
 from nodeguard.model.instant import Instant, rfc3339
 from nodeguard.model.mark import Cause, Mark
 from nodeguard.model.node import Device
-from nodeguard.model.slot import label
-
-_SHOWN = 4
 
 
 def marks(planner: Planner, uid: str, now: Instant) -> tuple[MarkTold, ...]:
     """What stands on a node and its devices, is about to, or is about to go; worst and oldest first."""
     holding, seen = planner.roster.holding(uid), planner.roster.observed(uid)
+    stay = planner.releases.stay
     told = [
-        _mark(place, cause, _wait(planner, uid, place, cause, now), now, written=_holds(seen, place, cause))
+        _mark(place, cause, _wait(stay(uid, place, cause), now), now, written=_holds(seen, place, cause))
         for place, cause in _causes(holding)
     ]
-    going = Wait("write", "is being given back")
+    going = _wait(RELEASING, now)
     told += [
         _mark(place, cause, going, now, written=True)
         for place, cause in _causes(seen)
@@ -47,7 +43,7 @@ def _of_domains(planner: Planner, holding: Holding, seen: Holding, now: Instant)
                 "domain", f"{one.domain} to be in order: {until_cleared(blamed, planner.policy.blame)}"
             )
         else:
-            wait = Wait("write", "is being given back")
+            wait = _wait(RELEASING, now)
         yield MarkTold(
             mark=DEGRADED,
             device="",
@@ -89,40 +85,9 @@ def _mark(place: Device | None, cause: Cause, wait: Wait, now: Instant, *, writt
     )
 
 
-def _wait(planner: Planner, uid: str, place: Device | None, cause: Cause, now: Instant) -> Wait:
-    """What a mark waits for: the first thing that keeps the planner from giving it back."""
-    seat, one = planner.roster.seats.get(uid), planner.heard.get(uid)
-    if seat is not None and seat.hold:
-        return Wait("hold", f"the hold to end ({seat.hold}); until then nothing is changed here")
-    if held_check(planner.policy, cause.check) is not None:
-        return Wait("write", f"is being given back: check {cause.check} is held")
-    if seat is not None and seat.maintenance:
-        return Wait("maintenance", f"maintenance to end ({seat.maintenance}), and proof after it")
-    if seat is None or one is None or uid in planner.silence.silent:
-        return Wait("silence", "the node's agent to be heard; nothing goes because nobody speaks")
-    proof = planner.proofs.get(uid, {}).get(key(place, cause))
-    if proof is not None:
-        left = max(0.0, proof.until - now.mono)
-        until = rfc3339(now.wall + left)
-        says = f"the soak to end, while {cause.check} goes on proving it"
-        return Wait("soak", says, until, round(left, 1))
-    if tells_of(one.findings, cause):
-        return Wait("finding", f"{cause.check} to find it no more; it finds it still")
-    if cause.check not in planner.checks:
-        remedy = "hold the check in the policy, or take the mark away by hand"
-        return Wait("check", f"a check that no agent has any more, {cause.check}: {remedy}")
-    return Wait("proof", f"{cause.check} to prove that {_unproven(one, cause)} in order")
-
-
-def _unproven(one: Heard, cause: Cause) -> str:
-    """The slots of which a check has not said yet that they are in order."""
-    places = dict.fromkeys(cause.slots or (cause.target,))
-    for group in one.proven:
-        if cause.check in group.checks:
-            for slot in group.slots:
-                places.pop(slot, None)
-    # All of them are proven, and the next plan says so.
-    missing = [label(slot) for slot in places or cause.slots or (cause.target,)]
-    rest = len(missing) - _SHOWN
-    named = ", ".join(missing[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
-    return f"{named} {'is' if len(missing) == 1 else 'are'}"
+def _wait(one: Stay, now: Instant) -> Wait:
+    """What a mark waits for."""
+    if not one.until:
+        return Wait(one.on, one.says)
+    left = max(0.0, one.until - now.mono)
+    return Wait(one.on, one.says, rfc3339(now.wall + left), round(left, 1))

@@ -69,7 +69,7 @@ def node(planner: Planner, service: Service, name: str, now: Instant) -> NodePag
         marks=marks(planner, uid, now),
         findings=tuple(_findings(one, outcomes, now)) if one else (),
         withheld=tuple(_wants(outcomes, State.WITHHELD, now)),
-        would=tuple(_wants(outcomes, State.OBSERVED, now)),
+        would=tuple(_wants(outcomes, State.DRY_RUN, now)),
         charges=tuple(_charges(holding, now)),
         ledgers=tuple(_ledgers(planner, uid)),
         unread=tuple(UnreadTold(each.source, each.what, each.why, each.slots) for each in one.unread)
@@ -78,9 +78,11 @@ def node(planner: Planner, service: Service, name: str, now: Instant) -> NodePag
         strange=tuple(f"{taint.key}={taint.value}" for taint in seat.strange) if seat else (),
         incidents=(
             *listed(planner, service, now, frozenset(State), name).incidents,
-            *(line(each, service, now) for each in planner.parents(uid, now)),
+            *(line(planner, each, service, now) for each in planner.parents(uid, now)),
         ),
         lemons=lemons(planner, now, name),
+        pending=tuple(_wants(outcomes, State.PENDING, now)),
+        advised=planner.granted == State.ADVISED,
     )
 
 
@@ -103,9 +105,10 @@ def _line(planner: Planner, seat: Seat, marks: tuple[str, ...]) -> NodeLine:
         silent=seat.uid in planner.silence.silent,
         marks=marks,
         withheld=sum(1 for one in outcomes if one.state == State.WITHHELD),
-        would=sum(1 for one in outcomes if one.state == State.OBSERVED),
+        would=sum(1 for one in outcomes if one.state == State.DRY_RUN),
         hold=bool(seat.hold),
         maintenance=bool(seat.maintenance),
+        pending=sum(1 for one in outcomes if one.state == State.PENDING),
     )
 
 
@@ -136,6 +139,8 @@ def _findings(one: Heard, outcomes: tuple[Outcome, ...], now: Instant) -> Iterat
             evidence=tuple(f"{seen.source}: {seen.what}" for seen in active.evidence),
             state=outcome.state if outcome else None,
             why=outcome.why if outcome else _unasked(active),
+            until=rfc3339(outcome.until) if outcome and outcome.until else "",
+            left=_left(outcome, now) if outcome else 0.0,
         )
 
 
@@ -152,9 +157,22 @@ def _wants(outcomes: tuple[Outcome, ...], state: State, now: Instant) -> Iterato
     for one in outcomes:
         if one.state == state:
             want = one.want
-            device = want.device.name if want.device else ""
-            since = rfc3339(want.since)
-            yield WantTold(want.mark, want.check, want.target, device, since, age(now, want.since), one.why)
+            yield WantTold(
+                mark=want.mark,
+                check=want.check,
+                target=want.target,
+                device=want.device.name if want.device else "",
+                since=rfc3339(want.since),
+                age=age(now, want.since),
+                why=one.why,
+                until=rfc3339(one.until) if one.until else "",
+                left=_left(one, now),
+            )
+
+
+def _left(one: Outcome, now: Instant) -> float:
+    """Return the seconds to the end of a grace period; 0 where none runs."""
+    return round(max(0.0, one.until - now.wall), 1)
 
 
 def _charges(holding: Holding, now: Instant) -> Iterator[ChargeTold]:

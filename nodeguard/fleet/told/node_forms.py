@@ -6,25 +6,19 @@ from typing import Literal
 
 from msgspec import Struct
 
+from nodeguard.fleet.release import On
 from nodeguard.fleet.told.forms import IncidentLine, LedgerTold, LemonTold
 from nodeguard.model.finding import Action, Health, Knowledge
 from nodeguard.model.incident import State
 from nodeguard.model.mark import Mark
-
-# What a mark waits for: see Wait.
-On = Literal["finding", "proof", "soak", "check", "hold", "maintenance", "silence", "domain", "write"]
 
 # What the mark is called of a node whose domain is to blame; others are called as model.mark.Mark has it.
 DEGRADED = "domain-degraded"
 
 
 class Wait(Struct, frozen=True):
-    """What has to happen before a mark goes.
-
-    on: `finding`: its check must stop finding it; `proof`: the check must say that it is over; `soak`: it
-    has, and time must pass; `check`: nobody has that check any more; `hold`, `maintenance`: people must end
-    theirs; `silence`: the node must be heard; `domain`: the domain must not be to blame any
-    more; `write`: nothing but the write. until, left: the moment, and seconds to it, where it is known.
+    """What has to happen before a mark is released: see release.Stay. until, left: when a soak period ends,
+    and the seconds to it.
     """
 
     on: On
@@ -57,8 +51,9 @@ class MarkTold(Struct, frozen=True):
 class FindingTold(Struct, frozen=True):
     """What the node's agent found.
 
-    state: what became of the mark that it asks for (`Marked`, `Withheld`, `Observed`), None where it asks
-    for none; why: in words.
+    state: what became of the mark that it asks for (`Marked`, `Advised`, `Pending`, `Withheld`, `DryRun`, or
+    `Open` where a mark of its domain stands in for it), None where it asks for none; why: in words. until,
+    left: of a pending one, when the grace period ends, and the seconds to it.
     """
 
     check: str
@@ -75,10 +70,12 @@ class FindingTold(Struct, frozen=True):
     evidence: tuple[str, ...]
     state: State | None
     why: str
+    until: str = ""
+    left: float = 0.0
 
 
 class WantTold(Struct, frozen=True):
-    """A mark that is asked for and not set, and why."""
+    """A mark that is asked for and not set, and why; until, left: as of a finding."""
 
     mark: Mark
     check: str
@@ -87,6 +84,8 @@ class WantTold(Struct, frozen=True):
     since: str
     age: float
     why: str
+    until: str = ""
+    left: float = 0.0
 
 
 class ChargeTold(Struct, frozen=True):
@@ -118,9 +117,9 @@ class NodePage(Struct, frozen=True):
     heard_age: when its agent spoke last, empty and None where it never did to this aggregator. silent:
     whether it says nothing now. agent: its version. out: whether a person's cordon keeps work away; cordoned:
     whether the cordon is nodeguard's. hold, maintenance: why, empty for none. strange: taints with
-    nodeguard's keys of which nothing is remembered; they are left alone. would: marks that would be set, were
-    their checks enforced. ledgers: the budgets that the node counts to. lemons: parts in it that fail again
-    and again.
+    nodeguard's keys of which nothing is remembered; they are left alone. would: marks of checks that are not
+    enforced; pending: marks in their grace period. advised: whether marks are advice, as without a cluster.
+    ledgers: the budgets that the node counts to. lemons: parts in it that fail again and again.
     """
 
     version: Literal[1]
@@ -155,11 +154,13 @@ class NodePage(Struct, frozen=True):
     strange: tuple[str, ...]
     incidents: tuple[IncidentLine, ...]
     lemons: tuple[LemonTold, ...] = ()
+    pending: tuple[WantTold, ...] = ()
+    advised: bool = False
 
 
 class NodeLine(Struct, frozen=True):
     """A node in short. health: as of NodePage, `unknown` where it is not known. marks: on it or its devices.
-    withheld, would: how many marks.
+    withheld, would, pending: how many marks.
     """
 
     node: str
@@ -170,6 +171,7 @@ class NodeLine(Struct, frozen=True):
     would: int = 0
     hold: bool = False
     maintenance: bool = False
+    pending: int = 0
 
 
 class NodeList(Struct, frozen=True):

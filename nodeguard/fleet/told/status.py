@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from nodeguard.fleet.planner import Planner
+from nodeguard.fleet.admission import Outcome
+from nodeguard.fleet.modes import enforces_nothing
+from nodeguard.fleet.planner import PAUSED_BY_POLICY, Planner
 from nodeguard.fleet.seat import FLEET
 from nodeguard.fleet.told.domain import blamed
 from nodeguard.fleet.told.forms import (
     VERSION,
     Agents,
     Count,
+    DryRunTold,
     LedgerTold,
     Marked,
     Nodes,
@@ -30,6 +33,8 @@ from nodeguard.model.finding import Health
 from nodeguard.model.incident import State
 from nodeguard.model.instant import Instant, rfc3339
 from nodeguard.model.mark import Mark
+from nodeguard.model.node import Device
+from nodeguard.model.policy import Mode, Policy
 
 _WORST = 5
 _LEDGERS = 6
@@ -38,37 +43,77 @@ _REASONS = 3
 
 def status(planner: Planner, service: Service, now: Instant) -> Status:
     """The fleet in short, at a moment."""
-    incidents = list(every(planner))
-    states = Counter(one.state for one in incidents)
+    states = Counter(one.state for one in every(planner))
     ledgers, repeats = _ledgers(planner), lemons(planner, now)
-    reasons = Counter(
-        one.why for found in planner.outcomes.values() for one in found if one.state == State.WITHHELD
-    )
+    outcomes = [one for found in planner.outcomes.values() for one in found]
+    pending = [one.until for one in outcomes if one.state == State.PENDING]
     return Status(
         version=VERSION,
         at=rfc3339(now.wall),
         replica=_replica(service, now),
-        policy=PolicyTold(
-            service.policy_file, service.policy_error, planner.policy.mode.value, len(planner.policy.modes)
-        ),
+        policy=_policy(planner.policy, service),
         agents=_agents(planner),
         nodes=_nodes(planner),
-        paused=planner.paused or ("paused by the policy" if planner.policy.pause else ""),
+        paused=planner.paused or (PAUSED_BY_POLICY if planner.policy.pause else ""),
         frozen=planner.silence.frozen,
         marked=_marked(planner),
         withheld=_count(planner, State.WITHHELD),
-        reasons=tuple(Reason(why, many) for why, many in reasons.most_common(_REASONS)),
-        would=_count(planner, State.OBSERVED),
+        reasons=_most(one.why for one in outcomes if one.state == State.WITHHELD),
+        would=_count(planner, State.DRY_RUN),
         ledgers=tuple(ledgers[:_LEDGERS]),
         ledgers_more=max(0, len(ledgers) - _LEDGERS),
         incidents={state: states[state] for state in State},
-        worst=outstanding(incidents, service, now, _WORST),
+        worst=outstanding(planner, service, now, _WORST),
         views=views(planner),
         domains=dict(Counter(one.state for one in planner.covers.values())),
         blamed=blamed(planner, now, _WORST),
         held=held(planner, now),
         lemons=repeats[:_WORST],
         lemons_more=max(0, len(repeats) - _WORST),
+        pending=_count(planner, State.PENDING),
+        pending_left=round(max(0.0, min(pending) - now.wall), 1) if pending else 0.0,
+        dry_run=_dry_run(one for one in outcomes if one.state == State.DRY_RUN),
+    )
+
+
+def _most(reasons: Iterable[str]) -> tuple[Reason, ...]:
+    """Return the most frequent reasons."""
+    return tuple(Reason(why, many) for why, many in Counter(reasons).most_common(_REASONS))
+
+
+def _policy(policy: Policy, service: Service) -> PolicyTold:
+    def of(mode: Mode) -> tuple[str, ...]:
+        return tuple(check for rule in policy.modes if rule.mode == mode for check in rule.checks)
+
+    return PolicyTold(
+        file=service.policy_file,
+        error=service.policy_error,
+        mode=policy.mode.value,
+        rules=len(policy.modes),
+        enforced=of(Mode.ENFORCE),
+        observed=of(Mode.OBSERVE),
+        observes=enforces_nothing(policy),
+    )
+
+
+def _dry_run(outcomes: Iterable[Outcome]) -> DryRunTold:
+    """Return what the checks that are not enforced would mark: each node and GPU once, by its worst mark."""
+    worst: dict[tuple[str, Device | None], Outcome] = {}
+    for one in sorted(outcomes, key=lambda one: (one.want.mark != Mark.QUARANTINE, one.why != "")):
+        worst.setdefault((one.want.uid, one.want.device), one)
+    found = list(worst.values())
+    whole = [one for one in found if one.want.device is None]
+    over = [one.refusal.limit_words() for one in found if one.refusal is not None]
+    others = [one.why for one in found if one.why and one.refusal is None]
+    return DryRunTold(
+        nodes=sum(one.want.mark == Mark.QUARANTINE for one in whole),
+        devices=len(found) - len(whole),
+        suspect=sum(one.want.mark == Mark.SUSPECT for one in whole),
+        within=sum(not one.why for one in found),
+        over=len(over),
+        limits=_most(over),
+        other=len(others),
+        reasons=_most(others),
     )
 
 
@@ -132,7 +177,7 @@ def _ledgers(planner: Planner) -> list[LedgerTold]:
 
 
 def _notable(planner: Planner) -> Iterator[LedgerTold]:
-    told = {name: LedgerTold(name, used, most) for name, used, most in planner.roster.ledgers.told()}
+    told = {one[0]: LedgerTold(*one) for one in planner.roster.ledgers.told()}
     seat = next(iter(planner.roster.seats.values()), None)
     if seat is not None:
         told.setdefault(

@@ -123,7 +123,7 @@ async def test_every_error_is_a_sentence_with_a_remedy(tmp_path: Path) -> None:
             ("GET", "incidents?node=no", {}, (404, "there is no node 'no': GET /v1/nodes lists them")),
             ("GET", "incidents/no", {}, (404, "there is no incident 'no': GET /v1/incidents?state=all lists them")),
             ("POST", "incidents/no", {"json": {"do": "clear"}}, (404, "there is no incident 'no': GET /v1/incidents?state=all lists them")),
-            ("GET", "incidents?state=bad", {}, (400, "'bad' is no state: there is all, open, observed, withheld, marked, recovering, resolved")),
+            ("GET", "incidents?state=bad", {}, (400, "'bad' is no state: there is all, open, pending, dry-run, withheld, marked, advised, recovering, resolved")),
             ("GET", "domains/no/r0", {}, (404, "there is no domain 'no/r0': GET /v1/domains?all=yes lists them")),
             ("GET", "pause", {}, (405, "GET is not for /v1/pause: use POST")),
             ("GET", "x", {}, (404, "/v1/x: Not Found: there is /v1/status, /v1/nodes, /v1/domains and /v1/incidents")),

@@ -113,7 +113,7 @@ async def test_a_pause_outlives_a_kill(scene: Scene) -> None:
     assert scene.marked() == {}
     incident = scene.planner.incident(scene.name())
     assert incident is not None
-    assert (incident.state, incident.detail) == (State.WITHHELD, "row 4 is rewired, said Ann")
+    assert (incident.state, incident.detail) == (State.WITHHELD, "paused by Ann: row 4 is rewired")
     await scene.world.resume("Bob")
     scene.turn()
     assert scene.marked() == QUARANTINED
@@ -132,7 +132,7 @@ async def test_all_marks_are_taken_away_and_do_not_come_back(scene: Scene) -> No
     scene.hear("gpu-1", finding())
     scene.turn()
     assert scene.marked() == {}
-    assert scene.planner.paused == "all marks taken away by Ann"
+    assert scene.planner.paused == "paused by Ann: all marks are removed"
 
 
 async def test_what_people_decide_of_an_incident_is_asked_again_after_a_kill(scene: Scene) -> None:

@@ -111,7 +111,7 @@ async def test_what_many_nodes_share_is_told_of_beside_its_incident(
     [event] = [line for line in said.splitlines() if "NodeguardMarked" in line]
     assert event.partition("nodeguard  ")[2] == (
         f"{FIRST}: 7 of 8 nodes lost a link at once; its 4 siblings did not; "
-        f"gangs are kept from 8 nodes of {FIRST} ({domain.name})"
+        f"new gang work is kept off 8 nodes of {FIRST} ({domain.name})"
     )
     assert listed() == [
         ["check-gpu-lost", "check/gpu-lost", "gpu-lost", "suspect", "Marked"],

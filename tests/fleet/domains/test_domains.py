@@ -145,8 +145,8 @@ def test_nothing_is_marked_where_it_is_only_observed() -> None:
     wait(made, 20.0)
     assert made.marked() == []
     [one] = domains(made)
-    assert one.state == State.OBSERVED
-    assert one.detail.startswith(f"in enforce mode 8 nodes of {FIRST} would be kept from gangs")
+    assert one.state == State.DRY_RUN
+    assert one.detail.startswith(f"would keep new gang work off 8 nodes of {FIRST}")
 
 
 def test_a_ledger_of_its_own_bounds_domains() -> None:
@@ -159,7 +159,7 @@ def test_a_ledger_of_its_own_bounds_domains() -> None:
     assert all("quarantine" in made.taints(12 * LEAF + number)[0] for number in range(LEAF))
     assert sorted(one.state for one in domains(made)) == [State.MARKED] * 2 + [State.WITHHELD] * 2
     [why, _] = [one.detail for one in domains(made, State.WITHHELD)]
-    assert why.startswith("2 domains may be new in an hour; over when")
+    assert why.startswith("budget of degraded domains used up: 2 of 2 new in 1 h; over when")
 
 
 def test_a_domain_that_is_most_of_a_fleet_is_not_marked() -> None:
@@ -168,7 +168,9 @@ def test_a_domain_that_is_most_of_a_fleet_is_not_marked() -> None:
     wait(made, 20.0)
     assert made.marked() == []
     [one] = domains(made)
-    assert one.detail.startswith("2 nodes may be in degraded domains, or 6 of a single one; it has 8")
+    assert one.detail.startswith(
+        "budget of degraded domains too small: the domain has 8 nodes, and a single one may have 6"
+    )
 
 
 def test_a_node_that_people_hold_is_not_touched_and_who_comes_later_is_marked() -> None:
@@ -211,10 +213,10 @@ def test_a_check_that_misfires_gives_back_what_nothing_bears_out() -> None:
     [one] = domains(made)
     assert (one.cause, one.state, one.resource) == ("gpu-lost", State.OPEN, "check/gpu-lost")
     assert one.message.startswith(
-        "check gpu-lost is held: it fires on 9 nodes that share nothing, where 4 within 10 min"
+        "check gpu-lost is suppressed: it fires on 9 nodes that share nothing, where 4 within 10 min"
     )
     [state] = {each.detail for each in made.planner.incidents["uid-41"].values()}
-    assert state.startswith("check gpu-lost is held: it fires on 9 nodes")
+    assert state == "check gpu-lost is suppressed: see nodeguard status"
     incidents = made.planner.incidents[""].values()
     made.restart()
     made.planner.recall(incidents)

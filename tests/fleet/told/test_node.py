@@ -48,7 +48,7 @@ def test_a_mark_waits_for_its_check_to_find_nothing_then_to_prove_it_then_for_th
     fleet.carry_out()
     fleet.after(100.0)
     fleet.carry_out()
-    says = "the soak to end, while gpu-lost goes on proving it"
+    says = "the soak period to end, while gpu-lost goes on proving it"
     assert wait(fleet) == Wait("soak", says, "2023-11-14T22:23:30Z", 500.0)
     fleet.after(500.0)
     fleet.carry_out()
@@ -74,13 +74,16 @@ def test_of_many_slots_those_are_named_that_are_not_proven() -> None:
 def test_people_silence_and_checks_that_are_gone_are_waited_for() -> None:
     fleet = marked()
     fleet.change(0, annotations={**fleet.nodes["uid-0"].annotations, HOLD: "alice"})
+    fleet.carry_out()
     assert wait(fleet).on == "hold"
     fleet = marked()
     fleet.change(0, annotations={**fleet.nodes["uid-0"].annotations, MAINTENANCE: "rack move"})
+    fleet.carry_out()
     assert wait(fleet) == Wait("maintenance", "maintenance to end (rack move), and proof after it")
     fleet = marked()
     fleet.reports.pop("uid-0")
     fleet.after(60.0)
+    fleet.carry_out()
     assert wait(fleet).on == "silence"
     told = page(fleet)
     assert (told.silent, told.known, told.heard_age, told.heard) == (
@@ -91,7 +94,8 @@ def test_people_silence_and_checks_that_are_gone_are_waited_for() -> None:
     )
     fleet = marked()
     fleet.planner.adopt(replace(LONG, holds=(Hold(checks=("gpu-lost",)),)))
-    assert wait(fleet) == Wait("write", "is being given back: check gpu-lost is held")
+    fleet.planner.issued(fleet.plan())
+    assert wait(fleet) == Wait("write", "is being released")
     fleet = Fleet(3, LONG)
     fleet.say(0, finding("site-fans"))
     fleet.after(10.0)
@@ -100,6 +104,7 @@ def test_people_silence_and_checks_that_are_gone_are_waited_for() -> None:
     fleet.carry_out()
     assert wait(fleet).on == "check"
     fleet.say(1, proven=(in_order(("site-fans",)),))
+    fleet.carry_out()
     assert wait(fleet).on == "proof"
 
 
@@ -116,7 +121,7 @@ def test_what_is_not_written_yet_is_told_and_what_is_going() -> None:
     fleet.say(0)
     fleet.planner.issued(fleet.plan())
     [mark] = page(fleet).marks
-    assert (mark.wait, mark.written) == (Wait("write", "is being given back"), True)
+    assert (mark.wait, mark.written) == (Wait("write", "is being released"), True)
 
 
 def test_findings_say_what_became_of_the_marks_that_they_ask_for() -> None:
@@ -134,7 +139,7 @@ def test_findings_say_what_became_of_the_marks_that_they_ask_for() -> None:
     told = page(fleet)
     assert [(one.state, one.why) for one in told.findings] == [
         (State.MARKED, ""),
-        (State.WITHHELD, "check gpu-ecc is held: it misfires"),
+        (State.WITHHELD, "hold on check gpu-ecc: it misfires"),
         (None, "a warning marks nothing"),
         (None, "marks nothing while it is stale"),
     ]
@@ -142,7 +147,7 @@ def test_findings_say_what_became_of_the_marks_that_they_ask_for() -> None:
     assert told.findings[0].age == 70.0
     [withheld] = told.withheld
     assert (withheld.mark, withheld.check, withheld.why) == (
-        Mark.QUARANTINE, "gpu-ecc", "check gpu-ecc is held: it misfires",
+        Mark.QUARANTINE, "gpu-ecc", "hold on check gpu-ecc: it misfires",
     )  # fmt: skip
 
 
@@ -150,7 +155,7 @@ def test_in_observe_it_is_told_what_would_be_marked() -> None:
     fleet = marked(replace(AT_ONCE, mode=Mode.OBSERVE))
     told = page(fleet)
     assert (told.marks, [one.check for one in told.would]) == ((), ["gpu-lost"])
-    assert told.findings[0].state == State.OBSERVED
+    assert told.findings[0].state == State.DRY_RUN
 
 
 def test_budgets_are_those_of_where_the_node_sits_and_of_its_checks() -> None:
@@ -195,6 +200,7 @@ def test_a_node_that_was_never_heard_is_not_known() -> None:
     fleet = marked()
     fleet.reports.clear()
     fleet.restart()
+    fleet.carry_out()
     told = page(fleet)
     assert (told.known, told.heard, told.heard_age, told.silent) == (False, "", None, True)
     assert wait(fleet).on == "silence"

@@ -73,7 +73,9 @@ def test_what_is_withheld_has_its_reasons_and_full_ledgers_are_named() -> None:
     fleet.carry_out()
     told = status(fleet.planner, LEADER, fleet.now)
     assert (told.withheld.marks, told.withheld.nodes) == (3, 3)
-    assert [(one.why, one.marks) for one in told.reasons] == [("check gpu-lost may take out 2 at a time", 3)]
+    assert [(one.why, one.marks) for one in told.reasons] == [
+        ("budget of check gpu-lost used up: 2 of 2 active marks", 3)
+    ]
     assert told.ledgers == (LedgerTold("fleet", 2.0, 10.0), LedgerTold("check/gpu-lost", 2, 2))
     [worst] = told.worst
     assert (worst.state, worst.alike) == (State.WITHHELD, 4)
@@ -130,7 +132,7 @@ def test_why_nothing_is_done_is_said() -> None:
     assert status(fleet.planner, LEADER, fleet.now).paused == "a bad driver (alice)"
     fleet.planner.paused = ""
     fleet.planner.adopt(replace(fleet.policy, pause=True))
-    assert status(fleet.planner, LEADER, fleet.now).paused == "paused by the policy"
+    assert status(fleet.planner, LEADER, fleet.now).paused == "paused by the policy file"
 
 
 def test_a_fleet_of_no_nodes_can_be_told() -> None:
