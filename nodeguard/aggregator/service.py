@@ -127,10 +127,10 @@ class Service:
         unknown = self.world.unknown()
         if unknown:
             return f"not known yet: {unknown}"
-        silence = self.planner.silence
+        silence = self.planner.silence_at(now)
         if may_act(silence, self.began, now.mono):
             return ""
         return (
-            f"{silence.heard} of {silence.expected} agents have been heard: it acts from {ENOUGH:.0%} on, "
+            f"{silence.heard} of {silence.expected} agents have reported: it acts from {ENOUGH:.0%} on, "
             f"or {span(PATIENCE)} after its start"
         )

@@ -9,7 +9,7 @@ from nodeguard.cli.fleet_words import dry_run, item, ledger, many, place, state,
 from nodeguard.cli.lemon_words import lemons
 from nodeguard.cli.moments import ago
 from nodeguard.cli.page import Line, Words
-from nodeguard.fleet.told.forms import IncidentLine, Marked, Nodes, PolicyTold, Status
+from nodeguard.fleet.told.forms import Agents, IncidentLine, Marked, Nodes, PolicyTold, Status
 from nodeguard.fleet.told.service import STANDALONE
 from nodeguard.judge.words import span
 from nodeguard.model.incident import State
@@ -63,10 +63,7 @@ def _alarms(one: Status) -> Iterator[Line]:
 
 
 def _facts(one: Status) -> Iterator[Line]:
-    agents = one.agents
-    silent = f"; {agents.silent} silent" if agents.silent else ""
-    never = f", {agents.silent - agents.stale} of them from the start" if agents.silent > agents.stale else ""
-    yield item("agents", f"{agents.expected} expected, {agents.heard} heard{silent}{never}")
+    yield item("agents", _agents(one.agents))
     yield item("nodes", _nodes(one.nodes))
     marked = [_marked(mark, each) for mark, each in one.marked.items() if each.nodes or each.devices]
     yield item("advised" if one.replica.leader == STANDALONE else "marked", "; ".join(marked) or "nothing")
@@ -96,6 +93,14 @@ def _facts(one: Status) -> Iterator[Line]:
     yield item("incidents", ", ".join(states) or "none")
     yield item("policy", f"{_mode(one.policy)}; {one.policy.file or 'built in, no file'}")
     yield item("leader", _leader(one))
+
+
+def _agents(one: Agents) -> str:
+    """How many agents report, and how many do not: all that are expected together."""
+    said = f"{one.expected} expected, {one.heard - one.stale} reporting"
+    said += f", {one.stale} stale" if one.stale else ""
+    never = one.silent - one.stale
+    return said + (f", {never} without a report since this aggregator started" if never else "")
 
 
 def _mode(one: PolicyTold) -> str:
@@ -131,7 +136,7 @@ def _leader(one: Status) -> str:
     if replica.leader == STANDALONE:
         who = STANDALONE
     else:
-        who = (replica.leader or "nobody") + (" (this one)" if replica.leads else "")
+        who = (replica.leader or "none") + (" (this one)" if replica.leads else "")
     planned = "no plan yet" if replica.plan_age is None else f"planned {ago(replica.plan_age)}"
     up = f"{', ' if replica.leads else '; this one '}up {span(replica.age)}, {planned}"
     version = f"; nodeguard {replica.nodeguard}" if replica.nodeguard else ""

@@ -169,11 +169,15 @@ class Planner:
 
     def tick(self, now: Instant) -> None:
         """Time has passed: who is silent? To be called every second or so."""
-        silent, roster = self.policy.silent, self.roster
-        self.silence = roster.attendance.silence(now.mono, silent.after, silent.freeze, roster.ledgers.size)
+        self.silence = self.silence_at(now)
         self._witness.silent(self.silence.silent, now)
         self._telling.forget(now.wall)
         self.parts.tick(now)
+
+    def silence_at(self, now: Instant) -> Silence:
+        """Return which agents do not report at this moment: what the next `tick` finds."""
+        silent, roster = self.policy.silent, self.roster
+        return roster.attendance.silence(now.mono, silent.after, silent.freeze, roster.ledgers.size)
 
     def plan(self, now: Instant) -> Plan:
         """What is to be done now: the same again, until it is `issued` or seen to be done."""

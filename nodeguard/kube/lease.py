@@ -73,6 +73,7 @@ class Lease:
         self._tell = tell
         self._trouble = Trouble("Lease", tell)
         self._known: Record | None = None  # None: to be read before anything is written
+        self._holder = ""  # whoever held it when it was last read, with the token of its identity
         self._seen = ("", 0.0)  # its version, and when that was first seen
         self._due = _NEVER
         self._until = _NEVER
@@ -81,8 +82,8 @@ class Lease:
 
     @property
     def holder(self) -> str:
-        """Who held it when it was last read, by name; empty for nobody."""
-        return self._known.spec.holder.rpartition("_")[0] if self._known is not None else ""
+        """Return the name of who held it when it was last read or written; empty for nobody."""
+        return self._holder.rpartition("_")[0]
 
     def held(self, now: float) -> bool:
         """Whether it may be written at this moment, with 5 s at most for the write."""
@@ -165,11 +166,14 @@ class Lease:
 
     async def _read(self) -> Record | None:
         try:
-            return _record(await self._api.request("GET", self._path, within=_WITHIN))
+            record = _record(await self._api.request("GET", self._path, within=_WITHIN))
         except ApiError as error:
             if error.status == 404:
+                self._holder = ""
                 return None
             raise
+        self._holder = record.spec.holder
+        return record
 
     async def _create(self) -> Record:
         body = {
@@ -178,14 +182,21 @@ class Lease:
             "metadata": {"name": self._lease},
             "spec": _spec(self.identity, self._outgrown + 1, anew=True),
         }
-        return _record(await self._api.request("POST", self._collection, body=body, within=_WITHIN))
+        return self._wrote(await self._api.request("POST", self._collection, body=body, within=_WITHIN))
 
     async def _write(self, known: Record, holder: str, epoch: int, *, anew: bool = False) -> Record:
         body = {
             "metadata": {"resourceVersion": known.metadata.version},
             "spec": _spec(holder, epoch, anew=anew),
         }
-        return _record(await self._api.request("PATCH", self._path, body=body, content=MERGE, within=_WITHIN))
+        return self._wrote(
+            await self._api.request("PATCH", self._path, body=body, content=MERGE, within=_WITHIN)
+        )
+
+    def _wrote(self, answer: bytes) -> Record:
+        record = _record(answer)
+        self._holder = record.spec.holder
+        return record
 
     @property
     def _path(self) -> str:

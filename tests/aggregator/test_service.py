@@ -75,7 +75,7 @@ async def test_nothing_is_carried_out_before_enough_is_heard_or_a_minute_is_over
     scene.hearing(Caller("n1", "n1"), report(fatal=True))
     await scene.turn(1.0)
     assert (scene.service.acts, scene.world.plans) == (False, [])
-    assert scene.service.waits_for(scene.now).startswith("1 of 10 agents have been heard")
+    assert scene.service.waits_for(scene.now).startswith("1 of 10 agents have reported")
     for number in range(9):
         scene.hearing(Caller(f"n{number}", f"n{number}"), report(2, fatal=number == 1))
     await scene.turn(1.0)

@@ -120,7 +120,7 @@ def test_what_nodes_share() -> None:
 def test_the_status_of_a_fleet_with_a_degraded_domain() -> None:
     assert look(status_page(status(FABRIC.planner, LEADER, FABRIC.now)), 100) == page("""
     FATAL  161 nodes: 6 fatal.
-      agents    161 expected, 161 heard
+      agents    161 expected, 161 reporting
       nodes     155 ok, 6 fatal; 1 under maintenance
       marked    domain-degraded 8 nodes
       pending   1 mark of 1 node in the grace period: 55 s left
@@ -200,7 +200,7 @@ def test_a_check_that_is_held() -> None:
     FATAL  120 nodes: 6 fatal; 6 marks withheld.
       check     gpu-lost is suppressed: it fires on 6 nodes that share nothing, where 4 within 10 min
                 may be chance; nothing bears it out: it misfires
-      agents    120 expected, 120 heard
+      agents    120 expected, 120 reporting
       nodes     114 ok, 6 fatal
       marked    nothing
       withheld  6 marks of 6 nodes: check gpu-lost is suppressed: see nodeguard status (6)

@@ -58,7 +58,7 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 def test_the_fleet_is_told_in_text_and_json(capsys: pytest.CaptureFixture[str]) -> None:
     text = said(capsys, "status")
-    assert text.startswith("FATAL  12 nodes: 1 fatal.\n  agents    12 expected, 12 heard\n")
+    assert text.startswith("FATAL  12 nodes: 1 fatal.\n  agents    12 expected, 12 reporting\n")
     assert f"nodeguard explain incident {name()}" in text
     assert json.loads(said(capsys, "status", "--format", "json"))["nodes"]["fatal"] == 1
 

@@ -69,7 +69,7 @@ def test_a_storm_in_short() -> None:
     told = status(STORM.planner, LEADER, STORM.now)
     assert look(status_page(told)) == page("""
     FATAL  7500 nodes: 417 fatal, 1 suspect; 410 marks withheld.
-      agents    7500 expected, 7500 heard
+      agents    7500 expected, 7500 reporting
       nodes     7082 ok, 1 suspect, 417 fatal; 1 on hold, 1 under maintenance
       marked    quarantine 7 nodes; suspect 1 node
       withheld  410 marks of 410 nodes: budget of check port-down used up: 5 of 5
@@ -114,7 +114,7 @@ def test_a_fleet_that_is_well() -> None:
     fleet.after(1.0)
     assert look(status_page(status(fleet.planner, LEADER, fleet.now))) == page("""
     OK  3 nodes: nothing wrong found.
-      agents    3 expected, 3 heard
+      agents    3 expected, 3 reporting
       nodes     3 ok
       marked    nothing
       budgets   fleet 0 of 3
@@ -149,7 +149,7 @@ def test_what_keeps_it_from_its_work_comes_first() -> None:
       waiting   nothing is written: not known yet: Nodes
       policy    kept out: policy.yaml, line 3: modes[0].check: must be text: write a
                 check's name
-      agents    4 expected, 4 heard; 1 silent
+      agents    4 expected, 3 reporting, 1 stale
       nodes     2 ok, 1 fatal, 1 unknown
       marked    nothing
       budgets   fleet 0 of 4
@@ -431,7 +431,7 @@ def test_observe_mode_is_said_first_with_what_the_budget_allows() -> None:
     FATAL  3 nodes: 3 fatal.
     OBSERVE MODE - nothing is written to Nodes. 3 nodes would be quarantined: 1 within budget, 2 over budget (fleet budget 1
     node).
-      agents    3 expected, 3 heard
+      agents    3 expected, 3 reporting
       nodes     0 ok, 3 fatal
       marked    nothing
       budgets   fleet 0 of 1

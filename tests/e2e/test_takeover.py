@@ -116,6 +116,9 @@ def pair(controlplane: Cluster) -> Iterator[Pair]:
 
 def test_what_a_killed_leader_began_another_ends(pair: Pair, controlplane: Cluster) -> None:
     leader = pair.leading()
+    names = {one.asked("/v1/status")["replica"]["leader"] for one in pair.both}
+    assert len(names) == 1
+    assert names != {""}
     with Watcher(controlplane) as watcher:
         pair.mark()
         leader.until(lambda: len(watcher.marked()) >= BUDGET // 4)

@@ -46,6 +46,7 @@ async def test_one_of_two_holds_it(near_api: Api, api_server: Cluster) -> None:
     for now in range(101, 140):
         assert await first.renew(float(now))
         assert not await second.renew(float(now))
+        assert (first.holder, second.holder) == ("one", "one")
     assert (first.epoch, second.epoch, second.held(139.0)) == (1, 0, False)
 
 
@@ -87,8 +88,9 @@ async def test_who_gives_it_back_is_followed_at_once(near_api: Api, api_server: 
     await first.release()
     assert not first.held(100.0)
     assert spec(api_server)["holderIdentity"] == ""
+    assert (first.holder, second.holder) == ("", "one")
     assert await second.renew(101.0)
-    assert second.epoch == 2
+    assert (second.epoch, second.holder) == (2, "two")
     await first.release()  # nothing to give back
     assert spec(api_server)["holderIdentity"] == second.identity
 

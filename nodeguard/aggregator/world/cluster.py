@@ -95,8 +95,8 @@ class Cluster:
 
     @property
     def leader(self) -> str:
-        """Who has anything written, in words."""
-        return self._pod if self._lease.held(monotonic()) else self._lease.holder or "nobody"
+        """Return the name of the aggregator that writes; empty for none."""
+        return self._pod if self._lease.held(monotonic()) else self._lease.holder
 
     def unknown(self) -> str:
         """What is not known yet without which nothing may be planned; empty where all is."""

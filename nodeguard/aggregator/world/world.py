@@ -22,7 +22,7 @@ class World(Protocol):
 
     @property
     def leader(self) -> str:
-        """Who has anything written, in words."""
+        """Return the name of the aggregator that writes; empty for none."""
 
     def unknown(self) -> str:
         """What is not known yet without which nothing may be planned; empty where all is."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 from nodeguard.fleet.planner import Planner
 from nodeguard.model.finding import Health, Knowledge
 
 
-def known_health(planner: Planner, uid: str) -> Health | None:
-    """The health of a node; None where nothing is heard of it, or nothing could be judged there."""
+def known_health(planner: Planner, uid: str, silent: Set[str]) -> Health | None:
+    """Return the health of a node; None where no report comes from it, or nothing could be judged there.
+    silent: uids of nodes whose agents do not report.
+    """
     one = planner.heard.get(uid)
-    if one is None or uid in planner.silence.silent:
+    if one is None or uid in silent:
         return None
     if one.health == Health.OK and one.knowledge == Knowledge.UNKNOWN and not one.proven:
         return None

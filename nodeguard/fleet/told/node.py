@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 
 from nodeguard.fleet.admission import Outcome
 from nodeguard.fleet.heard import Heard
@@ -42,7 +42,7 @@ def node(planner: Planner, service: Service, name: str, now: Instant) -> NodePag
         return None
     outcomes, holding = planner.outcomes.get(uid, ()), roster.holding(uid)
     inventory = one.inventory if one else Inventory()
-    last = planner.last.get(uid)
+    last, silent = planner.last.get(uid), planner.silence_at(now).silent
     return NodePage(
         version=VERSION,
         at=rfc3339(now.wall),
@@ -50,10 +50,10 @@ def node(planner: Planner, service: Service, name: str, now: Instant) -> NodePag
         uid=uid,
         health=one.health if one else Health.OK,
         knowledge=one.knowledge if one else Knowledge.UNKNOWN,
-        known=known_health(planner, uid) is not None,
+        known=known_health(planner, uid, silent) is not None,
         heard=rfc3339(now.wall_of(last)) if last is not None else "",
         heard_age=round(max(0.0, now.mono - last), 1) if last is not None else None,
-        silent=last is None or uid in planner.silence.silent,
+        silent=last is None or uid in silent,
         boot_id=one.boot_id if one else "",
         agent=one.agent if one else "",
         catalogue=one.catalogue if one else "",
@@ -89,20 +89,21 @@ def node(planner: Planner, service: Service, name: str, now: Instant) -> NodePag
 def nodes(planner: Planner, now: Instant) -> NodeList:
     """Every node of the fleet, by name."""
     found = sorted(planner.roster.seats.values(), key=lambda seat: seat.name)
-    marked = frozenset(planner.roster.remembered())
+    marked, silent = frozenset(planner.roster.remembered()), planner.silence_at(now).silent
     lines = (
-        _line(planner, seat, _carried(planner, seat.uid) if seat.uid in marked else ()) for seat in found
+        _line(planner, seat, silent, _carried(planner, seat.uid) if seat.uid in marked else ())
+        for seat in found
     )
     return NodeList(VERSION, rfc3339(now.wall), tuple(lines))
 
 
-def _line(planner: Planner, seat: Seat, marks: tuple[str, ...]) -> NodeLine:
-    health = known_health(planner, seat.uid)
+def _line(planner: Planner, seat: Seat, silent: Set[str], marks: tuple[str, ...]) -> NodeLine:
+    health = known_health(planner, seat.uid, silent)
     outcomes = planner.outcomes.get(seat.uid, ())
     return NodeLine(
         node=seat.name,
         health=health.value if health else "unknown",
-        silent=seat.uid in planner.silence.silent,
+        silent=seat.uid in silent,
         marks=marks,
         withheld=sum(1 for one in outcomes if one.state == State.WITHHELD),
         would=sum(1 for one in outcomes if one.state == State.DRY_RUN),

@@ -9,6 +9,7 @@ from nodeguard.fleet.admission import Outcome
 from nodeguard.fleet.modes import enforces_nothing
 from nodeguard.fleet.planner import PAUSED_BY_POLICY, Planner
 from nodeguard.fleet.seat import FLEET
+from nodeguard.fleet.silence import Silence
 from nodeguard.fleet.told.domain import blamed
 from nodeguard.fleet.told.forms import (
     VERSION,
@@ -36,6 +37,8 @@ from nodeguard.model.mark import Mark
 from nodeguard.model.node import Device
 from nodeguard.model.policy import Mode, Policy
 
+NO_LEADER = "no aggregator leads yet"
+
 _WORST = 5
 _LEDGERS = 6
 _REASONS = 3
@@ -43,6 +46,8 @@ _REASONS = 3
 
 def status(planner: Planner, service: Service, now: Instant) -> Status:
     """The fleet in short, at a moment."""
+    # All counts are of one moment: right after a start many reports come between two plans.
+    silence = planner.silence_at(now)
     states = Counter(one.state for one in every(planner))
     ledgers, repeats = _ledgers(planner), lemons(planner, now)
     outcomes = [one for found in planner.outcomes.values() for one in found]
@@ -52,10 +57,10 @@ def status(planner: Planner, service: Service, now: Instant) -> Status:
         at=rfc3339(now.wall),
         replica=_replica(service, now),
         policy=_policy(planner.policy, service),
-        agents=_agents(planner),
-        nodes=_nodes(planner),
+        agents=_agents(planner, silence),
+        nodes=_nodes(planner, silence),
         paused=planner.paused or (PAUSED_BY_POLICY if planner.policy.pause else ""),
-        frozen=planner.silence.frozen,
+        frozen=silence.frozen,
         marked=_marked(planner),
         withheld=_count(planner, State.WITHHELD),
         reasons=_most(one.why for one in outcomes if one.state == State.WITHHELD),
@@ -119,11 +124,12 @@ def _dry_run(outcomes: Iterable[Outcome]) -> DryRunTold:
 
 def _replica(service: Service, now: Instant) -> Replica:
     up = max(0.0, now.mono - service.started)
+    standby = f"{service.leader} leads" if service.leader else NO_LEADER
     return Replica(
         leader=service.leader,
         leads=service.leads,
         acts=service.leads and not service.waits,
-        waiting=service.waits if service.leads else f"{service.leader or 'nobody yet'} leads",
+        waiting=service.waits if service.leads else standby,
         since=rfc3339(now.wall - up),
         age=round(up, 1),
         plan_age=None if service.plan_age is None else round(service.plan_age, 1),
@@ -131,15 +137,14 @@ def _replica(service: Service, now: Instant) -> Replica:
     )
 
 
-def _agents(planner: Planner) -> Agents:
-    silent = planner.silence.silent & planner.roster.seats.keys()
-    spoken = planner.last.keys() & planner.roster.seats.keys()
-    return Agents(len(planner.roster.seats), len(spoken), len(silent), len(silent & spoken))
+def _agents(planner: Planner, silence: Silence) -> Agents:
+    stale = sum(1 for uid in silence.silent if uid in planner.last)
+    return Agents(silence.expected, silence.heard, len(silence.silent), stale)
 
 
-def _nodes(planner: Planner) -> Nodes:
+def _nodes(planner: Planner, silence: Silence) -> Nodes:
     seats = planner.roster.seats
-    found = Counter(known_health(planner, uid) for uid in seats)
+    found = Counter(known_health(planner, uid, silence.silent) for uid in seats)
     return Nodes(
         ok=found[Health.OK],
         warning=found[Health.WARNING],

@@ -141,11 +141,11 @@ async def test_every_error_is_a_sentence_with_a_remedy(tmp_path: Path) -> None:
 async def test_a_bug_ends_one_question_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fleet = sick()
     async with client(tmp_path, fleet, Deciders()) as ask:
-        silence = fleet.planner.silence
-        monkeypatch.setattr(fleet.planner, "silence", None)
+        attendance = fleet.planner.roster.attendance
+        monkeypatch.setattr(fleet.planner.roster, "attendance", None)
         status, error = await ask.error("GET", "status")
         assert (status, error.endswith(": see the aggregator's log")) == (500, True)
-        monkeypatch.setattr(fleet.planner, "silence", silence)
+        monkeypatch.setattr(fleet.planner.roster, "attendance", attendance)
         assert (await ask("GET", "status"))[0] == 200
 
 

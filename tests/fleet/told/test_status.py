@@ -3,6 +3,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from nodeguard.fleet.told.forms import LedgerTold, Marked
+from nodeguard.fleet.told.node import node
 from nodeguard.fleet.told.node_forms import DEGRADED
 from nodeguard.fleet.told.service import Service
 from nodeguard.fleet.told.status import status
@@ -124,7 +125,7 @@ def test_why_nothing_is_done_is_said() -> None:
     assert told.waiting == "not known yet: Nodes"
     for leader, waiting in (
         ("replica-1", "replica-1 leads"),
-        ("", "nobody yet leads"),
+        ("", "no aggregator leads yet"),
     ):
         other = replace(LEADER, leader=leader, leads=False)
         assert status(fleet.planner, other, fleet.now).replica.waiting == waiting
@@ -141,3 +142,21 @@ def test_a_fleet_of_no_nodes_can_be_told() -> None:
     told = status(fleet.planner, LEADER, fleet.now)
     assert (told.agents.expected, told.ledgers, told.worst) == (0, (), ())
     assert told.replica.plan_age == 0.4
+
+
+def test_all_counts_after_a_start_are_of_one_moment() -> None:
+    """Reports come between two looks at who is silent; a Node may be added, too."""
+    fleet = Fleet(3)
+    fleet.restart()
+    reports, fleet.reports = dict(fleet.reports), {}
+    fleet.restart()
+    fleet.planner.hear("uid-0", reports["uid-0"], fleet.now)
+    fleet.see(replace(fleet.nodes["uid-1"], name="node-9", uid="uid-9"))
+    told = status(fleet.planner, LEADER, fleet.now)
+    agents, nodes = told.agents, told.nodes
+    assert (agents.expected, agents.heard, agents.silent, agents.stale) == (4, 1, 3, 0)
+    assert (nodes.ok, nodes.unknown) == (1, 3)
+    assert told.frozen.startswith("3 of 4 agents are silent and no domain explains 3")
+    page = node(fleet.planner, LEADER, "node-0", fleet.now)
+    assert page is not None
+    assert (page.silent, page.known) == (False, True)
