@@ -25,12 +25,11 @@ def as_metrics(
     unheard: seconds since each receiver heard of this node, None where there are none. waiting: transitions
     that no receiver has heard.
     """
+    healthy = "Health of the node, 1 for its state; for none where nothing could be judged."
     known = "How well the node's health is known, 1 for its state."
     left_out = max(0, len(verdict.findings) - _MOST)
     families = [
-        states(
-            "nodeguard_node_health", "Health of the node, 1 for its state.", "health", Health, verdict.health
-        ),
+        states("nodeguard_node_health", healthy, "health", Health, verdict.known_health),
         states("nodeguard_node_knowledge", known, "knowledge", Knowledge, verdict.knowledge),
         of_findings(verdict.findings[:_MOST]),
         plain("nodeguard_findings_left_out", "Findings that are not shown one by one.", left_out),

@@ -25,16 +25,16 @@ class Brief(Struct, frozen=True):
 
 
 class Told(Struct, frozen=True):
-    """What a log has said of a node: its health, and its findings."""
+    """What a log has said of a node: its health, None where nothing could be judged, and its findings."""
 
-    health: Health
+    health: Health | None
     knowledge: Knowledge
     findings: tuple[Brief, ...] = ()
 
 
 def told(verdict: Verdict) -> Told:
     """What is to be said of a verdict."""
-    return Told(verdict.health, verdict.knowledge, tuple(map(_brief, verdict.findings)))
+    return Told(verdict.known_health, verdict.knowledge, tuple(map(_brief, verdict.findings)))
 
 
 def transitions(before: Told | None, after: Told) -> Iterator[Line]:
@@ -54,7 +54,8 @@ def transitions(before: Told | None, after: Told) -> Iterator[Line]:
         if key not in now:
             yield _line("finding over", one)
     if before is None or (before.health, before.knowledge) != (after.health, after.knowledge):
-        yield {"event": "node", "health": after.health.value, "knowledge": after.knowledge.value}
+        health = after.health or Knowledge.UNKNOWN
+        yield {"event": "node", "health": health.value, "knowledge": after.knowledge.value}
 
 
 def _brief(one: Finding) -> Brief:

@@ -42,6 +42,7 @@ from nodeguard.cli.usage import OK, UNKNOWN, UsageError
 from nodeguard.derive.derive import Site
 from nodeguard.local.state_lock import hold
 from nodeguard.model.catalogue import Catalogue
+from nodeguard.model.finding import Knowledge
 from nodeguard.model.instant import Instant
 from nodeguard.model.signal import Signal
 from nodeguard.sources.every import every_source
@@ -150,7 +151,8 @@ async def _watch(
             asked.close()
     if verdict is None:
         return UNKNOWN
-    log({"event": "end", "health": verdict.health.value, "findings": len(verdict.findings)})
+    health = verdict.known_health or Knowledge.UNKNOWN
+    log({"event": "end", "health": health.value, "findings": len(verdict.findings)})
     return exit_code(verdict, strict=False) if told.once else OK
 
 

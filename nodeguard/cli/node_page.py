@@ -19,8 +19,7 @@ _OFF = {Mark.QUARANTINE.value: "all new work", Mark.SUSPECT.value: "new gang wor
 
 def node_page(one: NodePage) -> list[Line]:
     """The lines of the page."""
-    word = one.health.value if one.known else "unknown"
-    lines = [title(word, word, f"{one.node}: {_gist(one)}."), *_facts(one)]
+    lines = [title(one.health, one.health, f"{one.node}: {_gist(one)}."), *_facts(one)]
     for each in one.marks:
         lines += [Line(), *mark(each)]
     for finding in one.findings:
@@ -82,7 +81,8 @@ def _facts(one: NodePage) -> Iterator[Line]:
             "heard", "never by this aggregator: see that its agent runs and reaches it", name_style="warning"
         )
     else:
-        said = f"{ago(one.heard_age)}; it says nothing now" if one.silent else ago(one.heard_age)
+        last = f", its last report was {one.reported}" if one.reported else ""
+        said = ago(one.heard_age) + (f"; it does not report any more{last}" if one.silent else "")
         known = (
             "" if one.knowledge == Knowledge.FRESH else f"; what it knows is {one.knowledge.value} in part"
         )

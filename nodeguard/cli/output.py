@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Literal
 
 import msgspec
@@ -11,6 +12,16 @@ from nodeguard.cli.moments import rfc3339
 from nodeguard.cli.scope import knowledge
 from nodeguard.model.finding import Action, Evidence, Finding, Fine, Health, Knowledge, Total, Unread, Verdict
 from nodeguard.model.instant import Instant
+
+
+class HealthOutput(StrEnum):
+    """The health of the node; `unknown` where nothing could be judged, which is not healthy."""
+
+    OK = "ok"
+    WARNING = "warning"
+    SUSPECT = "suspect"
+    FATAL = "fatal"
+    UNKNOWN = "unknown"
 
 
 class SeenOutput(Struct, frozen=True):
@@ -50,15 +61,15 @@ class FindingOutput(Struct, frozen=True):
 class VerdictOutput(Struct, frozen=True):
     """The node's verdict.
 
-    at: RFC 3339. judged: how many checks came to an answer, counted on each slot; where none did, knowledge
-    is `unknown`, and health says nothing.
+    at: RFC 3339. judged: how many checks came to an answer, counted on each slot; where none did, health and
+    knowledge are `unknown`.
     """
 
     node: str
     at: str
     boot_id: str
     platform: str
-    health: Health
+    health: HealthOutput
     knowledge: Knowledge
     judged: int
 
@@ -89,7 +100,7 @@ def as_json(hostname: str, verdict: Verdict, instant: Instant) -> str:
             at=rfc3339(instant.wall),
             boot_id=instant.boot_id,
             platform=verdict.platform,
-            health=verdict.health,
+            health=HealthOutput(verdict.known_health or Knowledge.UNKNOWN),
             knowledge=knowledge(verdict),
             judged=verdict.judged,
         ),

@@ -15,7 +15,7 @@ def as_metrics(verdict: Verdict, instant: Instant) -> str:
     known = "How well the node's health is known, 1 for the state that it is in."
     judged = "Checks that came to an answer, counted on each slot."
     families = [
-        states("nodeguard_node_health", healthy, "health", Health, scope.health(verdict)),
+        states("nodeguard_node_health", healthy, "health", Health, verdict.known_health),
         states("nodeguard_node_knowledge", known, "knowledge", Knowledge, scope.knowledge(verdict)),
         of_findings(verdict.findings),
         of_unread(verdict.unread),

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from msgspec.structs import replace
 
 from nodeguard.model.check import Check, Compare, Happened
-from nodeguard.model.finding import Health, Knowledge, Verdict, worst
+from nodeguard.model.finding import Knowledge, Verdict, worst
 from nodeguard.model.observation import DERIVED
 from nodeguard.model.slot import NODE
 from nodeguard.sources.source import Source
@@ -77,8 +77,3 @@ def why_nothing(families: Iterable[str], checks: Sequence[Check]) -> str:
     named, many = ", ".join(sorted(families)), len(set(families)) > 1
     said = f"{named} {'do' if many else 'does'} not apply"
     return f"{said}, as this machine has no {' and no '.join(names)} to judge" if names else said
-
-
-def health(verdict: Verdict) -> Health | None:
-    """The health that a verdict comes to, None where nothing could be judged."""
-    return verdict.health if verdict.judged else None

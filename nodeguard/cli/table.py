@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from nodeguard.cli.moments import ago, spoken
 from nodeguard.cli.page import Line, Words
-from nodeguard.cli.scope import NOUNS, health
+from nodeguard.cli.scope import NOUNS
 from nodeguard.model.finding import Action, Finding, Fine, Knowledge, Total, Unread, Verdict
 from nodeguard.model.instant import Instant
 from nodeguard.model.slot import NODE, label
@@ -68,7 +68,7 @@ def headline(hostname: str, verdict: Verdict, nothing: str = "") -> Line:
         said = f"nothing could be judged{f': {nothing}' if nothing else ''}."
     if verdict.unread:
         said += f" Not read: {', '.join(dict.fromkeys(one.source for one in verdict.unread))}."
-    word = (health(verdict) or Knowledge.UNKNOWN).value
+    word = (verdict.known_health or Knowledge.UNKNOWN).value
     return Line((Words(word.upper(), word), Words("  ")), f"{hostname}{known}: {said}", "strong")
 
 

@@ -135,6 +135,11 @@ class Verdict(Struct, frozen=True):
     judged: int = 0
     platform: str = ""
 
+    @property
+    def known_health(self) -> Health | None:
+        """The health that the checks come to; None where nothing could be judged, which is not healthy."""
+        return self.health if self.judged or self.findings else None
+
 
 def worst(*states: Any) -> Any:
     """The worst of some Health, Knowledge or Action words of one kind; they must not be empty."""

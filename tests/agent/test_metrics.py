@@ -34,7 +34,12 @@ def test_states_findings_and_ages() -> None:
 
 
 def test_a_healthy_node_costs_few_series() -> None:
-    assert len(series(Verdict(Health.OK, Knowledge.FRESH))) <= 15
+    assert len(series(Verdict(Health.OK, Knowledge.FRESH, judged=1))) <= 15
+
+
+def test_a_node_where_nothing_could_be_judged_has_no_health() -> None:
+    found = series(Verdict(Health.OK, Knowledge.UNKNOWN))
+    assert {value for (name, *_), value in found.items() if name == "nodeguard_node_health"} == {0.0}
 
 
 def test_many_findings_are_counted_beyond_the_worst() -> None:

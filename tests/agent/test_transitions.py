@@ -6,7 +6,7 @@ from tests.judge.scene import finding
 
 
 def verdict(*findings: Finding, health: Health = Health.OK) -> Verdict:
-    return Verdict(health, Knowledge.FRESH, findings)
+    return Verdict(health, Knowledge.FRESH, findings, judged=1)
 
 
 def events(before: Verdict | None, after: Verdict) -> list[object]:
@@ -22,6 +22,11 @@ def test_what_begins_changes_and_ends_is_told_once() -> None:
     assert events(worse, verdict()) == ["finding over"]
     assert events(one, verdict(finding("a", "gpu/0000:1b:00"))) == ["finding", "finding over"]
     assert events(verdict(), verdict(health=Health.FATAL)) == ["node"]
+
+
+def test_a_node_where_nothing_could_be_judged_is_unknown() -> None:
+    [line] = transitions(None, told(Verdict(Health.OK, Knowledge.UNKNOWN)))
+    assert (line["health"], line["knowledge"]) == ("unknown", "unknown")
 
 
 def test_a_line_says_what_where_and_what_to_do() -> None:

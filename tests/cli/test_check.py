@@ -17,7 +17,7 @@ from fixtures.build.expect import bundles
 from nodeguard.cli import page
 from nodeguard.cli.main import main
 from nodeguard.cli.output import Output
-from nodeguard.model.finding import Health, Knowledge
+from nodeguard.model.finding import Knowledge
 
 FIXTURES = Path(__file__).parent.parent.parent / "fixtures"
 HEALTHY = str(FIXTURES / "healthy-dgx-h100")
@@ -55,10 +55,20 @@ def test_a_table_fits_eighty_columns(
 def test_json_is_of_its_schema(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "--from", LOST, "--format", "json"]) == 2
     output = msgspec.json.decode(capsys.readouterr().out, type=Output, strict=True)
-    assert (output.version, output.verdict.health, output.verdict.node) == (1, Health.FATAL, "gpu-off-bus")
+    assert (output.version, output.verdict.health.value, output.verdict.node) == (1, "fatal", "gpu-off-bus")
     lost = output.findings[0]
     assert (lost.check, lost.target, lost.since[:4]) == ("gpu-lost", "gpu/0000:c3:00", "2026")
     assert lost.evidence
+
+
+def test_the_json_of_what_could_not_be_judged_is_not_healthy(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["check", "--from", "fixtures/healthy-cpu-only", "--only", "gpu-memory", "--format", "json"]
+    assert main(arguments) == 3
+    verdict = msgspec.json.decode(capsys.readouterr().out, type=Output, strict=True).verdict
+    assert (verdict.health.value, verdict.knowledge.value, verdict.judged) == ("unknown", "unknown", 0)
+    assert main(["check", "--schema"]) == 0
+    schema = msgspec.json.decode(capsys.readouterr().out)
+    assert set(schema["$defs"]["HealthOutput"]["enum"]) == {"ok", "warning", "suspect", "fatal", "unknown"}
 
 
 def test_the_schema_names_what_the_json_has(capsys: pytest.CaptureFixture[str]) -> None:

@@ -288,7 +288,7 @@ def test_a_node_that_has_fallen_silent() -> None:
     fleet.carry_out()
     assert explained(fleet, 0) == page("""
     UNKNOWN  node-0: nothing keeps work off it.
-      heard     1 min ago; it says nothing now
+      heard     1 min ago; it does not report any more, its last report was warning
       sits in   8 GPUs, no pool
 
     WARNING  gpu-lost - GPU 0000:3b:00

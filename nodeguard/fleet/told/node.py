@@ -11,7 +11,7 @@ from nodeguard.fleet.planner import Planner
 from nodeguard.fleet.seat import DOMAIN, Seat
 from nodeguard.fleet.told.ages import age
 from nodeguard.fleet.told.forms import VERSION, LedgerTold
-from nodeguard.fleet.told.health import known_health
+from nodeguard.fleet.told.health import UNKNOWN, known_health, reported_health
 from nodeguard.fleet.told.incidents import line, listed
 from nodeguard.fleet.told.lemons import lemons
 from nodeguard.fleet.told.marks import marks
@@ -43,14 +43,16 @@ def node(planner: Planner, service: Service, name: str, now: Instant) -> NodePag
     outcomes, holding = planner.outcomes.get(uid, ()), roster.holding(uid)
     inventory = one.inventory if one else Inventory()
     last, silent = planner.last.get(uid), planner.silence_at(now).silent
+    health, reported = known_health(planner, uid, silent), reported_health(one)
     return NodePage(
         version=VERSION,
         at=rfc3339(now.wall),
         node=name,
         uid=uid,
-        health=one.health if one else Health.OK,
+        health=health.value if health else UNKNOWN,
+        reported=reported.value if reported else "",
         knowledge=one.knowledge if one else Knowledge.UNKNOWN,
-        known=known_health(planner, uid, silent) is not None,
+        known=health is not None,
         heard=rfc3339(now.wall_of(last)) if last is not None else "",
         heard_age=round(max(0.0, now.mono - last), 1) if last is not None else None,
         silent=last is None or uid in silent,
@@ -102,7 +104,7 @@ def _line(planner: Planner, seat: Seat, silent: Set[str], marks: tuple[str, ...]
     outcomes = planner.outcomes.get(seat.uid, ())
     return NodeLine(
         node=seat.name,
-        health=health.value if health else "unknown",
+        health=health.value if health else UNKNOWN,
         silent=seat.uid in silent,
         marks=marks,
         withheld=sum(1 for one in outcomes if one.state == State.WITHHELD),

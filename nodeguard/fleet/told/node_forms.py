@@ -113,7 +113,8 @@ class UnreadTold(Struct, frozen=True):
 class NodePage(Struct, frozen=True):
     """Everything of one node.
 
-    known: whether its health is known; where it is not, health is the last that was heard, if any. heard,
+    health: now, `unknown` where no report comes or nothing could be judged. reported: the health of the
+    latest report, empty where none came or nothing could be judged. known: whether health is known. heard,
     heard_age: when its agent spoke last, empty and None where it never did to this aggregator. silent:
     whether it says nothing now. agent: its version. out: whether a person's cordon keeps work away; cordoned:
     whether the cordon is nodeguard's. hold, maintenance: why, empty for none. strange: taints with
@@ -126,7 +127,8 @@ class NodePage(Struct, frozen=True):
     at: str
     node: str
     uid: str
-    health: Health
+    health: str
+    reported: str
     knowledge: Knowledge
     known: bool
     heard: str

@@ -86,6 +86,7 @@ def test_people_silence_and_checks_that_are_gone_are_waited_for() -> None:
     fleet.carry_out()
     assert wait(fleet).on == "silence"
     told = page(fleet)
+    assert (told.health, told.reported) == ("unknown", "fatal")
     assert (told.silent, told.known, told.heard_age, told.heard) == (
         True,
         False,
@@ -203,6 +204,7 @@ def test_a_node_that_was_never_heard_is_not_known() -> None:
     fleet.carry_out()
     told = page(fleet)
     assert (told.known, told.heard, told.heard_age, told.silent) == (False, "", None, True)
+    assert (told.health, told.reported) == ("unknown", "")
     assert wait(fleet).on == "silence"
 
 
