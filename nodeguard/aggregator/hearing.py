@@ -45,7 +45,7 @@ class Hearing:
     def __call__(self, caller: Caller, message: Message) -> Reply:
         """The reply to a message of a node that may say it."""
         uid, now = caller.uid, self._now()
-        self._outbox.acknowledged(uid, message.acknowledged)
+        self._outbox.acknowledged(uid, message.acknowledged, message.answers)
         known = True
         if isinstance(message, Report):
             self._report(caller, message, now)

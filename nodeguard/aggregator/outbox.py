@@ -1,12 +1,16 @@
-"""What people ask of agents: instructions that ride back on replies until they are acknowledged."""
+"""Instructions to agents: they ride on replies until they are acknowledged, with what became of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from hashlib import blake2b
 
-from nodeguard.model.incident import Decision, Incident
+from msgspec import Struct
+from msgspec.structs import replace
+
+from nodeguard.model.incident import ClearAnswer, Decision, Incident
 from nodeguard.wire.instruction import ClearCheck, Instruction
+from nodeguard.wire.report import Answered
 
 # Instructions on one reply; the rest ride on the next.
 _MOST = 16
@@ -14,7 +18,21 @@ _MOST = 16
 # Of one node: more are of somebody who does not mean it.
 _WAITING = 256
 
+# Clears whose answers are remembered, the latest.
+_CLEARS = 1000
+
 _NAME = 200
+
+
+class _Clear(Struct):
+    """A clear of one incident. said: by whom and when. ids: of its instructions. over: of those that the
+    agent is done with; answers: to these.
+    """
+
+    said: str
+    ids: tuple[str, ...]
+    over: set[str]
+    answers: dict[str, Answered]
 
 
 class Outbox:
@@ -24,40 +42,82 @@ class Outbox:
 
     def __init__(self) -> None:
         self._waiting: dict[str, dict[str, Instruction]] = {}
+        self._clears: dict[str, _Clear] = {}
+        # Names of incidents, by the id of an instruction that clears it.
+        self._incidents: dict[str, str] = {}
 
     def of(self, uid: str) -> tuple[Instruction, ...]:
         """What a node is to do next."""
         waiting = self._waiting.get(uid)
         return tuple(waiting.values())[:_MOST] if waiting else ()
 
-    def put(self, uid: str, instructions: Iterable[Instruction]) -> None:
-        """Ask something of a node."""
-        waiting = self._waiting.setdefault(uid, {})
-        for one in instructions:
+    def clear(self, incident: Incident, decision: Decision) -> None:
+        """Ask a node's agent to clear an incident, where a person decided so; each decision once."""
+        wanted = clears(incident, decision)
+        known = self._clears.get(incident.name)
+        if not wanted or (known is not None and known.said == decision.clear):
+            return
+        self._forget_clear(incident.name)
+        self._clears[incident.name] = _Clear(decision.clear, tuple(one.id for one in wanted), set(), {})
+        self._incidents.update((one.id, incident.name) for one in wanted)
+        while len(self._clears) > _CLEARS:
+            self._forget_clear(next(iter(self._clears)))
+        waiting = self._waiting.setdefault(incident.uid, {})
+        for one in wanted:
             if len(waiting) < _WAITING:
                 waiting[one.id] = one
 
-    def acknowledged(self, uid: str, ids: Iterable[str]) -> None:
-        """A node has done what was asked."""
-        waiting = self._waiting.get(uid)
-        if waiting:
-            for name in ids:
-                waiting.pop(name, None)
-            if not waiting:
-                del self._waiting[uid]
+    def acknowledged(self, uid: str, ids: Iterable[str], answers: Iterable[Answered] = ()) -> None:
+        """A node is done with what was asked. answers: what became of it."""
+        waiting = self._waiting.get(uid, {})
+        said = {one.id: one for one in answers}
+        for name in ids:
+            if waiting.pop(name, None) is None:
+                continue
+            clear = self._clears.get(self._incidents.get(name, ""))
+            if clear is not None:
+                clear.over.add(name)
+                if name in said:
+                    clear.answers[name] = said[name]
+        if not waiting:
+            self._waiting.pop(uid, None)
+
+    def answered(self, decision: Decision) -> Decision:
+        """Return a decision with what became of its clear, as far as that is known."""
+        clear = self._clears.get(decision.incident)
+        if clear is None or clear.said != decision.clear:
+            return decision
+        if len(clear.over) < len(clear.ids):
+            return replace(decision, answer=ClearAnswer.WAITING)
+        # An agent of an older version says nothing of what became of it.
+        found = [clear.answers[name] for name in clear.ids if name in clear.answers]
+        if not found:
+            return decision
+        done = sum(one.done for one in found)
+        if done == len(found):
+            answer = ClearAnswer.DONE
+        else:
+            answer = ClearAnswer.PARTLY if done else ClearAnswer.REFUSED
+        says = "; ".join(dict.fromkeys(one.said for one in found if one.said))
+        return replace(decision, answer=answer, answer_says=says)
 
     def forget(self, uid: str) -> None:
         """A node is no more."""
         self._waiting.pop(uid, None)
 
+    def _forget_clear(self, incident: str) -> None:
+        clear = self._clears.pop(incident, None)
+        for name in clear.ids if clear is not None else ():
+            self._incidents.pop(name, None)
+
 
 def clears(incident: Incident, decision: Decision) -> tuple[ClearCheck, ...]:
-    """What an agent is asked for where a person says that an incident is over; nothing of one of no single
-    Node. Pure.
+    """Return what a node's agent is asked for where a person says that an incident is over: to clear each
+    finding, and of a mark without a finding its cause. Nothing for an incident of no single Node. Pure.
     """
     if not (decision.clear and incident.node):
         return ()
-    places = {(one.check, one.target) for one in incident.symptoms} | {(incident.cause, incident.resource)}
+    places = {(one.check, one.target) for one in incident.symptoms} or {(incident.cause, incident.resource)}
     return tuple(
         ClearCheck(
             id=f"clear/{_hashed(incident.name, decision.clear, check, slot)}",

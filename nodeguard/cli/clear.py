@@ -1,4 +1,4 @@
-"""nodeguard clear: a person says that a finding is over."""
+"""nodeguard clear: have the agent on this machine clear a finding."""
 
 from __future__ import annotations
 
@@ -19,13 +19,15 @@ def run(arguments: Sequence[str]) -> int:
     """Run the command; returns its exit code. Raises UsageError."""
     parser = Parser(
         prog="nodeguard clear",
-        description="Tell the agent that a finding is over. What still holds comes back.",
+        description="Clears a finding that lasts until something clears it, such as one of a past event. A "
+        "finding whose condition holds now is not cleared: it ends when a reading shows that it is over.",
+        epilog="Exit codes: 0 cleared; 3 not cleared, or nobody could be asked.",
     )
     add = parser.add_argument
     add("check", metavar="CHECK", help="the finding's check")
     add("slot", metavar="SLOT", help="where it was found, such as gpu/0000:3b:00 or node")
     add("--part", default="", metavar="ID", help="only while this part sits there")
-    add("--by", default=user(), metavar="NAME", help="who says so (you)")
+    add("--by", default=user(), metavar="NAME", help="who asks for it (you)")
     add_socket(parser)
     options = parser.parse_args(arguments)
     name = f"clear-{os.getpid()}-{time.time():.0f}"

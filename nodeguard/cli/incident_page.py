@@ -11,7 +11,7 @@ from nodeguard.fleet.told.forms import IncidentLine
 from nodeguard.fleet.told.incident_forms import IncidentList, IncidentPage
 from nodeguard.judge.words import span
 from nodeguard.model.finding import Action
-from nodeguard.model.incident import State
+from nodeguard.model.incident import ClearAnswer, State
 from nodeguard.model.mark import Mark
 
 _MEANS = {
@@ -81,6 +81,20 @@ def _gist(one: IncidentPage) -> str:
     return f"{one.cause} - {of}"
 
 
+def _answer(one: IncidentPage) -> str:
+    """What became of a clear, as far as it is known."""
+    match one.answer:
+        case ClearAnswer.WAITING:
+            return "; the node's agent has not answered yet"
+        case ClearAnswer.DONE:
+            return f"; done: {one.answer_says}"
+        case ClearAnswer.PARTLY:
+            return f"; done in part: {one.answer_says}"
+        case ClearAnswer.REFUSED:
+            return f"; refused: {one.answer_says}"
+    return ""
+
+
 def _at(target: str) -> str:
     """Where something was found: a slot, or one of a node that is named before it."""
     node, comma, slot = target.partition(", ")
@@ -109,7 +123,7 @@ def _facts(one: IncidentPage) -> Iterator[Line]:
     if one.acknowledged:
         yield item("known", f"acknowledged: {one.acknowledged}")
     if one.clear:
-        yield item("cleared", one.clear)
+        yield item("clear", f"asked by {one.clear}{_answer(one)}")
     about = f"domain {one.domain}" if one.domain else one.cause
     of = f"nodeguard explain node {one.node}, " if one.node else ""
     alone = f", nodeguard explain domain {one.part}" if one.part and not one.node else ""

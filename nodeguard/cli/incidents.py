@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from argparse import ArgumentTypeError
 from collections.abc import Sequence
 from typing import Literal
+
+from msgspec import Struct
 
 from nodeguard.aggregator.api.asking import Decided
 from nodeguard.cli.explain_fleet import no_incident, no_node
@@ -12,10 +15,11 @@ from nodeguard.cli.incident_page import incidents_page
 from nodeguard.cli.local_aggregator import Aggregator, MissingError, add_format, add_socket, as_json, part
 from nodeguard.cli.page import show, width
 from nodeguard.cli.person import user
+from nodeguard.cli.progress import progress
 from nodeguard.cli.streams import say
-from nodeguard.cli.usage import OK, Parser, near
-from nodeguard.fleet.told.incident_forms import IncidentList
-from nodeguard.model.incident import State
+from nodeguard.cli.usage import OK, Parser, UsageError, near
+from nodeguard.fleet.told.incident_forms import IncidentList, IncidentPage
+from nodeguard.model.incident import ClearAnswer, State
 
 _DECIDED: dict[str, Literal["acknowledge", "clear"]] = {"acknowledge": "acknowledge", "clear": "clear"}
 
@@ -28,7 +32,8 @@ def run(arguments: Sequence[str]) -> int:
         prog="nodeguard incidents",
         usage="nodeguard incidents [OPTION]… | acknowledge NAME | clear NAME",
         description="Lists what is wrong in the fleet, worst first, without what is over.",
-        epilog="nodeguard incidents acknowledge NAME says that people know; clear NAME, that it is over.",
+        epilog="nodeguard incidents acknowledge NAME notes that people know of it; nodeguard incidents clear "
+        "NAME has its findings cleared.",
     )
     add = parser.add_argument
     add("--all", action="store_true", help="also what is over, for a day")
@@ -69,20 +74,79 @@ def _state(word: str) -> str:
 def _decide(arguments: Sequence[str]) -> int:
     what = arguments[0]
     about = (
-        "people know of an incident"
+        "Notes that people know of an incident."
         if what == "acknowledge"
-        else "an incident is over; what still holds comes back"
+        else "Asks the node's agent to clear the findings of an incident, and prints its answer. A finding "
+        "whose condition holds now is not cleared. A domain is then no longer degraded, and a suppressed "
+        "check is believed again."
     )
-    parser = Parser(prog=f"nodeguard incidents {what}", description=f"Says that {about}.")
+    parser = Parser(
+        prog=f"nodeguard incidents {what}",
+        description=about,
+        epilog="Exit codes: 0 done, or asked for; 3 refused, or nobody could be asked.",
+    )
     parser.add_argument("name", metavar="NAME", help="the incident")
-    parser.add_argument("--by", default=user(), metavar="NAME", help="who says so (you)")
+    parser.add_argument("--by", default=user(), metavar="NAME", help="who asks for it (you)")
+    if what == "clear":
+        parser.add_argument("--no-wait", action="store_true", help="do not wait for the agent's answer")
     add_format(parser)
     add_socket(parser)
     options = parser.parse_args(arguments[1:])
     aggregator = Aggregator(options, "incidents", arguments)
     wanted = Decided(_DECIDED[what], options.by)
+    target = f"incidents/{part(options.name)}"
     try:
-        aggregator.done(f"incidents/{part(options.name)}", wanted, options.format)
+        if what == "clear" and not options.no_wait:
+            _clear(aggregator, target, wanted, options.format)
+        else:
+            aggregator.done(target, wanted, options.format)
     except MissingError:
         raise no_incident(aggregator, options.name) from None
     return OK
+
+
+class ClearOutput(Struct, frozen=True):
+    """What nodeguard incidents clear --format json prints: what was done, and the answer of the agent."""
+
+    said: str
+    answer: ClearAnswer | None
+    answer_says: str
+
+
+# Seconds for which the agent's answer is waited for: it is asked with the reply to its next heartbeat, and
+# answers with the one after. Seconds until the decision is known to the aggregator that was asked.
+WAIT = 40.0
+KNOWN_WITHIN = 3.0
+_EVERY = 0.5
+
+
+def _clear(aggregator: Aggregator, target: str, wanted: Decided, form: str) -> None:
+    """Have an incident cleared, and print what the node's agent answers. Raises UsageError for a refusal."""
+    before = aggregator.told(target, IncidentPage)
+    done = aggregator.decided(target, wanted)
+    page = _answered(aggregator, target, before) if before.node else None
+    answer = page.answer if page is not None else None
+    says = page.answer_says if page is not None else ""
+    if answer == ClearAnswer.REFUSED:
+        raise UsageError(f"{before.name} is not cleared: {says}")
+    if answer == ClearAnswer.PARTLY:
+        raise UsageError(f"{before.name} is cleared in part only: {says}")
+    if form == "json":
+        say(as_json(ClearOutput(done.said, answer, says)))
+    else:
+        say(says if answer == ClearAnswer.DONE and says else done.said)
+
+
+def _answered(aggregator: Aggregator, target: str, before: IncidentPage) -> IncidentPage | None:
+    """Return the incident once the agent has answered; None where it does not in time."""
+    began = time.monotonic()
+    with progress("waiting for the node's agent", WAIT):
+        while (waited := time.monotonic() - began) < WAIT:
+            page = aggregator.told(target, IncidentPage)
+            is_known = page.clear != before.clear
+            if is_known and page.answer != ClearAnswer.WAITING:
+                return page
+            if not is_known and waited >= KNOWN_WITHIN:
+                return None
+            time.sleep(_EVERY)
+    return None

@@ -58,9 +58,13 @@ class Aggregator:
         return self._asked("GET", target, form, None, _WITHIN)
 
     def done(self, target: str, wanted: Struct, form: str) -> None:
-        """Have something done, and say what was, as text or json. Raises UsageError where it was not."""
-        done = self._asked("POST", target, Done, wanted, _DECIDED_WITHIN)
+        """Have something done, and print what was, as text or json. Raises UsageError where it was not."""
+        done = self.decided(target, wanted)
         say(as_json(done) if form == "json" else done.said)
+
+    def decided(self, target: str, wanted: Struct) -> Done:
+        """Have something done; return what was. Raises UsageError where it was not."""
+        return self._asked("POST", target, Done, wanted, _DECIDED_WITHIN)
 
     def _asked(
         self, method: str, target: str, form: type[_Form], wanted: Struct | None, within: float

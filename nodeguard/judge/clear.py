@@ -2,8 +2,8 @@
 
     state, clearing = clear(rules, state, wanted, instant)
 
-What a check heard and counted until then counts no more; what it reads goes on counting, so that nobody can
-clear away a condition that holds.
+Events and counts until then count no more. A reading goes on counting: a finding whose condition holds now is
+not cleared.
 """
 
 from __future__ import annotations
@@ -84,7 +84,8 @@ def clear(rules: Rules, state: JudgeState, wanted: Wanted, instant: Instant) -> 
     holds = tuple(key for key in keys if key in fires)
     over = tuple(key for key in keys if key not in fires)
     if not set(over) & set(meant):
-        said = f"{what} is not cleared: its condition holds now; it ends when that is read to be over"
+        ends = "the finding ends when a reading shows that it is over"
+        said = f"{what} is not cleared: its condition holds now; {ends}"
         return state, Clearing(said, holds=holds, why="holds")
     return with_word(state, wanted, over, instant), Clearing(_said(what, over, holds), over, holds)
 

@@ -92,11 +92,27 @@ class Incident(Struct, frozen=True, omit_defaults=True, rename="camel"):
         return self.state != State.RESOLVED
 
 
+class ClearAnswer(StrEnum):
+    """What became of a clear.
+
+    `waiting`: the node's agent has not answered. `done`: all findings were cleared. `partly`: some of them
+    were. `refused`: none was, as when their conditions hold now.
+    """
+
+    WAITING = "waiting"
+    DONE = "done"
+    PARTLY = "partly"
+    REFUSED = "refused"
+
+
 class Decision(Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """What people decided of one incident. acknowledged: they know. clear: it is over, on their word; by whom
-    and when, in words, which also tell one clear from the next.
+    """What people decided of one incident. acknowledged: they know. clear: they ask to clear it; by whom and
+    when, in words, which also tell one clear from the next. answer: what became of that, None where it is not
+    known; answer_says: the words of the node's agent.
     """
 
     incident: str
     acknowledged: str = ""
     clear: str = ""
+    answer: ClearAnswer | None = None
+    answer_says: str = ""

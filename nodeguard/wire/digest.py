@@ -37,7 +37,15 @@ def wording(report: Report) -> str:
 
 def _bare(report: Report) -> Report:
     return replace(
-        report, version=0, sequence=0, digest="", age=0.0, acknowledged=(), dropped=0, leaving=False
+        report,
+        version=0,
+        sequence=0,
+        digest="",
+        age=0.0,
+        acknowledged=(),
+        answers=(),
+        dropped=0,
+        leaving=False,
     )
 
 

@@ -7,11 +7,14 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from nodeguard.wire.instruction import Instruction
-from nodeguard.wire.report import Report
+from nodeguard.wire.report import Answered, Report
 
 # Boots of a node that are remembered as over; instructions that are remembered as done.
 _BOOTS = 8
 _DONE = 256
+
+# Answers that are remembered, to the latest instructions.
+_ANSWERS = 32
 
 
 class Heard(Struct, frozen=True):
@@ -39,21 +42,25 @@ def heard(before: Heard, report: Report) -> tuple[Heard, bool]:
 
 class Inbox(Struct, frozen=True):
     """What an agent remembers of instructions: those it took and has not carried out yet, and ids of those it
-    has. Kept in one write with what they did, each is carried out once.
+    has. Kept in one write with what they did, each is carried out once. answers: what became of the latest.
     """
 
     waiting: tuple[Instruction, ...] = ()
     done: tuple[str, ...] = ()
+    answers: tuple[Answered, ...] = ()
 
 
 def received(before: Inbox, instructions: Iterable[Instruction]) -> tuple[Inbox, tuple[Instruction, ...]]:
     """The inbox after some instructions, and which of them are new."""
     known = {*before.done, *(one.id for one in before.waiting)}
     new = tuple({one.id: one for one in instructions if one.id not in known}.values())
-    return Inbox((*before.waiting, *new), before.done), new
+    return Inbox((*before.waiting, *new), before.done, before.answers), new
 
 
-def carried_out(before: Inbox, identity: str) -> Inbox:
-    """The inbox after an instruction was carried out."""
-    waiting = tuple(one for one in before.waiting if one.id != identity)
-    return Inbox(waiting, (*(one for one in before.done if one != identity), identity)[-_DONE:])
+def carried_out(before: Inbox, answered: Answered) -> Inbox:
+    """Return the inbox after an instruction was carried out, or refused."""
+    name = answered.id
+    waiting = tuple(one for one in before.waiting if one.id != name)
+    done = (*(one for one in before.done if one != name), name)
+    answers = (*(one for one in before.answers if one.id != name), answered)
+    return Inbox(waiting, done[-_DONE:], answers[-_ANSWERS:])

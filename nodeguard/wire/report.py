@@ -91,14 +91,25 @@ class Inventory(Struct, frozen=True, omit_defaults=True):
     more: Count = 0
 
 
+class Answered(Struct, frozen=True, omit_defaults=True):
+    """What became of an instruction, by its id. done: whether it was carried out; said: in words, why not
+    where it was not.
+    """
+
+    id: Name
+    done: bool = False
+    said: Text = ""
+
+
 class Report(Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="report", kw_only=True):
     """A node's verdict in full.
 
-    sequence: rises with every message of one boot, so that (node, boot_id, sequence) names this one.
-    digest: of the state that this report tells, see wire.digest. age: seconds from the verdict to the
-    sending. findings: worst first; more: how many are left out. acknowledged: ids of instructions that were
-    carried out. dropped: transitions that the agent lost since its start, because nobody heard it for too
-    long. leaving: whether the agent ends. proven: what a mark may be given back for.
+    sequence: rises with every message of one boot, so that (node, boot_id, sequence) names this one. digest:
+    of the state that this report tells, see wire.digest. age: seconds from the verdict to the sending.
+    findings: worst first; more: how many are left out. acknowledged: ids of instructions that the agent is
+    done with; answers: what became of these, as far as it is remembered. dropped: transitions that the agent
+    lost since its start, because nobody heard it for too long. leaving: whether the agent ends. proven: what
+    a mark may be given back for.
     """
 
     version: int
@@ -116,6 +127,7 @@ class Report(Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="rep
     unread: tuple[Blind, ...] = ()
     inventory: Inventory = Inventory()
     acknowledged: tuple[Name, ...] = ()
+    answers: tuple[Answered, ...] = ()
     dropped: Count = 0
     leaving: bool = False
     proven: tuple[InOrder, ...] = ()
@@ -130,6 +142,7 @@ class Heartbeat(Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="
     sequence: Count
     digest: Name = ""
     acknowledged: tuple[Name, ...] = ()
+    answers: tuple[Answered, ...] = ()
     dropped: Count = 0
 
 

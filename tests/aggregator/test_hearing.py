@@ -7,10 +7,10 @@ from nodeguard.aggregator.identity.caller import Caller
 from nodeguard.aggregator.outbox import Outbox, clears
 from nodeguard.fleet.planner import Planner
 from nodeguard.model.finding import Health
-from nodeguard.model.incident import Decision, Incident, State, Symptom
+from nodeguard.model.incident import ClearAnswer, Decision, Incident, State, Symptom
 from nodeguard.model.instant import Instant
 from nodeguard.wire.instruction import Reply
-from nodeguard.wire.report import VERSION, Heartbeat, Message, Report
+from nodeguard.wire.report import VERSION, Answered, Heartbeat, Message, Report
 from tests.fleet.scene import AT_ONCE, CHECKS, finding, in_order
 
 ONE = Caller("node-1", "uid-1")
@@ -71,34 +71,72 @@ def test_a_heartbeat_stands_for_the_report_that_is_known() -> None:
     assert ear.hear(beat(boot="rebooted")).resend
 
 
+FAULT = Incident("i", "node-1", "uid-1", "gpu/0000:3b:00", "gpu-lost", Health.FATAL, State.MARKED, 1.0, 1.0)
+FAULTS = replace(
+    FAULT,
+    symptoms=(
+        Symptom("gpu-ecc", "gpu/0000:3b:00", Health.FATAL),
+        Symptom("gpu-lost", "gpu/0000:3b:00", Health.FATAL),
+    ),
+)
+ANN = Decision("i", clear="Ann")
+
+
 def test_what_is_asked_rides_on_every_reply_until_it_is_done() -> None:
     ear = Ear()
-    incident = Incident(
-        "i", "node-1", "uid-1", "gpu/0000:3b:00", "gpu-lost", Health.FATAL, State.MARKED, 1.0, 1.0
-    )
-    incident = replace(incident, symptoms=(Symptom("gpu-ecc", "gpu/0000:3b:00", Health.FATAL),))
-    asked = clears(incident, Decision("i", clear="Ann"))
+    asked = clears(FAULTS, ANN)
     assert [(one.check, one.slot, one.by) for one in asked] == [
         ("gpu-ecc", "gpu/0000:3b:00", "Ann"),
         ("gpu-lost", "gpu/0000:3b:00", "Ann"),
     ]
-    ear.outbox.put("uid-1", asked)
-    ear.outbox.put("uid-1", clears(incident, Decision("i", clear="Ann")))
+    ear.outbox.clear(FAULTS, ANN)
+    ear.outbox.clear(FAULTS, ANN)
     assert ear.hear(report()).instructions == asked
     assert ear.hear(beat()).instructions == asked
     assert ear.hear(replace(beat(), acknowledged=(asked[0].id,))).instructions == asked[1:]
     assert ear.hear(replace(beat(), acknowledged=(asked[1].id, "unknown"))).instructions == ()
-    assert clears(incident, Decision("i")) == ()
-    assert {one.id for one in clears(incident, Decision("i", clear="Bob"))}.isdisjoint(
-        one.id for one in asked
+    assert clears(FAULTS, Decision("i")) == ()
+    assert {one.id for one in clears(FAULTS, Decision("i", clear="Bob"))}.isdisjoint(one.id for one in asked)
+    # A mark without a finding is cleared by its cause.
+    assert [(one.check, one.slot) for one in clears(FAULT, ANN)] == [("gpu-lost", "gpu/0000:3b:00")]
+
+
+def test_what_became_of_a_clear_is_known_once_the_agent_has_answered() -> None:
+    ear = Ear()
+    first, second = clears(FAULTS, ANN)
+    assert ear.outbox.answered(ANN) == ANN
+    ear.outbox.clear(FAULTS, ANN)
+    ear.hear(report())
+    refused = Answered(first.id, said="gpu-ecc is not cleared: its condition holds now")
+    ear.hear(replace(beat(), acknowledged=(first.id,), answers=(refused,)))
+    assert ear.outbox.answered(ANN).answer == ClearAnswer.WAITING
+    ear.hear(
+        replace(beat(), acknowledged=(second.id,), answers=(Answered(second.id, said="nor is gpu-lost"),))
     )
+    answer = ear.outbox.answered(ANN)
+    assert (answer.answer, answer.answer_says) == (
+        ClearAnswer.REFUSED,
+        "gpu-ecc is not cleared: its condition holds now; nor is gpu-lost",
+    )
+    # Asked again, by a decision of its own.
+    bob = Decision("i", clear="Bob")
+    ear.outbox.clear(FAULTS, bob)
+    assert ear.outbox.answered(ANN) == ANN
+    first, second = clears(FAULTS, bob)
+    done = (Answered(first.id, done=True, said="gpu-ecc is cleared"), Answered(second.id, said="no"))
+    ear.hear(replace(beat(), acknowledged=(first.id, second.id), answers=done))
+    assert ear.outbox.answered(bob).answer == ClearAnswer.PARTLY
+    # An agent of an older version answers nothing.
+    carol = Decision("i", clear="Carol")
+    ear.outbox.clear(FAULTS, carol)
+    ear.hear(replace(beat(), acknowledged=tuple(one.id for one in clears(FAULTS, carol))))
+    assert ear.outbox.answered(carol) == carol
 
 
 def test_nobody_can_be_asked_for_more_than_a_reply_holds() -> None:
     ear = Ear()
-    incident = Incident("i", "node-1", "uid-1", "node", "c", Health.FATAL, State.MARKED, 1.0, 1.0)
     for number in range(500):
-        ear.outbox.put("uid-1", clears(incident, Decision("i", clear=f"{number}")))
+        ear.outbox.clear(replace(FAULT, name=f"{number}"), Decision(f"{number}", clear="Ann"))
     assert len(ear.hear(report()).instructions) == 16
     ear.outbox.forget("uid-1")
     assert ear.hear(report(2)).instructions == ()

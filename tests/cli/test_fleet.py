@@ -14,7 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from nodeguard.cli import incidents
 from nodeguard.cli.main import main
+from nodeguard.model.incident import ClearAnswer
 from tests.aggregator.api.service import Deciders, answering
 from tests.fleet.domains.test_domains import FIRST, fails, wait
 from tests.fleet.domains.test_domains import fleet as leaves
@@ -40,6 +42,8 @@ def _wide(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NODEGUARD_AGGREGATOR_SOCKET", path)
     DECIDERS.heard.clear()
     DECIDERS.refuses = ""
+    DECIDERS.decisions.clear()
+    DECIDERS.answers.clear()
 
 
 def name() -> str:
@@ -91,12 +95,55 @@ def test_incidents_are_listed_and_narrowed(capsys: pytest.CaptureFixture[str]) -
     assert json.loads(said(capsys, "incidents", "--format", "json"))["more"] == 0
 
 
+WAITING = (ClearAnswer.WAITING, "")
+NOT_CLEARED = "gpu-lost on GPU 0000:3b:00 is not cleared: its condition holds now"
+
+
+def test_a_clear_that_the_agent_refuses_is_not_said_to_have_worked(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(incidents, "_EVERY", 0.0)
+    DECIDERS.answers += [WAITING, WAITING, (ClearAnswer.REFUSED, NOT_CLEARED)]
+    assert refused(capsys, "incidents", "clear", name(), "--by", "bob") == (
+        f"nodeguard incidents: {name()} is not cleared: {NOT_CLEARED}\n"
+    )
+    text = " ".join(said(capsys, "explain", "incident", name()).split())
+    assert f" clear asked by bob at noon; refused: {NOT_CLEARED} " in text
+    assert "cleared bob" not in text
+
+
+def test_a_clear_prints_what_the_agent_did(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(incidents, "_EVERY", 0.0)
+    DECIDERS.answers += [WAITING, (ClearAnswer.DONE, "gpu-lost on GPU 0000:3b:00 is cleared")]
+    assert said(capsys, "incidents", "clear", name()) == "gpu-lost on GPU 0000:3b:00 is cleared\n"
+    DECIDERS.decisions.clear()
+    words = ("incidents", "clear", name(), "--format", "json")
+    assert json.loads(said(capsys, *words)) == {
+        "said": "Done: clear.",
+        "answer": "done",
+        "answer_says": "gpu-lost on GPU 0000:3b:00 is cleared",
+    }
+
+
+def test_a_clear_that_is_not_answered_in_time_says_that_it_was_asked_for(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(incidents, "WAIT", 0.1)
+    monkeypatch.setattr(incidents, "_EVERY", 0.0)
+    DECIDERS.answers.append(WAITING)
+    assert said(capsys, "incidents", "clear", name()) == "Done: clear.\n"
+    text = " ".join(said(capsys, "explain", "incident", name()).split())
+    assert "; the node's agent has not answered yet " in text
+
+
 def test_decisions_are_carried_out(capsys: pytest.CaptureFixture[str]) -> None:
     assert said(capsys, "pause", "--why", "a bad driver", "--by", "alice") == "Done: pause.\n"
     assert json.loads(said(capsys, "resume", "--by", "bob", "--format", "json")) == {"said": "Done: resume."}
     assert said(capsys, "unmark", "--all", "--yes", "--by", "bob") == "Done: unmark.\n"
     assert said(capsys, "incidents", "acknowledge", name(), "--by", "bob") == "Done: acknowledge.\n"
-    assert said(capsys, "incidents", "clear", name(), "--by", "bob") == "Done: clear.\n"
+    assert said(capsys, "incidents", "clear", name(), "--by", "bob", "--no-wait") == "Done: clear.\n"
     assert DECIDERS.heard == [
         ("pause", "a bad driver", "alice"),
         ("resume", "bob"),

@@ -74,7 +74,7 @@ def test_a_line_of_the_kernel_log_becomes_marks(made: Fleet) -> None:
     name, status = incident["metadata"]["name"], incident["status"]
     assert event == (
         "gpu-gsp-failure on GPU 0000:1b:00: Xid 119: No answer from the GPU System Processor (GSP) within the "
-        f"time-out that the line states; work is kept from node marked ({name})"
+        f"time-out that the line states; new work is kept off node marked ({name})"
     )
     assert (status["resource"], status["scope"]) == ("gpu/0000:1b:00", "node marked")
     assert "NVRM: Xid (PCI:0000:1b:00): 119" in status["symptoms"][0]["evidence"][0]

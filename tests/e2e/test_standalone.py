@@ -46,11 +46,11 @@ class Site:
             yield process
 
     @contextmanager
-    def node(self, name: str, settings: str) -> Iterator[Path]:
+    def node(self, name: str, settings: str, recording: str = BUNDLE) -> Iterator[Path]:
         """An agent, and the bundle that it reads."""
         own = self.directory / name
         own.mkdir()
-        bundle = live_bundle(BUNDLE, own)
+        bundle = live_bundle(recording, own)
         (own / "agent.yaml").write_text(f"node: {name}\nstate: {own}/state\naggregator:\n{settings}")
         with agent(own, "--config", f"{own}/agent.yaml", "--from", f"{bundle}"):
             yield bundle
@@ -122,7 +122,9 @@ def test_a_fault_is_marked_and_nothing_that_was_decided_is_lost_by_a_kill(site: 
             kernel.write(XID)
         until(lambda: site.states() == {"gpu-1": "Advised", "gpu-2": "Withheld"}, site.log)
         [incident] = [one["name"] for one in site.asked("incidents", "--node", "gpu-1")["incidents"]]
-        assert site.said("incidents", "clear", incident).returncode == 0
+        cleared = site.said("incidents", "clear", incident)
+        assert cleared.returncode == 0
+        assert "gpu-gsp-failure on GPU 0000:1b:00 is cleared" in cleared.stdout
         until(lambda: site.states() == {"gpu-2": "Withheld"}, site.log)
         assert "nodeguard_aggregator_up 1" in page(site.metrics, "/metrics")
     assert "Traceback" not in site.log.read_text()
@@ -162,6 +164,20 @@ def test_on_this_machine_alone_nobody_need_say_who_they_are(site: Site) -> None:
         told = [one for one in said if one["event"] == "incident"]
         assert {(one["node"], one["check"]) for one in told} == {("gpu-1", "gpu-gsp-failure")}
         assert (told[-1]["state"], told[-1]["scope"]) == ("Advised", "node gpu-1")
+
+
+def test_a_clear_that_the_agent_refuses_is_reported_as_that(site: Site) -> None:
+    with site.aggregator("--insecure"), site.node("gpu-1", insecure(site), "gpu-no-handle"):
+        until(lambda: site.states() == {"gpu-1": "Advised"}, site.log)
+        [incident] = [one["name"] for one in site.asked("incidents")["incidents"]]
+        done = site.said("incidents", "clear", incident, "--by", "ada")
+        assert done.returncode == 3
+        refusal = "gpu-lost-any on node is not cleared: its condition holds now"
+        assert f"{incident} is not cleared: {refusal}" in done.stderr
+        page = site.asked("explain", "incident", incident)
+        assert (page["state"], page["answer"]) == ("Advised", "refused")
+        text = site.said("explain", "incident", incident).stdout
+        assert f" refused: {refusal}" in " ".join(text.split())
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from nodeguard.wire.instruction import RunTest
 from nodeguard.wire.of_verdict import report
 from nodeguard.wire.order import Heard, Inbox, carried_out, heard, received
+from nodeguard.wire.report import Answered
 from tests.wire.scene import FACTS, NOW, verdict
 
 REPORT = report(verdict(), NOW, FACTS)
@@ -31,6 +32,6 @@ def test_an_instruction_is_new_once(given_: list[tuple[str, bool]]) -> None:
         inbox, new = received(inbox, [RunTest(identity, "t"), RunTest(identity, "t")])
         taken += [one.id for one in new]
         if done:
-            inbox = carried_out(inbox, identity)
+            inbox = carried_out(inbox, Answered(identity, done=True))
     assert len(set(taken)) == len(taken)
     assert {one.id for one in inbox.waiting} | set(inbox.done) == set(taken)

@@ -14,7 +14,7 @@ from nodeguard.agent.reporting.spool import Entry, Spool, emptied, put, without
 from nodeguard.model.instant import Instant
 from nodeguard.wire.instruction import Instruction
 from nodeguard.wire.order import Inbox, carried_out, received
-from nodeguard.wire.report import Report
+from nodeguard.wire.report import Answered, Report
 
 
 class Post(Struct, frozen=True):
@@ -116,7 +116,7 @@ class Mailbox:
             new, self._new = self._new, []
         return new
 
-    def carried_out(self, identity: str) -> None:
-        """An instruction was carried out; what it did and this are to be written down together."""
+    def carried_out(self, answered: Answered) -> None:
+        """An instruction was carried out or refused; what it did and this are to be written together."""
         with self._lock:
-            self._post = replace(self._post, inbox=carried_out(self._post.inbox, identity))
+            self._post = replace(self._post, inbox=carried_out(self._post.inbox, answered))

@@ -20,6 +20,7 @@ from nodeguard.model.observation import Reading
 from nodeguard.wire.instruction import Instruction
 from nodeguard.wire.inventory import inventory
 from nodeguard.wire.of_verdict import Facts, report
+from nodeguard.wire.report import Answered
 
 # Carries out an instruction of one kind.
 Carry = Callable[[Any], Awaitable[Answer]]
@@ -30,6 +31,10 @@ def facts(node: str, catalogue: Catalogue) -> Facts:
     digest = blake2b(msgspec.msgpack.encode(catalogue), digest_size=8).hexdigest()
     views = {check.id: check.views for check in catalogue.checks if check.views}
     return Facts(node, __version__, digest, views)
+
+
+# Characters of an answer that a receiver is sent.
+_SAID = 512
 
 
 class Reporter:
@@ -67,8 +72,8 @@ class Reporter:
         """Carry out what has come from receivers. Returns whether anything had."""
         came = self.mailbox.take()
         for one in came:
-            await self.carry_out(one)
-            self.mailbox.carried_out(one.id)
+            answer = await self.carry_out(one)
+            self.mailbox.carried_out(Answered(one.id, answer.done, answer.said[:_SAID]))
         return bool(came)
 
     async def carry_out(self, one: Instruction) -> Answer:

@@ -79,7 +79,9 @@ class Sender:
             return
         written = self._mailbox.written
         acknowledged = tuple(name for name in self._asked if name in written)[:_ACKNOWLEDGED]
-        message = replace(message, acknowledged=acknowledged, dropped=self._mailbox.post.spool.dropped)
+        post = self._mailbox.post
+        answers = tuple(one for one in post.inbox.answers if one.id in acknowledged)
+        message = replace(message, acknowledged=acknowledged, answers=answers, dropped=post.spool.dropped)
         put_off = 0.0
         try:
             answer = self.transport.post(encode(message), within)

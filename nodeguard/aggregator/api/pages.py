@@ -119,11 +119,22 @@ class _Pages:
 
     async def decide(self, request: web.Request) -> web.Response:
         name, wanted = _name(request), await _body(request, Decided)
-        if not any(name in told for told in self._asked.planner.incidents.values()):
-            raise _no_incident(name)
+        self._open(name)
         to = self._asked.decide
         carry = to.clear if wanted.do == "clear" else to.acknowledge
         return _answer(Done(await carry(name, wanted.by)))
+
+    def _open(self, name: str) -> None:
+        """Raise _RefusedError for an incident of which nothing can be decided."""
+        planner = self._asked.planner
+        known = planner.incident(name)
+        if known is None or not known.is_open:
+            if any(name in told for told in planner.pending.values()):
+                problem = f"{name} is in its grace period: there is nothing to decide before its end"
+                raise _RefusedError(409, problem)
+            if known is None:
+                raise _no_incident(name)
+            raise _RefusedError(409, f"{name} is over already: there is nothing to decide")
 
     async def pause(self, request: web.Request) -> web.Response:
         wanted = await _body(request, Pause)

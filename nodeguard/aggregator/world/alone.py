@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from nodeguard.aggregator.api.decide import DecisionError
 from nodeguard.aggregator.identity.caller import Caller
-from nodeguard.aggregator.outbox import Outbox, clears
+from nodeguard.aggregator.outbox import Outbox
 from nodeguard.aggregator.service import moment
 from nodeguard.aggregator.world.clearing import pause_reason, said_of
 from nodeguard.aggregator.world.kept import Advised, Kept, KeptError, read, write
@@ -165,8 +165,8 @@ class Alone:
             self._write(self._planner.paused)
 
     def decisions(self) -> dict[str, Decision]:
-        """What people decided, by incident."""
-        return self._decisions
+        """Return what people decided, by the incident's name, and what became of it."""
+        return {name: self._outbox.answered(one) for name, one in self._decisions.items()}
 
     def _see(self, name: str) -> None:
         advised = self._advised.get(name, Advised())
@@ -223,7 +223,7 @@ class Alone:
     def _decided(self, decision: Decision) -> None:
         incident = self._planner.incident(decision.incident)
         if incident is not None and incident.is_open:
-            self._outbox.put(incident.uid, clears(incident, decision))
+            self._outbox.clear(incident, decision)
 
     def _pause(self, why: str) -> None:
         self._keep(why)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 
 def said_of(name: str, *, of_many: bool) -> str:
-    """What becomes of it. name: of the incident; of_many: whether it is of a domain, or of a check."""
+    """Return what is done about a clear. name: the incident's; of_many: whether a domain's or a check's."""
     if of_many:
         return (
             f"{name} is cleared: what begins from now on counts anew, and each sick node is marked for itself"
         )
-    return f"{name} is to be cleared: its agent is told, and a mark goes when its check finds all in order"
+    return f"the node's agent is asked to clear {name}; nodeguard explain incident {name} shows its answer"
 
 
 def pause_reason(why: str, by: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from nodeguard.aggregator.identity.caller import Caller
-from nodeguard.aggregator.outbox import Outbox, clears
+from nodeguard.aggregator.outbox import Outbox
 from nodeguard.aggregator.service import moment
 from nodeguard.aggregator.world.followers import Follower
 from nodeguard.aggregator.world.people import PAUSE, UNMARK, People
@@ -151,9 +151,11 @@ class Cluster:
             self._start(self._say_refused(self._term, why))
 
     def decisions(self) -> dict[str, Decision]:
-        """What people decided, by the incident's name."""
+        """Return what people decided, by the incident's name, and what became of it."""
         return {
-            one.name: one.decision for one in self._incidents.values() if one.decision != Decision(one.name)
+            one.name: self._outbox.answered(one.decision)
+            for one in self._incidents.values()
+            if one.decision != Decision(one.name)
         }
 
     async def close(self) -> None:
@@ -264,7 +266,7 @@ class Cluster:
         """What people decided of one incident."""
         incident = self._planner.incident(decision.incident)
         if incident is not None and incident.is_open:
-            self._outbox.put(incident.uid, clears(incident, decision))
+            self._outbox.clear(incident, decision)
         # What was said of a domain or check before this aggregator began is done.
         before, self._cleared[decision.incident] = self._cleared.get(decision.incident, ""), decision.clear
         is_new = decision.clear not in {"", before} and "NodeIncidents" not in self._unknown

@@ -45,7 +45,7 @@ class World(Protocol):
         """A policy is not adopted, which is to be told where people look for it. why: in a sentence."""
 
     def decisions(self) -> Mapping[str, Decision]:
-        """What people decided, by the incident's name."""
+        """Return what people decided, by the incident's name, and what became of it."""
 
     async def close(self) -> None:
         """Let go of everything."""

@@ -9,7 +9,7 @@ from msgspec import Struct
 from nodeguard.fleet.told.forms import IncidentLine
 from nodeguard.fleet.told.node_forms import MarkTold
 from nodeguard.model.finding import Action, Health
-from nodeguard.model.incident import State
+from nodeguard.model.incident import ClearAnswer, State
 
 
 class SymptomTold(Struct, frozen=True):
@@ -28,7 +28,9 @@ class IncidentPage(Struct, frozen=True):
     resource: the slot that failed. scope: what is kept from work, empty for nothing. part: what sits in the
     slot. cause: the check that tells most; word: its class. changed, resolved: moments. times: how often it
     has opened. detail: why it is in its state. marks: that stand for it, and what each waits for.
-    acknowledged, clear: people's decisions, in words. until, left: as of an incident in short.
+    acknowledged: by whom. clear: who asked to clear it, and when; answer: what became of that (`waiting`,
+    `done`, `partly`, `refused`), None where it is not known or nobody asked; answer_says: the words of the
+    node's agent. until, left: as of an incident in short.
     """
 
     version: Literal[1]
@@ -56,6 +58,8 @@ class IncidentPage(Struct, frozen=True):
     marks: tuple[MarkTold, ...]
     acknowledged: str
     clear: str
+    answer: ClearAnswer | None = None
+    answer_says: str = ""
     until: str = ""
     left: float = 0.0
 

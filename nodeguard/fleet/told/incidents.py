@@ -109,6 +109,8 @@ def incident(planner: Planner, service: Service, name: str, now: Instant) -> Inc
         ),
         acknowledged=decided.acknowledged,
         clear=decided.clear,
+        answer=decided.answer,
+        answer_says=decided.answer_says,
         until=rfc3339(until) if until else "",
         left=round(max(0.0, until - now.wall), 1),
     )

@@ -22,7 +22,7 @@ from nodeguard.agent.reporting.spool import Spool
 from nodeguard.agent.reporting.transport import Answer, Transport
 from nodeguard.model.instant import Instant
 from nodeguard.wire.of_verdict import report
-from nodeguard.wire.report import Report
+from nodeguard.wire.report import Answered, Report
 from tests.agent.reporting.receiver import TLS, Receiver
 from tests.wire.scene import FACTS, NOW, finding, verdict
 
@@ -115,7 +115,7 @@ class Agent:
             return 0.1
         for instruction in self.mailbox.take():
             self.carried.append(instruction.id)
-            self.mailbox.carried_out(instruction.id)
+            self.mailbox.carried_out(Answered(instruction.id, done=True))
         self.write()
         return min(waits)
 

@@ -6,7 +6,7 @@ from nodeguard.agent.reporting.kept import restored
 from nodeguard.agent.reporting.mailbox import Mailbox, Post
 from nodeguard.wire.instruction import RunTest
 from nodeguard.wire.of_verdict import report
-from nodeguard.wire.report import InOrder, Report
+from nodeguard.wire.report import Answered, InOrder, Report
 from tests.wire.scene import FACTS, NOW, finding, verdict
 
 FINE = report(verdict(), NOW, FACTS)
@@ -90,7 +90,7 @@ def test_an_instruction_is_given_out_once_and_again_after_a_restart_until_it_is_
     assert [one.id for one in box.take()] == ["1", "2"]
     box.receive([RunTest("1", "t")])
     assert box.take() == []
-    box.carried_out("1")
+    box.carried_out(Answered("1", done=True))
     again = Mailbox(box.post)
     assert [one.id for one in again.take()] == ["2"]
     again.receive([RunTest("1", "t"), RunTest("2", "t")])

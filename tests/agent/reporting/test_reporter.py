@@ -11,7 +11,7 @@ from nodeguard.cli.knowledge import knowledge
 from nodeguard.model.finding import Health
 from nodeguard.model.observation import Observation, Part, Reading
 from nodeguard.wire.instruction import ClearCheck, Instruction, RunTest
-from nodeguard.wire.report import Report
+from nodeguard.wire.report import Answered, Report
 from tests.wire.scene import NOW, finding, verdict
 
 CATALOGUE, _ = knowledge()
@@ -62,6 +62,10 @@ async def test_an_instruction_is_carried_out_once_and_one_that_is_not_known_refu
         ("2", False, "this agent does not know how"),
     ]
     assert reporter.mailbox.post.inbox.done == ("1", "2")
+    assert reporter.mailbox.post.inbox.answers == (
+        Answered("1", done=True, said="did 1"),
+        Answered("2", done=False, said="this agent does not know how"),
+    )
     assert reporter.mailbox.written == ()
 
 

@@ -8,10 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from nodeguard.aggregator.api.decide import DecisionError
 from nodeguard.aggregator.api.pages import Asked
 from nodeguard.aggregator.api.server import serving
 from nodeguard.fleet.told.service import Service
+from nodeguard.model.incident import ClearAnswer, Decision
 from tests.fleet.scene import Fleet
 
 
@@ -21,6 +24,9 @@ class Deciders:
     def __init__(self) -> None:
         self.heard: list[tuple[str, ...]] = []
         self.refuses = ""
+        self.decisions: dict[str, Decision] = {}
+        # Answers of a node's agent to a clear, one after another.
+        self.answers: list[tuple[ClearAnswer, str]] = []
 
     def _note(self, *words: str) -> str:
         if self.refuses:
@@ -41,16 +47,33 @@ class Deciders:
         return self._note("acknowledge", name, by)
 
     async def clear(self, name: str, by: str) -> str:
+        if self.answers:
+            self.decisions[name] = Decision(name, clear=f"{by} at noon")
         return self._note("clear", name, by)
 
+    def decided(self) -> dict[str, Decision]:
+        """What people decided, with the next answer to each clear."""
+        if self.decisions and self.answers:
+            answer, says = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+            return {
+                name: replace(one, answer=answer, answer_says=says) for name, one in self.decisions.items()
+            }
+        return self.decisions
 
-def service(fleet: Fleet) -> Service:
+
+def service(fleet: Fleet, deciders: Deciders) -> Service:
     """The leader, up for a day."""
-    return Service("replica-0", leads=True, started=fleet.mono - 86_400.0, plan_age=0.4)
+    return Service(
+        "replica-0",
+        leads=True,
+        started=fleet.mono - 86_400.0,
+        plan_age=0.4,
+        decisions=deciders.decided(),
+    )
 
 
 def asked(fleet: Fleet, deciders: Deciders) -> Asked:
-    return Asked(fleet.planner, lambda: service(fleet), lambda: fleet.now, deciders)
+    return Asked(fleet.planner, lambda: service(fleet, deciders), lambda: fleet.now, deciders)
 
 
 @contextmanager

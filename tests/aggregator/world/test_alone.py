@@ -119,7 +119,7 @@ async def test_a_pause_outlives_a_kill(scene: Scene) -> None:
     assert scene.marked() == QUARANTINED
     scene.begin()
     assert scene.planner.paused == ""
-    assert scene.told == ["nothing new is advised: row 4 is rewired, said Ann", "resumed by Bob"]
+    assert scene.told == ["nothing new is advised: paused by Ann: row 4 is rewired", "resumed by Bob"]
 
 
 async def test_all_marks_are_taken_away_and_do_not_come_back(scene: Scene) -> None:
