@@ -22,6 +22,7 @@ DO = {
     Action.NONE: "nothing",
     Action.WATCH: "watch it",
     Action.RESTART_WORKLOAD: "restart the workload",
+    Action.RESTART_SERVICE: "start or restart the service",
     Action.RESET_GPU: "reset the GPU",
     Action.REBOOT_NODE: "reboot the node",
     Action.REPLACE_PART: "replace the part",

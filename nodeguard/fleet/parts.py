@@ -104,8 +104,10 @@ def failures(one: Heard) -> dict[str, tuple[float, Active]]:
 
 
 def counts(one: Active | Incident, slot: str) -> bool:
-    """Whether something is a fault of the part in a slot. What starting the work anew puts right is none."""
-    is_bad = one.health in {Health.SUSPECT, Health.FATAL} and one.action.rank > Action.RESTART_WORKLOAD.rank
+    """Return whether something is a fault of the part in a slot: not what a restart of the work, or of a
+    service, fixes.
+    """
+    is_bad = one.health in {Health.SUSPECT, Health.FATAL} and one.action.rank > Action.RESTART_SERVICE.rank
     return is_bad and bool(one.part) and is_known(slot)
 
 

@@ -36,11 +36,14 @@ class Knowledge(_Ordered):
 
 
 class Action(_Ordered):
-    """What to do, weakest first; the stronger wins."""
+    """What to do, weakest first; the stronger wins. `restart-service`: start or restart a service of the
+    node, or have it load a module.
+    """
 
     NONE = "none"
     WATCH = "watch"
     RESTART_WORKLOAD = "restart-workload"
+    RESTART_SERVICE = "restart-service"
     RESET_GPU = "reset-gpu"
     REBOOT_NODE = "reboot-node"
     REPLACE_PART = "replace-part"

@@ -315,7 +315,7 @@ RULE = (
         (
             "recovery",
             "- {value: 1, name: a, action: reset, remedy: b}\n",
-            "recovery.yaml:1: action: 'reset' is none of none, watch, restart-workload, reset-gpu, ",
+            "recovery.yaml:1: action: 'reset' is none of none, watch, restart-workload, restart-service, ",
         ),
         (
             "responses",

@@ -20,6 +20,7 @@ from tests.judge.scene import finding
                 "none",
                 "watch",
                 "restart-workload",
+                "restart-service",
                 "reset-gpu",
                 "reboot-node",
                 "replace-part",

@@ -58,6 +58,7 @@ def test_what_is_no_fault_of_a_part_does_not_count(tmp_path: Path) -> None:
     others: tuple[dict[str, Any], ...] = (
         {"health": Health.WARNING},
         {"action": Action.RESTART_WORKLOAD},
+        {"action": Action.RESTART_SERVICE},
         {"part": ""},
         {"part": "CPU_SrcID#0_DIMM#1", "resource": "dimm/mc0/dimm1"},
         {"node": "", "domain": "rack/r0"},
