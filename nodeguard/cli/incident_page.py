@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from nodeguard.cli.fleet_words import STYLES, item, many, mark, moment, place, state, title, where
 from nodeguard.cli.page import Line, Words, plain
-from nodeguard.cli.table import DO
 from nodeguard.fleet.told.forms import IncidentLine
 from nodeguard.fleet.told.incident_forms import IncidentList, IncidentPage
 from nodeguard.judge.words import span
@@ -119,7 +118,7 @@ def _facts(one: IncidentPage) -> Iterator[Line]:
     if one.part:
         yield item("part" if one.node else "only with", one.part)
     if one.action != Action.NONE:
-        yield item("do", DO[one.action])
+        yield item("do", one.action.words)
     if one.acknowledged:
         yield item("known", f"acknowledged: {one.acknowledged}")
     if one.clear:

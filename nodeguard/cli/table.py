@@ -10,24 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from nodeguard.cli.moments import ago, spoken
 from nodeguard.cli.page import Line, Words
 from nodeguard.cli.scope import NOUNS
-from nodeguard.model.finding import Action, Finding, Fine, Knowledge, Total, Unread, Verdict
+from nodeguard.model.finding import Finding, Fine, Knowledge, Total, Unread, Verdict
 from nodeguard.model.instant import Instant
 from nodeguard.model.slot import NODE, label
 
 _FIELD = 10
 _SHOWN = 4
 _EVIDENCE_SHOWN = 3
-# What an action is called.
-DO = {
-    Action.NONE: "nothing",
-    Action.WATCH: "watch it",
-    Action.RESTART_WORKLOAD: "restart the workload",
-    Action.RESTART_SERVICE: "start or restart the service",
-    Action.RESET_GPU: "reset the GPU",
-    Action.REBOOT_NODE: "reboot the node",
-    Action.REPLACE_PART: "replace the part",
-    Action.CONTACT_SUPPORT: "contact support",
-}
 
 
 def table(
@@ -62,7 +51,8 @@ def headline(hostname: str, verdict: Verdict, nothing: str = "") -> Line:
         worst = verdict.findings[0]
         others = len(verdict.findings) - 1
         more = f", and {others} more" if others else ""
-        said = f"{worst.title}: {_where(worst)}{more}. {DO[worst.action][0].upper()}{DO[worst.action][1:]}."
+        do = worst.action.words
+        said = f"{worst.title}: {_where(worst)}{more}. {do[0].upper()}{do[1:]}."
     elif verdict.judged:
         said = "nothing wrong found."
     else:
@@ -93,7 +83,7 @@ def _finding(one: Finding, instant: Instant, words: Mapping[str, str]) -> Iterat
         times = f" ({seen.count} times)" if seen.count > 1 else ""
         means = f" ({words[seen.what]})" if seen.what in words else ""
         yield _field("seen", f"{seen.source}: {_joined(seen.what)}{means}{times}", "dim")
-    yield _field("do", f"{DO[one.action]}. {one.remedy}")
+    yield _field("do", f"{one.action.words}. {one.remedy}")
     yield _field("more", f"nodeguard explain {one.check}", "dim")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from hashlib import blake2b
 
 from msgspec import Struct
@@ -14,8 +13,6 @@ from nodeguard.fleet.seat import WHOLE, Seat, part_of
 from nodeguard.model.mark import DEGRADED, NO_SCHEDULE, STATE, Charge, Desired, DeviceRule, Mark, Past, Record
 from nodeguard.model.node import PREFIX, Condition, Device, Node, Taint
 from nodeguard.model.policy import Soak, Writes
-
-_REASONS = {Mark.QUARANTINE: "Quarantined", Mark.SUSPECT: "Suspect"}
 
 
 class Holding(Struct, frozen=True):
@@ -103,11 +100,13 @@ def cordoning(node: Node, seen: Record, one: Holding, writes: Writes) -> Holding
     return one if one.node.cordoned == ours else replace(one, node=replace(one.node, cordoned=ours))
 
 
-def desired(seat: Seat, node: Node, seen: Record, one: Holding, writes: Writes) -> Desired:
+def desired(
+    seat: Seat, node: Node, seen: Record, one: Holding, writes: Writes, condition: Condition | None = None
+) -> Desired:
     """What a Node is to carry, from what is to be remembered of it. seen: what is remembered on it now."""
     record = one.node
-    marks = {mark: _word(record, mark) for mark in Mark if any(mark == cause.mark for cause in record.causes)}
-    words = {mark.key: word for mark, word in marks.items()}
+    marks = (mark for mark in Mark if any(mark == cause.mark for cause in record.causes))
+    words = {mark.key: _word(record, mark) for mark in marks}
     if record.degraded:
         words[DEGRADED] = min(record.degraded, key=lambda one: (one.since, one.domain)).view
     taints = tuple(Taint(key, NO_SCHEDULE, word) for key, word in words.items()) if writes.taint else ()
@@ -120,7 +119,7 @@ def desired(seat: Seat, node: Node, seen: Record, one: Holding, writes: Writes) 
         taints=tuple(sorted((*taints, *seat.strange), key=lambda taint: (taint.key, taint.effect))),
         state=written(record),
         cordon=cordon,
-        condition=_condition(node, record, marks) if writes.condition else None,
+        condition=condition if writes.condition else None,
     )
 
 
@@ -135,8 +134,7 @@ def is_as_desired(node: Node, what: Desired) -> bool:
         key=lambda taint: (taint.key, taint.effect),
     )
     told = what.condition is None or (
-        node.condition is not None
-        and (node.condition.status, node.condition.reason) == (what.condition.status, what.condition.reason)
+        node.condition is not None and node.condition.state == what.condition.state
     )
     return (
         tuple(taints) == what.taints
@@ -172,14 +170,3 @@ def rule_name(uid: str, device: Device) -> str:
 def _word(record: Record, mark: Mark) -> str:
     """The class that a taint tells: the first, as its value is not to change with every reason."""
     return min((cause.since, cause.word) for cause in record.causes if cause.mark == mark)[1]
-
-
-def _condition(node: Node, record: Record, marks: Iterable[Mark]) -> Condition | None:
-    worst = next((mark for mark in Mark if mark in marks), None)
-    if worst is None and record.degraded:
-        domain = record.degraded[0].domain
-        return Condition("True", "DomainDegraded", f"{domain} is degraded: nodeguard explain domain {domain}")
-    if worst is None:
-        return Condition("True", "Healthy", "no mark stands") if node.condition is not None else None
-    checks = sorted({cause.check for cause in record.causes})
-    return Condition("False", _REASONS[worst], f"{', '.join(checks)}: nodeguard explain node {node.name}")

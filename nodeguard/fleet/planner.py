@@ -11,9 +11,11 @@ from msgspec.structs import replace
 
 from nodeguard.fleet.admission import Outcome, Scene, allot, stands
 from nodeguard.fleet.blame.diagnosis import Diagnosis
+from nodeguard.fleet.condition import condition
 from nodeguard.fleet.domains.covering import Cover, Terms
 from nodeguard.fleet.domains.domains import Domains
 from nodeguard.fleet.domains.witness import Witness
+from nodeguard.fleet.domains.words import why_blamed
 from nodeguard.fleet.heard import Heard, Shared, heard
 from nodeguard.fleet.holding import Holding, cordoning, desired, is_as_desired, rules, standing
 from nodeguard.fleet.known import Known
@@ -325,6 +327,15 @@ class Planner:
             return self.paused or PAUSED_BY_POLICY
         return FROZEN if self.silence.frozen else ""
 
+    def _condition(self, node: Node, holding: Holding) -> Condition | None:
+        """Return the condition that a Node is to have."""
+        record, why = holding.node, ""
+        if record.degraded:
+            blamed = self.diagnosis.blamed.get(record.degraded[0].domain)
+            why = why_blamed(blamed, self.policy.blame) if blamed is not None else ""
+        has_one = node.condition is not None
+        return condition(node.name, record, self.heard.get(node.uid), why, has_one=has_one)
+
     def _written(
         self,
         holdings: Mapping[str, Holding],
@@ -346,7 +357,7 @@ class Planner:
                 continue
             node, seen = self.roster.nodes[uid], self.roster.observed(uid).node
             holding = self._planned[uid] = cordoning(node, seen, planned, self.policy.marks)
-            what = desired(seat, node, seen, holding, self.policy.marks)
+            what = desired(seat, node, seen, holding, self.policy.marks, self._condition(node, holding))
             if not is_as_desired(node, what):
                 nodes.append(what)
             wanted = {rule.name: rule for rule in rules(seat, holding)}

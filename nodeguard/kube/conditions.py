@@ -6,7 +6,7 @@ from typing import Any
 
 from nodeguard.kube.nodes import HEALTHY
 from nodeguard.model.instant import rfc3339
-from nodeguard.model.node import Condition, Node
+from nodeguard.model.node import DETAILS, Condition, Node
 
 # Characters of a message: it is repeated in every listing of Nodes.
 _LONGEST = 1024
@@ -15,7 +15,8 @@ _LONGEST = 1024
 def condition_patch(node: Node, wanted: Condition, now: float) -> dict[str, Any] | None:
     """The strategic merge patch of a Node's status after which it has the condition, None where that has it.
 
-    A condition without a status is one that is to be taken away. Nothing is written for other words alone.
+    A condition without a status is one that is to be taken away. Nothing is written for other words alone,
+    see model.node.Condition.
     now: seconds since the epoch; it becomes the moment of the transition where the status changes, and of the
     last word always.
     """
@@ -23,16 +24,25 @@ def condition_patch(node: Node, wanted: Condition, now: float) -> dict[str, Any]
     if not wanted.status:
         gone = {"$patch": "delete", "type": HEALTHY}
         return None if had is None else {"metadata": {"uid": node.uid}, "status": {"conditions": [gone]}}
-    if had is not None and (had.status, had.reason) == (wanted.status, wanted.reason):
+    if had is not None and had.state == wanted.state:
         return None
     moment = rfc3339(now)
     said = {
         "type": HEALTHY,
         "status": wanted.status,
         "reason": wanted.reason,
-        "message": wanted.message[:_LONGEST],
+        "message": _cut(wanted.message),
         "lastHeartbeatTime": moment,
     }
     if had is None or had.status != wanted.status:
         said["lastTransitionTime"] = moment
     return {"metadata": {"uid": node.uid}, "status": {"conditions": [said]}}
+
+
+def _cut(message: str) -> str:
+    """A message that the API takes: what is too long is cut before the details."""
+    head, found, details = message.rpartition(DETAILS)
+    if not found or len(message) <= _LONGEST:
+        return message[:_LONGEST]
+    rest = f"… {DETAILS}{details}"[:_LONGEST]
+    return head[: _LONGEST - len(rest)] + rest

@@ -49,6 +49,23 @@ class Action(_Ordered):
     REPLACE_PART = "replace-part"
     CONTACT_SUPPORT = "contact-support"
 
+    @property
+    def words(self) -> str:
+        """The action as an imperative: `reboot the node`."""
+        return _ACTION_WORDS[self]
+
+
+_ACTION_WORDS = {
+    Action.NONE: "nothing",
+    Action.WATCH: "watch it",
+    Action.RESTART_WORKLOAD: "restart the workload",
+    Action.RESTART_SERVICE: "start or restart the service",
+    Action.RESET_GPU: "reset the GPU",
+    Action.REBOOT_NODE: "reboot the node",
+    Action.REPLACE_PART: "replace the part",
+    Action.CONTACT_SUPPORT: "contact support",
+}
+
 
 class Evidence(Struct, frozen=True):
     """One thing that was seen.

@@ -21,14 +21,25 @@ class Taint(Struct, frozen=True):
     added: str = field(name="timeAdded", default="")
 
 
+# What stands in a condition's message before the part that changes with the state alone, not with readings.
+DETAILS = "Details: "
+
+
 class Condition(Struct, frozen=True):
     """The condition `NodeguardHealthy`. status: `True`, `False` or `Unknown`; reason: one word in CamelCase,
-    the same as long as the state is.
+    the same as long as the state is. message: what happened and what to do, then DETAILS and where to read
+    more.
     """
 
     status: str
     reason: str
     message: str = ""
+
+    @property
+    def state(self) -> tuple[str, str, str]:
+        """What is written anew when it changes: not the words of readings."""
+        _, found, details = self.message.rpartition(DETAILS)
+        return self.status, self.reason, details if found else ""
 
 
 class Node(Struct, frozen=True):

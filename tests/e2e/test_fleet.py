@@ -65,10 +65,13 @@ def test_a_line_of_the_kernel_log_becomes_marks(made: Fleet) -> None:
     assert {one["type"] for one in second["status"]["conditions"]} == {"Ready", "NodeguardHealthy"}
 
     said = scene.condition(cluster, "marked")
-    assert (said["reason"], said["message"]) == (
-        "Quarantined",
-        "gpu-gsp-failure: nodeguard explain node marked",
+    assert said["reason"] == "Quarantined"
+    assert said["message"] == (
+        "GPU 0000:1b:00: Xid 119: No answer from the GPU System Processor (GSP) within the time-out that the line "
+        "states. To do: reset the GPU. New work is kept off. Details: nodeguard explain node marked "
+        "(gpu-gsp-failure)"
     )
+    assert "To do: reset the GPU. New work is kept off." in cluster.kubectl("describe", "node", "marked")
     [event] = made.aggregators[0].until(lambda: scene.events(cluster, "marked", "NodeguardMarked"))
     [incident] = scene.incidents(cluster, "marked")
     name, status = incident["metadata"]["name"], incident["status"]

@@ -53,6 +53,26 @@ def test_a_transition_is_a_change_of_status(
         assert ("lastTransitionTime" in one) == is_transition
 
 
+def test_other_causes_are_written_and_other_readings_are_not() -> None:
+    hot = Condition(
+        "False", "Quarantined", "GPU 1 has 91 °C. Details: nodeguard explain node gpu-7 (gpu-hot)"
+    )
+    node = replace(NODE, condition=hot)
+    assert condition_patch(node, replace(hot, message=hot.message.replace("91", "92")), NOW) is None
+    also = replace(hot, message="GPU 1 has 91 °C. Details: nodeguard explain node gpu-7 (gpu-ecc, gpu-hot)")
+    patch = condition_patch(node, also, NOW)
+    assert patch is not None
+    assert patch["status"]["conditions"][0]["message"] == also.message
+
+
+def test_a_long_message_keeps_where_to_read_more() -> None:
+    patch = condition_patch(NODE, replace(UNWELL, message=f"{'x' * 9999} Details: see there"), NOW)
+    assert patch is not None
+    message = patch["status"]["conditions"][0]["message"]
+    assert len(message) == 1024
+    assert message.endswith("x… Details: see there")
+
+
 def test_a_condition_is_taken_away_where_there_is_one() -> None:
     gone = Condition("", "")
     assert condition_patch(NODE, gone, NOW) is None
