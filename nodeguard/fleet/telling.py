@@ -118,6 +118,7 @@ class Telling:
         for uid in touched - {MANY}:
             seat, heard = self._roster.seats.get(uid), self._heard.get(uid)
             if seat is None:
+                self.pending.pop(uid, None)
                 told.changed.extend(self._orphaned(uid, now.wall))
                 continue
             known = uid in self.incidents or uid in self.pending

@@ -60,10 +60,21 @@ class Want(Struct, frozen=True):
 Find = Callable[[str, str], Device | None]
 
 
+def no_request(one: Heard, active: Active, began: float) -> str:
+    """Return why a finding of a report asks for no mark; empty where it asks for one. began: when the finding
+    did, in seconds since the epoch.
+    """
+    if active.health not in _MARKS:
+        return "a warning marks nothing"
+    if active.knowledge != Knowledge.FRESH:
+        return f"marks nothing while it is {active.knowledge.value}"
+    if one.late:
+        return "marks nothing until the node reports that it is so still"
+    return "" if began < inf else "marks nothing, as its age is not known"
+
+
 def wants(seat: Seat, one: Heard, find: Find) -> tuple[Want, ...]:
     """The marks that a node's findings ask for. What is not known for sure now asks for none."""
-    if one.late:
-        return ()
     voices = _voices(one.findings)
     views = {path.removeprefix(DOMAIN).partition("/")[0] for path in seat.domains}
     return tuple(
@@ -82,7 +93,7 @@ def wants(seat: Seat, one: Heard, find: Find) -> tuple[Want, ...]:
             shared=any(view in views for view in active.views),
         )
         for active, began in zip(one.findings, one.began, strict=True)
-        if active.health in _MARKS and active.knowledge == Knowledge.FRESH and began < inf
+        if not no_request(one, active, began)
     )
 
 

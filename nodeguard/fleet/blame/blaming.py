@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from nodeguard.fleet.blame.ballot import Ballot
 from nodeguard.fleet.blame.blamed import Blamed, Candidate
 from nodeguard.fleet.blame.choice import chosen, hits
-from nodeguard.fleet.blame.past import Past
+from nodeguard.fleet.blame.past import Past, fewest_nodes
 from nodeguard.fleet.blame.voting import Voting
 from nodeguard.model.blame import Blame
 
@@ -206,7 +206,7 @@ class Blaming:
         members = self._voting.members.of(one.domain)
         for kind in one.kinds:
             ballot = self._voting.ballots[kind]
-            least = max(2.0, ballot.kind.share / 2 * len(members))
+            least = fewest_nodes(ballot.kind.share, len(members))
             if sum(1 for at in ballot.all_of(one.domain).values() if at > since) >= least:
                 return True
             if ballot.kind.lasting and len(self._voting.lasting(kind) & members) >= least:

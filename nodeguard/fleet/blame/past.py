@@ -30,4 +30,16 @@ class Past:
 
     def wait(self, times: int) -> float:
         """Seconds without votes after which it is let go, when it is blamed so often."""
-        return min(self._rule.most, self._rule.clear * 2.0 ** min(times - 1, 30))
+        return clearing_time(self._rule, times)
+
+
+def clearing_time(rule: Blame, times: int) -> float:
+    """Return for how many seconds a domain that was diagnosed so often must show nothing to be cleared."""
+    return float(min(rule.most, rule.clear * 2.0 ** min(times - 1, 30)))
+
+
+def fewest_nodes(share: float, size: int) -> float:
+    """Return how many nodes of `size` must show a fault, at least, for a degraded domain to stay degraded.
+    share: as of the class of faults.
+    """
+    return max(2.0, share / 2 * size)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from math import ceil
+
 from nodeguard.fleet.blame.blamed import Blamed, Held
+from nodeguard.fleet.blame.past import clearing_time, fewest_nodes
 from nodeguard.judge.words import span
 from nodeguard.model.blame import SILENT, Blame
 
@@ -24,9 +27,8 @@ def why_blamed(one: Blamed, rule: Blame) -> str:
 def until_cleared(one: Blamed, rule: Blame) -> str:
     """What would change that."""
     kinds = [kind for kind in rule.classes if kind.name in one.kinds]
-    least = max([2, *(-int(-kind.share / 2 * one.size // 1) for kind in kinds)])
-    wait = min(rule.most, rule.clear * 2.0 ** min(one.times - 1, 30))
-    return f"over when fewer than {least} of its nodes show it for {span(wait)}"
+    least = max([2, *(ceil(fewest_nodes(kind.share, one.size)) for kind in kinds)])
+    return f"over when fewer than {least} of its nodes show it for {span(clearing_time(rule, one.times))}"
 
 
 def why_held(one: Held) -> str:

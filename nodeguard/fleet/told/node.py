@@ -26,11 +26,12 @@ from nodeguard.fleet.told.node_forms import (
     WantTold,
 )
 from nodeguard.fleet.told.service import Service
-from nodeguard.model.finding import Health, Knowledge
+from nodeguard.fleet.want import no_request
+from nodeguard.model.finding import Knowledge
 from nodeguard.model.incident import State
 from nodeguard.model.instant import Instant, rfc3339
 from nodeguard.model.mark import Mark
-from nodeguard.wire.report import Active, Inventory
+from nodeguard.wire.report import Inventory
 
 
 def node(planner: Planner, service: Service, name: str, now: Instant) -> NodePage | None:
@@ -141,19 +142,10 @@ def _findings(one: Heard, outcomes: tuple[Outcome, ...], now: Instant) -> Iterat
             note=active.note,
             evidence=tuple(f"{seen.source}: {seen.what}" for seen in active.evidence),
             state=outcome.state if outcome else None,
-            why=outcome.why if outcome else _unasked(active),
+            why=outcome.why if outcome else no_request(one, active, began) or "not planned for yet",
             until=rfc3339(outcome.until) if outcome and outcome.until else "",
             left=_left(outcome, now) if outcome else 0.0,
         )
-
-
-def _unasked(active: Active) -> str:
-    """Why a finding asks for no mark, or has not yet been planned for."""
-    if active.health == Health.WARNING:
-        return "a warning marks nothing"
-    if active.knowledge != Knowledge.FRESH:
-        return f"marks nothing while it is {active.knowledge.value}"
-    return "not planned for yet"
 
 
 def _wants(outcomes: tuple[Outcome, ...], state: State, now: Instant) -> Iterator[WantTold]:
