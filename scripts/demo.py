@@ -58,8 +58,8 @@ CABLE = (
 # Seconds in which the agents are up, on a machine however slow.
 _PATIENCE = 60.0
 
-_KEPT = {"fatal": "all new work is kept off", "suspect": "work of gangs is kept off"}
-_STYLE = {"Marked": "fatal", "Withheld": "suspect", "Recovering": "ok", "Resolved": "ok"}
+_KEPT = {"fatal": "keep all new work off", "suspect": "keep new gang work off"}
+_STYLE = {"Advised": "fatal", "Withheld": "suspect", "Recovering": "ok", "Resolved": "ok"}
 
 
 class Fleet:
@@ -72,7 +72,7 @@ class Fleet:
         self._read = 0
         self._stack = stack
         self._lines = 0
-        self._marked: set[str] = set()
+        self._advised: set[str] = set()
         self._checks: set[str] = set()
 
     def begin(self) -> None:
@@ -139,7 +139,7 @@ class Fleet:
                         break
                     self._read = log.tell()
                     said = json.loads(line)
-                    if said["event"] == "incident" and not said["why"].startswith("settles"):
+                    if said["event"] == "incident":
                         self._show(said)
                         times -= said["state"] in states
             time.sleep(0.1)
@@ -162,17 +162,17 @@ class Fleet:
             said["node"],
             said["check"],
             said["state"],
-            _KEPT.get(said["health"], "kept off"),
+            _KEPT.get(said["health"], "keep work off"),
         )
         told = {
-            "Marked": f"{kept} {'it' if said['scope'] == f'node {node}' else said['scope']}",
-            "Withheld": f"NOT marked, {said['why']}",
-            "Recovering": "in order again; stays marked until that has lasted",
-            "Resolved": "over; work is welcome again" if node in self._marked else "over",
+            "Advised": f"advice: {kept} {'it' if said['scope'] == f'node {node}' else said['scope']}",
+            "Withheld": f"NO advice: {said['why']}",
+            "Recovering": "proven to be over; the advice stays until the soak period ends",
+            "Resolved": "over; it may take work again" if node in self._advised else "over",
         }
-        done = told.get(state, "told; nothing is kept away")
-        if state == "Marked":
-            self._marked.add(node)
+        done = told.get(state, "reported; nothing is kept away")
+        if state == "Advised":
+            self._advised.add(node)
         # In whole once: six nodes that say the same need not say it six times.
         what = check if check in self._checks else f"{check}: {said['said']}"
         self._checks.add(check)
@@ -230,21 +230,21 @@ def _free_ports(count: int) -> list[int]:
 def _story(fleet: Fleet) -> None:
     fleet.befalls("gpu-6: the kernel tells of a hot cable.")
     fleet.log("gpu-6", CABLE)
-    fleet.watch(10, "Marked")
+    fleet.watch(10, "Advised")
     time.sleep(2)
     fleet.befalls("gpu-3: a GPU does not answer any more, Xid 119.")
     fleet.log("gpu-3", XID)
-    fleet.watch(10, "Marked")
+    fleet.watch(10, "Advised")
     time.sleep(2)
     fleet.befalls("A bad driver: six nodes say at once that a GPU is beyond repair.")
     for node in STORM:
         fleet.remap(node, failed=True)
-    fleet.watch(15, "Marked", "Withheld", times=len(STORM))
+    fleet.watch(15, "Advised", "Withheld", times=len(STORM))
     fleet.befalls("The driver is taken back, and all is in order there.")
     for node in STORM:
         fleet.remap(node, failed=False)
     fleet.watch(20, "Resolved", times=len(STORM))
-    fleet.befalls("A person has changed the cable of gpu-6, and says so.")
+    fleet.befalls("A person has changed the cable of gpu-6, and clears the finding.")
     fleet.ask("incidents", "clear", fleet.incident("gpu-6"))
     fleet.watch(18, "Resolved")
 

@@ -57,13 +57,19 @@ def test_it_shows_faults_a_budget_and_a_recovery_and_ends(tmp_path: Path) -> Non
     said = log.read_text()
     events = re.findall(r"^ +\d+ s  (gpu-\d)  (?:.*) -> (.*)$", said, re.MULTILINE)
     done = [what for _, what in events]
-    assert events[0] == ("gpu-6", "work of gangs is kept off it")
-    assert events[1] == ("gpu-3", "all new work is kept off it")
-    assert done.count("all new work is kept off it") == 3
-    assert sum(what.startswith("NOT marked, check gpu-row-remap-failed") for what in done) == 4
-    assert done.count("over; work is welcome again") == 3
+    assert events[0] == ("gpu-6", "advice: keep new gang work off it")
+    assert events[1] == ("gpu-3", "advice: keep all new work off it")
+    assert done.count("advice: keep all new work off it") == 3
+    assert (
+        sum(
+            what.startswith("NO advice: budget of check gpu-row-remap-failed used up: 2 of 2 ")
+            for what in done
+        )
+        == 4
+    )
+    assert done.count("over; it may take work again") == 3
     assert "\n$ nodeguard status\nFATAL  8 nodes: 1 fatal.\n" in said
-    assert "\nFATAL  gpu-3: all new work is kept off it for gpu-gsp-failure.\n" in said
+    assert "\nFATAL  gpu-3: advice: keep all new work off it for gpu-gsp-failure.\n" in said
     assert "Traceback" not in said
     assert left(tmp_path) == []
 
