@@ -82,6 +82,8 @@ def fabric_count(platform: Platform | None) -> Derivation:
         listed = latest.listed("infiniband", "port")
         if platform is None or listed is None:
             return
+        if not listed and latest.node("rdma.function_count") is None:
+            raise UnreadError("neither RDMA devices nor a PCI bus are there to be read")
         devices = {port.split("/")[1] for port in listed}
         if len(devices) < _devices_on_the_bus(latest):
             raise UnreadError("the bus has RDMA devices of which no port is listed")

@@ -43,6 +43,8 @@ def after(
             state = replace(state, events=events, signs={**state.signs, **signs} if signs else state.signs)
         if observation.signals or observation.unread or observation.status in UNREADABLE:
             state = _after_reading(state, observation, spans, previous, now)
+        elif observation.status == "absent" and old is not None:
+            state = gone(state, observation.source)
     return state
 
 

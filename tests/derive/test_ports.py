@@ -102,5 +102,12 @@ def test_ports_that_the_bus_has_and_the_class_does_not_list_are_not_missing() ->
     adapter = seen("pci", "pci/0000:9c:00.0", {"pci.rdma_devices": 1})
     look = machine(adapter, empty=("infiniband",))
     assert unread(look, fabric_count(EIGHT))["node"].keys() == {"port.fabric_count"}
-    look = machine(seen("pci", "pci/0000:9c:00.0", {"pci.rdma_devices": 0}), empty=("infiniband",))
+    bus = seen("pci", "node", {"rdma.function_count": 1})
+    look = machine(bus, seen("pci", "pci/0000:9c:00.0", {"pci.rdma_devices": 0}), empty=("infiniband",))
     assert derived(look, fabric_count(EIGHT))["node"] == {"port.fabric_count": 0}
+
+
+def test_ports_are_not_missing_on_a_machine_of_which_nothing_is_to_be_seen() -> None:
+    assert unread(machine(empty=("infiniband", "pci")), fabric_count(EIGHT))["node"].keys() == {
+        "port.fabric_count"
+    }

@@ -16,6 +16,7 @@ from tests.fuzz.unreadable import ERRNOS, NVML_ERRORS, Damage, Place, Trial, by_
 
 WITH_GPUS = [path for path in healthy() if (path / "nvml.json").exists()]
 WITH_PORTS = [path for path in healthy() if (path / "sys/class/infiniband").exists()]
+DGX = next(path for path in healthy() if path.name == "healthy-dgx-h100")
 _MORE = ("ENOMEM", "EAGAIN", "EPERM")
 
 
@@ -42,6 +43,15 @@ def test_one_place_that_cannot_be_read_is_held_against_no_machine(data: st.DataO
     assert said(directory, damage) == [], str(damage)
 
 
+@pytest.mark.parametrize("failure", ERRNOS)
+@pytest.mark.parametrize(
+    "path", ["", "/sys", "/proc", "/sys/bus/pci", "/sys/class/infiniband", "/sys/fs/cgroup", "/etc"]
+)
+def test_a_tree_that_cannot_be_read_is_held_against_no_machine(path: str, failure: str) -> None:
+    """A process without descriptors, a file system that fails, a container without /sys."""
+    assert said(DGX, Damage(Place("tree", path), failure)) == []
+
+
 @pytest.mark.parametrize("failure", [*ERRNOS, *_MORE])
 @pytest.mark.parametrize("directory", WITH_GPUS, ids=lambda path: path.name)
 def test_no_gpu_is_lost_because_the_bus_cannot_be_listed(directory: Path, failure: str) -> None:
@@ -57,8 +67,7 @@ def test_no_gpu_is_lost_because_it_does_not_give_its_address(directory: Path, fa
 @pytest.mark.parametrize("path", ["/sys/fs/cgroup", "/sys/fs/cgroup/system.slice", "/etc/systemd/system"])
 @pytest.mark.parametrize("failure", ERRNOS)
 def test_no_service_is_down_because_it_cannot_be_looked_for(path: str, failure: str) -> None:
-    directory = next(path for path in healthy() if path.name == "healthy-dgx-h100")
-    assert said(directory, Damage(Place("names", path), failure)) == []
+    assert said(DGX, Damage(Place("names", path), failure)) == []
 
 
 @pytest.mark.parametrize("failure", ["EACCES", "EIO", "EMFILE", "EINVAL"])

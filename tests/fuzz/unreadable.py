@@ -52,7 +52,10 @@ _HANDLE = "nvmlDeviceGetHandleByIndex"
 
 @dataclass(frozen=True)
 class Place:
-    """Something that a source asks of a machine. how: read, names, link, call, statvfs or nvml."""
+    """Something that a source asks of a machine.
+
+    how: read, names, link, call, statvfs or nvml; `tree` for all files, directories and links below a path.
+    """
 
     how: str
     path: str
@@ -74,6 +77,11 @@ class Damage:
     def __str__(self) -> str:
         device = f" of GPU {self.place.device}" if self.place.how == "nvml" else ""
         return f"{self.place.how} {self.place.path}{device}: {self.failure}"
+
+    def hits(self, place: Place) -> bool:
+        """Whether it is at this place."""
+        is_below = self.place.how == "tree" and place.how in {"read", "names", "link"}
+        return self.place == place or (is_below and f"{place.path}/".startswith(f"{self.place.path}/"))
 
     @property
     def is_a_sign(self) -> bool:
@@ -125,7 +133,7 @@ class DamagedMachine(ReplayMachine):
     def _answer(self, how: str, path: str, ask: Callable[[str], Any]) -> Any:
         place = Place(how, path)
         damage = self._damage
-        if self.damaged and damage is not None and damage.place == place:
+        if self.damaged and damage is not None and damage.hits(place):
             if damage.failure.startswith("E"):
                 raise refusal(getattr(errno, damage.failure), path)
             return _damaged_text(ask(path), damage.failure)
@@ -233,7 +241,10 @@ class Trial:
     def judged(self, damage: Damage | None) -> list[tuple[float, Finding]]:
         """What is held against the machine, with the second of the look; first by a single look."""
         readings = dict(self._healthy)
-        for name in self._sources[damage.place] if damage else ():
+        hit = {
+            name for place, names in self._sources.items() if damage and damage.hits(place) for name in names
+        }
+        for name in hit:
             readings[name] = self._read(name, DamagedMachine(self._recording, damage))
         found: list[tuple[float, Finding]] = []
         for looks in ((LOOKS[0],), LOOKS):

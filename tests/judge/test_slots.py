@@ -99,6 +99,12 @@ def test_a_slot_that_a_cut_round_did_not_reach_is_unknown() -> None:
     assert merged(state.sources) == ({}, {"n": "no answer"})
 
 
+def test_a_source_that_finds_nothing_any_more_is_not_known_by_what_it_found() -> None:
+    state = read(10, n=5)
+    absent = Observation("memory", "node", "absent", detail="not there")
+    assert merged(after(state, [absent], SPANS, {"memory": 10}, 20).sources) == ({}, {})
+
+
 def test_a_slot_that_a_source_no_longer_finds_keeps_what_others_read() -> None:
     state = after(read(10, n=5), [Observation("pci", "node", signals={"m": 1})], SPANS, {}, 10)
     assert merged(gone(state, "memory").sources) == ({"m": 1}, {})
