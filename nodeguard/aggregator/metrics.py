@@ -56,6 +56,16 @@ def _families(service: Service, ingest: Ingest, policy: PolicyFile | None, now: 
         "What agents sent, by what became of it.",
         [({"result": name}, count) for name, count in sorted(counts.items())],
     )
+    yield counter(
+        "nodeguard_aggregator_refused_messages_total",
+        "Messages of nodes that were refused, by reason; the log and nodeguard status name the nodes.",
+        [({"reason": reason}, count) for reason, count in sorted(service.refusals.counts.items())],
+    )
+    yield plain(
+        "nodeguard_aggregator_refused_nodes",
+        "Nodes of which a message was refused in the past ten minutes.",
+        len(service.refusals.recent(now.mono)),
+    )
     frozen = bool(silence.frozen)
     yield plain("nodeguard_frozen", "Whether too many agents are silent to mark anything new.", frozen)
     yield plain("nodeguard_paused", "Whether people have paused new marks.", _paused(service))

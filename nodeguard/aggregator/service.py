@@ -63,6 +63,7 @@ class Service:
         self.plans = self.errors = 0
         self.leads = self.acts = False
         self._hearing = hearing
+        self.refusals = hearing.refusals
         self._reload = reload
         self._woken = woken
         self._tell = tell

@@ -106,6 +106,7 @@ class Aggregating:
 
         service = Service(planner, world, hearing, reload, woken, tell, history)
         ingest = Ingest(identity, hearing, trust.context if trust is not None else lambda: None, tell)
+        ingest.exchange.on_refused = hearing.refused
         if trust is not None:
             work.append(trust.run())
         await _listen(told, service, ingest, file, stack)
@@ -252,6 +253,7 @@ async def _ask_at(
             policy_error=file.error if file is not None else "",
             version=__version__,
             decisions=service.world.decisions(),
+            refused=service.refusals.recent(moment().mono),
         )
 
     try:

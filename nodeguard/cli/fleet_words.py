@@ -8,7 +8,7 @@ from nodeguard.cli.moments import ago
 from nodeguard.cli.page import Line, Words
 from nodeguard.fleet.domains.incidents import CHECK
 from nodeguard.fleet.seat import POOL
-from nodeguard.fleet.told.forms import LedgerTold
+from nodeguard.fleet.told.forms import LedgerTold, RefusedMessages
 from nodeguard.fleet.told.node_forms import DEGRADED, MarkTold
 from nodeguard.judge.words import span
 from nodeguard.model.incident import State
@@ -38,6 +38,12 @@ def item(name: str, text: str, style: str = "", name_style: str = "dim") -> Line
 def title(word: str, style: str, text: str) -> Line:
     """The first line of a section: a word in colour, then what it is about."""
     return Line((Words(word.upper(), style), Words("  ")), text, "strong")
+
+
+def refused(one: RefusedMessages) -> Line:
+    """The line about messages of a node that were refused."""
+    count = f"{many(one.count, 'message')} of {one.node} in the past minutes, the latest {ago(one.age)}"
+    return item("refused", f"{count}: {one.message}", name_style="fatal")
 
 
 def where(slot: str) -> str:

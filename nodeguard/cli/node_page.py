@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nodeguard.cli.fleet_words import item, ledger, mark, moment, some, spoken, title, where
+from nodeguard.cli.fleet_words import item, ledger, mark, moment, refused, some, spoken, title, where
 from nodeguard.cli.lemon_words import lemon
 from nodeguard.cli.moments import ago
 from nodeguard.cli.page import Line
@@ -64,6 +64,8 @@ def _facts(one: NodePage) -> Iterator[Line]:
             "" if one.knowledge == Knowledge.FRESH else f"; what it knows is {one.knowledge.value} in part"
         )
         yield item("heard", said + known, name_style="warning" if one.silent else "dim")
+    if one.refused is not None:
+        yield refused(one.refused)
     runs = (one.agent and f"nodeguard {one.agent}", one.driver and f"driver {one.driver}", one.platform)
     if any(runs):
         yield item("runs", ", ".join(filter(None, runs)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nodeguard.cli.domain_words import held, view
-from nodeguard.cli.fleet_words import item, ledger, many, place, title
+from nodeguard.cli.fleet_words import item, ledger, many, place, refused, title
 from nodeguard.cli.lemon_words import lemons
 from nodeguard.cli.moments import ago
 from nodeguard.cli.page import Line, Words
@@ -51,6 +51,12 @@ def _alarms(one: Status) -> Iterator[Line]:
         yield item("waiting", f"nothing is written: {one.replica.waiting}", name_style="suspect")
     if one.policy.error:
         yield item("policy", f"kept out: {one.policy.error}", name_style="fatal")
+    for messages in one.refused:
+        yield refused(messages)
+    if one.refused_more:
+        yield item(
+            "refused", f"messages of {many(one.refused_more, 'more node')}: see nodeguard explain node"
+        )
     for each in one.blamed:
         if each.state == State.WITHHELD:
             yield item("domain", f"{each.domain} is to blame, and not marked: {each.why}", name_style="fatal")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from aiohttp import web
 from aiohttp.web_protocol import RequestPayloadError
@@ -27,15 +28,16 @@ PATH = "/v1/messages"
 _NODES = 65_536
 _ADDRESSES = 8192
 
-# Answers a message, at once. Whether it is news is for whoever hears: a message may come twice, or late, see
-# wire.order.heard.
+# Answers a message, at once. Whether it is applied is for the one who answers: a message may come twice, or
+# late, see wire.order. Raises RefusedError.
 Hear = Callable[[Caller, Message], Reply]
 
 
 class Exchange:
     """Answers requests. counts: of messages by kind, of those refused by status, and of bytes.
 
-    wall: gives seconds since 1970; clock: those of the loop.
+    wall: gives seconds since 1970; clock: those of the loop. on_refused: is called with the name of a node
+    that has shown its credential, and with the reason why its message is refused.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class Exchange:
         wall: Callable[[], float] = time.time,
     ) -> None:
         self.counts: Counter[str] = Counter()
+        self.on_refused: Callable[[str, RefusedError], object] = lambda *_: None
         self._identity = identity
         self._hear = hear
         self._limits = limits
@@ -68,7 +71,9 @@ class Exchange:
         try:
             return await self._answer(request, connection)
         except RefusedError as refused:
-            self._complaints.of(connection.guest.address, str(refused), self._clock())
+            self._complaints.of(refused.node or connection.guest.address, str(refused), self._clock())
+            if refused.node and refused.status < 500:
+                self.on_refused(refused.node, refused)
             return self._refusal(refused)
         except (RequestPayloadError, ConnectionError):
             return self._refusal(RefusedError(400, "the message broke off on its way: send it again"))
@@ -93,22 +98,28 @@ class Exchange:
         if wait := connection.bucket.take(self._limits.connection, self._clock(), cost(size)):
             raise RefusedError(429, _OFTEN, wait)
         credential = await self._who(request, connection)
-        if size > SMALL:
-            with self._room.taken(size):
+        with _naming(credential.names[0] if credential.names else ""):
+            if size > SMALL:
+                with self._room.taken(size):
+                    body = await read(request)
+            else:
                 body = await read(request)
-        else:
-            body = await read(request)
-        try:
-            message = decode_message(body)
-        except EncodingError as error:
-            raise RefusedError(400, str(error)) from None
-        caller = speaking(credential, message.node)
-        if wait := self._nodes.take(caller.uid, self._clock(), cost(len(body))):
+            try:
+                message = decode_message(body)
+            except EncodingError as error:
+                raise RefusedError(400, str(error)) from None
+            caller = speaking(credential, message.node)
+        with _naming(caller.node):
+            answer = self._answered(caller, message, len(body))
+        return web.Response(body=answer, content_type="application/json")
+
+    def _answered(self, caller: Caller, message: Message, size: int) -> bytes:
+        if wait := self._nodes.take(caller.uid, self._clock(), cost(size)):
             raise RefusedError(429, _OFTEN, wait)
         answer = _encoded(self._hear(caller, message))
         self.counts[type(message).__name__.lower()] += 1
-        self.counts["bytes"] += len(body)
-        return web.Response(body=answer, content_type="application/json")
+        self.counts["bytes"] += size
+        return answer
 
     async def _who(self, request: web.BaseRequest, connection: Connection) -> Credential:
         shown = Shown(request.headers.get("Authorization", ""), connection.certificate)
@@ -143,6 +154,16 @@ class Exchange:
 
 
 _OFTEN = "messages come too often: see that only one agent runs on the node"
+
+
+@contextmanager
+def _naming(node: str) -> Iterator[None]:
+    """Have what is refused name the node whose credential was shown."""
+    try:
+        yield
+    except RefusedError as refused:
+        refused.node = node
+        raise
 
 
 def _told(error: Exception) -> str:

@@ -151,6 +151,21 @@ class LemonTold(Struct, frozen=True):
     age: float
 
 
+class RefusedMessages(Struct, frozen=True):
+    """Messages of a node that were refused in the past ten minutes.
+
+    reason: a word, as in the metrics. message: the latest answer to the node's agent, with the remedy.
+    count: how many messages. latest, age: when the latest came.
+    """
+
+    node: str
+    reason: str
+    message: str
+    count: int
+    latest: str
+    age: float
+
+
 class Status(Struct, frozen=True):
     """The fleet, in short.
 
@@ -160,7 +175,8 @@ class Status(Struct, frozen=True):
     at least, fullest first; ledgers_more: how many more of these there are. incidents: by state. worst: what
     stands out. views: what nodes share. domains: those that are to blame, by state; blamed: the first few,
     those that are not marked before all others. held: checks that are not acted upon. lemons: parts that fail
-    again and again, the worst few; lemons_more: how many more there are.
+    again and again, the worst few; lemons_more: how many more there are. refused: nodes whose messages were
+    refused, the latest few; refused_more: how many more nodes.
     """
 
     version: Literal[1]
@@ -185,3 +201,5 @@ class Status(Struct, frozen=True):
     held: tuple[HeldTold, ...] = ()
     lemons: tuple[LemonTold, ...] = ()
     lemons_more: int = 0
+    refused: tuple[RefusedMessages, ...] = ()
+    refused_more: int = 0

@@ -25,6 +25,7 @@ from nodeguard.fleet.told.node_forms import (
     UnreadTold,
     WantTold,
 )
+from nodeguard.fleet.told.refused import refused_messages
 from nodeguard.fleet.told.service import Service
 from nodeguard.model.finding import Health, Knowledge
 from nodeguard.model.incident import State
@@ -43,6 +44,7 @@ def node(planner: Planner, service: Service, name: str, now: Instant) -> NodePag
     outcomes, holding = planner.outcomes.get(uid, ()), roster.holding(uid)
     inventory = one.inventory if one else Inventory()
     last = planner.last.get(uid)
+    refusal = next((each for each in service.refused if each.node == name), None)
     return NodePage(
         version=VERSION,
         at=rfc3339(now.wall),
@@ -81,6 +83,7 @@ def node(planner: Planner, service: Service, name: str, now: Instant) -> NodePag
             *(line(each, service, now) for each in planner.parents(uid, now)),
         ),
         lemons=lemons(planner, now, name),
+        refused=refused_messages(refusal, now) if refusal is not None else None,
     )
 
 

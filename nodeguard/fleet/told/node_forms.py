@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from nodeguard.fleet.told.forms import IncidentLine, LedgerTold, LemonTold
+from nodeguard.fleet.told.forms import IncidentLine, LedgerTold, LemonTold, RefusedMessages
 from nodeguard.model.finding import Action, Health, Knowledge
 from nodeguard.model.incident import State
 from nodeguard.model.mark import Mark
@@ -120,7 +120,7 @@ class NodePage(Struct, frozen=True):
     whether the cordon is nodeguard's. hold, maintenance: why, empty for none. strange: taints with
     nodeguard's keys of which nothing is remembered; they are left alone. would: marks that would be set, were
     their checks enforced. ledgers: the budgets that the node counts to. lemons: parts in it that fail again
-    and again.
+    and again. refused: None where none of its messages was refused in the past ten minutes.
     """
 
     version: Literal[1]
@@ -155,6 +155,7 @@ class NodePage(Struct, frozen=True):
     strange: tuple[str, ...]
     incidents: tuple[IncidentLine, ...]
     lemons: tuple[LemonTold, ...] = ()
+    refused: RefusedMessages | None = None
 
 
 class NodeLine(Struct, frozen=True):

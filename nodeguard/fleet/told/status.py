@@ -24,6 +24,7 @@ from nodeguard.fleet.told.health import known_health
 from nodeguard.fleet.told.incidents import every, outstanding
 from nodeguard.fleet.told.lemons import lemons
 from nodeguard.fleet.told.node_forms import DEGRADED
+from nodeguard.fleet.told.refused import refused_messages
 from nodeguard.fleet.told.service import Service
 from nodeguard.fleet.told.views import held, views
 from nodeguard.model.finding import Health
@@ -34,6 +35,7 @@ from nodeguard.model.mark import Mark
 _WORST = 5
 _LEDGERS = 6
 _REASONS = 3
+_REFUSED = 3
 
 
 def status(planner: Planner, service: Service, now: Instant) -> Status:
@@ -69,6 +71,8 @@ def status(planner: Planner, service: Service, now: Instant) -> Status:
         held=held(planner, now),
         lemons=repeats[:_WORST],
         lemons_more=max(0, len(repeats) - _WORST),
+        refused=tuple(refused_messages(one, now) for one in service.refused[:_REFUSED]),
+        refused_more=max(0, len(service.refused) - _REFUSED),
     )
 
 

@@ -13,6 +13,8 @@ from nodeguard.agent.reporting.spool import Spool, put
 from nodeguard.agent.reporting.transport import Answer
 from nodeguard.wire.instruction import RunTest
 from nodeguard.wire.of_verdict import report
+from nodeguard.wire.order import Order, ordered
+from nodeguard.wire.report import VERSION, Heartbeat
 from tests.agent.reporting.receiver import closed_port, receiving
 from tests.agent.reporting.scene import Agent, Deadly, black_hole, digests, faulty, until
 from tests.wire.scene import FACTS, finding, verdict
@@ -103,6 +105,44 @@ def test_a_receiver_that_forgot_is_told_again(tmp_path: Path) -> None:
         receiver.applied = []
         agent.run(15.0)
         assert digests(receiver.applied) == digests(before)
+        agent.close()
+
+
+def test_an_agent_that_another_boot_keeps_out_logs_why_and_is_accepted_within_a_minute(
+    tmp_path: Path,
+) -> None:
+    with receiving() as receiver:
+        agent = Agent(tmp_path, [receiver.address])
+        receiver.now = lambda: agent.now.mono
+        receiver.memory["node-7"], _ = ordered(
+            Order(), Heartbeat(version=VERSION, node="node-7", boot_id="forged", sequence=1), agent.now.mono
+        )
+        agent.offer("a")
+        agent.run(29.0)
+        assert receiver.applied == []
+        agent.run(31.0)
+        assert digests(receiver.applied) == agent.offered
+        assert agent.said == [
+            "receiver: it answered 409: see that one agent runs on the node: its log says why"
+        ]
+        agent.run(60.0)
+        assert 5 <= receiver.beats <= 9
+        agent.close()
+
+
+def test_transitions_that_are_refused_do_not_delay_what_comes_after_them(tmp_path: Path) -> None:
+    with receiving() as receiver:
+        agent = Agent(tmp_path, [receiver.address])
+        receiver.now = lambda: agent.now.mono
+        for check in ("a", "b", "c"):
+            agent.offer(check)
+        receiver.memory["node-7"], _ = ordered(
+            Order(), Heartbeat(version=VERSION, node="node-7", boot_id="boot-a", sequence=agent.mailbox.post.sequence + 500), agent.now.mono
+        )  # fmt: skip
+        agent.pass_by(1.0)
+        agent.run(0.5)
+        assert digests(receiver.applied) == agent.offered[-1:]
+        assert (len(agent.spool), agent.spool.dropped) == (0, 3)
         agent.close()
 
 

@@ -50,6 +50,7 @@ class Served:
     ingest: Ingest = field(init=False)
     told: list[str] = field(default_factory=list)
     heard: list[tuple[Caller, Message]] = field(default_factory=list)
+    refused: list[tuple[str, str]] = field(default_factory=list)
     hear: Callable[[Caller, Message], Reply] = lambda _, message: Reply(VERSION, message.sequence)
     context: ssl.SSLContext | None = None
 
@@ -70,6 +71,7 @@ class Served:
 
     async def start(self, identity: Callable[[], Identity], limits: Limits | None) -> None:
         self.ingest = Ingest(identity(), self._hear, lambda: self.context, self.told.append, limits)
+        self.ingest.exchange.on_refused = lambda node, error: self.refused.append((node, error.reason))
         await self.ingest.listen("127.0.0.1", 0)
 
 

@@ -20,7 +20,7 @@ from nodeguard.aggregator.authority.certificates import generation
 from nodeguard.aggregator.authority.certificates import serving as serving_certificate
 from nodeguard.aggregator.authority.rotation import Generation
 from nodeguard.aggregator.authority.showing import Showing, context
-from nodeguard.aggregator.identity.caller import Caller
+from nodeguard.aggregator.identity.caller import Caller, RefusedError
 from nodeguard.aggregator.identity.loopback import Anybody
 from nodeguard.aggregator.ingest.limits import Limits, Rate
 from nodeguard.wire.encoding import MESSAGE_LIMIT, decode_message, decode_reply
@@ -78,7 +78,7 @@ def test_a_node_cannot_speak_for_another(issuer: Issuer, tmp_path: Path) -> None
         with pytest.raises(
             ReplyError, match="answered 403: this message is of another node than its sender's"
         ):
-            read(answer, decode_message(heartbeat("node-b")), refusable=False)
+            read(answer, decode_message(heartbeat("node-b")))
         assert way.post(heartbeat("node-a")).status == 200
         way.close()
         assert [caller.node for caller, _ in served.heard] == ["node-a"]
@@ -121,7 +121,7 @@ def test_whoever_is_not_let_in_learns_why_and_no_log_has_its_token(
         answer = way.post(heartbeat())
         assert answer.status in {401, 403}
         with pytest.raises(ReplyError, match=why) as found:
-            read(answer, decode_message(heartbeat()), refusable=False)
+            read(answer, decode_message(heartbeat()))
         way.close()
         assert served.heard == []
         assert len(served.told) == 1
@@ -235,6 +235,35 @@ def test_a_fleet_that_comes_back_at_once_is_heard(
         for way in ways:
             way.close()
         assert {caller.node for caller, _ in served.heard} == set(names)
+
+
+def test_a_message_that_is_refused_names_its_node_once_its_credential_has(
+    issuer: Issuer, tmp_path: Path
+) -> None:
+    def conflict(_: Caller, __: object) -> Reply:
+        raise RefusedError(409, "another boot of this node is reporting: wait 30 s", reason="other-boot")
+
+    with serving(lambda: tokens(issuer), limits=Limits(node=Rate(2.0, 0.01))) as served:
+        served.hear = conflict
+        way = agent(served, tmp_path / "token", issuer.token())
+        answers = [
+            way.post(body) for body in (heartbeat(), heartbeat("node-b"), b"{}", heartbeat(), heartbeat())
+        ]
+        assert [one.status for one in answers] == [409, 403, 400, 409, 429]
+        assert answers[0].body == b"nodeguard: another boot of this node is reporting: wait 30 s\n"
+        way.close()
+        stranger = agent(served, tmp_path / "stranger", "garbage")
+        assert stranger.post(heartbeat()).status == 401
+        stranger.close()
+        assert served.refused == [
+            ("node-a", "other-boot"),
+            ("node-a", "forbidden"),
+            ("node-a", "unreadable"),
+            ("node-a", "other-boot"),
+            ("node-a", "too-often"),
+        ]
+        assert [line.partition(":")[0] for line in served.told] == ["node-a"] * 4 + ["127.0.0.1"]
+        assert served.ingest.exchange.counts["refused 409"] == 2
 
 
 def test_a_request_that_is_refused_leaves_the_connection_as_it_was(issuer: Issuer, tmp_path: Path) -> None:
