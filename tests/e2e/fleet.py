@@ -179,6 +179,7 @@ class Aggregator(Process):
             "--policy=/etc/nodeguard/policy.yaml": f"--policy={self._fleet.policy}",
             "--socket=/run/nodeguard/aggregator.sock": f"--socket={self.socket}",
             f"--metrics=0.0.0.0:{_METRICS}": f"--metrics={self.metrics}",
+            "--history=/var/lib/nodeguard": f"--history={self.directory}",
         }
         (container,) = document("Deployment", AGGREGATOR)["spec"]["template"]["spec"]["containers"]
         words = [known.pop(word, word) for word in container["args"]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -72,7 +73,7 @@ def told(path: str) -> Past:
         connection = for_reading(file)
         [until] = connection.execute("SELECT alive FROM clock").fetchone()
     except FileNotFoundError:
-        what = "no history.sqlite in it" if file != path else "no such file"
+        what = "no history.sqlite in it" if os.path.isdir(path) else "no such file or directory"
         raise HistoryError(f"{path}: {what}: name what aggregator --history writes, or bundles") from None
     except OSError as error:
         raise HistoryError(f"{file}: {error.strerror}: let it be read, or copy it") from None
