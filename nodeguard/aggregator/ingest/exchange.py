@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import time
 import traceback
 from collections import Counter
@@ -18,6 +19,7 @@ from nodeguard.aggregator.ingest.complaints import Complaints
 from nodeguard.aggregator.ingest.connection import Connection
 from nodeguard.aggregator.ingest.door import Door
 from nodeguard.aggregator.ingest.limits import Buckets, Limits, cost, put_off
+from nodeguard.local.certificate_validity import validity_problem
 from nodeguard.wire.encoding import EncodingError, decode_message, encode
 from nodeguard.wire.instruction import Reply
 from nodeguard.wire.report import Message
@@ -83,13 +85,13 @@ class Exchange:
         finally:
             connection.rest(whole=request.content.is_eof())
 
-    def untrusted(self, address: str, why: str) -> None:
-        """Somebody showed a certificate that is not trusted, which TLS itself cannot tell in words."""
+    def untrusted(self, address: str, error: ssl.SSLCertVerificationError) -> None:
+        """Log that a client's certificate is refused, which TLS itself cannot tell the client in words."""
         self.counts["handshakes failed"] += 1
-        what = (
-            f"its certificate is not trusted ({why}): have it signed by the authority for agents, and renewed"
+        problem = validity_problem(error, self._wall()) or (
+            f"is not trusted ({error.verify_message}): have it signed by the authority for agents"
         )
-        self._complaints.of(address, what, self._clock())
+        self._complaints.of(address, f"its certificate {problem}", self._clock())
 
     async def _answer(self, request: web.BaseRequest, connection: Connection) -> web.StreamResponse:
         if request.method != "POST" or request.path != PATH:

@@ -161,7 +161,7 @@ class Ingest:
             )
             connected = True
         except ssl.SSLCertVerificationError as error:
-            self.exchange.untrusted(guest.address, error.verify_message)
+            self.exchange.untrusted(guest.address, error)
         except OSError:
             self.exchange.counts["handshakes failed"] += 1
         finally:
