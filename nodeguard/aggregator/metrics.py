@@ -48,6 +48,12 @@ def _families(service: Service, ingest: Ingest, policy: PolicyFile | None, now: 
     )
     yield plain("nodeguard_agents_heard", "Agents that have said anything to this aggregator.", silence.heard)
     yield plain("nodeguard_agent_connections", "Open connections of agents.", ingest.connections)
+    if service.capacity is not None:
+        yield plain(
+            "nodeguard_aggregator_connections_max",
+            "Connections of agents that are accepted at a time, under the limit on open files.",
+            service.capacity.connections,
+        )
     counts = dict(ingest.exchange.counts)
     received = counts.pop("bytes", 0)
     yield counter("nodeguard_received_bytes_total", "Bytes of messages that were heard.", [({}, received)])

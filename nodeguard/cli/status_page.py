@@ -17,7 +17,7 @@ from nodeguard.model.incident import State
 
 def status_page(one: Status) -> list[Line]:
     """The lines of the page."""
-    lines = [_headline(one), *_alarms(one), *_facts(one)]
+    lines = [_headline(one), *_alarms(one), *_unheard(one), *_facts(one)]
     for each in one.worst:
         lines += [Line(), *_incident(each)]
     return lines
@@ -51,17 +51,23 @@ def _alarms(one: Status) -> Iterator[Line]:
         yield item("waiting", f"nothing is written: {one.replica.waiting}", name_style="suspect")
     if one.policy.error:
         yield item("policy", f"kept out: {one.policy.error}", name_style="fatal")
+    for each in one.blamed:
+        if each.state == State.WITHHELD:
+            yield item("domain", f"{each.domain} is to blame, and not marked: {each.why}", name_style="fatal")
+    for check in one.held:
+        yield item("held", held(check), name_style="suspect")
+
+
+def _unheard(one: Status) -> Iterator[Line]:
+    """What keeps agents from reporting."""
+    if one.shortage:
+        yield item("open files", one.shortage, name_style="fatal")
     for messages in one.refused:
         yield refused(messages)
     if one.refused_more:
         yield item(
             "refused", f"messages of {many(one.refused_more, 'more node')}: see nodeguard explain node"
         )
-    for each in one.blamed:
-        if each.state == State.WITHHELD:
-            yield item("domain", f"{each.domain} is to blame, and not marked: {each.why}", name_style="fatal")
-    for check in one.held:
-        yield item("held", held(check), name_style="suspect")
 
 
 def _facts(one: Status) -> Iterator[Line]:

@@ -13,7 +13,9 @@ from nodeguard.aggregator.service import Service, rest
 from nodeguard.aggregator.world.alone import Alone
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
+from nodeguard.local.open_files import Capacity
 from nodeguard.model.instant import Instant
+from nodeguard.model.node import Node
 from tests.aggregator.test_hearing import report
 from tests.fleet.scene import AT_ONCE, CHECKS
 
@@ -164,3 +166,16 @@ async def test_a_plan_that_fails_ends_nothing_and_is_told_once(
     assert told == ["error in the planner, please report it: ZeroDivisionError: division by zero"]
     await scene.turn(1.0)
     assert scene.world.plans[0].nodes
+
+
+async def test_a_fleet_that_outgrows_the_limit_on_open_files_is_logged_once(scene: Scene) -> None:
+    told: list[str] = []
+    scene.service = Service(
+        scene.planner, scene.world, scene.hearing, scene._reload, scene.woken, told.append
+    )
+    scene.service.capacity = Capacity(64, 2)
+    for number in range(4):
+        scene.planner.node(Node(f"node-{number}", f"uid-{number}", gpus=8))
+        await scene.turn(1.0)
+    assert scene.service.shortage.startswith("4 agents are expected, and an aggregator accepts 2")
+    assert [line.partition(",")[0] for line in told] == ["3 agents are expected"]

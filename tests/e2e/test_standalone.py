@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -139,6 +140,24 @@ def test_the_policy_is_read_again_when_that_is_asked_for(site: Site) -> None:
         until(lambda: "nodeguard_policy_wrong 0" in page(site.metrics, "/metrics"), site.log)
         process.send_signal(signal.SIGTERM)
         assert process.wait(10) == 0
+
+
+def test_connections_leave_open_files_for_all_else(site: Site) -> None:
+    authority = Authority(site.directory)
+    options = ("--client-ca", str(authority.certificate), "--host", "localhost")
+    with ExitStack() as stack:
+        limited = ("prlimit", "--nofile=128:300", "--", *site.words(*options))
+        stack.enter_context(running(site.log, *limited))
+        until(lambda: "hears agents at" in site.log.read_text(), site.log)
+        assert "up to 150 agents can connect: the limit on open files is 300" in site.log.read_text()
+        assert "nodeguard_aggregator_connections_max 150.0" in page(site.metrics, "/metrics")
+        host, _, port = site.listen.rpartition(":")
+        for address in (f"127.0.0.{number}" for number in range(2, 7)):
+            for _ in range(60):
+                stack.enter_context(socket.create_connection((host, int(port)), source_address=(address, 0)))
+        stack.enter_context(site.node("gpu-2", certified(site, authority, "gpu-2")))
+        site.until_heard(1)
+        assert "Too many open files" not in site.log.read_text()
 
 
 def test_no_node_speaks_for_another(site: Site) -> None:

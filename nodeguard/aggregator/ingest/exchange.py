@@ -93,6 +93,11 @@ class Exchange:
         )
         self._complaints.of(address, f"its certificate {problem}", self._clock())
 
+    def not_accepted(self, address: str, why: str) -> None:
+        """Count and log that a connection of an address is not accepted."""
+        self.counts["not accepted"] += 1
+        self._complaints.of(address, why, self._clock())
+
     async def _answer(self, request: web.BaseRequest, connection: Connection) -> web.StreamResponse:
         if request.method != "POST" or request.path != PATH:
             raise RefusedError(404, f"messages are taken by POST at {PATH}: set that as the address's path")
@@ -129,8 +134,10 @@ class Exchange:
         credential = self._identity.known(shown, now)
         if credential is None:
             credential = await self._identified(shown, now, connection.guest.address)
-        if not connection.guest.known:
-            self._door.recognise(connection.guest)
+        guest = connection.guest
+        if not guest.known and not self._door.recognise(guest, _caller(credential)):
+            with _naming(credential.names[0] if credential.names else ""):
+                raise RefusedError(429, _CONNECTIONS, 1.0, reason=_TOO_MANY)
         return credential
 
     async def _identified(self, shown: Shown, now: float, address: str) -> Credential:
@@ -150,12 +157,21 @@ class Exchange:
         self.counts[f"refused {refused.status}"] += 1
         headers = {"Retry-After": put_off(refused.put_off)} if refused.put_off else None
         answer = web.Response(status=refused.status, text=f"nodeguard: {refused}\n", headers=headers)
-        if refused.status in {404, 413, 415}:
+        if refused.status in {404, 413, 415} or refused.reason == _TOO_MANY:
             answer.force_close()
         return answer
 
 
+_TOO_MANY = "too-many-connections"
+_CONNECTIONS = (
+    "too many connections of this node are in use at once: see that only one agent runs on the node"
+)
 _OFTEN = "messages come too often: see that only one agent runs on the node"
+
+
+def _caller(credential: Credential) -> str:
+    """Who a credential is of, the same for each of its credentials; empty where anybody may be anyone."""
+    return credential.uid or " ".join(credential.names or ())
 
 
 @contextmanager

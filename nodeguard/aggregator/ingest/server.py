@@ -126,8 +126,9 @@ class Ingest:
                 continue
             self._said = ""
             guest = self._door.enter(str(place[0]), self._loop.time())
-            if guest is None:
+            if isinstance(guest, str):
                 sock.close()
+                self.exchange.not_accepted(str(place[0]), guest)
             else:
                 self._start(self._greet(sock, guest))
             while self._is_busy():

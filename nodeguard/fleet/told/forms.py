@@ -176,7 +176,8 @@ class Status(Struct, frozen=True):
     stands out. views: what nodes share. domains: those that are to blame, by state; blamed: the first few,
     those that are not marked before all others. held: checks that are not acted upon. lemons: parts that fail
     again and again, the worst few; lemons_more: how many more there are. refused: nodes whose messages were
-    refused, the latest few; refused_more: how many more nodes.
+    refused, the latest few; refused_more: how many more nodes. shortage: why not all expected agents can
+    connect, and the remedy; empty where they can.
     """
 
     version: Literal[1]
@@ -203,3 +204,4 @@ class Status(Struct, frozen=True):
     lemons_more: int = 0
     refused: tuple[RefusedMessages, ...] = ()
     refused_more: int = 0
+    shortage: str = ""

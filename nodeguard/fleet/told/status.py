@@ -73,6 +73,7 @@ def status(planner: Planner, service: Service, now: Instant) -> Status:
         lemons_more=max(0, len(repeats) - _WORST),
         refused=tuple(refused_messages(one, now) for one in service.refused[:_REFUSED]),
         refused_more=max(0, len(service.refused) - _REFUSED),
+        shortage=service.shortage,
     )
 
 
