@@ -103,6 +103,16 @@ def _families(service: Service, ingest: Ingest, policy: PolicyFile | None, now: 
         [({"state": state.value}, states[state]) for state in State if state != State.RESOLVED],
     )
     yield plain(
+        "nodeguard_aggregator_incidents_left_out",
+        "Incidents for which there is no room now; nodeguard status says of how many nodes.",
+        sum(map(len, planner.incidents_left_out.values())),
+    )
+    yield counter(
+        "nodeguard_aggregator_incidents_left_out_total",
+        "Incidents that found no room when they began.",
+        [({}, planner.incidents_left_out_ever)],
+    )
+    yield plain(
         "nodeguard_aggregator_lemons",
         "Parts that fail again and again, far more often than others of the fleet.",
         len(planner.parts.lemons(now)),

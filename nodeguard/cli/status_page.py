@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nodeguard.cli.domain_words import held, view
-from nodeguard.cli.fleet_words import item, ledger, many, place, refused, title
+from nodeguard.cli.fleet_words import item, ledger, many, place, refused, some, title
 from nodeguard.cli.lemon_words import lemons
 from nodeguard.cli.moments import ago
 from nodeguard.cli.page import Line, Words
-from nodeguard.fleet.told.forms import IncidentLine, Marked, Nodes, Status
+from nodeguard.fleet.told.forms import IncidentLine, LeftOut, Marked, Nodes, Status
 from nodeguard.fleet.told.service import STANDALONE
 from nodeguard.judge.words import span
 from nodeguard.model.incident import State
@@ -101,9 +101,16 @@ def _facts(one: Status) -> Iterator[Line]:
     yield item("budgets", ", ".join(map(ledger, one.ledgers)) + more or "none: there are no nodes")
     states = [f"{number} {state.value.lower()}" for state, number in one.incidents.items() if number]
     yield item("incidents", ", ".join(states) or "none")
+    if one.left_out.incidents:
+        yield item("left out", _left_out(one.left_out), name_style="warning")
     rules = f"; {many(one.policy.rules, 'rule')} for some checks" if one.policy.rules else ""
     yield item("policy", f"{one.policy.mode}{rules}; {one.policy.file or 'built in, no file'}")
     yield item("leader", _leader(one))
+
+
+def _left_out(one: LeftOut) -> str:
+    count = f"{many(one.incidents, 'incident')} of {many(one.nodes, 'node')}"
+    return f"{count}, for which there is no room: see what {some(one.most)} reports so much of"
 
 
 def _nodes(nodes: Nodes) -> str:

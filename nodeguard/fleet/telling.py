@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from nodeguard.fleet.admission import Outcome
 from nodeguard.fleet.heard import Heard
 from nodeguard.fleet.holding import Holding
+from nodeguard.fleet.incident_limits import IN_ALL, OF_MANY, OF_NODE, is_over, limited, surplus
 from nodeguard.fleet.incidents import Shared, Story, continued, event_of, incidents_of, resolved
 from nodeguard.fleet.plan import Event
 from nodeguard.fleet.release import Key, Proof
@@ -22,15 +23,25 @@ MANY = ""
 # Seconds for which an incident that is over is remembered, so that it is known when it comes back.
 _REMEMBERED = 86_400.0
 
+# Where more than this share of all incidents that may be kept are, those that were resolved longest ago go.
+_FULL = 0.9
+
 
 class Telling:
-    """incidents: by uid of their Node, and by name. outcomes: of what was asked for last, by uid."""
+    """incidents: by uid of their Node, and by name; at most OF_NODE of a Node, and in_all. left_out: names of
+    those for which there is no room now, by uid. left_out_ever: how many there were. outcomes: of what was
+    asked for last, by uid.
+    """
 
     def __init__(
         self, roster: Roster, heard: Mapping[str, Heard], proofs: Mapping[str, Mapping[Key, Proof]]
     ) -> None:
         self.incidents: dict[str, dict[str, Incident]] = {}
+        self.left_out: dict[str, frozenset[str]] = {}
+        self.left_out_ever = 0
         self.outcomes: dict[str, tuple[Outcome, ...]] = {}
+        self.in_all = IN_ALL
+        self._count = 0
         self._roster = roster
         self._heard = heard
         self._proofs = proofs
@@ -38,6 +49,13 @@ class Telling:
         self._stories: dict[str, Story] = {}
         # Nothing is to be let go of before then, in seconds since the epoch.
         self._kept = 0.0
+
+    def recall(self, incidents: Iterable[Incident]) -> None:
+        """Take over incidents from before this planner was."""
+        for one in incidents:
+            self.incidents.setdefault(one.uid, {})[one.name] = one
+            self.touch(one.uid)
+        self._count = sum(map(len, self.incidents.values()))
 
     def touch(self, uid: str) -> None:
         """Something is known of a node that was not."""
@@ -55,17 +73,34 @@ class Telling:
         """A Node that is no more."""
         self.outcomes.pop(uid, None)
         self._stories.pop(uid, None)
+        self.left_out.pop(uid, None)
 
     def forget(self, now: float) -> None:
-        """Let go of what has been over for long. now: seconds since the epoch."""
-        if now < self._kept:
-            return
+        """Let go of what has been over for long, or for longest where there is much, and look again at nodes
+        of which an incident is left out. now: seconds since the epoch.
+        """
+        if now >= self._kept:
+            self._forget(lambda one: not _is_remembered(one, now))
+            over = (
+                one.resolved for told in self.incidents.values() for one in told.values() if not one.is_open
+            )
+            self._kept = min(over, default=now) + _REMEMBERED
+        if self._count > _FULL * self.in_all:
+            every = (one for told in self.incidents.values() for one in told.values())
+            gone = surplus(every, int(_FULL * self.in_all), now)
+            self._forget(lambda one: one.name in gone)
+        for uid in self.left_out if self._count < self.in_all else ():
+            told = self.incidents.get(uid, {})
+            if len(told) < OF_NODE or any(is_over(one, now) for one in told.values()):
+                self._stories.pop(uid, None)
+                self._dirty.add(uid)
+
+    def _forget(self, is_gone: Callable[[Incident], bool]) -> None:
         for uid, told in list(self.incidents.items()):
-            self.incidents[uid] = {name: one for name, one in told.items() if _is_remembered(one, now)}
+            self.incidents[uid] = {name: one for name, one in told.items() if not is_gone(one)}
             if not self.incidents[uid]:
                 del self.incidents[uid]
-        over = (one.resolved for told in self.incidents.values() for one in told.values() if not one.is_open)
-        self._kept = min(over, default=now) + _REMEMBERED
+        self._count = sum(map(len, self.incidents.values()))
 
     def incident(self, name: str) -> Incident | None:
         """An incident by its name; None where there is none."""
@@ -110,14 +145,29 @@ class Telling:
                 continue
             self._stories[uid] = story
             before = self.incidents.get(uid, {})
-            after = incidents_of(story, before, policy, now)
+            after = self._keep(uid, incidents_of(story, before, policy, now), OF_NODE, now.wall)
             for name, one in after.items():
                 if one is not before.get(name):
                     changed.append(one)
                     events += filter(None, (event_of(before.get(name), one),))
-            if after:
-                self.incidents[uid] = after
         return changed, events
+
+    def _keep(self, uid: str, after: Mapping[str, Incident], most: int, now: float) -> dict[str, Incident]:
+        """Keep the incidents of a node for which there is room. Returns these."""
+        before = self.incidents.get(uid, {})
+        most = min(most, len(before) + max(0, self.in_all - self._count))
+        kept, left_out = limited(before, after, most, now)
+        self.left_out_ever += len(left_out - self.left_out.get(uid, frozenset()))
+        if left_out:
+            self.left_out[uid] = left_out
+        else:
+            self.left_out.pop(uid, None)
+        self._count += len(kept) - len(before)
+        if kept:
+            self.incidents[uid] = kept
+        else:
+            self.incidents.pop(uid, None)
+        return kept
 
     def _orphaned(self, uid: str, now: float) -> list[Incident]:
         """The incidents of a Node that is no more, which are over with it."""
@@ -135,9 +185,8 @@ class Telling:
         for name, past in before.items():
             if name not in after:
                 after[name] = resolved(past, now.wall) if past.is_open else past
+        after = self._keep(MANY, after, OF_MANY, now.wall)
         changed = [one for name, one in after.items() if one is not before.get(name)]
-        if after:
-            self.incidents[MANY] = after
         events = (event_of(before.get(one.name), one) for one in changed)
         return changed, [one for one in events if one is not None]
 

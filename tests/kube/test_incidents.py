@@ -88,6 +88,19 @@ async def test_an_incident_comes_changes_and_is_kept(api: Api, defined: Cluster)
     assert made.told == []
 
 
+async def test_the_end_of_an_incident_that_is_kept_no_longer_is_written(api: Api, defined: Cluster) -> None:
+    async with keeping(api) as (made, kept, _):
+        kept.want([LOST], NOW)
+        await made.until(lambda: kept.standing() == [LOST])
+        await made.idle()
+        over = replace(LOST, state=State.RESOLVED, resolved=NOW, scope="", symptoms=())
+        kept.want([over, replace(over, name="never-written")], NOW)
+        kept.want([], NOW)
+        await made.until(lambda: kept.standing() == [over])
+        await made.idle()
+        assert (await objects(api)).keys() == {LOST.name}
+
+
 async def test_it_looks_as_people_expect(api: Api, defined: Cluster) -> None:
     rack = replace(
         LOST, name="leaf-77", node="", domain="fabric/leaf-7", cause="port-down", state=State.WITHHELD

@@ -151,6 +151,14 @@ class LemonTold(Struct, frozen=True):
     age: float
 
 
+class LeftOut(Struct, frozen=True):
+    """Incidents for which there is no room. nodes: of how many. most: the nodes with the most of them."""
+
+    incidents: int = 0
+    nodes: int = 0
+    most: tuple[str, ...] = ()
+
+
 class RefusedMessages(Struct, frozen=True):
     """Messages of a node that were refused in the past ten minutes.
 
@@ -177,7 +185,7 @@ class Status(Struct, frozen=True):
     those that are not marked before all others. held: checks that are not acted upon. lemons: parts that fail
     again and again, the worst few; lemons_more: how many more there are. refused: nodes whose messages were
     refused, the latest few; refused_more: how many more nodes. shortage: why not all expected agents can
-    connect, and the remedy; empty where they can.
+    connect, and the remedy; empty where they can. left_out: incidents for which there is no room.
     """
 
     version: Literal[1]
@@ -205,3 +213,4 @@ class Status(Struct, frozen=True):
     refused: tuple[RefusedMessages, ...] = ()
     refused_more: int = 0
     shortage: str = ""
+    left_out: LeftOut = LeftOut()

@@ -84,6 +84,7 @@ def node(planner: Planner, service: Service, name: str, now: Instant) -> NodePag
         ),
         lemons=lemons(planner, now, name),
         refused=refused_messages(refusal, now) if refusal is not None else None,
+        left_out=len(planner.incidents_left_out.get(uid, ())),
     )
 
 

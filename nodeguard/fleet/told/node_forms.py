@@ -120,7 +120,8 @@ class NodePage(Struct, frozen=True):
     whether the cordon is nodeguard's. hold, maintenance: why, empty for none. strange: taints with
     nodeguard's keys of which nothing is remembered; they are left alone. would: marks that would be set, were
     their checks enforced. ledgers: the budgets that the node counts to. lemons: parts in it that fail again
-    and again. refused: None where none of its messages was refused in the past ten minutes.
+    and again. refused: None where none of its messages was refused in the past ten minutes. left_out:
+    incidents for which there is no room.
     """
 
     version: Literal[1]
@@ -156,6 +157,7 @@ class NodePage(Struct, frozen=True):
     incidents: tuple[IncidentLine, ...]
     lemons: tuple[LemonTold, ...] = ()
     refused: RefusedMessages | None = None
+    left_out: int = 0
 
 
 class NodeLine(Struct, frozen=True):

@@ -13,6 +13,7 @@ from nodeguard.fleet.told.forms import (
     Agents,
     Count,
     LedgerTold,
+    LeftOut,
     Marked,
     Nodes,
     PolicyTold,
@@ -74,6 +75,7 @@ def status(planner: Planner, service: Service, now: Instant) -> Status:
         refused=tuple(refused_messages(one, now) for one in service.refused[:_REFUSED]),
         refused_more=max(0, len(service.refused) - _REFUSED),
         shortage=service.shortage,
+        left_out=_left_out(planner),
     )
 
 
@@ -124,6 +126,13 @@ def _marked(planner: Planner) -> dict[str, Marked]:
         devices[Mark.QUARANTINE] += sum(1 for record in holding.devices.values() if record.causes)
     told = {mark.value: Marked(nodes[mark], devices[mark]) for mark in Mark}
     return {**told, DEGRADED: Marked(nodes[DEGRADED])}
+
+
+def _left_out(planner: Planner) -> LeftOut:
+    counts = Counter({uid: len(names) for uid, names in planner.incidents_left_out.items()})
+    nodes = planner.roster.nodes
+    most = tuple(nodes[uid].name for uid, _ in counts.most_common(_WORST) if uid in nodes)
+    return LeftOut(counts.total(), len(counts), most)
 
 
 def _count(planner: Planner, state: State) -> Count:
