@@ -33,6 +33,9 @@ _WRITE = 1.0
 _LOOK = 60.0
 _LEFT = 86_400.0
 
+# Seconds for the last write at the end.
+_LAST = 5.0
+
 
 class Alone:
     """The world of an aggregator without Kubernetes. Here a node's uid is its name.
@@ -167,7 +170,7 @@ class Alone:
         """Write what is not written yet."""
         if self._is_new:
             self._put()
-        await self._writer.settle()
+        await self._writer.settle(_LAST)
 
     async def settle(self) -> None:
         """Wait until what is being written is."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 from nodeguard.aggregator.world.kept import Kept, KeptError
 
@@ -37,22 +39,42 @@ class StateWriter:
             self._task = asyncio.create_task(self._run())
         return written
 
-    async def settle(self) -> None:
-        """Wait until nothing is to be written."""
+    async def settle(self, within: float | None = None) -> None:
+        """Wait until nothing is to be written, so many seconds at most."""
         if self._task is not None:
-            await self._task
+            await asyncio.wait([self._task], timeout=within)
+
+    def _in_thread(self, state: Kept) -> asyncio.Future[tuple[str, int]]:
+        """Write a state. The thread is a daemon: one that hangs on its disk keeps no process from its end."""
+        loop = asyncio.get_running_loop()
+        result: asyncio.Future[tuple[str, int]] = loop.create_future()
+
+        def finish(error: str, left_out: int) -> None:
+            if not result.done():
+                result.set_result((error, left_out))
+
+        def work() -> None:
+            error, left_out = self._attempt(state)
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(finish, error, left_out)
+
+        threading.Thread(target=work, name="state", daemon=True).start()
+        return result
+
+    def _attempt(self, state: Kept) -> tuple[str, int]:
+        try:
+            return "", self._write(state)
+        except KeptError as error:
+            return str(error), 0
+        except Exception as error:  # noqa: BLE001 - whatever it is, the next write may succeed
+            what = f"{type(error).__name__}: {error}"
+            return f"error in the aggregator itself, please report it: {what}", 0
 
     async def _run(self) -> None:
         while self._next is not None:
             state, self._next = self._next, None
             waiting, self._waiting = self._waiting, []
-            error, left_out = "", 0
-            try:
-                left_out = await asyncio.to_thread(self._write, state)
-            except KeptError as failed:
-                error = str(failed)
-            except Exception as failed:  # noqa: BLE001 - whatever it is, the next write may succeed
-                error = f"error in the aggregator itself, please report it: {type(failed).__name__}: {failed}"
+            error, left_out = await self._in_thread(state)
             self._done(error, left_out)
             for one in waiting:
                 if not one.done():

@@ -111,6 +111,17 @@ async def test_who_waits_learns_whether_its_state_is_written(error: str) -> None
     assert await writer.put(Kept(pause="y")) == ""
 
 
+async def test_a_disk_that_hangs_is_not_waited_for_at_the_end() -> None:
+    disk = Disk()
+    writer = StateWriter(disk.write, lambda *_: None)
+    writer.put(Kept())
+    await writer.settle(0.01)
+    assert writer.is_busy
+    disk.free.set()
+    await writer.settle()
+    assert not writer.is_busy
+
+
 async def test_an_error_that_nobody_thought_of_ends_no_writing() -> None:
     errors = [ValueError("x")]
 
