@@ -42,7 +42,10 @@ def test_strangers_change_nothing_and_no_token_is_told(made: Fleet) -> None:
     forged = good[:-8] + ("A" * 8 if not good.endswith("A" * 8) else "B" * 8)
     before = scene.node(cluster, "gpu-2")
 
-    assert _said(made, good, heartbeat("gpu-1")) == 200
+    # With the node's own token, but of a boot that is not the one that its agent reports of.
+    assert _said(made, good, heartbeat("gpu-1")) == 409
+    refused = aggregator.asked("/v1/nodes/gpu-1")["refused"]
+    assert (refused["reason"], refused["count"]) == ("other-boot", 1)
     assert _said(made, good, heartbeat("gpu-2")) == 403
     for shown in (others, unbound, forged, "x" * 900, ""):
         assert _said(made, shown, heartbeat("gpu-1")) in {401, 403}
