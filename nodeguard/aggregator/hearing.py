@@ -17,7 +17,7 @@ from nodeguard.wire.report import VERSION, Heartbeat, Message, Report
 # Seconds after which what was heard of a Node that nobody knows is forgotten.
 _STRANGER = 600.0
 
-# What an agent is answered whose message is refused, and does.
+# Answers to an agent whose message is refused: the reason, and what to do.
 _REFUSED = {
     Acceptance.OTHER_BOOT: (
         "another boot of this node is reporting: see that one agent runs on the node, and that its token or "

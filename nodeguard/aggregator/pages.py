@@ -40,7 +40,7 @@ async def serve(host: str, port: int, pages: dict[str, Page]) -> web.ServerRunne
 
 
 class _Server(web.Server):
-    """A server that closes its oldest connection for one more than CONNECTIONS."""
+    """A server with at most CONNECTIONS: a new one replaces the oldest."""
 
     def __call__(self) -> RequestHandler:
         """Part of aiohttp: the protocol of a new connection."""

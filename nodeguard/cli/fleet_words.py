@@ -40,10 +40,11 @@ def title(word: str, style: str, text: str) -> Line:
     return Line((Words(word.upper(), style), Words("  ")), text, "strong")
 
 
-def refused(one: RefusedMessages) -> Line:
-    """The line about messages of a node that were refused."""
-    count = f"{many(one.count, 'message')} of {one.node} in the past minutes, the latest {ago(one.age)}"
-    return item("refused", f"{count}: {one.message}", name_style="fatal")
+def refused(messages: RefusedMessages) -> Line:
+    """Return the line about messages of a node that were refused."""
+    count = f"{many(messages.count, 'message')} of {messages.node} in the past minutes"
+    text = f"{count}, the latest {ago(messages.age)}: {messages.message}"
+    return item("refused", text, name_style="fatal")
 
 
 def where(slot: str) -> str:

@@ -108,9 +108,9 @@ def _facts(one: Status) -> Iterator[Line]:
     yield item("leader", _leader(one))
 
 
-def _left_out(one: LeftOut) -> str:
-    count = f"{many(one.incidents, 'incident')} of {many(one.nodes, 'node')}"
-    return f"{count}, for which there is no room: see what {some(one.most)} reports so much of"
+def _left_out(left_out: LeftOut) -> str:
+    count = f"{many(left_out.incidents, 'incident')} of {many(left_out.nodes, 'node')}"
+    return f"{count}, for which there is no room: see the findings of {some(left_out.most)}"
 
 
 def _nodes(nodes: Nodes) -> str:

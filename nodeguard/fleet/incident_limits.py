@@ -31,26 +31,32 @@ def limited(
     excess = len(after) - most
     if excess <= 0:
         return dict(after), frozenset()
-    old = [one for name, one in after.items() if name in before and is_over(one, now)]
-    gone = {one.name for one in sorted(old, key=lambda one: one.resolved)[:excess]}
+    over = [incident for name, incident in after.items() if name in before and is_over(incident, now)]
+    gone = _oldest(over, excess)
     excess -= len(gone)
-    new = sorted((one for name, one in after.items() if name not in before), key=_weight)
-    left_out = frozenset(one.name for one in new[: max(0, excess)])
-    return {name: one for name, one in after.items() if name not in gone | left_out}, left_out
+    new = sorted((incident for name, incident in after.items() if name not in before), key=_weight)
+    left_out = frozenset(incident.name for incident in new[: max(0, excess)])
+    kept = {name: incident for name, incident in after.items() if name not in gone | left_out}
+    return kept, left_out
 
 
 def surplus(incidents: Iterable[Incident], most: int, now: float) -> frozenset[str]:
     """Return the names of incidents that give way so that so many are left: those resolved longest ago."""
     every = list(incidents)
-    old = sorted((one for one in every if is_over(one, now)), key=lambda one: one.resolved)
-    return frozenset(one.name for one in old[: max(0, len(every) - most)])
+    return _oldest([incident for incident in every if is_over(incident, now)], len(every) - most)
 
 
-def is_over(one: Incident, now: float) -> bool:
-    """Whether an incident was resolved so long ago that it may give way."""
-    return one.state == State.RESOLVED and now - one.resolved >= _KEPT
+def is_over(incident: Incident, now: float) -> bool:
+    """Return whether an incident was resolved so long ago that it may give way."""
+    return incident.state == State.RESOLVED and now - incident.resolved >= _KEPT
 
 
-def _weight(one: Incident) -> tuple[bool, int, float, str]:
-    """The place of a new incident among others, the one that matters least first."""
-    return (one.state in _MARKED, one.health.rank, -one.since, one.name)
+def _oldest(over: list[Incident], count: int) -> frozenset[str]:
+    """Return the names of so many incidents, those that were resolved longest ago."""
+    ordered = sorted(over, key=lambda incident: incident.resolved)
+    return frozenset(incident.name for incident in ordered[: max(0, count)])
+
+
+def _weight(incident: Incident) -> tuple[bool, int, float, str]:
+    """Return the place of a new incident among others, the least important first."""
+    return (incident.state in _MARKED, incident.health.rank, -incident.since, incident.name)

@@ -50,9 +50,10 @@ class Refusals:
 
     def of(self, node: str, now: float) -> Refusal | None:
         """Return the refusal of a node; None where there was none for SHOWN_FOR seconds."""
-        found = self._latest.get(node)
-        return found if found is not None and now - found.last <= SHOWN_FOR else None
+        refusal = self._latest.get(node)
+        return refusal if refusal is not None and now - refusal.last <= SHOWN_FOR else None
 
     def recent(self, now: float) -> tuple[Refusal, ...]:
         """Return the refusals of the past SHOWN_FOR seconds, the latest first."""
-        return tuple(one for one in reversed(self._latest.values()) if now - one.last <= SHOWN_FOR)
+        latest = reversed(self._latest.values())
+        return tuple(refusal for refusal in latest if now - refusal.last <= SHOWN_FOR)

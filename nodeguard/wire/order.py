@@ -52,7 +52,9 @@ class Acceptance(StrEnum):
 
 
 class Contender(Struct, frozen=True):
-    """A boot that goes on with sequence numbers that it has used before, since a time; times as in Order."""
+    """A boot that goes on with sequence numbers that it has used before. since, last: of its first and latest
+    message, as the times of Order.
+    """
 
     boot_id: str
     sequence: int
@@ -101,7 +103,7 @@ def ordered(order: Order, message: Message, now: float) -> tuple[Order, Acceptan
 
 
 def _accepted(order: Order, message: Message, now: float) -> Order:
-    """The order after a message is accepted, whatever boot it is of."""
+    """Return the order after a message of any boot is accepted."""
     lived, left = _lived(message, now), isinstance(message, Report) and message.leaving
     if message.boot_id == order.boot_id:
         lived, before = max(order.alive, lived), order.before
@@ -114,21 +116,23 @@ def _accepted(order: Order, message: Message, now: float) -> Order:
 
 
 def _contended(order: Order, message: Message, now: float) -> tuple[Order, Acceptance]:
-    """The same for a message whose number its boot has used: it is accepted where that boot goes on in this
-    way while the accepted one is silent, as after a forged number that is far too high.
+    """Return the same for a message whose number its boot has used before.
+
+    It is accepted where its boot goes on with such numbers while the accepted boot is silent: that heals a
+    forged number that is far too high.
     """
-    one = order.contender
-    if one is None or now - one.last > _GAP:
-        one = Contender(message.boot_id, message.sequence, now, now)
-    elif one.boot_id == message.boot_id and one.sequence < message.sequence:
-        if now - one.since >= REPLACES_AFTER:
+    contender = order.contender
+    if contender is None or now - contender.last > _GAP:
+        contender = Contender(message.boot_id, message.sequence, now, now)
+    elif contender.boot_id == message.boot_id and contender.sequence < message.sequence:
+        if now - contender.since >= REPLACES_AFTER:
             return _accepted(order, message, now), Acceptance.ACCEPTED
-        one = replace(one, sequence=message.sequence, last=now)
-    return replace(order, contender=one), Acceptance.USED_SEQUENCE
+        contender = replace(contender, sequence=message.sequence, last=now)
+    return replace(order, contender=contender), Acceptance.USED_SEQUENCE
 
 
 def _lived(message: Message, now: float) -> float:
-    """When the boot of a message was running, by the receiver's clock."""
+    """Return when the boot of a message was running, by the receiver's clock."""
     return now - message.age if isinstance(message, Report) else now
 
 

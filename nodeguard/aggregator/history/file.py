@@ -65,8 +65,8 @@ class DamagedError(FileError):
 
 
 def placed(path: str) -> str:
-    """Return the path of a history's file: a path that is a file, or is named as a database, is that file;
-    another one is a directory with `history.sqlite` in it, which may be missing.
+    """Return the path of a history's file. A path that is a file, or is named as a database, is that file;
+    any other is a directory with `history.sqlite` in it, which may be missing.
     """
     if not os.path.isdir(path) and (os.path.exists(path) or Path(path).suffix in _SUFFIXES):
         return path

@@ -12,7 +12,7 @@ from msgspec import Struct
 _NODE = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*\Z")
 
 
-# What is called how in metrics, where nothing else is said.
+# Reasons by status, for metrics, where no other reason is given.
 _REASONS = {400: "unreadable", 403: "forbidden", 413: "too-large", 415: "unreadable", 429: "too-often"}
 
 

@@ -57,8 +57,8 @@ class Door:
         return guest
 
     def recognise(self, guest: Guest, caller: str) -> bool:
-        """A connection's caller has shown who it is; empty for one that is not limited. Returns whether it
-        may have one more connection: for that, the one that it has not used for longest is closed.
+        """Note the caller of a connection, empty for a caller without a limit. Returns whether the caller may
+        have one more connection: to make room, the one that was idle for longest is closed.
         """
         others = self._of_caller.setdefault(caller, {}) if caller else {}
         if len(others) >= self._limits.connections_of_caller:

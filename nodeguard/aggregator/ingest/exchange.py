@@ -30,8 +30,7 @@ PATH = "/v1/messages"
 _NODES = 65_536
 _ADDRESSES = 8192
 
-# Answers a message, at once. Whether it is applied is for the one who answers: a message may come twice, or
-# late, see wire.order. Raises RefusedError.
+# Answers a message at once. Raises RefusedError where the message is not applied: see wire.order.
 Hear = Callable[[Caller, Message], Reply]
 
 
@@ -170,13 +169,15 @@ _OFTEN = "messages come too often: see that only one agent runs on the node"
 
 
 def _caller(credential: Credential) -> str:
-    """Who a credential is of, the same for each of its credentials; empty where anybody may be anyone."""
+    """Return a name for the owner of a credential, equal for each of its credentials; empty where the caller
+    may speak for any node.
+    """
     return credential.uid or " ".join(credential.names or ())
 
 
 @contextmanager
 def _naming(node: str) -> Iterator[None]:
-    """Have what is refused name the node whose credential was shown."""
+    """Name the node in the refusal of its message."""
     try:
         yield
     except RefusedError as refused:

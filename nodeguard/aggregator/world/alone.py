@@ -223,7 +223,7 @@ class Alone:
         return self._decisions.get(incident, Decision(incident))
 
     async def _decide(self, name: str, **changes: str) -> Decision:
-        """Change what is decided of an incident. Returns that, once it is durable. Raises DecisionError."""
+        """Change the decision about an incident. Returns it once it is durable. Raises DecisionError."""
         async with self._deciding:
             decision, before = replace(self._decision(name), **changes), self._decisions
             known = {name: one for name, one in before.items() if self._planner.incident(name) is not None}
@@ -258,7 +258,7 @@ class Alone:
             raise DecisionError(f"this cannot be written down, and is not done: {why}")
 
     def _begin(self, path: str) -> None:
-        """Write at the start, before anybody waits: where that fails it is said at once."""
+        """Write the state at the start, where that may wait: a failure is logged at once."""
         try:
             self._written("", write(path, self._state()))
             self._is_new = False
@@ -266,12 +266,12 @@ class Alone:
             self._written(str(error), 0)
 
     def _put(self) -> asyncio.Future[str]:
-        """Have all of it written. Returns what will be why that failed, empty where it did not."""
+        """Have the state written. Returns a future: why that failed, empty where it did not."""
         self._is_new = False
         return self._writer.put(self._state())
 
     def _state(self) -> Kept:
-        """What is to be written, as it is now: nothing in it changes later."""
+        """Return the state as it is now: nothing in it changes later."""
         self._incidents = {
             name: one for told in self._planner.incidents.values() for name, one in told.items()
         }
@@ -284,7 +284,7 @@ class Alone:
         )
 
     def _written(self, why: str, left_out: int) -> None:
-        """A write is over. why: it failed, empty where it did not. left_out: incidents, for want of room."""
+        """Note the end of a write. why: it failed, empty if it did not. left_out: incidents without room."""
         if why:
             self._is_new = True
             if why != self._said:

@@ -18,7 +18,7 @@ from nodeguard.model.node import Taint
 # Bytes of the file, as it is read and as it is written; one of 7,500 marked nodes has a tenth.
 LIMIT = 64 * 1024 * 1024
 
-# Things that are encoded at a time: the thread that writes keeps others waiting while it encodes.
+# Members that are encoded at a time: the event loop waits while the thread that writes encodes.
 _AT_ONCE = 200
 
 _VERSION = 1
@@ -113,31 +113,31 @@ def encoded(kept: Kept, limit: int = LIMIT) -> tuple[list[bytes], int]:
     ordered = sorted(
         kept.incidents.items(), key=lambda item: (item[1].is_open, item[1].resolved, item[1].since)
     )
-    found, left = list[bytes](), len(ordered)
+    incidents, left_out = list[bytes](), len(ordered)
     for part in _parts(dict(reversed(ordered))):
         piece = msgspec.json.encode(part)[1:-1]
         size += len(piece) + 1
         if size > limit:
             break
-        found.append(piece)
-        left -= len(part)
-    return [*pieces, *_member("incidents", found, pieces), b"}"], left
+        incidents.append(piece)
+        left_out -= len(part)
+    return [*pieces, *_member("incidents", incidents, pieces), b"}"], left_out
 
 
 # Bytes that the last member and the end take beside what is in it.
 _CLOSING = b',"incidents":{}}'
 
 
-def _member(name: str, found: list[bytes], before: list[bytes]) -> list[bytes]:
-    """A member of an object, unless it is empty; what of the object comes before it."""
-    if not found:
+def _member(name: str, parts: list[bytes], before: list[bytes]) -> list[bytes]:
+    """Return a member of a JSON object, nothing where it is empty. before: the object up to this member."""
+    if not parts:
         return []
     comma = b"" if before == [b"{"] else b","
-    return [comma + f'"{name}":{{'.encode(), b",".join(found), b"}"]
+    return [comma + f'"{name}":{{'.encode(), b",".join(parts), b"}"]
 
 
 def _parts(things: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Things by name, some at a time."""
+    """Return a mapping in parts of some members each."""
     items = iter(things.items())
     while part := dict(islice(items, _AT_ONCE)):
         yield part

@@ -11,7 +11,7 @@ from nodeguard.aggregator.world.kept import Kept, KeptError
 
 
 class StateWriter:
-    """Writes one state at a time, the latest; one that is replaced before its turn is never written.
+    """Writes one state at a time: the latest, so that a state that is replaced in time is never written.
 
     write: writes a state, in a thread, and returns how many incidents it had to leave out. Raises KeptError.
     done: is called in the event loop after each write, with why it failed, empty where it did not, and with
@@ -31,7 +31,7 @@ class StateWriter:
         return self._task is not None and not self._task.done()
 
     def put(self, state: Kept) -> asyncio.Future[str]:
-        """Have a state written. Returns what will be why that failed, empty where it did not."""
+        """Have a state written. Returns a future: why that failed, empty where it did not."""
         written: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._next = state
         self._waiting.append(written)
@@ -45,7 +45,7 @@ class StateWriter:
             await asyncio.wait([self._task], timeout=within)
 
     def _in_thread(self, state: Kept) -> asyncio.Future[tuple[str, int]]:
-        """Write a state. The thread is a daemon: one that hangs on its disk keeps no process from its end."""
+        """Write a state. The thread is a daemon: while it hangs on its disk the process can end."""
         loop = asyncio.get_running_loop()
         result: asyncio.Future[tuple[str, int]] = loop.create_future()
 
@@ -76,6 +76,6 @@ class StateWriter:
             waiting, self._waiting = self._waiting, []
             error, left_out = await self._in_thread(state)
             self._done(error, left_out)
-            for one in waiting:
-                if not one.done():
-                    one.set_result(error)
+            for future in waiting:
+                if not future.done():
+                    future.set_result(error)
