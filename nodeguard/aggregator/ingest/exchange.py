@@ -6,8 +6,7 @@ import ssl
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from aiohttp import web
 from aiohttp.web_protocol import RequestPayloadError
@@ -104,20 +103,28 @@ class Exchange:
         if wait := connection.bucket.take(self._limits.connection, self._clock(), cost(size)):
             raise RefusedError(429, _OFTEN, wait)
         credential = await self._who(request, connection)
-        with _naming(credential.names[0] if credential.names else ""):
-            if size > SMALL:
-                with self._room.taken(size):
-                    body = await read(request)
-            else:
-                body = await read(request)
-            try:
-                message = decode_message(body)
-            except EncodingError as error:
-                raise RefusedError(400, str(error)) from None
+        node = credential.names[0] if credential.names else ""
+        try:
+            message, length = await self._message(request, size)
             caller = speaking(credential, message.node)
-        with _naming(caller.node):
-            answer = self._answered(caller, message, len(body))
+            node = caller.node
+            answer = self._answered(caller, message, length)
+        except RefusedError as refused:
+            refused.node = node
+            raise
         return web.Response(body=answer, content_type="application/json")
+
+    async def _message(self, request: web.BaseRequest, size: int) -> tuple[Message, int]:
+        """The message of a request, and how many bytes it has. size: how many it may have, by its head."""
+        if size > SMALL:
+            with self._room.taken(size):
+                body = await read(request)
+        else:
+            body = await read(request)
+        try:
+            return decode_message(body), len(body)
+        except EncodingError as error:
+            raise RefusedError(400, str(error)) from None
 
     def _answered(self, caller: Caller, message: Message, size: int) -> bytes:
         if wait := self._nodes.take(caller.uid, self._clock(), cost(size)):
@@ -135,8 +142,9 @@ class Exchange:
             credential = await self._identified(shown, now, connection.guest.address)
         guest = connection.guest
         if not guest.known and not self._door.recognise(guest, _caller(credential)):
-            with _naming(credential.names[0] if credential.names else ""):
-                raise RefusedError(429, _CONNECTIONS, 1.0, reason=_TOO_MANY)
+            refused = RefusedError(429, _CONNECTIONS, 1.0, reason=_TOO_MANY)
+            refused.node = credential.names[0] if credential.names else ""
+            raise refused
         return credential
 
     async def _identified(self, shown: Shown, now: float, address: str) -> Credential:
@@ -173,16 +181,6 @@ def _caller(credential: Credential) -> str:
     may speak for any node.
     """
     return credential.uid or " ".join(credential.names or ())
-
-
-@contextmanager
-def _naming(node: str) -> Iterator[None]:
-    """Name the node in the refusal of its message."""
-    try:
-        yield
-    except RefusedError as refused:
-        refused.node = node
-        raise
 
 
 def _told(error: Exception) -> str:
