@@ -36,7 +36,7 @@ def log(made: Fleet) -> str:
 def test_strangers_change_nothing_and_no_token_is_told(made: Fleet) -> None:
     cluster, [aggregator] = made.cluster, made.aggregators
     agent = made.agents["gpu-1"]
-    good = (agent.directory / "token").read_text()
+    good = agent.token.read_text()
     others = token(cluster, AGENT, agent.pod)  # for the API server, not for nodeguard
     unbound = token(cluster, AGENT, None, "nodeguard")
     forged = good[:-8] + ("A" * 8 if not good.endswith("A" * 8) else "B" * 8)
