@@ -23,7 +23,7 @@ PROGRAMS = frozenset(
     {
         *("nodeguard", "/opt/nodeguard/bin/nodeguard", "/opt/nodeguard/bin/pip", "python3", "make"),
         *("kubectl", "docker", "systemctl", "journalctl", "install", "openssl", "curl"),
-        *("echo", "cat", "my-probe", "mv", "sqlite3"),
+        *("echo", "cat", "ln", "my-probe", "mv", "sqlite3"),
     }
 )
 

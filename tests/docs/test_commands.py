@@ -128,6 +128,11 @@ def install(words: Sequence[str]) -> None:
         assert shipped()[target] == ROOT / source
 
 
+def ln(words: Sequence[str]) -> None:
+    """The units' binary is put where a shell of root finds it under the name that the documentation uses."""
+    assert words[-2:] == [BINARY, "/usr/local/bin/nodeguard"]
+
+
 def pip(words: Sequence[str]) -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert words[0] == "install"
@@ -153,6 +158,7 @@ CHECKS: dict[str, Check] = {
     "systemctl": systemctl,
     "journalctl": journalctl,
     "install": install,
+    "ln": ln,
     "docker": docker,
     "make": make,
 }
