@@ -4,8 +4,6 @@ would have: its token, its names, its files. There is no kubelet, and no GPU: ag
 
 from __future__ import annotations
 
-import http.client
-import json
 import os
 import signal
 import socket
@@ -18,7 +16,7 @@ from typing import Any, TypeVar
 import yaml
 
 from nodeguard.aggregator.api.asking import PATH
-from tests.controlplane.cluster import PATIENCE, Cluster
+from tests.controlplane.cluster import Cluster
 from tests.controlplane.credentials import write_kubeconfig
 from tests.controlplane.objects import node
 from tests.daemonset.manifests import (
@@ -32,7 +30,7 @@ from tests.daemonset.manifests import (
     token,
 )
 from tests.daemonset.pods import Mounts, container
-from tests.e2e.processes import live_bundle, page, until
+from tests.e2e.processes import answer, live_bundle, page, until
 from tests.ports import free_ports
 
 HOST = f"{AGGREGATOR}.{NAMESPACE}.svc"
@@ -105,7 +103,7 @@ class Process:
 
     def until(self, ask: Callable[[], Said]) -> Said:
         """The first answer that is not empty; its log is shown where none comes."""
-        return until(ask, self._cluster.kept.log(self.name), PATIENCE)
+        return until(ask, self._cluster.kept.log(self.name))
 
 
 class Agent(Process):
@@ -202,22 +200,7 @@ class Aggregator(Process):
 
     def asked(self, path: str) -> Any:
         """What it answers to people, on its socket."""
-        line = _Unix(self.socket)
-        try:
-            line.request("GET", path)
-            return json.load(line.getresponse())
-        finally:
-            line.close()
-
-
-class _Unix(http.client.HTTPConnection):
-    def __init__(self, path: Path) -> None:
-        super().__init__("localhost", timeout=30)
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.connect(str(self._path))
+        return answer(self.socket, path)
 
 
 class Fleet:
@@ -311,7 +294,7 @@ class Fleet:
 @contextmanager
 def fleet(cluster: Cluster) -> Iterator[Fleet]:
     """A fleet without Nodes on a whole cluster. All that it starts ends with it."""
-    directory = cluster.kept.directory / f"fleet-{os.urandom(4).hex()}"
+    directory = cluster.kept.directory / f"f-{os.urandom(2).hex()}"  # short: see Aggregator
     directory.mkdir()
     apply(cluster)
     made = Fleet(cluster, directory)

@@ -17,6 +17,7 @@ from tests.daemonset.manifests import AGENT, NAMESPACE, token
 from tests.e2e import scene
 from tests.e2e.fleet import Fleet
 from tests.e2e.scene import at_work
+from tests.waiting import PATIENCE
 
 WRONG = "mode: enforce\nsettle: {quarantine: soon}\n"
 
@@ -114,7 +115,7 @@ class _Line(http.client.HTTPSConnection):
 def _line(made: Fleet) -> _Line:
     trust = ssl.create_default_context(cadata=made.ca.read_text())
     trust.check_hostname = False
-    return _Line(made.aggregators[0].number, made.port, context=trust, timeout=20)
+    return _Line(made.aggregators[0].number, made.port, context=trust, timeout=PATIENCE)
 
 
 def _said(made: Fleet, shown: str, body: bytes) -> int:

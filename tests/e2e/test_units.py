@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import socket
@@ -12,11 +11,14 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
+import pytest
+
 from nodeguard.aggregator.api import asking
 from tests.daemonset.units import UNITS, arguments
 from tests.docs.pages import ROOT, commands, text
-from tests.e2e.processes import installed, live_bundle, page, running, until
+from tests.e2e.processes import answer, installed, live_bundle, page, running, until
 from tests.ports import free_ports
+from tests.waiting import PATIENCE
 
 AGENT, AGGREGATOR = UNITS
 MAIN = ("-m", "nodeguard.cli.main")
@@ -72,8 +74,13 @@ class Machine:
         return [sys.executable, RESOLVING, str(self.here / "names"), *words, *listen, "--from", str(bundle)]
 
 
-def test_the_page_on_a_fleet_without_kubernetes_leads_to_a_fleet(tmp_path: Path) -> None:
-    machine = Machine(tmp_path)
+@pytest.fixture
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Machine:
+    # A short name: the path of a socket may have 107 bytes.
+    return Machine(tmp_path_factory.mktemp("m"))
+
+
+def test_the_page_on_a_fleet_without_kubernetes_leads_to_a_fleet(machine: Machine) -> None:
     ca, settings = (
         machine.root / "var/lib/nodeguard-aggregator/ca.crt",
         machine.root / "etc/nodeguard/agent.yaml",
@@ -94,23 +101,16 @@ def test_the_page_on_a_fleet_without_kubernetes_leads_to_a_fleet(tmp_path: Path)
         bundle = live_bundle("healthy-dgx-h100", machine.here)
         log = machine.here / "agent.log"
         stack.enter_context(running(log, *machine.agent_command(bundle)))
-        status = [sys.executable, *MAIN, "status", "--format", "json", "--socket", str(own)]
-
-        def received() -> bool:
-            done = subprocess.run(status, capture_output=True, text=True, check=True)
-            return bool(json.loads(done.stdout)["agents"]["heard"] == 1)
-
-        until(received, log)
+        until(lambda: answer(own, "/v1/status").get("agents", {}).get("heard") == 1, log)
         assert "nodeguard_aggregator_up 1" in page(f"127.0.0.1:{machine.metrics}", "/metrics")
 
 
-def test_the_agent_starts_with_the_shipped_settings_and_systemd_knows_when(tmp_path: Path) -> None:
-    machine = Machine(tmp_path)
+def test_the_agent_starts_with_the_shipped_settings_and_systemd_knows_when(machine: Machine) -> None:
     machine.follow("agent.md", "install")
     bundle = live_bundle("healthy-dgx-h100", machine.here)
     with closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as systemd:
         systemd.bind(str(machine.here / "notify"))
-        systemd.settimeout(60)
+        systemd.settimeout(PATIENCE)
         environment = ["env", f"NOTIFY_SOCKET={machine.here}/notify", "WATCHDOG_USEC=2000000"]
         log = machine.here / "agent.log"
         with running(log, *environment, *machine.agent_command(bundle)):
@@ -120,8 +120,7 @@ def test_the_agent_starts_with_the_shipped_settings_and_systemd_knows_when(tmp_p
         assert set(messages) <= {b"WATCHDOG=1"}
 
 
-def test_without_its_settings_the_agent_ends_and_names_the_file(tmp_path: Path) -> None:
-    machine = Machine(tmp_path)
+def test_without_its_settings_the_agent_ends_and_names_the_file(machine: Machine) -> None:
     bundle = live_bundle("healthy-dgx-h100", machine.here)
     done = subprocess.run(machine.agent_command(bundle), capture_output=True, text=True, check=False)
     assert done.returncode == 3

@@ -16,6 +16,7 @@ from nodeguard.wire.encoding import EncodingError, decode_message, encode
 from nodeguard.wire.instruction import Instruction, Reply
 from nodeguard.wire.order import Acceptance, Order, ordered
 from nodeguard.wire.report import VERSION, Report
+from tests.waiting import PATIENCE
 
 TLS = Path(__file__).parent / "tls"
 PAIR = (TLS / "server.pem", TLS / "server.key")
@@ -132,7 +133,7 @@ class Handler(BaseHTTPRequestHandler):
                     if receiver.over.wait(0.05):
                         break
             elif fault == "hang":
-                receiver.over.wait(10.0)
+                receiver.over.wait(PATIENCE)
             else:
                 self.wfile.write(answer)
         except OSError:

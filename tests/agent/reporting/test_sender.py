@@ -16,7 +16,8 @@ from nodeguard.wire.of_verdict import report
 from nodeguard.wire.order import Order, ordered
 from nodeguard.wire.report import VERSION, Heartbeat
 from tests.agent.reporting.receiver import closed_port, receiving
-from tests.agent.reporting.scene import Agent, Deadly, black_hole, digests, faulty, until
+from tests.agent.reporting.scene import Agent, Deadly, black_hole, digests, faulty
+from tests.waiting import PATIENCE, until
 from tests.wire.scene import FACTS, finding, verdict
 
 
@@ -229,7 +230,7 @@ def test_an_error_that_nobody_thought_of_is_told_once_and_ends_no_thread(
         agent.offer("a")
         senders.begin(lambda: agent.now)
         until(lambda: receiver.applied)
-        senders.end(10.0)
+        senders.end(PATIENCE)
         assert len(tried) >= 6
         assert agent.said == ["receiver: error in the agent itself, please report it: KeyError: 'x'"]
 

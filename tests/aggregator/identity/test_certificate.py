@@ -14,8 +14,9 @@ from nodeguard.aggregator.authority.showing import Showing, context
 from nodeguard.aggregator.identity.caller import Caller, Shown
 from nodeguard.aggregator.identity.certificate import Certificates, credential
 from nodeguard.aggregator.identity.loopback import Anybody, NotLoopbackError
-from tests.aggregator.ingest.scene import heartbeat, serving, until
+from tests.aggregator.ingest.scene import heartbeat, serving
 from tests.controlplane.certificates import Authority
+from tests.waiting import until
 
 
 @pytest.fixture

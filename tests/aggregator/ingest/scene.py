@@ -28,6 +28,7 @@ from nodeguard.wire.encoding import encode
 from nodeguard.wire.instruction import Reply
 from nodeguard.wire.report import VERSION, Heartbeat, Message, Report
 from tests.aggregator.issuer import ACCOUNT, ISSUER, Issuer
+from tests.waiting import PATIENCE
 
 EXPECTED = Expected(frozenset({ACCOUNT}))
 
@@ -118,7 +119,7 @@ def agent(served: Served, path: Path, token: str, ca: Path | None = None) -> Htt
 @contextmanager
 def connected(served: Served) -> Iterator[socket.socket]:
     """A plain connection, to say what no agent says."""
-    with socket.create_connection(("127.0.0.1", served.port), 10.0) as sock:
+    with socket.create_connection(("127.0.0.1", served.port), PATIENCE) as sock:
         yield sock
 
 
@@ -133,10 +134,3 @@ def said(sock: socket.socket, *parts: bytes) -> bytes:
     except ConnectionError:
         pass
     return answer
-
-
-def until(condition: Callable[[], object], within: float = 10.0) -> None:
-    began = time.monotonic()
-    while not condition():
-        assert time.monotonic() - began < within
-        time.sleep(0.01)
