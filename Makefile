@@ -27,7 +27,7 @@ environment:
 	@PYTHON=$(PYTHON) scripts/environment
 
 test-environment:
-	@PYTHON=$(PYTHON) scripts/environment cc promtool
+	@PYTHON=$(PYTHON) scripts/environment cc openssl promtool
 
 # Kubernetes for the tests, without containers: built once, into ~/.cache/nodeguard.
 controlplane: test-environment

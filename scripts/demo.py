@@ -55,8 +55,8 @@ CABLE = (
     "Port module event[error]: module 0, Cable error, High Temperature"
 )
 
-# Seconds in which the agents are up, on a machine however slow.
-_PATIENCE = 60.0
+# Seconds after which an event will not come any more, on a slow machine.
+_PATIENCE = 120.0
 
 _KEPT = {"fatal": "keep all new work off", "suspect": "keep new gang work off"}
 _STYLE = {"Advised": "fatal", "Withheld": "suspect", "Recovering": "ok", "Resolved": "ok"}
@@ -126,12 +126,15 @@ class Fleet:
         fresh.write_text(json.dumps(told))
         fresh.replace(path)
 
-    def watch(self, most: float, *states: str, times: int = 1) -> None:
-        """Show what the aggregator says of incidents: for so many seconds at most, until so many have come to
-        one of these states.
-        """
-        end = time.monotonic() + most
-        while times > 0 and time.monotonic() < end:
+    def watch(self, *states: str, times: int = 1) -> None:
+        """Show the incidents that the aggregator logs, until so many have come to one of these states."""
+        end = time.monotonic() + _PATIENCE
+        while times > 0:
+            if time.monotonic() > end:
+                raise SystemExit(
+                    f"demo: {times} incidents are not {' or '.join(states)} after {_PATIENCE:g} s:\n"
+                    f"{self._last_words()}"
+                )
             with self._log.open() as log:
                 log.seek(self._read)
                 for line in iter(log.readline, ""):
@@ -230,23 +233,23 @@ def _free_ports(count: int) -> list[int]:
 def _story(fleet: Fleet) -> None:
     fleet.befalls("gpu-6: the kernel tells of a hot cable.")
     fleet.log("gpu-6", CABLE)
-    fleet.watch(10, "Advised")
+    fleet.watch("Advised")
     time.sleep(2)
     fleet.befalls("gpu-3: a GPU does not answer any more, Xid 119.")
     fleet.log("gpu-3", XID)
-    fleet.watch(10, "Advised")
+    fleet.watch("Advised")
     time.sleep(2)
     fleet.befalls("A bad driver: six nodes say at once that a GPU is beyond repair.")
     for node in STORM:
         fleet.remap(node, failed=True)
-    fleet.watch(15, "Advised", "Withheld", times=len(STORM))
+    fleet.watch("Advised", "Withheld", times=len(STORM))
     fleet.befalls("The driver is taken back, and all is in order there.")
     for node in STORM:
         fleet.remap(node, failed=False)
-    fleet.watch(20, "Resolved", times=len(STORM))
+    fleet.watch("Resolved", times=len(STORM))
     fleet.befalls("A person has changed the cable of gpu-6, and clears the finding.")
     fleet.ask("incidents", "clear", fleet.incident("gpu-6"))
-    fleet.watch(18, "Resolved")
+    fleet.watch("Resolved")
 
 
 def main() -> None:

@@ -1,18 +1,59 @@
-"""The cluster that tests share, and clean ground on it for each."""
+"""The cluster that tests share, clean ground on it for each, and a watch on what tests leave behind."""
 
 from __future__ import annotations
 
+import os
 import secrets
+import tempfile
+import time
 from collections.abc import Generator, Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.controlplane.cluster import SERVICE_ACCOUNT, Cluster, cluster
 from tests.controlplane.commands import Component
 from tests.controlplane.objects import clear
+from tests.leftovers import MARK, keep_mounts, mounts, processes, system_files
 
 # The cluster of a test, and how long each component's log was when the test began, in bytes.
 _SCENE = pytest.StashKey[tuple[Cluster, dict[Component, int]]]()
+
+# Seconds in which processes that were killed are gone.
+_ENDING = 30.0
+
+# How fast examples are says something of the machine alone.
+settings.register_profile("nodeguard", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("nodeguard")
+
+
+def pytest_configure() -> None:
+    keep_mounts()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _nothing_is_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Give this run its own directory for temporary files. Fail where files, processes or mounts are left at the end."""
+    # A short name: sockets lie deep below it, and their paths may have 107 bytes.
+    temporary = tmp_path_factory.getbasetemp() / "t"
+    temporary.mkdir()
+    os.environ[MARK] = os.environ["TMPDIR"] = str(temporary)
+    tempfile.tempdir = None
+    yield
+    end = time.monotonic() + _ENDING
+    while left := processes(str(temporary)):
+        assert time.monotonic() < end, f"processes are left: {left}"
+        time.sleep(0.05)
+    assert os.listdir(temporary) == [], f"files are left in {temporary}"
+    assert mounts([tmp_path_factory.getbasetemp()]) == []
+
+
+@pytest.fixture(autouse=True)
+def _no_file_of_the_system_is_touched() -> Iterator[None]:
+    """Fail a test that leaves or removes files of nodeguard in /etc, /run or /var/lib."""
+    before = system_files()
+    yield
+    assert system_files() == before, "the test writes outside its own directories"
 
 
 @pytest.fixture(scope="session")

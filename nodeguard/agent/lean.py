@@ -22,7 +22,7 @@ def leaner(derived: DeriveState, judged: JudgeState) -> Iterator[tuple[DeriveSta
     for what in _MANY:
         derived, judged = _without(derived, judged, what)
         yield derived, judged
-    derived = replace(derived, latest={}, derived={}, lines={}, said={})
+    derived = replace(derived, latest={}, lines={}, said={})
     yield derived, judged
     slots = judged.slots
     left = sorted(slots, key=lambda name: worth(slots[name]), reverse=True)
@@ -38,7 +38,6 @@ def _without(derived: DeriveState, judged: JudgeState, what: str) -> tuple[Deriv
         derived,
         latest={source: _less(reading, what) for source, reading in derived.latest.items()},
         best={slot: one for slot, one in derived.best.items() if kind(slot) != what},
-        derived={slot: one for slot, one in derived.derived.items() if kind(slot) != what},
     )
     return derived, replace(
         judged, slots={name: slot for name, slot in judged.slots.items() if kind(name) != what}

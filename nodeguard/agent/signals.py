@@ -6,11 +6,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from msgspec.structs import replace
+
 from nodeguard.agent.own import SIGNALS as OWN
+from nodeguard.agent.own import SOURCE
 from nodeguard.derive.signals import SIGNALS
 from nodeguard.model.catalogue import LogPattern
+from nodeguard.model.observation import DERIVED
 from nodeguard.model.signal import Signal
 from nodeguard.sources.every import SOURCES
+from nodeguard.sources.kmsg import Kmsg
 from nodeguard.sources.kmsg import signals as logged
 
 
@@ -21,10 +26,16 @@ def known(patterns: Iterable[LogPattern]) -> dict[str, Signal]:
     where anything else is declared twice.
     """
     found: dict[str, Signal] = {}
-    for signals in (*(source.signals for source in SOURCES), SIGNALS, logged(patterns), OWN):
+    declared = (
+        *((source.name, source.signals) for source in SOURCES),
+        (DERIVED, SIGNALS),
+        (Kmsg.name, logged(patterns)),
+        (SOURCE, OWN),
+    )
+    for source, signals in declared:
         for name, signal in signals.items():
             other = found.get(name)
             if other is not None and not other.kind == signal.kind == "event":
                 raise ValueError(f"{name} is declared twice: rename one of them")
-            found[name] = signal
+            found[name] = replace(signal, source=source)
     return found

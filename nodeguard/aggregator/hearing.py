@@ -5,16 +5,35 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from nodeguard.aggregator.history.history import Forgets, Remembers
-from nodeguard.aggregator.identity.caller import Caller
+from nodeguard.aggregator.identity.caller import Caller, RefusedError
 from nodeguard.aggregator.outbox import Outbox
 from nodeguard.fleet.planner import Planner
+from nodeguard.fleet.refusals import Refusals
 from nodeguard.model.instant import Instant
 from nodeguard.wire.instruction import Reply
-from nodeguard.wire.order import Heard, heard
+from nodeguard.wire.order import REPLACES_AFTER, Acceptance, Order, ordered
 from nodeguard.wire.report import VERSION, Heartbeat, Message, Report
 
 # Seconds after which what was heard of a Node that nobody knows is forgotten.
 _STRANGER = 600.0
+
+# Answers to an agent whose message is refused: the reason, and what to do.
+_REFUSED = {
+    Acceptance.OTHER_BOOT: (
+        "another boot of this node is reporting: see that one agent runs on the node, and that its token or "
+        f"certificate is used nowhere else; after a reboot wait {REPLACES_AFTER:g} s"
+    ),
+    Acceptance.USED_SEQUENCE: (
+        "this boot of the node has used this sequence number or a higher one before: see that one agent "
+        "runs on the node, and that its token or certificate is used nowhere else; an agent that replays a "
+        f"recording from its start is accepted after {REPLACES_AFTER:g} s"
+    ),
+}
+_REPLACED = (
+    "the token is of another Node than the one that has this name now, as after the Node was deleted and "
+    "created again: delete the agent's pod, so that it gets a new token, or wait until the kubelet renews "
+    "this one within the hour"
+)
 
 
 class Hearing:
@@ -22,7 +41,7 @@ class Hearing:
 
     outbox: what people ask of agents. now: gives the moment. news: is called where there is something to plan
     for. met: is given the name, the uid and the report of each node that has news, before it is planned for.
-    history: is told of it after.
+    history: is told of it after. refusals: messages of nodes that were refused, here or before.
     """
 
     def __init__(
@@ -40,18 +59,22 @@ class Hearing:
         self._news = news
         self._met = met
         self._history = history or Forgets()
-        self._order: dict[str, Heard] = {}
+        self.refusals = Refusals()
+        self._order: dict[str, Order] = {}
 
     def __call__(self, caller: Caller, message: Message) -> Reply:
-        """The reply to a message of a node that may say it."""
+        """Return the reply to a message of a node that may say it. Raises RefusedError where it is not
+        applied; a message that is repeated is answered as it was before.
+        """
         uid, now = caller.uid, self._now()
+        is_news = self._is_accepted(caller, message, now)
         self._outbox.acknowledged(uid, message.acknowledged, message.answers)
-        known = True
-        if isinstance(message, Report):
+        resend = not isinstance(message, Report) and not self._is_known(uid, message)
+        if is_news and isinstance(message, Report):
             self._report(caller, message, now)
-        else:
-            known = self._beat(uid, message, now)
-        return Reply(VERSION, heard=message.sequence, resend=not known, instructions=self._outbox.of(uid))
+        elif is_news and not resend:
+            self._planner.beat(uid, now)
+        return Reply(VERSION, heard=message.sequence, resend=resend, instructions=self._outbox.of(uid))
 
     def forget(self, now: float) -> None:
         """Forget nodes that are no more. now: seconds of a clock that never jumps."""
@@ -66,19 +89,28 @@ class Hearing:
         for uid in self._order.keys() - planner.last.keys():
             del self._order[uid]
 
-    def _report(self, caller: Caller, report: Report, now: Instant) -> None:
-        order, is_news = heard(self._order.get(caller.uid, Heard()), report)
-        self._order[caller.uid] = order
-        if is_news:
-            self._met(caller, report)
-            self._planner.hear(caller.uid, report, now)
-            self._history.reported(caller, report, now)
-            self._news()
+    def refused(self, node: str, refused: RefusedError) -> None:
+        """Note that a message of a node was refused, for whatever reason."""
+        self.refusals.add(node, refused.reason, str(refused), self._now().mono)
 
-    def _beat(self, uid: str, beat: Heartbeat, now: Instant) -> bool:
+    def _is_accepted(self, caller: Caller, message: Message, now: Instant) -> bool:
+        """Whether a message is news, and not repeated. Raises RefusedError where it is not to be applied."""
+        known = self._planner.roster.uid(caller.node)
+        if known and known != caller.uid:
+            raise RefusedError(403, _REPLACED, reason="node-replaced")
+        order, acceptance = ordered(self._order.get(caller.uid, Order()), message, now.mono)
+        self._order[caller.uid] = order
+        if acceptance.is_refusal:
+            raise RefusedError(409, _REFUSED[acceptance], reason=acceptance.value)
+        return acceptance == Acceptance.ACCEPTED
+
+    def _report(self, caller: Caller, report: Report, now: Instant) -> None:
+        self._met(caller, report)
+        self._planner.hear(caller.uid, report, now)
+        self._history.reported(caller, report, now)
+        self._news()
+
+    def _is_known(self, uid: str, beat: Heartbeat) -> bool:
         """Whether the report that a heartbeat stands for is known."""
         known = self._planner.heard.get(uid)
-        if known is None or known.digest != beat.digest or known.boot_id != beat.boot_id:
-            return False
-        self._planner.beat(uid, now)
-        return True
+        return known is not None and known.digest == beat.digest and known.boot_id == beat.boot_id

@@ -49,6 +49,12 @@ def _families(service: Service, ingest: Ingest, policy: PolicyFile | None, now: 
     )
     yield plain("nodeguard_agents_heard", "Agents that have said anything to this aggregator.", silence.heard)
     yield plain("nodeguard_agent_connections", "Open connections of agents.", ingest.connections)
+    if service.capacity is not None:
+        yield plain(
+            "nodeguard_aggregator_connections_max",
+            "Connections of agents that are accepted at a time, under the limit on open files.",
+            service.capacity.connections,
+        )
     counts = dict(ingest.exchange.counts)
     received = counts.pop("bytes", 0)
     yield counter("nodeguard_received_bytes_total", "Bytes of messages that were heard.", [({}, received)])
@@ -56,6 +62,16 @@ def _families(service: Service, ingest: Ingest, policy: PolicyFile | None, now: 
         "nodeguard_messages_total",
         "What agents sent, by what became of it.",
         [({"result": name}, count) for name, count in sorted(counts.items())],
+    )
+    yield counter(
+        "nodeguard_aggregator_refused_messages_total",
+        "Messages of nodes that were refused, by reason; the log and nodeguard status name the nodes.",
+        [({"reason": reason}, count) for reason, count in sorted(service.refusals.counts.items())],
+    )
+    yield plain(
+        "nodeguard_aggregator_refused_nodes",
+        "Nodes of which a message was refused in the past ten minutes.",
+        len(service.refusals.recent(now.mono)),
     )
     frozen = bool(silence.frozen)
     yield plain("nodeguard_frozen", "Whether too many agents are silent to mark anything new.", frozen)
@@ -86,6 +102,16 @@ def _families(service: Service, ingest: Ingest, policy: PolicyFile | None, now: 
         "nodeguard_incidents",
         "Incidents by state.",
         [({"state": state.value}, states[state]) for state in State if state != State.RESOLVED],
+    )
+    yield plain(
+        "nodeguard_aggregator_incidents_left_out",
+        "Incidents for which there is no room now; nodeguard status says of how many nodes.",
+        sum(map(len, planner.incidents_left_out.values())),
+    )
+    yield counter(
+        "nodeguard_aggregator_incidents_left_out_total",
+        "Incidents that found no room when they began.",
+        [({}, planner.incidents_left_out_ever)],
     )
     yield plain(
         "nodeguard_aggregator_lemons",

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 from aiohttp import web
+from aiohttp.web_protocol import RequestHandler
 
 from nodeguard.wire.exposition import CONTENT_TYPE
 
 # Status and text.
 Page = Callable[[], tuple[int, str]]
 
-_LIMIT = 16 * 1024
+# Connections at a time. Anybody may connect, and must not use up the open files of those who report.
+CONNECTIONS = 64
 
 
-async def serve(host: str, port: int, pages: dict[str, Page]) -> web.AppRunner:
+async def serve(host: str, port: int, pages: dict[str, Page]) -> web.ServerRunner:
     """Serve pages by path, to GET alone; ended by `cleanup`. Raises OSError where it cannot listen."""
-    application = web.Application(client_max_size=_LIMIT)
-    for path, page in pages.items():
-        application.router.add_get(path, _answering(page))
-    runner = web.AppRunner(application, access_log=None, keepalive_timeout=30.0, shutdown_timeout=1.0)
+
+    async def answer(request: web.BaseRequest) -> web.Response:
+        page = pages.get(request.path)
+        if page is None:
+            return web.Response(status=404, text=f"there is {', '.join(pages)}\n")
+        if request.method not in {"GET", "HEAD"}:
+            return web.Response(status=405, text="use GET\n", headers={"Allow": "GET, HEAD"})
+        status, text = page()
+        return web.Response(status=status, text=text, headers={"Content-Type": CONTENT_TYPE})
+
+    server = _Server(answer, access_log=None, keepalive_timeout=30.0)
+    runner = web.ServerRunner(server, shutdown_timeout=1.0)
     await runner.setup()
     try:
         await web.TCPSite(runner, host or None, port).start()
@@ -29,9 +39,11 @@ async def serve(host: str, port: int, pages: dict[str, Page]) -> web.AppRunner:
     return runner
 
 
-def _answering(page: Page) -> Callable[[web.Request], Awaitable[web.Response]]:
-    async def answer(_: web.Request) -> web.Response:
-        status, text = page()
-        return web.Response(status=status, text=text, headers={"Content-Type": CONTENT_TYPE})
+class _Server(web.Server):
+    """A server with at most CONNECTIONS: a new one replaces the oldest."""
 
-    return answer
+    def __call__(self) -> RequestHandler:
+        """Part of aiohttp: the protocol of a new connection."""
+        for oldest in self.connections[: max(0, len(self.connections) - CONNECTIONS + 1)]:
+            oldest.force_close()
+        return super().__call__()

@@ -12,6 +12,7 @@ from nodeguard.aggregator.world.world import World
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet.silence import ENOUGH, PATIENCE, may_act
 from nodeguard.judge.words import span
+from nodeguard.local.open_files import Capacity
 from nodeguard.model.instant import Instant
 
 # Seconds between two plans while nothing has changed, at least between two while much does, and between two
@@ -42,6 +43,7 @@ class Service:
 
     reload: has the policy read again, if it has changed. took: seconds that the latest plan took; planned:
     when it was made, by the clock of `moment`. acts: whether plans are carried out by this aggregator.
+    capacity: how many agents can connect, None for no limit; shortage: why not all can, empty where they can.
     errors: how often no plan came of it, which ends neither the hearing of agents nor the next try. tell:
     takes sentences for the log. history: is told what is seen and planned.
     """
@@ -63,7 +65,10 @@ class Service:
         self.took = 0.0
         self.plans = self.errors = 0
         self.leads = self.acts = False
+        self.capacity: Capacity | None = None
+        self.shortage = ""
         self._hearing = hearing
+        self.refusals = hearing.refusals
         self._reload = reload
         self._woken = woken
         self._tell = tell
@@ -93,6 +98,7 @@ class Service:
             if self.planner.policy is not policy:
                 self.world.reconsider()
             self.planner.tick(now)
+            self._check_capacity()
             self.history.look(now)
         if now.mono - self._forgot >= _FORGET:
             self._forgot = now.mono
@@ -116,6 +122,14 @@ class Service:
         self.history.planned(plan, now, acts=self.acts)
         if self.acts:
             self.world.carry_out(plan, now)
+
+    def _check_capacity(self) -> None:
+        """Log it once where not all expected agents can connect."""
+        if self.capacity is None:
+            return
+        before, self.shortage = self.shortage, self.capacity.shortage(self.planner.silence.expected)
+        if self.shortage and not before:
+            self._tell(self.shortage)
 
     def _say(self, what: str) -> None:
         if what != self._said:

@@ -1,4 +1,7 @@
-"""A site's folders of checks: which files in them are read, and what they may not hold."""
+"""A site's folders of checks: which files in them are read, and what they may not hold.
+
+A folder may be empty: a ConfigMap that is optional and missing is mounted as an empty folder.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,11 @@ if TYPE_CHECKING:
 
 
 def site_files(folder: Traversable) -> list[Traversable]:
-    """The YAML files of a folder. Raises CatalogueError where there is none, or one would be left."""
+    """Return the YAML files that lie directly in a folder, sorted by name; none where it is empty.
+
+    Raises CatalogueError where the folder cannot be read, or holds checks that would be ignored: a file that
+    ends in .yml, or nothing but a subfolder.
+    """
     try:
         there = sorted(
             (path for path in folder.iterdir() if not path.name.startswith(".")), key=lambda path: path.name
@@ -28,11 +35,11 @@ def site_files(folder: Traversable) -> list[Traversable]:
             str(other[0]), 0, "", "is not read, as it does not end in .yaml", "rename it to .yaml"
         )
     found = [path for path in there if path.name.endswith(".yaml") and path.is_file()]
-    if not found:
-        folders = [path.name for path in there if path.is_dir()]
-        held = f", only the folder {folders[0]}, which is not looked into" if folders else ""
+    subfolders = [path.name for path in there if path.is_dir()]
+    if subfolders and not found:
+        problem = f"holds no .yaml file, only the folder {subfolders[0]}, which is not read"
         remedy = "put the files directly into the folder, with names that end in .yaml"
-        raise CatalogueError(str(folder), 0, "", f"holds no .yaml file{held}", remedy)
+        raise CatalogueError(str(folder), 0, "", problem, remedy)
     return found
 
 

@@ -31,6 +31,7 @@ from nodeguard.aggregator.identity.loopback import WARNING, Anybody, NotLoopback
 from nodeguard.aggregator.identity.review import Reviews
 from nodeguard.aggregator.identity.token import Expected
 from nodeguard.aggregator.identity.tokens import Tokens
+from nodeguard.aggregator.ingest.limits import Limits
 from nodeguard.aggregator.ingest.server import Ingest
 from nodeguard.aggregator.metrics import as_metrics
 from nodeguard.aggregator.outbox import Outbox
@@ -48,6 +49,7 @@ from nodeguard.fleet.planner import Planner
 from nodeguard.fleet.told import service as told_service
 from nodeguard.kube.authority import ClusterStore
 from nodeguard.kube.client import Api, ApiError
+from nodeguard.local.open_files import capacity, raise_limit
 from nodeguard.local.state_lock import hold
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.incident import Incident, State
@@ -106,7 +108,12 @@ class Aggregating:
                 file(planner, now)
 
         service = Service(planner, world, hearing, reload, woken, tell, history)
-        ingest = Ingest(identity, hearing, trust.context if trust is not None else lambda: None, tell)
+        room = capacity(raise_limit(), Limits().connections)
+        service.capacity = room
+        tell(f"up to {room.connections} agents can connect: the limit on open files is {room.open_files}")
+        shown = trust.context if trust is not None else lambda: None
+        ingest = Ingest(identity, hearing, shown, tell, Limits(connections=room.connections))
+        ingest.exchange.on_refused = hearing.refused
         if trust is not None:
             work.append(trust.run())
         await _listen(told, service, ingest, file, stack)
@@ -253,6 +260,8 @@ async def _ask_at(
             policy_error=file.error if file is not None else "",
             version=__version__,
             decisions=service.world.decisions(),
+            refused=service.refusals.recent(moment().mono),
+            shortage=service.shortage,
         )
 
     try:

@@ -8,7 +8,7 @@ from nodeguard.cli.moments import ago
 from nodeguard.cli.page import Line, Words
 from nodeguard.fleet.domains.incidents import CHECK
 from nodeguard.fleet.seat import POOL
-from nodeguard.fleet.told.forms import DryRunTold, LedgerTold
+from nodeguard.fleet.told.forms import DryRunTold, LedgerTold, RefusedMessages
 from nodeguard.fleet.told.node_forms import DEGRADED, MarkTold
 from nodeguard.judge.words import span
 from nodeguard.model.incident import State
@@ -40,6 +40,13 @@ def item(name: str, text: str, style: str = "", name_style: str = "dim") -> Line
 def title(word: str, style: str, text: str) -> Line:
     """The first line of a section: a word in colour, then what it is about."""
     return Line((Words(word.upper(), style), Words("  ")), text, "strong")
+
+
+def refused(messages: RefusedMessages) -> Line:
+    """Return the line about messages of a node that were refused."""
+    count = f"{many(messages.count, 'message')} of {messages.node} in the past minutes"
+    text = f"{count}, the latest {ago(messages.age)}: {messages.message}"
+    return item("refused", text, name_style="fatal")
 
 
 def where(slot: str) -> str:

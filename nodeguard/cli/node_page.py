@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nodeguard.cli.fleet_words import item, ledger, mark, moment, some, spoken, state, title, where
+from nodeguard.cli.fleet_words import (
+    item,
+    ledger,
+    many,
+    mark,
+    moment,
+    refused,
+    some,
+    spoken,
+    state,
+    title,
+    where,
+)
 from nodeguard.cli.lemon_words import lemon
 from nodeguard.cli.moments import ago
 from nodeguard.cli.page import Line
@@ -87,6 +99,8 @@ def _facts(one: NodePage) -> Iterator[Line]:
             "" if one.knowledge == Knowledge.FRESH else f"; what it knows is {one.knowledge.value} in part"
         )
         yield item("heard", said + known, name_style="warning" if one.silent else "dim")
+    if one.refused is not None:
+        yield refused(one.refused)
     runs = (one.agent and f"nodeguard {one.agent}", one.driver and f"driver {one.driver}", one.platform)
     if any(runs):
         yield item("runs", ", ".join(filter(None, runs)))
@@ -159,6 +173,9 @@ def _ends(one: NodePage) -> Iterator[Line]:
     for unread in one.unread:
         slots = f" of {some(map(label, unread.slots))}" if unread.slots not in {(), ("node",)} else ""
         yield item("not read", f"{unread.source}{slots}: {unread.why or unread.what}", name_style="warning")
+    if one.left_out:
+        text = f"{many(one.left_out, 'incident')}, for which there is no room; the findings are above"
+        yield item("left out", text, name_style="warning")
     for incident in one.incidents:
         yield item("incident", f"{incident.name} ({incident.state.words})")
 

@@ -5,11 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nodeguard.cli.domain_words import held, view
-from nodeguard.cli.fleet_words import dry_run, item, ledger, many, place, state, time_left, title
+from nodeguard.cli.fleet_words import (
+    dry_run,
+    item,
+    ledger,
+    many,
+    place,
+    refused,
+    some,
+    state,
+    time_left,
+    title,
+)
 from nodeguard.cli.lemon_words import lemons
 from nodeguard.cli.moments import ago
 from nodeguard.cli.page import Line, Words
-from nodeguard.fleet.told.forms import Agents, IncidentLine, Marked, Nodes, PolicyTold, Status
+from nodeguard.fleet.told.forms import Agents, IncidentLine, LeftOut, Marked, Nodes, PolicyTold, Status
 from nodeguard.fleet.told.service import STANDALONE
 from nodeguard.judge.words import span
 from nodeguard.model.incident import State
@@ -17,7 +28,7 @@ from nodeguard.model.incident import State
 
 def status_page(one: Status) -> list[Line]:
     """The lines of the page."""
-    lines = [_headline(one), *_alarms(one), *_facts(one)]
+    lines = [_headline(one), *_alarms(one), *_unheard(one), *_facts(one)]
     for each in one.worst:
         lines += [Line(), *_incident(each)]
     return lines
@@ -62,6 +73,18 @@ def _alarms(one: Status) -> Iterator[Line]:
         yield item("check", held(check), name_style="suspect")
 
 
+def _unheard(one: Status) -> Iterator[Line]:
+    """What keeps agents from reporting."""
+    if one.shortage:
+        yield item("open files", one.shortage, name_style="fatal")
+    for messages in one.refused:
+        yield refused(messages)
+    if one.refused_more:
+        yield item(
+            "refused", f"messages of {many(one.refused_more, 'more node')}: see nodeguard explain node"
+        )
+
+
 def _facts(one: Status) -> Iterator[Line]:
     yield item("agents", _agents(one.agents))
     yield item("nodes", _nodes(one.nodes))
@@ -91,6 +114,8 @@ def _facts(one: Status) -> Iterator[Line]:
     yield item("budgets", ", ".join(map(ledger, one.ledgers)) + more or "none: there are no nodes")
     states = [f"{number} {each.words}" for each, number in one.incidents.items() if number]
     yield item("incidents", ", ".join(states) or "none")
+    if one.left_out.incidents:
+        yield item("left out", _left_out(one.left_out), name_style="warning")
     yield item("policy", f"{_mode(one.policy)}; {one.policy.file or 'built in, no file'}")
     yield item("leader", _leader(one))
 
@@ -110,6 +135,11 @@ def _mode(one: PolicyTold) -> str:
     rules = (("enforced", one.enforced), ("observed", one.observed))
     said = "".join(f"; {word}: {', '.join(checks)}" for word, checks in rules if checks)
     return f"{one.mode} by default{said}"
+
+
+def _left_out(left_out: LeftOut) -> str:
+    count = f"{many(left_out.incidents, 'incident')} of {many(left_out.nodes, 'node')}"
+    return f"{count}, for which there is no room: see the findings of {some(left_out.most)}"
 
 
 def _nodes(nodes: Nodes) -> str:

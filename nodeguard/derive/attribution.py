@@ -1,38 +1,46 @@
-"""Whose a thing is that the kernel names in its own way.
+"""Which slot an observation belongs to that the kernel or NVML names in another way.
 
-What it says of a PCI function belongs to the GPU, switch or port that sits there; what it says of a block
-device, to the file system or the disk; what it says of a DIMM's label, to the DIMM. Pure.
+What the kernel says of a PCI function belongs to the GPU, switch or port that sits there; what it says of a
+block device, to the file system or the disk; what it says of a DIMM's label, to the DIMM. What NVML says of a
+GPU whose PCI address it does not give belongs to the GPU that the bus has and NVML does not name. Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from msgspec.structs import replace
 
 from nodeguard.derive.storage import disk
-from nodeguard.model.observation import Event, Observation, Reading
-from nodeguard.model.slot import filesystem, kind, pci
+from nodeguard.model.observation import UNREADABLE, Event, Observation, Reading
+from nodeguard.model.slot import filesystem, gpu_index, kind, parent, pci
 
 _Claims = dict[str, list[str]]
 
+# The signals by which a slot claims what the kernel says of its device.
+_CLAIMS = frozenset({"pci.upstream", "port.pci", "fs.device"})
 
-def owners(latest: Iterable[Reading]) -> dict[str, str]:
-    """Slot by the slot that the kernel's own name for it gives.
+
+def owners(latest: Mapping[str, Reading], before: Mapping[str, str]) -> dict[str, str]:
+    """Return the slot that owns each other name for it.
 
     A GPU's or NVSwitch's own address, the address of a device with exactly one RDMA port, and that of the
-    bridge right above one of these: what is said of the bridge's link is said of the one device below it. The
-    device that a file system is mounted from, and the label of a DIMM, where only one bears it.
+    bridge right above one of these: what is said of the bridge's link is said of the one device below it.
+    The device that a file system is mounted from, and the label of a DIMM, where only one bears it. A GPU
+    that NVML knows by its index alone, see unnamed_gpus.
+
+    latest: of each source its latest reading. before: the owners at the last look; they stay where the slot's
+    claim could not be read now.
     """
     found: dict[str, str] = {}
     named: _Claims = {}
     below: _Claims = {}
-    for reading in latest:
+    for reading in latest.values():
         for observation in reading.observations:
             slot, signals = observation.slot, observation.signals
             if "pci.upstream" in signals:
                 below.setdefault(pci(str(signals["pci.upstream"])), []).append(slot)
-            if kind(slot) in {"gpu", "nvswitch"}:
+            if kind(slot) in {"gpu", "nvswitch"} and gpu_index(slot) is None:
                 found[pci(slot.split("/")[1])] = slot
             name = _name(observation)
             if name:
@@ -41,7 +49,49 @@ def owners(latest: Iterable[Reading]) -> dict[str, str]:
     for bridge, slots in below.items():
         if len(slots) == 1 and bridge not in found:
             found[bridge] = found.get(slots[0], slots[0])
-    return found
+    unread = _unread_claims(latest)
+    kept = {name: slot for name, slot in before.items() if slot in unread} if unread else {}
+    return {**kept, **found, **unnamed_gpus(latest)}
+
+
+def _unread_claims(latest: Mapping[str, Reading]) -> set[str]:
+    """Slots whose claim to another name could not be read."""
+    return {
+        seen.slot
+        for reading in latest.values()
+        for seen in reading.observations
+        if seen.status in UNREADABLE or not _CLAIMS.isdisjoint(seen.unread)
+    }
+
+
+def unnamed_gpus(latest: Mapping[str, Reading]) -> dict[str, str]:
+    """Return the slot of each GPU that NVML knows by its index alone, and of its NVLinks.
+
+    The driver has as many GPUs on the bus that NVML does not name as NVML has without an address: they are
+    the same. Where there are several, NVML's order decides, if it is that of the bus for all others.
+    """
+    nvml, bus = latest.get("nvml"), latest.get("pci")
+    slots = [seen.slot for seen in nvml.observations] if nvml is not None else []
+    listed = list(dict.fromkeys(slot for slot in slots if kind(slot) == "gpu"))
+    unnamed = [slot for slot in listed if gpu_index(slot) is not None]
+    if not unnamed or bus is None or bus.unlisted("gpu"):
+        return {}
+    free = sorted(_bound_gpus(bus) - set(listed))
+    if len(free) != len(unnamed):
+        return {}
+    names = dict(zip(unnamed, free, strict=True))
+    order = [names.get(slot, slot) for slot in listed]
+    if len(unnamed) > 1 and order != sorted(order):
+        return {}
+    links = {slot: parent(slot) for slot in slots if kind(slot) == "nvlink" and parent(slot) in names}
+    return {**names, **{link: link.replace(gpu, names[gpu], 1) for link, gpu in links.items()}}
+
+
+def _bound_gpus(bus: Reading) -> set[str]:
+    """GPUs on the bus that the driver has, as far as this container may see them."""
+    gpus = [seen for seen in bus.observations if kind(seen.slot) == "gpu"]
+    shown = {seen.slot for seen in gpus if seen.signals.get("pci.procfs") is True}
+    return shown or {seen.slot for seen in gpus if seen.signals.get("pci.driver") == "nvidia"}
 
 
 def _name(observation: Observation) -> str:
@@ -57,11 +107,22 @@ def _name(observation: Observation) -> str:
 
 
 def attributed(reading: Reading, owners: Mapping[str, str]) -> Reading:
-    """A reading with what it says of a thing by another name said of its owner."""
-    if not any(one.events or one.slot in owners for one in reading.observations):
+    """Return a reading in which each observation is at the slot that owns it."""
+    if not any(seen.events or seen.unlisted or seen.slot in owners for seen in reading.observations):
         return reading
-    moved = tuple(part for one in reading.observations for part in _owned(one, owners))
-    return replace(reading, observations=moved)
+    moved = tuple(part for seen in reading.observations for part in _owned(seen, owners))
+    if any(gpu_index(seen.slot) is not None for seen in moved):
+        return replace(reading, observations=moved)
+    return replace(reading, observations=tuple(_all_named(seen) for seen in moved))
+
+
+def _all_named(observation: Observation) -> Observation:
+    """The node's observation by NVML once every GPU has its name: its list of GPUs is whole."""
+    if observation.source != "nvml" or "gpu" not in observation.unlisted:
+        return observation
+    return replace(
+        observation, unlisted={name: why for name, why in observation.unlisted.items() if name != "gpu"}
+    )
 
 
 def _owned(observation: Observation, owners: Mapping[str, str]) -> Iterator[Observation]:

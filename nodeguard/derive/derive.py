@@ -13,15 +13,14 @@ from msgspec.structs import replace
 
 from nodeguard.derive import counters, repeats, services
 from nodeguard.derive.attribution import attributed, owners
-from nodeguard.derive.conclusions import conclusions
+from nodeguard.derive.conclusions import conclude
 from nodeguard.derive.driver import branch, last_move
 from nodeguard.derive.events import decoded
-from nodeguard.derive.lapsed import failing, lapsed, why
+from nodeguard.derive.latest import LatestReadings, retained
 from nodeguard.derive.overdue import overdue
 from nodeguard.derive.platform import platform
 from nodeguard.derive.state import DeriveState, Wanted
 from nodeguard.derive.witness import witnessed
-from nodeguard.derive.world import NOTHING, world
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.instant import Instant
 from nodeguard.model.observation import DERIVED, Event, Observation, Reading
@@ -56,64 +55,49 @@ def derive(
     """State and derived readings after a round. state: of the round before, DeriveState() at the start."""
     if state.boot_id != instant.boot_id:
         state = DeriveState(boot_id=instant.boot_id, best=state.best)
-    told = {reading.source for reading in readings}
-    late = overdue((one for one in state.latest.values() if one.source not in told), instant.mono)
+    read_now = {reading.source for reading in readings}
+    late = overdue((reading for name, reading in state.latest.items() if name not in read_now), instant.mono)
     readings = (*readings, *late)
-    latest = {**state.latest, **{reading.source: reading for reading in readings}}
-    owned = owners(latest.values())
-    seen = world((attributed(reading, owned) for reading in latest.values()), instant.mono)
+    latest = dict(state.latest)
+    for reading in readings:
+        latest[reading.source] = retained(latest.get(reading.source), reading)
+    owned = owners(latest, state.owners)
+    seen = LatestReadings(
+        (attributed(reading, owned) for reading in latest.values()), wants.sources, instant.mono
+    )
     placed = [attributed(reading, owned) for reading in readings]
     waiting, single = witnessed(state.waiting, placed, latest, instant.mono)
     state, new = decoded(replace(state, waiting=waiting), single, catalogue, branch(seen))
-    moved = last_move(state.moved, (event for one in new for event in _events(one)))
+    moved = last_move(state.moved, (event for reading in new for event in _events(reading)))
     make = platform(seen, catalogue.platforms, site.platform, site.instance_type, state.platform)
     state = replace(
         state,
         platform=make.id if make else "",
-        latest=_without_events(latest),
+        latest=latest,
+        owners=owned,
         moved=moved,
         starts=services.starts(seen, state.starts),
         still=counters.still(seen, state.still),
         traps=repeats.traps(seen, state.traps, readings),
     )
-    signals, best = conclusions(seen, make, wants, state)
-    lost = lapsed(seen, state.derived, signals, state.failing)
-    unread = {slot: {name: why(seen, cause) for name, cause in row.items()} for slot, row in lost.items()}
-    signs = _signs(readings)
+    best = conclude(seen, make, wants, state)
+    signs = _signs(placed)
     observations = tuple(
         Observation(
             DERIVED,
             slot,
-            signals=signals.get(slot, NOTHING),
-            unread=unread.get(slot, {}),
+            signals=seen.derived.get(slot, {}),
+            unread=seen.derived_unread.get(slot, {}),
             events=signs.get(slot, ()),
         )
-        for slot in {**signals, **unread}
+        for slot in {**seen.derived, **seen.derived_unread, **signs}
     )
-    known = {
-        slot: {**dict.fromkeys(signals.get(slot, ()), ""), **lost.get(slot, {})}
-        for slot in {**signals, **lost}
-    }
-    state = replace(state, best=best, derived=known, failing=failing(seen))
-    return state, Derived((*new, Reading(DERIVED, instant.mono, observations)), make)
+    counted = (counters.counted(reading, seen.derived) for reading in new)
+    return replace(state, best=best), Derived((*counted, Reading(DERIVED, instant.mono, observations)), make)
 
 
 def _events(reading: Reading) -> Iterable[Event]:
     return (event for observation in reading.observations for event in observation.events)
-
-
-def _without_events(latest: dict[str, Reading]) -> dict[str, Reading]:
-    """Readings as they are kept: events happened once, signals stand until the next reading."""
-    return {
-        source: replace(reading, observations=tuple(_quiet(one) for one in reading.observations))
-        if any(one.events for one in reading.observations)
-        else reading
-        for source, reading in latest.items()
-    }
-
-
-def _quiet(observation: Observation) -> Observation:
-    return replace(observation, events=()) if observation.events else observation
 
 
 def _signs(readings: Iterable[Reading]) -> dict[str, tuple[Event, ...]]:

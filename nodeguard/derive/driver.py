@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from nodeguard.derive.world import World
+from nodeguard.derive.derivation import Derivation, Values
+from nodeguard.derive.latest import LatestReadings
 from nodeguard.model.observation import Event
-from nodeguard.model.signal import Scalar
+from nodeguard.model.slot import NODE
 
 # A driver that is being loaded or upgraded is no fault before this many seconds have passed.
 PATIENCE = 600.0
@@ -20,20 +21,32 @@ def last_move(known: float | None, events: Iterable[Event]) -> float | None:
     return max([*moments, *([known] if known is not None else [])], default=None)
 
 
-def changing(world: World, moved: float | None) -> dict[str, Scalar]:
-    """`driver.changing`.
+def changing(moved: float | None) -> Derivation:
+    """Return the derivation of `driver.changing`.
 
-    The machine is young, the module is on its way in or out, or the log says that it moved lately.
+    The module is on its way in or out, or the log reports that it was loaded or unloaded a short time ago, or
+    the machine has just booted.
+
+    moved: when the driver was last loaded or unloaded, in seconds since boot; None where that is not known.
     """
-    uptime = world.node("host.uptime")
-    young = isinstance(uptime, (int, float)) and uptime < PATIENCE
-    moving = world.node("driver.module_state") in {"coming", "going"}
-    lately = moved is not None and world.mono - moved < PATIENCE
-    return {"driver.changing": bool(young or moving or lately)}
+
+    def compute(latest: LatestReadings, _node: str) -> Values:
+        if (moved is not None and latest.mono - moved < PATIENCE) or latest.node("driver.module_state") in {
+            "coming",
+            "going",
+        }:
+            yield "driver.changing", True
+        else:
+            uptime = latest.node("host.uptime")
+            yield "driver.changing", isinstance(uptime, (int, float)) and uptime < PATIENCE
+
+    return Derivation(NODE, ("driver.changing",), compute)
 
 
-def branch(world: World) -> int | None:
-    """The driver's branch, such as 580, from its version; None where it is not known."""
-    version = world.node("driver.version") or world.node("nvml.driver_version")
-    head = str(version or "").split(".")[0]
+def branch(latest: LatestReadings) -> int | None:
+    """Return the driver's branch, such as 580, from its version; None where it is not known."""
+    values = dict(latest.read_values(NODE, "nvml.driver_version")) | dict(
+        latest.read_values(NODE, "driver.version")
+    )
+    head = str(values.get(NODE, "")).split(".")[0]
     return int(head) if head.isdigit() else None

@@ -1,13 +1,12 @@
-"""What a GPU's own readings come to: margins, load, fabric. Pure."""
+"""Signals derived from a GPU's own readings: load, fabric, and the NVLinks that it should have. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from nodeguard.derive.thermal import margins
-from nodeguard.derive.world import World
+from nodeguard.derive.derivation import Derivation, Values
+from nodeguard.derive.latest import LatestReadings
 from nodeguard.model.platform import Platform
-from nodeguard.model.signal import Scalar
 from nodeguard.model.slot import parent
 
 # Fields of the fabric health mask: (words, shift, width, values that are a problem). Source: nvml.h, GPU
@@ -36,41 +35,23 @@ _HEALTH_MASK = (
 _SUMMARIES = {2: "unhealthy", 3: "limited capacity"}
 
 
-def gpus(world: World) -> Iterator[tuple[str, dict[str, Scalar]]]:
-    """Derived signals of each GPU that NVML lists."""
-    for slot in world.slots("gpu"):
-        signals = world.of(slot)
-        derived = {**margins(signals), **_busy(signals), **_fabric(signals)}
-        if derived.get("gpu.busy") and "gpu.temperature.margin" in derived:
-            # An idle GPU beside one at work is cool, and no measure for it.
-            derived["gpu.temperature.busy_margin"] = derived["gpu.temperature.margin"]
-        if derived:
-            yield slot, derived
+def _busy(latest: LatestReadings, gpu: str) -> Values:
+    """`gpu.busy`: whether the GPU works now, so that its links have no reason to idle."""
+    idle, used = latest.get(gpu, "gpu.clocks.idle"), latest.get(gpu, "gpu.utilization")
+    if idle is not None and used is not None and not isinstance(used, str):
+        yield "gpu.busy", not idle and used > 0
 
 
-def _busy(signals: Mapping[str, Scalar]) -> dict[str, Scalar]:
-    """Whether the GPU does work now, so that its links have no reason to idle."""
-    idle, used = signals.get("gpu.clocks.idle"), signals.get("gpu.utilization")
-    if idle is None or used is None or isinstance(used, str):
-        return {}
-    return {"gpu.busy": not idle and used > 0}
+def _problem(latest: LatestReadings, gpu: str) -> Values:
+    """`gpu.fabric.problem`: what the fabric reports to be wrong with the GPU, or `none`."""
+    state = latest.get(gpu, "gpu.fabric.state")
+    if isinstance(state, int) and state:
+        yield "gpu.fabric.problem", ", ".join(_problems(latest, gpu)) or "none"
 
 
-def _fabric(signals: Mapping[str, Scalar]) -> dict[str, Scalar]:
-    """Whether the GPU has joined its NVLink fabric, and what the fabric says is wrong with it."""
-    state, status = signals.get("gpu.fabric.state"), signals.get("gpu.fabric.status")
-    if not isinstance(state, int) or state == 0:
-        return {}
-    progress = {1: "not begun", 2: "in progress"}.get(state, "ended")
-    return {
-        "gpu.fabric.ready": state == 3 and not status,
-        "gpu.fabric.registration": f"{progress} with NVML's error {status}" if status else progress,
-        "gpu.fabric.problem": ", ".join(_problems(signals)) or "none",
-    }
-
-
-def _problems(signals: Mapping[str, Scalar]) -> Iterator[str]:
-    mask, summary = signals.get("gpu.fabric.health_mask"), signals.get("gpu.fabric.health_summary")
+def _problems(latest: LatestReadings, gpu: str) -> Iterator[str]:
+    mask = latest.get(gpu, "gpu.fabric.health_mask")
+    summary = latest.get(gpu, "gpu.fabric.health_summary")
     if isinstance(mask, int):
         for words, shift, width, problems in _HEALTH_MASK:
             value = mask >> shift & width
@@ -80,32 +61,77 @@ def _problems(signals: Mapping[str, Scalar]) -> Iterator[str]:
         yield _SUMMARIES[summary]
 
 
-def links(
-    world: World, platform: Platform | None, most: Mapping[str, float]
-) -> Iterator[tuple[str, dict[str, Scalar]]]:
-    """For each NVLink that is not active, whether it is down: it does not sleep, and its GPU should have more
-    of them.
+def gpus(platform: Platform | None, most: Mapping[str, float]) -> tuple[Derivation, ...]:
+    """Return the derivations for the GPUs' own readings. most: see links."""
 
-    most: the most active links that a GPU's slot has had. A GPU should have as many as the platform says, as
-    its peers have, or as it had: boards wire fewer than the GPU has. In MIG mode the links of some GPUs are
-    off (A100, NVIDIA's Fabric Manager user guide), and none is expected.
+    def ready(latest: LatestReadings, gpu: str) -> Values:
+        """Whether the GPU has joined its NVLink fabric, where this machine has one."""
+        state, status = latest.get(gpu, "gpu.fabric.state"), latest.get(gpu, "gpu.fabric.status")
+        if isinstance(state, int) and state and _has_fabric(latest, platform, most):
+            yield "gpu.fabric.ready", state == 3 and not status
+            progress = {1: "not begun", 2: "in progress"}.get(state, "ended")
+            yield "gpu.fabric.registration", f"{progress} with NVML's error {status}" if status else progress
+
+    return (
+        Derivation("gpu", ("gpu.busy",), _busy),
+        Derivation("gpu", ("gpu.fabric.ready", "gpu.fabric.registration"), ready),
+        Derivation("gpu", ("gpu.fabric.problem",), _problem),
+    )
+
+
+def _has_fabric(latest: LatestReadings, platform: Platform | None, most: Mapping[str, float]) -> bool:
+    """Whether an NVLink fabric belongs to this machine.
+
+    A guest that was given one GPU of a board has none: its host manages the switches, and the GPU waits for a
+    registration that never comes.
     """
-    for slot in world.slots("nvlink"):
-        signals = world.of(slot)
-        if signals.get("nvlink.active") is not False:
-            continue
-        owner = parent(slot)
-        of_gpu = world.of(owner)
-        if of_gpu.get("gpu.mig.enabled") is True:
-            continue
-        active = _count(of_gpu.get("gpu.nvlink.active"))
+    if platform is not None and not platform.expect.keys().isdisjoint(_FABRIC):
+        return True
+    if any(most.values()) or any(active for _, active in latest.read_values("gpu", "gpu.nvlink.active")):
+        return True
+    services = ("service/nvidia-fabricmanager", "service/nvidia-imex")
+    is_managed = any(latest.get(service, "service.enabled") for service in services)
+    return is_managed or bool(latest.node("nvswitch.pci_count"))
+
+
+# What a platform with an NVLink fabric expects.
+_FABRIC = {"nvlink_links", "nvswitches", "fabric_manager"}
+
+
+def links(platform: Platform | None, most: Mapping[str, float]) -> Derivation:
+    """Return the derivation of `nvlink.down` for NVLinks that are not active.
+
+    A link is down where it does not sleep and its GPU should have more active links: as many as the platform
+    has, as its peers have, or as it had itself; boards wire fewer than the GPU has. A PCIe card without any
+    active link has no bridge, whatever its peers have. In MIG mode the links of some GPUs are off (A100,
+    NVIDIA's Fabric Manager user guide), and none is expected.
+
+    most: the most active links that a GPU has had, by its slot.
+    """
+
+    def down(latest: LatestReadings, link: str) -> Values:
+        gpu = parent(link)
+        if latest.get(link, "nvlink.active") is not False or latest.get(gpu, "gpu.mig.enabled") is True:
+            return
+        active = _count(latest.get(gpu, "gpu.nvlink.active"))
+        may_lack_bridge = not active and _is_card(latest, gpu)
         expected = max(
             _count(platform.expect.get("nvlink_links") if platform else None),
-            _count(of_gpu.get("gpu.nvlink.active~peers")),
-            most.get(owner, 0),
+            0 if may_lack_bridge else _count(latest.get(gpu, "gpu.nvlink.active~peers")),
+            most.get(gpu, 0),
         )
-        down = active < expected and signals.get("nvlink.sleeping") is not True
-        yield slot, {"nvlink.down": down, "nvlink.expected_links": int(expected)}
+        yield "nvlink.down", active < expected and latest.get(link, "nvlink.sleeping") is not True
+        yield "nvlink.expected_links", int(expected)
+
+    return Derivation("nvlink", ("nvlink.down", "nvlink.expected_links"), down)
+
+
+def _is_card(latest: LatestReadings, gpu: str) -> bool:
+    """Whether a GPU is a PCIe card, which bridges connect: it is in no fabric and not named as a module
+    (SXM).
+    """
+    in_fabric = latest.get(gpu, "gpu.fabric.state") or latest.node("nvswitch.pci_count")
+    return not in_fabric and "SXM" not in str(latest.get(gpu, "gpu.name") or "")
 
 
 def _count(value: object) -> int:

@@ -4,33 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from nodeguard.derive.world import World
+from nodeguard.derive.latest import LatestReadings, UnreadError
 from nodeguard.model.platform import Match, Platform
 
 
 def platform(
-    world: World, platforms: Iterable[Platform], named: str, instance_type: str, before: str
+    latest: LatestReadings, platforms: Iterable[Platform], named: str, instance_type: str, before: str
 ) -> Platform | None:
-    """The platform with this id where one is named, else the first that matches, else the one known before.
+    """Return the platform with this id where one is named, else the first that matches, else the one before.
 
-    instance_type: the cloud's name for the machine, empty where unknown. before: id of what the node was at
-    the last look, empty where that is not known; what breaks does not make another machine of it. Nothing
-    matches by a part of a name: `gh200` is not `h200`.
+    instance_type: the cloud's name for the machine, empty where unknown. before: id of the platform at the
+    last look, empty where that is not known; what breaks does not make another machine of it. Nothing matches
+    by a part of a name: `gh200` is not `h200`.
     """
-    known = tuple(platforms)
+    candidates = tuple(platforms)
     if named:
-        return next((one for one in known if one.id == named), None)
-    names = {world.of(slot).get("gpu.name") for slot in world.slots("gpu")} - {None}
+        return next((platform for platform in candidates if platform.id == named), None)
+    known = next((candidate for candidate in candidates if candidate.id == before), None)
+    names = {name for _, name in latest.read_values("gpu", "gpu.name")}
     facts: dict[str, object] = {
-        "product_name": world.node("host.product_name"),
-        "sys_vendor": world.node("host.sys_vendor"),
-        "chassis_asset_tag": world.node("host.chassis_asset_tag"),
         "instance_type": instance_type or None,
         "gpu": names.pop() if len(names) == 1 else None,
-        "nvswitches": world.node("nvswitch.pci_count"),
     }
-    found = next((one for one in known if any(_equal(match, facts) for match in one.match)), None)
-    return found or next((one for one in known if one.id == before), None)
+    for fact, signal in _SIGNALS.items():
+        try:
+            facts[fact] = latest.node(signal)
+        except UnreadError:
+            if known is not None:
+                return known
+            facts[fact] = None
+    matching = (
+        candidate for candidate in candidates if any(_equal(match, facts) for match in candidate.match)
+    )
+    return next(matching, known)
+
+
+_SIGNALS = {
+    "product_name": "host.product_name",
+    "sys_vendor": "host.sys_vendor",
+    "chassis_asset_tag": "host.chassis_asset_tag",
+    "nvswitches": "nvswitch.pci_count",
+}
 
 
 def _equal(match: Match, facts: dict[str, object]) -> bool:

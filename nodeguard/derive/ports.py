@@ -2,67 +2,124 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 
-from nodeguard.derive.world import World
+from nodeguard.derive.derivation import Derivation, Once, Values
+from nodeguard.derive.latest import LatestReadings, UnreadError
 from nodeguard.model.platform import Platform
 from nodeguard.model.signal import Scalar
+from nodeguard.model.slot import NODE
+
+_MAKE = ("port.link_layer", "port.device_type", "port.board")
 
 
-def expected(
-    world: World, platform: Platform | None, were_up: Mapping[str, float]
-) -> Iterator[tuple[str, dict[str, Scalar]]]:
-    """For each port, `port.expected` and, where it is, `port.expected_by`: platform, inventory or peers.
+def ports(platform: Platform | None, were_up: Mapping[str, float]) -> tuple[Derivation, ...]:
+    """Return the derivations of `port.expected`, `port.expected_by` (platform, inventory, peers or itself),
+    `port.in_fabric`.
 
-    were_up: 1 by slot for ports that were up before. A port that nobody expects gives nothing: a cage without
-    a cable is no fault. Where the platform has more ports of its fabric than are up, each port of that fabric
-    that is down is expected.
+    A port that nobody expects gives nothing: a cage without a cable is no fault. Where the platform has more
+    ports of its fabric than are up, each port of that fabric that is down is expected.
+
+    were_up: 1 by slot for ports that were up before.
     """
-    ports = {slot: world.of(slot) for slot in world.slots("port") if "port.up" in world.of(slot)}
-    by_platform = _by_platform(world, platform)
-    for slot, signals in ports.items():
-        by = (
-            "platform"
-            if slot in by_platform
-            else "inventory"
-            if were_up.get(slot)
-            else "peers"
-            if signals.get("port.up~peers") is True
-            else ""
-        )
-        if by or signals["port.up"]:
-            yield slot, {"port.expected": True, "port.expected_by": by or "itself"}
-        if platform is not None:
-            yield slot, {"port.in_fabric": slot in by_platform}
+    wanted = Once(lambda latest: _wanted_of_fabric(platform, latest))
+
+    def expected(latest: LatestReadings, port: str) -> Values:
+        is_up = latest.get(port, "port.up")
+        by = _expected_by(latest, port, wanted, were_up) if is_up is not None else ""
+        if by or is_up:
+            yield "port.expected", True
+            yield "port.expected_by", by or "itself"
+
+    def in_fabric(latest: LatestReadings, port: str) -> Values:
+        if platform is not None and latest.get(port, "port.up") is not None:
+            yield "port.in_fabric", port in wanted(latest)
+
+    return (
+        Derivation("port", ("port.expected", "port.expected_by"), expected),
+        Derivation("port", ("port.in_fabric",), in_fabric),
+    )
 
 
-def _by_platform(world: World, platform: Platform | None) -> set[str]:
+def _devices_on_the_bus(latest: LatestReadings) -> int:
+    """Return the number of RDMA devices that the PCI functions have registered, as far as they were read."""
+    numbers = (
+        number for kind in ("pci", "port") for _, number in latest.read_values(kind, "pci.rdma_devices")
+    )
+    return sum(number for number in numbers if isinstance(number, int))
+
+
+def _expected_by(
+    latest: LatestReadings,
+    port: str,
+    wanted: Callable[[LatestReadings], set[str]],
+    were_up: Mapping[str, float],
+) -> str:
+    """Return who expects a port to be up, empty where nobody does.
+
+    What the inventory and the peers expect is known where the ports of the platform could not be read. Raises
+    UnreadError where these expect nothing and the platform may.
+    """
+    unread = None
+    try:
+        if port in wanted(latest):
+            return "platform"
+    except UnreadError as error:
+        unread = error
+    if were_up.get(port):
+        return "inventory"
+    if latest.get(port, "port.up~peers") is True:
+        return "peers"
+    if unread is not None:
+        raise unread
+    return ""
+
+
+def fabric_count(platform: Platform | None) -> Derivation:
+    """Return the derivation of `port.fabric_count`, for a node of a known platform."""
+
+    def count(latest: LatestReadings, _node: str) -> Values:
+        listed = latest.listed("infiniband", "port")
+        if platform is None or listed is None:
+            return
+        if not listed and latest.node("rdma.function_count") is None:
+            raise UnreadError("neither RDMA devices nor a PCI bus are there to be read")
+        devices = {port.split("/")[1] for port in listed}
+        if len(devices) < _devices_on_the_bus(latest):
+            raise UnreadError("the bus has RDMA devices of which no port is listed")
+        yield "port.fabric_count", len(fabric(platform, latest))
+
+    return Derivation(NODE, ("port.fabric_count",), count)
+
+
+def _wanted_of_fabric(platform: Platform | None, latest: LatestReadings) -> set[str]:
     """Ports of the fabric that should be up: those that are, where that is enough of them, else all."""
     if platform is None:
         return set()
-    ports = fabric(world, platform)
+    ports_of_fabric = fabric(platform, latest)
     if "port_devices" in platform.expect:
-        return ports
-    up = {slot for slot in ports if world.of(slot).get("port.up")}
-    return up if len(up) >= _wanted(platform) else ports
+        return ports_of_fabric
+    up = {port for port in ports_of_fabric if latest.get(port, "port.up")}
+    return up if len(up) >= _wanted(platform) else ports_of_fabric
 
 
-def fabric(world: World, platform: Platform) -> set[str]:
-    """Ports of the platform's compute fabric, as far as they are there.
+def fabric(platform: Platform, latest: LatestReadings) -> set[str]:
+    """Ports of the platform's compute fabric that are there. Raises UnreadError.
 
-    They are those with the names that it fixes; else, of those with its link layer, the most numerous make,
-    and other boards of the same adapter as long as all together are no more than it has: a node's storage or
-    management ports are few, and of another make.
+    They are those with the names that the platform fixes; else, of those with its link layer, the most
+    numerous make, and other boards of the same adapter as long as all together are no more than the platform
+    has: a node's storage or management ports are few, and of another make.
     """
+    listed = latest.listed("infiniband", "port") or frozenset()
     names = platform.expect.get("port_devices")
     if isinstance(names, tuple):
-        return {slot for slot in world.slots("port") if slot.split("/")[1] in names}
+        return {port for port in listed if port.split("/")[1] in names}
     layer = platform.expect.get("port_link_layer")
     makes: dict[tuple[Scalar | None, ...], list[str]] = {}
-    for slot in world.slots("port"):
-        make = tuple(map(world.of(slot).get, _MAKE))
+    for port in sorted(listed):
+        make = tuple(latest.get(port, signal) for signal in _MAKE)
         if layer is None or make[0] == layer:
-            makes.setdefault(make, []).append(slot)
+            makes.setdefault(make, []).append(port)
     by_number = sorted(makes, key=lambda make: -len(makes[make]))
     chosen: set[str] = set()
     for make in by_number:
@@ -72,9 +129,6 @@ def fabric(world: World, platform: Platform) -> set[str]:
     return chosen
 
 
-_MAKE = ("port.link_layer", "port.device_type", "port.board")
-
-
 def _wanted(platform: Platform) -> int:
-    ports = platform.expect.get("ports")
-    return ports if isinstance(ports, int) else 0
+    wanted = platform.expect.get("ports")
+    return wanted if isinstance(wanted, int) else 0

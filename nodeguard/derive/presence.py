@@ -5,74 +5,90 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-
-from nodeguard.derive.world import World
+from nodeguard.derive.derivation import Derivation, Values
+from nodeguard.derive.latest import LatestReadings, UnreadError
 from nodeguard.model.observation import RELEASED
-from nodeguard.model.signal import Scalar
-from nodeguard.model.slot import is_passed_on
+from nodeguard.model.slot import NODE, is_passed_on
 
 # Errors by which NVML refuses a handle and that say that the GPU is gone. Source: nvml.h, nvmlReturn_t.
 _GONE = frozenset({"GPU_IS_LOST", "GPU_NOT_FOUND", "NOT_FOUND"})
 
 
-def gpus(world: World) -> Iterator[tuple[str, dict[str, Scalar]]]:
-    """For each GPU slot, `gpu.lost` and by whom it is seen and missed, or `gpu.refused`; and whether it is
-    bound.
+def _bound(latest: LatestReadings, gpu: str) -> Values:
+    """`gpu.bound`: whether the driver has the GPU; it says something only while the driver is loaded."""
+    changing = latest.node("driver.module_state") in {"coming", "going"}
+    if latest.node("driver.loaded") is not True or changing or not _is_of_this_host(latest, gpu):
+        return
+    if latest.get(gpu, "pci.driver") is not None:
+        yield "gpu.bound", _is_bound(latest, gpu)
+
+
+def _lost(latest: LatestReadings, gpu: str) -> Values:
+    """`gpu.lost`, and by whom the GPU is seen and missed; or `gpu.refused`.
 
     A GPU is lost where the kernel has it bound to the driver and NVML, which answers for others or for none,
-    does not list it. One that NVML counts and refuses a handle for, for another reason than that it is gone,
-    is not lost: the reason is told where it is one of the GPU, and nothing where it is one of this process.
-    One that is bound but that the driver's own procfs hides belongs to another container. Whether it is bound
-    says something only while the driver is there.
+    does not list it; or where the driver lists it and it has left the bus. One that NVML counts and refuses a
+    handle for, for another reason than that it is gone, is not lost: the reason is given where it is one of
+    the GPU, and nothing where it is one of this process.
     """
-    answered = world.node("nvml.ready") is True and "nvml" not in world.failed
-    listed = world.of_source.get("nvml", frozenset())
-    moving = world.node("driver.module_state") in {"coming", "going"}
-    settled = world.node("driver.loaded") is True and not moving
-    watched = list(_watched(world, listed))
-    refused = _refused(world, sum(bound and slot not in listed for slot, bound in watched))
-    for slot, bound in watched:
-        if world.refused.get(slot) == RELEASED:
-            continue
-        signals, in_nvml = world.of(slot), slot in listed
-        derived: dict[str, Scalar] = {}
-        if "pci.driver" in signals and settled:
-            derived["gpu.bound"] = bound
-        if answered and bound and not in_nvml and refused is not None:
-            derived.update({"gpu.refused": refused} if refused else {})
-        elif answered and (bound or in_nvml):
-            derived["gpu.lost"] = bound and not in_nvml
-            derived["gpu.seen_by"] = _seen_by(signals, in_nvml=in_nvml)
-        if signals.get("pci.present") is False:
-            derived["gpu.lost"] = True
-            derived["gpu.seen_by"] = _seen_by(signals, in_nvml=in_nvml)
-        if derived:
-            yield slot, derived
+    if latest.unreadable("nvml", gpu) == RELEASED:
+        raise UnreadError(RELEASED)
+    if not _is_of_this_host(latest, gpu):
+        return
+    if latest.get(gpu, "pci.present") is False:
+        yield "gpu.lost", True
+        yield "gpu.seen_by", _seen_by(latest, gpu)
+        return
+    if latest.node("nvml.ready") is not True:
+        return
+    listed = latest.listed("nvml", "gpu") or frozenset()
+    bound = _is_bound(latest, gpu)
+    if bound and gpu not in listed:
+        missing = sum(_is_missing(latest, other, listed) for other in latest.slots("gpu"))
+        refused = _handle_error(latest, missing)
+        if refused is not None:
+            if refused:
+                yield "gpu.refused", refused
+            return
+    if bound or gpu in listed:
+        yield "gpu.lost", bound and gpu not in listed
+        yield "gpu.seen_by", _seen_by(latest, gpu)
 
 
-def _watched(world: World, listed: Collection[str]) -> Iterator[tuple[str, bool]]:
-    """GPU slots that are this host's and this view's to judge, and whether the driver has each."""
-    hidden = _hides(world)
-    for slot in world.slots("gpu"):
-        signals = world.of(slot)
-        if is_passed_on(str(signals.get("pci.driver", ""))) or signals.get("pci.virtual"):
-            continue
-        bound = signals.get("pci.driver") == "nvidia" or signals.get("pci.procfs") is True
-        if hidden and bound and slot not in listed and not signals.get("pci.procfs"):
-            continue
-        yield slot, bound
+def _is_bound(latest: LatestReadings, gpu: str) -> bool:
+    return latest.get(gpu, "pci.driver") == "nvidia" or latest.get(gpu, "pci.procfs") is True
 
 
-def _refused(world: World, missing: int) -> str | None:
-    """Why NVML refuses the handles of GPUs that it does not list, empty where it is this process that may not
-    look.
+def _is_missing(latest: LatestReadings, gpu: str, listed: frozenset[str]) -> bool:
+    return gpu not in listed and _is_of_this_host(latest, gpu) and _is_bound(latest, gpu)
 
-    missing: how many it does not list. None where it refuses none of them, or says that they are gone, or
-    lists fewer than it refuses: then one at least is gone, and which one cannot be told.
+
+def _is_of_this_host(latest: LatestReadings, gpu: str) -> bool:
+    """Whether a GPU is this host's to judge.
+
+    It is not where it is held for a virtual machine, is a virtual function, or is bound and hidden from this
+    container: the driver's procfs shows other GPUs, and neither it nor NVML shows this one.
     """
-    hidden, refused = (world.node(f"gpu.handles_{what}") or 0 for what in ("hidden", "refused"))
-    error = str(world.node("gpu.handle_error") or "none")
+    driver = latest.get(gpu, "pci.driver")
+    if is_passed_on(str(driver or "")) or latest.get(gpu, "pci.virtual"):
+        return False
+    if driver != "nvidia" or latest.get(gpu, "pci.procfs") is not False:
+        return True
+    others = any(shown for _, shown in latest.read_values("gpu", "pci.procfs"))
+    return not others or gpu in (latest.listed("nvml", "gpu") or ())
+
+
+def _handle_error(latest: LatestReadings, missing: int) -> str | None:
+    """Return why NVML refuses the handles of GPUs that it does not list; empty where this process may not
+    look at them.
+
+    missing: how many it does not list. None where it refuses none of them, or reports that they are gone, or
+    lists fewer than it refuses: then one at least is gone, and which one is not known.
+    """
+    hidden = latest.node("gpu.handles_hidden") or 0
+    error = str(latest.node("gpu.handle_error") or "none")
+    # Where handles are hidden, NVML does not say whether any of them is refused for another reason.
+    refused = (latest.node("gpu.handles_refused") or 0) if error != "none" or not hidden else 0
     if error in _GONE or not isinstance(hidden, int) or not isinstance(refused, int):
         return None
     if not missing or missing > hidden + refused:
@@ -80,40 +96,59 @@ def _refused(world: World, missing: int) -> str | None:
     return "" if hidden or error == "none" else error
 
 
-def _hides(world: World) -> bool:
-    """Whether the driver's procfs shows fewer GPUs than are bound: a container's view."""
-    return any(world.of(slot).get("pci.procfs") is True for slot in world.slots("gpu"))
-
-
-def _seen_by(signals: dict[str, Scalar], *, in_nvml: bool) -> str:
-    seen = {"PCI": signals.get("pci.present"), "procfs": signals.get("pci.procfs"), "NVML": in_nvml}
-    yes = [name for name, there in seen.items() if there]
-    no = [name for name, there in seen.items() if there is False]
+def _seen_by(latest: LatestReadings, gpu: str) -> str:
+    """Say which enumerations list a GPU and which do not; those that could not be read are left out."""
+    yes: list[str] = []
+    no: list[str] = []
+    for name, signal in (("PCI", "pci.present"), ("procfs", "pci.procfs"), ("NVML", "")):
+        try:
+            shown = latest.get(gpu, signal) if signal else gpu in (latest.listed("nvml", "gpu") or ())
+        except UnreadError:
+            continue
+        (yes if shown else no if shown is False else []).append(name)
     return f"seen by {' and '.join(yes) or 'none'}, not by {' and '.join(no) or 'none'}"
 
 
-def rdma(world: World) -> Iterator[tuple[str, dict[str, Scalar]]]:
-    """For each RDMA function, whether it lacks its RDMA device; for the node, whether all of them do.
+def _rdma_missing(latest: LatestReadings, function: str) -> Values:
+    """`rdma.missing`: whether an RDMA function lacks its RDMA device.
 
     Only functions that are nothing without RDMA count: InfiniBand controllers and EFA. An Ethernet card
     without an RDMA device is an Ethernet card, and a virtual function waits for its virtual machine.
     """
-    if "infiniband" in world.failed or "infiniband" not in world.of_source:
+    if latest.listed("infiniband", "port") is not None and _needs_rdma(latest, function):
+        yield "rdma.missing", latest.get(function, "pci.rdma_devices") == 0
+
+
+def _all_rdma_missing(latest: LatestReadings, _node: str) -> Values:
+    """`rdma.all_missing` and `rdma.missing_count`: how many of these functions lack their device."""
+    functions = latest.listed("pci", "pci")
+    if functions is None or latest.listed("infiniband", "port") is None:
         return
-    lacking = total = 0
-    for slot in world.slots("pci"):
-        signals = world.of(slot)
-        driver = str(signals.get("pci.driver", ""))
-        if not _needs_rdma(signals) or is_passed_on(driver) or signals.get("pci.virtual"):
-            continue
-        total += 1
-        missing = signals.get("pci.rdma_devices") == 0
-        lacking += missing
-        yield slot, {"rdma.missing": missing}
-    total += sum(1 for slot in world.slots("port") if _needs_rdma(world.of(slot)))
+    needing = [function for function in functions if _needs_rdma(latest, function)]
+    lacking = sum(latest.get(function, "pci.rdma_devices") == 0 for function in needing)
+    total = len(needing) + sum(_is_rdma_only(latest, port) for port in latest.slots("port"))
     if total:
-        yield "node", {"rdma.all_missing": lacking == total, "rdma.missing_count": lacking}
+        yield "rdma.all_missing", lacking == total
+        yield "rdma.missing_count", lacking
 
 
-def _needs_rdma(signals: dict[str, Scalar]) -> bool:
-    return str(signals.get("pci.class", "")).startswith("0207") or signals.get("pci.vendor") == "1d0f"
+def _needs_rdma(latest: LatestReadings, function: str) -> bool:
+    driver = str(latest.get(function, "pci.driver") or "")
+    return (
+        _is_rdma_only(latest, function)
+        and not is_passed_on(driver)
+        and not latest.get(function, "pci.virtual")
+    )
+
+
+def _is_rdma_only(latest: LatestReadings, slot: str) -> bool:
+    is_infiniband = str(latest.get(slot, "pci.class") or "").startswith("0207")
+    return is_infiniband or latest.get(slot, "pci.vendor") == "1d0f"
+
+
+DERIVATIONS = (
+    Derivation("gpu", ("gpu.bound",), _bound),
+    Derivation("gpu", ("gpu.lost", "gpu.seen_by", "gpu.refused"), _lost),
+    Derivation("pci", ("rdma.missing",), _rdma_missing),
+    Derivation(NODE, ("rdma.all_missing", "rdma.missing_count"), _all_rdma_missing),
+)

@@ -9,7 +9,7 @@ from statistics import median
 
 from msgspec import Struct
 
-from nodeguard.derive.world import World
+from nodeguard.derive.latest import LatestReadings
 from nodeguard.model.check import Check, Compare
 from nodeguard.model.signal import Scalar
 from nodeguard.model.slot import kind, parent
@@ -40,25 +40,33 @@ def _same(slot: str) -> str:
 Inventory = Mapping[str, Best]
 
 
-def peers(world: World, wanted: Mapping[str, str]) -> Iterator[tuple[str, dict[str, Scalar]]]:
-    """For each slot, what its peers read: `SIGNAL~peers`.
+def peers(latest: LatestReadings, wanted: Mapping[str, str]) -> None:
+    """Add to each slot what its peers read: `SIGNAL~peers`.
 
     wanted: signal → its kind. For a gauge it is the median of the peers, at least three; else the value that
-    more than half of them, and at least two, share. Peers are slots of one kind and one make.
+    more than half of them, and at least two, share. Peers are slots of one kind and one make. A peer that
+    could not be read agrees with nobody.
     """
     groups: dict[tuple[str, ...], list[tuple[str, Scalar]]] = {}
-    for slot, signals in world.signals.items():
-        what = kind(slot)
-        shared = wanted.keys() & signals.keys()
-        make = {name: str(signals.get(name, "")) for name in _MAKES.get(what, ())} if shared else {}
-        for signal in shared:
-            alike = make.values() if signal not in make else (make[name] for name in make if name != signal)
-            groups.setdefault((signal, what, *alike), []).append((slot, signals[signal]))
-    for (signal, *_), values in groups.items():
+    names = frozenset(wanted)
+    for slot, signals in latest.values():
+        for signal in () if names.isdisjoint(signals) else names & signals.keys():
+            groups.setdefault((signal, *_make(signal, slot, signals)), []).append((slot, signals[signal]))
+    unread: Counter[tuple[str, ...]] = Counter()
+    for slot, reasons in latest.unread():
+        for signal in names & reasons.keys():
+            unread[(signal, *_make(signal, slot, latest.read(slot)))] += 1
+    for group, values in groups.items():
         if len(values) > _PEERS:
-            told = _median(values) if wanted[signal] == "gauge" else _majority(values)
-            for slot, value in told:
-                yield slot, {f"{signal}~peers": value}
+            common = _median if wanted[group[0]] == "gauge" else _majority
+            for slot, value in common(values, unread[group]):
+                latest.add(slot, f"{group[0]}~peers", value)
+
+
+def _make(signal: str, slot: str, signals: Mapping[str, Scalar]) -> tuple[str, ...]:
+    """What slots must have in common to be peers for a signal, which itself may be a part of the make."""
+    what = kind(slot)
+    return (what, *(str(signals.get(name, "")) for name in _MAKES.get(what, ()) if name != signal))
 
 
 # What makes slots of one kind alike; a GPU that drives a screen is none beside those that compute.
@@ -69,42 +77,49 @@ _MAKES = {
 }
 
 
-def _majority(values: list[tuple[str, Scalar]]) -> Iterator[tuple[str, Scalar]]:
+def _majority(values: list[tuple[str, Scalar]], unread: int) -> Iterator[tuple[str, Scalar]]:
     (most, times), *rest = Counter(value for _, value in values).most_common(2)
     if rest and rest[0][1] == times:
-        return  # two camps of one size: neither is the other's measure
-    others = len(values) - 1
+        return  # two camps of one size: neither is a measure for the other
+    others = len(values) - 1 + unread
     for slot, value in values:
         agreeing = times - (value == most)
         if agreeing >= _PEERS and agreeing * 2 > others:
             yield slot, most
 
 
-def _median(values: list[tuple[str, Scalar]]) -> Iterator[tuple[str, Scalar]]:
-    if len(values) <= _PEERS_FOR_MEDIAN:
+def _median(values: list[tuple[str, Scalar]], unread: int) -> Iterator[tuple[str, Scalar]]:
+    if len(values) <= max(_PEERS_FOR_MEDIAN, unread):
         return
     numbers = [(slot, float(value)) for slot, value in values if not isinstance(value, str)]
     for slot, _ in numbers:
         yield slot, median(value for other, value in numbers if other != slot)
 
 
-def inventory(world: World, wanted: frozenset[str], known: Inventory) -> dict[str, Best]:
-    """The last good inventory after this look: by slot, the highest number ever read of what occupies it.
+def inventory(latest: LatestReadings, wanted: frozenset[str], known: Inventory) -> dict[str, Best]:
+    """Return the last good inventory after this look: the highest number ever read of each slot's component.
+
+    Nothing is learned of a kind of slot in a look in which any source could not list all slots of that kind,
+    nor of a slot that a source could not read: a thing under two names would count twice.
 
     wanted: signals that belong in it. known: the inventory before. Slots that are not there any more are
     forgotten where they grow too many.
     """
     after = dict(known)
-    for slot, signals in world.signals.items():
+    there = set()
+    for slot, signals in latest.values():
+        there.add(slot)
+        if (wanted.isdisjoint(signals) and slot not in known) or not latest.is_whole(slot):
+            continue
         now = {name: float(signals[name]) for name in wanted & signals.keys() if _is_number(signals[name])}
-        old = _of_occupant(world, slot, known)
+        old = _of_occupant(latest, slot, known)
         if now or (slot in known and old is _NONE):
             best = {
                 **old.values,
                 **{name: max(value, old.values.get(name, -inf)) for name, value in now.items()},
             }
-            after[slot] = Best(_occupant(world, slot) or old.part, best)
-    gone = [slot for slot in after if slot not in world.signals]
+            after[slot] = Best(_occupant(latest, slot) or old.part, best)
+    gone = [slot for slot in after if slot not in there]
     for slot in gone[: max(0, len(gone) - _SLOTS)]:
         del after[slot]
     return after
@@ -114,15 +129,14 @@ def _is_number(value: Scalar) -> bool:
     return not isinstance(value, str)
 
 
-def _occupant(world: World, slot: str) -> str:
-    """What occupies a slot, empty where that is not known: a part, or the device of a file system."""
-    part = world.parts.get(slot)
-    return part.id if part else str(world.of(slot).get("fs.device", ""))
+def _occupant(latest: LatestReadings, slot: str) -> str:
+    """What occupies a slot, empty where that is not known: a component, or the device of a file system."""
+    return latest.part(slot) or str(latest.read(slot).get("fs.device", ""))
 
 
-def _of_occupant(world: World, slot: str, known: Inventory) -> Best:
+def _of_occupant(latest: LatestReadings, slot: str, known: Inventory) -> Best:
     """What is known of what occupies a slot now: nothing of what did before."""
-    row, part = known.get(slot, _NONE), _occupant(world, slot)
+    row, part = known.get(slot, _NONE), _occupant(latest, slot)
     return _NONE if part and row.part and part != row.part else row
 
 
@@ -153,17 +167,18 @@ def _references(check: Check) -> Iterator[tuple[str, Callable[[str], str]]]:
             yield _RESTS_ON[leaf.signal]
 
 
-def before(world: World, known: Inventory, now: Inventory) -> Iterator[tuple[str, dict[str, Scalar]]]:
-    """For each slot, its best before this look, or now where this is the first one: `SIGNAL~inventory`."""
-    for slot in world.signals:
-        row = _of_occupant(world, slot, known).values or now.get(slot, _NONE).values
-        if row:
-            yield slot, {f"{name}~inventory": value for name, value in row.items()}
+def before(latest: LatestReadings, known: Inventory, now: Inventory) -> None:
+    """Add to each slot its best before this look, or now where this is the first one: `SIGNAL~inventory`."""
+    for slot in now:
+        if latest.has(slot):
+            row = _of_occupant(latest, slot, known).values or now[slot].values
+            for name, value in row.items():
+                latest.add(slot, f"{name}~inventory", value)
 
 
-def best_of(world: World, known: Inventory, signal: str) -> dict[str, float]:
-    """By slot, the best that was ever read of one signal of what occupies it now."""
+def best_of(latest: LatestReadings, known: Inventory, signal: str) -> dict[str, float]:
+    """Return by slot the best that was ever read of one signal of what occupies it now."""
     rows = {
-        slot: _of_occupant(world, slot, known).values for slot, row in known.items() if signal in row.values
+        slot: _of_occupant(latest, slot, known).values for slot, row in known.items() if signal in row.values
     }
     return {slot: row[signal] for slot, row in rows.items() if row}

@@ -7,13 +7,13 @@ unit.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
-from nodeguard.derive.world import World
+from nodeguard.derive.derivation import Derivation, Values
+from nodeguard.derive.latest import LatestReadings
 from nodeguard.model.observation import Event, Reading
-from nodeguard.model.signal import Scalar
 
 # For so many seconds an error counts.
 WINDOW = 86_400.0
@@ -42,23 +42,18 @@ class Trap(Struct, frozen=True, array_like=True):
 Traps = Mapping[str, tuple[Trap, ...]]
 
 
-def traps(world: World, known: Traps, readings: Iterable[Reading]) -> dict[str, tuple[Trap, ...]]:
+def traps(latest: LatestReadings, known: Traps, readings: Iterable[Reading]) -> dict[str, tuple[Trap, ...]]:
     """Processes that ran into an Xid 13, by GPU, after these readings; those of the last day."""
     after = dict(known)
     for reading in readings:
         for observation in reading.observations:
             for event in observation.events:
-                found = _trap(event, _part(world, observation.slot))
+                found = _trap(event, latest.part(observation.slot))
                 if found is not None:
                     after[observation.slot] = _with(after.get(observation.slot, ()), found)
-    lately = {slot: tuple(one for one in row if one.at > world.mono - WINDOW) for slot, row in after.items()}
+    lately = {slot: tuple(one for one in row if one.at > latest.mono - WINDOW) for slot, row in after.items()}
     slots = sorted((slot for slot in lately if lately[slot]), key=lambda slot: lately[slot][-1].at)
     return {slot: lately[slot] for slot in slots[-_GPUS:]}
-
-
-def _part(world: World, slot: str) -> str:
-    part = world.parts.get(slot)
-    return part.id if part is not None else ""
 
 
 def _trap(event: Event, part: str) -> Trap | None:
@@ -83,18 +78,22 @@ def _with(row: tuple[Trap, ...], new: Trap) -> tuple[Trap, ...]:
     return (*others, Trap(new.process, new.part, place, max(same.at, new.at)))
 
 
-def repeats(world: World, known: Traps) -> Iterator[tuple[str, dict[str, Scalar]]]:
-    """For each GPU with such errors, `gpu.trap.processes` that ran into them in one place alone, and that
+def repeats(known: Traps) -> Derivation:
+    """Return the derivation of `gpu.trap.processes`, that met such errors in one place alone, and of that
     `gpu.trap.place`.
 
-    Only where no process of the day ran into them in another place: what errs wherever it runs is no unit's
-    fault.
+    Only where no process of the day met them in another place: an application that errs wherever it runs is
+    no fault of one unit.
     """
-    for slot in sorted(known.keys() & world.signals.keys()):
-        row, part = known[slot], _part(world, slot)
-        places = {one.place for one in row if one.part == part}
-        if len(places) == 1 and "several" not in places:
-            processes = sum(one.part == part for one in row)
-            yield slot, {"gpu.trap.processes": processes, "gpu.trap.place": places.pop()}
+
+    def trap(latest: LatestReadings, gpu: str) -> Values:
+        part = latest.part(gpu)
+        places = [trap.place for trap in known.get(gpu, ()) if trap.part == part]
+        if places and len(set(places)) == 1 and "several" not in places:
+            yield "gpu.trap.processes", len(places)
+            yield "gpu.trap.place", places[0]
         elif places:
-            yield slot, {"gpu.trap.processes": 0, "gpu.trap.place": "several"}
+            yield "gpu.trap.processes", 0
+            yield "gpu.trap.place", "several"
+
+    return Derivation("gpu", ("gpu.trap.processes", "gpu.trap.place"), trap)

@@ -1,12 +1,12 @@
-"""What services are for, how often they were started again, and which of them the node needs. Pure."""
+"""What services are for, how often they were restarted, and which of them the node needs. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
-from nodeguard.derive.world import World
+from nodeguard.derive.derivation import Derivation, Values
+from nodeguard.derive.latest import LatestReadings
 from nodeguard.model.platform import Platform
-from nodeguard.model.signal import Scalar
 from nodeguard.model.slot import NODE
 
 _KUBELET = "kubelet"
@@ -32,43 +32,54 @@ _FABRIC_MANAGER = "service/nvidia-fabricmanager"
 Starts = Mapping[str, tuple[int, int]]
 
 
-def starts(world: World, known: Starts) -> dict[str, tuple[int, int]]:
-    """Each service's latest start and how many starts were seen after the first."""
+def starts(latest: LatestReadings, known: Starts) -> dict[str, tuple[int, int]]:
+    """Return each service's latest start and how many starts were seen after the first."""
     after = dict(known)
-    for slot in world.slots("service"):
-        ticks = world.of(slot).get("service.start_ticks")
-        if not isinstance(ticks, int):
-            continue
-        before, times = after.get(slot, (ticks, 0))
-        after[slot] = (ticks, times + (ticks != before))
+    for service, ticks in latest.read_values("service", "service.start_ticks"):
+        if isinstance(ticks, int):
+            before, times = after.get(service, (ticks, 0))
+            after[service] = (ticks, times + (ticks != before))
     return after
 
 
-def services(world: World, known: Starts) -> Iterator[tuple[str, dict[str, Scalar]]]:
-    """For each service, `service.role` and `service.restarts`."""
-    for slot in world.slots("service"):
-        derived: dict[str, Scalar] = {"service.role": _ROLES.get(slot.partition("/")[2], "other")}
-        if slot in known:
-            derived["service.restarts"] = known[slot][1]
-        yield slot, derived
+def services(known: Starts, platform: Platform | None) -> tuple[Derivation, ...]:
+    """Return the derivations for services: what each is for, its starts, and whether the node needs and has a
+    fabric manager.
+
+    known: see starts.
+    """
+
+    def role(_latest: LatestReadings, service: str) -> Values:
+        yield "service.role", _ROLES.get(service.partition("/")[2], "other")
+
+    def restarts(latest: LatestReadings, service: str) -> Values:
+        latest.get(service, "service.start_ticks")  # a start that could not be read may be one more
+        if service in known:
+            yield "service.restarts", known[service][1]
+
+    def fabric_manager(latest: LatestReadings, _node: str) -> Values:
+        yield from _fabric_manager(latest, platform)
+
+    return (
+        Derivation("service", ("service.role",), role),
+        Derivation("service", ("service.restarts",), restarts),
+        Derivation(NODE, ("fabric_manager.needed", "fabric_manager.running"), fabric_manager),
+    )
 
 
-def needed(world: World, make: Platform | None) -> Iterator[tuple[str, dict[str, Scalar]]]:
-    """For the node, whether it needs and has a fabric manager.
+def _fabric_manager(latest: LatestReadings, platform: Platform | None) -> Values:
+    """Whether the node needs nvidia-fabricmanager, and whether it runs.
 
     One that a driver container brought cannot be told from a pod's own processes: of it, only what it does
     for the GPUs' fabric is seen. Where no service is seen at all, the look is from inside a container.
     """
-    switches = world.node("nvswitch.pci_count")
-    manager = world.of(_FABRIC_MANAGER)
-    wanted = make.expect.get("fabric_manager") if make else None
-    if world.slots("service") and "services" not in world.failed:
-        enabled = manager.get("service.enabled") is True
-        needs = enabled if wanted is None else wanted and (enabled or not world.node("driver.container"))
-        yield (
-            NODE,
-            {
-                "fabric_manager.needed": bool(needs) and (bool(switches) or wanted is True),
-                "fabric_manager.running": manager.get("service.running") is True,
-            },
-        )
+    if not latest.listed("services", "service"):
+        return
+    expected = platform.expect.get("fabric_manager") if platform else None
+    if expected is False or not (expected or latest.node("nvswitch.pci_count")):
+        needed = False
+    else:
+        enabled = latest.get(_FABRIC_MANAGER, "service.enabled") is True
+        needed = enabled or (expected is True and not latest.node("driver.container"))
+    yield "fabric_manager.needed", needed
+    yield "fabric_manager.running", latest.get(_FABRIC_MANAGER, "service.running") is True

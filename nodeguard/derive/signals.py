@@ -5,6 +5,8 @@ from __future__ import annotations
 from nodeguard.model.signal import Signal, named
 
 SIGNALS = named(
+    Signal("pci.link.width_slot", "state", "lanes that the device and the port above it are capable of"),
+    Signal("pci.link.width_alike", "state", "most lanes of another device of the same make on this node"),
     Signal("driver.changing", "state", "whether the NVIDIA driver is being loaded, unloaded or changed"),
     Signal("gpu.bound", "state", "whether the GPU is bound to the NVIDIA driver, where that is loaded"),
     Signal("gpu.lost", "state", "whether the kernel knows the GPU and NVML does not"),
@@ -79,6 +81,11 @@ SIGNALS = named(
         "port.in_fabric", "state", "whether the port is one of the compute fabric that the platform knows"
     ),
     Signal("port.saturated", "state", "counters of the port that stand at their maximum, or `none`"),
+    Signal(
+        "port.saturated_alike",
+        "state",
+        "counters that stand at their maximum on all ports of the same firmware, or `none`",
+    ),
     Signal("efa.silence", "gauge", "time since the device's latest heartbeat", "seconds"),
     Signal("fs.writable", "state", "whether the file system is mounted for writing"),
     Signal("fs.disk", "state", "slot of the disk that the file system is on"),

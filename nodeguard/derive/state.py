@@ -29,8 +29,8 @@ class DeriveState(Struct, frozen=True):
     platform: id of the node's platform, empty where it is not known. latest: each source's latest reading.
     lines: Xid lines of each GPU within the window in which they explain each other, said: their codes. best:
     the last good inventory, by slot. moved: when the driver was last loaded or unloaded, in seconds since
-    boot. starts: see services; still: see counters; traps: see repeats. derived, failing: see lapsed.
-    waiting: see witness.
+    boot. starts: see services; still: see counters; traps: see repeats. waiting: see witness. owners: see
+    attribution.
     """
 
     boot_id: str = ""
@@ -43,9 +43,8 @@ class DeriveState(Struct, frozen=True):
     starts: dict[str, tuple[int, int]] = {}
     still: dict[str, tuple[float, float]] = {}
     traps: dict[str, tuple[Trap, ...]] = {}
-    derived: dict[str, dict[str, str]] = {}
-    failing: frozenset[str] = frozenset()
     waiting: Waiting = Waiting()
+    owners: dict[str, str] = {}
 
 
 class Wanted(Struct, frozen=True):
@@ -53,11 +52,13 @@ class Wanted(Struct, frozen=True):
 
     peers: signal → its kind, where some check holds it against peers. inventory: signals that some check
     holds against the last good inventory. bits: width by name of counters that stop at their maximum.
+    sources: name of the source that reads a signal, by signal.
     """
 
     peers: dict[str, str]
     inventory: frozenset[str]
     bits: dict[str, int]
+    sources: dict[str, str]
 
 
 # What derivation itself asks of peers and inventory, to know which ports and links should be up.
@@ -77,7 +78,8 @@ def wanted(catalogue: Catalogue, signals: Mapping[str, Signal]) -> Wanted:
                 elif leaf.than.of == "inventory":
                     inventory.add(leaf.than.name)
     bits = {name: signal.bits for name, signal in signals.items() if signal.bits and signal.bits < _WIDE}
-    return Wanted(peers, frozenset(inventory), bits)
+    sources = {name: signal.source for name, signal in signals.items()}
+    return Wanted(peers, frozenset(inventory), bits, sources)
 
 
 # Counters as wide as this do not come to their end.

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
-from nodeguard.derive.world import World
-from nodeguard.model.signal import Scalar
+from nodeguard.derive.derivation import Derivation, Values
+from nodeguard.derive.latest import LatestReadings
 
 # A disk, and what its namespaces, paths and partitions are called: nvme3n1p2, nvme0c3n1, sda1, mmcblk0p1.
 # Source: Linux drivers/nvme/host; block (a `p` stands before the partition where the disk ends in a digit).
@@ -28,14 +27,21 @@ def disk(device: str) -> str:
     return f"disk/nvme{path}" if path else f"disk/{found['nvme'] or found['letters'] or found['digit']}"
 
 
-def filesystems(world: World) -> Iterator[tuple[str, dict[str, Scalar]]]:
-    """For each file system, `fs.writable`; and `fs.disk`, where it is on a disk of this node."""
-    for slot in world.slots("fs"):
-        signals = world.of(slot)
-        derived: dict[str, Scalar] = {}
-        read_only, device = signals.get("fs.read_only"), str(signals.get("fs.device", ""))
-        if isinstance(read_only, bool):
-            derived["fs.writable"] = not read_only
-        if device.startswith("/dev/"):
-            derived["fs.disk"] = disk(device.removeprefix("/dev/"))
-        yield slot, derived
+def _writable(latest: LatestReadings, filesystem: str) -> Values:
+    """`fs.writable`: whether the file system is mounted for writing."""
+    read_only = latest.get(filesystem, "fs.read_only")
+    if isinstance(read_only, bool):
+        yield "fs.writable", not read_only
+
+
+def _disk(latest: LatestReadings, filesystem: str) -> Values:
+    """`fs.disk`: the disk of this node that the file system is on."""
+    device = str(latest.get(filesystem, "fs.device") or "")
+    if device.startswith("/dev/"):
+        yield "fs.disk", disk(device.removeprefix("/dev/"))
+
+
+DERIVATIONS = (
+    Derivation("fs", ("fs.writable",), _writable),
+    Derivation("fs", ("fs.disk",), _disk),
+)

@@ -1,35 +1,53 @@
-"""Temperatures as margins, whatever the model reports. Pure."""
+"""Temperatures as margins, whatever the model reports. Pure.
+
+Newer models report a signed distance to their thermal limit (T.Limit), and slow down at a small negative one;
+older ones report degrees and thresholds in degrees. Source: NVML's T.Limit fields 193 to 196 and
+nvmlDeviceGetTemperatureThreshold.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from nodeguard.derive.derivation import Derivation, Values
+from nodeguard.derive.latest import LatestReadings
 
-from nodeguard.model.signal import Scalar
 
-
-def margins(signals: Mapping[str, Scalar]) -> dict[str, Scalar]:
-    """Degrees that are left to a GPU's slow-down, and to its memory's, from its readings.
-
-    Newer models report a signed distance to their thermal limit (T.Limit), and slow down at a small negative
-    one; older ones report degrees and thresholds in degrees. Where neither is whole there is no margin.
-    Source: NVML's T.Limit fields 193 to 196 and nvmlDeviceGetTemperatureThreshold.
-    """
-    found: dict[str, Scalar] = {}
-    distance = _number(signals, "gpu.temperature.limit_distance")
-    limit = _number(signals, "gpu.temperature.slowdown_distance")
-    celsius = _number(signals, "gpu.temperature")
-    slowdown = _number(signals, "gpu.temperature.slowdown")
+def _margin(latest: LatestReadings, gpu: str) -> Values:
+    """`gpu.temperature.margin`: degrees left to a GPU's slow-down; none where neither form is whole."""
+    distance = _number(latest, gpu, "gpu.temperature.limit_distance")
     if distance is not None:
-        found["gpu.temperature.margin"] = distance - (limit if limit is not None else 0)
-    elif celsius is not None and slowdown:
-        found["gpu.temperature.margin"] = slowdown - celsius
-    memory = _number(signals, "gpu.memory.temperature")
-    highest = _number(signals, "gpu.memory.temperature_max")
-    if memory is not None and highest:
-        found["gpu.memory.temperature_margin"] = highest - memory
-    return found
+        limit = _number(latest, gpu, "gpu.temperature.slowdown_distance")
+        yield "gpu.temperature.margin", distance - (limit or 0)
+        return
+    celsius = _number(latest, gpu, "gpu.temperature")
+    slowdown = _number(latest, gpu, "gpu.temperature.slowdown")
+    if celsius is not None and slowdown:
+        yield "gpu.temperature.margin", slowdown - celsius
 
 
-def _number(signals: Mapping[str, Scalar], name: str) -> float | None:
-    value = signals.get(name)
+def _busy_margin(latest: LatestReadings, gpu: str) -> Values:
+    """`gpu.temperature.busy_margin`: the same for a GPU at work; an idle one beside it is no measure for
+    it.
+    """
+    margin = latest.get(gpu, "gpu.temperature.margin")
+    if margin is not None and latest.get(gpu, "gpu.busy"):
+        yield "gpu.temperature.busy_margin", margin
+
+
+def _memory_margin(latest: LatestReadings, gpu: str) -> Values:
+    """`gpu.memory.temperature_margin`: degrees left to the limit of the GPU's memory."""
+    celsius = _number(latest, gpu, "gpu.memory.temperature")
+    highest = _number(latest, gpu, "gpu.memory.temperature_max")
+    if celsius is not None and highest:
+        yield "gpu.memory.temperature_margin", highest - celsius
+
+
+def _number(latest: LatestReadings, gpu: str, signal: str) -> float | None:
+    value = latest.get(gpu, signal)
     return None if value is None or isinstance(value, (bool, str)) else value
+
+
+DERIVATIONS = (
+    Derivation("gpu", ("gpu.temperature.margin",), _margin),
+    Derivation("gpu", ("gpu.temperature.busy_margin",), _busy_margin),
+    Derivation("gpu", ("gpu.memory.temperature_margin",), _memory_margin),
+)

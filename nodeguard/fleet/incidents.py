@@ -17,7 +17,7 @@ from nodeguard.fleet.modes import silenced
 from nodeguard.fleet.plan import Event
 from nodeguard.fleet.release import Key, Proof, key
 from nodeguard.fleet.seat import Seat
-from nodeguard.fleet.want import resource, word
+from nodeguard.fleet.want import resource, resource_of, word
 from nodeguard.model.finding import Action, Health
 from nodeguard.model.incident import GRANTED, Incident, State, Symptom
 from nodeguard.model.instant import Instant
@@ -29,6 +29,9 @@ from nodeguard.wire.report import Active
 
 _SYMPTOMS = 8
 _EVIDENCE = 3
+
+# Characters of a text. An agent cuts its own to as many; whoever has its credential need not.
+_TEXT = 512
 
 _HEALTH = {Mark.QUARANTINE: Health.FATAL, Mark.SUSPECT: Health.SUSPECT}
 
@@ -112,10 +115,11 @@ def _found(story: Story, policy: Policy, now: Instant) -> dict[str, tuple[Incide
     causes: dict[str, list[tuple[Device | None, Cause]]] = defaultdict(list)
     for held in story.holding.places:
         for cause in story.holding.of(held).causes:
-            causes[cause.target.partition("/nvlink/")[0]].append((held, cause))
+            causes[resource_of(cause.target)].append((held, cause))
+    outcomes = _by_place(story.outcomes)
     shown = {}
     for place in found.keys() | causes.keys():
-        one = _incident(story, place, found.get(place, []), causes.get(place, []))
+        one = _incident(story, place, found.get(place, []), causes.get(place, []), outcomes.get(place, []))
         if silenced(policy, one.cause, story.seat.name, now.wall):
             continue
         parent = "" if place in causes else story.shared.parents.get(place, "")
@@ -125,6 +129,13 @@ def _found(story: Story, policy: Policy, now: Instant) -> dict[str, tuple[Incide
         name = named(story.seat, place)
         shown[name] = replace(one, name=name, since=since, parent=parent), is_untold
     return shown
+
+
+def _by_place(outcomes: Iterable[Outcome]) -> dict[str, list[Outcome]]:
+    found: dict[str, list[Outcome]] = defaultdict(list)
+    for outcome in outcomes:
+        found[resource_of(outcome.want.target)].append(outcome)
+    return found
 
 
 def _left(one: Incident, story: Story, now: float) -> Incident:
@@ -152,11 +163,14 @@ def named(seat: Seat, place: str) -> str:
 
 
 def _incident(
-    story: Story, place: str, findings: list[Active], causes: list[tuple[Device | None, Cause]]
+    story: Story,
+    place: str,
+    findings: list[Active],
+    causes: list[tuple[Device | None, Cause]],
+    outcomes: list[Outcome],
 ) -> Incident:
     """The incident of one part, as it is now, without its name and times."""
     seat = story.seat
-    outcomes = [one for one in story.outcomes if one.want.target.partition("/nvlink/")[0] == place]
     state = next((one for one in _STATES if any(each.state == one for each in outcomes)), State.OPEN)
     shown = _shown(outcomes, state)
     detail = shown.why if shown else ""
@@ -188,7 +202,7 @@ def _incident(
         part=next((one.part for one in findings if one.part), first.part if first else ""),
         word=word(worst) if worst else first.word if first else "",
         action=max((one.action for one in findings), key=lambda one: one.rank, default=Action.NONE),
-        message=worst.message if worst else "",
+        message=worst.message[:_TEXT] if worst else "",
         detail=detail,
         symptoms=tuple(_symptom(one) for one in findings[:_SYMPTOMS]),
         budget=shown.refusal.limit_words() if shown and shown.refusal else "",
@@ -220,8 +234,8 @@ def _recovery(story: Story, causes: Iterable[tuple[Device | None, Cause]]) -> tu
 
 
 def _symptom(one: Active) -> Symptom:
-    seen = tuple(f"{sight.source}: {sight.what}" for sight in one.evidence[:_EVIDENCE])
-    return Symptom(one.check, one.target, one.health, one.message, seen)
+    seen = tuple(f"{sight.source}: {sight.what}"[:_TEXT] for sight in one.evidence[:_EVIDENCE])
+    return Symptom(one.check, one.target, one.health, one.message[:_TEXT], seen)
 
 
 def continued(before: Incident | None, now: Incident, wall: float) -> Incident:

@@ -89,6 +89,16 @@ class Planner:
         return self._telling.pending
 
     @property
+    def incidents_left_out(self) -> Mapping[str, frozenset[str]]:
+        """Names of incidents for which there is no room now, by uid of their Node."""
+        return self._telling.left_out
+
+    @property
+    def incidents_left_out_ever(self) -> int:
+        """How many incidents found no room since the start."""
+        return self._telling.left_out_ever
+
+    @property
     def outcomes(self) -> Mapping[str, tuple[Outcome, ...]]:
         """What became of each node's wants in the latest plan."""
         return self._telling.outcomes
@@ -118,9 +128,7 @@ class Planner:
 
     def recall(self, incidents: Iterable[Incident]) -> None:
         """Incidents that were told of before this planner was: at the start, once."""
-        for one in incidents:
-            self.incidents.setdefault(one.uid, {})[one.name] = one
-            self._telling.touch(one.uid)
+        self._telling.recall(incidents)
 
     def node(self, node: Node) -> None:
         """A Node as it is now; it takes the place of another of its name."""

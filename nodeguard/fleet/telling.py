@@ -9,6 +9,7 @@ from msgspec import Struct
 from nodeguard.fleet.admission import Outcome
 from nodeguard.fleet.heard import Heard
 from nodeguard.fleet.holding import Holding
+from nodeguard.fleet.incident_limits import IN_ALL, OF_MANY, OF_NODE, is_over, limited, surplus
 from nodeguard.fleet.incidents import (
     NodeIncidents,
     Shared,
@@ -32,6 +33,9 @@ MANY = ""
 # Seconds for which an incident that is over is remembered, so that it is known when it comes back.
 _REMEMBERED = 86_400.0
 
+# Where more than this share of all incidents that may be kept are, those that were resolved longest ago go.
+_FULL = 0.9
+
 
 class IncidentNews(Struct):
     """What there is to report. changed: incidents. brief: those that were over within their grace period."""
@@ -42,8 +46,10 @@ class IncidentNews(Struct):
 
 
 class Telling:
-    """incidents: those that are recorded, by uid of their Node, and by name; pending: those whose mark is in
-    its grace period, in the same way, see NodeIncidents. outcomes: of what was asked for last, by uid.
+    """incidents: those that are recorded, by uid of their Node, and by name; at most OF_NODE of a Node, and
+    in_all. pending: those whose mark is in its grace period, in the same way, see NodeIncidents. left_out:
+    names of those for which there is no room now, by uid. left_out_ever: how many there were. outcomes: of
+    what was asked for last, by uid.
     """
 
     def __init__(
@@ -56,7 +62,11 @@ class Telling:
         """granted: the state of a mark that stands."""
         self.incidents: dict[str, dict[str, Incident]] = {}
         self.pending: dict[str, dict[str, Incident]] = {}
+        self.left_out: dict[str, frozenset[str]] = {}
+        self.left_out_ever = 0
         self.outcomes: dict[str, tuple[Outcome, ...]] = {}
+        self.in_all = IN_ALL
+        self._count = 0
         self._roster = roster
         self._heard = heard
         self._proofs = proofs
@@ -65,6 +75,13 @@ class Telling:
         self._stories: dict[str, Story] = {}
         # Nothing is to be let go of before then, in seconds since the epoch.
         self._kept = 0.0
+
+    def recall(self, incidents: Iterable[Incident]) -> None:
+        """Take over incidents from before this planner was."""
+        for one in incidents:
+            self.incidents.setdefault(one.uid, {})[one.name] = one
+            self.touch(one.uid)
+        self._count = sum(map(len, self.incidents.values()))
 
     def touch(self, uid: str) -> None:
         """Something is known of a node that was not."""
@@ -83,17 +100,34 @@ class Telling:
         self.outcomes.pop(uid, None)
         self.pending.pop(uid, None)
         self._stories.pop(uid, None)
+        self.left_out.pop(uid, None)
 
     def forget(self, now: float) -> None:
-        """Let go of what has been over for long. now: seconds since the epoch."""
-        if now < self._kept:
-            return
+        """Let go of what has been over for long, or for longest where there is much, and look again at nodes
+        of which an incident is left out. now: seconds since the epoch.
+        """
+        if now >= self._kept:
+            self._forget(lambda one: not _is_remembered(one, now))
+            over = (
+                one.resolved for told in self.incidents.values() for one in told.values() if not one.is_open
+            )
+            self._kept = min(over, default=now) + _REMEMBERED
+        if self._count > _FULL * self.in_all:
+            every = (one for told in self.incidents.values() for one in told.values())
+            gone = surplus(every, int(_FULL * self.in_all), now)
+            self._forget(lambda one: one.name in gone)
+        for uid in self.left_out if self._count < self.in_all else ():
+            told = self.incidents.get(uid, {})
+            if len(told) < OF_NODE or any(is_over(one, now) for one in told.values()):
+                self._stories.pop(uid, None)
+                self._dirty.add(uid)
+
+    def _forget(self, is_gone: Callable[[Incident], bool]) -> None:
         for uid, told in list(self.incidents.items()):
-            self.incidents[uid] = {name: one for name, one in told.items() if _is_remembered(one, now)}
+            self.incidents[uid] = {name: one for name, one in told.items() if not is_gone(one)}
             if not self.incidents[uid]:
                 del self.incidents[uid]
-        over = (one.resolved for told in self.incidents.values() for one in told.values() if not one.is_open)
-        self._kept = min(over, default=now) + _REMEMBERED
+        self._count = sum(map(len, self.incidents.values()))
 
     def incident(self, name: str) -> Incident | None:
         """An incident by its name; None where there is none."""
@@ -134,11 +168,15 @@ class Telling:
             self._stories[uid] = story
             before = NodeIncidents(self.incidents.get(uid, {}), self.pending.get(uid, {}))
             found = incidents_of(story, before, policy, now)
-            news = [one for name, one in found.written.items() if one is not before.written.get(name)]
+            written = self._keep(uid, found.written, OF_NODE, now.wall)
+            if found.pending:
+                self.pending[uid] = found.pending
+            else:
+                self.pending.pop(uid, None)
+            news = [one for name, one in written.items() if one is not before.written.get(name)]
             told.changed.extend(news)
             told.events.extend(filter(None, (event_of(before.written.get(one.name), one) for one in news)))
             told.brief.extend(found.brief)
-            self._keep(uid, found)
         return told
 
     def _story(self, seat: Seat, heard: Heard | None, holding: Holding, others: Shared) -> Story:
@@ -146,13 +184,22 @@ class Telling:
         outcomes, proofs = self.outcomes.get(uid, ()), self._proofs.get(uid, {})
         return Story(seat, heard, outcomes, holding, proofs, others, self._granted)
 
-    def _keep(self, uid: str, found: NodeIncidents) -> None:
-        if found.written:
-            self.incidents[uid] = found.written
-        if found.pending:
-            self.pending[uid] = found.pending
+    def _keep(self, uid: str, after: Mapping[str, Incident], most: int, now: float) -> dict[str, Incident]:
+        """Keep the incidents of a node for which there is room. Returns these."""
+        before = self.incidents.get(uid, {})
+        most = min(most, len(before) + max(0, self.in_all - self._count))
+        kept, left_out = limited(before, after, most, now)
+        self.left_out_ever += len(left_out - self.left_out.get(uid, frozenset()))
+        if left_out:
+            self.left_out[uid] = left_out
         else:
-            self.pending.pop(uid, None)
+            self.left_out.pop(uid, None)
+        self._count += len(kept) - len(before)
+        if kept:
+            self.incidents[uid] = kept
+        else:
+            self.incidents.pop(uid, None)
+        return kept
 
     def _orphaned(self, uid: str, now: float) -> list[Incident]:
         """The incidents of a Node that is no more, which are over with it."""
@@ -170,9 +217,8 @@ class Telling:
         for name, past in before.items():
             if name not in after:
                 after[name] = resolved(past, now.wall) if past.is_open else past
+        after = self._keep(MANY, after, OF_MANY, now.wall)
         changed = [one for name, one in after.items() if one is not before.get(name)]
-        if after:
-            self.incidents[MANY] = after
         events = (event_of(before.get(one.name), one) for one in changed)
         return IncidentNews(changed, [one for one in events if one is not None])
 

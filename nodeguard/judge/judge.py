@@ -24,7 +24,7 @@ from nodeguard.judge.verdict import verdict
 from nodeguard.model.check import Happened
 from nodeguard.model.finding import Verdict
 from nodeguard.model.instant import Instant
-from nodeguard.model.observation import Observation, Reading
+from nodeguard.model.observation import RELEASED, Observation, Reading
 from nodeguard.model.signal import Scalar
 from nodeguard.model.slot import NODE, kind, parent
 
@@ -151,15 +151,12 @@ def _remembered(
     for name, observations in seen.items():
         result[name] = after(slots.get(name), observations, rules.spans[kind(name)], rounds, now)
     reached = {one.source: {observation.slot for observation in one.observations} for one in readings}
-    complete = {one.source for one in readings if one.complete}
+    by_source = {reading.source: reading for reading in readings}
     released = {one.source for one in readings if _ended(one).status == "released"}
     for name, slot in slots.items():
         for source in slot.sources:
             if source in reached and name not in reached[source]:
                 left = result[name]
-                if source in complete:
-                    result[name] = gone(left, source)
-                else:
-                    let_go = source in released
-                    result[name] = unreached(left, source, rounds[source], released=let_go)
+                why = RELEASED if source in released else by_source[source].unlisted(kind(name))
+                result[name] = unreached(left, source, rounds[source], why) if why else gone(left, source)
     return result

@@ -10,13 +10,10 @@ from msgspec.structs import replace
 from nodeguard.judge.counters import advance
 from nodeguard.judge.events import remember
 from nodeguard.judge.state import SlotState, SourceMemory
-from nodeguard.model.observation import RELEASED, Observation
+from nodeguard.model.observation import UNREADABLE, Observation
 from nodeguard.model.signal import Scalar
 
 _NOTHING: dict[str, str] = {}
-
-# Statuses of a slot whose signals are there and were not read.
-_UNREAD = frozenset({"failed", "hung", "released"})
 
 
 def after(
@@ -44,8 +41,10 @@ def after(
         if observation.events:
             events, signs = remember(state.events, observation.source, observation.events)
             state = replace(state, events=events, signs={**state.signs, **signs} if signs else state.signs)
-        if observation.signals or observation.unread or observation.status in _UNREAD:
+        if observation.signals or observation.unread or observation.status in UNREADABLE:
             state = _after_reading(state, observation, spans, previous, now)
+        elif observation.status == "absent" and old is not None:
+            state = gone(state, observation.source)
     return state
 
 
@@ -78,7 +77,7 @@ def _after_reading(
     if old is not None and old.lapsed is not None:
         previous = old.lapsed
     # A round that did not come to its end adds to the one before; what tells its epoch may be what it lacks.
-    begun = old if observation.status in _UNREAD else None
+    begun = old if observation.status in UNREADABLE else None
     epoch = begun.epoch if begun is not None else observation.epoch
     unread = observation.unread
     if begun is not None:
@@ -95,14 +94,12 @@ def _after_reading(
     return replace(state, sources={**state.sources, observation.source: memory}, counters=counters)
 
 
-def unreached(state: SlotState, source: str, previous: float, *, released: bool = False) -> SlotState:
+def unreached(state: SlotState, source: str, previous: float, why: str) -> SlotState:
     """A slot that a source should have reached and did not: what it read there before is no longer known.
 
-    previous: when the source's round before this one ended, in seconds since boot. released: whether it was
-    left alone on request.
+    previous: when the source's round before this one ended, in seconds since boot. why: it did not reach it.
     """
     old = state.sources[source]
-    why = RELEASED if released else "its source did not get that far"
     unread = {**old.unread, **dict.fromkeys(old.signals, why)}
     memory = SourceMemory({}, unread, old.epoch, previous if old.lapsed is None else old.lapsed)
     return replace(state, sources={**state.sources, source: memory})

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Self
@@ -23,6 +25,7 @@ from nodeguard import __version__
 from nodeguard.kube.access import Access, AccessError
 from nodeguard.kube.lines import Lines, LineTooLongError
 from nodeguard.kube.refusal import ApiError, refused
+from nodeguard.local.certificate_validity import validity_problem
 
 __all__ = ["MERGE", "MOST", "MOST_OF_A_LINE", "STRATEGIC", "Api", "ApiError", "Query"]
 
@@ -163,7 +166,7 @@ class Api:
             raise _no_access(error) from None
         except ClientConnectorCertificateError as error:
             await self._trust_again()
-            raise self._unreachable(asked, str(error.certificate_error)) from None
+            raise self._untrusted(asked, error.certificate_error) from None
         except TimeoutError:
             seconds = timeout.total or timeout.sock_read
             raise ApiError(
@@ -184,6 +187,15 @@ class Api:
             await self._access.load()
         except AccessError as error:
             raise _no_access(error) from None
+
+    def _untrusted(self, asked: str, error: Exception) -> ApiError:
+        problem = ""
+        if isinstance(error, ssl.SSLCertVerificationError):
+            problem = validity_problem(error, time.time())
+        if not problem:
+            return self._unreachable(asked, str(error))
+        what = f"the Kubernetes API at {self.url} could not be asked for {asked}: its certificate {problem}"
+        return ApiError(0, "Unreachable", what)
 
     def _unreachable(self, asked: str, why: str) -> ApiError:
         return ApiError(

@@ -43,6 +43,7 @@ class Incidents:
         self._within = within
         self._seen: dict[str, Seen] = {}  # by name
         self._names: dict[str, str] = {}  # by uid
+        self._known: dict[str, Incident] = {}  # by name, as of the latest `want`
         self._wanted: dict[str, Status] = {}
         self._is_synced = False
 
@@ -51,9 +52,16 @@ class Incidents:
 
         Others that are open stay as they are. now: seconds since the epoch.
         """
-        before, self._wanted = self._wanted, {one.name: status(one) for one in incidents}
+        before, known = self._wanted, self._known
+        self._known = {one.name: one for one in incidents}
+        self._wanted = {
+            name: before[name] if name in before and known.get(name) is one else status(one)
+            for name, one in self._known.items()
+        }
         for name in before.keys() - self._wanted.keys():
-            self._lane.drop(("incident", name))
+            # The end of an incident that is in the cluster is written, though it is kept no longer.
+            if before[name].state != State.RESOLVED or name not in self._seen:
+                self._lane.drop(("incident", name))
         if self._is_synced:
             for name in self._wanted:
                 self._compare(name)

@@ -8,11 +8,15 @@ from typing import Literal
 from msgspec import Struct
 
 from nodeguard.model.signal import Scalar
+from nodeguard.model.slot import NODE
 
 # The source of what derivation makes of all other sources' readings.
 DERIVED = "derived"
 
 Status = Literal["read", "absent", "failed", "hung", "lost", "released"]
+
+# Statuses of a slot that is there and could not be read.
+UNREADABLE = frozenset({"failed", "hung", "released"})
 
 # Why a signal was not read that somebody asked to leave alone: not knowing it is meant.
 RELEASED = "released"
@@ -50,8 +54,10 @@ class Observation(Struct, frozen=True):
         refused; detail says how), `hung` (no answer within the deadline), `lost` (count records of a log were
         overwritten unread), `released` (left alone on request; detail is RELEASED).
     signals: value by signal name. A signal that is neither here nor in unread does not apply to this slot.
-    unread: reason by signal name, for signals that apply but could not be read.
-    epoch: what a counter's baseline belongs to, besides slot and part; a new epoch starts every counter anew.
+    unread: reason by signal name, for signals that apply but could not be read. epoch: what a counter's
+    baseline belongs to, besides slot and part; a new epoch starts every counter anew. unlisted: on the
+    node's own observation, the kinds of slot that this source could not list completely, with
+        the reason: a slot of such a kind that the round does not mention is unknown, not absent.
     """
 
     source: str
@@ -64,6 +70,7 @@ class Observation(Struct, frozen=True):
     epoch: str = ""
     detail: str = ""
     count: int = 0
+    unlisted: dict[str, str] = {}
 
 
 class Reading(Struct, frozen=True):
@@ -86,3 +93,12 @@ class Reading(Struct, frozen=True):
     def began(self) -> float:
         """Seconds since boot when the round began."""
         return self.at - self.took
+
+    def unlisted(self, kind: str) -> str:
+        """Return why the round does not name every slot of a kind; empty where it does."""
+        if not self.complete:
+            bad = (
+                seen.detail for seen in self.observations if seen.slot == NODE and seen.status in UNREADABLE
+            )
+            return next(bad, "") or f"the round of {self.source} was cut short"
+        return next((seen.unlisted[kind] for seen in self.observations if kind in seen.unlisted), "")

@@ -20,6 +20,7 @@ class Signal(Struct, frozen=True):
     unit: as Prometheus writes it (`celsius`, `seconds`, `bytes`, `ratio`), empty for a plain number.
     bits: width of a counter that stops at its maximum instead of wrapping; 0 where it does not.
     fields: names of an event's fields.
+    source: name of the source that reads it; empty until all signals are known, see agent.signals.
     """
 
     name: str
@@ -28,6 +29,7 @@ class Signal(Struct, frozen=True):
     unit: str = ""
     bits: int = 0
     fields: tuple[str, ...] = ()
+    source: str = ""
 
 
 def named(*signals: Signal) -> dict[str, Signal]:

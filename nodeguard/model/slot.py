@@ -18,6 +18,7 @@ KINDS: tuple[str, ...] = get_args(Kind)
 NODE = "node"
 
 _ADDRESS = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})(?:\.([0-7]))?$", re.IGNORECASE)
+_INDEX = "index-"
 _FOLDS = {"nvlink": "gpu"}
 # First words of slots; those of file systems and NVLinks are told otherwise.
 _HEADS = frozenset(KINDS) - {"fs", "nvlink"}
@@ -59,6 +60,17 @@ def function_address(text: str) -> str | None:
 def gpu(address: str) -> str:
     """Slot of the GPU at a PCI address."""
     return f"gpu/{bus_address(address) or address}"
+
+
+def unnamed_gpu(index: int) -> str:
+    """Slot of a GPU whose PCI address is not known, by NVML's index."""
+    return f"gpu/{_INDEX}{index}"
+
+
+def gpu_index(slot: str) -> int | None:
+    """NVML's index of a GPU whose PCI address is not known; None for any other slot."""
+    head, _, rest = slot.partition(_INDEX)
+    return int(rest) if head == "gpu/" and rest.isdecimal() else None
 
 
 def nvlink(gpu_slot: str, link: int) -> str:

@@ -10,7 +10,7 @@ from nodeguard.model.observation import Observation
 from nodeguard.model.signal import Signal, named
 from nodeguard.sources.machine import Machine
 from nodeguard.sources.mounts import mounts, worth_asking
-from nodeguard.sources.readings import DENIED, Draft, count, senseless
+from nodeguard.sources.readings import DENIED, Draft, contents, count, reason, senseless
 from nodeguard.worker.answer import Answer
 from nodeguard.worker.ask import error as error_of
 
@@ -19,6 +19,10 @@ _FSTAB = "/etc/fstab"
 
 _ST_RDONLY = 1
 _SIZES = ("f_frsize", "f_blocks", "f_bfree", "f_bavail", "f_files", "f_ffree", "f_flag")
+# Errors of statvfs that speak of the process that asked, or of the kernel's memory: statvfs(3).
+_OF_THE_CALLER = frozenset(
+    {"EBADF", "EFAULT", "EINTR", "EINVAL", "ELOOP", "EMFILE", "ENAMETOOLONG", "ENFILE", "ENOMEM", "ENOSYS"}
+)
 _MEASURED = ("fs.used_ratio", "fs.free", "fs.inodes_used_ratio")
 
 
@@ -45,9 +49,10 @@ class Filesystem:
 
     def read(self, machine: Machine) -> Iterator[Observation]:
         """One round; see Source.read."""
-        text = machine.read(_MOUNTS)
-        if text.strip() and not any(mounts(text)):
-            yield Observation(self.name, slots.NODE, "failed", detail=senseless(_MOUNTS, text))
+        text = contents(machine, _MOUNTS)
+        if not isinstance(text, str) or (text.strip() and not any(mounts(text))):
+            why = f"{_MOUNTS}: {reason(text)}" if isinstance(text, OSError) else senseless(_MOUNTS, text)
+            yield Observation(self.name, slots.NODE, "failed", detail=why)
             return
         asked = worth_asking(text)
         if not asked:
@@ -105,6 +110,9 @@ def _take_result(draft: Draft, call: str, result: Any) -> None:
     if error in {"EACCES", "EPERM"}:
         # A directory on the way is closed to this user: that says nothing of the file system.
         draft.refuse(DENIED, "fs.error", *_MEASURED)
+        return
+    if error in _OF_THE_CALLER:
+        draft.refuse(f"statvfs failed ({error})", "fs.error", *_MEASURED)
         return
     if error:
         draft.signals["fs.error"] = error

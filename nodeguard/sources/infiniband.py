@@ -9,7 +9,7 @@ from nodeguard.model.observation import Observation, Part
 from nodeguard.model.signal import Signal, named
 from nodeguard.sources.machine import Machine
 from nodeguard.sources.rdma_counters import EFA, MLX5, PMA, take_counters
-from nodeguard.sources.readings import Draft, count, number, word
+from nodeguard.sources.readings import Draft, count, counter, number, word
 
 _CLASS = "/sys/class/infiniband"
 
@@ -76,17 +76,20 @@ class Infiniband:
     def read(self, machine: Machine) -> Iterator[Observation]:
         """One round; see Source.read."""
         node = Draft(machine, self.name, slots.NODE)
-        devices = node.names(_CLASS, "rdma.port_count") or ()
-        self._refused = {device: known for device, known in self._refused.items() if device in devices}
-        if not devices and not node.unread:
+        devices = node.listing(_CLASS, "port")
+        if not devices and not node.unlisted:
             yield node.observation(status="absent", detail=f"no RDMA device: {_CLASS} is empty or not there")
             return
+        if devices is not None:
+            self._refused = {device: known for device, known in self._refused.items() if device in devices}
         ports = 0
-        for device in devices:
+        for device in devices or ():
             for observation in self._device(node, device):
                 ports += 1
                 yield observation
-        if not node.unread:
+        if node.unlisted:
+            node.refuse(node.unlisted["port"], "rdma.port_count")
+        else:
             node.signals["rdma.port_count"] = ports
         yield node.observation()
 
@@ -95,8 +98,9 @@ class Infiniband:
         path = f"{_CLASS}/{device}"
         adapter = Draft(node.machine, self.name, device)
         guid = _guid(adapter.text(f"{path}/node_guid") or "")
-        model = adapter.take("port.device_type", f"{path}/hca_type", word)
-        adapter.take("port.board", f"{path}/board_id", word)
+        is_mlx5 = device.startswith("mlx5")
+        model = adapter.take("port.device_type", f"{path}/hca_type", word, always=is_mlx5)
+        adapter.take("port.board", f"{path}/board_id", word, always=is_mlx5)
         adapter.take("port.firmware", f"{path}/fw_ver", _firmware)
         function = (adapter.link(f"{path}/device", "port.pci") or "").rpartition("/")[2]
         address = slots.function_address(function)
@@ -110,7 +114,11 @@ class Infiniband:
         if efa:
             take_counters(adapter, f"{path}/hw_counters", EFA, refused)
         part = Part(id=guid, model=model or "") if guid or model else None
-        for port in node.names(f"{path}/ports", "rdma.port_count") or ():
+        ports = node.listing(f"{path}/ports", "port")
+        if ports is None:
+            # Every RDMA device has this directory: one without it is on its way in or out.
+            node.unlisted.setdefault("port", f"{device}: it vanished while it was read")
+        for port in ports or ():
             draft = Draft(node.machine, self.name, slots.port(device, port))
             draft.signals.update(adapter.signals)
             draft.unread.update(adapter.unread)
@@ -129,6 +137,26 @@ class Infiniband:
         if self._refused.get(device, ("", {}))[0] != identity:
             self._refused[device] = (identity, {})
         return self._refused[device][1]
+
+
+def _one_of(words: tuple[str, ...]) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in words:
+            raise ValueError(text)
+        return text
+
+    return parse
+
+
+def _numbered(words: tuple[str, ...]) -> Callable[[str], str]:
+    """A word after its number: `4: ACTIVE`."""
+    known = _one_of(words)
+    return lambda text: known(text.partition(": ")[2])
+
+
+_LAYER = _one_of(("InfiniBand", "Ethernet"))
+_STATE = _numbered(_STATES)
+_PHYSICAL_STATE = _numbered(_PHYSICAL_STATES)
 
 
 def is_up(state: str | None, phys_state: str | None) -> bool | None:
@@ -153,9 +181,9 @@ def rate(text: str) -> float | None:
 
 
 def _link(draft: Draft, directory: str) -> None:
-    layer = draft.take("port.link_layer", f"{directory}/link_layer", _one_of(("InfiniBand", "Ethernet")))
-    state = draft.take("port.state", f"{directory}/state", _numbered(_STATES))
-    phys_state = draft.take("port.phys_state", f"{directory}/phys_state", _numbered(_PHYSICAL_STATES))
+    layer = draft.take("port.link_layer", f"{directory}/link_layer", _LAYER, always=True)
+    state = draft.take("port.state", f"{directory}/state", _STATE, always=True)
+    phys_state = draft.take("port.phys_state", f"{directory}/phys_state", _PHYSICAL_STATE, always=True)
     up = is_up(state, phys_state)
     if up is not None:
         draft.signals["port.up"] = up
@@ -174,9 +202,9 @@ def _link(draft: Draft, directory: str) -> None:
     if layer == "Ethernet" and "port.netdev" in draft.signals:
         interface = f"/sys/class/net/{draft.signals['port.netdev']}"
         # Kernels before 4.16 count losses and returns together only.
-        draft.take("port.carrier_losses", f"{interface}/carrier_down_count", count)
+        draft.take("port.carrier_losses", f"{interface}/carrier_down_count", counter)
         if "port.carrier_losses" not in draft.signals.keys() | draft.unread.keys():
-            draft.take("port.carrier_losses", f"{interface}/carrier_changes", lambda text: count(text) // 2)
+            draft.take("port.carrier_losses", f"{interface}/carrier_changes", lambda text: counter(text) // 2)
 
 
 def _is_efa(adapter: Draft, path: str, device: str) -> bool:
@@ -185,21 +213,6 @@ def _is_efa(adapter: Draft, path: str, device: str) -> bool:
         return vendor == "0x1d0f"
     driver = (adapter.link(f"{path}/device/driver") or "").rpartition("/")[2]
     return driver == "efa" if driver else device.startswith("rdmap")
-
-
-def _one_of(words: tuple[str, ...]) -> Callable[[str], str]:
-    def parse(text: str) -> str:
-        if text not in words:
-            raise ValueError(text)
-        return text
-
-    return parse
-
-
-def _numbered(words: tuple[str, ...]) -> Callable[[str], str]:
-    """A word after its number: `4: ACTIVE`."""
-    known = _one_of(words)
-    return lambda text: known(text.partition(": ")[2])
 
 
 def _firmware(text: str) -> str | None:

@@ -12,7 +12,7 @@ from nodeguard.model.observation import Observation
 from nodeguard.model.signal import Signal, named
 from nodeguard.model.slot import NODE
 from nodeguard.sources.machine import Machine
-from nodeguard.sources.readings import Draft, attempt
+from nodeguard.sources.readings import Draft, contents
 
 if TYPE_CHECKING:
     from nodeguard.sources.clouds.cloud import Cloud
@@ -89,5 +89,5 @@ def _cloud(machine: Machine) -> Cloud | None:
 
 
 def _says(machine: Machine, file: str) -> str:
-    text = attempt(machine.read, f"{_DMI}/{file}")
+    text = contents(machine, f"{_DMI}/{file}")
     return text.strip() if isinstance(text, str) else ""

@@ -9,7 +9,7 @@ from nodeguard.model.observation import Observation, Part
 from nodeguard.model.signal import Signal, named
 from nodeguard.model.slot import NODE
 from nodeguard.sources.machine import Machine
-from nodeguard.sources.readings import Draft, attempt, count, number, reason
+from nodeguard.sources.readings import Draft, contents, count, counter, number, reason
 
 _MEMINFO = "/proc/meminfo"
 _PRESSURE = "/proc/pressure/memory"
@@ -68,16 +68,16 @@ class Memory:
                 continue
             draft = Draft(machine, self.name, f"dimm/{controller}/{name}")
             path = f"{_EDAC}/{controller}/{name}"
-            draft.take("dimm.corrected", f"{path}/dimm_ce_count", count)
-            draft.take("dimm.uncorrected", f"{path}/dimm_ue_count", count)
+            draft.take("dimm.corrected", f"{path}/dimm_ce_count", counter)
+            draft.take("dimm.uncorrected", f"{path}/dimm_ue_count", counter)
             if draft.signals or draft.unread:
                 found = True
                 label = draft.text(f"{path}/dimm_label")
                 yield draft.observation(Part(id=label) if label else None)
         if not whole.unread:
             of = "noinfo_count" if found else "count"
-            whole.take("dimm.corrected", f"{_EDAC}/{controller}/ce_{of}", count)
-            whole.take("dimm.uncorrected", f"{_EDAC}/{controller}/ue_{of}", count)
+            whole.take("dimm.corrected", f"{_EDAC}/{controller}/ce_{of}", counter)
+            whole.take("dimm.uncorrected", f"{_EDAC}/{controller}/ue_{of}", counter)
         if whole.signals or whole.unread:
             yield whole.observation()
 
@@ -100,7 +100,7 @@ def _meminfo(draft: Draft) -> None:
 
 
 def _pressure(draft: Draft) -> None:
-    answer = attempt(draft.machine.read, _PRESSURE)
+    answer = contents(draft.machine, _PRESSURE)
     if isinstance(answer, OSError):
         # The file stands there and refuses where pressure stall information was switched off at boot.
         if answer.errno != errno.EOPNOTSUPP:

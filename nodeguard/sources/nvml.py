@@ -9,9 +9,11 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
+from msgspec.structs import replace
+
 from nodeguard.model.observation import RELEASED, Event, Observation, Part, Status
 from nodeguard.model.signal import Scalar, Signal, named
-from nodeguard.model.slot import NODE, bus_address, gpu, label
+from nodeguard.model.slot import NODE, bus_address, gpu, gpu_index, label, unnamed_gpu
 from nodeguard.sources.machine import Machine
 from nodeguard.sources.nvml_results import Links, error_of, read, reason
 from nodeguard.sources.nvml_table import C2C, GPU, NVLINK
@@ -23,8 +25,8 @@ _C2C_STATUS = re.compile(r"nvmlDeviceGetFieldValues\(171,(\d{1,3})\)")
 _HANDLE = "nvmlDeviceGetHandleByIndex"
 _XID_EVENT = 8
 
-# Errors that say something of a GPU as a whole, the worst first; and those by which the system keeps a
-# process from looking, which say nothing of it. Source: nvml.h, nvmlReturn_t.
+# Errors that say something of a GPU as a whole, the worst first; any other is one of this process or of the
+# call. Source: nvml.h, nvmlReturn_t.
 _VAGUE = "NVML_ERROR_UNKNOWN"
 _WHOLE = (
     "NVML_ERROR_GPU_IS_LOST",
@@ -36,7 +38,8 @@ _WHOLE = (
     "NVML_ERROR_TIMEOUT",
     _VAGUE,
 )
-_HIDING = frozenset({"NVML_ERROR_NO_PERMISSION", "NVML_ERROR_OPERATING_SYSTEM"})
+# Errors of a handle that speak of the GPU.
+_OF_A_HANDLE = (*_WHOLE, "NVML_ERROR_NOT_FOUND")
 
 
 class Nvml:
@@ -76,7 +79,8 @@ class Nvml:
         # Slots of GPUs to be left alone, NODE for all of them. To be set between two rounds, by anybody.
         self.left: frozenset[str] = frozenset()
         self._slots: dict[int, str] = {}
-        self._links: dict[str, list[str]] = {}
+        self._of_uuid: dict[str, str] = {}
+        self._links: dict[str, frozenset[str]] = {}
         self._nvlinks = Links()
 
     def read(self, machine: Machine) -> Iterator[Observation]:
@@ -101,30 +105,44 @@ class Nvml:
         scopes = _by_scope(answer)
         system = scopes.pop(SYSTEM, {})
         handled = {index: calls for index, calls in scopes.items() if _HANDLE not in calls}
-        # A device that does not say who it is, at rest or lost, is the one that stood at its index.
-        self._slots |= {index: slot for index, calls in handled.items() if (slot := _slot(calls))}
-        yield _node(answer, system, scopes, self._slots)
         silent = {entry.scope: entry.call for entry in (*answer.resting, *answer.stalled)}
         if answer.hung is not None:
             silent[answer.hung.scope] = answer.hung.call
         silent.pop(SYSTEM, None)
-        for index in sorted(handled.keys() | silent.keys()):
-            slot = self._slots.setdefault(index, gpu(f"index-{index}"))
-            observed = list(_gpu(slot, scopes.get(index, {}), silent.get(index, ""), self._nvlinks))
+        names = self._names(handled, sorted(handled.keys() | silent.keys()))
+        self._slots |= names
+        yield replace(_node(answer, system, scopes, self._slots), unlisted=_unlisted(names))
+        for index, slot in sorted(names.items()):
+            calls, unanswered = scopes.get(index, {}), silent.get(index, "")
+            observed = list(_gpu(slot, calls, unanswered, self._nvlinks, self._links.get(slot, ())))
             yield from observed
             yield from self._unreached(observed)
         for slot in sorted(left):
-            for place in (slot, *self._links.get(slot, ())):
+            for place in (slot, *sorted(self._links.get(slot, ()))):
                 yield Observation(self.name, place, "released", detail=RELEASED)
+
+    def _names(self, handled: dict[int, dict[str, Any]], indices: Iterable[int]) -> dict[int, str]:
+        """The slot of each device, by its index.
+
+        A device that does not give its PCI address is the one that had this UUID before, or else this index;
+        unless another device says that it sits there.
+        """
+        names = {index: slot for index, calls in handled.items() if (slot := _slot(calls))}
+        self._of_uuid |= {uuid: slot for index, slot in names.items() if (uuid := _uuid(handled[index]))}
+        for index in indices:
+            if index not in names:
+                before = self._of_uuid.get(_uuid(handled.get(index, {}))) or self._slots.get(index)
+                names[index] = before if before and before not in names.values() else unnamed_gpu(index)
+        return names
 
     def _unreached(self, observed: list[Observation]) -> Iterator[Observation]:
         """The NVLinks of a GPU that fell silent before they were asked: not read, but not gone either."""
         whole, *links = observed
         if whole.status == "read":
-            self._links[whole.slot] = [link.slot for link in links]
+            self._links[whole.slot] = frozenset(link.slot for link in links)
             return
         read_now = {link.slot for link in links}
-        for slot in self._links.get(whole.slot, ()):
+        for slot in sorted(self._links.get(whole.slot, ())):
             if slot not in read_now:
                 yield Observation(self.name, slot, "hung", detail=whole.detail)
 
@@ -154,6 +172,17 @@ def _slot(calls: dict[str, Any]) -> str | None:
     return None
 
 
+def _uuid(calls: dict[str, Any]) -> str:
+    uuid = calls.get("nvmlDeviceGetUUID")
+    return uuid if isinstance(uuid, str) else ""
+
+
+def _unlisted(names: dict[int, str]) -> dict[str, str]:
+    """Why NVML's list of GPUs is not whole: a GPU without an address may be any of those on the bus."""
+    unnamed = [str(index) for index, slot in sorted(names.items()) if gpu_index(slot) is not None]
+    return {"gpu": f"NVML gives no PCI address for GPU {', '.join(unnamed)}"} if unnamed else {}
+
+
 def _node(
     answer: Answer, system: dict[str, Any], scopes: dict[int, dict[str, Any]], slots: dict[int, str]
 ) -> Observation:
@@ -180,8 +209,8 @@ def _node(
         signals["nvml.confidential"] = bool(state.get("ccFeature"))
         signals["nvml.confidential_ready"] = bool(ready)
     errors = [error_of(calls[_HANDLE]) for calls in scopes.values() if _HANDLE in calls]
-    refused = sorted((error for error in errors if error not in _HIDING), key=_weight)
-    hidden = [error for error in errors if error in _HIDING]
+    refused = sorted((error for error in errors if error in _OF_A_HANDLE), key=_OF_A_HANDLE.index)
+    hidden = [error for error in errors if error not in _OF_A_HANDLE]
     status, detail = _ended(answer, system, slots)
     unread = {"gpu.handles_refused": reason(hidden[0])} if hidden and not refused else {}
     # That no handle was refused is known only where each was asked for.
@@ -191,11 +220,6 @@ def _node(
         if not unread:
             signals["gpu.handles_refused"] = len(refused)
     return Observation("nvml", NODE, status, signals, unread, detail=detail)
-
-
-def _weight(error: str) -> int:
-    """Place of an error of a whole GPU among those that say most of it; after them where it says little."""
-    return _WHOLE.index(error) if error in _WHOLE else len(_WHOLE)
 
 
 def _ended(answer: Answer, system: dict[str, Any], slots: dict[int, str]) -> tuple[Status, str]:
@@ -222,18 +246,30 @@ def _told(entry: Entry, slots: dict[int, str]) -> str:
     """A call as a person reads it, with the GPU that it was about."""
     if entry.scope == SYSTEM:
         return entry.call
-    return f"{entry.call} of {label(slots.get(entry.scope, f'gpu/index-{entry.scope}'))}"
+    return f"{entry.call} of {label(slots.get(entry.scope, unnamed_gpu(entry.scope)))}"
 
 
-def _gpu(slot: str, calls: dict[str, Any], unanswered: str, links: Links) -> Iterator[Observation]:
-    """A GPU and its NVLinks. unanswered: the call that met no answer, after which nothing more was read."""
+def _gpu(
+    slot: str, calls: dict[str, Any], unanswered: str, links: Links, before: Collection[str]
+) -> Iterator[Observation]:
+    """A GPU and its NVLinks.
+
+    unanswered: the call that met no answer, after which nothing more was read. before: its links at the last
+    round that came to its end.
+    """
     complete = not unanswered
     signals, unread = read(GPU, calls, complete=complete)
     nvlinks = [links.read(slot, link, calls, complete=complete) for link in _numbers(_NVLINK_STATE, calls)]
+    if not signals.get("gpu.mig.enabled"):
+        nvlinks = [_not_vanished(link) if link.slot in before else link for link in nvlinks]
     c2c = [read(C2C, calls, link) for link in _numbers(_C2C_STATUS, calls)]
     if complete:
         _count_active("nvlink.active", [(link.signals, link.unread) for link in nvlinks], signals, unread)
         _count_active("c2c.active", c2c, signals, unread)
+        answering = sum("c2c.active" in link for link, _ in c2c)
+        if "gpu.c2c.active" in signals and answering != signals.get("gpu.c2c.count", answering):
+            del signals["gpu.c2c.active"]
+            unread["gpu.c2c.active"] = f"{answering} links to the CPU gave a status"
     _total("gpu.retired_pages", ("corrected", "uncorrected"), signals, unread)
     signals["gpu.error"] = _whole(list(filter(None, map(error_of, calls.values()))), len(calls))
     signals["gpu.answers"] = not unanswered
@@ -250,12 +286,19 @@ def _gpu(slot: str, calls: dict[str, Any], unanswered: str, links: Links) -> Ite
             yield link
 
 
+def _not_vanished(link: Observation) -> Observation:
+    """An NVLink that was there: a GPU does not lose one, so where NVML has no state for it, it is unread."""
+    if link.signals or link.unread:
+        return link
+    return replace(link, unread={"nvlink.active": "NVML gives no state for it, and did before"})
+
+
 def _whole(errors: Collection[str], asked: int) -> str:
     """The error of a GPU as a whole, without its prefix, or `none`. errors: of the calls that failed.
 
     UNKNOWN is what single calls answer for many a reason; it speaks of the GPU where half of all calls do.
     """
-    found = sorted({error for error in errors if error in _WHOLE}, key=_weight)
+    found = sorted({error for error in errors if error in _WHOLE}, key=_WHOLE.index)
     many = sum(error == _VAGUE for error in errors) * 2 > asked
     word = next((error for error in found if error != _VAGUE or many), "")
     return word.removeprefix("NVML_ERROR_") or "none"

@@ -49,6 +49,8 @@ def _whole(value: Any) -> int:
         raise TypeError(value)
     if not -(1 << 63) <= value < 1 << 64:
         raise OverflowError(value)
+    if value in _NOT_AVAILABLE:
+        raise ValueError(value)
     return value
 
 
@@ -58,10 +60,17 @@ def _count(value: Any) -> int:
     return int(value)
 
 
+# All ones in 32 or 64 bits: NVML_VALUE_NOT_AVAILABLE (nvml.h), or what a device that does not answer reads
+# as.
+_NOT_AVAILABLE = frozenset({(1 << 32) - 1, (1 << 64) - 1})
+
+
 def _scaled(by: float) -> Callable[[Any], float]:
     def convert(value: Any) -> float:
         if type(value) not in {int, float}:
             raise TypeError(value)
+        if value in _NOT_AVAILABLE:
+            raise ValueError(value)
         scaled = float(value * by)
         if not isfinite(scaled):
             raise ValueError(value)

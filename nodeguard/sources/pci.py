@@ -10,7 +10,7 @@ from nodeguard.model import slot as slots
 from nodeguard.model.observation import Observation
 from nodeguard.model.signal import Scalar, Signal, named
 from nodeguard.sources.machine import Machine
-from nodeguard.sources.pcie import take_errors, take_link
+from nodeguard.sources.pcie import lanes, take_errors, take_link
 from nodeguard.sources.readings import Draft, count
 
 _BUS = "/sys/bus/pci/devices"
@@ -25,13 +25,13 @@ _NETWORK = ("02", "0c06")
 class Identity(Struct, frozen=True):
     """What a function is: hexadecimal ids as text, the class without its programming interface.
 
-    virtual: whether it is an SR-IOV virtual function of another.
+    virtual: whether it is an SR-IOV virtual function of another; None where that could not be read.
     """
 
     vendor: str
     device: str
     class_code: str
-    virtual: bool
+    virtual: bool | None
 
 
 class Pci:
@@ -60,6 +60,7 @@ class Pci:
         Signal("pci.aer.nonfatal", "counter", "PCIe errors not corrected that left the link working"),
         Signal("pci.aer.fatal", "counter", "PCIe errors not corrected that made the link unreliable"),
         Signal("pci.upstream", "state", "address of the bridge above it"),
+        Signal("pci.upstream.width_max", "state", "lanes that the bridge above it is capable of"),
         Signal("pci.rdma_devices", "state", "RDMA devices that its driver registered"),
         Signal("pci.procfs", "state", "whether the NVIDIA driver lists the GPU in /proc"),
         Signal(
@@ -73,40 +74,49 @@ class Pci:
 
     def __init__(self) -> None:
         self._identities: dict[str, Identity | None] = {}
+        self._widths: dict[str, int | None] = {}
 
     def read(self, machine: Machine) -> Iterator[Observation]:
         """One round; see Source.read."""
         node = Draft(machine, self.name, slots.NODE)
-        addresses = node.names(_BUS, *_COUNTS.values())
-        if addresses is None and not node.unread:
+        addresses = node.listing(_BUS, *_COUNTS)
+        if addresses is None and not node.unlisted:
             yield node.observation(status="absent", detail=f"no PCI bus: {_BUS} is not there")
             return
-        addresses = addresses or ()
-        present = frozenset(addresses)
-        self._identities = {at: known for at, known in self._identities.items() if at in present}
         listed = node.names(_PROCFS, "pci.procfs") or ()
         driven = {slots.gpu(name): name for name in listed if slots.bus_address(name)}
         counts = dict.fromkeys(_COUNTS, 0)
         seen: set[str] = set()
-        for address in addresses:
+        for address in addresses or ():
             draft = self._function(node, address)
             # A GPU's virtual functions can share its slot; the GPU itself comes first.
             if draft is None or draft.slot in seen:
                 continue
             seen.add(draft.slot)
             kind = slots.kind(draft.slot)
-            if kind == "gpu" and driven:
-                draft.signals["pci.procfs"] = draft.slot in driven
-            counts[kind] += not draft.signals["pci.virtual"] and not _is_passed_on(draft)
+            if kind == "gpu":
+                _take_procfs(draft, node, driven)
+            if draft.unread.keys() & {"pci.virtual", "pci.driver"}:
+                node.refuse(f"{address}: {next(iter(draft.unread.values()))}", _COUNTS[kind])
+            counts[kind] += not draft.signals.get("pci.virtual") and not _is_passed_on(draft)
             yield draft.observation()
+        if addresses is not None:
+            self._forget_all_but(addresses)
+            yield from self._gone(driven, seen, frozenset(addresses))
+        _take_counts(node, counts)
+        yield node.observation()
+
+    def _forget_all_but(self, addresses: tuple[str, ...]) -> None:
+        present = frozenset(addresses)
+        self._identities = {at: known for at, known in self._identities.items() if at in present}
+        self._widths = {at: width for at, width in self._widths.items() if at in present}
+
+    def _gone(self, driven: dict[str, str], seen: set[str], present: frozenset[str]) -> Iterator[Observation]:
+        """GPUs that the driver lists and the whole list of the bus does not."""
         for slot, address in driven.items():
             if slot not in seen and slots.function_address(address) not in present:
                 signals: dict[str, Scalar] = {"pci.present": False, "pci.procfs": True}
                 yield Observation(self.name, slot, signals=signals)
-        node.signals.update(
-            {_COUNTS[kind]: n for kind, n in counts.items() if _COUNTS[kind] not in node.unread}
-        )
-        yield node.observation()
 
     def _function(self, node: Draft, address: str) -> Draft | None:
         """What a function shows; None where it is none of those that are watched."""
@@ -121,7 +131,7 @@ class Pci:
         slot = slot_of(address, identity, has_rdma=bool(rdma))
         if slot is None:
             for why in draft.unread.values():
-                node.refuse(f"{address}: {why}", "rdma.function_count")
+                node.unlisted.setdefault("pci", f"{address}: {why}")
             return None
         draft.slot = slot
         draft.signals = {
@@ -129,8 +139,11 @@ class Pci:
             "pci.vendor": identity.vendor,
             "pci.device": identity.device,
             "pci.class": identity.class_code,
-            "pci.virtual": identity.virtual,
         }
+        if identity.virtual is None:
+            draft.link(f"{path}/physfn", "pci.virtual")
+        else:
+            draft.signals["pci.virtual"] = identity.virtual
         driver = draft.link(f"{path}/driver", "pci.driver")
         if "pci.driver" not in draft.unread:
             draft.signals["pci.driver"] = (driver or "").rpartition("/")[2]
@@ -138,11 +151,22 @@ class Pci:
         bridge = slots.function_address(above.rpartition("/")[2])
         if bridge:
             draft.signals["pci.upstream"] = bridge
+            self._take_upstream(draft, bridge)
         if slots.kind(slot) == "pci" and "pci.rdma_devices" not in draft.unread:
             draft.signals["pci.rdma_devices"] = len(rdma)
         take_link(draft, path)
         take_errors(draft, path)
         return draft
+
+    def _take_upstream(self, draft: Draft, bridge: str) -> None:
+        """Width of the bridge above a function, which no reading changes."""
+        signal = "pci.upstream.width_max"
+        if bridge not in self._widths:
+            width = draft.take(signal, f"{_BUS}/{bridge}/max_link_width", lanes)
+            if signal not in draft.unread:
+                self._widths[bridge] = width
+        elif (width := self._widths[bridge]) is not None:
+            draft.signals[signal] = width
 
     def _identity(self, node: Draft, address: str) -> Identity | None:
         """What sits at an address; None where its class is none that is watched, or cannot be read."""
@@ -152,17 +176,38 @@ class Pci:
         path = f"{_BUS}/{address}"
         identity = None
         class_code = draft.take("pci.class", f"{path}/class", _hexadecimal)
-        if class_code and class_code.startswith((*_GPU, _NVSWITCH, *_NETWORK)):
+        is_watched = class_code is not None and class_code.startswith((*_GPU, _NVSWITCH, *_NETWORK))
+        if class_code is not None and is_watched:
             vendor = draft.take("pci.vendor", f"{path}/vendor", _hexadecimal)
             device = draft.take("pci.device", f"{path}/device", _hexadecimal)
             if vendor and device:
-                virtual = draft.link(f"{path}/physfn", "pci.virtual") is not None
+                link = draft.link(f"{path}/physfn", "pci.virtual")
+                virtual = None if "pci.virtual" in draft.unread else link is not None
                 identity = Identity(vendor, device, class_code[:4], virtual)
-        for why in draft.unread.values():
-            node.refuse(f"{address}: {why}", *_COUNTS.values())
-        if identity or (class_code and not draft.unread):
+        if identity is None and (is_watched or class_code is None):
+            why = next(iter(draft.unread.values()), "it vanished while it was read")
+            for kind in _COUNTS:
+                node.unlisted.setdefault(kind, f"{address}: {why}")
+        elif identity is None or identity.virtual is not None:
             self._identities[address] = identity
         return identity
+
+
+def _take_procfs(draft: Draft, node: Draft, driven: dict[str, str]) -> None:
+    """Whether the driver lists a GPU; nothing where it lists none at all."""
+    if "pci.procfs" in node.unread:
+        draft.refuse(node.unread["pci.procfs"], "pci.procfs")
+    elif driven:
+        draft.signals["pci.procfs"] = draft.slot in driven
+
+
+def _take_counts(node: Draft, counts: dict[str, int]) -> None:
+    """Counts of the functions of each kind, where all of them were found and could be told apart."""
+    for kind, number in counts.items():
+        if kind in node.unlisted:
+            node.refuse(node.unlisted[kind], _COUNTS[kind])
+        elif _COUNTS[kind] not in node.unread:
+            node.signals[_COUNTS[kind]] = number
 
 
 def _is_passed_on(draft: Draft) -> bool:

@@ -4,43 +4,45 @@ from __future__ import annotations
 
 import errno
 
-from nodeguard.sources.readings import Draft, attempt, count, number, reason
+from nodeguard.sources.readings import Draft, contents, count, counter, number, reason
 
 
 def take_link(draft: Draft, path: str) -> None:
     """Speed, width and whether the function answers, from files that Linux drivers/pci/pci-sysfs.c makes.
 
-    All lane bits set, 63, is a function that no longer answers on the bus; EINVAL, one that the kernel has
-    given up. Width 0 or 255 is neither: virtual functions, and endpoints that a hypervisor puts on the root
-    complex, have no link of their own.
+    All lane bits set, 63, is a function that no longer answers on the bus; EINVAL for width and speed
+    alike, one that the kernel has given up. Width 0 or 255 is neither: virtual functions, and endpoints
+    that a hypervisor puts on the root complex, have no link of their own.
     """
-    said = attempt(draft.machine.read, f"{path}/current_link_width")
+    said = contents(draft.machine, f"{path}/current_link_width")
     if said is None:
         return
     if isinstance(said, OSError):
-        if said.errno == errno.EINVAL:
+        speed = contents(draft.machine, f"{path}/current_link_speed")
+        if said.errno == errno.EINVAL and isinstance(speed, OSError) and speed.errno == errno.EINVAL:
             draft.signals["pci.answers"] = False
             return
         draft.refuse(reason(said), "pci.link.width", "pci.answers")
     elif said.strip() == "63":
         draft.signals["pci.answers"] = False
         return
-    elif draft.value("pci.link.width", f"{path}/current_link_width", said.strip(), _lanes):
+    elif draft.value("pci.link.width", f"{path}/current_link_width", said.strip(), lanes):
         draft.signals["pci.answers"] = True
     elif "pci.link.width" not in draft.unread:
         return
-    draft.take("pci.link.width_max", f"{path}/max_link_width", _lanes)
+    draft.take("pci.link.width_max", f"{path}/max_link_width", lanes)
     draft.take("pci.link.speed", f"{path}/current_link_speed", _gigatransfers)
     draft.take("pci.link.speed_max", f"{path}/max_link_speed", _gigatransfers)
 
 
-def _lanes(text: str) -> int | None:
-    lanes = count(text)
-    if lanes in {0, 255}:
+def lanes(text: str) -> int | None:
+    """Lanes of a link; None for 0 and 255, of what has no link of its own. Raises ValueError."""
+    number_of = count(text)
+    if number_of in {0, 255}:
         return None
-    if lanes not in {1, 2, 4, 8, 12, 16, 32}:
+    if number_of not in {1, 2, 4, 8, 12, 16, 32}:
         raise ValueError(text)
-    return lanes
+    return number_of
 
 
 def _gigatransfers(text: str) -> float:
@@ -61,5 +63,5 @@ def _aer_total(text: str) -> int:
     """The line `TOTAL_ERR_…`, below one for each kind of error."""
     for line in reversed(text.splitlines()):
         if line.startswith("TOTAL_ERR_"):
-            return count(line.rpartition(" ")[2])
+            return counter(line.rpartition(" ")[2])
     raise ValueError(text)

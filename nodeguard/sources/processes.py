@@ -10,7 +10,7 @@ from nodeguard.model.observation import Observation
 from nodeguard.model.signal import Signal, named
 from nodeguard.model.slot import NODE
 from nodeguard.sources.machine import Machine
-from nodeguard.sources.readings import Draft, attempt, count, reason, senseless
+from nodeguard.sources.readings import Draft, attempt, contents, count, reason, senseless
 
 _NAMED = 5
 # Running, sleeping, idle, stopped, traced, parked: known at a glance, since nearly all processes are.
@@ -93,7 +93,7 @@ def _stuck(machine: Machine) -> tuple[list[Stat], str]:
     for name in names:
         if not name.isdecimal():
             continue
-        text = attempt(machine.read, f"/proc/{name}/stat")
+        text = contents(machine, f"/proc/{name}/stat")
         if isinstance(text, OSError):
             hidden = reason(text)
         elif text is not None and text[text.rfind(")") + 1 :][1:2] not in _AT_EASE:
@@ -110,6 +110,8 @@ def _stuck(machine: Machine) -> tuple[list[Stat], str]:
 def _described(draft: Draft, process: Stat) -> str:
     """`comm(pid) in wchan`; a process chooses its own name, so it may not bring control characters along."""
     comm = "".join(letter if letter.isprintable() else "?" for letter in process.comm)
-    waits = draft.text(f"/proc/{process.pid}/wchan")
-    known = waits and waits != "0" and waits.isprintable()
+    # The one file of /proc that the kernel does not end with a newline.
+    text = attempt(draft.machine.read, f"/proc/{process.pid}/wchan")
+    waits = text.strip() if isinstance(text, str) else ""
+    known = waits not in {"", "0"} and waits.isprintable()
     return f"{comm}({process.pid})" + (f" in {waits}" if known else "")

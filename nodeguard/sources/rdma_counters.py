@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 
 from nodeguard.model.signal import Signal
-from nodeguard.sources.readings import Draft, attempt, count, errno_name, reason
+from nodeguard.sources.readings import Draft, contents, counter, errno_name, reason
 
 # What a restricted function (a virtual one, or one that a DPU manages) answers to the reading of a counter.
 _REFUSALS = frozenset((errno.EINVAL, errno.EIO, errno.EACCES, errno.EPERM, errno.EOPNOTSUPP))
@@ -121,7 +121,7 @@ def take_counters(draft: Draft, directory: str, known: dict[str, Signal], refuse
         if file not in known:
             continue
         signal = known[file].name
-        answer = None if group in refused else attempt(draft.machine.read, f"{directory}/{file}")
+        answer = None if group in refused else contents(draft.machine, f"{directory}/{file}")
         if isinstance(answer, OSError) and answer.errno in _REFUSALS:
             refused[group] = errno_name(answer)
         if group in refused:
@@ -134,4 +134,4 @@ def take_counters(draft: Draft, directory: str, known: dict[str, Signal], refuse
 
 def _counter(text: str) -> int | None:
     """`N/A (no PMA)` is how older kernels say that the port has no such counters."""
-    return None if text.startswith("N/A") else count(text)
+    return None if text.startswith("N/A") else counter(text)

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from nodeguard.model.observation import Observation, Part, Status
 from nodeguard.model.signal import Scalar
-from nodeguard.sources.machine import Machine
+from nodeguard.sources.machine import READ_LIMIT, Machine
 
 # Answers of what is not there, or not there any more: a device that was pulled, a process that ended.
 ABSENT = frozenset((errno.ENOENT, errno.ENOTDIR, errno.ENODEV, errno.ESRCH))
@@ -17,7 +17,9 @@ ABSENT = frozenset((errno.ENOENT, errno.ENOTDIR, errno.ENODEV, errno.ESRCH))
 DENIED = "permission denied: run as root"
 
 _SHOWN = 60
+_MADE_BY_THE_KERNEL = ("/sys/", "/proc/")
 _LARGEST = (1 << 64) - 1
+_ALL_ONES = frozenset({(1 << 32) - 1, _LARGEST})
 
 Said = TypeVar("Said")
 Value = TypeVar("Value", bound=Scalar)
@@ -31,6 +33,22 @@ def attempt(ask: Callable[[str], Said], path: str) -> Said | OSError | None:
         return None if error.errno in ABSENT else error
 
 
+def contents(machine: Machine, path: str) -> str | OSError | None:
+    """Text of a file; None where it is absent; the error where reading it is refused.
+
+    The kernel ends each file that it makes with a newline: one that does not end so was cut short, and its
+    last line may hold another number than the one that was written. Of a file that is longer than
+    READ_LIMIT, its whole lines are returned. Files that people write are taken as they are.
+    """
+    text = attempt(machine.read, path)
+    is_whole = not isinstance(text, str) or not text or text.endswith("\n")
+    if is_whole or not path.startswith(_MADE_BY_THE_KERNEL):
+        return text
+    if isinstance(text, str) and len(text.encode()) >= READ_LIMIT:
+        return text[: text.rfind("\n") + 1]
+    return OSError(errno.EBADMSG, "is cut short", path)
+
+
 def errno_name(error: OSError) -> str:
     """Name of an error's number: `EINVAL`."""
     if error.errno == errno.EOPNOTSUPP:
@@ -42,6 +60,8 @@ def reason(error: OSError) -> str:
     """Why something could not be read, in an operator's words."""
     if error.errno in {errno.EACCES, errno.EPERM}:
         return DENIED
+    if error.errno == errno.EBADMSG:
+        return "the file is cut short"
     return f"{strerror(error.errno or 0)} ({errno_name(error)})"
 
 
@@ -55,6 +75,17 @@ def count(text: str, base: int = 10) -> int:
     """A whole number of at most 64 bits, not negative. Raises ValueError."""
     value = int(text, base)
     if not 0 <= value <= _LARGEST:
+        raise ValueError(text)
+    return value
+
+
+def counter(text: str) -> int:
+    """The value of a hardware counter. Raises ValueError, also for one whose 32 or 64 bits are all ones.
+
+    That is what a device that does not answer on its bus reads as.
+    """
+    value = count(text)
+    if value in _ALL_ONES:
         raise ValueError(text)
     return value
 
@@ -87,6 +118,7 @@ class Draft:
         self.slot = slot
         self.signals: dict[str, Scalar] = {}
         self.unread: dict[str, str] = {}
+        self.unlisted: dict[str, str] = {}
 
     def refuse(self, why: str, *signals: str) -> None:
         """Signals that apply and cannot be read, for one reason."""
@@ -94,12 +126,30 @@ class Draft:
 
     def text(self, path: str, *signals: str) -> str | None:
         """Text of a file without white space around it, or None."""
-        text = self._ask(self.machine.read, path, signals)
+        text = contents(self.machine, path)
+        if isinstance(text, OSError):
+            self.refuse(reason(text), *signals)
+            return None
         return None if text is None else text.strip()
 
     def names(self, path: str, *signals: str) -> tuple[str, ...] | None:
         """Names in a directory, or None."""
-        return self._ask(self.machine.names, path, signals)
+        names = attempt(self.machine.names, path)
+        if isinstance(names, OSError):
+            self.refuse(reason(names), *signals)
+            return None
+        return names
+
+    def listing(self, path: str, *kinds: str) -> tuple[str, ...] | None:
+        """Names in a directory in which all slots of some kinds are found, or None.
+
+        Where it is refused, `unlisted` says of these kinds why: what is not found there is not absent.
+        """
+        names = attempt(self.machine.names, path)
+        if isinstance(names, OSError):
+            self.unlisted.update(dict.fromkeys(kinds, f"{path}: {reason(names)}"))
+            return None
+        return names
 
     def link(self, path: str, *signals: str) -> str | None:
         """Text of a symbolic link, or None; also where a recording holds a directory in the link's place."""
@@ -124,19 +174,30 @@ class Draft:
             self.signals[signal] = value
         return value
 
-    def take(self, signal: str, path: str, parse: Callable[[str], Value | None]) -> Value | None:
-        """A signal from a file of its own, or None."""
+    def take(
+        self, signal: str, path: str, parse: Callable[[str], Value | None], *, always: bool = False
+    ) -> Value | None:
+        """A signal from a file of its own, or None.
+
+        always: whether the kernel has the file for each such slot. One without it could not be read: it is
+        on its way in or out.
+        """
         text = self.text(path, signal)
-        return None if text is None else self.value(signal, path, text, parse)
+        value = None if text is None else self.value(signal, path, text, parse)
+        if value is None and always:
+            self.unread.setdefault(signal, f"{path} is not there" if text is None else f"{path} is empty")
+        return value
 
     def observation(self, part: Part | None = None, status: Status = "read", detail: str = "") -> Observation:
         """What was made; a signal that was read in one place is not unread for another that refused."""
         unread = {signal: why for signal, why in self.unread.items() if signal not in self.signals}
-        return Observation(self.source, self.slot, status, self.signals, unread, part=part, detail=detail)
-
-    def _ask(self, ask: Callable[[str], Said], path: str, signals: tuple[str, ...]) -> Said | None:
-        answer = attempt(ask, path)
-        if isinstance(answer, OSError):
-            self.refuse(reason(answer), *signals)
-            return None
-        return answer
+        return Observation(
+            self.source,
+            self.slot,
+            status,
+            self.signals,
+            unread,
+            part=part,
+            detail=detail,
+            unlisted=self.unlisted,
+        )

@@ -12,6 +12,8 @@ from nodeguard.sources.processes import parse_stat
 from nodeguard.sources.readings import Draft
 
 _SYSTEMD = "/etc/systemd/system"
+# There where systemd runs the machine. Source: sd_booted(3).
+_BOOTED = "/run/systemd/system"
 _CGROUP = "/sys/fs/cgroup"
 _CGROUP_V1 = f"{_CGROUP}/systemd"
 _NVIDIA = "/sys/module/nvidia"
@@ -52,7 +54,7 @@ class Services:
     name = "services"
     interval = 30.0
     deadline = 5.0
-    paths: tuple[str, ...] = (_SYSTEMD, _CGROUP, *_PEERMEM)
+    paths: tuple[str, ...] = (_SYSTEMD, _BOOTED, _CGROUP, *_PEERMEM)
     signals = named(
         Signal("service.enabled", "state", "whether systemd is to start it at boot"),
         Signal("service.running", "state", "whether its main process is there"),
@@ -70,18 +72,26 @@ class Services:
     def read(self, machine: Machine) -> Iterator[Observation]:
         """One round; see Source.read."""
         node = Draft(machine, self.name, NODE)
+        _take_peermem(node)
+        _take_container(node)
+        observations = list(self._services(node)) if node.listing(_BOOTED, "service") is not None else []
+        if node.signals or node.unread or node.unlisted:
+            yield node.observation()
+        yield from observations
+
+    def _services(self, node: Draft) -> Iterator[Observation]:
+        """The services that systemd is to start or runs, on a machine that it runs."""
         enabled = _enabled(node)
         units = _units(node)
         by_name = _by_name(node) if units is None and "service.running" not in node.unread else {}
-        _take_peermem(node)
-        _take_container(node)
-        if node.signals or node.unread:
-            yield node.observation()
-        known = {*(enabled or ()), *(units or ()), *by_name, *self._seen}
+        for signal in ("service.enabled", "service.running"):
+            if signal in node.unread:
+                node.unlisted.setdefault("service", node.unread[signal])
+        names = {*(enabled or ()), *(units or ()), *by_name, *self._seen}
         for service in _SERVICES:
-            if service not in known:
+            if service not in names:
                 continue
-            draft = Draft(machine, self.name, f"service/{service}")
+            draft = Draft(node.machine, self.name, f"service/{service}")
             if "service.enabled" in node.unread:
                 draft.refuse(node.unread["service.enabled"], "service.enabled")
             elif enabled is not None:
@@ -101,25 +111,31 @@ class Services:
     def _take_unit(self, draft: Draft, service: str, directory: str) -> None:
         """Whether the main process is in a control group; not in one below, where services keep pods.
 
-        Shims and helpers outlive it where systemd stops the main process alone (KillMode=process), so that
-        `populated` only counts where the processes cannot be seen.
+        Shims and helpers outlive it where systemd stops the main process alone (KillMode=process): where they
+        are seen and it is not, it does not run. Where no process is seen, `populated` counts.
         """
-        pids = (draft.text(f"{directory}/cgroup.procs", "service.running") or "").split()
-        main, others = self._take_start(draft, service, tuple(pid for pid in pids if pid.isdecimal()))
-        if main:
-            draft.signals["service.running"] = True
-            return
-        unseen = bool(pids) and not others and not _shows_all(draft, pids)
-        hidden = unseen or "service.start_ticks" in draft.unread
-        if not directory.startswith(_CGROUP_V1) and (hidden or not pids):
-            draft.take("service.running", f"{directory}/cgroup.events", _populated)
-        elif hidden:
-            draft.refuse("its processes are hidden: run as root", "service.running")
-        if "service.running" not in draft.unread:
-            draft.signals.setdefault("service.running", False)
+        signal = "service.running"
+        pids = (draft.text(f"{directory}/cgroup.procs", signal) or "").split()
+        is_main_seen, others = self._take_start(draft, service, tuple(pid for pid in pids if pid.isdecimal()))
+        if is_main_seen:
+            draft.signals[signal] = True
+        elif others:
+            if others < len(pids):
+                draft.refuse("not all of its processes could be looked at", signal)
+            else:
+                draft.signals[signal] = False
+        elif not directory.startswith(_CGROUP_V1):
+            if draft.take(signal, f"{directory}/cgroup.events", _populated) is None:
+                draft.unread.setdefault(signal, f"{directory} vanished while it was read")
+        elif pids or signal in draft.unread:
+            draft.refuse("its processes are hidden: run as root", signal)
+        else:
+            draft.signals[signal] = False
 
-    def _take_start(self, draft: Draft, service: str, pids: tuple[str, ...]) -> tuple[bool, bool]:
-        """Start of the main process, known by its name; whether it is among these, and whether others are."""
+    def _take_start(self, draft: Draft, service: str, pids: tuple[str, ...]) -> tuple[bool, int]:
+        """Start of the main process, known by its name; whether it is among these, and the number of
+        others.
+        """
         others = []
 
         def start(text: str) -> int | None:
@@ -133,8 +149,8 @@ class Services:
         for pid in sorted(pids, key=lambda pid: pid != main):
             if draft.take("service.start_ticks", f"/proc/{pid}/stat", start) is not None:
                 self._seen[service] = pid
-                return True, bool(others)
-        return False, bool(others)
+                return True, len(others)
+        return False, len(others)
 
 
 def _take_peermem(node: Draft) -> None:
@@ -162,7 +178,9 @@ def _enabled(node: Draft) -> set[str] | None:
             enabled |= _services(node.names(f"{_SYSTEMD}/{entry}", "service.enabled")).keys()
     # Masking overrules a link that asks for the service.
     for service, unit in _services(entries).items():
-        if service in enabled and (node.link(f"{_SYSTEMD}/{unit}") or "").endswith("/dev/null"):
+        if service in enabled and (node.link(f"{_SYSTEMD}/{unit}", "service.enabled") or "").endswith(
+            "/dev/null"
+        ):
             enabled.discard(service)
     return enabled
 
@@ -172,23 +190,18 @@ def _units(node: Draft) -> dict[str, str] | None:
 
     Not all are in system.slice: the machine images of EKS run kubelet and containerd in runtime.slice.
     """
+    signal = "service.running"
     for root in (_CGROUP, _CGROUP_V1):
-        slices = [name for name in node.names(root, "service.running") or () if name.endswith(".slice")]
+        slices = [name for name in node.names(root, signal) or () if name.endswith(".slice")]
         if slices:
-            return {
-                service: f"{root}/{directory}/{unit}"
-                for directory in slices
-                if directory not in _OTHER_SLICES
-                for service, unit in _services(node.names(f"{root}/{directory}", "service.running")).items()
-            }
+            units: dict[str, str] = {}
+            for directory in set(slices) - _OTHER_SLICES:
+                names = node.names(f"{root}/{directory}", signal)
+                if names is None:
+                    node.unread.setdefault(signal, f"{root}/{directory} vanished while it was read")
+                units |= {service: f"{root}/{directory}/{unit}" for service, unit in _services(names).items()}
+            return units
     return None
-
-
-def _shows_all(draft: Draft, pids: list[str]) -> bool:
-    """Whether the processes of a control group would be seen if they were there: none is outside of this
-    container, which the kernel lists as 0, and those of other users are not hidden (hidepid).
-    """
-    return "0" not in pids and draft.text("/proc/1/stat") is not None
 
 
 def _populated(text: str) -> bool:
@@ -200,7 +213,15 @@ def _populated(text: str) -> bool:
 
 
 def _by_name(node: Draft) -> dict[str, tuple[str, ...]]:
-    """Processes of each service that has any, found by the name of its main process."""
+    """Processes of each service that has any, found by the name of its main process.
+
+    Without control groups this tells which services do not run only where the processes of the whole machine
+    are to be seen: its first one is systemd.
+    """
+    if node.text("/proc/1/comm", "service.running") != "systemd":
+        node.refuse(
+            "neither control groups nor all processes of the machine are to be seen", "service.running"
+        )
     services = {comm: service for service, comm in reversed(_SERVICES.items())}
     found: dict[str, tuple[str, ...]] = {}
     for pid in node.names("/proc", "service.running") or ():
@@ -216,6 +237,8 @@ def told(path: str, names: tuple[str, ...]) -> tuple[str, ...]:
 
     Kept of a listing that Services reads: units of the services, `.wants` directories, and slices.
     """
+    if path == _BOOTED:
+        return ()
     if not path.startswith((_SYSTEMD, f"{_CGROUP}/")) and path != _CGROUP:
         return names
     kept = {*_services(names).values(), _CGROUP_V1.rpartition("/")[2]}

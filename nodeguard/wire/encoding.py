@@ -32,7 +32,6 @@ class _Envelope(Struct):
     version: int
     heard: Count | None = None
     resend: bool = False
-    refused: bool = False
     instructions: tuple[Raw, ...] = ()
 
 
@@ -70,7 +69,7 @@ def decode_reply(data: bytes) -> tuple[Reply, tuple[str, ...]]:
             instructions.append(_INSTRUCTION.decode(raw))
         except (msgspec.DecodeError, RecursionError) as error:
             wrong.append(f"an instruction is left undone, {_why(error)}: {_remedy(envelope.version)}")
-    reply = Reply(envelope.version, envelope.heard, envelope.resend, envelope.refused, tuple(instructions))
+    reply = Reply(envelope.version, envelope.heard, envelope.resend, tuple(instructions))
     return reply, tuple(wrong)
 
 

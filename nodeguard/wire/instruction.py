@@ -58,12 +58,11 @@ class Reply(Struct, frozen=True, omit_defaults=True):
     """The receiver's answer to one message.
 
     heard: the sequence of the message that it answers; None from a receiver that does not say. resend: the
-    report with the heartbeat's digest is not known here: send it in full. refused: this message can never be
-    applied, whenever it comes, and is not to be sent again; whoever cannot say so for sure answers otherwise.
+    report with the heartbeat's digest is not known here: send it in full. A message that is not applied has
+    no reply, but an error of HTTP: see wire.order.
     """
 
     version: int
     heard: Count | None = None
     resend: bool = False
-    refused: bool = False
     instructions: tuple[Instruction, ...] = ()

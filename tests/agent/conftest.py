@@ -1,6 +1,20 @@
 from __future__ import annotations
 
+import pytest
+
+from nodeguard.agent import service
+from nodeguard.agent.reporting import thread
+from nodeguard.agent.reporting.transport import DEADLINE
 from tests.fuse import fuse_mount
 from tests.nvml_double import nvml_builds, nvml_double
+from tests.waiting import PATIENCE
 
 __all__ = ["fuse_mount", "nvml_builds", "nvml_double"]
+
+
+@pytest.fixture
+def patient_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the last message arrive at each receiver that answers, however slow the machine is."""
+    monkeypatch.setattr(service, "_LAST", PATIENCE)
+    monkeypatch.setattr(thread, "LAST", PATIENCE)
+    monkeypatch.setattr(thread, "_UNDER_WAY", DEADLINE / 5)

@@ -17,6 +17,9 @@ from nodeguard.sources.machine import Machine
 
 Read = Callable[[Machine], Iterator[Observation]]
 
+# Seconds between two rounds of a source, or until a judgement: longer than any test.
+NEVER = 1e9
+
 
 def workers() -> list[str]:
     """Processes that any thread of this one has begun and that are not over."""

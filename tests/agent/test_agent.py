@@ -7,14 +7,19 @@ from typing import Any
 
 import pytest
 
+from nodeguard.agent import agent as agent_module
 from nodeguard.agent.agent import Agent
 from nodeguard.agent.transitions import Line
 from nodeguard.model.finding import Health, Knowledge
 from nodeguard.model.observation import Observation
 from nodeguard.sources.machine import Machine
-from tests.agent.scene import Scripted
+from tests.agent.scene import NEVER, Scripted
 from tests.agent.test_judgement import LOW, judgement
 from tests.sources.fake_machine import FakeMachine
+from tests.waiting import until_async
+
+# Bytes of a thread's stack: all that a process of 64-bit Linux can address, wherever memory is given freely.
+TOO_LARGE = 1 << 47
 
 
 def low(_: Machine) -> Iterator[Observation]:
@@ -22,22 +27,26 @@ def low(_: Machine) -> Iterator[Observation]:
 
 
 async def until(agent: Agent, condition: Any) -> None:
-    """Wait for something that an agent comes to by itself."""
-    async with asyncio.timeout(10):
-        while not condition():
-            await asyncio.sleep(0.005)
-    agent.stop()
+    """Wait for something that an agent comes to by itself, and end it."""
+    try:
+        await until_async(condition)
+    finally:
+        agent.stop()
 
 
 def made(*sources: Scripted) -> tuple[Agent, list[Line]]:
     lines: list[Line] = []
     machine: Any = FakeMachine()
+    for source in sources:
+        source.interval = NEVER
     return Agent(machine, sources, judgement(LOW), lines.append, 0.0), lines
 
 
-async def test_what_is_read_together_is_judged_once_and_told() -> None:
+async def test_what_is_read_together_is_judged_once_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    # However far apart the two readings end: the judgement waits for the end of the agent.
+    monkeypatch.setattr(agent_module, "_TOGETHER", NEVER)
     agent, lines = made(Scripted("memory", low), Scripted("clock"))
-    await asyncio.gather(agent.run(), until(agent, lambda: agent.verdict))
+    await asyncio.gather(agent.run(), until(agent, lambda: not list(agent.unheard())))
     assert agent.rounds == 1
     assert [line["event"] for line in lines] == ["finding", "node"]
     assert agent.verdict is not None
@@ -54,9 +63,7 @@ async def test_a_source_that_does_not_answer_keeps_no_other_waiting() -> None:
 
     agent, _ = made(Scripted("memory", low), Scripted("stuck", stuck, deadline=0.5))
     try:
-        await asyncio.gather(
-            agent.run(), until(agent, lambda: not list(agent.unheard()) and agent.rounds == 2)
-        )
+        await asyncio.gather(agent.run(), until(agent, lambda: agent.verdict and agent.verdict.unread))
     finally:
         released.set()
     assert agent.verdict is not None
@@ -72,10 +79,8 @@ async def test_an_error_of_our_own_is_told_and_ends_nothing(monkeypatch: pytest.
     monkeypatch.setattr(agent._judgement, "judge", failing)
 
     async def again() -> None:
-        async with asyncio.timeout(10):
-            while not lines:
-                await asyncio.sleep(0.005)
-            agent.judge()
+        await until_async(lambda: lines)
+        agent.judge()
         monkeypatch.undo()
         agent.read("memory")
 
@@ -84,22 +89,21 @@ async def test_an_error_of_our_own_is_told_and_ends_nothing(monkeypatch: pytest.
     assert [line["event"] for line in lines[1:]] == ["finding", "node"]
 
 
-async def test_a_round_on_request_is_judged_at_once_and_never_twice_at_a_time() -> None:
+async def test_a_round_on_request_is_judged_at_once_and_never_twice_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     log = Scripted("kmsg")
     agent, _ = made(Scripted("memory", low), log)
 
     async def ask() -> None:
-        await until_rounds(1)
+        await until_async(lambda: not list(agent.unheard()) and agent._judging is None)
+        monkeypatch.setattr(agent_module, "_TOGETHER", NEVER)
+        before = agent.rounds
         agent.read("kmsg", together=0.0)
         assert agent.is_reading("kmsg")
         agent.read("kmsg", together=0.0)
-        await until_rounds(2)
+        await until_async(lambda: log.rounds == 2 and agent.rounds > before)
         agent.stop()
-
-    async def until_rounds(number: int) -> None:
-        async with asyncio.timeout(10):
-            while agent.rounds < number:
-                await asyncio.sleep(0.005)
 
     await asyncio.gather(agent.run(), ask())
     assert log.rounds == 2
@@ -107,7 +111,7 @@ async def test_a_round_on_request_is_judged_at_once_and_never_twice_at_a_time() 
 
 async def test_a_reader_that_cannot_be_started_is_a_failed_reading() -> None:
     agent, _ = made(Scripted("memory", low))
-    before = threading.stack_size(1 << 46)
+    before = threading.stack_size(TOO_LARGE)
     try:
         await asyncio.gather(agent.run(), until(agent, lambda: agent.verdict))
     finally:
@@ -123,9 +127,7 @@ async def test_what_cannot_be_judged_any_more_is_not_known(monkeypatch: pytest.M
     agent, _ = made(Scripted("memory", low))
 
     async def fail() -> None:
-        async with asyncio.timeout(10):
-            while agent.verdict is None:
-                await asyncio.sleep(0.005)
+        await until_async(lambda: agent.verdict)
         failing: Any = lambda *_: 1 / 0  # noqa: E731
         monkeypatch.setattr(agent._judgement, "judge", failing)
         agent.judge()

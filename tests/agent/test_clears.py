@@ -13,6 +13,7 @@ from nodeguard.wire.instruction import ClearCheck
 from tests.agent.scene import Scripted
 from tests.agent.test_judgement import LOW, judgement
 from tests.sources.fake_machine import FakeMachine
+from tests.waiting import PATIENCE
 
 
 class Node:
@@ -41,7 +42,7 @@ async def test_what_was_heard_is_over_at_once_and_what_is_read_stays() -> None:
     node = Node()
     asked = Clears(node.agent, node.judgement)
     running = asyncio.ensure_future(node.agent.run())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         answer = await asked.carry_out(ClearCheck("1", "check-1", "node", by="alice"))
     assert answer.done
     assert node.found() == ["check-0"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from nodeguard.wire.instruction import ReleaseGpus
 from nodeguard.worker.lane import Lane, nvml_lane
 from tests.agent.scene import workers
 from tests.nvml_double import Build
+from tests.waiting import until_async
 from tests.worker import recordings
 
 ONE, OTHER = "gpu/0000:01:00", "gpu/0000:02:00"
@@ -60,18 +61,12 @@ async def watching(root: Path, release: Release = Release()) -> AsyncIterator[No
     node.gpus.begin()
     running = asyncio.ensure_future(node.agent.run())
     try:
-        await until(lambda: node.agent.verdict)
+        await until_async(lambda: node.agent.verdict)
         yield node
     finally:
         node.agent.stop()
         await running
         node.machine.close()
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 @pytest.fixture
@@ -92,12 +87,12 @@ async def test_the_process_that_holds_the_gpus_is_gone_when_the_answer_comes(tmp
         assert len(workers()) == 1
         answer = await node.gpus.carry_out(ReleaseGpus("1", 60.0))
         assert (answer.done, answer.said, workers()) == (True, "all GPUs", [])
-        await until(lambda: node.knowledge() is Knowledge.NOT_APPLICABLE)
+        await until_async(lambda: node.knowledge() is Knowledge.NOT_APPLICABLE)
         node.agent.read("nvml", together=0.0)
-        await until(lambda: not node.agent.is_reading("nvml"))
+        await until_async(lambda: not node.agent.is_reading("nvml"))
         assert workers() == []
         assert (await node.gpus.carry_out(ReleaseGpus("2", 0.0))).done
-        await until(lambda: node.knowledge() is Knowledge.FRESH)
+        await until_async(lambda: node.knowledge() is Knowledge.FRESH)
         assert len(workers()) == 1
 
 
@@ -106,19 +101,22 @@ async def test_one_gpu_is_left_alone_and_the_other_read(tmp_path: Path) -> None:
     async with watching(tmp_path) as node:
         [before] = workers()
         assert (await node.gpus.carry_out(ReleaseGpus("1", 60.0, ("02:00",)))).said == OTHER
-        await until(lambda: node.statuses() == {"node": "read", ONE: "read", OTHER: "released"})
+        await until_async(lambda: node.statuses() == {"node": "read", ONE: "read", OTHER: "released"})
         assert workers() != [before]
         assert (await node.gpus.carry_out(ReleaseGpus("2", 60.0, (ONE,)))).said == ONE
-        await until(lambda: node.statuses() == {"node": "read", ONE: "released", OTHER: "released"})
+        await until_async(lambda: node.statuses() == {"node": "read", ONE: "released", OTHER: "released"})
 
 
 @pytest.mark.usefixtures("double")
 async def test_a_release_ends_by_itself_and_outlives_a_restart(tmp_path: Path) -> None:
-    now = LiveMachine().now().mono
-    async with watching(tmp_path, Release("boot", {NODE: now + 1.0})) as node:
+    hour = LiveMachine().now().mono + 3600.0
+    async with watching(tmp_path, Release("boot", {NODE: hour})) as node:
         assert (node.knowledge(), workers()) == (Knowledge.NOT_APPLICABLE, [])
-        await until(lambda: node.knowledge() is Knowledge.FRESH)
-        assert node.agent.now().mono >= now + 1.0
+        soon = node.agent.now().mono + 0.2
+        node.gpus.release = Release("boot", {NODE: soon})
+        node.gpus.begin()
+        await until_async(lambda: node.knowledge() is Knowledge.FRESH)
+        assert node.agent.now().mono >= soon
 
 
 @pytest.mark.usefixtures("double")

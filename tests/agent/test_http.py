@@ -8,7 +8,10 @@ from contextlib import suppress
 
 import pytest
 
+from nodeguard.agent import http
 from nodeguard.agent.http import Page, serve
+from tests.agent.scene import NEVER
+from tests.waiting import PATIENCE
 
 
 async def asked(request: bytes) -> bytes:
@@ -52,14 +55,15 @@ async def test_a_head_is_answered_without_a_body() -> None:
     assert answer.endswith(b"Content-Length: 5\r\nConnection: close\r\n\r\n")
 
 
-async def test_who_waits_longest_gives_way_to_a_newcomer() -> None:
+async def test_who_waits_longest_gives_way_to_a_newcomer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "_PATIENCE", NEVER)
     pages: dict[str, Callable[[], Page]] = {"/healthz": lambda: (200, "text/plain", "alive\n")}
     async with await serve("127.0.0.1", 0, pages) as server:
         host, port = server.sockets[0].getsockname()
         silent = [await asyncio.open_connection(host, port) for _ in range(60)]
         reader, writer = await asyncio.open_connection(host, port)
         writer.write(b"GET /healthz HTTP/1.1\r\n\r\n")
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(PATIENCE):
             assert (await reader.read()).endswith(b"alive\n")
             with suppress(ConnectionResetError):
                 assert await silent[0][0].read() == b""

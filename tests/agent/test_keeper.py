@@ -14,11 +14,12 @@ from nodeguard.sources.machine import Cursor
 from nodeguard.worker.deadlines import Deadlines
 from nodeguard.worker.lane import Lane, filesystem_lane
 from tests.agent.scene import workers
+from tests.waiting import PATIENCE, until_async
 
 
 @pytest.fixture
 def lane() -> Iterator[Lane]:
-    with filesystem_lane(deadlines=Deadlines(call=0.5, first=10.0, grace=0.5)) as lane:
+    with filesystem_lane(deadlines=Deadlines(call=PATIENCE, first=PATIENCE, grace=PATIENCE)) as lane:
         yield lane
 
 
@@ -52,7 +53,7 @@ async def test_what_changes_is_written_at_once_and_what_follows_together(
     monkeypatch.setattr(keeper, "_GAP", 0.1)
     kept = Kept(tmp_path / "state", lane)
     running = asyncio.ensure_future(kept.keeper.run())
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         for last in (1, 50):
             while kept.sequence < last:
                 kept.sequence += 1
@@ -61,9 +62,7 @@ async def test_what_changes_is_written_at_once_and_what_follows_together(
             kept.heard.clear()
             assert on_disk(tmp_path / "state") == last
     assert kept.wrong == ["", ""]
-    async with asyncio.timeout(20):
-        while workers():
-            await asyncio.sleep(0.01)
+    await until_async(lambda: not workers())
     running.cancel()
 
 
@@ -92,7 +91,7 @@ async def test_who_must_know_waits_until_it_is_on_the_disk(tmp_path: Path, lane:
     kept = Kept(tmp_path / "state", lane)
     kept.sequence = 3
     running = asyncio.ensure_future(kept.keeper.run())
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         assert await kept.keeper.kept() == ""
     assert on_disk(tmp_path / "state") == 3
     running.cancel()
@@ -112,7 +111,7 @@ async def test_an_error_of_our_own_is_told_and_the_next_writing_tried(
 
     monkeypatch.setattr(StateFile, "save", broken)
     running = asyncio.ensure_future(kept.keeper.run())
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         assert await kept.keeper.kept() == f"{tmp_path}/state/memory: please report it: TypeError: no"
         assert await kept.keeper.kept() == ""
     running.cancel()

@@ -28,7 +28,7 @@ MEMORY = Memory(
     wall=1e9,
     cursor=Cursor("boot", 7),
     hangs=Hangs(filesystem=Hang("/data", "statvfs(/data)")),
-    derived=DeriveState(boot_id="boot", best={NODE: Best("", {"a": 1.0})}, failing=frozenset({"x", "y"})),
+    derived=DeriveState(boot_id="boot", best={NODE: Best("", {"a": 1.0})}),
     judged=JudgeState(boot_id="boot", slots={NODE: SLOT}),
 )
 

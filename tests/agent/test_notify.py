@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from nodeguard.agent.notify import notify, watchdog
+from tests.waiting import PATIENCE
 
 
 def test_a_state_reaches_who_started_us(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,7 +40,7 @@ def test_who_does_not_read_keeps_nobody_waiting(tmp_path: Path, monkeypatch: pyt
 
         telling = threading.Thread(target=tell, daemon=True)
         telling.start()
-        telling.join(5.0)
+        telling.join(PATIENCE)
         assert not telling.is_alive()
 
 

@@ -15,6 +15,7 @@ from nodeguard.model.slot import NODE
 from nodeguard.sources.machine import Machine
 from tests.agent.scene import Scripted
 from tests.sources.fake_machine import FakeMachine
+from tests.waiting import PATIENCE
 
 # Long enough for a thread to run, short enough to wait for.
 SOON = 0.05
@@ -110,8 +111,11 @@ def test_what_a_late_source_had_read_by_then_stays() -> None:
         released.wait()
 
     class Waiting(FakeMachine):
+        """A machine whose clock is read only before the source is, or once it has read something."""
+
         def now(self) -> Instant:
-            begun.wait(5.0)
+            if any(thread.name == "late" for thread in threading.enumerate()):
+                assert begun.wait(PATIENCE)
             return super().now()
 
     try:
@@ -146,4 +150,4 @@ def test_readings_come_in_the_order_of_the_sources() -> None:
 def _wait_for(name: str) -> None:
     for thread in threading.enumerate():
         if thread.name == name:
-            thread.join(5.0)
+            thread.join(PATIENCE)

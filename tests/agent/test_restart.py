@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from fixtures.build.expect import bundles, expected
+from nodeguard.agent import judgement
 from nodeguard.agent.judgement import Judgement
 from nodeguard.agent.memory import Memory, decoded, encoded
 from nodeguard.agent.reading import read
@@ -14,12 +15,28 @@ from nodeguard.agent.replay import moments
 from nodeguard.bundle.recording import Recording
 from nodeguard.cli.knowledge import knowledge
 from nodeguard.derive.derive import Site
+from nodeguard.judge.rules import Rules, rules
+from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.finding import Verdict
+from nodeguard.model.signal import Signal
 from nodeguard.sources.every import every_source
 from nodeguard.sources.replay import ReplayMachine
 
 # Of a healthy eight-GPU, eight-port node; what a state file may take.
 _MOST = 256 << 10
+
+
+@pytest.fixture(autouse=True)
+def _rules_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rules come of the catalogue alone: to make them for each restart takes longer than all else."""
+    made: dict[int, tuple[Catalogue, Rules]] = {}
+
+    def once(catalogue: Catalogue, signals: dict[str, Signal], families: None = None) -> Rules:
+        if id(catalogue) not in made:
+            made[id(catalogue)] = catalogue, rules(catalogue, signals, families)
+        return made[id(catalogue)][1]
+
+    monkeypatch.setattr(judgement, "rules", once)
 
 
 class Agent:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
+
+import pytest
 
 from nodeguard.agent.agent import Agent
 from nodeguard.agent.control import Answer
@@ -32,6 +33,9 @@ from tests.agent.reporting.receiver import Receiver, closed_port, receiving
 from tests.agent.scene import Scripted
 from tests.agent.test_judgement import LOW, judgement
 from tests.sources.fake_machine import FakeMachine
+from tests.waiting import PROMPTLY, until_async
+
+pytestmark = pytest.mark.usefixtures("patient_end")
 
 
 class Node:
@@ -80,12 +84,6 @@ class Node:
         return await self.service.attend("127.0.0.1", 0, once=False)
 
 
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():
-            await asyncio.sleep(0.005)
-
-
 def checks(receiver: Receiver) -> list[list[str]]:
     return [[found.check for found in one.findings] for one in receiver.applied]
 
@@ -94,14 +92,13 @@ async def test_what_is_found_is_told_and_remembered_and_the_end_is_told_too(tmp_
     with receiving() as receiver:
         node = Node(tmp_path, receiver)
         running = asyncio.ensure_future(node.run())
-        await until(lambda: checks(receiver) == [["check-0"]])
+        await until_async(lambda: checks(receiver) == [["check-0"]])
         node.level = 7
         node.agent.read("memory", together=0.0)
-        await until(lambda: checks(receiver) == [["check-0"], []])
-        began = time.monotonic()
+        await until_async(lambda: checks(receiver) == [["check-0"], []])
         os.kill(os.getpid(), signal.SIGTERM)
-        await running
-        assert time.monotonic() - began < 2.0
+        async with asyncio.timeout(PROMPTLY):
+            await running
         assert [one.leaving for one in receiver.applied] == [False, False, True]
     memory = decoded((tmp_path / "state" / "memory").read_bytes())
     assert memory.told == node.agent.told
@@ -114,14 +111,14 @@ async def test_a_transition_that_nobody_heard_is_heard_after_a_restart_and_only_
     nobody.address = f"http://127.0.0.1:{closed_port()}/"
     node = Node(tmp_path, nobody)
     running = asyncio.ensure_future(node.run())
-    await until(lambda: len(node.reporter.mailbox.post.spool) == 1)
+    await until_async(lambda: len(node.reporter.mailbox.post.spool) == 1)
     os.kill(os.getpid(), signal.SIGTERM)
     await running
     memory = decoded((tmp_path / "state" / "memory").read_bytes())
     with receiving() as receiver:
         again = Node(tmp_path, receiver, memory.post)
         running = asyncio.ensure_future(again.run())
-        await until(lambda: receiver.applied and len(again.reporter.mailbox.post.spool) == 0)
+        await until_async(lambda: receiver.applied and len(again.reporter.mailbox.post.spool) == 0)
         os.kill(os.getpid(), signal.SIGTERM)
         await running
         assert len({one.digest for one in receiver.applied}) == 1
@@ -133,8 +130,8 @@ async def test_an_instruction_is_acknowledged_once_what_it_did_is_on_the_disk(tm
         receiver.instructions["i-1"] = ClearCheck("i-1", "check-0", "node")
         node = Node(tmp_path, receiver)
         running = asyncio.ensure_future(node.run())
-        await until(lambda: node.carried)
-        await until(lambda: node.reporter.mailbox.written == ("i-1",))
+        await until_async(lambda: node.carried)
+        await until_async(lambda: node.reporter.mailbox.written == ("i-1",))
         assert decoded((tmp_path / "state" / "memory").read_bytes()).post.inbox.done == ("i-1",)
         os.kill(os.getpid(), signal.SIGTERM)
         await running
@@ -146,7 +143,7 @@ async def test_what_a_person_asks_for_is_on_the_disk_when_the_answer_comes(tmp_p
     with receiving() as receiver:
         node = Node(tmp_path, receiver)
         running = asyncio.ensure_future(node.run())
-        await until(lambda: checks(receiver))
+        await until_async(lambda: checks(receiver))
         node.reporter.mailbox.receive([ClearCheck("i-1", "check-0", "node")])
         answer = await node.service.carry_out(ClearCheck("local", "check-0", "node"))
         assert (answer.done, answer.said) == (True, "cleared")
@@ -158,8 +155,8 @@ async def test_what_a_person_asks_for_is_on_the_disk_when_the_answer_comes(tmp_p
 async def test_a_memory_that_was_lost_is_told_for_a_day_over_restarts(tmp_path: Path) -> None:
     node = Node(tmp_path, None, lost=("/state/memory is truncated", FakeMachine().now().wall - 86_399.5))
     running = asyncio.ensure_future(node.run())
-    await until(lambda: node.own("agent.memory_lost") == "/state/memory is truncated")
-    await until(lambda: node.own("agent.memory_lost") == "none")
+    await until_async(lambda: node.own("agent.memory_lost") == "/state/memory is truncated")
+    await until_async(lambda: node.own("agent.memory_lost") == "none")
     os.kill(os.getpid(), signal.SIGTERM)
     await running
     assert decoded((tmp_path / "state" / "memory").read_bytes()).lost == ""
@@ -170,7 +167,9 @@ async def test_a_disk_that_fails_is_told_of_and_ends_nothing(tmp_path: Path) -> 
     with receiving() as receiver:
         node = Node(tmp_path, receiver)
         running = asyncio.ensure_future(node.run())
-        await until(lambda: checks(receiver) == [["check-0"]])
-        await until(lambda: "no directory: name another with --state" in node.own("agent.memory_trouble"))
+        await until_async(lambda: checks(receiver) == [["check-0"]])
+        await until_async(
+            lambda: "no directory: name another with --state" in node.own("agent.memory_trouble")
+        )
         os.kill(os.getpid(), signal.SIGTERM)
         await running

@@ -22,6 +22,7 @@ from nodeguard.worker.lane import Lane, filesystem_lane
 from nodeguard.worker.process import Worker
 from tests.agent.scene import workers
 from tests.fuse import Manner, Server, _call
+from tests.waiting import PATIENCE
 
 NOW = Instant(1e9, 100.0, "boot")
 MEMORY = Memory("boot", 90.0, 1e9, Cursor("boot", 7))
@@ -30,7 +31,7 @@ _MS_RDONLY, _MNT_DETACH = 1, 2
 
 @pytest.fixture
 def lane() -> Iterator[Lane]:
-    with filesystem_lane(deadlines=Deadlines(call=0.5, first=10.0, grace=0.5)) as lane:
+    with filesystem_lane(deadlines=Deadlines(call=0.5, first=PATIENCE, grace=0.5)) as lane:
         yield lane
 
 

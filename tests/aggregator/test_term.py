@@ -25,10 +25,11 @@ from nodeguard.model.mark import DeviceRule
 from nodeguard.model.node import Taint
 from nodeguard.model.policy import Hold
 from tests.aggregator.test_hearing import report
-from tests.controlplane.cluster import PATIENCE, Cluster
+from tests.controlplane.cluster import Cluster
 from tests.controlplane.objects import node
 from tests.fleet.scene import AT_ONCE, CHECKS
 from tests.kube.writing import read
+from tests.waiting import PATIENCE
 
 
 @pytest_asyncio.fixture

@@ -10,6 +10,8 @@ from typing import Any
 
 import yaml
 
+from tests.waiting import PATIENCE
+
 ROOT = Path(__file__).parent.parent.parent
 RUNBOOK = ROOT / "docs" / "alerts.md"
 
@@ -36,7 +38,7 @@ def promtool(*arguments: str, said: str = "") -> subprocess.CompletedProcess[str
     path = shutil.which("promtool")
     assert path is not None, "promtool is missing: run `make test-environment`"
     return subprocess.run(
-        [path, *arguments], input=said, capture_output=True, text=True, timeout=60, check=False
+        [path, *arguments], input=said, capture_output=True, text=True, timeout=PATIENCE, check=False
     )
 
 

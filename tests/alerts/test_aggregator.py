@@ -7,10 +7,12 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from nodeguard.aggregator.identity.caller import RefusedError
 from nodeguard.aggregator.identity.loopback import Anybody
 from nodeguard.aggregator.ingest.server import Ingest
 from nodeguard.aggregator.metrics import as_metrics
 from nodeguard.aggregator.reload import PolicyFile
+from nodeguard.local.open_files import Capacity
 from nodeguard.model.policy import Place
 from tests.aggregator.test_hearing import report
 from tests.aggregator.test_service import ONE, Scene
@@ -24,6 +26,8 @@ async def _metrics() -> str:
     scene.hearing(ONE, report(fatal=True))
     await scene.turn()
     await scene.turn(1.0)
+    scene.service.capacity = Capacity(1024, 768)
+    scene.hearing.refused("node-1", RefusedError(409, "another boot: wait", reason="other-boot"))
     ingest = Ingest(Anybody("127.0.0.1"), scene.hearing, lambda: None, lambda _: None)
     ingest.exchange.counts.update({"report": 1, "bytes": 100, "refused 401": 2})
     policy = PolicyFile(Path("/nowhere"), {}, lambda _: None)
@@ -50,5 +54,9 @@ async def test_what_is_served_keeps_to_prometheus_conventions() -> None:
     assert 'nodeguard_aggregator_domains{state="marked",view="rack"} 0.0' in said
     assert 'nodeguard_aggregator_checks_held{check="gpu-lost"} 1.0' in said
     assert "nodeguard_aggregator_lemons 0.0" in said
+    assert 'nodeguard_aggregator_refused_messages_total{reason="other-boot"} 1.0' in said
+    assert "nodeguard_aggregator_refused_nodes 1.0" in said
+    assert "nodeguard_aggregator_connections_max 768.0" in said
+    assert "nodeguard_aggregator_incidents_left_out_total 0.0" in said
     assert 'nodeguard_aggregator_view_domains{view="rack"} 1.0' in said
     assert 'nodeguard_aggregator_view_nodes_lacking{view="rack"} 0.0' in said

@@ -14,6 +14,7 @@ import pytest
 from nodeguard.bundle import growing
 from nodeguard.bundle.defect import BundleError
 from nodeguard.bundle.growing import GrowingLog
+from tests.waiting import PATIENCE
 
 ONE, TWO, THREE = "6,1,1000000,-;one", "6,2,2000000,-;two", "6,3,3000000,-;three"
 
@@ -198,9 +199,9 @@ def test_a_pipe_that_is_full_makes_its_writer_wait(tmp_path: Path, pipe: Growing
     writer.start()
     found: list[str] = []
     while len(found) < len(records):
-        select.select([pipe], [], [], 10)
+        select.select([pipe], [], [], PATIENCE)
         found += new(pipe)
-    writer.join(10)
+    writer.join(PATIENCE)
     assert found == records
 
 

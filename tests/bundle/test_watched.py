@@ -14,6 +14,7 @@ from nodeguard.bundle import watched
 from nodeguard.bundle.defect import BundleError
 from nodeguard.bundle.watched import Told, WatchedBundle
 from tests.bundle.bundles import MANIFEST, bundle, lay
+from tests.waiting import PATIENCE
 
 ONE = "6,1,1000000,-;one"
 
@@ -49,7 +50,7 @@ def test_who_asks_while_it_is_read_again_waits_for_it(tmp_path: Path) -> None:
             for asker in askers:
                 asker.start()
             for asker in askers:
-                asker.join(10)
+                asker.join(PATIENCE)
             assert found == [str(value)] * 4
 
 

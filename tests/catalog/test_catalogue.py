@@ -239,16 +239,31 @@ def test_a_built_in_check_whose_cause_is_disabled_stands(base: Catalogue, tmp_pa
     assert ids(with_site(base, [folder], SIGNALS)) == ["b"]
 
 
-def test_a_folder_without_checks_is_refused(base: Catalogue, tmp_path: Path) -> None:
-    def refused() -> str:
-        with pytest.raises(CatalogueError) as caught:
-            with_site(base, [tmp_path], SIGNALS)
-        return str(caught.value)
+@pytest.mark.parametrize("names", [(), ("README.md",), ("..data", ".keep")])
+def test_a_folder_without_check_files_adds_nothing(
+    base: Catalogue, tmp_path: Path, names: tuple[str, ...]
+) -> None:
+    for name in names:
+        (tmp_path / name).write_text("x")
+    assert with_site(base, [tmp_path], SIGNALS) == base
 
-    (tmp_path / "readme.md").write_text("x")
-    assert refused().startswith(f"{tmp_path}: holds no .yaml file: put the files directly into the folder")
+
+def test_a_folder_that_does_not_exist_is_refused(base: Catalogue, tmp_path: Path) -> None:
+    with pytest.raises(CatalogueError) as caught:
+        with_site(base, [tmp_path / "missing"], SIGNALS)
+    assert str(caught.value) == (
+        f"{tmp_path}/missing: cannot be read: No such file or directory: name a folder of YAML files"
+    )
+
+
+def test_a_folder_with_nothing_but_a_subfolder_is_refused(base: Catalogue, tmp_path: Path) -> None:
     (tmp_path / "folder.yaml").mkdir()
-    assert refused().startswith(f"{tmp_path}: holds no .yaml file, only the folder folder.yaml, which ")
+    with pytest.raises(CatalogueError) as caught:
+        with_site(base, [tmp_path], SIGNALS)
+    assert str(caught.value) == (
+        f"{tmp_path}: holds no .yaml file, only the folder folder.yaml, which is not read: "
+        "put the files directly into the folder, with names that end in .yaml"
+    )
 
 
 def test_a_file_that_would_be_passed_over_is_refused(base: Catalogue, tmp_path: Path) -> None:

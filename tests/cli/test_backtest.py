@@ -192,7 +192,7 @@ def test_since_leaves_out_what_was_over(site: Site) -> None:
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["nowhere.sqlite"], "nowhere.sqlite: no such file: name what aggregator --history writes, or bundles"),
+        (["nowhere.sqlite"], "nowhere.sqlite: no such file or directory: name what aggregator --history writes, or bundles"),
         (["other"], "other: no history.sqlite in it: name what aggregator --history writes, or bundles"),
         (["free.yaml"], "free.yaml: it is no history of nodeguard, or damaged (file is not a database): name what aggregator --history writes"),
         (["empty"], "empty: it is empty: nothing was told yet, or it is another file"),

@@ -10,6 +10,7 @@ from nodeguard.cli.incident_page import incident_page, incidents_page
 from nodeguard.cli.node_page import node_page
 from nodeguard.cli.page import Line, wrapped
 from nodeguard.cli.status_page import status_page
+from nodeguard.fleet.refusals import Refusal
 from nodeguard.fleet.told.incidents import incident, listed
 from nodeguard.fleet.told.node import node
 from nodeguard.fleet.told.service import Service
@@ -492,3 +493,16 @@ def test_without_a_cluster_marks_are_advised() -> None:
     seen = incident(fleet.planner, LEADER, line.name, fleet.now)
     assert seen is not None
     assert "  state     advised, advice: keep new work away\n" in look(incident_page(seen))
+
+
+def test_a_node_whose_messages_are_refused_is_shown_at_the_top() -> None:
+    fleet = Fleet(8)
+    refusal = Refusal(
+        "node-0", "other-boot", "another boot of this node is reporting: wait 30 s", 0.0, fleet.mono - 12.0, 3
+    )
+    service = replace(LEADER, refused=(refusal,))
+    line = "  refused   3 messages of node-0 in the past minutes, the latest 12 s ago: another boot of this node is reporting: wait 30 s"
+    assert look(status_page(status(fleet.planner, service, fleet.now)), 200).splitlines()[1] == line
+    found = node(fleet.planner, service, "node-0", fleet.now)
+    assert found is not None
+    assert line in look(node_page(found), 200).splitlines()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import socket
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from nodeguard.cli.main import main
 from nodeguard.cli.usage import UsageError
 from nodeguard.wire.instruction import ReleaseGpus
 from tests.cli.test_agent import FIXTURES, page, running
+from tests.waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -33,12 +33,7 @@ def knowledge(where: str) -> str:
 
 
 def wait_for(where: str, word: str) -> None:
-    end = time.monotonic() + 10.0
-    while time.monotonic() < end:
-        if knowledge(where) == word:
-            return
-        time.sleep(0.02)
-    raise AssertionError(f"{word} never came")
+    until(lambda: knowledge(where) == word, lambda: f"it is not {word}", every=0.02)
 
 
 def test_gpus_are_let_go_of_and_taken_back(

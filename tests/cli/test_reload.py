@@ -1,26 +1,19 @@
 from __future__ import annotations
 
-import asyncio
 import threading
-from collections.abc import Callable
 
 from nodeguard.agent.transitions import Line
 from nodeguard.cli.reload import Known, Reload
 from nodeguard.cli.usage import UsageError
 from nodeguard.model.catalogue import Catalogue
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(5):
-        while not condition():
-            await asyncio.sleep(0.002)
+from tests.waiting import PATIENCE, until_async
 
 
 async def test_readings_come_one_at_a_time_and_the_newest_is_adopted() -> None:
     go_on, read, adopted, lines = threading.Event(), list[Catalogue](), list[Catalogue](), list[Line]()
 
     def look() -> Known:
-        go_on.wait(5)
+        go_on.wait(PATIENCE)
         read.append(Catalogue())
         return read[-1], {}
 
@@ -29,7 +22,7 @@ async def test_readings_come_one_at_a_time_and_the_newest_is_adopted() -> None:
         reload.ask()
     assert read == []
     go_on.set()
-    await until(lambda: adopted)
+    await until_async(lambda: adopted)
     assert len(read) == 2
     assert len(adopted) == 1
     assert adopted[0] is read[1]
@@ -43,5 +36,5 @@ async def test_what_is_wrong_is_kept_out_with_the_reason() -> None:
         raise UsageError("a.yaml:1: is wrong: mend it")
 
     Reload(look, lambda *_: None, 0.0, lines.append).ask()
-    await until(lambda: lines)
+    await until_async(lambda: lines)
     assert lines == [{"event": "reload refused", "why": "a.yaml:1: is wrong: mend it"}]

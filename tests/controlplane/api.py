@@ -8,12 +8,12 @@ import ssl
 from pathlib import Path
 from typing import Any, Literal
 
+from tests.waiting import PATIENCE
+
 Object = dict[str, Any]
 
 # What a PATCH says, by its content type.
 Patch = Literal["merge", "strategic-merge", "json"]
-
-_PATIENCE = 30.0
 
 
 class ApiError(Exception):
@@ -51,11 +51,11 @@ class Api:
 
     def text(self, path: str) -> str:
         """What a path like /readyz says. Raises OSError where nobody listens, and ApiError."""
-        line = http.client.HTTPSConnection("127.0.0.1", self._port, context=self._trust, timeout=_PATIENCE)
+        line = http.client.HTTPSConnection("127.0.0.1", self._port, context=self._trust, timeout=PATIENCE)
         return self._ask(line, "GET", path, None, {})
 
     def _call(self, method: str, path: str, body: Any = None, kind: str = "application/json") -> Object:
-        line = http.client.HTTPSConnection("127.0.0.1", self._port, context=self._trust, timeout=_PATIENCE)
+        line = http.client.HTTPSConnection("127.0.0.1", self._port, context=self._trust, timeout=PATIENCE)
         said = None if body is None else json.dumps(body).encode()
         answer: Object = json.loads(self._ask(line, method, path, said, {"Content-Type": kind}))
         return answer

@@ -38,10 +38,13 @@ class Authority:
         self.certificate = directory / "ca.crt"
         self.certificate.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
 
-    def issue(self, name: str, *hosts: str) -> Pair:
-        """A certificate for a server at these names and addresses, good as a client `name`, too."""
+    def issue(self, name: str, *hosts: str, days: int = 0) -> Pair:
+        """A certificate for a server at these names and addresses, good as a client `name`, too.
+
+        days: by which the clock is ahead that it is issued by.
+        """
         key = ec.generate_private_key(ec.SECP256R1())
-        about = _about(_name(name), self._name, key.public_key()).add_extension(
+        about = _about(_name(name), self._name, key.public_key(), days).add_extension(
             x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]),
             critical=False,
         )
@@ -72,8 +75,10 @@ def _write(path: Path, key: Key) -> None:
     )
 
 
-def _about(name: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
-    now = datetime.datetime.now(datetime.UTC)
+def _about(
+    name: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, days: int = 0
+) -> x509.CertificateBuilder:
+    now = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=days)
     return (
         x509.CertificateBuilder()
         .subject_name(name)

@@ -22,6 +22,7 @@ from tests.controlplane.credentials import write_kubeconfig, write_tokens
 from tests.controlplane.kept import Kept
 from tests.controlplane.programs import program
 from tests.ports import free_ports
+from tests.waiting import PATIENCE
 
 WHOLE: tuple[Component, ...] = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 API: tuple[Component, ...] = WHOLE[:2]
@@ -30,9 +31,6 @@ API: tuple[Component, ...] = WHOLE[:2]
 SERVICE_ACCOUNT = "/api/v1/namespaces/{}/serviceaccounts/default"
 
 PREFIX = "nodeguard-cluster-"
-
-# Seconds after which what was waited for does not come any more; a loaded machine is slow.
-PATIENCE = 90.0
 
 Said = TypeVar("Said")
 

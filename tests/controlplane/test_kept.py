@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from tests.controlplane.cluster import API, PATIENCE, ClusterError, cluster
+from tests.controlplane.cluster import API, ClusterError, cluster
 from tests.controlplane.kept import Kept
+from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parent.parent.parent
 

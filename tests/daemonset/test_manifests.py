@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from nodeguard import __version__
-from nodeguard.agent.config import config
 from nodeguard.agent.reporting.address import parsed
+from nodeguard.aggregator.identity.token import Expected
+from nodeguard.aggregator.policy.file import read
+from nodeguard.cli import aggregator_options
 from nodeguard.cli.agent_options import options
+from nodeguard.cli.knowledge import knowledge
+from nodeguard.kube.authority import BUNDLE, CONFIG_MAP
 from tests.daemonset.manifests import AGENT, AGGREGATOR, DAEMONSET, NAMESPACE, document, documents, listed
+from tests.daemonset.pods import Mounts, container, pod
 
 WORKLOADS = [("DaemonSet", AGENT), ("Deployment", AGGREGATOR)]
-
-
-def pod(kind: str, name: str) -> Any:
-    return document(kind, name)["spec"]["template"]["spec"]
-
-
-def container(kind: str, name: str) -> Any:
-    (one,) = pod(kind, name)["containers"]
-    return one
-
-
-def under(path: str, mounts: list[str]) -> bool:
-    return any(path == mount or path.startswith(f"{mount}/") for mount in mounts)
 
 
 def test_every_manifest_is_listed_once() -> None:
@@ -44,20 +38,111 @@ def test_everything_lives_in_its_own_namespace_but_the_right_to_events_on_nodes(
     assert elsewhere == {("Role", "nodeguard-events"), ("RoleBinding", "nodeguard-events")}
 
 
-def test_the_agents_settings_are_understood_and_their_files_mounted(tmp_path: Path) -> None:
-    path = tmp_path / "agent.yaml"
-    path.write_text(document("ConfigMap", AGENT)["data"]["agent.yaml"])
-    told = config(str(path))
-    assert told.aggregator is not None
-    mounts = [mount["mountPath"] for mount in container("DaemonSet", AGENT)["volumeMounts"]]
-    for file in (told.state, *told.checks, told.aggregator.token_file, told.aggregator.ca_file):
-        assert under(file, mounts)
+class Environment(dict[str, str]):
+    """Variables of a process. read: the names of those that were looked up."""
+
+    def __init__(self, *values: Any) -> None:
+        super().__init__(*values)
+        self.read: set[str] = set()
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self.read.add(name)
+        return super().get(name, default)
+
+
+@pytest.fixture
+def environment(monkeypatch: pytest.MonkeyPatch) -> Environment:
+    """The variables of this process, with a note of those that are read."""
+    made = Environment(os.environ)
+    monkeypatch.setattr(os, "environ", made)
+    return made
+
+
+def variables(kind: str, name: str) -> dict[str, str]:
+    """The variables that the manifest of a container sets, each with the field that it takes its value from."""
+    return {one["name"]: one["valueFrom"]["fieldRef"]["fieldPath"] for one in container(kind, name)["env"]}
+
+
+def ports(kind: str, name: str) -> dict[str, int]:
+    """The ports of a container, by name."""
+    return {port["name"]: port["containerPort"] for port in container(kind, name)["ports"]}
+
+
+def writable(kind: str, name: str, path: str) -> bool:
+    """Whether a container may write in the directory of a path."""
+    mounts = [
+        one for one in container(kind, name)["volumeMounts"] if Path(path).is_relative_to(one["mountPath"])
+    ]
+    return bool(mounts) and not max(mounts, key=lambda one: len(one["mountPath"])).get("readOnly", False)
+
+
+def test_the_agent_accepts_its_command_line_and_settings(tmp_path: Path, environment: Environment) -> None:
+    made = container("DaemonSet", AGENT)
+    mounts = Mounts(made, tmp_path)
+    file = mounts.local("/etc/nodeguard/agent.yaml")
+    file.write_text(document("ConfigMap", AGENT)["data"][file.name])
+    environment.update(variables("DaemonSet", AGENT))
+    command, *words = made["args"]
+    assert command == "agent"
+    given = options([str(file) if word == "/etc/nodeguard/agent.yaml" else word for word in words])
+    assert environment.read >= set(variables("DaemonSet", AGENT))
+    assert (given.node, given.root) == ("spec.nodeName", "/host")
+    assert given.listen[1] == ports("DaemonSet", AGENT)["metrics"] == options([]).listen[1]
+    for path in (given.state, given.socket):
+        assert writable("DaemonSet", AGENT, path)
+    assert given.aggregator is not None
+    for path in (given.root, *given.checks, given.aggregator.token_file, given.aggregator.ca_file):
+        assert mounts.local(path)
+
+
+def test_the_agent_starts_without_site_checks(tmp_path: Path) -> None:
+    [folder] = yaml.safe_load(document("ConfigMap", AGENT)["data"]["agent.yaml"])["checks"]
+    mount = next(one for one in container("DaemonSet", AGENT)["volumeMounts"] if one["mountPath"] == folder)
+    volume = next(one for one in pod("DaemonSet", AGENT)["volumes"] if one["name"] == mount["name"])
+    assert volume["configMap"]["optional"]
+    # The kubelet mounts an empty folder in its place.
+    assert knowledge([str(tmp_path)]) == knowledge()
+
+
+def test_the_identity_of_the_agent_is_projected_where_its_settings_name_it() -> None:
+    settings = yaml.safe_load(document("ConfigMap", AGENT)["data"]["agent.yaml"])["aggregator"]
     identity = next(one for one in pod("DaemonSet", AGENT)["volumes"] if one["name"] == "identity")
-    paths = {
-        *(source["serviceAccountToken"]["path"] for source in identity["projected"]["sources"][:1]),
-        *(item["path"] for item in identity["projected"]["sources"][1]["configMap"]["items"]),
+    [account, authority] = identity["projected"]["sources"]
+    [item] = authority["configMap"]["items"]
+    directory = Path(settings["token_file"]).parent
+    assert str(directory) in {
+        one["mountPath"] for one in container("DaemonSet", AGENT)["volumeMounts"] if one["name"] == "identity"
     }
-    assert {Path(told.aggregator.token_file).name, Path(told.aggregator.ca_file).name} == paths
+    assert settings["token_file"] == str(directory / account["serviceAccountToken"]["path"])
+    assert settings["ca_file"] == str(directory / item["path"])
+    assert (authority["configMap"]["name"], item["key"]) == (CONFIG_MAP, BUNDLE)
+    assert account["serviceAccountToken"]["audience"] == Expected(frozenset()).audience
+
+
+def test_the_aggregator_accepts_its_command_line(tmp_path: Path, environment: Environment) -> None:
+    made = container("Deployment", AGGREGATOR)
+    environment.update(variables("Deployment", AGGREGATOR))
+    command, *words = made["args"]
+    assert command == "aggregator"
+    given = aggregator_options.options(words)
+    assert environment.read >= set(variables("Deployment", AGGREGATOR))
+    assert (given.namespace, given.pod) == ("metadata.namespace", "metadata.name")
+    defaults = aggregator_options.options([])
+    assert given.listen[1] == ports("Deployment", AGGREGATOR)["reports"] == defaults.listen[1]
+    assert given.metrics[1] == ports("Deployment", AGGREGATOR)["metrics"] == defaults.metrics[1]
+    # `kubectl exec … -- nodeguard status` has no --socket.
+    assert given.socket == defaults.socket
+    for path in (given.socket, given.history):
+        assert writable("Deployment", AGGREGATOR, path)
+    assert given.policy is not None
+    file = Mounts(made, tmp_path).local(str(given.policy))
+    file.write_text(document("ConfigMap", "nodeguard-policy")["data"][file.name])
+    assert read(file, {}, 0.0).doubts == ()
+
+
+def test_the_service_has_the_ports_of_the_aggregator() -> None:
+    listed = {one["name"]: one["port"] for one in document("Service", AGGREGATOR)["spec"]["ports"]}
+    assert listed == ports("Deployment", AGGREGATOR)
 
 
 def test_the_agents_reach_every_aggregator_by_the_services_name() -> None:
@@ -70,17 +155,6 @@ def test_the_agents_reach_every_aggregator_by_the_services_name() -> None:
     assert address.port in {port["port"] for port in service["spec"]["ports"]}
     labels = document("Deployment", AGGREGATOR)["spec"]["template"]["metadata"]["labels"]
     assert service["spec"]["selector"].items() <= labels.items()
-
-
-def test_the_agents_command_line_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "agent.yaml"
-    path.write_text(document("ConfigMap", AGENT)["data"]["agent.yaml"])
-    monkeypatch.setenv("NODE_NAME", "node-1")
-    command, *words = container("DaemonSet", AGENT)["args"]
-    assert command == "agent"
-    told = options([str(path) if word == "/etc/nodeguard/agent.yaml" else word for word in words])
-    assert (told.node, told.root, told.listen) == ("node-1", "/host", ("0.0.0.0", 9434))
-    assert "NODE_NAME" in {one["name"] for one in container("DaemonSet", AGENT)["env"]}
 
 
 def test_nothing_of_the_node_is_written_but_its_own_two_directories() -> None:
@@ -103,15 +177,15 @@ def test_memory_is_bounded_and_the_cpu_is_not(kind: str, name: str) -> None:
     assert set(resources["requests"]) == {"cpu", "memory"}
 
 
-@pytest.mark.parametrize(("kind", "name"), WORKLOADS)
-def test_every_probe_and_mount_names_what_is_there(kind: str, name: str) -> None:
-    one = container(kind, name)
-    ports = {port["name"] for port in one["ports"]}
-    probes = [one[probe] for probe in ("readinessProbe", "livenessProbe") if probe in one]
-    assert {probe["httpGet"]["port"] for probe in probes} <= ports
-    assert {mount["name"] for mount in one["volumeMounts"]} == {
-        volume["name"] for volume in pod(kind, name)["volumes"]
-    }
+@pytest.mark.parametrize(
+    ("kind", "name", "pages"),
+    [("DaemonSet", AGENT, {"/readyz"}), ("Deployment", AGGREGATOR, {"/readyz", "/healthz"})],
+)
+def test_every_probe_asks_a_page_of_a_named_port(kind: str, name: str, pages: set[str]) -> None:
+    made = container(kind, name)
+    asked = [made[probe]["httpGet"] for probe in ("readinessProbe", "livenessProbe") if probe in made]
+    assert {one["path"] for one in asked} == pages
+    assert {one["port"] for one in asked} <= ports(kind, name).keys()
 
 
 def test_an_agent_that_waits_for_hardware_is_not_restarted() -> None:

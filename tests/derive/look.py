@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cache
 
 from nodeguard.cli.knowledge import knowledge
-from nodeguard.derive.world import World, world
+from nodeguard.derive.derivation import Derivation, run
+from nodeguard.derive.latest import LatestReadings
+from nodeguard.derive.state import wanted
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.observation import Event, Observation, Part, Reading
 from nodeguard.model.platform import Platform
@@ -41,11 +43,17 @@ def readings(
     ]
 
 
+@cache
+def sources() -> Mapping[str, str]:
+    """The source of each signal."""
+    return wanted(*knowledge()).sources
+
+
 def machine(
     *observations: Observation, at: float = 100.0, empty: tuple[str, ...] = (), cut: tuple[str, ...] = ()
-) -> World:
-    """The world of one round."""
-    return world(readings(*observations, at=at, empty=empty, cut=cut), at)
+) -> LatestReadings:
+    """The readings of one round."""
+    return LatestReadings(readings(*observations, at=at, empty=empty, cut=cut), sources(), at)
 
 
 def expecting(**expect: Scalar | tuple[Scalar, ...]) -> Platform:
@@ -63,9 +71,13 @@ def xid(code: int, rest: str = "pid=1234, name=python3, Ch 00000008", at: float 
     )
 
 
-def told(pairs: Iterable[tuple[str, dict[str, Scalar]]]) -> dict[str, dict[str, Scalar]]:
-    """Derived signals by slot, all that is said of one slot together."""
-    result: dict[str, dict[str, Scalar]] = {}
-    for slot, signals in pairs:
-        result.setdefault(slot, {}).update(signals)
-    return result
+def derived(look: LatestReadings, *derivations: Derivation) -> dict[str, dict[str, Scalar]]:
+    """Derived signals by slot."""
+    run(look, derivations)
+    return look.derived
+
+
+def unread(look: LatestReadings, *derivations: Derivation) -> dict[str, dict[str, str]]:
+    """Why signals could not be derived, by slot."""
+    run(look, derivations)
+    return look.derived_unread

@@ -4,6 +4,7 @@ import pytest
 
 from nodeguard.derive.attribution import attributed, owners
 from nodeguard.model.observation import Event, Observation, Part, Reading
+from nodeguard.model.signal import Scalar
 from tests.derive.look import GPUS, readings, seen
 
 ROUND = readings(
@@ -22,12 +23,13 @@ ROUND = readings(
     Observation("memory", "dimm/mc1/dimm0", signals={"dimm.corrected": 0}, part=Part("DIMM")),
     Observation("memory", "dimm/mc1/dimm1", signals={"dimm.corrected": 0}, part=Part("DIMM")),
 )
+LATEST = {reading.source: reading for reading in ROUND}
 
 
 def place(slot: str, signal: str = "pci.fatal_error", **fields: str) -> str:
     """Where an event of a slot is said to have happened."""
     log = Reading("kmsg", 100, (Observation("kmsg", slot, events=(Event(signal, 99, fields=dict(fields)),)),))
-    [one] = attributed(log, owners(ROUND)).observations
+    [one] = attributed(log, owners(LATEST, {})).observations
     return one.slot
 
 
@@ -78,7 +80,7 @@ def test_events_of_one_observation_may_have_several_owners() -> None:
         Event("dimm.corrected_error", float(at), fields={"label": label}) for at, label in enumerate(labels)
     )
     log = Reading("kmsg", 100, (Observation("kmsg", "node", events=events),))
-    moved = attributed(log, owners(ROUND)).observations
+    moved = attributed(log, owners(LATEST, {})).observations
     assert {one.slot: [event.at for event in one.events] for one in moved} == {
         "dimm/mc0/dimm0": [0, 2],
         "node": [1],
@@ -86,7 +88,64 @@ def test_events_of_one_observation_may_have_several_owners() -> None:
 
 
 def test_readings_move_as_events_do_and_others_stay_as_they_are() -> None:
-    owned = owners(ROUND)
+    owned = owners(LATEST, {})
     functions = Reading("pci", 100, (seen("pci", "pci/0000:9c:00.0", {"b": 1}),))
     assert [one.slot for one in attributed(functions, owned).observations] == ["port/mlx5_0/1"]
     assert attributed(ROUND[0], owned) is ROUND[0]
+
+
+def test_an_owner_stays_while_its_claim_cannot_be_read() -> None:
+    before = owners(LATEST, {})
+    port = "port/mlx5_0/1"
+    for seen_now in (
+        Observation("infiniband", port, "failed", detail="refused"),
+        Observation("infiniband", port, signals={"port.up": True}, unread={"port.pci": "refused"}),
+    ):
+        now = {**LATEST, "infiniband": Reading("infiniband", 110, (seen_now,))}
+        assert owners(now, before)["pci/0000:9c:00.0"] == port
+    gone = {**LATEST, "infiniband": Reading("infiniband", 110, ())}
+    assert "pci/0000:9c:00.0" not in owners(gone, before)
+
+
+BOUND: dict[str, Scalar] = {"pci.present": True, "pci.driver": "nvidia", "pci.procfs": True}
+UNNAMED = {"gpu": "NVML gives no PCI address for GPU"}
+
+
+def enumerated(*nvml: str, bus: tuple[str, ...] = tuple(GPUS), unlisted: bool = False) -> dict[str, Reading]:
+    """The lists of GPUs that NVML, in the order of its indices, and the bus give."""
+    rows = [Observation("nvml", "node", signals={"nvml.ready": True}, unlisted=UNNAMED)]
+    rows += [seen("nvml", slot, {"gpu.error": "none"}) for slot in nvml]
+    bus_rows = [seen("pci", slot, BOUND) for slot in bus]
+    if unlisted:
+        bus_rows.append(Observation("pci", "node", unlisted={"gpu": "refused"}))
+    return {"nvml": Reading("nvml", 100, tuple(rows)), "pci": Reading("pci", 100, tuple(bus_rows))}
+
+
+@pytest.mark.parametrize(
+    ("nvml", "names"),
+    [
+        ((GPUS[0], "gpu/index-1", GPUS[2], GPUS[3]), {"gpu/index-1": GPUS[1]}),
+        ((GPUS[0], "gpu/index-1", "gpu/index-2", GPUS[3]), {"gpu/index-1": GPUS[1], "gpu/index-2": GPUS[2]}),
+        (("gpu/index-0",), {}),
+        ((GPUS[3], "gpu/index-1", "gpu/index-2", GPUS[0]), {}),
+        (tuple(GPUS), {}),
+    ],
+)
+def test_gpus_that_nvml_does_not_name_are_those_of_the_bus_that_it_does_not_list(
+    nvml: tuple[str, ...], names: dict[str, str]
+) -> None:
+    found = owners(enumerated(*nvml), {})
+    assert {slot: owner for slot, owner in found.items() if "index" in slot} == names
+
+
+def test_an_unnamed_gpu_is_nobody_where_the_bus_could_not_be_listed() -> None:
+    latest = enumerated(GPUS[0], "gpu/index-1", bus=(GPUS[0], GPUS[1]), unlisted=True)
+    assert "gpu/index-1" not in owners(latest, {})
+
+
+def test_a_gpu_under_its_name_completes_the_list() -> None:
+    latest = enumerated(GPUS[0], "gpu/index-1", "gpu/index-1/nvlink/3", bus=(GPUS[0], GPUS[1]))
+    moved = attributed(latest["nvml"], owners(latest, {}))
+    assert [one.slot for one in moved.observations] == ["node", GPUS[0], GPUS[1], f"{GPUS[1]}/nvlink/3"]
+    assert moved.unlisted("gpu") == ""
+    assert latest["nvml"].unlisted("gpu") != ""

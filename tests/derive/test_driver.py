@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from nodeguard.derive.driver import branch, changing, last_move
-from nodeguard.model.observation import Event
+from nodeguard.model.observation import Event, Observation
 from nodeguard.model.signal import Scalar
-from tests.derive.look import machine, seen
+from tests.derive.look import derived, machine, seen, unread
 
 OLD: dict[str, Scalar] = {"host.uptime": 90_000.0, "driver.module_state": "live"}
 
@@ -27,7 +27,15 @@ def test_a_driver_is_given_time_to_come_up(
     signals: dict[str, Scalar], moved: float | None, changes: bool
 ) -> None:
     look = machine(seen("host", "node", signals), at=90_000.0)
-    assert changing(look, moved) == {"driver.changing": changes}
+    assert derived(look, changing(moved)) == {"node": {"driver.changing": changes}}
+
+
+def test_a_machine_of_unknown_age_may_have_just_booted() -> None:
+    host = Observation(
+        "host", "node", signals={"driver.module_state": "live"}, unread={"host.uptime": "refused"}
+    )
+    assert unread(machine(host), changing(None)) == {"node": {"driver.changing": "refused"}}
+    assert derived(machine(host), changing(99.0)) == {"node": {"driver.changing": True}}
 
 
 def test_the_last_move_is_the_latest_that_was_heard_of() -> None:

@@ -5,15 +5,19 @@ from typing import Any
 
 import pytest
 
+from nodeguard.derive import thermal
 from nodeguard.derive.gpus import gpus, links
+from nodeguard.model.observation import Observation
 from nodeguard.model.signal import Scalar
+from tests.derive import look as looks
 from tests.derive.look import GPUS, expecting, machine, seen
 
 READY: dict[str, Scalar] = {"gpu.fabric.state": 3, "gpu.fabric.status": 0}
 
 
 def derived(signals: Mapping[str, Scalar]) -> dict[str, Scalar]:
-    return dict(gpus(machine(seen("nvml", GPUS[0], signals)))).get(GPUS[0], {})
+    look = machine(seen("nvml", GPUS[0], signals))
+    return looks.derived(look, *gpus(None, {GPUS[0]: 18}), *thermal.DERIVATIONS).get(GPUS[0], {})
 
 
 @pytest.mark.parametrize(
@@ -95,8 +99,8 @@ def down(
         seen("nvml", GPUS[0], {**counts, **({"gpu.nvlink.active~peers": peers} if peers else {})}),
         seen("nvml", link, {"nvlink.active": False, "nvlink.sleeping": sleeping}),
     )
-    result = dict(links(look, expecting(nvlink_links=platform) if platform else None, {GPUS[0]: before}))
-    return bool(result.get(link, {}).get("nvlink.down"))
+    expected = links(expecting(nvlink_links=platform) if platform else None, {GPUS[0]: before})
+    return bool(looks.derived(look, expected).get(link, {}).get("nvlink.down"))
 
 
 @pytest.mark.parametrize(
@@ -118,9 +122,54 @@ def test_a_link_is_down_where_its_gpu_should_have_more(words: dict[str, Any], is
     assert down(**words) is is_down
 
 
+def test_a_card_without_an_active_link_has_no_bridge() -> None:
+    """Others of the node may have one; a module (SXM) is always wired."""
+    link = f"{GPUS[0]}/nvlink/7"
+    for name, before, is_down in (
+        ("NVIDIA H100 PCIe", 0, False),
+        ("NVIDIA H100 PCIe", 12, True),
+        ("NVIDIA A100-SXM4-80GB", 0, True),
+    ):
+        signals: dict[str, Scalar] = {"gpu.nvlink.active": 0, "gpu.nvlink.active~peers": 12, "gpu.name": name}
+        look = machine(
+            seen("nvml", GPUS[0], signals), seen("nvml", link, {"nvlink.active": False}), empty=("pci",)
+        )
+        assert looks.derived(look, links(None, {GPUS[0]: before}))[link]["nvlink.down"] is is_down
+
+
+def test_a_link_of_a_gpu_whose_links_were_not_all_read_is_unknown() -> None:
+    link = f"{GPUS[0]}/nvlink/7"
+    look = machine(
+        Observation("nvml", GPUS[0], signals={"gpu.name": "x"}, unread={"gpu.nvlink.active": "refused"}),
+        seen("nvml", link, {"nvlink.active": False}),
+    )
+    assert looks.unread(look, links(None, {GPUS[0]: 18}))[link]["nvlink.down"] == "refused"
+
+
+@pytest.mark.parametrize(
+    ("rows", "platform", "before", "has_fabric"),
+    [
+        ((), None, 0, False),
+        ((seen("pci", "node", {"nvswitch.pci_count": 4}),), None, 0, True),
+        ((seen("nvml", GPUS[1], {"gpu.nvlink.active": 18}),), None, 0, True),
+        ((seen("services", "service/nvidia-imex", {"service.enabled": True}),), None, 0, True),
+        ((), {"nvlink_links": 18}, 0, True),
+        ((), {"gpus": 1}, 0, False),
+        ((), None, 18, True),
+    ],
+)
+def test_a_fabric_is_waited_for_where_this_machine_has_one(
+    rows: tuple[Observation, ...], platform: dict[str, Scalar] | None, before: int, has_fabric: bool
+) -> None:
+    joining: dict[str, Scalar] = {"gpu.fabric.state": 2, "gpu.fabric.status": 0}
+    look = machine(seen("nvml", GPUS[0], joining), *rows)
+    found = looks.derived(look, *gpus(expecting(**platform) if platform else None, {GPUS[0]: before}))
+    assert found[GPUS[0]].get("gpu.fabric.ready") is (False if has_fabric else None)
+
+
 def test_nothing_is_said_of_links_that_are_active() -> None:
     look = machine(
         seen("nvml", GPUS[0], {"gpu.nvlink.active": 18}),
         seen("nvml", f"{GPUS[0]}/nvlink/0", {"nvlink.active": True}),
     )
-    assert dict(links(look, None, {})) == {}
+    assert looks.derived(look, links(None, {})) == {}

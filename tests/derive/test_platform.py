@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from nodeguard.derive.latest import LatestReadings
 from nodeguard.derive.platform import platform
-from nodeguard.derive.world import World
+from nodeguard.model.observation import Observation
 from nodeguard.model.platform import Match, Platform
 from tests.derive.look import GPUS, machine, seen, tables
 
@@ -20,7 +21,7 @@ PLATFORMS = (
 )
 
 
-def node(product: str = "", *, names: tuple[str, ...] = (), switches: int | None = None) -> World:
+def node(product: str = "", *, names: tuple[str, ...] = (), switches: int | None = None) -> LatestReadings:
     rows = [seen("host", "node", {"host.product_name": product, "host.sys_vendor": "NVIDIA"})]
     rows += [seen("nvml", gpu, {"gpu.name": name}) for gpu, name in zip(GPUS, names, strict=False)]
     if switches is not None:
@@ -46,7 +47,7 @@ def node(product: str = "", *, names: tuple[str, ...] = (), switches: int | None
     ],
 )
 def test_a_platform_is_known_to_the_letter_or_not_at_all(
-    look: World, instance: str, name: str | None
+    look: LatestReadings, instance: str, name: str | None
 ) -> None:
     found = platform(look, PLATFORMS, "", instance, "")
     assert (found.id if found else None) == name
@@ -62,6 +63,15 @@ def test_what_a_site_names_counts() -> None:
 def test_what_breaks_does_not_make_another_machine_of_it() -> None:
     found = [platform(node(product), PLATFORMS, "", "", "board") for product in ("", "DGXH100")]
     assert [one.id if one else None for one in found] == ["board", "dgx"]
+
+
+def test_a_platform_stays_while_what_it_is_known_by_cannot_be_read() -> None:
+    names = [seen("nvml", gpu, {"gpu.name": "NVIDIA H200"}) for gpu in GPUS]
+    switches = seen("pci", "node", {"nvswitch.pci_count": 4})
+    host = Observation("host", "node", unread={"host.product_name": "refused"})
+    look = machine(*names, switches, host)
+    found = [platform(look, PLATFORMS, "", "", before) for before in ("dgx", "")]
+    assert [one.id if one else None for one in found] == ["dgx", "board"]
 
 
 def test_no_machine_is_taken_for_two_of_the_platforms_that_come_along() -> None:

@@ -4,16 +4,19 @@ from collections.abc import Mapping
 
 import pytest
 
-from nodeguard.derive.ports import expected, fabric
-from nodeguard.derive.world import World
+from nodeguard.derive.latest import LatestReadings
+from nodeguard.derive.ports import fabric, fabric_count, ports
+from nodeguard.model.observation import Observation
 from nodeguard.model.platform import Platform
 from nodeguard.model.signal import Scalar
-from tests.derive.look import expecting, machine, seen, told
+from tests.derive.look import derived, expecting, machine, seen, unread
 
 EIGHT = expecting(ports=4, port_link_layer="InfiniBand")
 
 
-def node(up: int, down: int = 0, *, spare: int = 0, layer: str = "InfiniBand", peers: bool = False) -> World:
+def node(
+    up: int, down: int = 0, *, spare: int = 0, layer: str = "InfiniBand", peers: bool = False
+) -> LatestReadings:
     """Ports p0, p1, … of one make, some of them up; s0, s1, … of another, all down."""
     rows = []
     for number in range(up + down + spare):
@@ -26,10 +29,10 @@ def node(up: int, down: int = 0, *, spare: int = 0, layer: str = "InfiniBand", p
 
 
 def wanted(
-    look: World, platform: Platform | None = None, were_up: Mapping[str, float] | None = None
+    look: LatestReadings, platform: Platform | None = None, were_up: Mapping[str, float] | None = None
 ) -> dict[str, str]:
     """Who expects each port that is expected."""
-    result = told(expected(look, platform, were_up or {}))
+    result = derived(look, *ports(platform, were_up or {}))
     return {
         slot.split("/")[1]: str(one["port.expected_by"])
         for slot, one in result.items()
@@ -65,12 +68,12 @@ def test_a_port_of_another_make_is_not_of_the_fabric() -> None:
 
 
 def test_a_port_of_another_link_layer_is_not_of_the_fabric() -> None:
-    assert fabric(node(2, layer="Ethernet"), EIGHT) == set()
+    assert fabric(EIGHT, node(2, layer="Ethernet")) == set()
 
 
 def test_a_platform_may_fix_the_names() -> None:
     platform = expecting(port_devices=("p1", "p9"))
-    assert fabric(node(1, 1), platform) == {"port/p1/1"}
+    assert fabric(platform, node(1, 1)) == {"port/p1/1"}
     assert wanted(node(0, 2), platform) == {"p1": "platform"}
 
 
@@ -78,5 +81,33 @@ def test_a_platform_may_fix_the_names() -> None:
 def test_whether_a_port_is_of_the_fabric_is_said_where_the_platform_knows(
     platform: Platform | None, says: bool | None
 ) -> None:
-    result = told(expected(node(4), platform, {}))
+    result = derived(node(4), *ports(platform, {}))
     assert {one.get("port.in_fabric") for one in result.values()} == {says}
+
+
+def test_a_port_is_expected_by_others_where_the_platform_s_ports_could_not_be_read() -> None:
+    dark = Observation("infiniband", "port/p1/1", unread={"port.device_type": "refused"})
+    down = seen("infiniband", "port/p0/1", {"port.up": False, "port.link_layer": "InfiniBand"})
+    look = machine(down, dark)
+    assert wanted(look, EIGHT, were_up={"port/p0/1": 1.0}) == {"p0": "inventory"}
+    look = machine(down, dark)
+    assert unread(look, *ports(EIGHT, {}))["port/p0/1"].keys() == {
+        "port.expected",
+        "port.expected_by",
+        "port.in_fabric",
+    }
+
+
+def test_ports_that_the_bus_has_and_the_class_does_not_list_are_not_missing() -> None:
+    adapter = seen("pci", "pci/0000:9c:00.0", {"pci.rdma_devices": 1})
+    look = machine(adapter, empty=("infiniband",))
+    assert unread(look, fabric_count(EIGHT))["node"].keys() == {"port.fabric_count"}
+    bus = seen("pci", "node", {"rdma.function_count": 1})
+    look = machine(bus, seen("pci", "pci/0000:9c:00.0", {"pci.rdma_devices": 0}), empty=("infiniband",))
+    assert derived(look, fabric_count(EIGHT))["node"] == {"port.fabric_count": 0}
+
+
+def test_ports_are_not_missing_on_a_machine_of_which_nothing_is_to_be_seen() -> None:
+    assert unread(machine(empty=("infiniband", "pci")), fabric_count(EIGHT))["node"].keys() == {
+        "port.fabric_count"
+    }

@@ -2,13 +2,19 @@ from __future__ import annotations
 
 import pytest
 
-from nodeguard.derive.presence import gpus, rdma
+from nodeguard.derive.latest import LatestReadings
+from nodeguard.derive.presence import DERIVATIONS
 from nodeguard.model.observation import Observation
 from nodeguard.model.signal import Scalar
-from tests.derive.look import GPUS, machine, seen
+from tests.derive.look import GPUS, derived, machine, seen, unread
 
 READY = seen("nvml", "node", {"nvml.ready": True, "driver.loaded": True})
 BOUND: dict[str, Scalar] = {"pci.present": True, "pci.driver": "nvidia", "pci.procfs": True}
+
+
+def gpus(look: LatestReadings) -> dict[str, dict[str, Scalar]]:
+    """What is derived of GPUs."""
+    return {slot: signals for slot, signals in derived(look, *DERIVATIONS).items() if slot in GPUS}
 
 
 def on_bus(gpu: str, **signals: Scalar) -> Observation:
@@ -22,7 +28,7 @@ def found(
     """For each GPU, whether it is bound and whether it is lost."""
     return {
         slot: (signals.get("gpu.bound"), signals.get("gpu.lost"))
-        for slot, signals in gpus(machine(*observations, cut=cut))
+        for slot, signals in gpus(machine(*observations, cut=cut)).items()
     }
 
 
@@ -37,7 +43,7 @@ def test_a_gpu_that_nvml_no_longer_lists_is_lost() -> None:
 
 def test_it_is_said_who_sees_a_lost_gpu_and_who_does_not() -> None:
     look = machine(READY, on_bus(GPUS[0]))
-    assert dict(gpus(look))[GPUS[0]]["gpu.seen_by"] == "seen by PCI and procfs, not by NVML"
+    assert gpus(look)[GPUS[0]]["gpu.seen_by"] == "seen by PCI and procfs, not by NVML"
 
 
 def test_a_gpu_that_left_the_bus_is_lost_whatever_nvml_says() -> None:
@@ -66,13 +72,13 @@ def test_a_gpu_whose_handle_is_refused_for_it_is_gone_is_lost(error: str) -> Non
 
 
 def test_a_gpu_that_this_process_may_not_look_at_is_neither_lost_nor_refused() -> None:
-    assert dict(gpus(machine(counting(hidden=1), on_bus(GPUS[0])))) == {}
+    assert gpus(machine(counting(hidden=1), on_bus(GPUS[0]))) == {}
 
 
 @pytest.mark.parametrize("error", ["INSUFFICIENT_POWER", "UNKNOWN"])
 def test_a_gpu_whose_handle_is_refused_for_another_reason_is_not_lost(error: str) -> None:
     look = machine(counting(refused=1, error=error), on_bus(GPUS[0]))
-    assert dict(gpus(look)) == {GPUS[0]: {"gpu.refused": error}}
+    assert gpus(look) == {GPUS[0]: {"gpu.refused": error}}
 
 
 def test_where_more_are_missing_than_are_refused_one_is_lost() -> None:
@@ -131,7 +137,7 @@ def test_a_function_that_is_nothing_without_rdma_lacks_its_device(
     signals: dict[str, Scalar], missing: bool | None
 ) -> None:
     look = machine(seen("pci", "pci/0000:9c:00.0", signals), empty=("infiniband",))
-    assert dict(rdma(look)).get("pci/0000:9c:00.0", {}).get("rdma.missing") is missing
+    assert derived(look, *DERIVATIONS).get("pci/0000:9c:00.0", {}).get("rdma.missing") is missing
 
 
 def test_all_are_missing_where_each_one_is() -> None:
@@ -139,12 +145,44 @@ def test_all_are_missing_where_each_one_is() -> None:
         seen("pci", f"pci/0000:9{number}:00.0", {**INFINIBAND, "pci.rdma_devices": 0}) for number in range(2)
     ]
     look = machine(*lacking, empty=("infiniband",))
-    assert dict(rdma(look))["node"] == {"rdma.all_missing": True, "rdma.missing_count": 2}
+    assert derived(look, *DERIVATIONS)["node"] == {"rdma.all_missing": True, "rdma.missing_count": 2}
     port = seen("pci", "port/mlx5_0/1", INFINIBAND)
-    assert dict(rdma(machine(*lacking, port, empty=("infiniband",))))["node"]["rdma.all_missing"] is False
+    look = machine(*lacking, port, empty=("infiniband",))
+    assert derived(look, *DERIVATIONS)["node"]["rdma.all_missing"] is False
 
 
 @pytest.mark.parametrize("cut", [(), ("infiniband",)])
 def test_no_device_is_missed_where_nobody_could_look(cut: tuple[str, ...]) -> None:
     function = seen("pci", "pci/0000:9c:00.0", {**INFINIBAND, "pci.rdma_devices": 0})
-    assert dict(rdma(machine(function, cut=cut))) == {}
+    assert derived(machine(function, cut=cut), *DERIVATIONS) == {}
+
+
+REFUSED = {"gpu": "/sys/bus/pci/devices: refused", "pci": "/sys/bus/pci/devices: refused"}
+
+
+@pytest.mark.parametrize(
+    "dark",
+    [
+        # The bus cannot be listed, and the driver's procfs can.
+        (Observation("pci", "node", unlisted=REFUSED), seen("nvml", GPUS[0], {"a": 1})),
+        # NVML does not name one of its GPUs, which may be this one.
+        (on_bus(GPUS[0]), Observation("nvml", "node", unlisted={"gpu": "GPU 4 has no address"})),
+        # Whether the driver has it could not be read.
+        (
+            Observation("pci", GPUS[0], signals={"pci.present": True}, unread={"pci.driver": "refused"}),
+            seen("nvml", GPUS[0], {"a": 1}),
+        ),
+    ],
+)
+def test_a_gpu_is_not_lost_where_a_list_could_not_be_read(dark: tuple[Observation, ...]) -> None:
+    look = machine(READY, *dark)
+    reasons = unread(look, *DERIVATIONS)
+    assert "gpu.lost" not in look.derived.get(GPUS[0], {})
+    assert "gpu.lost" in reasons[GPUS[0]]
+
+
+def test_rdma_is_not_missing_where_the_bus_could_not_be_listed() -> None:
+    dark = Observation("pci", "node", unlisted=REFUSED)
+    function = seen("pci", "pci/0000:9c:00.0", {**INFINIBAND, "pci.rdma_devices": 0})
+    look = machine(function, dark, empty=("infiniband",))
+    assert unread(look, *DERIVATIONS)["node"]["rdma.all_missing"] == REFUSED["pci"]

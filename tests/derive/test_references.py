@@ -1,16 +1,30 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nodeguard.derive.latest import LatestReadings
 from nodeguard.derive.references import Best, before, best_of, inventory, peers
-from nodeguard.derive.world import World
 from nodeguard.model.observation import Observation, Part
 from nodeguard.model.signal import Scalar
 from tests.derive.look import machine, seen
 
 GPU = "gpu/0000:01:00"
+
+
+def of_peers(look: LatestReadings, wanted: Mapping[str, str]) -> dict[str, dict[str, Scalar]]:
+    peers(look, wanted)
+    return look.derived
+
+
+def bests(
+    look: LatestReadings, known: Mapping[str, Best], now: Mapping[str, Best]
+) -> dict[str, dict[str, Scalar]]:
+    before(look, known, now)
+    return look.derived
 
 
 def told(kind: str, *values: Scalar | None) -> list[Scalar | None]:
@@ -20,7 +34,7 @@ def told(kind: str, *values: Scalar | None) -> list[Scalar | None]:
         seen("nvml", slot, {} if value is None else {"x": value})
         for slot, value in zip(slots, values, strict=True)
     ]
-    result = dict(peers(machine(*rows), {"x": kind}))
+    result = of_peers(machine(*rows), {"x": kind})
     return [result.get(slot, {}).get("x~peers") for slot in slots]
 
 
@@ -57,9 +71,9 @@ def test_ports_of_another_make_are_no_peers() -> None:
         seen("infiniband", f"port/mlx5_{n}/1", {"port.board": "AB"[n % 2], "port.rate": 400 - n % 2})
         for n in range(6)
     ]
-    result = dict(peers(machine(*rows), {"port.rate": "state"}))
-    assert [one["port.rate~peers"] for one in result.values()] == [400] * 3 + [399] * 3
-    assert dict(peers(machine(*rows[:4]), {"port.rate": "state"})) == {}
+    result = of_peers(machine(*rows), {"port.rate": "state"})
+    assert [result[slot]["port.rate~peers"] for slot in sorted(result)] == [400, 399] * 3
+    assert of_peers(machine(*rows[:4]), {"port.rate": "state"}) == {}
 
 
 def test_what_is_of_another_make_is_no_peer() -> None:
@@ -69,16 +83,16 @@ def test_what_is_of_another_make_is_no_peer() -> None:
         seen("nvml", f"gpu/0000:0{at}:00", {"pci.class": "0302", "gpu.name": name, "x": len(name)})
         for at, name in enumerate(models)
     ]
-    result = dict(peers(machine(*rows, screen), {"x": "state"}))
-    assert [slot[-5:-3] for slot in result] == ["00", "01", "02"]
-    named = dict(peers(machine(*rows, screen), {"gpu.name": "state"}))
+    result = of_peers(machine(*rows, screen), {"x": "state"})
+    assert sorted(slot[-5:-3] for slot in result) == ["00", "01", "02"]
+    named = of_peers(machine(*rows, screen), {"gpu.name": "state"})
     assert [one["gpu.name~peers"] for one in named.values()] == ["A100"] * 4
 
 
 X = frozenset({"x"})
 
 
-def gpu(value: Scalar | None, uuid: str = "") -> World:
+def gpu(value: Scalar | None, uuid: str = "") -> LatestReadings:
     part = Part(uuid) if uuid else None
     return machine(Observation("nvml", GPU, signals={} if value is None else {"x": value}, part=part))
 
@@ -100,8 +114,8 @@ def test_the_best_never_gets_worse(values: list[Scalar | None]) -> None:
 def test_a_slot_is_held_against_what_it_was_before_this_look() -> None:
     look = gpu(3)
     known = {GPU: Best("", {"x": 4.0})}
-    assert dict(before(look, known, inventory(look, X, known))) == {GPU: {"x~inventory": 4.0}}
-    assert dict(before(look, {}, inventory(look, X, {}))) == {GPU: {"x~inventory": 3.0}}
+    assert bests(gpu(3), known, inventory(look, X, known)) == {GPU: {"x~inventory": 4.0}}
+    assert bests(gpu(3), {}, inventory(look, X, {})) == {GPU: {"x~inventory": 3.0}}
     assert best_of(look, known, "x") == {GPU: 4.0}
 
 
@@ -110,8 +124,28 @@ def test_another_part_is_not_held_against_what_was_there_before_it() -> None:
     assert inventory(gpu(None), X, known) == known
     after = inventory(gpu(3, "new"), X, known)
     assert after == {GPU: Best("new", {"x": 3.0})}
-    assert dict(before(gpu(3, "new"), known, after)) == {GPU: {"x~inventory": 3.0}}
+    assert bests(gpu(3, "new"), known, after) == {GPU: {"x~inventory": 3.0}}
     assert best_of(gpu(3, "new"), known, "x") == {}
+
+
+def test_a_peer_that_could_not_be_read_agrees_with_nobody() -> None:
+    rows = [seen("nvml", f"gpu/0000:0{at}:00", {"x": 18 if at else 17}) for at in range(4)]
+    dark = [Observation("nvml", f"gpu/0000:1{at}:00", unread={"x": "refused"}) for at in range(3)]
+    assert of_peers(machine(*rows), {"x": "state"})["gpu/0000:00:00"] == {"x~peers": 18}
+    assert of_peers(machine(*rows, *dark), {"x": "state"}) == {}
+
+
+@pytest.mark.parametrize(
+    "dark",
+    [
+        Observation("nvml", "node", unlisted={"gpu": "a GPU without a name"}),
+        Observation("nvml", GPU, "hung", detail="no answer"),
+    ],
+)
+def test_the_inventory_learns_nothing_of_gpus_that_could_not_all_be_read(dark: Observation) -> None:
+    look = machine(seen("nvml", GPU, {"x": 9}), dark)
+    assert inventory(look, X, {GPU: Best("", {"x": 8.0})}) == {GPU: Best("", {"x": 8.0})}
+    assert inventory(look, X, {}) == {}
 
 
 def test_mounts_that_come_and_go_do_not_fill_the_inventory() -> None:

@@ -6,7 +6,7 @@ from nodeguard.derive import repeats as module
 from nodeguard.derive.repeats import Trap, repeats, traps
 from nodeguard.model.observation import Observation, Part, Reading
 from nodeguard.model.signal import Scalar
-from tests.derive.look import GPUS, machine, told, xid
+from tests.derive.look import GPUS, derived, machine, xid
 
 GPU = GPUS[0]
 DAY = 86_400.0
@@ -24,7 +24,7 @@ def found(*readings: Reading, at: float = 100.0, part: str = "GPU-1", now: str =
         return Observation("nvml", GPU, signals={"gpu.answers": True}, part=Part(part))
 
     known = traps(machine(seen(part), at=at), {}, readings)
-    return told(repeats(machine(seen(now or part), at=at), known)).get(GPU, {})
+    return derived(machine(seen(now or part), at=at), repeats(known)).get(GPU, {})
 
 
 def test_processes_that_fail_in_one_place_are_counted_once_each() -> None:
@@ -59,7 +59,7 @@ def test_another_part_begins_anew() -> None:
 
 def test_a_gpu_that_only_the_log_knows_is_not_told_of() -> None:
     known = traps(machine(), {}, [trap(1)])
-    assert told(repeats(machine(), known)) == {}
+    assert derived(machine(), repeats(known)) == {}
 
 
 def test_what_is_remembered_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:

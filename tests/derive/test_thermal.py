@@ -2,11 +2,16 @@ from __future__ import annotations
 
 import pytest
 
-from nodeguard.derive.thermal import margins
+from nodeguard.derive.thermal import DERIVATIONS
 from nodeguard.model.signal import Scalar
+from tests.derive.look import GPUS, derived, machine, seen
 
 GPU = "gpu.temperature"
 MEMORY = "gpu.memory.temperature"
+
+
+def margins(signals: dict[str, Scalar]) -> dict[str, Scalar]:
+    return derived(machine(seen("nvml", GPUS[0], signals)), *DERIVATIONS).get(GPUS[0], {})
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,6 @@ would have: its token, its names, its files. There is no kubelet, and no GPU: ag
 
 from __future__ import annotations
 
-import http.client
-import json
 import os
 import signal
 import socket
@@ -17,7 +15,8 @@ from typing import Any, TypeVar
 
 import yaml
 
-from tests.controlplane.cluster import PATIENCE, Cluster
+from nodeguard.aggregator.api.asking import PATH
+from tests.controlplane.cluster import Cluster
 from tests.controlplane.credentials import write_kubeconfig
 from tests.controlplane.objects import node
 from tests.daemonset.manifests import (
@@ -30,13 +29,19 @@ from tests.daemonset.manifests import (
     take_away,
     token,
 )
-from tests.e2e.processes import live_bundle, page, until
+from tests.daemonset.pods import Mounts, container
+from tests.e2e.processes import answer, live_bundle, page, until
 from tests.ports import free_ports
 
 HOST = f"{AGGREGATOR}.{NAMESPACE}.svc"
 
 # The ports that the manifests have.
 _REPORTS, _METRICS = 8443, 9435
+
+# Files of the manifests' volumes that tests read or write.
+_CONFIG = "/etc/nodeguard/agent.yaml"
+_TOKEN, _CA = "/run/secrets/nodeguard/token", "/run/secrets/nodeguard/ca.crt"
+_POLICY = "/etc/nodeguard/policy.yaml"
 
 _RESOLVING = str(Path(__file__).with_name("resolving.py"))
 
@@ -98,7 +103,7 @@ class Process:
 
     def until(self, ask: Callable[[], Said]) -> Said:
         """The first answer that is not empty; its log is shown where none comes."""
-        return until(ask, self._cluster.kept.log(self.name), PATIENCE)
+        return until(ask, self._cluster.kept.log(self.name))
 
 
 class Agent(Process):
@@ -111,20 +116,25 @@ class Agent(Process):
         self.bundle = bundle
         self.directory = bundle.parent
         self._fleet = fleet
-        self.config = self.directory / "agent.yaml"
-        self.config.write_text(yaml.safe_dump(self._told()))
+        self._container = container("DaemonSet", AGENT)
+        self._mounts = Mounts(self._container, self.directory)
+        self.token = self._mounts.local(_TOKEN)
+        self._mounts.local(_CA).symlink_to(fleet.ca)
+        self._mounts.local(_CONFIG).write_text(yaml.safe_dump(self._settings()))
         self.renew()
 
     def renew(self) -> None:
         """Give it a fresh token, as the kubelet does long before the old one ends."""
         made = token(self._fleet.cluster, AGENT, self.pod, "nodeguard")
-        fresh = self.directory / "token.new"
+        fresh = self.token.with_suffix(".new")
         fresh.write_text(made)
-        fresh.rename(self.directory / "token")
+        fresh.rename(self.token)
 
     def start(self) -> None:
         """Start it, anew where it was ended. Wait with `ready`."""
-        words = ["agent", "--config", str(self.config), "--from", str(self.bundle)]
+        arguments = self._container["args"]
+        assert arguments[-2:] == ["--root", "/host"]
+        words = [*map(self._mounts.option, arguments[:-2]), "--from", str(self.bundle)]
         self.begin({"NODE_NAME": self.node}, _RESOLVING, str(self._fleet.names), *words)
 
     def ready(self) -> None:
@@ -136,26 +146,14 @@ class Agent(Process):
         with (self.bundle / "kmsg").open("a") as log:
             log.write(f"{line}\n")
 
-    def _told(self) -> object:
-        """The settings of the manifest, with places of this machine."""
-        told = yaml.safe_load(document("ConfigMap", AGENT)["data"]["agent.yaml"])
-        addresses = [
-            one.replace(f":{_REPORTS}/", f":{self._fleet.port}/") for one in told["aggregator"]["addresses"]
-        ]
+    def _settings(self) -> object:
+        """Return the settings of the manifest, with the paths and ports of this machine."""
+        settings = self._mounts.settings(yaml.safe_load(document("ConfigMap", AGENT)["data"]["agent.yaml"]))
+        aggregator = settings["aggregator"]
+        addresses = [one.replace(f":{_REPORTS}/", f":{self._fleet.port}/") for one in aggregator["addresses"]]
         assert all(f"https://{HOST}:{self._fleet.port}/" in one for one in addresses)
-        ours = {
-            "listen": self.metrics,
-            "state": str(self.directory / "state"),
-            "socket": str(self.directory / "socket"),
-            "checks": [],
-            "aggregator": {
-                "addresses": addresses,
-                "token_file": str(self.directory / "token"),
-                "ca_file": str(self._fleet.ca),
-            },
-        }
-        assert told.keys() <= ours.keys()
-        return ours
+        local = {"listen": self.metrics, "aggregator": {**aggregator, "addresses": addresses}}
+        return {**settings, **local}
 
 
 class Aggregator(Process):
@@ -166,30 +164,33 @@ class Aggregator(Process):
         self.number = number
         self.pod = pod
         self._fleet = fleet
-        self.directory = fleet.directory / f"aggregator-{number}"
+        self.directory = fleet.directory / number
         self.directory.mkdir()
-        self.socket = self.directory / "aggregator.sock"
+        self._container = container("Deployment", AGGREGATOR)
+        # The path of a socket may have 107 bytes.
+        shared = {str(Path(_POLICY).parent): fleet.policy.parent, str(Path(PATH).parent): self.directory}
+        self._mounts = Mounts(self._container, self.directory, shared)
+        self.socket = self._mounts.local(PATH)
         cluster, self.kubeconfig = fleet.cluster, self.directory / "kubeconfig"
         write_kubeconfig(self.kubeconfig, cluster.url, cluster.ca, token(cluster, AGGREGATOR, pod))
 
     def start(self) -> None:
         """Start it, anew where it was ended, and let its name be found."""
-        known = {
+        ports = {
             f"--listen=0.0.0.0:{_REPORTS}": f"--listen={self.number}:{self._fleet.port}",
-            "--policy=/etc/nodeguard/policy.yaml": f"--policy={self._fleet.policy}",
-            "--socket=/run/nodeguard/aggregator.sock": f"--socket={self.socket}",
             f"--metrics=0.0.0.0:{_METRICS}": f"--metrics={self.metrics}",
+            "--history=/var/lib/nodeguard": f"--history={self.directory}",
         }
-        (container,) = document("Deployment", AGGREGATOR)["spec"]["template"]["spec"]["containers"]
-        words = [known.pop(word, word) for word in container["args"]]
-        assert not known, f"the manifest does not say {list(known)}"
+        words = [ports.pop(word, self._mounts.option(word)) for word in self._container["args"]]
+        assert not ports, f"the manifest does not contain {list(ports)}"
+        words.append(f"--socket={self.socket}")
         environment = {
             "KUBECONFIG": str(self.kubeconfig),
             "POD_NAMESPACE": NAMESPACE,
             "POD_NAME": self.pod,
             "POD_IP": self.number,
         }
-        assert {one["name"] for one in container["env"]} <= environment.keys()
+        assert {one["name"] for one in self._container["env"]} <= environment.keys()
         self.begin(environment, "-m", "nodeguard.cli.main", *words)
         self._fleet.name(self.number)
 
@@ -199,22 +200,7 @@ class Aggregator(Process):
 
     def asked(self, path: str) -> Any:
         """What it answers to people, on its socket."""
-        line = _Unix(self.socket)
-        try:
-            line.request("GET", path)
-            return json.load(line.getresponse())
-        finally:
-            line.close()
-
-
-class _Unix(http.client.HTTPConnection):
-    def __init__(self, path: Path) -> None:
-        super().__init__("localhost", timeout=30)
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.connect(str(self._path))
+        return answer(self.socket, path)
 
 
 class Fleet:
@@ -308,7 +294,7 @@ class Fleet:
 @contextmanager
 def fleet(cluster: Cluster) -> Iterator[Fleet]:
     """A fleet without Nodes on a whole cluster. All that it starts ends with it."""
-    directory = cluster.kept.directory / f"fleet-{os.urandom(4).hex()}"
+    directory = cluster.kept.directory / f"f-{os.urandom(2).hex()}"  # short: see Aggregator
     directory.mkdir()
     apply(cluster)
     made = Fleet(cluster, directory)

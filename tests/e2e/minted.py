@@ -16,12 +16,12 @@ from nodeguard.kube.client import Api
 from tests.controlplane.cluster import Cluster
 from tests.controlplane.objects import node
 from tests.daemonset.manifests import AGENT, NAMESPACE
+from tests.waiting import PATIENCE
 
 _LIFE = 3600
 
-# Requests at a time, and seconds for each: two processors serve a few hundred a second.
+# Requests at a time: two processors serve a few hundred a second.
 _AT_ONCE = 20
-_WITHIN = 60.0
 
 One = TypeVar("One")
 Made = TypeVar("Made")
@@ -60,7 +60,7 @@ def make_nodes(cluster: Cluster, names: Iterable[str]) -> dict[str, str]:
     """Make Nodes, on which the DaemonSet puts no pods. Gives their uids by name."""
 
     async def make(api: Api, name: str) -> tuple[str, str]:
-        answer = await api.request("POST", "/api/v1/nodes", body=node(name), within=_WITHIN)
+        answer = await api.request("POST", "/api/v1/nodes", body=node(name), within=PATIENCE)
         return name, json.loads(answer)["metadata"]["uid"]
 
     return dict(for_each(cluster, names, make))

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
+import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.error import URLError
 from urllib.request import urlopen
 
+from tests import waiting
 from tests.ports import free_address
+from tests.waiting import PATIENCE, PROMPTLY
 
 FIXTURES = Path(__file__).parent.parent.parent / "fixtures"
 
 Said = TypeVar("Said")
-
-# Seconds after which what was waited for does not come any more.
-_PATIENCE = 20.0
 
 
 def installed(command: str, make: str = "make test-environment") -> str:
@@ -42,7 +40,7 @@ def running(log: Path, *command: str) -> Iterator[subprocess.Popen[bytes]]:
         finally:
             process.terminate()
             try:
-                process.wait(5)
+                process.wait(PROMPTLY)
             except subprocess.TimeoutExpired:
                 process.kill()
 
@@ -65,11 +63,35 @@ def live_bundle(name: str, directory: Path) -> Path:
 def page(address: str, path: str) -> str:
     """A page, empty where there is none yet."""
     try:
-        with urlopen(f"http://{address}{path}", timeout=5) as answer:
+        with urlopen(f"http://{address}{path}", timeout=PATIENCE) as answer:
             text: str = answer.read().decode()
             return text
-    except (URLError, ConnectionError):
+    except (OSError, HTTPException):
         return ""
+
+
+def answer(at: Path, path: str) -> Any:
+    """What an aggregator answers to people at its socket; nothing where it does not."""
+    connection = _Unix(at)
+    try:
+        connection.request("GET", path)
+        return json.load(connection.getresponse())
+    except (OSError, HTTPException):
+        return {}
+    finally:
+        connection.close()
+
+
+class _Unix(HTTPConnection):
+    """HTTP at a socket in the file system."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__("localhost", timeout=PATIENCE)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.connect(str(self._path))
 
 
 def api(address: str, path: str) -> Any:
@@ -78,12 +100,6 @@ def api(address: str, path: str) -> Any:
     return json.loads(said)["data"] if said else None
 
 
-def until(ask: Callable[[], Said], log: Path, patience: float = _PATIENCE) -> Said:
-    """The first answer that is not empty. log: shown where none comes in time, in seconds."""
-    end = time.monotonic() + patience
-    while time.monotonic() < end:
-        said = ask()
-        if said:
-            return said
-        time.sleep(0.1)
-    raise AssertionError(f"nothing came in {patience:g} s; {os.fspath(log)} says:\n{log.read_text()}")
+def until(ask: Callable[[], Said], log: Path) -> Said:
+    """The first answer that is not empty. log: shown where none comes in time."""
+    return waiting.until(ask, lambda: f"{log} contains:\n{log.read_text()}", every=0.1)

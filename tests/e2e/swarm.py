@@ -24,10 +24,10 @@ from nodeguard.wire.encoding import decode_reply, encode
 from nodeguard.wire.report import VERSION, Active, Heartbeat, InOrder, Message, Report, Sight
 from tests.e2e.fleet import HOST, Aggregator, Fleet
 from tests.e2e.minted import Mint
+from tests.waiting import PATIENCE, until
 
-# Seconds between heartbeats, and for an answer.
+# Seconds between heartbeats.
 _BEAT = 10.0
-_PATIENCE = 30.0
 
 # Handshakes at a time, as an aggregator takes few of strangers of one address.
 _GREETING = 48
@@ -159,7 +159,7 @@ class _Line(asyncio.Protocol):
 
     async def _connect(self) -> None:
         swarm = self._swarm
-        async with swarm.greeting, asyncio.timeout(_PATIENCE):
+        async with swarm.greeting, asyncio.timeout(PATIENCE):
             await asyncio.get_running_loop().create_connection(
                 lambda: self, self._number, swarm.port, ssl=swarm.trust, server_hostname=swarm.host
             )
@@ -179,7 +179,7 @@ class _Line(asyncio.Protocol):
             raise ConnectionResetError
         self._answer = asyncio.get_running_loop().create_future()
         self._transport.write(self._agent.message(full=full))
-        async with asyncio.timeout(_PATIENCE):
+        async with asyncio.timeout(PATIENCE):
             reply, _ = decode_reply(await self._answer)
         self.told = -1 if reply.resend else turn if full else self.told
         self._swarm.messages += 1
@@ -247,12 +247,12 @@ class Swarm:
         agents = [self._agents[name] for name in list(self._tasks)]
         return sum(line.told != agent.turn for agent in agents for line in agent.lines)
 
-    def heard(self, within: float = 120.0) -> float:
+    def heard(self) -> float:
         """Wait until all has been told. Gives the seconds that took."""
         begin = time.monotonic()
-        while self.behind:
-            assert time.monotonic() < begin + within, f"{self.behind} are not heard: {self.refused[-3:]}"
-            time.sleep(0.02)
+        until(
+            lambda: not self.behind, lambda: f"{self.behind} are not heard: {self.refused[-3:]}", every=0.02
+        )
         return time.monotonic() - begin
 
     def _prepare(self, report: Report) -> None:
@@ -284,7 +284,7 @@ class Swarm:
 
     def _run(self, work: Coroutine[Any, Any, Word]) -> Word:
         done: Future[Word] = asyncio.run_coroutine_threadsafe(work, self._loop)
-        return done.result(_PATIENCE)
+        return done.result(PATIENCE)
 
 
 def swarm(fleet: Fleet, uids: Mapping[str, str], report: Report, *aggregators: Aggregator) -> Swarm:

@@ -64,9 +64,14 @@ class Scene:
     def marked(self, watcher: Watcher, count: int) -> set[str]:
         """Names of the Nodes that are marked, once these are so many; and more there never were, nor will be."""
         self.aggregator.until(lambda: len(watcher.marked()) >= count)
-        time.sleep(3.0)  # as long as several plans take
+        self.plans(3)
         assert most(watcher.states) == count
         return set(watcher.marked())
+
+    def plans(self, count: int) -> None:
+        """Wait until so many plans more are made."""
+        before = self.aggregator.figure("nodeguard_plans_total")
+        self.aggregator.until(lambda: self.aggregator.figure("nodeguard_plans_total") >= before + count)
 
     def incidents(self, state: str, count: int) -> None:
         """Wait until so many incidents are in a state."""

@@ -11,13 +11,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.processes import FIXTURES, until
+from tests.waiting import PROMPTLY
 
 DEMO = FIXTURES.parent / "scripts" / "demo.py"
 
 
+# The process, and the file with its output.
+Showing = tuple[subprocess.Popen[bytes], Path]
+
+
 @contextmanager
-def showing(directory: Path) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+def showing(directory: Path) -> Iterator[Showing]:
     """The demo, which has a directory for what it writes for a while, and where it says what it shows."""
     (directory / "for-a-while").mkdir()
     environment = {**os.environ, "TMPDIR": str(directory / "for-a-while"), "COLUMNS": "80"}
@@ -32,7 +39,7 @@ def showing(directory: Path) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
             yield process, said
         finally:
             process.terminate()
-            process.wait(20)
+            process.wait(PROMPTLY)
 
 
 def left(directory: Path) -> list[str]:
@@ -50,10 +57,33 @@ def _place(process: Path) -> str:
         return ""
 
 
-def test_it_shows_faults_a_budget_and_a_recovery_and_ends(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("demo")
+
+
+@pytest.fixture(scope="module")
+def whole(directory: Path) -> Iterator[Showing]:
+    """A demo that is shown to its end, beside the one that is interrupted: most of its minute is waiting."""
+    with showing(directory) as shown:
+        yield shown
+
+
+@pytest.mark.usefixtures("whole")
+def test_interrupted_it_leaves_nothing(tmp_path: Path) -> None:
     with showing(tmp_path) as (process, log):
-        until(lambda: process.poll() is not None, log, patience=120.0)
-        assert process.returncode == 0, log.read_text()
+        until(lambda: "gpu-6  nic-module-error" in log.read_text(), log)
+        assert len(left(tmp_path)) >= 10
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.wait(PROMPTLY) == 130
+    assert "Traceback" not in log.read_text()
+    assert left(tmp_path) == []
+
+
+def test_it_shows_faults_a_budget_and_a_recovery_and_ends(whole: Showing, directory: Path) -> None:
+    process, log = whole
+    until(lambda: process.poll() is not None, log)
+    assert process.returncode == 0, log.read_text()
     said = log.read_text()
     events = re.findall(r"^ +\d+ s  (gpu-\d)  (?:.*) -> (.*)$", said, re.MULTILINE)
     done = [what for _, what in events]
@@ -71,14 +101,4 @@ def test_it_shows_faults_a_budget_and_a_recovery_and_ends(tmp_path: Path) -> Non
     assert "\n$ nodeguard status\nFATAL  8 nodes: 1 fatal.\n" in said
     assert "\nFATAL  gpu-3: advice: keep all new work off it for gpu-gsp-failure.\n" in said
     assert "Traceback" not in said
-    assert left(tmp_path) == []
-
-
-def test_interrupted_it_leaves_nothing(tmp_path: Path) -> None:
-    with showing(tmp_path) as (process, log):
-        until(lambda: "gpu-6  nic-module-error" in log.read_text(), log, patience=60.0)
-        assert len(left(tmp_path)) >= 10
-        os.killpg(process.pid, signal.SIGINT)
-        assert process.wait(20) == 130
-    assert "Traceback" not in log.read_text()
-    assert left(tmp_path) == []
+    assert left(directory) == []

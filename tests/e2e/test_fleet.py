@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from tests.controlplane.cluster import SERVICE_ACCOUNT, Cluster
-from tests.controlplane.objects import clear, pod
+from tests.controlplane.objects import clear, node, pod
 from tests.e2e import scene
 from tests.e2e.fleet import Fleet
 from tests.e2e.scene import ENFORCED, at_work
 
 # Each test has a node of its own.
-NODES = ("marked", "cleared", "reloaded", "full", "other", "replaced")
+NODES = ("marked", "cleared", "reloaded", "full", "other", "replaced", "recreated")
 
 
 @pytest.fixture(scope="module")
@@ -170,6 +170,28 @@ def test_another_machine_of_the_same_name_begins_clean(made: Fleet) -> None:
     scene.fails(fresh)
     aggregator.until(lambda: len(scene.incidents(cluster, "replaced")) == 2)
     aggregator.until(lambda: scene.is_marked(cluster, "replaced"))
+
+
+def test_a_token_of_a_node_that_was_created_again_is_refused_until_it_is_renewed(made: Fleet) -> None:
+    cluster, agent, [aggregator] = made.cluster, made.agents["recreated"], made.aggregators
+    labels = scene.node(cluster, "recreated")["metadata"]["labels"]
+    cluster.api.delete("/api/v1/nodes/recreated")
+    cluster.api.post("/api/v1/nodes", node("recreated", 8, labels=labels))
+
+    log = cluster.kept.log(agent.name)
+    agent.until(lambda: "it answered 403: the token is of another Node" in log.read_text())
+    assert "delete the agent's pod, so that it gets a new token" in log.read_text()
+    [refused] = aggregator.asked("/v1/status")["refused"]
+    assert (refused["node"], refused["reason"]) == ("recreated", "node-replaced")
+    page = aggregator.asked("/v1/nodes/recreated")
+    assert page["refused"]["message"].startswith("the token is of another Node")
+    assert page["heard_age"] is None
+    assert aggregator.figure('nodeguard_aggregator_refused_messages_total{reason="node-replaced"}') >= 1
+
+    agent.renew()
+    aggregator.until(lambda: aggregator.asked("/v1/nodes/recreated")["heard_age"] is not None)
+    scene.fails(agent)
+    until_marked(made, "recreated")
 
 
 def _heard(page: str) -> int:

@@ -13,6 +13,7 @@ from typing import Any
 from tests.aggregator.history.scene import rows
 from tests.e2e.processes import page, until
 from tests.e2e.test_standalone import COMMAND, XID, Site, insecure
+from tests.waiting import PROMPTLY
 
 
 def backtested(site: Site) -> Any:
@@ -39,7 +40,7 @@ def test_what_was_told_is_kept_through_a_kill_and_played_again(tmp_path: Path) -
         assert ("gpu-1", "gpu-gsp-failure", "Marked") in backtested(site)
         assert "nodeguard_history_written 1.0" in page(site.metrics, "/metrics")
         process.send_signal(signal.SIGKILL)
-        process.wait(5)
+        process.wait(PROMPTLY)
         before = rows(path, "SELECT count(*) FROM report")
         stack.enter_context(site.aggregator(*words))
         site.until_heard(2)

@@ -23,6 +23,7 @@ from nodeguard.agent.memory import decoded
 from nodeguard.model.slot import gpu
 from nodeguard.wire.report import Report
 from tests.agent.reporting.receiver import Receiver, receiving
+from tests.waiting import PROMPTLY, until
 
 BUNDLE = Path(__file__).parent.parent.parent / "fixtures" / "healthy-dgx-h100"
 KILLS = int(os.environ.get("NODEGUARD_KILLS", "15"))
@@ -108,14 +109,10 @@ def test_killed_at_any_moment_it_loses_and_doubles_nothing(tmp_path: Path) -> No
                 node.write(random.randint(0, 3))
                 time.sleep(random.uniform(0.0, 0.8))
         with node.agent() as process:
-            deadline = time.monotonic() + 30.0
-            while time.monotonic() < deadline and not (
-                node.state.exists() and node.remembered() == node.written
-            ):
-                time.sleep(0.2)
-            time.sleep(1.0)
+            until(lambda: node.state.exists() and node.remembered() == node.written, every=0.2)
+            until(lambda: receiver.applied and not receiver.applied[-1].leaving)
             process.send_signal(signal.SIGTERM)
-            process.wait(10)
+            process.wait(PROMPTLY)
     assert node.remembered() == node.written
     assert receiver.applied[-1].leaving
     numbers = [one.sequence for one in receiver.applied]

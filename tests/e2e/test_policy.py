@@ -17,6 +17,7 @@ from tests.daemonset.manifests import AGENT, NAMESPACE, token
 from tests.e2e import scene
 from tests.e2e.fleet import Fleet
 from tests.e2e.scene import at_work
+from tests.waiting import PATIENCE
 
 WRONG = "mode: enforce\nsettle: {quarantine: soon}\n"
 
@@ -36,13 +37,16 @@ def log(made: Fleet) -> str:
 def test_strangers_change_nothing_and_no_token_is_told(made: Fleet) -> None:
     cluster, [aggregator] = made.cluster, made.aggregators
     agent = made.agents["gpu-1"]
-    good = (agent.directory / "token").read_text()
+    good = agent.token.read_text()
     others = token(cluster, AGENT, agent.pod)  # for the API server, not for nodeguard
     unbound = token(cluster, AGENT, None, "nodeguard")
     forged = good[:-8] + ("A" * 8 if not good.endswith("A" * 8) else "B" * 8)
     before = scene.node(cluster, "gpu-2")
 
-    assert _said(made, good, heartbeat("gpu-1")) == 200
+    # With the node's own token, but of a boot that is not the one that its agent reports of.
+    assert _said(made, good, heartbeat("gpu-1")) == 409
+    refused = aggregator.asked("/v1/nodes/gpu-1")["refused"]
+    assert (refused["reason"], refused["count"]) == ("other-boot", 1)
     assert _said(made, good, heartbeat("gpu-2")) == 403
     for shown in (others, unbound, forged, "x" * 900, ""):
         assert _said(made, shown, heartbeat("gpu-1")) in {401, 403}
@@ -111,7 +115,7 @@ class _Line(http.client.HTTPSConnection):
 def _line(made: Fleet) -> _Line:
     trust = ssl.create_default_context(cadata=made.ca.read_text())
     trust.check_hostname = False
-    return _Line(made.aggregators[0].number, made.port, context=trust, timeout=20)
+    return _Line(made.aggregators[0].number, made.port, context=trust, timeout=PATIENCE)
 
 
 def _said(made: Fleet, shown: str, body: bytes) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,8 +15,9 @@ from typing import Any
 import pytest
 
 from tests.controlplane.certificates import Authority
-from tests.e2e.processes import agent, live_bundle, page, running, until
+from tests.e2e.processes import agent, answer, live_bundle, page, running, until
 from tests.ports import free_address
+from tests.waiting import PATIENCE, PROMPTLY
 
 COMMAND = (sys.executable, "-m", "nodeguard.cli.main")
 BUNDLE = "healthy-dgx-h100"
@@ -67,11 +69,12 @@ class Site:
         return json.loads(done.stdout) if done.stdout else {}
 
     def until_heard(self, count: int) -> None:
-        until(lambda: self.asked("status").get("agents", {}).get("heard") == count, self.log)
+        until(lambda: answer(self.socket, "/v1/status").get("agents", {}).get("heard") == count, self.log)
 
     def states(self) -> dict[str, str]:
         """States of incidents, by node."""
-        return {one["node"]: one["state"] for one in self.asked("incidents").get("incidents", ())}
+        incidents = answer(self.socket, "/v1/incidents").get("incidents", ())
+        return {one["node"]: one["state"] for one in incidents}
 
 
 def insecure(site: Site) -> str:
@@ -112,7 +115,7 @@ def test_a_fault_is_marked_and_nothing_that_was_decided_is_lost_by_a_kill(site: 
             ),
         )
         process.send_signal(signal.SIGKILL)
-        process.wait(5)
+        process.wait(PROMPTLY)
         stack.enter_context(site.aggregator(*options))
         site.until_heard(2)
         told = site.asked("status")
@@ -140,7 +143,25 @@ def test_the_policy_is_read_again_when_that_is_asked_for(site: Site) -> None:
         process.send_signal(signal.SIGHUP)
         until(lambda: "nodeguard_policy_wrong 0" in page(site.metrics, "/metrics"), site.log)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(10) == 0
+        assert process.wait(PROMPTLY) == 0
+
+
+def test_connections_leave_open_files_for_all_else(site: Site) -> None:
+    authority = Authority(site.directory)
+    options = ("--client-ca", str(authority.certificate), "--host", "localhost")
+    with ExitStack() as stack:
+        limited = ("prlimit", "--nofile=128:300", "--", *site.words(*options))
+        stack.enter_context(running(site.log, *limited))
+        until(lambda: "hears agents at" in site.log.read_text(), site.log)
+        assert "up to 150 agents can connect: the limit on open files is 300" in site.log.read_text()
+        assert "nodeguard_aggregator_connections_max 150.0" in page(site.metrics, "/metrics")
+        host, _, port = site.listen.rpartition(":")
+        for address in (f"127.0.0.{number}" for number in range(2, 7)):
+            for _ in range(60):
+                stack.enter_context(socket.create_connection((host, int(port)), source_address=(address, 0)))
+        stack.enter_context(site.node("gpu-2", certified(site, authority, "gpu-2")))
+        site.until_heard(1)
+        assert "Too many open files" not in site.log.read_text()
 
 
 def test_no_node_speaks_for_another(site: Site) -> None:
@@ -198,7 +219,7 @@ def test_what_is_wrong_at_the_start_is_said_with_its_remedy(
 ) -> None:
     (site.directory / "junk").write_text("junk\n")
     given = [one.format(here=site.directory) for one in options]
-    done = subprocess.run(site.words(*given), capture_output=True, text=True, check=False, timeout=30)
+    done = subprocess.run(site.words(*given), capture_output=True, text=True, check=False, timeout=PATIENCE)
     assert done.returncode == 3
     assert said.format(here=site.directory) in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr

@@ -15,6 +15,7 @@ from msgspec import Struct, field
 from nodeguard.model.mark import EPOCH
 from nodeguard.model.node import PREFIX, Taint
 from tests.controlplane.cluster import Cluster
+from tests.waiting import PATIENCE
 
 
 class State(Struct, frozen=True):
@@ -84,7 +85,7 @@ class Watcher:
         self._answer.close()
         self._line.close()
 
-    def first(self, which: Callable[[State], bool], begin: int = 0, within: float = 30.0) -> State:
+    def first(self, which: Callable[[State], bool], begin: int = 0, within: float = PATIENCE) -> State:
         """The first state of a kind after so many, which may be still to come."""
         end = time.monotonic() + within
         with self._changed:

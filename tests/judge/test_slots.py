@@ -95,8 +95,14 @@ def test_what_a_failed_reading_brought_belongs_to_the_epoch_before() -> None:
 
 
 def test_a_slot_that_a_cut_round_did_not_reach_is_unknown() -> None:
-    state = unreached(read(10, n=5), "memory", 10)
-    assert merged(state.sources) == ({}, {"n": "its source did not get that far"})
+    state = unreached(read(10, n=5), "memory", 10, "no answer")
+    assert merged(state.sources) == ({}, {"n": "no answer"})
+
+
+def test_a_source_that_finds_nothing_any_more_is_not_known_by_what_it_found() -> None:
+    state = read(10, n=5)
+    absent = Observation("memory", "node", "absent", detail="not there")
+    assert merged(after(state, [absent], SPANS, {"memory": 10}, 20).sources) == ({}, {})
 
 
 def test_a_slot_that_a_source_no_longer_finds_keeps_what_others_read() -> None:

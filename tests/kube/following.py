@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from nodeguard.kube.watching import Watching
 from nodeguard.model.node import Node
-
-PATIENCE = 60.0
 
 
 class Told:
@@ -37,15 +34,6 @@ class Told:
     @property
     def names(self) -> set[str]:
         return {one.name for one in self.nodes.values()}
-
-
-async def until(ask: Callable[[], object], within: float = PATIENCE) -> None:
-    """Wait until something holds. Raises TimeoutError."""
-    end = time.monotonic() + within
-    while not ask():
-        if time.monotonic() > end:
-            raise TimeoutError
-        await asyncio.sleep(0.01)
 
 
 @asynccontextmanager

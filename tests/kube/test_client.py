@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from nodeguard.kube.client import MERGE, Api, Query
 from nodeguard.kube.refusal import ApiError
 from tests.controlplane.certificates import Authority
 from tests.controlplane.cluster import Cluster
+from tests.controlplane.credentials import write_kubeconfig
 from tests.controlplane.objects import node
 from tests.ports import free_ports
 
@@ -132,6 +134,26 @@ async def test_a_server_that_cannot_prove_itself_is_not_spoken_to(
         await api.request("GET", "/readyz")
     assert await api.request("GET", "/readyz") == b"ok"
     await api.close()
+
+
+@pytest.mark.parametrize(("days", "why"), [(-30, "has expired"), (30, "is not valid yet")])
+async def test_a_certificate_that_is_not_valid_now_names_the_clock(
+    tmp_path: Path, days: int, why: str
+) -> None:
+    authority = Authority(tmp_path)
+    pair = authority.issue("kube-apiserver", "127.0.0.1", days=days)
+    trust = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    trust.load_cert_chain(pair.certificate, pair.key)
+    server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0, ssl=trust)
+    port = server.sockets[0].getsockname()[1]
+    write_kubeconfig(tmp_path / "kubeconfig", f"https://127.0.0.1:{port}", authority.certificate, "token")
+    api = await Api.connect(str(tmp_path / "kubeconfig"))
+    with pytest.raises(
+        ApiError, match=f"its certificate {why} by the clock of this machine.*: set that clock"
+    ):
+        await api.request("GET", "/readyz")
+    await api.close()
+    server.close()
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ from nodeguard.kube.config_map import ConfigMap
 from nodeguard.kube.refusal import ApiError
 from tests.controlplane.api import Object
 from tests.controlplane.cluster import Cluster
-from tests.kube.following import running, until
+from tests.kube.following import running
+from tests.waiting import until_async
 
 
 def with_key(key: str, value: str) -> Any:
@@ -60,11 +61,11 @@ async def test_it_is_followed(api: Api, controlplane: Cluster, namespace: str) -
     said: list[str] = []
     one = ConfigMap(api, namespace, "decisions")
     async with running(one.watching(given.append, said.append)):
-        await until(lambda: given == [{}])
+        await until_async(lambda: given == [{}])
         await one.change(with_key("pause", "yes"))
         await ConfigMap(api, namespace, "another").change(with_key("pause", "no"))
-        await until(lambda: given[-1] == {"pause": "yes"})
+        await until_async(lambda: given[-1] == {"pause": "yes"})
         controlplane.api.delete(f"/api/v1/namespaces/{namespace}/configmaps/decisions")
-        await until(lambda: len(given) == 3)
+        await until_async(lambda: len(given) == 3)
     assert given == [{}, {"pause": "yes"}, {}]
     assert said == []

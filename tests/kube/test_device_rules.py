@@ -19,6 +19,7 @@ from tests.controlplane.cluster import API, Cluster, cluster
 from tests.controlplane.objects import node
 from tests.kube.following import running
 from tests.kube.writing import Writing, read, writing
+from tests.waiting import PATIENCE
 
 QUARANTINE = Taint("nodeguard.dev/quarantine", "NoSchedule", "gpu")
 
@@ -51,7 +52,7 @@ async def objects(api: Api) -> dict[str, Any]:
 
 async def until_there(api: Api, expected: dict[str, str]) -> None:
     """Wait until the cluster has these rules, by name with their devices, and no others."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         while {
             name: one["spec"]["deviceSelector"]["device"] for name, one in (await objects(api)).items()
         } != expected:

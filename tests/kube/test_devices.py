@@ -16,7 +16,7 @@ from nodeguard.kube.slices import PATH, Slice, latest, slice_of
 from nodeguard.model.node import Device
 from tests.controlplane.api import Object
 from tests.controlplane.cluster import API, Cluster, cluster
-from tests.kube.following import until
+from tests.waiting import until_async
 
 DRIVER = "gpu.nvidia.com"
 
@@ -116,16 +116,16 @@ async def test_devices_come_and_go(api: Api, controlplane: Cluster) -> None:
     control.post(PATH, resource_slice("one", [device(1), device(2)]))
     control.post(PATH, resource_slice("two", [device(1)], node="node-2"))
     async with following(api) as (devices, given, said):
-        await until(lambda: devices.is_known)
+        await until_async(lambda: devices.is_known)
         assert given == {name: devices.of(name) for name in ("node-1", "node-2")}
         assert [one.name for one in devices.of("node-1")] == ["gpu-1", "gpu-2"]
         control.post(PATH, resource_slice("one-b", [device(3)], generation=2))
-        await until(lambda: [one.name for one in devices.of("node-1")] == ["gpu-3"])
+        await until_async(lambda: [one.name for one in devices.of("node-1")] == ["gpu-3"])
         control.delete(f"{PATH}/one")
         control.delete(f"{PATH}/two")
-        await until(lambda: given["node-2"] == ())
+        await until_async(lambda: given["node-2"] == ())
         control.delete(f"{PATH}/one-b")
-        await until(lambda: given["node-1"] == ())
+        await until_async(lambda: given["node-1"] == ())
         assert (devices._pools, devices._devices, devices._pools_of) == ({}, {}, {})
     assert said == []
 
@@ -137,6 +137,6 @@ async def test_a_server_without_rules_has_no_devices() -> None:
         api = await Api.connect(str(made.kubeconfig))
         assert not await has_rules(api)
         async with following(api) as (devices, given, said):
-            await until(lambda: devices.is_known)
+            await until_async(lambda: devices.is_known)
         await api.close()
     assert (given, said) == ({}, [])

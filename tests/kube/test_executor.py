@@ -16,10 +16,11 @@ from nodeguard.kube.executor import Result
 from nodeguard.kube.refusal import ApiError
 from nodeguard.model.mark import EPOCH, HOLD, STATE
 from nodeguard.model.node import Condition, Node, Taint
-from tests.controlplane.cluster import API, PATIENCE, Cluster, cluster
+from tests.controlplane.cluster import API, Cluster, cluster
 from tests.controlplane.credentials import write_kubeconfig
 from tests.controlplane.objects import node
 from tests.kube.writing import QUARANTINE, SUSPECT, Writing, desired, read, writing
+from tests.waiting import PATIENCE
 
 NODES = "/api/v1/nodes"
 ROUNDS = 150

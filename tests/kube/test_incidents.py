@@ -20,6 +20,7 @@ from tests.controlplane.cluster import Cluster
 from tests.controlplane.defining import CRD, define_incidents
 from tests.kube.following import running
 from tests.kube.writing import Writing, writing
+from tests.waiting import PATIENCE
 
 NOW = 1_800_000_000.0
 DAY = 86_400.0
@@ -88,6 +89,19 @@ async def test_an_incident_comes_changes_and_is_kept(api: Api, defined: Cluster)
     assert made.told == []
 
 
+async def test_the_end_of_an_incident_that_is_kept_no_longer_is_written(api: Api, defined: Cluster) -> None:
+    async with keeping(api) as (made, kept, _):
+        kept.want([LOST], NOW)
+        await made.until(lambda: kept.standing() == [LOST])
+        await made.idle()
+        over = replace(LOST, state=State.RESOLVED, resolved=NOW, scope="", symptoms=())
+        kept.want([over, replace(over, name="never-written")], NOW)
+        kept.want([], NOW)
+        await made.until(lambda: kept.standing() == [over])
+        await made.idle()
+        assert (await objects(api)).keys() == {LOST.name}
+
+
 async def test_it_looks_as_people_expect(api: Api, defined: Cluster) -> None:
     rack = replace(
         LOST, name="leaf-77", node="", domain="fabric/leaf-7", cause="port-down", state=State.WITHHELD
@@ -137,13 +151,13 @@ async def test_what_people_change_or_remove_is_put_right(api: Api, defined: Clus
         wrong = {"status": {"state": "Resolved", "message": "all is well", "symptoms": None}}
         right = (await objects(api))[LOST.name]["status"]
         await api.request("PATCH", f"{PATH}/{LOST.name}/status", body=wrong, content=MERGE)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             while (await objects(api))[LOST.name]["status"] != right:
                 await asyncio.sleep(0.01)
 
         uid = (await objects(api))[LOST.name]["metadata"]["uid"]
         await api.request("DELETE", f"{PATH}/{LOST.name}")
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             while not (one := (await objects(api)).get(LOST.name)) or "status" not in one:
                 await asyncio.sleep(0.01)
         assert one["metadata"]["uid"] != uid

@@ -16,7 +16,7 @@ from nodeguard.model.policy import View
 from tests.controlplane.api import ApiError, Object
 from tests.controlplane.cluster import Cluster
 from tests.controlplane.programs import directory
-from tests.kube.following import until
+from tests.waiting import until_async
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 DEFINITION = f"{DEFINITIONS}/topologies.kueue.x-k8s.io"
@@ -97,12 +97,12 @@ async def test_topologies_come_change_and_go(api: Api, kueue: Cluster) -> None:
     control.post(V1BETA2, made("nodes", "kubernetes.io/hostname"))
     async with following(api) as (given, said):
         both = (View("fabric", ("old/rack",)), View("fabric", ("cloud/block", "cloud/rack")))
-        await until(lambda: given and given[-1] == both)
+        await until_async(lambda: given and given[-1] == both)
         control.delete(f"{V1BETA2}/a")
-        await until(lambda: given[-1] == both[1:])
+        await until_async(lambda: given[-1] == both[1:])
         control.post(V1BETA2, made("again", "cloud/block", "cloud/rack"))
         control.post(V1BETA2, made("z", "new/rack"))
-        await until(lambda: given[-1] == (both[1], View("fabric", ("new/rack",))))
+        await until_async(lambda: given[-1] == (both[1], View("fabric", ("new/rack",))))
     assert said == []
 
 
@@ -113,9 +113,9 @@ async def test_a_cluster_without_kueue_is_asked_again_and_may_lose_it(api: Api, 
         assert given == []
         _define(kueue)
         kueue.api.post(V1BETA2, made("a", "rack"))
-        await until(lambda: given == [(View("fabric", ("rack",)),)])
+        await until_async(lambda: given == [(View("fabric", ("rack",)),)])
         _undefine(kueue)
-        await until(lambda: given[-1] == ())
+        await until_async(lambda: given[-1] == ())
 
 
 async def test_an_older_kueue_serves_the_version_before(api: Api, kueue: Cluster) -> None:

@@ -18,7 +18,8 @@ from nodeguard.model.node import Node
 from tests.controlplane.cluster import API, Cluster, cluster
 from tests.controlplane.objects import node
 from tests.kube.detour import Detour
-from tests.kube.following import Told, running, until
+from tests.kube.following import Told, running
+from tests.waiting import until_async
 
 
 def make(control: Cluster, *names: str) -> None:
@@ -35,15 +36,15 @@ async def test_all_there_is_and_then_each_change(api: Api, controlplane: Cluster
     told = Told()
     follow = watching(api, told, told.said.append)
     async with running(follow):
-        await until(lambda: told.syncs)
+        await until_async(lambda: told.syncs)
         assert told.names == {"node-1", "node-2"}
         assert follow.is_synced
         assert follow.heard is not None
         make(controlplane, "node-3")
         relabel(controlplane, "node-1", "r1")
         controlplane.api.delete(f"{PATH}/node-2")
-        await until(lambda: told.names == {"node-1", "node-3"})
-        await until(lambda: any(one.labels.get("rack") == "r1" for one in told.nodes.values()))
+        await until_async(lambda: told.names == {"node-1", "node-3"})
+        await until_async(lambda: any(one.labels.get("rack") == "r1" for one in told.nodes.values()))
     assert told.lost == ["node-2"]
     assert (told.syncs, told.said) == (1, [])
 
@@ -54,14 +55,14 @@ async def test_a_connection_that_breaks_is_taken_up_where_it_was(
     make(api_server, "node-1", "node-2")
     told = Told()
     async with running(watching(far_api, told, told.said.append)):
-        await until(lambda: told.syncs)
+        await until_async(lambda: told.syncs)
         detour.cut()
         make(api_server, "node-3")
         api_server.api.delete(f"{PATH}/node-1")
-        await until(lambda: told.said)
+        await until_async(lambda: told.said)
         detour.mend()
-        await until(lambda: told.names == {"node-2", "node-3"})
-        await until(lambda: len(told.said) == 2)
+        await until_async(lambda: told.names == {"node-2", "node-3"})
+        await until_async(lambda: len(told.said) == 2)
     assert told.syncs == 1  # nothing was listed anew
     assert sorted(told.changes) == ["node-1", "node-2", "node-3"]
     assert told.said[0].startswith("Nodes: the Kubernetes API at https://127.0.0.1:")
@@ -74,7 +75,7 @@ async def test_a_server_that_has_forgotten_lists_anew(
     make(api_server, "node-1", "node-2", "node-3")
     told = Told()
     async with running(watching(far_api, told, told.said.append)):
-        await until(lambda: told.syncs)
+        await until_async(lambda: told.syncs)
         detour.cut()
         make(api_server, "node-4")
         relabel(api_server, "node-3", "r1")
@@ -82,25 +83,25 @@ async def test_a_server_that_has_forgotten_lists_anew(
         # A new server knows nothing of what was before it.
         await asyncio.to_thread(restart, api_server)
         detour.mend()
-        await until(lambda: told.syncs == 2)
+        await until_async(lambda: told.syncs == 2)
         assert told.names == {"node-2", "node-3", "node-4"}
         assert told.lost == ["node-1"]
         assert told.changes.count("node-2") == 1  # it had not changed
         assert told.changes.count("node-3") == 2
         relabel(api_server, "node-2", "r2")
-        await until(lambda: told.changes.count("node-2") == 2)
+        await until_async(lambda: told.changes.count("node-2") == 2)
 
 
 async def test_a_server_that_restarts(far_api: Api, api_server: Cluster) -> None:
     make(api_server, "node-1")
     told = Told()
     async with running(watching(far_api, told, told.said.append)):
-        await until(lambda: told.syncs)
+        await until_async(lambda: told.syncs)
         await asyncio.to_thread(restart, api_server)
         make(api_server, "node-2")
-        await until(lambda: told.names == {"node-1", "node-2"})
+        await until_async(lambda: told.names == {"node-1", "node-2"})
         api_server.api.delete(f"{PATH}/node-1")
-        await until(lambda: told.names == {"node-2"})
+        await until_async(lambda: told.names == {"node-2"})
     assert told.changes.count("node-1") == 1
 
 
@@ -111,12 +112,12 @@ async def test_a_connection_that_falls_silent_is_made_anew(
     make(api_server, "node-1")
     told = Told()
     async with running(watching(far_api, told, told.said.append)):
-        await until(lambda: told.syncs)
+        await until_async(lambda: told.syncs)
         detour.silence()
         make(api_server, "node-2")
-        await until(lambda: told.said)
+        await until_async(lambda: told.said)
         detour.mend()
-        await until(lambda: told.names == {"node-1", "node-2"})
+        await until_async(lambda: told.names == {"node-1", "node-2"})
     assert "said nothing to GET /api/v1/nodes within 1 s" in told.said[0]
 
 
@@ -127,10 +128,10 @@ async def test_a_server_that_streams_no_lists_gives_pages(monkeypatch: pytest.Mo
         api = await Api.connect(str(old.kubeconfig))
         told = Told()
         async with running(watching(api, told, told.said.append)):
-            await until(lambda: told.syncs)
+            await until_async(lambda: told.syncs)
             assert told.names == {f"node-{number}" for number in range(5)}
             old.api.delete(f"{PATH}/node-2")
-            await until(lambda: told.lost == ["node-2"])
+            await until_async(lambda: told.lost == ["node-2"])
         await api.close()
     assert told.said == []
 
@@ -157,17 +158,17 @@ async def test_what_cannot_be_read_stays_as_it_was(api: Api, controlplane: Clust
     told = Told()
     follow: Watching[Any] = Watching(api, PATH, "Nodes", picky, told, told.said.append)
     async with running(follow):
-        await until(lambda: told.syncs)
+        await until_async(lambda: told.syncs)
         relabel(controlplane, "node-1", "wrong")
         relabel(controlplane, "node-2", "wrong")
-        await until(lambda: told.said)
+        await until_async(lambda: told.said)
         assert told.said == [
             "Nodes: node-1 cannot be read and stays as it was: Expected `str`, got `int` - at `$.spec`"
         ]
         relabel(controlplane, "node-1", "right")
-        await until(lambda: any(one.labels.get("rack") == "right" for one in told.nodes.values()))
+        await until_async(lambda: any(one.labels.get("rack") == "right" for one in told.nodes.values()))
         controlplane.api.delete(f"{PATH}/node-2")
-        await until(lambda: told.lost == ["node-2"])
+        await until_async(lambda: told.lost == ["node-2"])
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -204,7 +205,7 @@ async def test_whatever_happens_what_is_known_is_what_there_is(
             (one["metadata"]["uid"], one["metadata"]["resourceVersion"])
             for one in api_server.api.get(PATH)["items"]
         }
-        await until(lambda: {(one.uid, one.version) for one in told.nodes.values()} == found)
+        await until_async(lambda: {(one.uid, one.version) for one in told.nodes.values()} == found)
     assert told.names == there
 
 

@@ -15,7 +15,7 @@ from nodeguard.kube.lane import Lane
 from nodeguard.kube.permit import Permit
 from nodeguard.model.mark import Desired
 from nodeguard.model.node import Condition, Node, Taint
-from tests.controlplane.cluster import PATIENCE
+from tests.waiting import PATIENCE
 
 QUARANTINE = Taint("nodeguard.dev/quarantine", "NoSchedule", "gpu")
 SUSPECT = Taint("nodeguard.dev/suspect", "NoSchedule", "gpu")

@@ -8,6 +8,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Event, Thread
 from typing import Any
 
+from tests.waiting import PATIENCE
+
 TOKEN = "AQAEAF-token=="
 TOKEN_PATH = "/latest/api/token"
 
@@ -91,7 +93,7 @@ class Handler(BaseHTTPRequestHandler):
 
 def silent(handler: Handler) -> None:
     """No answer at all."""
-    handler.server.over.wait(10)
+    handler.server.over.wait(PATIENCE)
 
 
 def dripping(handler: Handler) -> None:

@@ -73,7 +73,7 @@ def whole_machine() -> FakeMachine:
     }
     links = {**pci.links, **test_services.enabled("kubelet", "docker")}
     calls = {"adjtimex": test_clock.KEPT, **test_filesystem.CALLS, **test_azure.CALLS}
-    return FakeMachine(files, links=links, calls=calls)
+    return FakeMachine(files, links=links, calls=calls, directories=[test_services.BOOTED])
 
 
 PATHS = sorted({*whole_machine().files, *whole_machine().links})

@@ -76,9 +76,9 @@ def test_a_driver_that_cannot_be_looked_at_is_neither_there_nor_not() -> None:
 
 def test_garbage_harms_its_own_signal_only() -> None:
     garbage = {
-        "/proc/uptime": "soon",
-        "/sys/module/nvidia/initstate": "odd",
-        "/proc/driver/nvidia/version": "TempVersion",
+        "/proc/uptime": "soon\n",
+        "/sys/module/nvidia/initstate": "odd\n",
+        "/proc/driver/nvidia/version": "TempVersion\n",
     }
     observation = by_slot(Host(), FakeMachine({**FILES, **garbage}))[NODE]
     assert observation.unread.keys() == {"host.uptime", "driver.module_state", "driver.version"}

@@ -42,7 +42,7 @@ INFINIBAND = {
     "counters/symbol_error": "0",
     "counters/link_downed": "255",
     "counters/VL15_dropped": "3",
-    "counters/port_xmit_data": "18446744073709551615",
+    "counters/port_xmit_data": "18446744073709551614",
     "counters/unheard_of": "7",
     "hw_counters/local_ack_timeout_err": "12",
     "hw_counters/lifespan": "10",
@@ -55,7 +55,8 @@ ETHERNET = {
 
 
 def _machine(files: dict[str, str], **more: Any) -> FakeMachine:
-    links = {f"{CLASS}/{name}/device": f"../../../{address}" for name, address in PCI.items()}
+    there = {path.split("/")[4] for path in files if path.startswith(f"{CLASS}/")}
+    links = {f"{CLASS}/{name}/device": f"../../../{PCI[name]}" for name in there}
     return FakeMachine(files, links=links, **more)
 
 
@@ -83,7 +84,7 @@ def test_an_infiniband_port() -> None:
         "port.symbol_error": 0,
         "port.link_downed": 255,
         "port.vl15_dropped": 3,
-        "port.port_xmit_data": 2**64 - 1,
+        "port.port_xmit_data": 2**64 - 2,
         "port.local_ack_timeout_err": 12,
     }
     assert port.unread == {}
@@ -242,7 +243,36 @@ def test_garbage_harms_its_own_signal_only() -> None:
 
 def test_a_guid_that_is_none_names_no_part() -> None:
     files = device("mlx5_0", INFINIBAND, node_guid="none", hca_type="")
-    assert by_slot(Infiniband(), _machine(files))["port/mlx5_0/1"].part is None
+    port = by_slot(Infiniband(), _machine(files))["port/mlx5_0/1"]
+    assert port.part is None
+    assert "port.device_type" in port.unread
+
+
+@pytest.mark.parametrize("file", ["hca_type", "board_id", "ports/1/link_layer", "ports/1/state"])
+def test_an_attribute_that_each_port_has_is_unread_where_it_is_gone(file: str) -> None:
+    machine = _infiniband()
+    machine.remove(f"{CLASS}/mlx5_0/{file}")
+    assert any(
+        "is not there" in why for why in by_slot(Infiniband(), machine)["port/mlx5_0/1"].unread.values()
+    )
+
+
+@pytest.mark.parametrize("place", [CLASS, f"{CLASS}/mlx5_0/ports"])
+@pytest.mark.parametrize("code", [errno.EIO, errno.EMFILE])
+def test_ports_that_could_not_be_listed_are_not_counted(place: str, code: int) -> None:
+    machine = _infiniband()
+    machine.errors[place] = code
+    node = by_slot(Infiniband(), machine)[NODE]
+    assert node.unlisted.keys() == {"port"}
+    assert node.unread.keys() == {"rdma.port_count"}
+
+
+@pytest.mark.parametrize("value", [2**64 - 1, 2**32 - 1])
+def test_a_counter_of_all_ones_is_not_believed(value: int) -> None:
+    port = by_slot(Infiniband(), _infiniband(**{"hw_counters/rx_icrc_encapsulated": str(value)}))[
+        "port/mlx5_0/1"
+    ]
+    assert "port.rx_icrc_encapsulated" in port.unread
 
 
 @pytest.mark.parametrize("code", ["EINVAL", "EIO", "EACCES", "EPERM", "EOPNOTSUPP"])
@@ -266,7 +296,7 @@ def test_a_device_that_refuses_is_asked_once(code: str) -> None:
 
 
 def test_a_refusal_is_the_device_s_not_the_port_s_and_no_other_device_s() -> None:
-    second = {f"{CLASS}/mlx5_0/ports/2/{name}": text for name, text in INFINIBAND.items()}
+    second = _files(f"{CLASS}/mlx5_0/ports/2", INFINIBAND)
     machine = _machine(device("mlx5_0", INFINIBAND) | second | device("mlx5_1", INFINIBAND))
     machine.errors[f"{CLASS}/mlx5_0/ports/1/counters/symbol_error"] = errno.EINVAL
     slots = by_slot(Infiniband(), machine)

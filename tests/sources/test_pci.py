@@ -86,6 +86,7 @@ def test_a_gpu() -> None:
         "pci.aer.nonfatal": 2,
         "pci.aer.fatal": 0,
         "pci.upstream": "0000:3a:01.0",
+        "pci.upstream.width_max": 16,
         "pci.procfs": True,
     }
     assert observation.unread == {}
@@ -158,13 +159,20 @@ def test_a_gpu_that_fell_off_the_bus() -> None:
 def test_a_function_that_the_kernel_has_given_up() -> None:
     fake = machine()
     fake.errors[f"{BUS}/{GPU}/current_link_width"] = errno.EINVAL
+    observation = by_slot(Pci(), fake)["gpu/0000:3b:00"]
+    assert "pci.answers" not in observation.signals, "one file may fail for another reason"
+    assert observation.unread.keys() == {"pci.link.width", "pci.answers"}
+    fake.errors[f"{BUS}/{GPU}/current_link_speed"] = errno.EINVAL
     assert by_slot(Pci(), fake)["gpu/0000:3b:00"].signals["pci.answers"] is False
 
 
 @pytest.mark.parametrize("width", ["0", "255"])
 def test_no_link_of_its_own_is_no_silence(width: str) -> None:
     fake = machine()
-    fake.files |= {f"{BUS}/{GPU}/current_link_width": width, f"{BUS}/{GPU}/current_link_speed": "Unknown"}
+    fake.files |= {
+        f"{BUS}/{GPU}/current_link_width": f"{width}\n",
+        f"{BUS}/{GPU}/current_link_speed": "Unknown\n",
+    }
     observation = by_slot(Pci(), fake)["gpu/0000:3b:00"]
     assert not [
         name for name in {**observation.signals, **observation.unread} if "link" in name or "answers" in name
@@ -184,9 +192,9 @@ def test_garbage_harms_its_own_signal_only() -> None:
     fake = machine()
     path = f"{BUS}/{GPU}"
     fake.files |= {
-        f"{path}/max_link_width": "17",
-        f"{path}/aer_dev_fatal": "?",
-        f"{path}/current_link_speed": "fast",
+        f"{path}/max_link_width": "17\n",
+        f"{path}/aer_dev_fatal": "?\n",
+        f"{path}/current_link_speed": "fast\n",
     }
     fake.errors[f"{path}/driver"] = errno.EACCES
     observation = by_slot(Pci(), fake)["gpu/0000:3b:00"]
@@ -201,11 +209,63 @@ def test_garbage_harms_its_own_signal_only() -> None:
 
 def test_a_function_that_cannot_be_told_makes_the_counts_unknown() -> None:
     fake = machine()
-    fake.files[f"{BUS}/{GPU}/class"] = "xyz"
+    fake.files[f"{BUS}/{GPU}/class"] = "xyz\n"
     slots = by_slot(Pci(), fake)
     assert "gpu/0000:3b:00" not in slots
     assert slots[NODE].signals == {}
     assert slots[NODE].unread["gpu.pci_count"] == f"{GPU}: {BUS}/{GPU}/class says 'xyz'"
+
+
+@pytest.mark.parametrize("file", ["class", "vendor", "device"])
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOENT])
+def test_a_list_with_a_function_that_could_not_be_read_is_not_whole(file: str, code: int) -> None:
+    fake = machine()
+    fake.errors[f"{BUS}/{GPU}/{file}"] = code
+    node = by_slot(Pci(), fake)[NODE]
+    assert node.unlisted.keys() == {"gpu", "nvswitch", "pci"}
+    assert "nvswitch.pci_count" in node.unread
+
+
+def test_a_bus_that_is_refused_lists_nothing_and_denies_nothing() -> None:
+    """The driver's own list can still be read: what the bus does not list is not gone from it."""
+    fake = machine()
+    fake.errors[BUS] = errno.EACCES
+    slots = by_slot(Pci(), fake)
+    assert slots.keys() == {NODE}
+    assert slots[NODE].unlisted.keys() == {"gpu", "nvswitch", "pci"}
+    assert "permission denied" in slots[NODE].unlisted["gpu"]
+
+
+def test_what_sits_at_an_address_is_remembered_while_the_bus_is_refused() -> None:
+    source, fake = Pci(), machine()
+    before = by_slot(source, fake)
+    fake.errors[BUS] = errno.EIO
+    by_slot(source, fake)
+    del fake.errors[BUS]
+    fake.errors[f"{BUS}/{GPU}/class"] = errno.EIO
+    assert by_slot(source, fake).keys() == before.keys()
+
+
+def test_a_driver_s_list_that_is_refused_is_unread_of_each_gpu() -> None:
+    fake = machine()
+    fake.errors["/proc/driver/nvidia/gpus"] = errno.EIO
+    assert "pci.procfs" in by_slot(Pci(), fake)["gpu/0000:3b:00"].unread
+
+
+def test_whether_a_function_is_virtual_may_be_unread() -> None:
+    fake = machine()
+    fake.errors[f"{BUS}/{GPU}/physfn"] = errno.EIO
+    slots = by_slot(Pci(), fake)
+    assert "pci.virtual" in slots["gpu/0000:3b:00"].unread
+    assert "gpu.pci_count" in slots[NODE].unread
+    assert slots[NODE].signals["nvswitch.pci_count"] == 1
+
+
+def test_a_file_that_is_cut_short_is_no_number() -> None:
+    fake = machine()
+    fake.files[f"{BUS}/{GPU}/current_link_width"] = "1"
+    observation = by_slot(Pci(), fake)["gpu/0000:3b:00"]
+    assert observation.unread["pci.link.width"] == "the file is cut short"
 
 
 def test_gpus_given_to_virtual_machines_are_not_counted() -> None:

@@ -111,7 +111,7 @@ def test_hidden_processes_are_not_counted_as_none() -> None:
 
 def test_garbage_is_not_counted_as_calm() -> None:
     machine = _machine(*CALM)
-    machine.files["/proc/90/stat"] = "90 python3 R"
+    machine.files["/proc/90/stat"] = "90 python3 R\n"
     assert "/proc/90/stat says" in by_slot(Processes(), machine)[NODE].unread["process.blocked"]
 
 

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import errno
 
+import pytest
+
 from nodeguard.model.slot import NODE
 from nodeguard.sources.services import Services
 from tests.sources.fake_machine import FakeMachine, ThisMachine, by_slot
@@ -9,6 +11,17 @@ from tests.sources.test_processes import stat
 
 WANTS = "/etc/systemd/system/multi-user.target.wants"
 V2 = "/sys/fs/cgroup"
+BOOTED = "/run/systemd/system"
+
+
+def systemd(
+    files: dict[str, str] | None = None,
+    *,
+    links: dict[str, str] | None = None,
+    errors: dict[str, int | Exception] | None = None,
+) -> FakeMachine:
+    """A machine that systemd runs."""
+    return FakeMachine(files, links=links, errors=errors, directories=[BOOTED])
 
 
 def enabled(*services: str) -> dict[str, str]:
@@ -27,7 +40,7 @@ def unit(name: str, *pids: int, slice_: str = "system.slice", populated: bool = 
 
 
 def test_a_node_with_control_groups() -> None:
-    machine = FakeMachine(
+    machine = systemd(
         {
             **unit("kubelet", 800),
             **unit("containerd", 700),
@@ -50,24 +63,24 @@ def test_a_node_with_control_groups() -> None:
 
 
 def test_eks_runs_them_in_a_slice_of_their_own() -> None:
-    machine = FakeMachine(
+    machine = systemd(
         {**unit("kubelet", 800, slice_="runtime.slice"), **unit("sshd", 900)}, links=enabled("kubelet")
     )
     assert by_slot(Services(), machine)["service/kubelet"].signals["service.running"] is True
 
 
 def test_a_pod_s_service_is_none_of_the_node_s() -> None:
-    machine = FakeMachine({**unit("docker", 800, slice_="kubepods.slice"), **unit("sshd", 900)})
+    machine = systemd({**unit("docker", 800, slice_="kubepods.slice"), **unit("sshd", 900)})
     assert by_slot(Services(), machine) == {}
 
 
 def test_kubernetes_distributions_that_carry_kubelet_inside() -> None:
-    machine = FakeMachine({**unit("k3s-agent", 800), **unit("rke2-agent", 801)}, links=enabled("k3s-agent"))
+    machine = systemd({**unit("k3s-agent", 800), **unit("rke2-agent", 801)}, links=enabled("k3s-agent"))
     assert by_slot(Services(), machine).keys() == {"service/k3s-agent", "service/rke2-agent"}
 
 
 def test_an_empty_control_group_does_not_run() -> None:
-    machine = FakeMachine(unit("docker", populated=False), links=enabled("docker"))
+    machine = systemd(unit("docker", populated=False), links=enabled("docker"))
     assert by_slot(Services(), machine)["service/docker"].signals["service.running"] is False
 
 
@@ -79,7 +92,7 @@ def test_control_groups_of_version_1() -> None:
         f"{root}/docker.service/cgroup.procs": "",
         "/proc/800/stat": stat(800, "kubelet", start=77),
     }
-    slots = by_slot(Services(), FakeMachine(files, links=enabled("docker")))
+    slots = by_slot(Services(), systemd(files, links=enabled("docker")))
     assert slots["service/kubelet"].signals["service.start_ticks"] == 77
     assert slots["service/docker"].signals["service.running"] is False
 
@@ -87,32 +100,29 @@ def test_control_groups_of_version_1() -> None:
 def test_shims_that_outlive_their_service_are_not_the_service() -> None:
     shims = {f"/proc/{pid}/stat": stat(pid, "containerd-shim", start=pid) for pid in (10, 11)}
     files = {**unit("containerd", 10, 11), **shims, "/proc/1/stat": stat(1, "systemd")}
-    slots = by_slot(Services(), FakeMachine(files, links=enabled("containerd")))
+    slots = by_slot(Services(), systemd(files, links=enabled("containerd")))
     assert slots["service/containerd"].signals == {"service.enabled": True, "service.running": False}
-    del files["/proc/1/stat"]
-    slots = by_slot(Services(), FakeMachine(files))
-    assert slots["service/containerd"].signals["service.running"] is False, "the shims themselves are seen"
     directory = "/sys/fs/cgroup/systemd/system.slice/kubelet.service"
     files = {f"{directory}/cgroup.procs": "10\n", **shims, "/proc/1/stat": stat(1, "systemd")}
-    assert by_slot(Services(), FakeMachine(files))["service/kubelet"].signals["service.running"] is False
+    assert by_slot(Services(), systemd(files))["service/kubelet"].signals["service.running"] is False
 
 
 def test_where_processes_cannot_be_seen_the_control_group_tells() -> None:
-    machine = FakeMachine(unit("kubelet", 800))
+    machine = systemd(unit("kubelet", 800))
     assert by_slot(Services(), machine)["service/kubelet"].signals["service.running"] is True
-    machine = FakeMachine({**unit("kubelet", 0, 0), "/proc/1/stat": stat(1, "sh")})
+    machine = systemd({**unit("kubelet", 0, 0), "/proc/1/stat": stat(1, "sh")})
     assert by_slot(Services(), machine)["service/kubelet"].signals["service.running"] is True
     procs = f"{V2}/system.slice/kubelet.service/cgroup.procs"
-    machine = FakeMachine(unit("kubelet", 800), errors={procs: errno.EACCES})
+    machine = systemd(unit("kubelet", 800), errors={procs: errno.EACCES})
     assert by_slot(Services(), machine)["service/kubelet"].signals["service.running"] is True
     events = f"{V2}/system.slice/kubelet.service/cgroup.events"
-    machine = FakeMachine(unit("kubelet", 800), errors={procs: errno.EACCES, events: errno.EACCES})
+    machine = systemd(unit("kubelet", 800), errors={procs: errno.EACCES, events: errno.EACCES})
     assert "service.running" in by_slot(Services(), machine)["service/kubelet"].unread
 
 
 def test_control_groups_of_version_1_that_cannot_be_read_are_unread() -> None:
     procs = "/sys/fs/cgroup/systemd/system.slice/kubelet.service/cgroup.procs"
-    for machine in (FakeMachine(errors={procs: errno.EACCES}), FakeMachine({procs: "0\n"})):
+    for machine in (systemd(errors={procs: errno.EACCES}), systemd({procs: "0\n"})):
         observation = by_slot(Services(), machine)["service/kubelet"]
         assert "run as root" in observation.unread["service.running"]
         assert "service.running" not in observation.signals
@@ -121,7 +131,7 @@ def test_control_groups_of_version_1_that_cannot_be_read_are_unread() -> None:
 def test_a_restart_is_not_hidden_by_older_shims() -> None:
     source = Services()
     shims = {f"/proc/{pid}/stat": stat(pid, "containerd-shim", start=pid) for pid in (10, 11)}
-    machine = FakeMachine(
+    machine = systemd(
         {**unit("containerd", 10, 11, 700), **shims, "/proc/700/stat": stat(700, "containerd", start=5)}
     )
     assert by_slot(source, machine)["service/containerd"].signals["service.start_ticks"] == 5
@@ -138,7 +148,7 @@ def test_a_restart_is_not_hidden_by_older_shims() -> None:
 
 def test_a_service_that_ran_and_stopped_is_told_of() -> None:
     source = Services()
-    machine = FakeMachine({**unit("nvidia-imex", 800), **unit("sshd", 900)})
+    machine = systemd({**unit("nvidia-imex", 800), **unit("sshd", 900)})
     by_slot(source, machine)
     machine.remove(f"{V2}/system.slice/nvidia-imex.service")
     assert by_slot(source, machine)["service/nvidia-imex"].signals == {"service.running": False}
@@ -146,36 +156,83 @@ def test_a_service_that_ran_and_stopped_is_told_of() -> None:
 
 def test_a_masked_service_is_not_wanted() -> None:
     links = {**enabled("docker"), "/etc/systemd/system/docker.service": "/dev/null"}
-    assert by_slot(Services(), FakeMachine(unit("sshd", 900), links=links)) == {}
+    assert by_slot(Services(), systemd(unit("sshd", 900), links=links)) == {}
     links["/etc/systemd/system/docker.service"] = "/usr/lib/systemd/system/docker.service"
-    assert "service/docker" in by_slot(Services(), FakeMachine(unit("sshd", 900), links=links))
+    assert "service/docker" in by_slot(Services(), systemd(unit("sshd", 900), links=links))
 
 
 def test_without_control_groups_the_names_of_processes_count() -> None:
     files = {
-        "/proc/1/comm": "init\n",
+        "/proc/1/comm": "systemd\n",
         "/proc/800/comm": "kubelet\n",
         "/proc/800/stat": stat(800, "kubelet", start=42),
         "/proc/810/comm": "nv-fabricmanage\n",
     }
-    slots = by_slot(Services(), FakeMachine(files, links=enabled("containerd")))
+    slots = by_slot(Services(), systemd(files, links=enabled("containerd")))
     assert slots["service/kubelet"].signals["service.start_ticks"] == 42
     assert slots["service/nvidia-fabricmanager"].signals["service.running"] is True
     assert slots["service/containerd"].signals["service.running"] is False
 
 
+def test_in_a_container_of_its_own_nothing_is_known_of_services() -> None:
+    files = {"/proc/1/comm": "entrypoint\n", "/proc/800/comm": "kubelet\n"}
+    slots = by_slot(Services(), systemd(files, links=enabled("containerd")))
+    assert slots["service/kubelet"].signals["service.running"] is True
+    assert "service.running" in slots["service/containerd"].unread
+
+
+def test_services_do_not_apply_where_systemd_does_not_run_the_machine() -> None:
+    machine = FakeMachine(unit("kubelet", 800), links=enabled("containerd"))
+    assert by_slot(Services(), machine) == {}
+    refused = FakeMachine(unit("kubelet", 800), links=enabled("containerd"), errors={BOOTED: errno.EACCES})
+    slots = by_slot(Services(), refused)
+    assert slots.keys() == {NODE}
+    assert slots[NODE].unlisted.keys() == {"service"}
+
+
+@pytest.mark.parametrize("place", ["/etc/systemd/system", WANTS, V2, f"{V2}/system.slice"])
+def test_services_that_could_not_be_listed_are_not_missed(place: str) -> None:
+    machine = systemd(unit("kubelet", 800), links=enabled("kubelet"), errors={place: errno.EMFILE})
+    slots = by_slot(Services(), machine)
+    assert slots[NODE].unlisted.keys() == {"service"}
+    assert all(slots[slot].signals.get("service.running") is not False for slot in slots)
+
+
+def test_a_slice_that_vanishes_while_it_is_read_is_not_empty() -> None:
+    machine = systemd(
+        unit("kubelet", 800), links=enabled("kubelet"), errors={f"{V2}/system.slice": errno.ENOENT}
+    )
+    assert "service.running" in by_slot(Services(), machine)["service/kubelet"].unread
+
+
+def test_whether_a_service_is_masked_may_be_unread() -> None:
+    links = {**enabled("docker"), "/etc/systemd/system/docker.service": "/dev/null"}
+    errors: dict[str, int | Exception] = {"/etc/systemd/system/docker.service": errno.EIO}
+    slots = by_slot(Services(), systemd(unit("sshd", 900), links=links, errors=errors))
+    assert "service.enabled" in slots["service/docker"].unread
+
+
+def test_processes_that_end_while_they_are_read_are_no_stopped_service() -> None:
+    """The control group lists processes of which none is to be seen: its own word counts."""
+    machine = systemd({**unit("kubelet", 800), "/proc/1/stat": stat(1, "systemd")})
+    assert by_slot(Services(), machine)["service/kubelet"].signals["service.running"] is True
+    shims = {"/proc/10/stat": stat(10, "containerd-shim", start=10)}
+    machine = systemd({**unit("containerd", 10, 700), **shims})
+    assert "service.running" in by_slot(Services(), machine)["service/containerd"].unread
+
+
 def test_with_control_groups_no_process_is_searched() -> None:
-    machine = FakeMachine({**unit("kubelet", 800), "/proc/801/comm": "crio\n"})
+    machine = systemd({**unit("kubelet", 800), "/proc/801/comm": "crio\n"})
     assert "service/crio" not in by_slot(Services(), machine)
     assert "/proc/801/comm" not in machine.asked
 
 
 def test_refusals_are_unread_and_not_false() -> None:
-    machine = FakeMachine(links=enabled("kubelet"), errors={V2: errno.EACCES})
+    machine = systemd(links=enabled("kubelet"), errors={V2: errno.EACCES})
     slots = by_slot(Services(), machine)
     assert slots["service/kubelet"].signals == {"service.enabled": True}
     assert slots["service/kubelet"].unread == {"service.running": "permission denied: run as root"}
-    machine = FakeMachine(unit("kubelet", 800), errors={"/etc/systemd/system": errno.EACCES})
+    machine = systemd(unit("kubelet", 800), errors={"/etc/systemd/system": errno.EACCES})
     slots = by_slot(Services(), machine)
     assert slots["service/kubelet"].signals == {"service.running": True}
     assert slots["service/kubelet"].unread.keys() == {"service.enabled"}
@@ -184,17 +241,17 @@ def test_refusals_are_unread_and_not_false() -> None:
 
 def test_hidden_processes_are_not_taken_for_stopped_services() -> None:
     files = {"/proc/800/comm": "kubelet\n"}
-    machine = FakeMachine(files, links=enabled("containerd"), errors={"/proc/900/comm": errno.EPERM})
+    machine = systemd(files, links=enabled("containerd"), errors={"/proc/900/comm": errno.EPERM})
     slots = by_slot(Services(), machine)
     assert slots["service/kubelet"].signals["service.running"] is True
     assert "service.running" in slots["service/containerd"].unread
 
 
 def test_garbage_harms_its_own_signal_only() -> None:
-    machine = FakeMachine({**unit("kubelet", 800), f"{V2}/system.slice/kubelet.service/cgroup.events": "xyz"})
+    machine = systemd({**unit("kubelet", 800), f"{V2}/system.slice/kubelet.service/cgroup.events": "xyz\n"})
     observation = by_slot(Services(), machine)["service/kubelet"]
     assert "says 'xyz'" in observation.unread["service.running"]
-    machine = FakeMachine({**unit("kubelet", 800), "/proc/800/stat": "800"})
+    machine = systemd({**unit("kubelet", 800), "/proc/800/stat": "800\n"})
     observation = by_slot(Services(), machine)["service/kubelet"]
     assert observation.signals["service.running"] is True
     assert observation.unread.keys() == {"service.start_ticks"}

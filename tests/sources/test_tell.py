@@ -307,6 +307,7 @@ def test_units_that_people_named_are_left_out(tmp_path: Path) -> None:
             f"{group}/system.slice/kubelet.service/cgroup.events": "populated 1\n",
             f"{group}/system.slice/home-alice.mount/cgroup.events": "populated 1\n",
             f"{group}/cgroup.procs": "1\n",
+            "/run/systemd/system/train-alice.service": "",
         },
         links={
             f"{system}/multi-user.target.wants/kubelet.service": "x",

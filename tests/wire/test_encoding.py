@@ -63,7 +63,7 @@ instructions = st.one_of(
     st.builds(RunTest, ids, names, some_names),
 )
 replies = st.builds(
-    Reply, st.just(VERSION), st.none() | counts, st.booleans(), st.booleans(), st.lists(instructions, max_size=4).map(tuple)
+    Reply, st.just(VERSION), st.none() | counts, st.booleans(), st.lists(instructions, max_size=4).map(tuple)
 )  # fmt: skip
 
 

@@ -19,10 +19,11 @@ from nodeguard.worker.memory import Memory
 from nodeguard.worker.nvml_calls import REGISTER_EVENTS
 from nodeguard.worker.rehearsal import rehearse_nvml
 from tests.nvml_double import Build, Double
+from tests.waiting import PATIENCE, PROMPTLY
 from tests.worker import recordings
 from tests.worker.test_nvml_library import EVERYTHING
 
-_SHORT = Deadlines(call=0.5, first=10.0, grace=5.0)
+_SHORT = Deadlines(call=0.5, first=PATIENCE, grace=PATIENCE)
 _XID, _CLOCK, _PSTATE = 0x8, 0x10, 0x4
 _LOST, _UNINITIALIZED = 15, 1
 
@@ -44,7 +45,7 @@ def _lane(double: Double, events: DeviceEvents) -> Iterator[Lane]:
         yield lane
 
 
-def _heard(events: DeviceEvents, within: float = 5.0) -> list[tuple[int, int, str]]:
+def _heard(events: DeviceEvents, within: float = PATIENCE) -> list[tuple[int, int, str]]:
     """The next events, once there are some."""
     select.select([events.fileno()], [], [], within)
     return [(event.device, event.data, event.address) for event in events.take()]
@@ -60,7 +61,7 @@ def test_an_event_is_told_between_two_rounds(nvml_double: Build, events: DeviceE
         lane.round()
         before = time.monotonic()
         double.tell(1, _XID, 79)
-        assert select.select([events.fileno()], [], [], 5.0)[0]
+        assert select.select([events.fileno()], [], [], PATIENCE)[0]
         [event] = events.take()
         assert event == DeviceEvent(1, _XID, 79, "00000000:02:00.0", event.at)
         assert event.at is not None
@@ -149,7 +150,7 @@ def test_after_the_death_of_a_worker_events_come_from_the_next(
     with _lane(double, events) as lane:
         lane.round()
         double.tell(0, _XID, 13)
-        assert select.select([events.fileno()], [], [], 5.0)[0]
+        assert select.select([events.fileno()], [], [], PATIENCE)[0]
         worker = lane._worker
         assert worker is not None
         worker.kill()
@@ -197,7 +198,7 @@ def test_a_new_lane_goes_on_where_one_was_closed(nvml_double: Build, events: Dev
         with _lane(double, events) as lane:
             lane.round()
             double.tell(0, _XID, code)
-            assert select.select([events.fileno()], [], [], 5.0)[0]
+            assert select.select([events.fileno()], [], [], PATIENCE)[0]
         assert [data for _, data, _ in _heard(events)] == [code], "it is kept though the lane is closed"
 
 
@@ -206,7 +207,7 @@ def test_who_waits_for_events_keeps_nobody_from_closing(nvml_double: Build, even
         lane.round()
         worker = lane._worker
         began = time.monotonic()
-    assert time.monotonic() - began < 1.0
+    assert time.monotonic() - began < PROMPTLY
     assert worker is not None
     assert worker.status() == -9
 

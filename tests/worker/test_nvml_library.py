@@ -16,9 +16,10 @@ from nodeguard.worker.memory import Memory
 from nodeguard.worker.nvml_calls import LINK_FIELDS, LINK_POWER
 from nodeguard.worker.rehearsal import rehearse_nvml
 from tests.nvml_double import Build, Double
+from tests.waiting import PATIENCE
 from tests.worker import recordings
 
-_SHORT = Deadlines(call=0.5, first=10.0, grace=5.0)
+_SHORT = Deadlines(call=0.5, first=PATIENCE, grace=PATIENCE)
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from nodeguard.agent.reporting.places import unnamed
 from nodeguard.agent.reporting.timed import OverlongError, TimedSocket
 from nodeguard.agent.reporting.transport import DEADLINE, Answer, TransportError
 from nodeguard.agent.reporting.trust import CertificateFiles, TrustError, trusting
+from nodeguard.local.certificate_validity import validity_problem
 from nodeguard.wire.encoding import REPLY_LIMIT
 
 # Bytes of a reply's headers.
@@ -26,7 +27,7 @@ _HEADERS = 16 * 1024
 # What a connection says that the other side has closed since the last exchange.
 _CLOSED = (ConnectionResetError, BrokenPipeError, ssl.SSLEOFError, ssl.SSLZeroReturnError)
 
-_TRUSTS = "and trusts who signed this node's certificate"
+_TRUSTS = "and trusts who signed this node's certificate, and that both clocks are right"
 
 
 class HttpsTransport:
@@ -129,7 +130,8 @@ def _why(error: Exception, within: float, *, certified: bool) -> str:
     """What went wrong. certified: whether this node shows a certificate."""
     match error:
         case ssl.SSLCertVerificationError():
-            return f"its certificate is not trusted ({error.verify_message}): set the CA that signed it"
+            untrusted = f"is not trusted ({error.verify_message}): set the CA that signed it"
+            return f"its certificate {validity_problem(error, time.time()) or untrusted}"
         case ConnectionResetError() | BrokenPipeError() if certified:
             return f"the connection broke: see that it runs, {_TRUSTS}"
         case ssl.SSLError():

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from nodeguard.agent.reporting.kept import aged, restored
 from nodeguard.agent.reporting.mailbox import Mailbox
-from nodeguard.agent.reporting.replies import ITS_LOG, ReplyError, read
-from nodeguard.agent.reporting.sending import Have, Line, What, beaten, due, failed, told, when
+from nodeguard.agent.reporting.replies import ReplyError, read
+from nodeguard.agent.reporting.sending import Have, Line, What, beaten, due, failed, refused, told, when
 from nodeguard.agent.reporting.spool import Entry
 from nodeguard.agent.reporting.transport import DEADLINE, Answer, Transport, TransportError
 from nodeguard.model.instant import Instant
@@ -86,22 +86,33 @@ class Sender:
         try:
             answer = self.transport.post(encode(message), within)
             put_off = answer.put_off
-            reply = self._heard(answer, message, refusable=entry is not None)
+            reply = self._heard(answer, message)
         except (EncodingError, ReplyError, TransportError) as error:
             name = "" if isinstance(error, TransportError) else f"{self.transport.name}: "
             self._say(f"{name}{error}")
-            self.line = failed(self.line, now().mono, self._jitter(), put_off)
+            if isinstance(error, ReplyError) and error.refused:
+                self._refused(entry, now().mono)
+            else:
+                self.line = failed(self.line, now().mono, self._jitter(), put_off)
             return
         if entry is not None:
-            self._mailbox.done(entry, heard=not reply.refused)
-            if reply.refused:
-                self._tell(f"{self.transport.name}: it refuses a transition for good: {ITS_LOG}")
-                return
+            self._mailbox.done(entry)
         self._said = ""
         if isinstance(message, Report):
             self.line = told(self.line, message.digest, wording(message), now().mono, self._jitter())
         else:
             self.line = beaten(self.line, now().mono, self._jitter(), resend=reply.resend)
+
+    def _refused(self, entry: Entry | None, now: float) -> None:
+        """Go on after a message that the receiver refuses.
+
+        A refused transition is dropped: its age is counted from its verdict, so it is refused whenever it is
+        sent. The next one is sent at once, and the latest state in full once a message is accepted.
+        """
+        if entry is not None:
+            self._mailbox.done(entry, heard=False)
+        else:
+            self.line = refused(self.line, now, self._jitter())
 
     def _spooled(self, now: Instant) -> tuple[Entry | None, Report | None]:
         """The oldest transition that nobody has heard; one that cannot be read is left out."""
@@ -133,10 +144,10 @@ class Sender:
             digest=report.digest,
         )
 
-    def _heard(self, answer: Answer, message: Message, *, refusable: bool) -> Reply:
+    def _heard(self, answer: Answer, message: Message) -> Reply:
         """The reply to a message, its instructions in the mailbox. Raises ReplyError."""
         try:
-            reply, wrong = read(answer, message, refusable=refusable)
+            reply, wrong = read(answer, message)
         except ReplyError as error:
             if error.garbled:
                 self.transport.close()

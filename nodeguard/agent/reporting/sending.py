@@ -25,7 +25,8 @@ class Line(Struct, frozen=True):
 
     digest, wording: of the report that it last heard in full; empty where it must be told. told: when it
     heard that; heard: when it heard anything. next: before this, nothing is due. wait: until then, not even a
-    change is sent. failures: in a row.
+    change is sent. failures: in a row. refused: whether it refused the latest message because of others of
+    this node: then heartbeats are sent until it accepts one, as they show that this boot is alive now.
     """
 
     digest: str = ""
@@ -35,6 +36,7 @@ class Line(Struct, frozen=True):
     next: float = -inf
     wait: float = -inf
     failures: int = 0
+    refused: bool = False
 
 
 class Have(Struct, frozen=True):
@@ -55,6 +57,8 @@ def due(line: Line, have: Have, now: float) -> What:
         return "spooled"
     if not have.digest:
         return "nothing"
+    if line.refused:
+        return "heartbeat"
     if line.digest != have.digest:
         return "report"
     if line.wording != have.wording and now >= line.told + REWORDED:
@@ -96,6 +100,15 @@ def failed(line: Line, now: float, jitter: float, put_off: float = 0.0) -> Line:
     return replace(line, failures=line.failures + 1, wait=now + wait)
 
 
+def refused(line: Line, now: float, jitter: float) -> Line:
+    """The line after a message that the receiver refuses because of others of this node.
+
+    It is not too busy, and accepts a boot that goes on reporting: so the pause does not grow.
+    """
+    wait = now + _pause(jitter)
+    return replace(line, digest="", failures=max(1, line.failures), wait=wait, refused=True)
+
+
 def sequence(last: int, mono: float) -> int:
     """The sequence of the next message: above all of this boot, after a restart of the agent too.
 
@@ -105,4 +118,9 @@ def sequence(last: int, mono: float) -> int:
 
 
 def _heard(line: Line, now: float, jitter: float) -> Line:
-    return replace(line, failures=0, wait=-inf, heard=now, next=now + HEARTBEAT * (0.9 + 0.1 * jitter))
+    return replace(line, failures=0, wait=-inf, heard=now, next=now + _pause(jitter), refused=False)
+
+
+def _pause(jitter: float) -> float:
+    """Seconds until the next heartbeat."""
+    return HEARTBEAT * (0.9 + 0.1 * jitter)

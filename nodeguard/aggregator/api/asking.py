@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-PATH = "/run/nodeguard/aggregator.sock"
+# Not the agent's directory: under systemd each of the two has a runtime directory, with an owner of its own.
+PATH = "/run/nodeguard-aggregator/aggregator.sock"
 
 # In characters: why something is done, and by whom.
 Why = Annotated[str, Meta(max_length=512)]

@@ -8,6 +8,7 @@ from cryptography import x509
 
 from nodeguard.aggregator.authority.showing import Showing
 from nodeguard.aggregator.authority.trust import UnavailableError
+from nodeguard.local.certificate_validity import expired
 
 # Bytes of a file that is read.
 _LIMIT = 256 * 1024
@@ -32,7 +33,7 @@ class Given:
         except ValueError:
             raise UnavailableError(f"{self._certificate} holds no certificate: put it there in PEM") from None
         if now >= until:
-            raise UnavailableError(f"{self._certificate}: the certificate has expired: renew it")
+            raise UnavailableError(f"{self._certificate}: the certificate {expired(now)}")
         clients = read(self._clients) if self._clients is not None else ""
         return Showing(certificate, read(self._key), clients, until)
 

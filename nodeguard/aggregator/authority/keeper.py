@@ -26,6 +26,7 @@ from nodeguard.aggregator.authority.rotation import (
 )
 from nodeguard.aggregator.authority.showing import Showing
 from nodeguard.aggregator.authority.trust import UnavailableError
+from nodeguard.local.certificate_validity import expired
 from nodeguard.model.stored import StoreConflictError, Stored, StoreError
 
 # Steps in one look; there are never so many to be taken.
@@ -117,7 +118,7 @@ class Keeper:
     def _current(self, now: float) -> Showing:
         by = signer(self._state, now)
         if by is None:
-            raise UnavailableError("the authority of the aggregator's certificate has expired")
+            raise UnavailableError(f"the authority of the aggregator's certificate {expired(now)}")
         if self._signed is not None and self._signed[0].certificate == by.certificate:
             shown = self._signed[1]
             # Halfway: there is time for whatever hinders the next one.

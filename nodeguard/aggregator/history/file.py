@@ -14,6 +14,9 @@ VERSION = 1
 
 NAME = "history.sqlite"
 
+# By which a path names a file that is yet to be made, and not a directory.
+_SUFFIXES = frozenset({".sqlite", ".sqlite3", ".db"})
+
 # Bytes that lie beside the file at most, for long; and of it in memory.
 _JOURNAL = 4 << 20
 _CACHE = 2 << 20
@@ -62,8 +65,12 @@ class DamagedError(FileError):
 
 
 def placed(path: str) -> str:
-    """Path of the file: `history.sqlite` in a directory that is there, else what is named."""
-    return str(Path(path) / NAME) if os.path.isdir(path) else path
+    """Return the path of a history's file. A path that is a file, or is named as a database, is that file;
+    any other is a directory with `history.sqlite` in it, which may be missing.
+    """
+    if not os.path.isdir(path) and (os.path.exists(path) or Path(path).suffix in _SUFFIXES):
+        return path
+    return str(Path(path) / NAME)
 
 
 def for_writing(path: str) -> sqlite3.Connection:

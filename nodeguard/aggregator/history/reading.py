@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -14,7 +15,6 @@ from nodeguard.aggregator.history.file import FileError, for_reading, placed
 from nodeguard.fleet.steps import Gone, Quiet, Reported, Seen, Step, rising
 from nodeguard.model.finding import Health, Knowledge
 from nodeguard.model.node import Node
-from nodeguard.wire.order import Heard, heard
 from nodeguard.wire.report import VERSION, Active, Blind, InOrder, Inventory, Report
 
 
@@ -73,7 +73,7 @@ def told(path: str) -> Past:
         connection = for_reading(file)
         [until] = connection.execute("SELECT alive FROM clock").fetchone()
     except FileNotFoundError:
-        what = "no history.sqlite in it" if file != path else "no such file"
+        what = "no history.sqlite in it" if os.path.isdir(path) else "no such file or directory"
         raise HistoryError(f"{path}: {what}: name what aggregator --history writes, or bundles") from None
     except OSError as error:
         raise HistoryError(f"{file}: {error.strerror}: let it be read, or copy it") from None
@@ -169,7 +169,8 @@ class _Once:
     """Whether a step tells anything that another has not."""
 
     def __init__(self) -> None:
-        self._order: dict[str, Heard] = {}
+        # By uid and boot: the highest sequence. An aggregator has accepted each of these reports.
+        self._sequences: dict[tuple[str, str], int] = {}
         self._digests: dict[str, tuple[str, str]] = {}
         self._nodes: dict[str, Node] = {}
         self._silent: dict[str, dict[int, bool]] = {}
@@ -189,11 +190,13 @@ class _Once:
         return True
 
     def _reported(self, uid: str, report: Report) -> bool:
-        self._order[uid], is_news = heard(self._order.get(uid, Heard()), report)
+        boot = uid, report.boot_id
+        if report.sequence <= self._sequences.get(boot, -1):
+            return False
+        self._sequences[boot] = report.sequence
         before, now = self._digests.get(uid), (report.boot_id, report.digest)
-        if is_news:
-            self._digests[uid] = now
-        return is_news and (before != now or not report.digest)
+        self._digests[uid] = now
+        return before != now or not report.digest
 
     def _quiet(self, which: int, one: Quiet) -> bool:
         words = self._silent.setdefault(one.uid, {})

@@ -12,6 +12,10 @@ from msgspec import Struct
 _NODE = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*\Z")
 
 
+# Reasons by status, for metrics, where no other reason is given.
+_REASONS = {400: "unreadable", 403: "forbidden", 413: "too-large", 415: "unreadable", 429: "too-often"}
+
+
 class Shown(Struct, frozen=True):
     """What a caller shows. authorization: the header, empty where there is none. certificate: the client's,
     in the form of ssl.SSLSocket.getpeercert, None where it showed none that is trusted.
@@ -42,14 +46,17 @@ class Caller(Struct, frozen=True):
 
 
 class RefusedError(Exception):
-    """A caller that is not let in; says why and how to remedy, never what it showed.
+    """A message that is refused, or its sender; says why and how to remedy, never what was sent.
 
-    status: HTTP's: 401 and 403 for good, others for now. put_off: seconds after which it may ask again.
+    status: HTTP's: 401 and 403 until the credential is another one, 409 for this very message, others for
+    now. put_off: seconds after which it may be sent again. reason: a word for metrics. node: whose message it
+    is, once the sender's credential has shown that; empty before.
     """
 
-    def __init__(self, status: int, why: str, put_off: float = 0.0) -> None:
+    def __init__(self, status: int, why: str, put_off: float = 0.0, reason: str = "") -> None:
         super().__init__(why)
-        self.status, self.put_off = status, put_off
+        self.status, self.put_off, self.reason = status, put_off, reason or _REASONS.get(status, "other")
+        self.node = ""
 
 
 class Identity(Protocol):

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from nodeguard.aggregator.identity.caller import Credential, RefusedError, Shown, is_node_name
+from nodeguard.local.certificate_validity import expired
 
 _MISSING = (
     "no certificate was shown: set certificate_file and key_file of `aggregator` in the agent's settings"
@@ -14,7 +15,6 @@ _MISSING = (
 _NAMELESS = (
     "the certificate names no node: have its common name, or one of its DNS names, be the name of the node"
 )
-_OVER = "the certificate has expired: renew it"
 
 
 class Certificates:
@@ -35,7 +35,7 @@ class Certificates:
         if not found.names:
             raise RefusedError(401, _NAMELESS)
         if now >= found.until:
-            raise RefusedError(401, _OVER)
+            raise RefusedError(401, f"the certificate {expired(now, 'the aggregator')}")
         return found
 
 

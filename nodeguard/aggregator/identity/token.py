@@ -110,7 +110,9 @@ def _within(said: dict[str, Any], now: float) -> float:
         raise RefusedError(401, f"the token does not say when it expires: {_MOUNT}")
     if now >= until + LEEWAY:
         raise RefusedError(
-            401, "the token has expired: see that the kubelet renews it, and that the node's clock is right"
+            401,
+            "the token has expired: see that the kubelet renews it, and that the clocks of the node and of "
+            "the aggregator are right",
         )
     if now < begin - LEEWAY:
         raise RefusedError(401, "the token is not valid yet: see that the aggregator's clock is right")

@@ -78,7 +78,7 @@ class Connection(RequestHandler):
     def data_received(self, data: bytes) -> None:
         """Part of asyncio's protocol."""
         if self._resting and data:
-            self._resting = False
+            self._resting = self.guest.is_idle = False
             self._taken = 0
             self.guest.by = self._clock() + self._limits.head
         self._taken += len(data)
@@ -94,13 +94,13 @@ class Connection(RequestHandler):
 
     def begin(self) -> None:
         """A request's head is here; what follows has a deadline, and a length, of its own."""
-        self._resting = False
+        self._resting = self.guest.is_idle = False
         self._taken = 0
         self.guest.by = self._clock() + self._limits.body
 
     def rest(self, *, whole: bool) -> None:
         """A request is answered. whole: whether all of it has come; else the rest of it is thrown away."""
-        self._resting = whole
+        self._resting = self.guest.is_idle = whole
         self.guest.by = self._clock() + self._limits.idle
 
     def handle_error(

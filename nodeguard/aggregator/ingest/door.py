@@ -7,16 +7,23 @@ from collections.abc import Callable
 
 from nodeguard.aggregator.ingest.limits import Limits
 
+NO_ROOM = "as many connections are open as this aggregator accepts: see nodeguard status, or wait"
+OF_ONE_ADDRESS = (
+    "too many connections of this address have not shown yet who they are: see what connects from there"
+)
+
 
 class Guest:
     """One connection. address: whence. leave: ends it. by: the moment at which it is ended if nothing comes
-    of it, of the loop's clock. known: whether its caller has shown who it is.
+    of it, of the loop's clock. known: whether its caller has shown who it is. caller: who that is, the same
+    on each of its connections. is_idle: whether no request is under way.
     """
 
-    __slots__ = ("address", "by", "known", "leave")
+    __slots__ = ("address", "by", "caller", "is_idle", "known", "leave")
 
     def __init__(self, address: str, by: float) -> None:
         self.address, self.by, self.known = address, by, False
+        self.caller, self.is_idle = "", False
         self.leave: Callable[[], object] = lambda: None
 
 
@@ -28,17 +35,18 @@ class Door:
         self._guests: dict[Guest, None] = {}
         self._strangers: dict[Guest, None] = {}
         self._of_one: Counter[str] = Counter()
+        self._of_caller: dict[str, dict[Guest, None]] = {}
 
     def __len__(self) -> int:
         return len(self._guests)
 
-    def enter(self, address: str, now: float) -> Guest | None:
-        """A new connection; None where there is no room for it."""
+    def enter(self, address: str, now: float) -> Guest | str:
+        """Return a new connection, or why there is no room for it."""
         full = len(self._guests) >= self._limits.connections
         if full and not self._strangers:
-            return None
+            return NO_ROOM
         if self._of_one[address] >= self._limits.strangers_of_one:
-            return None
+            return OF_ONE_ADDRESS
         if full or len(self._strangers) >= self._limits.strangers:
             oldest = next(iter(self._strangers))
             self.left(oldest)
@@ -48,15 +56,33 @@ class Door:
         self._of_one[address] += 1
         return guest
 
-    def recognise(self, guest: Guest) -> None:
-        """A connection's caller has shown who it is."""
+    def recognise(self, guest: Guest, caller: str) -> bool:
+        """Note the caller of a connection, empty for a caller without a limit. Returns whether the caller may
+        have one more connection: to make room, the one that was idle for longest is closed.
+        """
+        others = self._of_caller.setdefault(caller, {}) if caller else {}
+        if len(others) >= self._limits.connections_of_caller:
+            idle = [one for one in others if one.is_idle]
+            if not idle:
+                return False
+            oldest = min(idle, key=lambda one: one.by)
+            self.left(oldest)
+            oldest.leave()
         guest.known = True
         self._forget(guest)
+        if caller:
+            guest.caller = caller
+            self._of_caller.setdefault(caller, {})[guest] = None
+        return True
 
     def left(self, guest: Guest) -> None:
         """A connection is over."""
         self._guests.pop(guest, None)
         self._forget(guest)
+        of_caller = self._of_caller.get(guest.caller, {})
+        of_caller.pop(guest, None)
+        if not of_caller:
+            self._of_caller.pop(guest.caller, None)
 
     def sweep(self, now: float) -> int:
         """End what took too long. Returns how many."""

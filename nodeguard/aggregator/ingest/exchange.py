@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import time
 import traceback
 from collections import Counter
@@ -17,6 +18,7 @@ from nodeguard.aggregator.ingest.complaints import Complaints
 from nodeguard.aggregator.ingest.connection import Connection
 from nodeguard.aggregator.ingest.door import Door
 from nodeguard.aggregator.ingest.limits import Buckets, Limits, cost, put_off
+from nodeguard.local.certificate_validity import validity_problem
 from nodeguard.wire.encoding import EncodingError, decode_message, encode
 from nodeguard.wire.instruction import Reply
 from nodeguard.wire.report import Message
@@ -27,15 +29,15 @@ PATH = "/v1/messages"
 _NODES = 65_536
 _ADDRESSES = 8192
 
-# Answers a message, at once. Whether it is news is for whoever hears: a message may come twice, or late, see
-# wire.order.heard.
+# Answers a message at once. Raises RefusedError where the message is not applied: see wire.order.
 Hear = Callable[[Caller, Message], Reply]
 
 
 class Exchange:
     """Answers requests. counts: of messages by kind, of those refused by status, and of bytes.
 
-    wall: gives seconds since 1970; clock: those of the loop.
+    wall: gives seconds since 1970; clock: those of the loop. on_refused: is called with the name of a node
+    that has shown its credential, and with the reason why its message is refused.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class Exchange:
         wall: Callable[[], float] = time.time,
     ) -> None:
         self.counts: Counter[str] = Counter()
+        self.on_refused: Callable[[str, RefusedError], object] = lambda *_: None
         self._identity = identity
         self._hear = hear
         self._limits = limits
@@ -68,7 +71,9 @@ class Exchange:
         try:
             return await self._answer(request, connection)
         except RefusedError as refused:
-            self._complaints.of(connection.guest.address, str(refused), self._clock())
+            self._complaints.of(refused.node or connection.guest.address, str(refused), self._clock())
+            if refused.node and refused.status < 500:
+                self.on_refused(refused.node, refused)
             return self._refusal(refused)
         except (RequestPayloadError, ConnectionError):
             return self._refusal(RefusedError(400, "the message broke off on its way: send it again"))
@@ -78,13 +83,18 @@ class Exchange:
         finally:
             connection.rest(whole=request.content.is_eof())
 
-    def untrusted(self, address: str, why: str) -> None:
-        """Somebody showed a certificate that is not trusted, which TLS itself cannot tell in words."""
+    def untrusted(self, address: str, error: ssl.SSLCertVerificationError) -> None:
+        """Log that a client's certificate is refused, which TLS itself cannot tell the client in words."""
         self.counts["handshakes failed"] += 1
-        what = (
-            f"its certificate is not trusted ({why}): have it signed by the authority for agents, and renewed"
+        problem = validity_problem(error, self._wall()) or (
+            f"is not trusted ({error.verify_message}): have it signed by the authority for agents"
         )
-        self._complaints.of(address, what, self._clock())
+        self._complaints.of(address, f"its certificate {problem}", self._clock())
+
+    def not_accepted(self, address: str, why: str) -> None:
+        """Count and log that a connection of an address is not accepted."""
+        self.counts["not accepted"] += 1
+        self._complaints.of(address, why, self._clock())
 
     async def _answer(self, request: web.BaseRequest, connection: Connection) -> web.StreamResponse:
         if request.method != "POST" or request.path != PATH:
@@ -93,22 +103,36 @@ class Exchange:
         if wait := connection.bucket.take(self._limits.connection, self._clock(), cost(size)):
             raise RefusedError(429, _OFTEN, wait)
         credential = await self._who(request, connection)
+        node = credential.names[0] if credential.names else ""
+        try:
+            message, length = await self._message(request, size)
+            caller = speaking(credential, message.node)
+            node = caller.node
+            answer = self._answered(caller, message, length)
+        except RefusedError as refused:
+            refused.node = node
+            raise
+        return web.Response(body=answer, content_type="application/json")
+
+    async def _message(self, request: web.BaseRequest, size: int) -> tuple[Message, int]:
+        """The message of a request, and how many bytes it has. size: how many it may have, by its head."""
         if size > SMALL:
             with self._room.taken(size):
                 body = await read(request)
         else:
             body = await read(request)
         try:
-            message = decode_message(body)
+            return decode_message(body), len(body)
         except EncodingError as error:
             raise RefusedError(400, str(error)) from None
-        caller = speaking(credential, message.node)
-        if wait := self._nodes.take(caller.uid, self._clock(), cost(len(body))):
+
+    def _answered(self, caller: Caller, message: Message, size: int) -> bytes:
+        if wait := self._nodes.take(caller.uid, self._clock(), cost(size)):
             raise RefusedError(429, _OFTEN, wait)
         answer = _encoded(self._hear(caller, message))
         self.counts[type(message).__name__.lower()] += 1
-        self.counts["bytes"] += len(body)
-        return web.Response(body=answer, content_type="application/json")
+        self.counts["bytes"] += size
+        return answer
 
     async def _who(self, request: web.BaseRequest, connection: Connection) -> Credential:
         shown = Shown(request.headers.get("Authorization", ""), connection.certificate)
@@ -116,8 +140,11 @@ class Exchange:
         credential = self._identity.known(shown, now)
         if credential is None:
             credential = await self._identified(shown, now, connection.guest.address)
-        if not connection.guest.known:
-            self._door.recognise(connection.guest)
+        guest = connection.guest
+        if not guest.known and not self._door.recognise(guest, _caller(credential)):
+            refused = RefusedError(429, _CONNECTIONS, 1.0, reason=_TOO_MANY)
+            refused.node = credential.names[0] if credential.names else ""
+            raise refused
         return credential
 
     async def _identified(self, shown: Shown, now: float, address: str) -> Credential:
@@ -137,12 +164,23 @@ class Exchange:
         self.counts[f"refused {refused.status}"] += 1
         headers = {"Retry-After": put_off(refused.put_off)} if refused.put_off else None
         answer = web.Response(status=refused.status, text=f"nodeguard: {refused}\n", headers=headers)
-        if refused.status in {404, 413, 415}:
+        if refused.status in {404, 413, 415} or refused.reason == _TOO_MANY:
             answer.force_close()
         return answer
 
 
+_TOO_MANY = "too-many-connections"
+_CONNECTIONS = (
+    "too many connections of this node are in use at once: see that only one agent runs on the node"
+)
 _OFTEN = "messages come too often: see that only one agent runs on the node"
+
+
+def _caller(credential: Credential) -> str:
+    """Return a name for the owner of a credential, equal for each of its credentials; empty where the caller
+    may speak for any node.
+    """
+    return credential.uid or " ".join(credential.names or ())
 
 
 def _told(error: Exception) -> str:

@@ -21,14 +21,16 @@ class Rate(Struct, frozen=True):
 class Limits(Struct, frozen=True):
     """What the server gives to agents. An agent that sends what waited may send 64 messages at once.
 
-    connections: open at a time. strangers: of them, those whose caller has not said yet who it is; with one
-    more, who has waited longest gives way. strangers_of_one: of one address. head, body, idle: seconds for
-    the handshake and for a request's head, for the rest of it, and between two. bodies: bytes of large
+    connections: open at a time. connections_of_caller: of one node, whose agent has one for each address by
+    which it reaches this aggregator. strangers: of them, those whose caller has not said yet who it is; with
+    one more, who has waited longest gives way. strangers_of_one: of one address. head, body, idle: seconds
+    for the handshake and for a request's head, for the rest of it, and between two. bodies: bytes of large
     messages that are being read at a time. connection, node: messages; failures: callers of one address that
     are not let in.
     """
 
     connections: int = 20_000
+    connections_of_caller: int = 4
     strangers: int = 1024
     strangers_of_one: int = 128
     head: float = 10.0

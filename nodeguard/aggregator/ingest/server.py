@@ -126,8 +126,9 @@ class Ingest:
                 continue
             self._said = ""
             guest = self._door.enter(str(place[0]), self._loop.time())
-            if guest is None:
+            if isinstance(guest, str):
                 sock.close()
+                self.exchange.not_accepted(str(place[0]), guest)
             else:
                 self._start(self._greet(sock, guest))
             while self._is_busy():
@@ -161,7 +162,7 @@ class Ingest:
             )
             connected = True
         except ssl.SSLCertVerificationError as error:
-            self.exchange.untrusted(guest.address, error.verify_message)
+            self.exchange.untrusted(guest.address, error)
         except OSError:
             self.exchange.counts["handshakes failed"] += 1
         finally:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import Self
 
 from msgspec.structs import replace
@@ -13,7 +15,8 @@ from nodeguard.aggregator.identity.caller import Caller
 from nodeguard.aggregator.outbox import Outbox
 from nodeguard.aggregator.service import moment
 from nodeguard.aggregator.world.clearing import pause_reason, said_of
-from nodeguard.aggregator.world.kept import Advised, Kept, KeptError, read, write
+from nodeguard.aggregator.world.kept import LIMIT, Advised, Kept, KeptError, read, write
+from nodeguard.aggregator.world.state_writer import StateWriter
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet.told.service import STANDALONE
@@ -29,6 +32,9 @@ from nodeguard.wire.report import Report
 _WRITE = 1.0
 _LOOK = 60.0
 _LEFT = 86_400.0
+
+# Seconds for the last write at the end.
+_LAST = 5.0
 
 
 class Alone:
@@ -72,7 +78,13 @@ class Alone:
         self._began: float | None = None
         self._wrote = self._looked = float("-inf")
         self._is_new = True
-        self._write(kept.pause)
+        self._left_out = 0
+        # What people decided is written before it counts: one decision at a time.
+        self._pause_text = kept.pause
+        self._deciding = asyncio.Lock()
+        self._writer = StateWriter(partial(_write, path), self._written)
+        if path is not None:
+            self._begin(path)
 
     @property
     def people(self) -> Self:
@@ -104,19 +116,16 @@ class Alone:
         for one in plan.nodes:
             self._advise(one)
         for incident in plan.incidents:
-            if _told(self._incidents.get(incident.name)) != _told(incident):
+            before, self._incidents[incident.name] = self._incidents.get(incident.name), incident
+            if _told(before) != _told(incident):
                 self._happened(incident)
-        if plan.incidents:
-            self._incidents = {
-                name: one for told in self._planner.incidents.values() for name, one in told.items()
-            }
             self._is_new = True
         if now.mono - self._looked >= _LOOK:
             self._looked = now.mono
             self._forget(now.mono)
-        if self._is_new and now.mono - self._wrote >= _WRITE:
+        if self._is_new and now.mono - self._wrote >= _WRITE and not self._writer.is_busy:
             self._wrote = now.mono
-            self._write(self._planner.paused)
+            self._put()
 
     def policy_refused(self, why: str) -> None:
         """The log has it, and there is no other place."""
@@ -124,35 +133,33 @@ class Alone:
     async def pause(self, why: str, by: str) -> str:
         """Advise nothing new from now on, durably."""
         said = pause_reason(why, by)
-        self._pause(said)
+        await self._pause(said)
         self._tell(f"nothing new is advised: {said}")
         return "nothing new is advised from now on, through restarts too; nodeguard resume ends it"
 
     async def resume(self, by: str) -> str:
         """Go on."""
-        self._pause("")
+        await self._pause("")
         self._tell(f"resumed by {by or 'somebody'}")
         return "marks are advised again"
 
     async def unmark(self, by: str) -> str:
         """Take all advice back, and pause before."""
-        self._pause(pause_reason("all marks are removed", by))
+        await self._pause(pause_reason("all marks are removed", by))
         for one in self._planner.unmark().nodes:
             self._advise(one)
-        self._keep(self._planner.paused)
+        await self._keep()
         return "paused, and all marks are taken away; nodeguard resume has them advised again"
 
     async def acknowledge(self, name: str, by: str) -> str:
         """People know of an incident."""
-        self._decide(replace(self._decision(name), acknowledged=by or "somebody"))
+        await self._decide(name, acknowledged=by or "somebody")
         return f"{name} is acknowledged"
 
     async def clear(self, name: str, by: str) -> str:
         """People say that an incident is over."""
         said = f"{by or 'somebody'} at {datetime.now(UTC).isoformat(timespec='seconds')}"
-        decision = replace(self._decision(name), clear=said)
-        self._decide(decision)
-        self._decided(decision)
+        self._decided(await self._decide(name, clear=said))
         incident = self._planner.incident(name)
         if incident is not None and incident.is_open and not incident.node:
             self._planner.clear(incident, self._now())
@@ -162,7 +169,12 @@ class Alone:
     async def close(self) -> None:
         """Write what is not written yet."""
         if self._is_new:
-            self._write(self._planner.paused)
+            self._put()
+        await self._writer.settle(_LAST)
+
+    async def settle(self) -> None:
+        """Wait until what is being written is."""
+        await self._writer.settle()
 
     def decisions(self) -> dict[str, Decision]:
         """Return what people decided, by the incident's name, and what became of it."""
@@ -210,46 +222,83 @@ class Alone:
             raise DecisionError(f"there is no incident {incident}: see nodeguard incidents")
         return self._decisions.get(incident, Decision(incident))
 
-    def _decide(self, decision: Decision) -> None:
-        before = self._decisions
-        known = {name: one for name, one in before.items() if self._planner.incident(name) is not None}
-        self._decisions = {**known, decision.incident: decision}
-        try:
-            self._keep(self._planner.paused)
-        except DecisionError:
-            self._decisions = before
-            raise
+    async def _decide(self, name: str, **changes: str) -> Decision:
+        """Change the decision about an incident. Returns it once it is durable. Raises DecisionError."""
+        async with self._deciding:
+            decision, before = replace(self._decision(name), **changes), self._decisions
+            known = {name: one for name, one in before.items() if self._planner.incident(name) is not None}
+            self._decisions = {**known, decision.incident: decision}
+            try:
+                await self._keep()
+            except BaseException:
+                self._decisions, self._is_new = before, True
+                raise
+            return decision
 
     def _decided(self, decision: Decision) -> None:
         incident = self._planner.incident(decision.incident)
         if incident is not None and incident.is_open:
             self._outbox.clear(incident, decision)
 
-    def _pause(self, why: str) -> None:
-        self._keep(why)
-        self._planner.paused = why
+    async def _pause(self, why: str) -> None:
+        async with self._deciding:
+            before, self._pause_text = self._pause_text, why
+            try:
+                await self._keep()
+            except BaseException:
+                self._pause_text, self._is_new = before, True
+                raise
+            self._planner.paused = why
         self._news()
 
-    def _keep(self, pause: str) -> None:
+    async def _keep(self) -> None:
         """Write what a person decided. Raises DecisionError."""
-        why = self._write(pause)
+        why = await self._put()
         if why:
             raise DecisionError(f"this cannot be written down, and is not done: {why}")
 
-    def _write(self, pause: str) -> str:
-        """Write all of it; why that failed, empty where it did not."""
-        if self._path is None:
-            return ""
+    def _begin(self, path: str) -> None:
+        """Write the state at the start, where that may wait: a failure is logged at once."""
         try:
-            write(self._path, Kept(pause=pause, decisions=self._decisions, incidents=self._incidents,
-                                   nodes=self._advised, gpus=self._gpus))  # fmt: skip
+            self._written("", write(path, self._state()))
+            self._is_new = False
         except KeptError as error:
-            if str(error) != self._said:
-                self._said = str(error)
-                self._tell(f"what is advised is not remembered: {error}")
-            return str(error)
-        self._said, self._is_new = "", False
-        return ""
+            self._written(str(error), 0)
+
+    def _put(self) -> asyncio.Future[str]:
+        """Have the state written. Returns a future: why that failed, empty where it did not."""
+        self._is_new = False
+        return self._writer.put(self._state())
+
+    def _state(self) -> Kept:
+        """Return the state as it is now: nothing in it changes later."""
+        self._incidents = {
+            name: one for told in self._planner.incidents.values() for name, one in told.items()
+        }
+        return Kept(
+            pause=self._pause_text,
+            decisions=self._decisions,
+            incidents=dict(self._incidents),
+            nodes=dict(self._advised),
+            gpus=dict(self._gpus),
+        )
+
+    def _written(self, why: str, left_out: int) -> None:
+        """Note the end of a write. why: it failed, empty if it did not. left_out: incidents without room."""
+        if why:
+            self._is_new = True
+            if why != self._said:
+                self._tell(f"what is advised is not remembered: {why}")
+        elif left_out and not self._left_out:
+            self._tell(
+                f"{left_out} incidents are not remembered: {LIMIT >> 20} MiB have no room for them; see what "
+                "reports so many"
+            )
+        self._said, self._left_out = why, left_out
+
+
+def _write(path: str | None, kept: Kept) -> int:
+    return write(path, kept) if path is not None else 0
 
 
 def _told(one: Incident | None) -> tuple[str, ...]:

@@ -146,6 +146,10 @@ class Voting:
             watch.forget(began, now, learns=name not in held)
             if watch.is_idle and name not in held:
                 del self.watches[name]
+        if len(self._may) > _NAMES:
+            self._may.clear()
+        if len(self._cast) > _NAMES:
+            self._cast = {name: cast for name, cast in self._cast.items() if name in self.watches}
 
     def _voting(self, check: str) -> tuple[Ballot, ...]:
         found = self._may.get(check)
@@ -160,3 +164,6 @@ class Voting:
 
 
 _NONE: dict[str, Ballot] = {}
+
+# Names of checks that are remembered though nothing else is known of them: agents may make up any.
+_NAMES = 4096

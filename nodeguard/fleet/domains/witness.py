@@ -29,6 +29,10 @@ _OLD = 900.0
 # Seconds within which what two checks found belongs together.
 _TOGETHER = 600.0
 
+# Votes of one node at once, and seconds until it may cast one more: no node begins to fail so often for long,
+# and each vote is remembered for a day.
+VOTES, VOTE_EVERY = 512.0, 30.0
+
 
 class Witness:
     """diagnosis: what is told. everyone: all nodes by domain, those that may not vote, too."""
@@ -40,6 +44,7 @@ class Witness:
         self._heard = heard
         self._fires: dict[str, Set[str]] = {}
         self._silent: Set[str] = frozenset()
+        self._votes: dict[str, tuple[float, float]] = {}
         self._now = Instant(0.0, 0.0, "")
         self._moves = roster.moves
 
@@ -83,6 +88,7 @@ class Witness:
         """A node that is no more."""
         self.sit(uid)
         self._fires.pop(uid, None)
+        self._votes.pop(uid, None)
 
     def hear(self, uid: str, now: Instant) -> None:
         """A node has spoken, and tells what fires on it now."""
@@ -105,7 +111,7 @@ class Witness:
         self._fires[uid] = fires.keys() | (before & told)
         for check in fires.keys() - before:
             views, age = fires[check]
-            self.diagnosis.vote(uid, check, views, now.mono - (age if age > _OLD else 0.0))
+            self._vote(uid, check, views, age if age > _OLD else 0.0)
 
     def _firing(self, one: Heard) -> dict[str, tuple[tuple[str, ...], float]]:
         """What fires for sure, by check: in which views it may be told of, and for how many seconds."""
@@ -123,8 +129,18 @@ class Witness:
             return
         fires = self._firing(one)
         for check, (views, age) in fires.items():
-            self.diagnosis.vote(uid, check, views, self._now.mono - age)
+            self._vote(uid, check, views, age)
         self._fires[uid] = frozenset(fires)
+
+    def _vote(self, uid: str, check: str, views: tuple[str, ...], age: float) -> None:
+        """Have a node vote, unless it has voted too often. age: seconds since the check began to fire."""
+        now = self._now.mono
+        left, at = self._votes.get(uid, (VOTES, now))
+        left = min(VOTES, left + max(0.0, now - at) / VOTE_EVERY)
+        if left >= 1.0:
+            left -= 1.0
+            self.diagnosis.vote(uid, check, views, now - age)
+        self._votes[uid] = left, now
 
     def began(self, uid: str) -> dict[tuple[str, str], float]:
         """When what a node tells of began, in seconds since the epoch, by check and slot."""

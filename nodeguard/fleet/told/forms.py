@@ -179,6 +179,29 @@ class LemonTold(Struct, frozen=True):
     age: float
 
 
+class LeftOut(Struct, frozen=True):
+    """Incidents for which there is no room. nodes: of how many. most: the nodes with the most of them."""
+
+    incidents: int = 0
+    nodes: int = 0
+    most: tuple[str, ...] = ()
+
+
+class RefusedMessages(Struct, frozen=True):
+    """Messages of a node that were refused in the past ten minutes.
+
+    reason: a word, as in the metrics. message: the latest answer to the node's agent, with the remedy.
+    count: how many messages. latest, age: when the latest came.
+    """
+
+    node: str
+    reason: str
+    message: str
+    count: int
+    latest: str
+    age: float
+
+
 class Status(Struct, frozen=True):
     """The fleet, in short.
 
@@ -189,7 +212,9 @@ class Status(Struct, frozen=True):
     full at least, fullest first; ledgers_more: how many more of these there are. incidents: by state. worst:
     what stands out. views: what nodes share. domains: those that are to blame, by state; blamed: the first
     few, those that are not marked before all others. held: checks that are not acted upon. lemons: parts that
-    fail again and again, the worst few; lemons_more: how many more there are.
+    fail again and again, the worst few; lemons_more: how many more there are. refused: nodes whose messages
+    were refused, the latest few; refused_more: how many more nodes. shortage: why not all expected agents can
+    connect, and the remedy; empty where they can. left_out: incidents for which there is no room.
     """
 
     version: Literal[1]
@@ -217,3 +242,7 @@ class Status(Struct, frozen=True):
     pending: Count = Count(0, 0)
     pending_left: float = 0.0
     dry_run: DryRunTold = DryRunTold()
+    refused: tuple[RefusedMessages, ...] = ()
+    refused_more: int = 0
+    shortage: str = ""
+    left_out: LeftOut = LeftOut()

@@ -25,6 +25,7 @@ from nodeguard.fleet.told.node_forms import (
     UnreadTold,
     WantTold,
 )
+from nodeguard.fleet.told.refused import refused_messages
 from nodeguard.fleet.told.service import Service
 from nodeguard.fleet.want import no_request
 from nodeguard.model.finding import Knowledge
@@ -45,6 +46,7 @@ def node(planner: Planner, service: Service, name: str, now: Instant) -> NodePag
     inventory = one.inventory if one else Inventory()
     last, silent = planner.last.get(uid), planner.silence_at(now).silent
     health, reported = known_health(planner, uid, silent), reported_health(one)
+    refusal = next((each for each in service.refused if each.node == name), None)
     return NodePage(
         version=VERSION,
         at=rfc3339(now.wall),
@@ -86,6 +88,8 @@ def node(planner: Planner, service: Service, name: str, now: Instant) -> NodePag
         lemons=lemons(planner, now, name),
         pending=tuple(_wants(outcomes, State.PENDING, now)),
         advised=planner.granted == State.ADVISED,
+        refused=refused_messages(refusal, now) if refusal is not None else None,
+        left_out=len(planner.incidents_left_out.get(uid, ())),
     )
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 from msgspec import Struct
 
 from nodeguard.fleet.release import On
-from nodeguard.fleet.told.forms import IncidentLine, LedgerTold, LemonTold
+from nodeguard.fleet.told.forms import IncidentLine, LedgerTold, LemonTold, RefusedMessages
 from nodeguard.model.finding import Action, Health, Knowledge
 from nodeguard.model.incident import State
 from nodeguard.model.mark import Mark
@@ -120,7 +120,9 @@ class NodePage(Struct, frozen=True):
     whether the cordon is nodeguard's. hold, maintenance: why, empty for none. strange: taints with
     nodeguard's keys of which nothing is remembered; they are left alone. would: marks of checks that are not
     enforced; pending: marks in their grace period. advised: whether marks are advice, as without a cluster.
-    ledgers: the budgets that the node counts to. lemons: parts in it that fail again and again.
+    ledgers: the budgets that the node counts to. lemons: parts in it that fail again and again. refused: None
+    where none of its messages was refused in the past ten minutes. left_out: incidents for which there is no
+    room.
     """
 
     version: Literal[1]
@@ -158,6 +160,8 @@ class NodePage(Struct, frozen=True):
     lemons: tuple[LemonTold, ...] = ()
     pending: tuple[WantTold, ...] = ()
     advised: bool = False
+    refused: RefusedMessages | None = None
+    left_out: int = 0
 
 
 class NodeLine(Struct, frozen=True):

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from nodeguard.fleet.refusals import Refusal
 from nodeguard.model.incident import Decision
 
 STANDALONE = "standalone"
@@ -18,7 +19,8 @@ class Service(Struct, frozen=True):
     waits: what keeps it from having anything written, if it leads; empty for nothing. started: seconds of a
     monotonic clock. plan_age: seconds since the latest plan, None before the first. policy_file and _error:
     where the policy comes from, and why a newer one is kept out; each empty for none. version: of nodeguard.
-    decisions: of people, by the incident's name.
+    decisions: of people, by the incident's name. refused: of the past minutes, the latest first. shortage:
+    why not all expected agents can connect, empty where they can.
     """
 
     leader: str
@@ -30,3 +32,5 @@ class Service(Struct, frozen=True):
     policy_error: str = ""
     version: str = ""
     decisions: Mapping[str, Decision] = {}
+    refused: tuple[Refusal, ...] = ()
+    shortage: str = ""

@@ -17,6 +17,7 @@ from nodeguard.fleet.told.forms import (
     Count,
     DryRunTold,
     LedgerTold,
+    LeftOut,
     Marked,
     Nodes,
     PolicyTold,
@@ -28,6 +29,7 @@ from nodeguard.fleet.told.health import known_health
 from nodeguard.fleet.told.incidents import every, outstanding
 from nodeguard.fleet.told.lemons import lemons
 from nodeguard.fleet.told.node_forms import DEGRADED
+from nodeguard.fleet.told.refused import refused_messages
 from nodeguard.fleet.told.service import Service
 from nodeguard.fleet.told.views import held, views
 from nodeguard.model.finding import Health
@@ -42,6 +44,7 @@ NO_LEADER = "no aggregator leads yet"
 _WORST = 5
 _LEDGERS = 6
 _REASONS = 3
+_REFUSED = 3
 
 
 def status(planner: Planner, service: Service, now: Instant) -> Status:
@@ -78,6 +81,10 @@ def status(planner: Planner, service: Service, now: Instant) -> Status:
         pending=_count(planner, State.PENDING),
         pending_left=round(max(0.0, min(pending) - now.wall), 1) if pending else 0.0,
         dry_run=_dry_run(one for one in outcomes if one.state == State.DRY_RUN),
+        refused=tuple(refused_messages(one, now) for one in service.refused[:_REFUSED]),
+        refused_more=max(0, len(service.refused) - _REFUSED),
+        shortage=service.shortage,
+        left_out=_left_out(planner),
     )
 
 
@@ -169,6 +176,13 @@ def _marked(planner: Planner) -> dict[str, Marked]:
         devices[Mark.QUARANTINE] += sum(1 for record in holding.devices.values() if record.causes)
     told = {mark.value: Marked(nodes[mark], devices[mark]) for mark in Mark}
     return {**told, DEGRADED: Marked(nodes[DEGRADED])}
+
+
+def _left_out(planner: Planner) -> LeftOut:
+    counts = Counter({uid: len(names) for uid, names in planner.incidents_left_out.items()})
+    nodes = planner.roster.nodes
+    most = tuple(nodes[uid].name for uid, _ in counts.most_common(_WORST) if uid in nodes)
+    return LeftOut(counts.total(), len(counts), most)
 
 
 def _count(planner: Planner, state: State) -> Count:

@@ -5,19 +5,25 @@ from __future__ import annotations
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 from nodeguard.wire.encoding import EncodingError, decode_message, encode
 from nodeguard.wire.instruction import Instruction, Reply
-from nodeguard.wire.order import Heard, heard
+from nodeguard.wire.order import Acceptance, Order, ordered
 from nodeguard.wire.report import VERSION, Report
+from tests.waiting import PATIENCE
 
 TLS = Path(__file__).parent / "tls"
 PAIR = (TLS / "server.pem", TLS / "server.key")
+
+
+class ConflictError(Exception):
+    """A message that is not applied, because of others of its node."""
 
 
 class Receiver:
@@ -25,7 +31,8 @@ class Receiver:
 
     def __init__(self) -> None:
         self.fault: Callable[[], str] = lambda: ""
-        self.memory: dict[str, Heard] = {}
+        self.memory: dict[str, Order] = {}
+        self.now: Callable[[], float] = time.monotonic
         self.applied: list[Report] = []
         self.beats = 0
         self.requests = 0
@@ -37,15 +44,17 @@ class Receiver:
         self.address = ""
 
     def hear(self, body: bytes) -> Reply:
-        """Apply a message, if it is news. Raises EncodingError."""
+        """Apply a message, if it is news. Raises EncodingError, ConflictError."""
         message = decode_message(body)
+        before = self.memory.get(message.node, Order())
+        self.memory[message.node], acceptance = ordered(before, message, self.now())
+        if acceptance.is_refusal:
+            raise ConflictError
         for identity in message.acknowledged:
             self.instructions.pop(identity, None)
         resend = False
         if isinstance(message, Report):
-            before = self.memory.get(message.node, Heard())
-            self.memory[message.node], news = heard(before, message)
-            if news:
+            if acceptance == Acceptance.ACCEPTED:
                 self.applied.append(message)
         else:
             self.beats += 1
@@ -60,12 +69,12 @@ _CONTENT: dict[str, Callable[[bytes], bytes]] = {
     "another": lambda _: encode(Reply(VERSION, 4)),
     "no length": lambda content: content + b" " * 50_000,
     "large": lambda _: b" " * 200_000,
-    "refuse": lambda _: encode(Reply(VERSION, refused=True)),
 }
 _HEAD = {
     "many headers": "200 OK\r\n" + "X-Long: {0}\r\nX-Longer: {0}".format("x" * 60_000),
     "busy": "503 Busy\r\nRetry-After: 7",
     "unauthorised": "401 Unauthorized",
+    "refuse": "409 Conflict",
     "close": "200 OK\r\nConnection: close",
     "no length": "200 OK\r\nConnection: close",
 }
@@ -85,9 +94,12 @@ def _answered(receiver: Receiver, fault: str, body: bytes) -> bytes:
             content = encode(receiver.hear(body))
     except EncodingError:
         head = "400 Bad Request"
+    except ConflictError:
+        head = "409 Conflict"
     late, receiver.late = receiver.late, []
     for message in late:
-        receiver.hear(message)
+        with suppress(ConflictError):
+            receiver.hear(message)
     if fault == "lose reply":
         return b""
     if fault.startswith("moved "):
@@ -121,7 +133,7 @@ class Handler(BaseHTTPRequestHandler):
                     if receiver.over.wait(0.05):
                         break
             elif fault == "hang":
-                receiver.over.wait(10.0)
+                receiver.over.wait(PATIENCE)
             else:
                 self.wfile.write(answer)
         except OSError:

@@ -19,11 +19,12 @@ from nodeguard.agent.reporting.https import HttpsTransport
 from nodeguard.agent.reporting.mailbox import Mailbox, Post
 from nodeguard.agent.reporting.sender import Sender
 from nodeguard.agent.reporting.spool import Spool
-from nodeguard.agent.reporting.transport import Answer, Transport
+from nodeguard.agent.reporting.transport import DEADLINE, Answer, Transport
 from nodeguard.model.instant import Instant
 from nodeguard.wire.of_verdict import report
 from nodeguard.wire.report import Answered, Report
 from tests.agent.reporting.receiver import TLS, Receiver
+from tests.waiting import until
 from tests.wire.scene import FACTS, NOW, finding, verdict
 
 
@@ -37,7 +38,7 @@ class Deadly:
 
     way: Transport
     kills: Callable[[], bool]
-    patience: float = 2.0
+    patience: float = DEADLINE
     name: str = "receiver"
 
     def post(self, body: bytes, within: float) -> Answer:
@@ -75,7 +76,7 @@ class Agent:
         self.mailbox = Mailbox(self.post)
         self.senders = [
             Sender(
-                Deadly(self.way(one), self.kills, 0.02 if one == self.silent else 2.0),
+                Deadly(self.way(one), self.kills, 0.02 if one == self.silent else DEADLINE),
                 self.mailbox,
                 Random(7).random,
                 self.said.append,
@@ -146,12 +147,10 @@ def black_hole() -> Iterator[str]:
         yield f"http://127.0.0.1:{silent.getsockname()[1]}/"
 
 
-def until(condition: Callable[[], object], within: float = 10.0) -> float:
-    """Seconds until something is so, which it must be in time."""
+def seconds_until(condition: Callable[[], object]) -> float:
+    """Wait until a condition holds, and return the seconds that took."""
     began = time.monotonic()
-    while not condition():
-        assert time.monotonic() - began < within
-        time.sleep(0.002)
+    until(condition, every=0.002)
     return time.monotonic() - began
 
 

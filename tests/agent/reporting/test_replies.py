@@ -11,13 +11,20 @@ BEAT = Heartbeat(version=VERSION, node="n", boot_id="b", sequence=1)
 
 def refused(status: int, body: bytes) -> str:
     with pytest.raises(ReplyError) as found:
-        read(Answer(status, body), BEAT, refusable=False)
+        read(Answer(status, body), BEAT)
     return str(found.value)
 
 
 def test_an_aggregators_own_words_are_passed_on() -> None:
     said = refused(403, b"nodeguard: this is another node's: set `node`\n")
     assert said == "it answered 403: this is another node's: set `node`"
+
+
+def test_only_a_message_that_conflicts_with_others_is_refused_for_good() -> None:
+    for status, expected in ((409, True), (403, False), (500, False)):
+        with pytest.raises(ReplyError) as found:
+            read(Answer(status, b"nodeguard: why: remedy\n"), BEAT)
+        assert found.value.refused == expected
 
 
 @pytest.mark.parametrize(

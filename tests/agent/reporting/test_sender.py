@@ -13,8 +13,11 @@ from nodeguard.agent.reporting.spool import Spool, put
 from nodeguard.agent.reporting.transport import Answer
 from nodeguard.wire.instruction import RunTest
 from nodeguard.wire.of_verdict import report
+from nodeguard.wire.order import Order, ordered
+from nodeguard.wire.report import VERSION, Heartbeat
 from tests.agent.reporting.receiver import closed_port, receiving
-from tests.agent.reporting.scene import Agent, Deadly, black_hole, digests, faulty, until
+from tests.agent.reporting.scene import Agent, Deadly, black_hole, digests, faulty
+from tests.waiting import PATIENCE, until
 from tests.wire.scene import FACTS, finding, verdict
 
 
@@ -106,6 +109,44 @@ def test_a_receiver_that_forgot_is_told_again(tmp_path: Path) -> None:
         agent.close()
 
 
+def test_an_agent_that_another_boot_keeps_out_logs_why_and_is_accepted_within_a_minute(
+    tmp_path: Path,
+) -> None:
+    with receiving() as receiver:
+        agent = Agent(tmp_path, [receiver.address])
+        receiver.now = lambda: agent.now.mono
+        receiver.memory["node-7"], _ = ordered(
+            Order(), Heartbeat(version=VERSION, node="node-7", boot_id="forged", sequence=1), agent.now.mono
+        )
+        agent.offer("a")
+        agent.run(29.0)
+        assert receiver.applied == []
+        agent.run(31.0)
+        assert digests(receiver.applied) == agent.offered
+        assert agent.said == [
+            "receiver: it answered 409: see that one agent runs on the node: its log says why"
+        ]
+        agent.run(60.0)
+        assert 5 <= receiver.beats <= 9
+        agent.close()
+
+
+def test_transitions_that_are_refused_do_not_delay_what_comes_after_them(tmp_path: Path) -> None:
+    with receiving() as receiver:
+        agent = Agent(tmp_path, [receiver.address])
+        receiver.now = lambda: agent.now.mono
+        for check in ("a", "b", "c"):
+            agent.offer(check)
+        receiver.memory["node-7"], _ = ordered(
+            Order(), Heartbeat(version=VERSION, node="node-7", boot_id="boot-a", sequence=agent.mailbox.post.sequence + 500), agent.now.mono
+        )  # fmt: skip
+        agent.pass_by(1.0)
+        agent.run(0.5)
+        assert digests(receiver.applied) == agent.offered[-1:]
+        assert (len(agent.spool), agent.spool.dropped) == (0, 3)
+        agent.close()
+
+
 def test_an_entry_that_can_never_be_applied_is_left_out(tmp_path: Path) -> None:
     with receiving() as receiver:
         script = ["refuse"]
@@ -189,7 +230,7 @@ def test_an_error_that_nobody_thought_of_is_told_once_and_ends_no_thread(
         agent.offer("a")
         senders.begin(lambda: agent.now)
         until(lambda: receiver.applied)
-        senders.end(10.0)
+        senders.end(PATIENCE)
         assert len(tried) >= 6
         assert agent.said == ["receiver: error in the agent itself, please report it: KeyError: 'x'"]
 

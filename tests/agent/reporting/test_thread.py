@@ -12,8 +12,12 @@ from random import Random
 import pytest
 
 from nodeguard.agent.reporting.senders import Senders
+from nodeguard.agent.reporting.transport import DEADLINE
 from tests.agent.reporting.receiver import closed_port, receiving
-from tests.agent.reporting.scene import Agent, black_hole, digests, until
+from tests.agent.reporting.scene import Agent, black_hole, digests, seconds_until
+from tests.waiting import PATIENCE, PROMPTLY, until
+
+pytestmark = pytest.mark.usefixtures("patient_end")
 
 
 @contextmanager
@@ -26,7 +30,7 @@ def sending(agent: Agent) -> Iterator[Senders]:
     try:
         yield senders
     finally:
-        senders.end(10.0)
+        senders.end(PATIENCE)
 
 
 def test_the_thread_sends_at_once_and_once_more_when_it_is_stopped(tmp_path: Path) -> None:
@@ -48,11 +52,11 @@ def test_who_never_answers_delays_nobody_neither_a_change_nor_the_end(tmp_path: 
         with sending(agent) as senders:
             for at in range(20):
                 agent.offer(f"check-{at}")
-                assert until(lambda: digests(receiver.applied) == agent.offered) < 1.0
+                assert seconds_until(lambda: digests(receiver.applied) == agent.offered) < DEADLINE
             agent.offer("last")
             began = time.monotonic()
-            senders.end(10.0)
-            assert time.monotonic() - began < 1.5
+            senders.end(PATIENCE)
+            assert time.monotonic() - began < DEADLINE
         assert digests(receiver.applied) == agent.offered
         assert receiver.applied[-1].leaving
         assert sum(one.leaving for one in receiver.applied) == 1
@@ -75,25 +79,25 @@ def test_an_answer_that_is_under_way_at_the_end_is_waited_for(tmp_path: Path) ->
 
         def slow() -> str:
             asked.set()
-            answer.wait(10.0)
+            answer.wait(PATIENCE)
             return ""
 
         receiver.fault = slow
         agent = Agent(tmp_path, [receiver.address])
         with sending(agent):
             agent.offer("a")
-            assert asked.wait(10.0)
+            assert asked.wait(PATIENCE)
             threading.Timer(0.1, answer.set).start()
         assert [one.leaving for one in receiver.applied] == [False, True]
 
 
 def test_an_end_that_cannot_be_told_is_no_reason_to_stay(tmp_path: Path) -> None:
     agent = Agent(tmp_path, [f"http://127.0.0.1:{closed_port()}/"])
-    began = time.monotonic()
     with sending(agent):
         agent.offer("a")
         until(lambda: agent.said)
-    assert time.monotonic() - began < 1.5
+        began = time.monotonic()
+    assert time.monotonic() - began < PROMPTLY
     assert len(agent.spool) == 1
 
 

@@ -16,6 +16,7 @@ from nodeguard.aggregator.api.server import serving
 from nodeguard.fleet.told.service import Service
 from nodeguard.model.incident import ClearAnswer, Decision
 from tests.fleet.scene import Fleet
+from tests.waiting import PATIENCE
 
 
 class Deciders:
@@ -91,9 +92,9 @@ def answering(directory: Path, fleet: Fleet, deciders: Deciders) -> Iterator[str
     thread = threading.Thread(target=loop.run_until_complete, args=(run(),))
     thread.start()
     try:
-        assert ready.wait(10.0)
+        assert ready.wait(PATIENCE)
         yield path
     finally:
         loop.call_soon_threadsafe(end.set)
-        thread.join(10.0)
+        thread.join(PATIENCE)
         loop.close()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -45,11 +43,3 @@ def rows(path: Path, query: str) -> list[Any]:
         found = connection.execute(query).fetchall()
     connection.close()
     return [row[0] if len(row) == 1 else row for row in found]
-
-
-def until(done: Callable[[], object], patience: float = 10.0) -> None:
-    """Wait for what a thread does."""
-    end = time.monotonic() + patience
-    while not done():
-        assert time.monotonic() < end, "it does not come"
-        time.sleep(0.005)

@@ -4,11 +4,14 @@ from pathlib import Path
 
 import pytest
 
+from nodeguard.agent.memory import Memory
+from nodeguard.agent.state_file import StateFile
 from nodeguard.aggregator.history.file import placed
 from nodeguard.aggregator.history.reading import HistoryError, together, told
 from nodeguard.aggregator.history.store import Store
 from nodeguard.fleet.steps import Gone, Quiet, Reported, Seen, Step
 from nodeguard.model.node import Node
+from nodeguard.worker.lane import filesystem_lane
 from tests.aggregator.history.scene import START, said, sick
 
 NODE = Node("node-1", "uid-1", gpus=8)
@@ -54,7 +57,7 @@ def test_a_node_is_silent_where_it_is_so_for_everyone_who_knows_it() -> None:
 @pytest.mark.parametrize(
     ("made", "why"),
     [
-        (None, "{}: no such file: name what aggregator --history writes, or bundles"),
+        (None, "{}: no such file or directory: name what aggregator --history writes, or bundles"),
         (b"", "{}: it is empty: nothing was told yet, or it is another file"),
         (
             b"mode: enforce\n" * 100,
@@ -75,6 +78,28 @@ def test_a_directory_without_one_is_said_to_have_none(tmp_path: Path) -> None:
     assert placed(str(tmp_path)) == str(tmp_path / "history.sqlite")
     with pytest.raises(HistoryError, match=f"{tmp_path}: no history.sqlite in it: name what aggregator"):
         told(str(tmp_path))
+
+
+def test_a_missing_path_is_a_directory_unless_it_is_named_as_a_database(tmp_path: Path) -> None:
+    assert placed(f"{tmp_path}/nodeguard") == f"{tmp_path}/nodeguard/history.sqlite"
+    assert placed(f"{tmp_path}/nodeguard/") == f"{tmp_path}/nodeguard/history.sqlite"
+    assert placed(f"{tmp_path}/fleet.sqlite") == f"{tmp_path}/fleet.sqlite"
+    assert placed(f"{tmp_path}/fleet.db") == f"{tmp_path}/fleet.db"
+    (tmp_path / "history").touch()
+    assert placed(f"{tmp_path}/history") == f"{tmp_path}/history"
+    with pytest.raises(HistoryError, match=f"{tmp_path}/nodeguard: no such file or directory: name what"):
+        told(f"{tmp_path}/nodeguard")
+
+
+def test_a_history_in_a_missing_directory_leaves_room_for_an_agents_state(tmp_path: Path) -> None:
+    directory = tmp_path / "nodeguard"
+    Store(placed(str(directory))).close()
+    assert (directory / "history.sqlite").is_file()
+    assert directory.stat().st_mode & 0o777 == 0o700
+    lane = filesystem_lane()
+    file = StateFile(str(directory), lane)
+    assert file.save(Memory()) == ""
+    file.close()
 
 
 def test_a_row_that_is_damaged_names_its_file(tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ from nodeguard.aggregator.history import writer as writing
 from nodeguard.aggregator.history.store import Store
 from nodeguard.aggregator.history.writer import Bounds, Writer
 from nodeguard.fleet.steps import Kind, Told
-from tests.aggregator.history.scene import START, rows, said, sick, until
+from tests.aggregator.history.scene import START, rows, said, sick
+from tests.waiting import PATIENCE, until
 
 Make = Callable[..., Writer]
 
@@ -155,7 +156,7 @@ def test_a_disk_that_hangs_is_told_of_and_nobody_waits_for_it(
     hangs, opened = threading.Event(), Store
 
     def slow(where: str) -> Store:
-        hangs.wait(10)
+        hangs.wait(PATIENCE)
         return opened(where)
 
     monkeypatch.setattr(writing, "Store", slow)

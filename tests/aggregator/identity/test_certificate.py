@@ -14,8 +14,9 @@ from nodeguard.aggregator.authority.showing import Showing, context
 from nodeguard.aggregator.identity.caller import Caller, Shown
 from nodeguard.aggregator.identity.certificate import Certificates, credential
 from nodeguard.aggregator.identity.loopback import Anybody, NotLoopbackError
-from tests.aggregator.ingest.scene import heartbeat, serving, until
+from tests.aggregator.ingest.scene import heartbeat, serving
 from tests.controlplane.certificates import Authority
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -23,8 +24,8 @@ def authority(tmp_path: Path) -> Authority:
     return Authority(tmp_path)
 
 
-def files(authority: Authority, name: str, *hosts: str) -> CertificateFiles:
-    pair = authority.issue(name, *hosts)
+def files(authority: Authority, name: str, *hosts: str, days: int = 0) -> CertificateFiles:
+    pair = authority.issue(name, *hosts, days=days)
     return CertificateFiles(str(pair.certificate), str(pair.key))
 
 
@@ -60,6 +61,42 @@ def test_a_certificate_speaks_for_its_common_name_and_its_dns_names(
             foreign.post(heartbeat())
         assert len(served.heard) == 2
         until(lambda: "127.0.0.1: its certificate is not trusted" in served.told[-1])
+
+
+WRONG_CLOCKS = [(-30, "has expired"), (30, "is not valid yet")]
+
+
+@pytest.mark.parametrize(("days", "why"), WRONG_CLOCKS)
+def test_an_agents_certificate_that_is_not_valid_now_names_the_clocks(
+    authority: Authority, days: int, why: str
+) -> None:
+    own, ca = authority.issue("server", "127.0.0.1"), authority.certificate
+    trust = context(Showing(own.certificate.read_text(), own.key.read_text(), ca.read_text()))
+    with serving(Certificates, trust) as served:
+        way = HttpsTransport(served.address, None, str(ca), files(authority, "node-a", days=days))
+        with pytest.raises(TransportError, match="and that both clocks are right") as found:
+            way.post(heartbeat())
+        assert "the CA" not in str(found.value)
+        today = time.strftime("%Y-%m-%d", time.gmtime())
+        until(lambda: served.told)
+        assert served.told[0].startswith(
+            f"127.0.0.1: its certificate {why} by the clock of this machine, at which it is {today}: set that clock"
+        )
+
+
+@pytest.mark.parametrize(("days", "why"), WRONG_CLOCKS)
+def test_an_aggregators_certificate_that_is_not_valid_now_names_the_clock(
+    authority: Authority, days: int, why: str
+) -> None:
+    own, ca = authority.issue("server", "127.0.0.1", days=days), authority.certificate
+    trust = context(Showing(own.certificate.read_text(), own.key.read_text()))
+    with serving(Certificates, trust) as served:
+        way = HttpsTransport(served.address, None, str(ca))
+        with pytest.raises(
+            TransportError, match=f"its certificate {why} by the clock of this machine"
+        ) as found:
+            way.post(heartbeat())
+        assert "the CA" not in str(found.value)
 
 
 def test_a_certificate_ends_though_its_connection_goes_on() -> None:

@@ -28,6 +28,7 @@ from nodeguard.wire.encoding import encode
 from nodeguard.wire.instruction import Reply
 from nodeguard.wire.report import VERSION, Heartbeat, Message, Report
 from tests.aggregator.issuer import ACCOUNT, ISSUER, Issuer
+from tests.waiting import PATIENCE
 
 EXPECTED = Expected(frozenset({ACCOUNT}))
 
@@ -50,6 +51,7 @@ class Served:
     ingest: Ingest = field(init=False)
     told: list[str] = field(default_factory=list)
     heard: list[tuple[Caller, Message]] = field(default_factory=list)
+    refused: list[tuple[str, str]] = field(default_factory=list)
     hear: Callable[[Caller, Message], Reply] = lambda _, message: Reply(VERSION, message.sequence)
     context: ssl.SSLContext | None = None
 
@@ -70,6 +72,7 @@ class Served:
 
     async def start(self, identity: Callable[[], Identity], limits: Limits | None) -> None:
         self.ingest = Ingest(identity(), self._hear, lambda: self.context, self.told.append, limits)
+        self.ingest.exchange.on_refused = lambda node, error: self.refused.append((node, error.reason))
         await self.ingest.listen("127.0.0.1", 0)
 
 
@@ -116,7 +119,7 @@ def agent(served: Served, path: Path, token: str, ca: Path | None = None) -> Htt
 @contextmanager
 def connected(served: Served) -> Iterator[socket.socket]:
     """A plain connection, to say what no agent says."""
-    with socket.create_connection(("127.0.0.1", served.port), 10.0) as sock:
+    with socket.create_connection(("127.0.0.1", served.port), PATIENCE) as sock:
         yield sock
 
 
@@ -131,10 +134,3 @@ def said(sock: socket.socket, *parts: bytes) -> bytes:
     except ConnectionError:
         pass
     return answer
-
-
-def until(condition: Callable[[], object], within: float = 10.0) -> None:
-    began = time.monotonic()
-    while not condition():
-        assert time.monotonic() - began < within
-        time.sleep(0.01)

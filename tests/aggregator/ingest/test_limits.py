@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeguard.aggregator.ingest.complaints import Complaints
-from nodeguard.aggregator.ingest.door import Door
+from nodeguard.aggregator.ingest.door import NO_ROOM, OF_ONE_ADDRESS, Door, Guest
 from nodeguard.aggregator.ingest.limits import Bucket, Buckets, Limits, Rate, cost, put_off
 from nodeguard.wire.encoding import MESSAGE_LIMIT
 
@@ -54,27 +54,65 @@ def test_putting_off_is_told_in_whole_seconds() -> None:
     assert [put_off(seconds) for seconds in (0.01, 1.2, 1e9)] == ["1", "2", "3600"]
 
 
+def entered(door: Door, address: str, now: float = 0.0) -> Guest:
+    guest = door.enter(address, now)
+    assert isinstance(guest, Guest)
+    return guest
+
+
 def test_one_address_cannot_take_all_places_of_strangers() -> None:
     door = Door(Limits(strangers=10, strangers_of_one=3))
-    guests = [door.enter("greedy", 0.0) for _ in range(5)]
-    assert guests[3:] == [None, None]
-    assert door.enter("other", 0.0) is not None
-    assert guests[0] is not None
-    door.recognise(guests[0])
-    assert door.enter("greedy", 0.0) is not None
+    guests = [entered(door, "greedy") for _ in range(3)]
+    assert door.enter("greedy", 0.0) == OF_ONE_ADDRESS
+    entered(door, "other")
+    assert door.recognise(guests[0], "node-1")
+    entered(door, "greedy")
     door.left(guests[0])
     assert len(door) == 4
 
 
+def test_a_door_that_is_full_says_so() -> None:
+    door = Door(Limits(connections=2))
+    for number in range(2):
+        door.recognise(entered(door, "10.0.0.1"), f"node-{number}")
+    assert door.enter("10.0.0.2", 0.0) == NO_ROOM
+
+
 def test_all_that_are_counted_are_forgotten() -> None:
     door = Door(Limits())
-    guests = [door.enter(f"10.0.0.{number}", float(number)) for number in range(20)]
+    guests = [entered(door, f"10.0.0.{number}", float(number)) for number in range(20)]
+    for number, one in enumerate(guests[::2]):
+        door.recognise(one, f"node-{number % 3}")
     assert door.sweep(19.5) == 10
     for one in guests:
-        if one is not None:
-            door.left(one)
-            door.left(one)
-    assert (len(door), len(door._strangers), len(door._of_one)) == (0, 0, 0)
+        door.left(one)
+        door.left(one)
+    assert (len(door), len(door._strangers), len(door._of_one), len(door._of_caller)) == (0, 0, 0, 0)
+
+
+def test_of_one_caller_the_connection_that_was_not_used_for_longest_gives_way() -> None:
+    door, closed = Door(Limits(connections_of_caller=2)), list[str]()
+
+    def connected(name: str, by: float, *, idle: bool) -> bool:
+        guest = entered(door, "10.0.0.1")
+        guest.by, guest.is_idle = by, idle
+        guest.leave = lambda: closed.append(name)
+        return door.recognise(guest, "node-1")
+
+    assert connected("first", 20.0, idle=True)
+    assert connected("second", 10.0, idle=True)
+    assert connected("third", 30.0, idle=False)
+    assert closed == ["second"]
+    assert connected("fourth", 40.0, idle=False)
+    assert closed == ["second", "first"]
+    assert not connected("fifth", 50.0, idle=False)
+    assert door.recognise(entered(door, "10.0.0.1"), "node-2")
+    assert closed == ["second", "first"]
+
+
+def test_callers_that_show_nothing_are_not_limited() -> None:
+    door = Door(Limits(connections_of_caller=2))
+    assert all(door.recognise(entered(door, "127.0.0.1"), "") for _ in range(10))
 
 
 def test_complaints_are_told_once_in_a_while_and_few() -> None:

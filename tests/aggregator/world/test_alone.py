@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -59,10 +60,11 @@ class Scene:
         self.world.met(Caller(name, name), said)
         self.planner.hear(name, said, self.now)
 
-    def turn(self, seconds: float = 2.0) -> None:
+    async def turn(self, seconds: float = 2.0) -> None:
         self.mono += seconds
         self.planner.tick(self.now)
         self.world.carry_out(self.planner.plan(self.now), self.now)
+        await self.world.settle()
 
     def marked(self) -> dict[str, list[str]]:
         """Taints by node."""
@@ -84,22 +86,22 @@ def scene(tmp_path: Path) -> Scene:
 QUARANTINED = {"gpu-1": [Mark.QUARANTINE.key]}
 
 
-def test_what_is_advised_is_told_once_and_outlives_a_kill(scene: Scene) -> None:
+async def test_what_is_advised_is_told_once_and_outlives_a_kill(scene: Scene) -> None:
     scene.hear("gpu-1", finding())
     scene.hear("gpu-2")
     for _ in range(3):
-        scene.turn()
+        await scene.turn()
     assert scene.marked() == QUARANTINED
     assert scene.happened == [("gpu-1", "Marked")]
     scene.begin()
     scene.hear("gpu-1", finding())
-    scene.turn()
+    await scene.turn()
     assert scene.marked() == QUARANTINED
     assert scene.planner.silence.expected == 2
     assert scene.happened == [("gpu-1", "Marked")]
     scene.hear("gpu-1")
-    scene.turn()
-    scene.turn()
+    await scene.turn()
+    await scene.turn()
     assert scene.marked() == {}
     assert scene.happened[-1] == ("gpu-1", "Resolved")
     assert scene.told == []
@@ -109,13 +111,13 @@ async def test_a_pause_outlives_a_kill(scene: Scene) -> None:
     await scene.world.pause("row 4 is rewired", "Ann")
     scene.begin()
     scene.hear("gpu-1", finding())
-    scene.turn()
+    await scene.turn()
     assert scene.marked() == {}
     incident = scene.planner.incident(scene.name())
     assert incident is not None
     assert (incident.state, incident.detail) == (State.WITHHELD, "paused by Ann: row 4 is rewired")
     await scene.world.resume("Bob")
-    scene.turn()
+    await scene.turn()
     assert scene.marked() == QUARANTINED
     scene.begin()
     assert scene.planner.paused == ""
@@ -124,20 +126,20 @@ async def test_a_pause_outlives_a_kill(scene: Scene) -> None:
 
 async def test_all_marks_are_taken_away_and_do_not_come_back(scene: Scene) -> None:
     scene.hear("gpu-1", finding())
-    scene.turn()
+    await scene.turn()
     await scene.world.unmark("Ann")
-    scene.turn()
+    await scene.turn()
     assert scene.marked() == {}
     scene.begin()
     scene.hear("gpu-1", finding())
-    scene.turn()
+    await scene.turn()
     assert scene.marked() == {}
     assert scene.planner.paused == "paused by Ann: all marks are removed"
 
 
 async def test_what_people_decide_of_an_incident_is_asked_again_after_a_kill(scene: Scene) -> None:
     scene.hear("gpu-1", finding())
-    scene.turn()
+    await scene.turn()
     name = scene.name()
     await scene.world.acknowledge(name, "Ann")
     await scene.world.clear(name, "Bob")
@@ -155,17 +157,17 @@ async def test_a_check_that_is_held_is_cleared_once_and_on_nobodys_old_word(tmp_
     places = (Place("gpu-*", {"rack": "r1"}),)
     scene = Scene(tmp_path, replace(AT_ONCE, blame=Blame(), places=places))
 
-    def misfires(nodes: range) -> None:
+    async def misfires(nodes: range) -> None:
         for number in nodes:
             scene.hear(f"gpu-{number}", finding(age=0.0))
         for _ in range(6):
-            scene.turn(5.0)
+            await scene.turn(5.0)
 
     for _ in range(24):  # until it is known for ten minutes what is usual
-        scene.turn(30.0)
+        await scene.turn(30.0)
         for number in range(40):
             scene.hear(f"gpu-{number}")
-    misfires(range(6))
+    await misfires(range(6))
     [name] = scene.planner.incidents[""]
     assert "gpu-lost" in scene.planner.diagnosis.held
     await scene.world.acknowledge(name, "Ann")
@@ -173,12 +175,12 @@ async def test_a_check_that_is_held_is_cleared_once_and_on_nobodys_old_word(tmp_
     assert said.startswith(f"{name} is cleared: what begins from now on counts anew")
     assert "gpu-lost" not in scene.planner.diagnosis.held
     assert scene.outbox.of("") == ()
-    scene.turn()
+    await scene.turn()
     assert scene.planner.incidents[""][name].state == State.RESOLVED
-    misfires(range(10, 20))
+    await misfires(range(10, 20))
     assert "gpu-lost" in scene.planner.diagnosis.held
     scene.begin()
-    scene.turn()
+    await scene.turn()
     assert "gpu-lost" in scene.planner.diagnosis.held
     assert scene.world.decisions()[name].acknowledged == "Ann"
 
@@ -190,7 +192,7 @@ async def test_of_what_is_not_there_nothing_is_decided(scene: Scene) -> None:
 
 async def test_what_cannot_be_written_down_is_not_done(scene: Scene) -> None:
     scene.hear("gpu-1", finding())
-    scene.turn()
+    await scene.turn()
     new = Path(f"{scene.path}.new")
     new.mkdir()
     for decide in (scene.world.pause("why", "Ann"), scene.world.acknowledge(scene.name(), "Ann")):
@@ -199,12 +201,12 @@ async def test_what_cannot_be_written_down_is_not_done(scene: Scene) -> None:
     assert scene.planner.paused == ""
     assert scene.world.decisions() == {}
     scene.hear("gpu-2", finding())
-    scene.turn()
-    scene.turn()
+    await scene.turn()
+    await scene.turn()
     assert scene.marked().keys() == {"gpu-1", "gpu-2"}
     assert len(scene.told) == 1
     new.rmdir()
-    scene.turn()
+    await scene.turn()
     scene.begin()
     assert scene.marked().keys() == {"gpu-1", "gpu-2"}
 
@@ -217,18 +219,18 @@ def test_the_gpus_of_a_node_are_known_and_not_forgotten_with_what_cannot_be_read
     assert scene.planner.roster.nodes["login"].gpus == 0
 
 
-def test_a_node_that_has_left_is_expected_for_a_day(scene: Scene) -> None:
+async def test_a_node_that_has_left_is_expected_for_a_day(scene: Scene) -> None:
     scene.hear("gpu-1", finding())
     scene.hear("gpu-2")
-    scene.turn()
+    await scene.turn()
     scene.begin()
-    scene.turn()
-    scene.turn(DAY - 100.0)
+    await scene.turn()
+    await scene.turn(DAY - 100.0)
     assert scene.planner.roster.nodes.keys() == {"gpu-1", "gpu-2"}
-    scene.turn(200.0)
+    await scene.turn(200.0)
     assert scene.planner.roster.nodes.keys() == {"gpu-1"}
     assert scene.told == ["gpu-2: silent for a day, and expected no more"]
-    scene.turn()
+    await scene.turn()
     scene.begin()
     assert scene.planner.roster.nodes.keys() == {"gpu-1"}
 
@@ -252,3 +254,25 @@ def test_nobody_else_may_read_it(scene: Scene) -> None:
     path = Path(scene.path)
     assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
     assert json.loads(path.read_text()) == {}
+
+
+async def test_a_file_that_is_too_long_is_refused_with_a_remedy(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nodeguard.aggregator.world.kept.LIMIT", 100)
+    Path(scene.path).write_text(json.dumps({"pause": "x" * 100}))
+    with pytest.raises(KeptError, match="has more than 100 bytes: put back a copy, or move it away"):
+        scene.begin()
+
+
+async def test_decisions_that_come_together_are_all_durable(scene: Scene) -> None:
+    scene.hear("gpu-1", finding())
+    await scene.turn()
+    name = scene.name()
+    await asyncio.gather(
+        scene.world.pause("why", "Ann"), scene.world.acknowledge(name, "Bob"), scene.world.clear(name, "Eve")
+    )
+    scene.begin()
+    decision = scene.world.decisions()[name]
+    assert scene.planner.paused == "why, said Ann"
+    assert (decision.acknowledged, decision.clear.partition(" at ")[0]) == ("Bob", "Eve")

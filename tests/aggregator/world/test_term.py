@@ -14,10 +14,11 @@ from nodeguard.kube.device_rules import PATH
 from nodeguard.kube.lease import Lease
 from nodeguard.model.mark import DeviceRule
 from nodeguard.model.node import Taint
-from tests.controlplane.cluster import PATIENCE, Cluster
+from tests.controlplane.cluster import Cluster
 from tests.controlplane.defining import define_incidents
 from tests.controlplane.objects import node
 from tests.fleet.domains.test_domains import FIRST, domains, down, fleet
+from tests.waiting import PATIENCE
 
 TAINT = Taint("nodeguard.dev/quarantine", "NoSchedule", "gpu-xid")
 

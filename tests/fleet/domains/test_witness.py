@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from nodeguard.model.policy import View
-from tests.fleet.scene import Fleet
+from itertools import count
+
+from nodeguard.fleet.domains.witness import VOTE_EVERY, VOTES
+from nodeguard.model.policy import Place, Policy, View
+from tests.fleet.scene import Fleet, finding
 
 
 def test_all_that_move_at_once_are_known_where_they_are_from_the_next_look_on() -> None:
@@ -19,3 +22,32 @@ def test_all_that_move_at_once_are_known_where_they_are_from_the_next_look_on() 
     made.planner.roster.topologies(())
     made.after(1.0)
     assert set(diagnosis.members.domains()) == set()
+
+
+def test_one_node_with_ever_new_checks_is_remembered_for_few_of_them() -> None:
+    made = Fleet(8, Policy(places=(Place("node-*", {"rack": "r1"}),)))
+    names = count()
+    for _ in range(60):
+        made.say(0, *(finding(f"made-up-{next(names)}", views=("rack",)) for _ in range(128)))
+        made.after(1.0)
+        made.plan()
+    watches = made.planner.diagnosis.voting.watches
+    assert VOTES - 2 <= len(watches) <= VOTES + 60 / VOTE_EVERY + 2
+    # Another node's votes count as before, and its own count again after a while.
+    made.say(1, finding("gpu-lost"))
+    assert watches["gpu-lost"].active == {"uid-1"}
+    made.after(2 * VOTE_EVERY)
+    made.say(0, finding("gpu-lost"))
+    assert watches["gpu-lost"].active == {"uid-0", "uid-1"}
+
+
+def test_names_that_nobody_reports_any_more_are_forgotten() -> None:
+    made = Fleet(8)
+    voting, moment = made.planner.diagnosis.voting, made.now.mono
+    for number in range(10_000):
+        voting.fire("uid-0", f"made-up-{number}", moment)
+        voting.vote("uid-0", f"made-up-{number}", ("rack",), moment)
+        voting.over("uid-0", f"made-up-{number}")
+    voting.forget((), moment + 10 * 86_400.0)
+    assert voting.watches == {}
+    assert len(voting._may) + len(voting._cast) == 0

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from nodeguard.fleet.refusals import Refusals
 from nodeguard.fleet.told.forms import LedgerTold, Marked
 from nodeguard.fleet.told.node import node
 from nodeguard.fleet.told.node_forms import DEGRADED
@@ -160,3 +161,34 @@ def test_all_counts_after_a_start_are_of_one_moment() -> None:
     page = node(fleet.planner, LEADER, "node-0", fleet.now)
     assert page is not None
     assert (page.silent, page.known) == (False, True)
+
+
+def test_refused_messages_are_shown_the_latest_nodes_first() -> None:
+    fleet = Fleet(8)
+    refusals = Refusals()
+    for number in range(5):
+        refusals.add(f"node-{number}", "other-boot", "another boot: wait", fleet.mono - 10.0 + number)
+    refusals.add("node-0", "other-boot", "another boot: wait", fleet.mono - 2.0)
+    service = replace(LEADER, refused=refusals.recent(fleet.mono))
+    shown = status(fleet.planner, service, fleet.now)
+    assert [(one.node, one.count, one.age) for one in shown.refused] == [
+        ("node-0", 2, 2.0),
+        ("node-4", 1, 6.0),
+        ("node-3", 1, 7.0),
+    ]
+    assert shown.refused_more == 2
+    page = node(fleet.planner, service, "node-0", fleet.now)
+    assert page is not None
+    assert page.refused == shown.refused[0]
+    other = node(fleet.planner, service, "node-7", fleet.now)
+    assert other is not None
+    assert other.refused is None
+
+
+def test_the_latest_refusal_is_kept_of_few_nodes() -> None:
+    refusals = Refusals()
+    for number in range(5000):
+        refusals.add(f"node-{number}", "other-boot", "why: remedy", float(number) / 100.0)
+    assert len(refusals.recent(50.0)) == 4096
+    assert refusals.of("node-0", 50.0) is None
+    assert refusals.counts == {"other-boot": 5000}

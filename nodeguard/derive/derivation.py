@@ -1,0 +1,62 @@
+"""How derived signals are computed: one function for each group of signals that share their fate. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Generic, NamedTuple, TypeVar
+
+from nodeguard.derive.latest import LatestReadings, UnreadError
+from nodeguard.model.signal import Scalar
+from nodeguard.model.slot import NODE
+
+Values = Iterator[tuple[str, Scalar]]
+
+Result = TypeVar("Result")
+
+
+class Derivation(NamedTuple):
+    """A function that derives signals of one slot.
+
+    kind: of the slots that it is for. signals: all that it may yield. compute: yields (signal, value) for
+    what applies; where it asks for something that could not be read, all signals that it has not yielded by
+    then are unread for the same reason.
+    """
+
+    kind: str
+    signals: tuple[str, ...]
+    compute: Callable[[LatestReadings, str], Values]
+
+
+class Once(Generic[Result]):
+    """A part of a derivation that is the same for all slots: computed when it is first asked for."""
+
+    def __init__(self, compute: Callable[[LatestReadings], Result]) -> None:
+        self._compute = compute
+        self._result: list[Result] = []
+        self._error: UnreadError | None = None
+
+    def __call__(self, latest: LatestReadings) -> Result:
+        """Return what the function returns; raises UnreadError where it does, each time."""
+        if self._error is not None:
+            raise self._error
+        if not self._result:
+            try:
+                self._result.append(self._compute(latest))
+            except UnreadError as error:
+                self._error = error
+                raise
+        return self._result[0]
+
+
+def run(latest: LatestReadings, derivations: Iterable[Derivation]) -> None:
+    """Derive signals of every slot that a derivation is for, and add them to the readings."""
+    for derivation in derivations:
+        for slot in (NODE,) if derivation.kind == NODE else latest.slots(derivation.kind):
+            try:
+                for signal, value in derivation.compute(latest, slot):
+                    latest.add(slot, signal, value)
+            except UnreadError as error:
+                done = latest.derived.get(slot, {})
+                for signal in derivation.signals:
+                    if signal not in done:
+                        latest.add_unread(slot, signal, error.reason)

@@ -1,0 +1,53 @@
+"""The limit on open files, and how many agents can connect under it: each connection is an open file."""
+
+from __future__ import annotations
+
+import resource
+from contextlib import suppress
+
+from msgspec import Struct
+
+# Open files that are kept for all but agents' connections: certificates, the history, the metrics port (64),
+# the Kubernetes API (up to 100) and the name service.
+RESERVED = 256
+
+
+class Capacity(Struct, frozen=True):
+    """How many agents can connect. open_files: the limit on open files. connections: that are accepted."""
+
+    open_files: int
+    connections: int
+
+    def shortage(self, expected: int) -> str:
+        """Return why not all expected agents can connect, and the remedy; empty where they can."""
+        if expected <= self.connections:
+            return ""
+        if self.connections < connections(self.open_files):
+            return (
+                f"{expected} agents are expected, and an aggregator accepts {self.connections}: run several, "
+                "each for a part of the fleet"
+            )
+        return (
+            f"{expected} agents are expected, and {self.open_files} open files leave room for "
+            f"{self.connections}: raise the hard limit on open files to {expected + RESERVED} or more "
+            "(LimitNOFILE= of a systemd unit, else of the container runtime), and restart the aggregator"
+        )
+
+
+def capacity(open_files: int, most: int) -> Capacity:
+    """Return how many agents can connect under a limit on open files. most: connections in any case."""
+    return Capacity(open_files, min(most, connections(open_files)))
+
+
+def connections(open_files: int) -> int:
+    """Return how many connections a limit on open files leaves room for."""
+    return open_files - min(RESERVED, open_files // 2)
+
+
+def raise_limit() -> int:
+    """Raise this process's limit on open files as far as it may be raised, and return it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]

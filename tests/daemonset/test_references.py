@@ -1,0 +1,141 @@
+"""Each object that a manifest names is in the manifests, in Kubernetes itself, made by the aggregator or optional."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any
+
+import pytest
+import yaml
+
+from nodeguard import __version__
+from nodeguard.aggregator.world.cluster import LEASE
+from nodeguard.aggregator.world.people import DECISIONS
+from nodeguard.kube.authority import CONFIG_MAP, SECRET
+from tests.controlplane.api import Object
+from tests.daemonset.manifests import AGENT, AGGREGATOR, DAEMONSET, FILL, NAMESPACE, documents
+from tests.daemonset.pods import container, pod
+
+WORKLOADS = pytest.mark.parametrize(("kind", "name"), [("DaemonSet", AGENT), ("Deployment", AGGREGATOR)])
+
+Reference = tuple[str, str, str]  # kind, namespace, name; namespace is empty where the kind has none
+
+CLUSTER_SCOPED = {
+    *("Namespace", "CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding"),
+    *("FlowSchema", "PriorityLevelConfiguration"),
+    *("MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"),
+}
+# What every cluster has: priority classes of Kubernetes, and namespaces.
+BUILT_IN = {
+    ("PriorityClass", "", "system-node-critical"),
+    ("PriorityClass", "", "system-cluster-critical"),
+    ("Namespace", "", "default"),
+}
+# What the aggregator creates at its first start.
+MADE = {
+    ("Secret", NAMESPACE, SECRET),
+    ("ConfigMap", NAMESPACE, CONFIG_MAP),
+    ("ConfigMap", NAMESPACE, DECISIONS),
+    ("Lease", NAMESPACE, LEASE),
+}
+
+
+def everything() -> list[Object]:
+    """Every object of the manifests, those that a site applies on its own among them."""
+    filling = chain.from_iterable(
+        yaml.safe_load_all(file.read_text()) for file in sorted(FILL.glob("*.yaml"))
+    )
+    return [*documents(), *filling]
+
+
+def identity(made: Object) -> Reference:
+    kind, name = made["kind"], made["metadata"]["name"]
+    return kind, "" if kind in CLUSTER_SCOPED else made["metadata"]["namespace"], name
+
+
+def references(made: Object) -> Iterator[Reference]:
+    """What an object names and cannot do without."""
+    namespace = made["metadata"].get("namespace", "")
+    if namespace:
+        yield "Namespace", "", namespace
+    match made["kind"]:
+        case "RoleBinding" | "ClusterRoleBinding":
+            role = made["roleRef"]
+            yield role["kind"], namespace if role["kind"] == "Role" else "", role["name"]
+            yield from (_subject(one) for one in made["subjects"])
+        case "FlowSchema":
+            yield "PriorityLevelConfiguration", "", made["spec"]["priorityLevelConfiguration"]["name"]
+            for rule in made["spec"]["rules"]:
+                yield from (_subject(one["serviceAccount"]) for one in rule["subjects"])
+        case "MutatingAdmissionPolicyBinding":
+            yield "MutatingAdmissionPolicy", "", made["spec"]["policyName"]
+        case "ResourceQuota":
+            for scope in made["spec"]["scopeSelector"]["matchExpressions"]:
+                yield from ((scope["scopeName"], "", name) for name in scope["values"])
+        case "DaemonSet" | "Deployment":
+            yield from _of_pod(made["spec"]["template"]["spec"], namespace)
+
+
+def _subject(one: Object) -> Reference:
+    return "ServiceAccount", one["namespace"], one["name"]
+
+
+def _of_pod(spec: Any, namespace: str) -> Iterator[Reference]:
+    yield "ServiceAccount", namespace, spec["serviceAccountName"]
+    yield "PriorityClass", "", spec["priorityClassName"]
+    for volume in spec["volumes"]:
+        for source in (volume, *volume.get("projected", {}).get("sources", ())):
+            named = source.get("configMap")
+            if named and not named.get("optional"):
+                yield "ConfigMap", namespace, named["name"]
+            assert "secret" not in source
+
+
+@pytest.mark.parametrize("made", everything(), ids=lambda made: "/".join(filter(None, identity(made))))
+def test_each_object_that_is_named_exists(made: Object) -> None:
+    there = {*map(identity, everything()), *BUILT_IN, *MADE}
+    assert set(references(made)) - there == set()
+
+
+def test_the_aggregator_may_create_and_write_what_it_makes() -> None:
+    [rules] = [one["rules"] for one in documents() if identity(one) == ("Role", NAMESPACE, AGGREGATOR)]
+    for kind, _, name in MADE:
+        resource = f"{kind.lower()}s"
+        granted = [rule for rule in rules if resource in rule["resources"]]
+        assert any("create" in rule["verbs"] and "resourceNames" not in rule for rule in granted)
+        named = [rule for rule in granted if name in rule.get("resourceNames", ())]
+        assert {"patch", "update"} & {verb for rule in named for verb in rule["verbs"]}
+
+
+def test_no_rule_names_an_object_that_nothing_makes() -> None:
+    rules = [rule for one in documents() if one["kind"] == "Role" for rule in one["rules"]]
+    named = {name for rule in rules for name in rule.get("resourceNames", ())}
+    assert named == {name for _, _, name in MADE}
+
+
+def test_every_selector_selects_the_pods_of_one_workload() -> None:
+    workloads = [one for one in documents() if one["kind"] in {"DaemonSet", "Deployment"}]
+    selectors = [one["spec"]["selector"] for one in documents() if "selector" in one.get("spec", {})]
+    spread = [one["labelSelector"] for one in pod("Deployment", AGGREGATOR)["topologySpreadConstraints"]]
+    for selector in (*selectors, *spread):
+        wanted = selector.get("matchLabels", selector)
+        selected = [
+            one["metadata"]["name"]
+            for one in workloads
+            if wanted.items() <= one["spec"]["template"]["metadata"]["labels"].items()
+        ]
+        assert len(selected) == 1, wanted
+
+
+def test_the_images_of_the_kustomization_are_those_of_the_pods() -> None:
+    images = yaml.safe_load((DAEMONSET / "kustomization.yaml").read_text())["images"]
+    used = {container("DaemonSet", AGENT)["image"], container("Deployment", AGGREGATOR)["image"]}
+    assert {f"{one['name']}:{one['newTag']}" for one in images} == used
+    assert {one["newTag"] for one in images} == {__version__}
+
+
+@WORKLOADS
+def test_every_volume_is_mounted_once_and_every_mount_has_a_volume(kind: str, name: str) -> None:
+    mounts = [mount["name"] for mount in container(kind, name)["volumeMounts"]]
+    assert sorted(mounts) == sorted(volume["name"] for volume in pod(kind, name)["volumes"])

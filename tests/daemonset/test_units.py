@@ -1,0 +1,142 @@
+"""The systemd units are valid, and agree with the programs, the shipped settings and the manifests."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import yaml
+
+from nodeguard.agent import control
+from nodeguard.agent.config import config
+from nodeguard.aggregator.api import asking
+from nodeguard.aggregator.policy.file import read
+from nodeguard.cli import agent_options, aggregator_options
+from tests.daemonset.manifests import document
+from tests.daemonset.units import BINARY, ETC, UNITS, arguments, path, settings, shipped, value, writable
+
+AGENT, AGGREGATOR = UNITS
+EACH = pytest.mark.parametrize("unit", UNITS)
+
+# Keys of systemd.unit(5), systemd.service(5), systemd.exec(5) and systemd.resource-control(5) that the units use.
+KEYS = {
+    "Unit": {"Description", "After", "Wants"},
+    "Service": {
+        *("Type", "ExecStart", "ExecReload", "WatchdogSec", "Restart", "RestartSec", "DynamicUser"),
+        *("StateDirectory", "StateDirectoryMode", "RuntimeDirectory", "RuntimeDirectoryPreserve"),
+        *("ProtectSystem", "ProtectHome", "PrivateDevices", "PrivateTmp", "NoNewPrivileges"),
+        *("CapabilityBoundingSet", "RestrictAddressFamilies", "MemoryMax", "OOMScoreAdjust", "LimitNOFILE"),
+    },
+    "Install": {"WantedBy"},
+}
+
+
+def paths(unit: str) -> set[str]:
+    """The paths on the command line of a unit."""
+    return {word for word in arguments(unit) if word.startswith("/")}
+
+
+@EACH
+def test_each_key_is_known_and_set_once(unit: str) -> None:
+    counted = Counter((setting.section, setting.key) for setting in settings(unit))
+    assert {key for key, count in counted.items() if count > 1} == set()
+    assert {(section, key) for section, key in counted if key not in KEYS.get(section, ())} == set()
+
+
+@EACH
+def test_systemd_accepts_it(unit: str, tmp_path: Path) -> None:
+    analyze = shutil.which("systemd-analyze")
+    if analyze is None:
+        return  # a machine without systemd: the test above reads the same files
+    copy = tmp_path / unit
+    copy.write_text(path(unit).read_text().replace(BINARY, "/bin/true"))
+    done = subprocess.run(
+        [analyze, "verify", "--man=no", str(copy)], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@EACH
+def test_each_path_is_made_by_the_unit_or_installed(unit: str) -> None:
+    installed = {*shipped(), *installed_by_the_docs()}
+    assert {one for one in paths(unit) if one not in {*writable(unit), *installed}} == set()
+
+
+def installed_by_the_docs() -> set[str]:
+    pages = (ETC.parent.parent / "docs" / name for name in ("agent.md", "standalone.md"))
+    return set(
+        re.findall(r"^    install -D .* (/etc/\S+)$", "\n".join(map(Path.read_text, pages)), re.MULTILINE)
+    )
+
+
+@EACH
+def test_the_docs_install_it_where_systemd_reads_it(unit: str) -> None:
+    assert f"/etc/systemd/system/{unit}" in installed_by_the_docs()
+
+
+def test_every_shipped_file_is_installed_by_the_docs() -> None:
+    assert set(shipped()) - installed_by_the_docs() == set()
+
+
+def test_the_agent_accepts_its_command_line() -> None:
+    command, *words = arguments(AGENT)
+    assert command == "agent"
+    given = agent_options.options([str(shipped().get(word, word)) for word in words])
+    assert given.config == str(shipped()["/etc/nodeguard/agent.yaml"])
+    assert given.state in writable(AGENT)
+    assert given.aggregator is None
+    assert (given.listen, given.socket) == (agent_options.options([]).listen, control.PATH)
+
+
+def test_the_aggregator_accepts_its_command_line() -> None:
+    command, *words = arguments(AGGREGATOR)
+    assert command == "aggregator"
+    given = aggregator_options.options(words)
+    defaults = aggregator_options.options(["--standalone", "--insecure"])
+    assert given.standalone
+    assert {given.state, given.history} <= {*writable(AGGREGATOR)}
+    assert given.hosts == ("aggregator-1",)
+    assert given.listen[1] == defaults.listen[1]
+    assert (given.metrics, given.socket) == (defaults.metrics, asking.PATH)
+
+
+@pytest.mark.parametrize(("unit", "socket"), [(AGENT, control.PATH), (AGGREGATOR, asking.PATH)])
+def test_commands_find_the_socket_without_an_option(unit: str, socket: str) -> None:
+    assert str(Path(socket).parent) in writable(unit)
+
+
+def test_no_two_units_share_a_directory() -> None:
+    # systemd gives a directory to the user of the unit that starts last.
+    made = [directory for unit in UNITS for directory in writable(unit)]
+    assert len(made) == len(set(made))
+
+
+def test_the_shipped_settings_name_no_aggregator_and_show_how_to(tmp_path: Path) -> None:
+    shipped_file = ETC / "nodeguard" / "agent.yaml"
+    assert config(str(shipped_file)).aggregator is None
+    uncommented = tmp_path / "agent.yaml"
+    uncommented.write_text(re.sub(r"^#(?! [A-Z])", "", shipped_file.read_text(), flags=re.MULTILINE))
+    example = config(str(uncommented))
+    assert example.checks == ("/etc/nodeguard/checks.d",)
+    assert example.aggregator is not None
+    page = (ETC.parent.parent / "docs" / "standalone.md").read_text()
+    [block] = re.findall(r"```yaml\n(node: .*?)```", page, re.DOTALL)
+    assert yaml.safe_load(block).items() <= yaml.safe_load(uncommented.read_text()).items()
+
+
+def test_the_shipped_policy_is_that_of_the_manifests() -> None:
+    policy = ETC / "nodeguard" / "policy.yaml"
+    _, doubts = read(policy, {}, 0.0)
+    assert doubts == ()
+    manifest = document("ConfigMap", "nodeguard-policy")["data"]["policy.yaml"]
+    assert yaml.safe_load(policy.read_text()) == yaml.safe_load(manifest)
+
+
+def test_systemd_waits_for_the_agent_to_be_ready_and_watches_it() -> None:
+    # nodeguard.agent.notify sends both; the aggregator sends neither.
+    assert (value(AGENT, "Type"), value(AGENT, "WatchdogSec")) == ("notify", "30")
+    assert (value(AGGREGATOR, "Type"), value(AGGREGATOR, "WatchdogSec")) == ("", "")

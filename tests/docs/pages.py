@@ -1,0 +1,114 @@
+"""The pages of the documentation, the commands that they print, and the names that they mention."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parent.parent.parent
+
+# Not those that are made by a program, or that record a decision of the past.
+PAGES = (
+    "README.md",
+    "CONTRIBUTING.md",
+    *(f"docs/{page.name}" for page in sorted((ROOT / "docs").glob("*.md"))),
+)
+PAGES = tuple(page for page in PAGES if page != "docs/checks.md")
+
+# A block is one of commands where its first line begins with one of these, or each command with a dollar sign.
+PROGRAMS = frozenset(
+    {
+        *("nodeguard", "/opt/nodeguard/bin/nodeguard", "/opt/nodeguard/bin/pip", "python3", "make"),
+        *("kubectl", "docker", "systemctl", "journalctl", "install", "openssl", "curl"),
+        *("echo", "cat", "ln", "my-probe", "mv", "sqlite3"),
+    }
+)
+
+
+class Command(NamedTuple):
+    """A command that a page prints: its words, without redirections and comments."""
+
+    page: str
+    line: int
+    words: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.page}:{self.line}"
+
+
+def text(page: str) -> str:
+    """Return the text of a page."""
+    return (ROOT / page).read_text("utf-8")
+
+
+def commands() -> list[Command]:
+    """Return every command in the blocks of the pages."""
+    return [
+        Command(page, line, words)
+        for page in PAGES
+        for line, printed in _printed(text(page))
+        for words in _split(printed)
+    ]
+
+
+def inline(page: str) -> list[tuple[str, ...]]:
+    """Return the nodeguard commands that the sentences of a page mention."""
+    return [tuple(shlex.split(found)) for found in re.findall(r"`(nodeguard [^`]+)`", text(page))]
+
+
+def _printed(page: str) -> Iterator[tuple[int, str]]:
+    """The command lines of a page, each with its line number; continued lines are joined."""
+    for first, block in _blocks(page.splitlines()):
+        marked = any(line.startswith("$ ") for line in block)
+        if not marked and block[0].split(" ", 1)[0] not in PROGRAMS:
+            continue
+        joined, begin = "", 0
+        for number, line in enumerate(block, first):
+            if marked and not joined and not line.startswith("$ "):
+                continue
+            begin = begin if joined else number
+            joined += line.removeprefix("$ ").removesuffix("\\")
+            if not line.endswith("\\"):
+                yield begin, joined
+                joined = ""
+
+
+def _blocks(lines: list[str]) -> Iterator[tuple[int, list[str]]]:
+    """The blocks of a page that are no other language's: indented, or fenced without a language."""
+    block: list[str] = []
+    fence, begin = "", 0
+    for number, line in enumerate([*lines, ""], 1):
+        mark = re.match(r" *```(\w*)", line)
+        if fence or not line.startswith("    ") or mark:
+            if block and not (fence and not mark):
+                yield begin, block
+                block = []
+            if mark:
+                fence = "" if fence else (mark[1] or "none")
+                continue
+        if fence == "none" or (not fence and line.startswith("    ")):
+            begin = begin if block else number
+            block.append(line.strip())
+
+
+def _split(line: str) -> Iterator[tuple[str, ...]]:
+    """The commands of a line, which pipes divide."""
+    lexer = shlex.shlex(line, posix=True, punctuation_chars="|<>")
+    lexer.whitespace_split = True
+    words: list[str] = []
+    redirected = False
+    for word in lexer:
+        if word == "|":
+            yield tuple(words)
+            words = []
+        elif set(word) <= set("<>"):
+            redirected = True
+        elif redirected:
+            redirected = False
+        elif word != "…":
+            words.append(word)
+    if words:
+        yield tuple(words)

@@ -1,0 +1,36 @@
+"""The faults that docs/bundles.md puts into a running agent are found, and stay."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.cli.test_agent import page, running
+from tests.docs.pages import text
+from tests.e2e.processes import live_bundle
+from tests.waiting import until
+
+# The command lines as they are printed, with what each of them makes the agent find.
+PRINTED = re.findall(r"^    (echo .*)$", text("docs/bundles.md"), re.MULTILINE)
+FOUND = ("gpu-gsp-failure", "kernel-panic", "port-flap")
+
+
+def rounds(metrics: str) -> float:
+    [value] = re.findall(r"^nodeguard_rounds (\S+)$", metrics, re.MULTILINE)
+    return float(value)
+
+
+@pytest.mark.parametrize(("command", "check"), [*zip(PRINTED, FOUND, strict=True)], ids=FOUND)
+def test_a_fault_is_found_and_outlasts_the_next_readings(command: str, check: str, tmp_path: Path) -> None:
+    bundle = live_bundle("healthy-dgx-h100", tmp_path)
+    with running("--from", str(bundle), "--speed", "60") as (_, where):
+        page(f"{where}/readyz")
+        subprocess.run(["sh", "-c", command.replace("DIR", str(bundle))], check=True)
+        until(lambda: f'check="{check}"' in page(f"{where}/metrics"))
+        before = rounds(page(f"{where}/metrics"))
+        # Each source is read several times meanwhile.
+        after = until(lambda: metrics if rounds(metrics := page(f"{where}/metrics")) > before + 20 else "")
+        assert f'check="{check}"' in after

@@ -1,0 +1,209 @@
+"""Each command that the documentation prints is accepted as printed: by the parsers, units, manifests and files."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import NoReturn
+
+import pytest
+import yaml
+
+from nodeguard.cli import agent_options, aggregator_options
+from nodeguard.cli.main import main
+from nodeguard.cli.usage import Parser
+from tests.daemonset.manifests import DAEMONSET, NAMESPACE, documents
+from tests.daemonset.pods import pod
+from tests.daemonset.units import BINARY, UNITS, shipped
+from tests.docs.pages import PAGES, PROGRAMS, ROOT, Command, commands, inline, text
+
+Check = Callable[[Sequence[str]], None]
+
+KINDS = {"deploy": "Deployment", "deployment": "Deployment", "ds": "DaemonSet", "daemonset": "DaemonSet"}
+
+
+class AcceptedError(Exception):
+    """A command line that its parser accepts; the command itself is not run."""
+
+
+class RefusedError(Exception):
+    """A command line that its parser refuses, with its message."""
+
+
+@pytest.fixture
+def parse_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have each command end once its parser has accepted or refused the command line."""
+    for name in ("parse_args", "parse_intermixed_args"):
+        original = getattr(Parser, name)
+
+        def accept(self: Parser, words: Sequence[str], of: Callable[..., object] = original) -> object:
+            of(self, words)
+            raise AcceptedError
+
+        monkeypatch.setattr(Parser, name, accept)
+
+    def refuse(_: Parser, message: str) -> NoReturn:
+        raise RefusedError(message)
+
+    monkeypatch.setattr(Parser, "error", refuse)
+
+
+def refusal(words: Sequence[str]) -> str:
+    """Return why nodeguard refuses a command line; empty where it accepts it. Use with `parse_only`."""
+    try:
+        code = main(words)
+    except AcceptedError:
+        return ""
+    except RefusedError as refused:
+        return str(refused)
+    return "" if code == 0 else "it has no such command"
+
+
+def nodeguard(words: Sequence[str]) -> None:
+    assert refusal(words) == ""
+
+
+def kubectl(words: Sequence[str]) -> None:
+    """Each object that is named is in the manifests, and a command for a pod is accepted by nodeguard."""
+    before, dashes, inner = _cut(words, "--")
+    if dashes:
+        program, *arguments = inner
+        assert program == "nodeguard"
+        nodeguard(arguments)
+    there = {(one["kind"], one["metadata"]["name"]) for one in documents()}
+    for option, word in pairwise(before):
+        kind, slash, name = word.partition("/")
+        if option in {"-k", "-f"}:
+            assert word == "-" or (ROOT / word).is_dir()
+        elif slash and kind in KINDS:
+            assert (KINDS[kind], name) in there
+        elif option == "-n":
+            assert word == NAMESPACE
+    if "configmap" in before:
+        assert before[before.index("configmap") + 1] in config_maps()
+    if before[0] == "get" and not before[1].startswith("-"):
+        assert before[1] in resources()
+
+
+def config_maps() -> set[str]:
+    """The ConfigMaps that the pods mount."""
+    volumes = [
+        *pod("DaemonSet", "nodeguard-agent")["volumes"],
+        *pod("Deployment", "nodeguard-aggregator")["volumes"],
+    ]
+    return {volume["configMap"]["name"] for volume in volumes if "configMap" in volume}
+
+
+def resources() -> set[str]:
+    """The plural names of nodeguard's own resources."""
+    return {
+        one["spec"]["names"]["plural"] for one in documents() if one["kind"] == "CustomResourceDefinition"
+    }
+
+
+def systemctl(words: Sequence[str]) -> None:
+    verb, *rest = words
+    units = [f"{word.removesuffix('.service')}.service" for word in rest if not word.startswith("-")]
+    assert set(units) <= set(UNITS)
+    assert bool(units) == (verb != "daemon-reload")
+
+
+def journalctl(words: Sequence[str]) -> None:
+    assert f"{words[words.index('-u') + 1]}.service" in UNITS
+
+
+def install(words: Sequence[str]) -> None:
+    """A shipped file is there, and goes to its own path; systemd's units to those of the administrator."""
+    if "-d" in words:
+        return
+    *_, source, target = words
+    if not source.startswith("daemonset/"):
+        assert target == f"/etc/nodeguard/{source}"
+    elif source.endswith(".service"):
+        assert (ROOT / source).is_file()
+        assert target == f"/etc/systemd/system/{source.removeprefix('daemonset/')}"
+    else:
+        assert shipped()[target] == ROOT / source
+
+
+def ln(words: Sequence[str]) -> None:
+    """The units' binary is put where a shell of root finds it under the name that the documentation uses."""
+    assert words[-2:] == [BINARY, "/usr/local/bin/nodeguard"]
+
+
+def pip(words: Sequence[str]) -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert words[0] == "install"
+    assert {*words[1].removeprefix(".[").removesuffix("]").split(",")} <= set(extras)
+
+
+def docker(words: Sequence[str]) -> None:
+    assert (ROOT / words[words.index("--file") + 1]).is_file()
+    image = words[words.index("--tag") + 1].removeprefix("REGISTRY/")
+    images = yaml.safe_load((DAEMONSET / "kustomization.yaml").read_text())["images"]
+    assert image in {f"{one['name']}:{one['newTag']}" for one in images}
+
+
+def make(words: Sequence[str]) -> None:
+    assert re.search(rf"^{words[0]}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
+
+
+CHECKS: dict[str, Check] = {
+    "nodeguard": nodeguard,
+    BINARY: nodeguard,
+    "/opt/nodeguard/bin/pip": pip,
+    "kubectl": kubectl,
+    "systemctl": systemctl,
+    "journalctl": journalctl,
+    "install": install,
+    "ln": ln,
+    "docker": docker,
+    "make": make,
+}
+# Programs whose command lines are not nodeguard's; an end-to-end test runs those of openssl.
+OTHERS = PROGRAMS - CHECKS.keys()
+
+
+def _cut(words: Sequence[str], at: str) -> tuple[Sequence[str], bool, Sequence[str]]:
+    if at not in words:
+        return words, False, ()
+    place = list(words).index(at)
+    return words[:place], True, words[place + 1 :]
+
+
+@pytest.mark.usefixtures("parse_only")
+@pytest.mark.parametrize("command", commands(), ids=str)
+def test_a_printed_command_is_accepted(command: Command) -> None:
+    program, *words = command.words
+    if program not in OTHERS:
+        CHECKS[program](words)
+
+
+@pytest.mark.parametrize("command", commands(), ids=str)
+def test_the_options_of_the_services_fit_together(command: Command) -> None:
+    files = shipped()
+    match command.words:
+        case ["nodeguard", "agent", *words]:
+            agent_options.options([str(files.get(word, word)) for word in words])
+        case ["nodeguard", "aggregator", *words]:
+            aggregator_options.options(words)
+
+
+@pytest.mark.usefixtures("parse_only")
+@pytest.mark.parametrize("page", PAGES)
+def test_a_command_in_a_sentence_exists_and_has_its_options(page: str) -> None:
+    # A sentence may leave out what a command cannot do without.
+    for _, *words in inline(page):
+        assert re.search(r"^$|are required|expected one argument", refusal(words)), words
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_systemctl_and_journalctl_in_a_sentence_name_a_unit(page: str) -> None:
+    for program, words in re.findall(r"`(systemctl|journalctl) ([^`]+)`", text(page)):
+        CHECKS[program](words.split())
+
+
+def test_each_kind_of_command_is_printed_somewhere() -> None:
+    assert {command.words[0] for command in commands()} >= {"nodeguard", "kubectl", "systemctl", "install"}

@@ -1,0 +1,90 @@
+"""The directories, files, sockets and ports that the documentation names are those of the units and manifests."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from nodeguard.agent import control
+from nodeguard.aggregator.api import asking
+from nodeguard.cli import agent_options, aggregator_options
+from nodeguard.sources.observations import Observations
+from tests.daemonset.manifests import AGENT, AGGREGATOR
+from tests.daemonset.pods import container
+from tests.daemonset.units import UNITS, shipped, writable
+from tests.docs.pages import PAGES, ROOT, commands, text
+
+SOCKETS = {control.PATH, asking.PATH}
+
+# The folder that examples use for site checks; docs/agent.md introduces it.
+SITE_CHECKS = "/etc/nodeguard/checks.d"
+
+# What a site deploys contains comments for people, too.
+FILES = [
+    *PAGES,
+    *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "daemonset").rglob("*")) if path.is_file()),
+]
+EACH = pytest.mark.parametrize("file", FILES)
+
+
+def mounted() -> set[str]:
+    """The directories that the pods have."""
+    pods = (container("DaemonSet", AGENT), container("Deployment", AGGREGATOR))
+    return {mount["mountPath"] for one in pods for mount in one["volumeMounts"]}
+
+
+def made() -> set[str]:
+    """The directories that systemd makes for the units."""
+    return {directory for unit in UNITS for directory in writable(unit)}
+
+
+def installed() -> set[str]:
+    """The files of /etc/nodeguard that the documentation installs."""
+    return {one.words[-1] for one in commands() if one.words[0] == "install"}
+
+
+def named(file: str, parent: str) -> set[str]:
+    """The paths of nodeguard below a directory that a file mentions."""
+    return set(re.findall(rf"(?<![\w/.])({parent}/[\w./-]*nodeguard[\w./-]*\w)", text(file)))
+
+
+@EACH
+def test_a_directory_is_made_by_a_unit_or_mounted(file: str) -> None:
+    for path in named(file, "/run") | named(file, "/var/lib"):
+        assert any(Path(path).is_relative_to(one) for one in made() | mounted()), path
+
+
+@EACH
+def test_a_file_of_etc_is_installed_or_mounted(file: str) -> None:
+    configured = mounted() | installed() | {SITE_CHECKS, "/etc/nodeguard"}
+    in_config_maps = {"/etc/nodeguard/agent.yaml", "/etc/nodeguard/policy.yaml"}
+    assert named(file, "/etc") - configured - in_config_maps == set()
+
+
+@EACH
+def test_a_socket_is_the_one_that_commands_ask(file: str) -> None:
+    assert {path for path in named(file, "/run") if path.endswith((".sock", "/socket"))} <= SOCKETS
+
+
+@EACH
+def test_a_unit_is_shipped(file: str) -> None:
+    assert set(re.findall(r"\bnodeguard[\w-]*\.service\b", text(file))) <= set(UNITS)
+
+
+@EACH
+def test_a_port_is_a_default(file: str) -> None:
+    agent, aggregator = agent_options.options([]), aggregator_options.options([])
+    defaults = {str(listen[1]) for listen in (agent.listen, aggregator.listen, aggregator.metrics)}
+    assert set(re.findall(r"(?:[\w\]]:|[Pp]ort: |port )([1-9]\d{3,4})\b", text(file))) <= defaults
+
+
+def test_observations_are_read_below_the_runtime_directory_of_the_agent() -> None:
+    [path] = Observations.paths
+    assert any(Path(path).is_relative_to(one) for one in made())
+    assert path in text("docs/observations.md")
+
+
+def test_what_is_shipped_for_etc_is_documented() -> None:
+    assert set(shipped()) <= installed()

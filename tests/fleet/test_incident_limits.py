@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+from itertools import count
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodeguard.fleet.incident_limits import OF_NODE, limited, surplus
+from nodeguard.fleet.told.forms import LeftOut
+from nodeguard.fleet.told.node import node
+from nodeguard.fleet.told.service import Service
+from nodeguard.fleet.told.status import status
+from nodeguard.model.finding import Health
+from nodeguard.model.incident import GRANTED, Incident, State
+from nodeguard.wire.report import Active, Sight
+from tests.fleet.scene import Fleet, finding
+
+NOW = 1000.0
+LEADER = Service("replica-0", leads=True, started=9_000.0)
+
+made = st.builds(
+    Incident,
+    name=st.from_regex(r"\A[a-z]{1,3}\Z"), node=st.just("node-1"), uid=st.just("uid-1"), resource=st.just("r"),
+    cause=st.just("c"), health=st.sampled_from([Health.WARNING, Health.SUSPECT, Health.FATAL]),
+    state=st.sampled_from(list(State)), since=st.floats(0.0, NOW), changed=st.just(0.0),
+    resolved=st.floats(0.0, NOW),
+)  # fmt: skip
+some = st.lists(made, max_size=20).map(lambda found: {one.name: one for one in found})
+
+
+@given(some, some, st.integers(0, 20))
+def test_no_more_are_kept_than_may_be_and_what_is_open_stays(
+    before: dict[str, Incident], new: dict[str, Incident], most: int
+) -> None:
+    after = {**new, **before}
+    kept, left_out = limited(before, after, most, NOW)
+    gone = after.keys() - kept.keys()
+    assert len(kept) <= max(most, len(before))
+    assert len(after) <= most or len(kept) >= min(most, len(after))
+    assert left_out == gone - before.keys()
+    assert all(NOW - before[name].resolved >= 60.0 for name in gone & before.keys())
+    assert all(before[name].state == State.RESOLVED for name in gone & before.keys())
+    kept_new = kept.keys() - before.keys()
+    for name in left_out:
+        assert all(not _weighs_less(kept[other], after[name]) for other in kept_new)
+
+
+def _weighs_less(one: Incident, other: Incident) -> bool:
+    marked = {*GRANTED, State.RECOVERING}
+    return one.health.rank < other.health.rank and (one.state in marked) <= (other.state in marked)
+
+
+@given(some, st.integers(0, 20))
+def test_what_was_resolved_longest_ago_gives_way(every: dict[str, Incident], most: int) -> None:
+    gone = surplus(every.values(), most, NOW)
+    over = [one for one in every.values() if one.state == State.RESOLVED and NOW - one.resolved >= 60.0]
+    assert len(gone) == min(len(over), max(0, len(every) - most))
+    latest = max((every[name].resolved for name in gone), default=0.0)
+    assert all(one.resolved >= latest for one in over if one.name not in gone)
+
+
+TARGETS = count()
+
+
+def ever_new(many: int) -> list[Active]:
+    return [finding("made-up", f"fs:/{next(TARGETS)}") for _ in range(many)]
+
+
+def test_one_nodes_ever_new_targets_cost_no_more_than_its_share() -> None:
+    fleet = Fleet(8)
+    fleet.say(1, finding())
+    for _ in range(40):
+        fleet.say(0, *ever_new(100))
+        fleet.after(0.5)
+        plan = fleet.plan()
+        assert len(plan.incidents) <= 2 * OF_NODE
+    incidents = fleet.planner.incidents
+    assert len(incidents["uid-0"]) == OF_NODE
+    assert [one.cause for one in incidents["uid-1"].values()] == ["gpu-lost"]
+    assert fleet.planner.incidents_left_out.keys() == {"uid-0"}
+    assert fleet.planner.incidents_left_out_ever == 40 * 100 - OF_NODE
+
+    shown = status(fleet.planner, LEADER, fleet.now)
+    assert shown.left_out == LeftOut(100, 1, ("node-0",))
+    page = node(fleet.planner, LEADER, "node-0", fleet.now)
+    assert page is not None
+    assert page.left_out == 100
+
+    # What is still found finds room once what was resolved is a minute old.
+    for _ in range(65):
+        fleet.after(1.0)
+        fleet.plan()
+    latest = {active.target for active in fleet.reports["uid-0"].findings}
+    assert {one.resource for one in incidents["uid-0"].values() if one.is_open} == latest
+    assert fleet.planner.incidents_left_out == {}
+    assert len(incidents["uid-0"]) <= OF_NODE
+
+
+def test_of_all_incidents_those_that_were_resolved_longest_ago_give_way() -> None:
+    fleet = Fleet(40)
+    fleet.planner._telling.in_all = 50
+    for number in range(40):
+        fleet.say(number, *ever_new(1))
+    fleet.plan()
+    assert sum(map(len, fleet.planner.incidents.values())) == 40
+    for number in range(40):
+        fleet.say(number, *ever_new(1))
+    fleet.plan()
+    assert sum(map(len, fleet.planner.incidents.values())) == 50
+    assert len(fleet.planner.incidents_left_out) == 30
+    for _ in range(3):
+        fleet.after(31.0)
+        fleet.plan()
+    every = [one for told in fleet.planner.incidents.values() for one in told.values()]
+    assert len(every) <= 50
+    assert sum(one.is_open for one in every) == 40
+    assert fleet.planner.incidents_left_out == {}
+
+
+def test_texts_of_an_incident_are_bounded() -> None:
+    fleet = Fleet(1)
+    long = "x" * 2048
+    fleet.say(0, finding(message=long, evidence=tuple(Sight("nvml", long) for _ in range(50))))
+    fleet.plan()
+    [one] = fleet.planner.incidents["uid-0"].values()
+    assert len(one.message) == 512
+    assert [len(line) for symptom in one.symptoms for line in symptom.evidence] == [512] * 3

@@ -1,0 +1,93 @@
+"""What could not be read is never held against a node, and neither is what it would follow from.
+
+The whole of it, every place of every healthy recording, is `bench/unreadable.py`.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.fuzz.unreadable import ERRNOS, NVML_ERRORS, Damage, Place, Trial, by_shape, healthy
+
+WITH_GPUS = [path for path in healthy() if (path / "nvml.json").exists()]
+WITH_PORTS = [path for path in healthy() if (path / "sys/class/infiniband").exists()]
+DGX = next(path for path in healthy() if path.name == "healthy-dgx-h100")
+
+
+@cache
+def trial(directory: Path) -> Trial:
+    return Trial(directory)
+
+
+def said(directory: Path, damage: Damage | None) -> list[str]:
+    return [f"second {at:g}: {one.check} on {one.target}" for at, one in trial(directory).judged(damage)]
+
+
+@pytest.mark.parametrize("directory", healthy(), ids=lambda path: path.name)
+def test_a_healthy_machine_is_healthy_over_time(directory: Path) -> None:
+    assert said(directory, None) == []
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.data())
+def test_one_place_that_cannot_be_read_is_held_against_no_machine(data: st.DataObject) -> None:
+    directory = data.draw(st.sampled_from(healthy()))
+    shapes = by_shape(trial(directory).damages)
+    damage = data.draw(st.sampled_from(shapes[data.draw(st.sampled_from(sorted(shapes)))]))
+    assert said(directory, damage) == [], str(damage)
+
+
+@pytest.mark.parametrize("failure", ERRNOS)
+@pytest.mark.parametrize(
+    "path", ["", "/sys", "/proc", "/sys/bus/pci", "/sys/class/infiniband", "/sys/fs/cgroup", "/etc"]
+)
+def test_a_tree_that_cannot_be_read_is_held_against_no_machine(path: str, failure: str) -> None:
+    """A process without descriptors, a file system that fails, a container without /sys."""
+    assert said(DGX, Damage(Place("tree", path), failure)) == []
+
+
+@pytest.mark.parametrize(
+    ("directory", "failure"),
+    [
+        *((DGX, failure) for failure in (*ERRNOS, "ENOMEM", "EAGAIN", "EPERM")),
+        *((directory, "EACCES") for directory in WITH_GPUS),
+    ],
+    ids=lambda value: value.name if isinstance(value, Path) else value,
+)
+def test_no_gpu_is_lost_because_the_bus_cannot_be_listed(directory: Path, failure: str) -> None:
+    assert said(directory, Damage(Place("names", "/sys/bus/pci/devices"), failure)) == []
+
+
+@pytest.mark.parametrize(
+    ("directory", "failure"),
+    [
+        *((DGX, failure) for failure in NVML_ERRORS),
+        *((directory, "NVML_ERROR_UNKNOWN") for directory in WITH_GPUS),
+    ],
+    ids=lambda value: value.name if isinstance(value, Path) else value,
+)
+def test_no_gpu_is_lost_because_it_does_not_give_its_address(directory: Path, failure: str) -> None:
+    assert said(directory, Damage(Place("nvml", "nvmlDeviceGetPciInfo_v3", 0), failure)) == []
+
+
+@pytest.mark.parametrize("path", ["/sys/fs/cgroup", "/sys/fs/cgroup/system.slice", "/etc/systemd/system"])
+@pytest.mark.parametrize("failure", ERRNOS)
+def test_no_service_is_down_because_it_cannot_be_looked_for(path: str, failure: str) -> None:
+    assert said(DGX, Damage(Place("names", path), failure)) == []
+
+
+@pytest.mark.parametrize(
+    ("directory", "failure"),
+    [
+        *((DGX, failure) for failure in ERRNOS),
+        *((directory, "EMFILE") for directory in WITH_PORTS),
+    ],
+    ids=lambda value: value.name if isinstance(value, Path) else value,
+)
+def test_no_port_is_missing_because_they_cannot_be_listed(directory: Path, failure: str) -> None:
+    assert said(directory, Damage(Place("names", "/sys/class/infiniband"), failure)) == []

@@ -1,0 +1,269 @@
+"""Healthy machines of which one file, directory, call or NVML answer cannot be read, or reads as nonsense.
+
+A `Damage` is one such place and how reading it fails. A trial judges a healthy recording with the damage
+from the first look on, without it for two looks, and with it again: what an agent sees that starts on such
+a machine, and what one sees that ran before. Nothing that could not be read may be held against a node.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nodeguard.agent.judgement import Judgement
+from nodeguard.agent.reading import read
+from nodeguard.bundle.failing import refusal
+from nodeguard.bundle.recording import Moment, Recording
+from nodeguard.cli.knowledge import knowledge
+from nodeguard.derive.derive import Site
+from nodeguard.model.finding import Finding, Health
+from nodeguard.model.observation import Reading
+from nodeguard.sources.every import every_source
+from nodeguard.sources.replay import ReplayMachine
+from nodeguard.worker.answer import Answer
+from nodeguard.worker.rehearsal import rehearse_nvml
+
+FIXTURES = Path(__file__).parent.parent.parent / "fixtures"
+CATALOGUE, SIGNALS = knowledge()
+
+ERRNOS = ("EACCES", "EIO", "ENOENT", "EMFILE", "EINVAL")
+# What NVML answers for a call when something other than the GPU is amiss: nvml.h, nvmlReturn_t.
+NVML_ERRORS = (
+    "NVML_ERROR_UNKNOWN",
+    "NVML_ERROR_NO_PERMISSION",
+    "NVML_ERROR_NOT_SUPPORTED",
+    "NVML_ERROR_INSUFFICIENT_RESOURCES",
+    "NVML_ERROR_MEMORY",
+)
+ALL_ONES = {"ones-64": (1 << 64) - 1, "ones-32": (1 << 32) - 1}
+
+# Seconds of the looks of a trial: the damage lasts longer than any check waits, goes, and comes back.
+DAMAGED = (0.0, 10.0, 70.0, 190.0, 640.0)
+HEALED = (650.0, 660.0)
+AGAIN = (670.0, 740.0, 860.0, 1300.0)
+LOOKS = (*DAMAGED, *HEALED, *AGAIN)
+
+_HANDLE = "nvmlDeviceGetHandleByIndex"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Something that a source asks of a machine.
+
+    how: read, names, link, call, statvfs or nvml; `tree` for all files, directories and links below a path.
+    """
+
+    how: str
+    path: str
+    device: int = -1
+
+    @property
+    def shape(self) -> str:
+        """The same for places that differ in a number alone: the eight GPUs, the ports of an adapter."""
+        return f"{self.how} {re.sub(r'[0-9a-f]*[0-9][0-9a-f]*', 'N', self.path)}"
+
+
+@dataclass(frozen=True)
+class Damage:
+    """One place, and how it fails: an errno, an NVML error, `empty`, `cut`, or one of ALL_ONES."""
+
+    place: Place
+    failure: str
+
+    def __str__(self) -> str:
+        device = f" of GPU {self.place.device}" if self.place.how == "nvml" else ""
+        return f"{self.place.how} {self.place.path}{device}: {self.failure}"
+
+    def hits(self, place: Place) -> bool:
+        """Whether it is at this place."""
+        is_below = self.place.how == "tree" and place.how in {"read", "names", "link"}
+        return self.place == place or (is_below and f"{place.path}/".startswith(f"{self.place.path}/"))
+
+    @property
+    def is_a_sign(self) -> bool:
+        """Whether this failure itself says that something is broken.
+
+        A file system that answers EIO fails; a handle that the driver refuses with UNKNOWN is that of a GPU
+        which it has lost hold of.
+        """
+        how, path = self.place.how, self.place.path
+        return (how == "statvfs" and self.failure == "EIO") or (
+            path == _HANDLE and self.failure == "NVML_ERROR_UNKNOWN"
+        )
+
+
+class DamagedMachine(ReplayMachine):
+    """The machine of a recording with a damage. asked: every place that was read of it, with its answer."""
+
+    def __init__(self, recording: Recording, damage: Damage | None = None) -> None:
+        super().__init__(recording)
+        self._second = 0.0
+        self._damage = damage
+        self._rounds: dict[bool, Answer] = {}
+        self.damaged = False
+        self.asked: dict[Place, Any] = {}
+
+    def seek(self, seconds: float) -> None:
+        super().seek(seconds)
+        self._second = seconds
+
+    def read(self, path: str) -> str:
+        text: str = self._answer("read", path, super().read)
+        if path.endswith("/keep_alive_rcvd") and text.strip().isdecimal() and len(text) < 10:
+            # An EFA device goes on counting while its recording stands still.
+            return f"{int(text) + int(self._second)}\n"
+        return text
+
+    def names(self, path: str) -> tuple[str, ...]:
+        names: tuple[str, ...] = self._answer("names", path, super().names)
+        return names
+
+    def link(self, path: str) -> str:
+        link: str = self._answer("link", path, super().link)
+        return link
+
+    def call(self, name: str) -> dict[str, Any]:
+        answer: dict[str, Any] = self._answer("call", name, super().call)
+        return answer
+
+    def _answer(self, how: str, path: str, ask: Callable[[str], Any]) -> Any:
+        place = Place(how, path)
+        damage = self._damage
+        if self.damaged and damage is not None and damage.hits(place):
+            if damage.failure.startswith("E"):
+                raise refusal(getattr(errno, damage.failure), path)
+            return _damaged_text(ask(path), damage.failure)
+        self.asked.setdefault(place, None)
+        answer = self.asked[place] = ask(path)
+        return answer
+
+    def statvfs(self, mounts: tuple[str, ...], within: float = float("inf")) -> Answer:
+        for mount in mounts:
+            self.asked.setdefault(Place("statvfs", f"statvfs({mount})"), None)
+        return super().statvfs(mounts, within)
+
+    def moment(self) -> Moment:
+        moment = super().moment()
+        damage = self._damage
+        if not self.damaged or damage is None or damage.place.how != "statvfs":
+            return moment
+        calls = {**moment.calls, damage.place.path: {"error": damage.failure}}
+        return Moment(moment.instant, moment.tree, calls, moment.nvml)
+
+    def nvml(self, within: float = float("inf"), leave: frozenset[int] = frozenset()) -> Answer:
+        document = self.moment().nvml
+        damage = self._damage if self.damaged else None
+        if document is not None:
+            for scope, calls in ((-1, document["system"]), *enumerate(document["devices"])):
+                self.asked |= {Place("nvml", call, scope): result for call, result in calls.items()}
+            self.asked |= {Place("nvml", _HANDLE, at): None for at in range(len(document["devices"]))}
+            if damage is not None and damage.place.how == "nvml":
+                document = _damaged_nvml(document, damage)
+        # Nothing stalls here: one round on a document is like the other.
+        key = damage is not None
+        if key not in self._rounds:
+            self._rounds[key] = rehearse_nvml(self._gpus, document, leave)
+        return self._rounds[key]
+
+
+def _damaged_text(text: str, failure: str) -> str:
+    if failure == "empty":
+        return ""
+    return text[: len(text) // 2] if failure == "cut" else f"{ALL_ONES[failure]}\n"
+
+
+def _damaged_nvml(document: Mapping[str, Any], damage: Damage) -> dict[str, Any]:
+    place = damage.place
+    result: Any = {"error": damage.failure}
+    if damage.failure in ALL_ONES:
+        result = ALL_ONES[damage.failure]
+        if place.path.startswith("nvmlDeviceGetFieldValues"):
+            result = {"valueType": 0, "value": result, "nvmlReturn": 0}
+    if place.device < 0:
+        return {**document, "system": {**document["system"], place.path: result}}
+    devices = list(document["devices"])
+    calls = devices[place.device]
+    devices[place.device] = result if place.path == _HANDLE else {**calls, place.path: result}
+    return {**document, "devices": devices}
+
+
+def _failures(place: Place, answer: Any) -> Iterator[str]:
+    """How a place with this answer can fail."""
+    if place.how == "nvml":
+        yield from NVML_ERRORS
+        value = answer.get("value") if isinstance(answer, dict) else answer
+        yield from ALL_ONES if type(value) is int else ()
+        return
+    yield from ERRNOS
+    if place.how == "read" and isinstance(answer, str):
+        yield from ("empty", "cut")
+        yield from ALL_ONES if answer.strip().isdecimal() else ()
+
+
+class Trial:
+    """A healthy recording that is read once as it is, and then with one damage after the other."""
+
+    def __init__(self, directory: Path) -> None:
+        self.name = directory.name
+        self._recording = Recording.open(str(directory))
+        manifest = self._recording.manifest
+        self._site = Site(manifest.platform, manifest.instance_type)
+        self._healthy: dict[str, dict[float, Reading]] = {}
+        self._sources: dict[Place, set[str]] = {}
+        answers: dict[Place, Any] = {}
+        for source in every_source(CATALOGUE.patterns):
+            if self._recording.is_recorded(source.name, source.paths):
+                machine = DamagedMachine(self._recording)
+                self._healthy[source.name] = self._read(source.name, machine)
+                answers |= machine.asked
+                for place in machine.asked:
+                    self._sources.setdefault(place, set()).add(source.name)
+        every = (
+            Damage(place, failure)
+            for place, answer in answers.items()
+            for failure in _failures(place, answer)
+        )
+        self.damages = tuple(damage for damage in every if not damage.is_a_sign)
+
+    def _read(self, name: str, machine: DamagedMachine) -> dict[float, Reading]:
+        source = next(source for source in every_source(CATALOGUE.patterns) if source.name == name)
+        readings = {}
+        for at in LOOKS:
+            machine.seek(at)
+            machine.damaged = at not in HEALED
+            readings[at] = read(source, machine)
+        return readings
+
+    def judged(self, damage: Damage | None) -> list[tuple[float, Finding]]:
+        """What is held against the machine, with the second of the look; first by a single look."""
+        readings = dict(self._healthy)
+        hit = {
+            name for place, names in self._sources.items() if damage and damage.hits(place) for name in names
+        }
+        for name in hit:
+            readings[name] = self._read(name, DamagedMachine(self._recording, damage))
+        found: list[tuple[float, Finding]] = []
+        for looks in ((LOOKS[0],), LOOKS):
+            judgement = Judgement(CATALOGUE, SIGNALS, self._site, one_look=len(looks) == 1)
+            for at in looks:
+                instant = self._recording.at(at).instant
+                verdict = judgement.judge([rounds[at] for rounds in readings.values()], instant)
+                found += [(at, one) for one in verdict.findings if one.health.rank >= Health.SUSPECT.rank]
+        return found
+
+
+def healthy() -> list[Path]:
+    """The recordings of healthy machines."""
+    return sorted(FIXTURES.glob("healthy-*"))
+
+
+def by_shape(damages: tuple[Damage, ...]) -> dict[tuple[str, str], list[Damage]]:
+    """Damages that differ in a number alone, together."""
+    shapes: dict[tuple[str, str], list[Damage]] = {}
+    for damage in damages:
+        shapes.setdefault((damage.place.shape, damage.failure), []).append(damage)
+    return shapes
