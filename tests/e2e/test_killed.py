@@ -28,8 +28,11 @@ from tests.waiting import PROMPTLY, until
 BUNDLE = Path(__file__).parent.parent.parent / "fixtures" / "healthy-dgx-h100"
 KILLS = int(os.environ.get("NODEGUARD_KILLS", "15"))
 
-# Of applications: nothing that the GPU says of itself ends what they make.
+# Of applications: nothing that the GPU says of itself ends what they make, and they are no finding.
 XIDS = (13, 31, 43, 45)
+
+# No answer of the GPU System Processor: a finding, so that the memory is written at once.
+REPORTED_XID = 119
 
 Fault = tuple[str, int]
 
@@ -66,12 +69,18 @@ class Node:
     def write(self, count: int) -> None:
         with (self.bundle / "kmsg").open("a") as log:
             for _ in range(count):
-                number = sum(self.written.values())
-                slot, xid = random.choice(self.gpus), random.choice(XIDS)
-                self.written[slot, xid] += 1
-                moment = 1_000_000_000_000 + number
-                said = f"NVRM: Xid (PCI:{slot.removeprefix('gpu/')}): {xid}, pid=1234, name=train, said."
-                log.write(f"3,{5000 + number},{moment},-;{said}\n")
+                log.write(self._line(random.choice(XIDS)))
+
+    def write_reported(self) -> None:
+        """Write an Xid of which the agent makes a finding."""
+        with (self.bundle / "kmsg").open("a") as log:
+            log.write(self._line(REPORTED_XID))
+
+    def _line(self, xid: int) -> str:
+        number, slot = sum(self.written.values()), random.choice(self.gpus)
+        self.written[slot, xid] += 1
+        text = f"NVRM: Xid (PCI:{slot.removeprefix('gpu/')}): {xid}, pid=1234, name=train, text"
+        return f"3,{5000 + number},{1_000_000_000_000 + number},-;{text}\n"
 
     def remembered(self) -> Counter[Fault]:
         slots = decoded((self.state / "memory").read_bytes()).judged.slots
@@ -108,6 +117,7 @@ def test_killed_at_any_moment_it_loses_and_doubles_nothing(tmp_path: Path) -> No
                 time.sleep(random.uniform(0.0, 0.8))
                 node.write(random.randint(0, 3))
                 time.sleep(random.uniform(0.0, 0.8))
+        node.write_reported()
         with node.agent() as process:
             until(lambda: node.state.exists() and node.remembered() == node.written, every=0.2)
             until(lambda: receiver.applied and not receiver.applied[-1].leaving)
