@@ -16,6 +16,7 @@ from tests.e2e.fleet import Aggregator, Fleet, fleet
 from tests.e2e.minted import make_nodes
 from tests.e2e.swarm import Swarm, fault, in_order, sick, swarm
 from tests.e2e.watcher import Watcher, most
+from tests.waiting import until
 
 NODES = int(os.environ.get("NODEGUARD_NODES", "1500"))
 FATAL = NODES * 2 // 15
@@ -75,8 +76,10 @@ class Scene:
 
     def incidents(self, state: str, count: int) -> None:
         """Wait until so many incidents are in a state."""
-        self.aggregator.until(
-            lambda: self.aggregator.figure(f'nodeguard_incidents{{state="{state}"}}') == count
+        until(
+            lambda: self.aggregator.figure(f'nodeguard_incidents{{state="{state}"}}') == count,
+            lambda: self.aggregator.page("/metrics"),
+            every=0.1,
         )
 
     def reasons(self) -> list[str]:
