@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from nodeguard.derive import sxid, xid
 from nodeguard.derive.state import DeriveState, Line
+from nodeguard.derive.xid_index import WINDOW, Said, XidIndex, indexed
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.observation import Event, Observation, Reading
 
@@ -40,15 +41,16 @@ def decoded(
         slot: (*state.said.get(slot, ()), *(xid.said(line.event) for line in new))
         for slot, new in fresh.items()
     }
+    near = {slot: indexed(xids, catalogue) for slot, xids in said.items()}
     result = []
     told: set[str] = set()
     for reading in readings:
         rows: list[Observation] = []
         for one in reading.observations:
-            if any(event.signal == _XID for event in one.events) and one.slot not in told:
+            if one.slot not in told and any(event.signal == _XID for event in one.events):
                 told.add(one.slot)
-                rows += _again(state, one.slot, fresh[one.slot], catalogue, driver, said[one.slot])
-            rows.append(_decoded(one, catalogue, driver, said) if one.events else one)
+                rows += _again(state, one.slot, fresh[one.slot], catalogue, driver, near[one.slot])
+            rows.append(_decoded(one, catalogue, driver, near) if one.events else one)
         result.append(replace(reading, observations=tuple(rows)))
     if not fresh:
         return state, result
@@ -57,8 +59,8 @@ def decoded(
     }
     recent = {slot: _recent(codes) for slot, codes in said.items()}
     latest = _latest({**state.said, **recent})
-    near = {slot: lines for slot, lines in {**state.lines, **kept}.items() if slot in latest}
-    return replace(state, said=latest, lines=near), result
+    near_in_time = {slot: row for slot, row in {**state.lines, **kept}.items() if slot in latest}
+    return replace(state, said=latest, lines=near_in_time), result
 
 
 def _short(line: Line) -> Line:
@@ -69,29 +71,36 @@ def _short(line: Line) -> Line:
     return Line(line.source, replace(event, text=event.text[:_TEXT], fields=fields))
 
 
-def _latest(said: Mapping[str, tuple[xid.Said, ...]]) -> dict[str, tuple[xid.Said, ...]]:
+def _latest(said: Mapping[str, tuple[Said, ...]]) -> dict[str, tuple[Said, ...]]:
     """What GPUs said lately enough to explain what comes; of too many, those that said something last."""
     moments = {slot: codes[-1].at for slot, codes in said.items()}
     now = max(moments.values())
     slots = sorted(moments, key=moments.__getitem__)[-_GPUS:]
-    return {slot: said[slot] for slot in slots if now - moments[slot] <= 2 * xid.WINDOW}
+    return {slot: said[slot] for slot in slots if now - moments[slot] <= 2 * WINDOW}
 
 
-def _recent(said: Sequence[xid.Said]) -> tuple[xid.Said, ...]:
+def _recent(said: Sequence[Said]) -> tuple[Said, ...]:
+    """Return the latest Xid of each kind, so that a storm of one code does not push out another code."""
     latest = max(one.at for one in said)
-    return tuple(one for one in said if latest - one.at <= 2 * xid.WINDOW)[-_KEPT:]
+    kinds: dict[tuple[int, int, bool], Said] = {}
+    for one in said:
+        if latest - one.at <= 2 * WINDOW:
+            kind = (one.code, one.recovery, one.worded)
+            kinds.pop(kind, None)
+            kinds[kind] = one
+    return tuple(kinds.values())[-_KEPT:]
 
 
 def _decoded(
     observation: Observation,
     catalogue: Catalogue,
     driver: int | None,
-    said: Mapping[str, Sequence[xid.Said]],
+    near: Mapping[str, XidIndex],
 ) -> Observation:
     events: list[Event] = []
     for event in observation.events:
         if event.signal == _XID:
-            held = xid.held(event, catalogue, driver, said[observation.slot])
+            held = xid.held(event, catalogue, driver, near[observation.slot])
             events.append(held)
             if held.signal == "gpu.xid.recovery" and held.fields["verdict"] == "ignored":
                 events.append(Event("gpu.recovery_none", event.at))
@@ -110,14 +119,15 @@ def _again(
     new: Sequence[Line],
     catalogue: Catalogue,
     driver: int | None,
-    said: Sequence[xid.Said],
+    near: XidIndex,
 ) -> Iterator[Observation]:
     """Earlier lines of the slot that read differently now, as events that count nothing."""
     first = min(line.event.at for line in new)
+    earlier = indexed(state.said.get(slot, ()), catalogue)
     for line in state.lines.get(slot, ()):
-        if first - line.event.at > xid.WINDOW:
+        if first - line.event.at > WINDOW:
             continue
-        before = xid.held(line.event, catalogue, driver, state.said.get(slot, ()))
-        now = xid.held(line.event, catalogue, driver, said)
+        before = xid.held(line.event, catalogue, driver, earlier)
+        now = xid.held(line.event, catalogue, driver, near)
         if now != before:
             yield Observation(line.source, slot, events=(replace(now, count=0),))

@@ -9,7 +9,7 @@ from msgspec import Struct
 from nodeguard.derive.references import Best
 from nodeguard.derive.repeats import Trap
 from nodeguard.derive.witness import Waiting
-from nodeguard.derive.xid import Said
+from nodeguard.derive.xid_index import Said
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.check import Compare
 from nodeguard.model.observation import Event, Reading

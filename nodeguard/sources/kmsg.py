@@ -15,10 +15,9 @@ from nodeguard.model.catalogue import LogPattern
 from nodeguard.model.observation import Event, Observation
 from nodeguard.model.signal import Scalar, Signal
 from nodeguard.model.slot import NODE, bus_address, gpu, nvswitch, pci, port
+from nodeguard.sources.event_batch import EventBatch
 from nodeguard.sources.machine import Log, Machine
 
-# Events of one pattern and code on one slot in one reading; what is beyond is counted into the last of them.
-_CAP = 64
 _TEXT = 400
 
 _ESCAPED = re.compile(r"(?:\\x[0-9a-fA-F]{2})+")
@@ -65,16 +64,17 @@ class Kmsg:
             yield Observation(self.name, NODE, signals={"kmsg.sequence": log.last})
         if log.lost or log.more:
             yield _not_read(log, machine.now().mono)
-        found: dict[tuple[str, str, Scalar], list[Event]] = {}
+        batch = EventBatch()
         for record in whole(parsed(log.records)):
             for pattern in self._patterns:
                 if pattern.hint in record.text and (match := self._match(pattern, record.text)):
                     if pattern.signal:
                         slot, event = _event(pattern, match, record)
-                        _add(found.setdefault((slot, pattern.id, _code(event)), []), event)
+                        batch.add(slot, pattern.id, event)
                     break
-        for (slot, _, _), events in found.items():
-            yield Observation(self.name, slot, events=tuple(events))
+        if batch.dropped:
+            yield _not_evaluated(batch.dropped, machine.now().mono)
+        yield from batch.observations(self.name)
 
     def _match(self, pattern: LogPattern, text: str) -> re.Match[str] | None:
         compiled = self._compiled.get(pattern.id)
@@ -91,6 +91,13 @@ def _not_read(log: Log, now: float) -> Observation:
         return Observation("kmsg", NODE, "lost", events=lost, count=log.lost)
     detail = f"only the oldest {len(log.records)} records were read: give it more time with --timeout"
     return Observation("kmsg", NODE, "failed", events=lost, count=log.lost, detail=detail)
+
+
+def _not_evaluated(events: int, now: float) -> Observation:
+    """Return what reports the events of a storm that were only counted. now: seconds since boot."""
+    text = f"{events} lines were not evaluated: one reading had too many different ones"
+    lost = Event("kmsg.lost", now, text, {"records": events})
+    return Observation("kmsg", NODE, "lost", events=(lost,), count=events)
 
 
 def signals(patterns: Iterable[LogPattern]) -> dict[str, Signal]:
@@ -161,19 +168,6 @@ def whole(records: Iterable[Record]) -> list[Record]:
         Record(first.at, "".join(pieces), caller=first.caller) if len(pieces) > 1 else first
         for first, pieces in lines
     ]
-
-
-def _code(event: Event) -> Scalar:
-    """What a flood must not hide: an Xid among a thousand others."""
-    return event.fields.get("xid", event.fields.get("sxid", ""))
-
-
-def _add(events: list[Event], event: Event) -> None:
-    if len(events) < _CAP:
-        events.append(event)
-        return
-    last = events[-1]
-    events[-1] = Event(last.signal, event.at, event.text, event.fields, last.count + 1)
 
 
 def _event(pattern: LogPattern, match: re.Match[str], record: Record) -> tuple[str, Event]:

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from nodeguard.derive.xid import Said, held, recovery_in, said
+from nodeguard.derive.xid import held, recovery_in, said
+from nodeguard.derive.xid_index import Said, XidIndex, indexed
 from nodeguard.model.check import Happened
 from nodeguard.model.finding import Action
 from nodeguard.model.observation import Event
@@ -14,7 +15,11 @@ RECOVERY = "GPU recovery action changed from 0x0 (None) to {} ({})"
 def read(
     code: int, rest: str = "pid=1234, name=python3, Ch 00000008", *near: Said, driver: int | None = 580
 ) -> Event:
-    return held(xid(code, rest), tables(), driver, (Said(code, 100.0), *near))
+    return held(xid(code, rest), tables(), driver, index(Said(code, 100.0), *near))
+
+
+def index(*xids: Said) -> XidIndex:
+    return indexed(xids, tables())
 
 
 def verdict(code: int, rest: str = "pid=1234, name=python3, Ch 00000008", *near: Said) -> tuple[str, str]:
@@ -45,7 +50,7 @@ def test_a_code_that_the_table_does_not_list_is_kept_and_told() -> None:
 
 def test_text_moment_and_count_of_a_line_stay() -> None:
     line = Event("gpu.xid.line", 42.0, "text", {"xid": 79, "rest": ""}, 7)
-    event = held(line, tables(), 580, ())
+    event = held(line, tables(), 580, XidIndex())
     assert (event.signal, event.at, event.text, event.count) == ("gpu.xid.lost", 42.0, "text", 7)
 
 
@@ -168,7 +173,7 @@ def test_only_a_cold_reset_clears_a_security_fault() -> None:
 
 @pytest.mark.parametrize("code", [74, *range(144, 151), 154])
 def test_a_number_without_its_words_is_no_more_than_a_warning(code: int) -> None:
-    event = held(xid(code, ""), tables(), 580, (Said(code, 100.0),))
+    event = held(xid(code, ""), tables(), 580, index(Said(code, 100.0)))
     assert (event.fields["verdict"], event.fields["action"]) == ("warning", "watch")
     assert event.fields["told_elsewhere"] is False
 
@@ -176,9 +181,11 @@ def test_a_number_without_its_words_is_no_more_than_a_warning(code: int) -> None
 @pytest.mark.parametrize("code", [74, *range(144, 151), 154])
 @pytest.mark.parametrize("at", [60.0, 140.0])
 def test_a_number_whose_words_stand_elsewhere_says_nothing_more(code: int, at: float) -> None:
-    event = held(xid(code, ""), tables(), 580, (Said(code, 100.0), Said(code, at, worded=True)))
+    near = index(Said(code, 100.0), Said(code, at, worded=True))
+    event = held(xid(code, ""), tables(), 580, near)
     assert event.fields["told_elsewhere"] is True
-    other = held(xid(code, ""), tables(), 580, (Said(code, 300.0, worded=True), Said(48, at, worded=True)))
+    far = index(Said(code, 300.0, worded=True), Said(48, at, worded=True))
+    other = held(xid(code, ""), tables(), 580, far)
     assert other.fields["told_elsewhere"] is False
 
 

@@ -300,6 +300,13 @@ def test_a_flood_hides_no_other_code_and_no_other_gpu() -> None:
     assert {*events} == {("gpu/0000:3b:00", 13), ("gpu/0000:3b:00", 79), ("gpu/0000:5e:00", 79)}
 
 
+def test_a_storm_of_too_many_different_lines_is_reported() -> None:
+    lost, *xids = read(*(line(XID.replace("79", str(code))) for code in range(100)))
+    assert (lost.slot, lost.status, lost.count) == (NODE, "lost", 36)
+    assert (lost.events[0].signal, lost.events[0].fields) == ("kmsg.lost", {"records": 36})
+    assert len(xids) == 64
+
+
 def test_a_long_line_is_cut() -> None:
     assert len(one(line(XID + "x" * 5000))[1].text) == 400
 

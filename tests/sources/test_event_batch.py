@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodeguard.model.observation import Event
+from nodeguard.sources.event_batch import EventBatch
+
+GPU = "gpu/0000:3b:00"
+
+
+def xid(code: int, at: float = 1.0) -> Event:
+    return Event("gpu.xid.line", at, f"Xid {code}", {"xid": code})
+
+
+def counts(batch: EventBatch) -> dict[tuple[str, object], int]:
+    """The number of events by slot and code."""
+    return {
+        (one.slot, one.events[0].fields.get("xid", "")): sum(event.count for event in one.events)
+        for one in batch.observations("kmsg")
+    }
+
+
+def test_a_storm_of_one_kind_counts_every_event_and_keeps_the_latest_text() -> None:
+    batch = EventBatch()
+    for number in range(5000):
+        batch.add(GPU, "nv_xid", xid(13, float(number)))
+    [observation] = batch.observations("kmsg")
+    assert len(observation.events) == 64
+    assert sum(event.count for event in observation.events) == 5000
+    assert observation.events[-1].at == 4999.0
+
+
+def test_a_storm_of_many_kinds_stays_small_and_counts_every_event() -> None:
+    batch = EventBatch()
+    for number in range(20_000):
+        batch.add(f"gpu/0000:{number % 8:02x}:00", "nv_xid", xid(number // 8 % 50))
+    assert sum(len(one.events) for one in batch.observations("kmsg")) <= 1024
+    assert sum(counts(batch).values()) == 20_000
+    assert batch.dropped == 0
+
+
+def test_one_slot_does_not_use_up_the_kinds_of_another_slot() -> None:
+    batch = EventBatch()
+    for code in range(1000):
+        batch.add(GPU, "nv_xid", xid(code))
+    batch.add("gpu/0000:5e:00", "nv_xid", xid(79))
+    assert counts(batch)["gpu/0000:5e:00", 79] == 1
+    assert (len(counts(batch)), batch.dropped) == (65, 936)
+
+
+@given(st.lists(st.tuples(st.integers(0, 400), st.integers(0, 90)), max_size=600))
+def test_each_event_is_counted_or_reported_as_dropped(events: list[tuple[int, int]]) -> None:
+    batch = EventBatch()
+    for slot, code in events:
+        batch.add(f"gpu/{slot}", "nv_xid", xid(code))
+    assert sum(counts(batch).values()) + batch.dropped == len(events)
+    assert sum(len(one.events) for one in batch.observations("kmsg")) <= 512 + 1024
