@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from nodeguard.derive import sxid, xid
+from nodeguard.derive import link_errors, sxid, xid
+from nodeguard.derive.link_errors import LinkErrors
 from nodeguard.derive.state import DeriveState, Line
 from nodeguard.derive.xid_index import WINDOW, Said, XidIndex, indexed
 from nodeguard.model.catalogue import Catalogue
@@ -31,17 +32,13 @@ def decoded(
     A line that is read differently in the light of a later one (48 with 63, an NVLink error with 154) is told
     of again.
     """
-    fresh: dict[str, list[Line]] = {}
-    for reading in readings:
-        for observation in reading.observations:
-            lines = [Line(reading.source, event) for event in observation.events if event.signal == _XID]
-            if lines:
-                fresh.setdefault(observation.slot, []).extend(lines)
+    fresh = _xids(readings)
     said = {
         slot: (*state.said.get(slot, ()), *(xid.said(line.event) for line in new))
         for slot, new in fresh.items()
     }
     near = {slot: indexed(xids, catalogue) for slot, xids in said.items()}
+    decoder = _Decoder(catalogue, driver, near, link_errors.without_reset(state.links, readings))
     result = []
     told: set[str] = set()
     for reading in readings:
@@ -50,8 +47,11 @@ def decoded(
             if one.slot not in told and any(event.signal == _XID for event in one.events):
                 told.add(one.slot)
                 rows += _again(state, one.slot, fresh[one.slot], catalogue, driver, near[one.slot])
-            rows.append(_decoded(one, catalogue, driver, near) if one.events else one)
+            rows.append(decoder.decoded(one) if one.events else one)
         result.append(replace(reading, observations=tuple(rows)))
+    links, result = link_errors.with_recovery(decoder.links, result, _most_links(state))
+    if links != state.links:
+        state = replace(state, links=links)
     if not fresh:
         return state, result
     kept = {
@@ -61,6 +61,22 @@ def decoded(
     latest = _latest({**state.said, **recent})
     near_in_time = {slot: row for slot, row in {**state.lines, **kept}.items() if slot in latest}
     return replace(state, said=latest, lines=near_in_time), result
+
+
+def _xids(readings: Sequence[Reading]) -> dict[str, list[Line]]:
+    """Return the lines of Xid in some readings, by slot."""
+    found: dict[str, list[Line]] = {}
+    for reading in readings:
+        for observation in reading.observations:
+            lines = [Line(reading.source, event) for event in observation.events if event.signal == _XID]
+            if lines:
+                found.setdefault(observation.slot, []).extend(lines)
+    return found
+
+
+def _most_links(state: DeriveState) -> dict[str, float]:
+    """Return the most active NVLinks that each GPU has had."""
+    return {slot: best.values.get("gpu.nvlink.active", 0.0) for slot, best in state.best.items()}
 
 
 def _short(line: Line) -> Line:
@@ -91,26 +107,40 @@ def _recent(said: Sequence[Said]) -> tuple[Said, ...]:
     return tuple(kinds.values())[-_KEPT:]
 
 
-def _decoded(
-    observation: Observation,
-    catalogue: Catalogue,
-    driver: int | None,
-    near: Mapping[str, XidIndex],
-) -> Observation:
-    events: list[Event] = []
-    for event in observation.events:
+class _Decoder:
+    """Decodes the events of one round, observation by observation.
+
+    near: the recent Xids of each GPU. links: NVLink errors of each GPU, brought up to date with each event.
+    """
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        driver: int | None,
+        near: Mapping[str, XidIndex],
+        links: dict[str, LinkErrors],
+    ) -> None:
+        self._catalogue, self._driver, self._near = catalogue, driver, near
+        self.links = links
+
+    def decoded(self, observation: Observation) -> Observation:
+        """Return the observation with its events decoded."""
+        events = [one for event in observation.events for one in self._event(observation.slot, event)]
+        return replace(observation, events=tuple(events))
+
+    def _event(self, slot: str, event: Event) -> Iterator[Event]:
         if event.signal == _XID:
-            held = xid.held(event, catalogue, driver, near[observation.slot])
-            events.append(held)
+            held = xid.held(event, self._catalogue, self._driver, self._near[slot])
+            self.links, held = link_errors.counted(self.links, slot, held)
+            yield held
             if held.signal == "gpu.xid.recovery" and held.fields["verdict"] == "ignored":
-                events.append(Event("gpu.recovery_none", event.at))
+                yield Event("gpu.recovery_none", event.at)
         elif event.signal == _SXID:
-            events.append(sxid.held(event, catalogue))
+            yield sxid.held(event, self._catalogue)
             if event.fields["sxid"] == sxid.THERMAL_END:
-                events.append(Event("nvswitch.cool", event.at))
+                yield Event("nvswitch.cool", event.at)
         else:
-            events.append(event)
-    return replace(observation, events=tuple(events)) if events else observation
+            yield event
 
 
 def _again(

@@ -69,6 +69,7 @@ SIGNALS = named(
             "unlisted": "something that the table does not list",
         }.items()
     ),
+    Signal("gpu.nvlink.recovered", "event", "NVML shows the GPU's NVLinks active and without a new error"),
     Signal("gpu.recovery_none", "event", "the driver said that no recovery is needed"),
     Signal("nvswitch.cool", "event", "the switch said that it is slowed down by heat no more"),
     Signal(

@@ -1,21 +1,19 @@
 """Xid lines and events, read with the table and with what came before them. Pure.
 
-A line becomes an event `gpu.xid.TOPIC`, which says how it is held: `verdict` is `fatal`, `warning`,
-`workload` (an application did this: counted, never held against the node), `ignored`, or `injected` (a test).
+A line becomes an event `gpu.xid.TOPIC`, which says how it is held: `verdict` is `fatal`, `suspect`,
+`warning`, `workload` (an application did this: counted, never held against the node), `ignored`, or
+`injected` (a test).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from msgspec import Struct
-
 from nodeguard.derive.nvlink5 import nvlink5
+from nodeguard.derive.xid74 import Meaning, nvlink_error
 from nodeguard.derive.xid_index import Said, XidIndex, response_of, row_of
-from nodeguard.model.catalogue import Catalogue, Xid, Xid74Bits
-from nodeguard.model.finding import Action
+from nodeguard.model.catalogue import Catalogue, Xid
 from nodeguard.model.observation import Event
 from nodeguard.model.signal import Scalar
 
@@ -23,22 +21,10 @@ _PREFIX = re.compile(r"(?:pid='?<?[\w-]+>?'?(?:, |$))?(?:name=.*?(?:, |$))?")
 _PARENT = re.compile(r"caused by previous Xid (\d+)")
 _CONTAINED = re.compile(r"RST: (Yes|No), D-RST: (Yes|No)")
 _RECOVERY = re.compile(r"changed from 0x([0-9a-fA-F]+) .*? to 0x([0-9a-fA-F]+) ")
-_UNTRAINED = re.compile(r"failed to train link (\d+)|training failed")
-_LINK = re.compile(r"\blink (\d+) ?\(((?:0x[0-9a-fA-F]+(?:, ?| )?)+)")
 _RECOVERY_CODE = 154
 
 # Topics that are held by the words of their line, so that the number alone is not known to be harm.
 _WORDED = frozenset({"nvlink", "nvlink5", "recovery"})
-
-
-class Meaning(Struct, frozen=True):
-    """How one Xid is held. response: NVIDIA's word for what to do. why: a half sentence that explains it."""
-
-    response: str
-    why: str = ""
-    verdict: str = ""
-    action: str = ""
-    link: int = -1
 
 
 def held(event: Event, table: Catalogue, driver: int | None, near: XidIndex) -> Event:
@@ -109,7 +95,7 @@ def _read(line: _Line, table: Catalogue, driver: int | None, near: XidIndex) -> 
         case 154:
             return _recovery(line.message, table)
         case 74:
-            return _registers(line.message, table)
+            return nvlink_error(line.message, table)
     if line.row.topic == "nvlink5":
         return _nvlink5(line, table, driver, near)
     return Meaning(line.row.action)
@@ -151,48 +137,6 @@ def _recovery(message: str, table: Catalogue) -> Meaning:
     if row is None:
         return Meaning("XID_154", f"recovery action {value}", verdict="fatal", action="contact-support")
     return Meaning("XID_154", row.name, verdict="fatal", action=row.action)
-
-
-def _registers(message: str, table: Catalogue) -> Meaning:
-    """74 carries seven registers; what their bits mean says what to do, the strongest of them counts.
-
-    A line of a link that failed to train carries none. Registers that are all zero, and NVML's event, which
-    has no text, say nothing.
-    """
-    found = _LINK.search(message)
-    if found is None:
-        untrained = _UNTRAINED.search(message)
-        if untrained is None:
-            return Meaning("unknown")
-        return Meaning("RESET_GPU", "a link failed to train", link=int(untrained[1] or -1))
-    values = [int(word, 16) for word in re.findall(r"0x([0-9a-fA-F]+)", found[2])]
-    known = list(_bits(values, table.xid74))
-    known = [bits for bits in known if bits.kind != "ignore"] or known
-    response = max((bits.action for bits in known), key=lambda word: _rank(word, table), default="unknown")
-    why = "; ".join((f"link {found[1]}", *dict.fromkeys(bits.meaning for bits in known)))
-    return Meaning(response, why, link=int(found[1]))
-
-
-def _bits(values: list[int], table: Iterable[Xid74Bits]) -> Iterator[Xid74Bits]:
-    """What the bits that are set mean; those of a register that no row lists are not expected.
-
-    values: the registers, the first one first.
-    """
-    left = list(values)
-    for row in table:
-        mask = sum(1 << bit for bit in row.bits)
-        if row.register <= len(values) and values[row.register - 1] & mask:
-            left[row.register - 1] &= ~mask
-            yield row
-    for register, value in enumerate(left, 1):
-        if value:
-            meaning = f"bits that are not expected in register {register}, 0x{value:x}: report them"
-            yield Xid74Bits(register, (), "unlisted", "CONTACT_SUPPORT", meaning)
-
-
-def _rank(word: str, table: Catalogue) -> tuple[int, int]:
-    held = response_of(word, table)
-    return ("ignored", "warning", "fatal").index(held.verdict), Action(held.action).rank
 
 
 def _nvlink5(line: _Line, table: Catalogue, driver: int | None, near: XidIndex) -> Meaning:

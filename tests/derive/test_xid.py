@@ -130,8 +130,8 @@ def registers(*values: int) -> str:
 def test_the_registers_of_a_link_error_say_what_to_do() -> None:
     event = read(74, registers(0, 0, 0x10000))
     assert (event.fields["verdict"], event.fields["action"], event.fields["link"]) == (
-        "warning",
-        "contact-support",
+        "suspect",
+        "reset-gpu",
         3,
     )
     assert verdict(74, registers(1)) == ("ignored", "none")
@@ -142,6 +142,7 @@ def test_the_registers_of_a_link_error_say_what_to_do() -> None:
     "text",
     [
         "NVLink: failed to train link 3 to remote PCI:0000:4b:00",
+        "NVLink: Failed to train link 3 to remote PCI:0000:4b:00",
         "NVLink: training failed",
     ],
 )
@@ -149,17 +150,38 @@ def test_a_link_that_failed_to_train_asks_for_a_reset(text: str) -> None:
     assert verdict(74, text) == ("fatal", "reset-gpu")
 
 
-def test_bits_that_are_not_listed_are_reported_and_prove_no_harm() -> None:
+def test_bits_that_are_not_listed_are_reported() -> None:
     for values in ((0, 0x80), (0, 0, 0, 0, 0, 0, 1), (1 << 31,), (1, 0, 0, 1 << 31)):
         event = read(74, registers(*values))
-        assert (event.fields["verdict"], event.fields["action"]) == ("warning", "contact-support"), values
+        assert (event.fields["verdict"], event.fields["action"]) == ("suspect", "reset-gpu"), values
         assert "not expected" in str(event.fields["why"])
     assert verdict(74, registers(1 << 31, 0, 0, 1 << 18))[0] == "fatal"
 
 
-@pytest.mark.parametrize("text", [registers(0), "NVLink: something else", ""])
-def test_a_link_error_that_says_nothing_is_to_be_watched(text: str) -> None:
-    assert verdict(74, text) == ("warning", "watch")
+@pytest.mark.parametrize(
+    "text",
+    [
+        registers(0),
+        registers(1 << 12),
+        "pid=7612, NVLink: fatal error detected on link 14(0x10000, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)",
+        "NVLink: fatal error detected on link 6",
+        "pid=<n/a>, name=<unknown>, NVLink: Fatal error detected on link 2",
+    ],
+)
+def test_a_fatal_error_of_a_link_is_suspect_whatever_its_registers_say(text: str) -> None:
+    assert verdict(74, text) == ("suspect", "reset-gpu")
+
+
+def test_a_link_error_that_the_catalogue_calls_harmless_is_ignored() -> None:
+    for values in ((1 << 23,), (0, 0, 0, 0, 1 << 20), (1 << 30, 0, 0, 0, 1 << 29)):
+        assert verdict(74, registers(*values)) == ("ignored", "none")
+
+
+@pytest.mark.parametrize(
+    "text", ["link 3(0x0, 0x0, 0x10000, 0x0, 0x0, 0x0, 0x0)", "NVLink: something else", ""]
+)
+def test_a_link_error_without_the_driver_s_word_for_it_is_to_be_watched(text: str) -> None:
+    assert verdict(74, text)[0] == "warning"
 
 
 def test_only_a_cold_reset_clears_a_security_fault() -> None:
