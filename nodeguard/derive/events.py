@@ -137,8 +137,9 @@ class _Decoder:
                 yield Event("gpu.recovery_none", event.at)
         elif event.signal == _SXID:
             yield sxid.held(event, self._catalogue)
-            if event.fields["sxid"] == sxid.THERMAL_END:
-                yield Event("nvswitch.cool", event.at)
+            over = sxid.alarm_over(event, self._catalogue)
+            if over is not None:
+                yield over
         else:
             yield event
 

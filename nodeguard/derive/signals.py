@@ -71,7 +71,9 @@ SIGNALS = named(
     ),
     Signal("gpu.nvlink.recovered", "event", "NVML shows the GPU's NVLinks active and without a new error"),
     Signal("gpu.recovery_none", "event", "the driver said that no recovery is needed"),
-    Signal("nvswitch.cool", "event", "the switch said that it is slowed down by heat no more"),
+    Signal(
+        "nvswitch.cool", "event", "an NVSwitch reports that an alarm of temperature is over", fields=("sxid",)
+    ),
     Signal(
         "nvswitch.sxid",
         "event",
