@@ -1,4 +1,4 @@
-"""Xid and SXid lines, decoded as they come and in the light of what follows. Pure."""
+"""Xids, SXids and machine checks, decoded as they arrive and with the events near them. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from nodeguard.derive import link_errors, sxid, xid
+from nodeguard.derive import link_errors, machine_check, sxid, xid
 from nodeguard.derive.link_errors import LinkErrors
 from nodeguard.derive.state import DeriveState, Line
 from nodeguard.derive.xid_index import WINDOW, Said, XidIndex, indexed
@@ -140,6 +140,8 @@ class _Decoder:
             over = sxid.alarm_over(event, self._catalogue)
             if over is not None:
                 yield over
+        elif event.signal == machine_check.LINE:
+            yield machine_check.decoded(event)
         else:
             yield event
 

@@ -69,6 +69,12 @@ SIGNALS = named(
             "unlisted": "something that the table does not list",
         }.items()
     ),
+    Signal(
+        "cpu.machine_check",
+        "event",
+        "a machine check of a processor, decoded",
+        fields=("severity", "cpu", "bank", "status"),
+    ),
     Signal("gpu.nvlink.recovered", "event", "NVML shows the GPU's NVLinks active and without a new error"),
     Signal("gpu.recovery_none", "event", "the driver said that no recovery is needed"),
     Signal(

@@ -19,10 +19,16 @@ from nodeguard.sources.event_batch import EventBatch
 from nodeguard.sources.machine import Log, Machine
 
 _TEXT = 400
+# Characters of a record that the patterns see: a line of the kernel is shorter.
+_MATCHED = 1024
+# Characters by which the patterns are sorted.
+_START = 4
 
 _ESCAPED = re.compile(r"(?:\\x[0-9a-fA-F]{2})+")
 _GROUP = re.compile(r"\(\?P<(\w+)>")
-
+_LITERAL = re.compile(r"[\w :,=/-]*")
+# Groups that stay text: what looks like a decimal number is an address, a name or a hexadecimal number.
+_TEXTS = frozenset({"pci", "dev", "status"})
 
 # Characters of a line that was said in pieces; the kernel joins no more than a thousand itself.
 _LONGEST = 32 << 10
@@ -53,9 +59,11 @@ class Kmsg:
     paths: tuple[str, ...] = ("kmsg",)
 
     def __init__(self, patterns: Iterable[LogPattern]) -> None:
-        self._patterns = tuple(patterns)
+        table = tuple(patterns)
+        self._by_start = sorted_by_start(table)
+        self._others = self._by_start[""]
         self._compiled: dict[str, re.Pattern[str]] = {}
-        self.signals = signals(self._patterns)
+        self.signals = signals(table)
 
     def read(self, machine: Machine) -> Iterator[Observation]:
         """One round; see Source.read."""
@@ -66,8 +74,9 @@ class Kmsg:
             yield _not_read(log, machine.now().mono)
         batch = EventBatch()
         for record in whole(parsed(log.records)):
-            for pattern in self._patterns:
-                if pattern.hint in record.text and (match := self._match(pattern, record.text)):
+            text = record.text[:_MATCHED]
+            for pattern in self._by_start.get(text[:_START], self._others):
+                if pattern.hint in text and (match := self._match(pattern, text)):
                     if pattern.signal:
                         slot, event = _event(pattern, match, record)
                         batch.add(slot, pattern.id, event)
@@ -81,6 +90,32 @@ class Kmsg:
         if compiled is None:
             compiled = self._compiled[pattern.id] = re.compile(pattern.pattern)
         return compiled.match(text)
+
+
+def sorted_by_start(patterns: Iterable[LogPattern]) -> dict[str, tuple[LogPattern, ...]]:
+    """Return the patterns to try for a line, by the line's first characters, in the order of the table.
+
+    The empty string stands for lines that begin like no pattern: only a pattern without a fixed start can
+    match them.
+    """
+    starts = [(start(pattern.pattern), pattern) for pattern in patterns]
+    return {
+        wanted: tuple(pattern for begin, pattern in starts if begin in {"", wanted})
+        for wanted in {"", *(begin for begin, _ in starts)}
+    }
+
+
+def start(pattern: str) -> str:
+    """Return the first characters of all lines that an expression matches; empty where they are not fixed.
+
+    A character before a quantifier is not fixed. The expressions of the table have no alternatives at the
+    top.
+    """
+    literal = _LITERAL.match(pattern)
+    fixed = literal[0] if literal else ""
+    if pattern[len(fixed) : len(fixed) + 1] in {"?", "*", "+", "{"}:
+        fixed = fixed[:-1]
+    return fixed[:_START] if len(fixed) >= _START else ""
 
 
 def _not_read(log: Log, now: float) -> Observation:
@@ -177,7 +212,7 @@ def _event(pattern: LogPattern, match: re.Match[str], record: Record) -> tuple[s
 
 
 def _value(name: str, text: str) -> Scalar:
-    return int(text) if name not in {"pci", "dev"} and _short_number(text) else text
+    return int(text) if name not in _TEXTS and _short_number(text) else text
 
 
 def _slot(kind: str, groups: dict[str, str]) -> str:
