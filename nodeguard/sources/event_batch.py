@@ -20,6 +20,15 @@ _EVENTS = 512
 _KINDS_OF_SLOT = 64
 _KINDS = 1024
 
+# Fields by which events of one pattern differ in what they mean: a storm of corrected errors must not hide a
+# fatal one, nor one Xid another.
+_DISTINCT = ("xid", "sxid", "sev", "severity", "words", "constraint", "dev", "label", "server", "interface")
+# Hexadecimal digits of the status of a machine check that have its severity: bits 63 to 56.
+_SEVERITY_DIGITS = 2
+
+# What makes the kind of an event: its slot, the pattern that found it, and its distinct fields.
+_Kind = tuple[str, str, tuple[Scalar, ...]]
+
 
 class EventBatch:
     """Collects events in the order in which they came.
@@ -28,14 +37,14 @@ class EventBatch:
     """
 
     def __init__(self) -> None:
-        self._kinds: dict[tuple[str, str, Scalar], list[Event]] = {}
+        self._kinds: dict[_Kind, list[Event]] = {}
         self._kinds_of_slot: dict[str, int] = {}
         self._events = 0
         self.dropped = 0
 
     def add(self, slot: str, pattern: str, event: Event) -> None:
-        """Add one event. pattern: id of the pattern that found it; with the code it makes the kind."""
-        kind = (slot, pattern, _code(event))
+        """Add one event. pattern: id of the pattern that found it."""
+        kind = (slot, pattern, _distinct(event))
         events = self._kinds.get(kind)
         if events is None:
             self._begin(kind, event)
@@ -46,7 +55,7 @@ class EventBatch:
             last = events[-1]
             events[-1] = Event(last.signal, event.at, event.text, event.fields, last.count + 1)
 
-    def _begin(self, kind: tuple[str, str, Scalar], event: Event) -> None:
+    def _begin(self, kind: _Kind, event: Event) -> None:
         slot = kind[0]
         of_slot = self._kinds_of_slot.get(slot, 0)
         if of_slot >= _KINDS_OF_SLOT or len(self._kinds) >= _KINDS:
@@ -62,6 +71,7 @@ class EventBatch:
             yield Observation(source, slot, events=tuple(events))
 
 
-def _code(event: Event) -> Scalar:
-    """Return the error code: a storm of one Xid must not hide another Xid."""
-    return event.fields.get("xid", event.fields.get("sxid", ""))
+def _distinct(event: Event) -> tuple[Scalar, ...]:
+    """Return what events of one pattern must share to be counted as one."""
+    status = str(event.fields.get("status", ""))[:_SEVERITY_DIGITS]
+    return (status, *(event.fields.get(name, "") for name in _DISTINCT))

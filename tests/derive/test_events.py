@@ -35,6 +35,12 @@ def test_lines_become_events() -> None:
     assert [event.signal for event in events] == ["gpu.xid.lost", "nvswitch.sxid", "gpu.fell_off"]
 
 
+def test_a_machine_check_is_decoded() -> None:
+    line = Event("cpu.machine_check.line", 900, "text", {"cpu": 6, "status": "be00000000800400"})
+    _, [event] = after(DeriveState(), log(line, slot="node"))
+    assert (event.signal, event.fields["severity"]) == ("cpu.machine_check", "fatal")
+
+
 def test_what_stands_in_one_round_is_read_together() -> None:
     _, events = after(DeriveState(), log(xid(48, at=99), xid(63, at=99.5)))
     assert told(events) == [("gpu.xid.ecc", "DRAIN_AND_RESET", 1), ("gpu.xid.repair", "IGNORE", 1)]

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeguard.model.observation import Event
+from nodeguard.model.signal import Scalar
 from nodeguard.sources.event_batch import EventBatch
 
 GPU = "gpu/0000:3b:00"
@@ -38,6 +40,25 @@ def test_a_storm_of_many_kinds_stays_small_and_counts_every_event() -> None:
     assert sum(len(one.events) for one in batch.observations("kmsg")) <= 1024
     assert sum(counts(batch).values()) == 20_000
     assert batch.dropped == 0
+
+
+@pytest.mark.parametrize(
+    ("many", "one"),
+    [
+        ({"status": "8c00004000010093"}, {"status": "be00000000800400"}),
+        ({"severity": "corrected"}, {"severity": "fatal"}),
+        ({"constraint": "CONSTRAINT_MEMCG"}, {"constraint": "CONSTRAINT_NONE"}),
+        ({"sxid": 20034, "sev": "Non-fatal"}, {"sxid": 20034, "sev": "Fatal"}),
+        ({"label": "DIMM_A1"}, {"label": "DIMM_B1"}),
+    ],
+)
+def test_a_storm_hides_no_event_of_another_meaning(many: dict[str, Scalar], one: dict[str, Scalar]) -> None:
+    batch = EventBatch()
+    for at in range(200):
+        batch.add("node", "pattern", Event("a.happened", float(at), "text", one if at == 100 else many))
+    events = [event for each in batch.observations("kmsg") for event in each.events]
+    assert [event.at for event in events if event.fields == one] == [100.0]
+    assert sum(event.count for event in events) == 200
 
 
 def test_one_slot_does_not_use_up_the_kinds_of_another_slot() -> None:
