@@ -1,6 +1,6 @@
 """Xid lines and events, read with the table and with what came before them. Pure.
 
-A line becomes an event `gpu.xid.TOPIC`, which says how it is held: `verdict` is `fatal`, `suspect`,
+A line becomes an event `gpu.xid.TOPIC` with the field `verdict`: it is `fatal`, `suspect`,
 `warning`, `workload` (an application did this: counted, never held against the node), `ignored`, or
 `injected` (a test).
 """

@@ -32,9 +32,9 @@ class Meaning(Struct, frozen=True):
 def nvlink_error(message: str, table: Catalogue) -> Meaning:
     """Return the meaning of an Xid 74.
 
-    A link that failed to train needs a reset. The registers say what happened on a link; of several bits the
-    one with the strongest response counts. A fatal error of a link is `suspect` at least, unless NVIDIA's
-    catalogue calls each of its bits harmless. An event of NVML has no words and says nothing.
+    A link that failed to train needs a reset. The registers report what happened on a link; of several bits
+    the one with the strongest response counts. A fatal error of a link is `suspect` at least, unless NVIDIA's
+    catalogue calls each of its bits harmless. An event of NVML has no message, so its meaning is unknown.
     """
     fatal, registers = _FATAL.search(message), _REGISTERS.search(message)
     named = fatal or registers

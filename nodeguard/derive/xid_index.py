@@ -69,7 +69,7 @@ class XidIndex(Struct, frozen=True):
 
 
 def indexed(xids: Iterable[Said], table: Catalogue) -> XidIndex:
-    """Return the index of the Xids of one GPU. table: tells which codes are errors of the GPU itself."""
+    """Return the index of the Xids of one GPU. table: has the codes that are errors of the GPU itself."""
     ordered = sorted(xids, key=lambda one: one.at)
     causes = [one for one in ordered if is_cause(one.code, table)]
     repairs = [one for one in ordered if one.code in _REPAIRS]
@@ -88,7 +88,7 @@ def indexed(xids: Iterable[Said], table: Catalogue) -> XidIndex:
 
 
 def row_of(code: int, table: Catalogue) -> Xid:
-    """Return the table's row of a code, or one that says that the table does not list it."""
+    """Return the table's row of a code, or a row for a code that the table does not list."""
     return table.xids.get(code, _UNLISTED)
 
 
