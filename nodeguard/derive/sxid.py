@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from nodeguard.model.catalogue import Catalogue, Response, Sxid
+from nodeguard.model.catalogue import Catalogue, Sxid
 from nodeguard.model.observation import Event
 from nodeguard.model.signal import Scalar
 
-_UNKNOWN = Response("warning", "watch")
 _UNLISTED = Sxid(0, "a code that the table does not list", "", "unknown", "not_listed", "unknown")
 
 # Actions that a fatal error asks for more than.
@@ -61,7 +60,7 @@ def alarm_over(event: Event, table: Catalogue) -> Event | None:
 def _verdict(severity: str, row: Sxid, words: str, table: Catalogue) -> tuple[str, str]:
     if row.action == _ALARM:
         row = replace(row, action=_SHUTDOWN) if _SHUTS_DOWN in words else row
-    response = table.responses.get(row.action, _UNKNOWN)
+    response = table.response(row.action)
     if row.action in {_ALARM, _ALARM_OVER, _SHUTDOWN}:
         return "hot" if row.action == _ALARM else response.verdict, response.action
     harmless = response.verdict == "ignored"

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from nodeguard.derive.nvlink5 import nvlink5
 from nodeguard.derive.xid74 import Meaning, nvlink_error
-from nodeguard.derive.xid_index import Said, XidIndex, response_of, row_of
+from nodeguard.derive.xid_index import Said, XidIndex, row_of
 from nodeguard.model.catalogue import Catalogue, Xid
 from nodeguard.model.observation import Event
 from nodeguard.model.signal import Scalar
@@ -37,7 +37,7 @@ def held(event: Event, table: Catalogue, driver: int | None, near: XidIndex) -> 
     message = _message(event)
     row = row_of(code, table)
     read = _read(_Line(code, message, event.at, row), table, driver, near)
-    response = response_of(read.response, table)
+    response = table.response(read.response)
     verdict, action = response.verdict, response.action
     if row.workload == "yes" and verdict != "fatal" and not read.verdict:
         verdict, action = "workload", "none"

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
-from nodeguard.derive.xid_index import response_of
 from nodeguard.model.catalogue import Catalogue, Xid74Bits
 from nodeguard.model.finding import Action
 
@@ -47,7 +46,7 @@ def nvlink_error(message: str, table: Catalogue) -> Meaning:
     bits = _bits_of(registers[2] if registers else "", table)
     response = max((bit.action for bit in bits), key=lambda word: _rank(word, table), default="unknown")
     why = "; ".join((f"link {link}", *dict.fromkeys(bit.meaning for bit in bits)))
-    if fatal is None or response_of(response, table).verdict != "warning":
+    if fatal is None or table.response(response).verdict != "warning":
         return Meaning(response, why, link=link)
     return Meaning(response, why, verdict="suspect", action="reset-gpu", link=link)
 
@@ -77,5 +76,5 @@ def _bits(values: list[int], table: Iterable[Xid74Bits]) -> Iterator[Xid74Bits]:
 
 
 def _rank(word: str, table: Catalogue) -> tuple[int, int]:
-    held = response_of(word, table)
+    held = table.response(word)
     return ("ignored", "warning", "fatal").index(held.verdict), Action(held.action).rank

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from nodeguard.model.catalogue import Catalogue, Response, Xid
+from nodeguard.model.catalogue import Catalogue, Xid
 
 # Xids that are no further apart than this (seconds) can explain each other.
 WINDOW = 60.0
@@ -19,7 +19,6 @@ WINDOW = 60.0
 # Xids that report a repair of the memory: 63 recorded, 64 failed.
 _REPAIRS = frozenset({63, 64})
 
-_UNKNOWN = Response("warning", "watch")
 _UNLISTED = Xid(0, "", "a code that the table does not list", "unlisted", "unknown", "unlisted", "unknown")
 
 
@@ -92,15 +91,10 @@ def row_of(code: int, table: Catalogue) -> Xid:
     return table.xids.get(code, _UNLISTED)
 
 
-def response_of(word: str, table: Catalogue) -> Response:
-    """Return what to make of an action word of the table."""
-    return table.responses.get(word, _UNKNOWN)
-
-
 def is_cause(code: int, table: Catalogue) -> bool:
     """Return whether a code reports an error of the GPU itself that needs an action."""
     row = row_of(code, table)
-    verdict = response_of(row.action, table).verdict
+    verdict = table.response(row.action).verdict
     return row.workload != "yes" and row.topic != "recovery" and verdict != "ignored"
 
 
