@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from nodeguard.derive import link_errors, machine_check, sxid, xid
-from nodeguard.derive.link_errors import LinkErrors
+from nodeguard.derive import machine_check, sxid, xid
+from nodeguard.derive.link_errors import LinkErrorCounter, with_recovery
 from nodeguard.derive.state import DeriveState, Line
 from nodeguard.derive.xid_index import WINDOW, Said, XidIndex, indexed
 from nodeguard.model.catalogue import Catalogue
@@ -38,7 +38,7 @@ def decoded(
         for slot, new in fresh.items()
     }
     near = {slot: indexed(xids, catalogue) for slot, xids in said.items()}
-    decoder = _Decoder(catalogue, driver, near, link_errors.without_reset(state.links, readings))
+    decoder = _Decoder(catalogue, driver, near, LinkErrorCounter(state.links, readings))
     result = []
     told: set[str] = set()
     for reading in readings:
@@ -49,7 +49,7 @@ def decoded(
                 rows += _again(state, one.slot, fresh[one.slot], catalogue, driver, near[one.slot])
             rows.append(decoder.decoded(one) if one.events else one)
         result.append(replace(reading, observations=tuple(rows)))
-    links, result = link_errors.with_recovery(decoder.links, result, _most_links(state))
+    links, result = with_recovery(decoder.link_errors.errors(), result, _most_links(state))
     if links != state.links:
         state = replace(state, links=links)
     if not fresh:
@@ -110,7 +110,7 @@ def _recent(said: Sequence[Said]) -> tuple[Said, ...]:
 class _Decoder:
     """Decodes the events of one round, observation by observation.
 
-    near: the recent Xids of each GPU. links: NVLink errors of each GPU, brought up to date with each event.
+    near: the recent Xids of each GPU. link_errors: counts each NVLink error that is decoded.
     """
 
     def __init__(
@@ -118,10 +118,10 @@ class _Decoder:
         catalogue: Catalogue,
         driver: int | None,
         near: Mapping[str, XidIndex],
-        links: dict[str, LinkErrors],
+        link_errors: LinkErrorCounter,
     ) -> None:
         self._catalogue, self._driver, self._near = catalogue, driver, near
-        self.links = links
+        self.link_errors = link_errors
 
     def decoded(self, observation: Observation) -> Observation:
         """Return the observation with its events decoded."""
@@ -131,8 +131,7 @@ class _Decoder:
     def _event(self, slot: str, event: Event) -> Iterator[Event]:
         if event.signal == _XID:
             held = xid.held(event, self._catalogue, self._driver, self._near[slot])
-            self.links, held = link_errors.counted(self.links, slot, held)
-            yield held
+            yield self.link_errors.add(slot, held)
             if held.signal == "gpu.xid.recovery" and held.fields["verdict"] == "ignored":
                 yield Event("gpu.recovery_none", event.at)
         elif event.signal == _SXID:

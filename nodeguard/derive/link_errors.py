@@ -6,13 +6,15 @@ active, without a new error, for SOAK seconds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from math import inf
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nodeguard.model.observation import Event, Observation, Reading
-from nodeguard.model.slot import parent
+from nodeguard.model.observation import UNREADABLE, Event, Observation, Reading
+from nodeguard.model.slot import NODE, kind, parent
 
 # Seconds for which the links are active without an error before an error is over. Ours.
 SOAK = 300.0
@@ -29,6 +31,7 @@ _GPUS = 64
 _SIGNAL = "gpu.xid.nvlink"
 RECOVERED = "gpu.nvlink.recovered"
 
+_ACTIVE = "nvlink.active"
 # Counters of a link that rise when it fails or repeats packets, and rest while it is well.
 _COUNTERS = ("nvlink.replays", "nvlink.recoveries", "nvlink.recovery_events", "nvlink.recoveries_failed")
 
@@ -52,59 +55,84 @@ class LinkErrors(Struct, frozen=True, array_like=True):
 Errors = Mapping[str, LinkErrors]
 
 
-def without_reset(known: Errors, readings: Iterable[Reading]) -> dict[str, LinkErrors]:
-    """Return the errors that no reset or load of the driver in these readings came after."""
-    resets: dict[str, float] = {}
-    for slot, event in _events(readings):
-        if event.signal in {"gpu.reset", "driver.load"}:
-            resets[slot] = max(event.at, resets.get(slot, event.at))
-    if not resets:
-        return dict(known)
-    left = {}
-    for slot, errors in known.items():
-        reset = max(resets.get(slot, 0.0), resets.get(parent(slot), 0.0))
-        times = {link: tuple(at for at in row if at > reset) for link, row in errors.times.items()}
-        if any(times.values()):
-            left[slot] = replace(errors, times={link: row for link, row in times.items() if row})
-    return left
+class LinkErrorCounter:
+    """Counts the NVLink errors of one round.
 
-
-def counted(known: Errors, slot: str, event: Event) -> tuple[dict[str, LinkErrors], Event]:
-    """Return the errors after one decoded Xid, and the Xid, fatal where its link had too many errors.
-
-    slot: the GPU.
+    before: the errors after the last round. readings: those of this round; a reset or a load of the driver in
+    them ends the errors before it.
     """
-    link = event.fields.get("link")
-    if event.signal != _SIGNAL or event.fields["verdict"] != "suspect" or not isinstance(link, int):
-        return dict(known), event
-    errors = known.get(slot, LinkErrors())
-    before = [at for at in errors.times.get(link, ()) if at > event.at - _DAY]
-    latest = tuple(sorted((*before, *(event.at,) * max(1, event.count))))[-_TOLERATED - 1 :]
-    times = {**errors.times, link: latest}
-    kept = dict(sorted(times.items(), key=lambda row: row[1][-1])[-_LINKS:])
-    after = {**known, slot: LinkErrors(kept)}
-    gpus = sorted(after, key=lambda gpu: max(row[-1] for row in after[gpu].times.values()))[-_GPUS:]
-    if len(latest) > _TOLERATED:
+
+    def __init__(self, before: Errors, readings: Iterable[Reading]) -> None:
+        self._errors = dict(before)
+        self._resets = _resets(readings)
+
+    def add(self, slot: str, event: Event) -> Event:
+        """Count one decoded Xid of a GPU, and return it: fatal where its link had too many errors."""
+        link = event.fields.get("link")
+        if event.signal != _SIGNAL or event.fields["verdict"] != "suspect" or not isinstance(link, int):
+            return event
+        errors = self._errors.get(slot, LinkErrors())
+        since = max(event.at - _DAY, self._reset(slot, event.at))
+        before = [at for at in errors.times.get(link, ()) if at > since]
+        new = [event.at] * min(max(1, event.count), _TOLERATED + 1)
+        latest = tuple(sorted(before + new)[-_TOLERATED - 1 :])
+        times = {**errors.times, link: latest}
+        if len(times) > _LINKS:
+            del times[min(times, key=lambda link: times[link][-1])]
+        self._errors[slot] = LinkErrors(times)
+        if len(latest) <= _TOLERATED:
+            return event
         why = f"{str(event.fields['why'])[:-1]}; more than {_TOLERATED} within a day)"
         # The driver does not count errors, so its word that no recovery is needed does not end this one.
         more = {"verdict": "fatal", "why": why, "recovery_reported": False}
-        event = replace(event, fields={**event.fields, **more})
-    return {gpu: after[gpu] for gpu in gpus}, event
+        return replace(event, fields={**event.fields, **more})
+
+    def errors(self) -> dict[str, LinkErrors]:
+        """Return the errors that no reset has ended, of the GPUs with the latest ones."""
+        left = {slot: self._since_reset(slot, errors) for slot, errors in self._errors.items()}
+        latest = {slot: _last(errors) for slot, errors in left.items() if errors.times}
+        return {slot: left[slot] for slot in sorted(latest, key=latest.__getitem__)[-_GPUS:]}
+
+    def _since_reset(self, slot: str, errors: LinkErrors) -> LinkErrors:
+        reset = self._reset(slot, inf)
+        times = {link: tuple(at for at in row if at > reset) for link, row in errors.times.items()}
+        times = {link: row for link, row in times.items() if row}
+        return errors if times == errors.times else replace(errors, times=times)
+
+    def _reset(self, slot: str, at: float) -> float:
+        """Return when a GPU was last reset or its driver loaded, up to a time; -inf where it was not."""
+        rows = (self._resets.get(place, ()) for place in (slot, NODE))
+        return max((row[place - 1] for row in rows if (place := bisect_right(row, at))), default=-inf)
+
+
+def _resets(readings: Iterable[Reading]) -> dict[str, list[float]]:
+    """Return the times of resets and loads of the driver by slot, ascending."""
+    found: dict[str, list[float]] = {}
+    for reading in readings:
+        for observation in reading.observations:
+            for event in observation.events:
+                if event.signal in {"gpu.reset", "driver.load"}:
+                    found.setdefault(observation.slot, []).append(event.at)
+    return {slot: sorted(times) for slot, times in found.items()}
+
+
+def _last(errors: LinkErrors) -> float:
+    return max(row[-1] for row in errors.times.values())
 
 
 def with_recovery(
-    known: Errors, readings: Iterable[Reading], links: Mapping[str, float]
+    before: Errors, readings: Iterable[Reading], links: Mapping[str, float]
 ) -> tuple[dict[str, LinkErrors], list[Reading]]:
     """Return the errors after these readings, and the readings with an event for each GPU that recovered.
 
     links: the most active links that each GPU has had, by slot. A reading that does not show all links of a
-    GPU proves nothing.
+    GPU, and all their counters, proves nothing.
     """
-    after, result = dict(known), []
+    after, result = dict(before), []
     for reading in readings:
         recovered = []
-        for slot, errors in known.items() if reading.source == "nvml" and reading.complete else ():
-            after[slot] = _observed(errors, slot, reading, links.get(slot, 0.0))
+        for slot, errors in before.items() if reading.source == "nvml" else ():
+            after[slot] = _observed(after[slot], slot, reading, links.get(slot, 0.0))
             if after[slot].recovered and not errors.recovered:
                 recovered.append(Observation("nvml", slot, events=(Event(RECOVERED, reading.began),)))
         result.append(
@@ -115,12 +143,15 @@ def with_recovery(
 
 def _observed(errors: LinkErrors, slot: str, reading: Reading, most: float) -> LinkErrors:
     """Return the errors of one GPU after a reading of NVML. most: the most active links that it has had."""
-    last = max(row[-1] for row in errors.times.values())
-    links = [one for one in reading.observations if parent(one.slot) == slot and one.slot != slot]
-    active = {one.slot.rpartition("/")[2] for one in links if one.signals.get("nvlink.active") is True}
-    unknown = any("nvlink.active" in one.unread for one in links)
-    failed = any(str(link) not in active for link in errors.times)
-    if reading.began <= last or unknown or failed or not active or len(active) < most:
+    links = [one for one in reading.observations if kind(one.slot) == "nvlink" and parent(one.slot) == slot]
+    active = {one.slot.rpartition("/")[2] for one in links if one.signals.get(_ACTIVE) is True}
+    if (
+        reading.began <= _last(errors)
+        or reading.unlisted("nvlink")
+        or any(_is_unread(one) for one in links)
+        or any(str(link) not in active for link in errors.times)
+        or len(active) < most
+    ):
         return replace(errors, well_since=None)
     counters = sum(_number(one.signals.get(name)) for one in links for name in _COUNTERS)
     if errors.well_since is None or counters != errors.counters:
@@ -128,12 +159,9 @@ def _observed(errors: LinkErrors, slot: str, reading: Reading, most: float) -> L
     return replace(errors, recovered=reading.began - errors.well_since >= SOAK)
 
 
+def _is_unread(link: Observation) -> bool:
+    return link.status in UNREADABLE or any(name in link.unread for name in (_ACTIVE, *_COUNTERS))
+
+
 def _number(value: object) -> float:
     return float(value) if isinstance(value, int | float) else 0.0
-
-
-def _events(readings: Iterable[Reading]) -> Iterator[tuple[str, Event]]:
-    for reading in readings:
-        for observation in reading.observations:
-            for event in observation.events:
-                yield observation.slot, event

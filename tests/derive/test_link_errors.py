@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from nodeguard.derive.events import decoded
 from nodeguard.derive.link_errors import LinkErrors
@@ -84,6 +86,20 @@ def test_a_reset_or_a_load_of_the_driver_begins_the_count_again() -> None:
         assert state.links == {GPU: LinkErrors({3: (400.0,)})}
 
 
+def test_a_reset_between_errors_of_one_reading_begins_the_count_again() -> None:
+    reset = Observation("kmsg", GPU, events=(Event("gpu.reset", 300.0),))
+    errors = Observation("kmsg", GPU, events=tuple(error(3, at) for at in (100.0, 200.0, 400.0, 500.0)))
+    state, events = run(Reading("kmsg", 600.0, (errors, reset)))
+    assert verdicts(events) == ["suspect"] * 4
+    assert state.links == {GPU: LinkErrors({3: (400.0, 500.0)})}
+
+
+def test_an_event_that_counts_a_storm_is_as_many_errors() -> None:
+    state, events = run(log(replace(error(3, 100.0), count=100_000)))
+    assert verdicts(events) == ["fatal"]
+    assert state.links[GPU].times == {3: (100.0,) * 3}
+
+
 def test_links_that_stay_active_without_an_error_have_recovered_after_five_minutes() -> None:
     state, events = run(log(error(1, 100.0)), *(nvml(at) for at in (110.0, 200.0, 400.0)))
     assert recoveries(events) == []
@@ -120,6 +136,24 @@ def test_a_gpu_with_fewer_active_links_than_it_had_has_not_recovered() -> None:
 def test_a_reading_of_nvml_that_was_cut_short_proves_nothing() -> None:
     cut = [Reading("nvml", at, nvml(at).observations, complete=False) for at in (110.0, 410.0)]
     assert recoveries(run(log(error(1, 100.0)), *cut)[1]) == []
+
+
+@pytest.mark.parametrize(
+    "unread",
+    [
+        Observation("nvml", nvlink(GPU, 2), "hung", detail="no answer"),
+        Observation("nvml", nvlink(GPU, 2), "released", detail="released"),
+        Observation("nvml", nvlink(GPU, 2), unread={"nvlink.active": "Timeout"}),
+        Observation("nvml", nvlink(GPU, 2), signals={"nvlink.active": True}, unread={"nvlink.replays": "Timeout"}),
+        Observation("nvml", NODE, unlisted={"nvlink": "NVML was not asked for all links"}),
+    ],
+    ids=["hung", "released", "unread state", "unread counter", "unlisted"],
+)  # fmt: skip
+def test_links_that_were_not_read_prove_nothing(unread: Observation) -> None:
+    readings = [
+        Reading("nvml", at, (*nvml(at, active=(0, 1), links=2).observations, unread)) for at in (110.0, 410.0)
+    ]
+    assert recoveries(run(log(error(1, 100.0)), *readings)[1]) == []
 
 
 def test_an_error_without_words_or_without_a_link_is_not_counted() -> None:
