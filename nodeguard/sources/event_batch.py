@@ -22,7 +22,9 @@ _KINDS = 1024
 
 # Fields by which events of one pattern differ in what they mean: a storm of corrected errors must not hide a
 # fatal one, nor one Xid another.
-_DISTINCT = ("xid", "sxid", "sev", "severity", "words", "constraint", "dev", "label", "server", "interface")
+_DISTINCT = (
+    "xid", "sxid", "sev", "severity", "words", "constraint", "state", "dev", "label", "server", "interface",
+)  # fmt: skip
 # Hexadecimal digits of the status of a machine check that have its severity: bits 63 to 56.
 _SEVERITY_DIGITS = 2
 

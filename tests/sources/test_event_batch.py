@@ -4,9 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nodeguard.cli.knowledge import knowledge
+from nodeguard.model.check import Happened
 from nodeguard.model.observation import Event
 from nodeguard.model.signal import Scalar
 from nodeguard.sources.event_batch import EventBatch
+from nodeguard.sources.kmsg import Kmsg
 
 GPU = "gpu/0000:3b:00"
 
@@ -59,6 +62,21 @@ def test_a_storm_hides_no_event_of_another_meaning(many: dict[str, Scalar], one:
     events = [event for each in batch.observations("kmsg") for event in each.events]
     assert [event.at for event in events if event.fields == one] == [100.0]
     assert sum(event.count for event in events) == 200
+
+
+def test_events_that_a_check_tells_apart_are_counted_apart() -> None:
+    catalogue = knowledge()[0]
+    known = {
+        name: {*signal.fields} - {"pci"}  # the address makes the slot
+        for name, signal in Kmsg(catalogue.patterns).signals.items()
+    }
+    leaves = [leaf for check in catalogue.checks for leaf in check.leaves() if isinstance(leaf, Happened)]
+    for leaf in (leaf for leaf in leaves if leaf.event in known):
+        for name in {*leaf.where} | (known[leaf.event] & known.get(leaf.until, set())):
+            batch = EventBatch()
+            for value in ("a", "b"):
+                batch.add("node", "pattern", Event(leaf.event, 1.0, "text", {name: value}))
+            assert len([*batch.observations("kmsg")]) == 2, (leaf.event, name)
 
 
 def test_one_slot_does_not_use_up_the_kinds_of_another_slot() -> None:
