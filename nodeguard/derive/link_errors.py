@@ -28,8 +28,10 @@ _DAY = 86_400.0
 _LINKS = 64
 _GPUS = 64
 
-_SIGNAL = "gpu.xid.nvlink"
 RECOVERED = "gpu.nvlink.recovered"
+
+# Stands for the link of an error that names none.
+_NO_LINK = -1
 
 _ACTIVE = "nvlink.active"
 # Counters of a link that rise when it fails or repeats packets, and rest while it is well.
@@ -39,10 +41,10 @@ _COUNTERS = ("nvlink.replays", "nvlink.recoveries", "nvlink.recovery_events", "n
 class LinkErrors(Struct, frozen=True, array_like=True):
     """NVLink errors of one GPU.
 
-    times: by link, the times of its latest errors, at most _TOLERATED + 1, ascending. well_since: the begin
-    of the first of the readings that show all links active with the same counters, None where the latest
-    reading does not. counters: the sum of these counters. recovered: whether the recovery was reported. All
-    times in seconds since boot.
+    times: by link, _NO_LINK where the driver names none, the times of its latest errors, at most
+    _TOLERATED + 1, ascending. well_since: the begin of the first of the readings that show all links active
+    with the same counters, None where the latest reading does not. counters: the sum of these counters.
+    recovered: whether the recovery was reported. All times in seconds since boot.
     """
 
     times: dict[int, tuple[float, ...]] = {}
@@ -67,10 +69,13 @@ class LinkErrorCounter:
         self._resets = _resets(readings)
 
     def add(self, slot: str, event: Event) -> Event:
-        """Count one decoded Xid of a GPU, and return it: fatal where its link had too many errors."""
-        link = event.fields.get("link")
-        if event.signal != _SIGNAL or event.fields["verdict"] != "suspect" or not isinstance(link, int):
+        """Count one decoded Xid of a GPU, and return it: fatal where its link had too many errors.
+
+        Other Xids than errors of which a link can recover are returned as they are.
+        """
+        if event.fields.get("recoverable") is not True:
             return event
+        link = int(event.fields.get("link", _NO_LINK))
         errors = self._errors.get(slot, LinkErrors())
         since = max(event.at - _DAY, self._reset(slot, event.at))
         before = [at for at in errors.times.get(link, ()) if at > since]
@@ -80,12 +85,10 @@ class LinkErrorCounter:
         if len(times) > _LINKS:
             del times[min(times, key=lambda link: times[link][-1])]
         self._errors[slot] = LinkErrors(times)
-        if len(latest) <= _TOLERATED:
+        if len(latest) <= _TOLERATED or link == _NO_LINK:
             return event
         why = f"{str(event.fields['why'])[:-1]}; more than {_TOLERATED} within a day)"
-        # The driver does not count errors, so its word that no recovery is needed does not end this one.
-        more = {"verdict": "fatal", "why": why, "recovery_reported": False}
-        return replace(event, fields={**event.fields, **more})
+        return replace(event, fields={**event.fields, "verdict": "fatal", "why": why, "recoverable": False})
 
     def errors(self) -> dict[str, LinkErrors]:
         """Return the errors that no reset has ended, of the GPUs with the latest ones."""
@@ -134,7 +137,11 @@ def with_recovery(
         for slot, errors in before.items() if reading.source == "nvml" else ():
             after[slot] = _observed(after[slot], slot, reading, links.get(slot, 0.0))
             if after[slot].recovered and not errors.recovered:
-                recovered.append(Observation("nvml", slot, events=(Event(RECOVERED, reading.began),)))
+                recovered.append(
+                    Observation(
+                        "nvml", slot, events=(Event(RECOVERED, reading.began, fields={"recoverable": True}),)
+                    )
+                )
         result.append(
             replace(reading, observations=(*reading.observations, *recovered)) if recovered else reading
         )
@@ -149,7 +156,8 @@ def _observed(errors: LinkErrors, slot: str, reading: Reading, most: float) -> L
         reading.began <= _last(errors)
         or reading.unlisted("nvlink")
         or any(_is_unread(one) for one in links)
-        or any(str(link) not in active for link in errors.times)
+        or not active
+        or any(str(link) not in active for link in errors.times if link != _NO_LINK)
         or len(active) < most
     ):
         return replace(errors, well_since=None)

@@ -75,7 +75,12 @@ SIGNALS = named(
         "a machine check of a processor, decoded",
         fields=("severity", "cpu", "bank", "status"),
     ),
-    Signal("gpu.nvlink.recovered", "event", "NVML shows the GPU's NVLinks active and without a new error"),
+    Signal(
+        "gpu.nvlink.recovered",
+        "event",
+        "NVML shows the GPU's NVLinks active and without a new error",
+        fields=("recoverable",),
+    ),
     Signal("gpu.recovery_none", "event", "the driver said that no recovery is needed"),
     Signal(
         "nvswitch.cool", "event", "an NVSwitch reports that an alarm of temperature is over", fields=("sxid",)

@@ -52,6 +52,10 @@ def held(event: Event, table: Catalogue, driver: int | None, near: XidIndex) -> 
         "recovery_reported": row.topic == "recovery"
         or 0 < row.reports_recovery <= (driver or row.reports_recovery),
     }
+    if row.topic == "nvlink":
+        fields["recoverable"] = read.recoverable
+        # The driver reports no recovery for a link that can be trained again, so its "none" ends nothing.
+        fields["recovery_reported"] = fields["recovery_reported"] and not read.recoverable
     if row.topic in _WORDED:
         # A number alone means nothing beside the line that says what it is about, whichever comes first.
         fields["told_elsewhere"] = not message and near.has_words(code, event.at)

@@ -19,13 +19,19 @@ _UNTRAINED = re.compile(r"[Ff]ailed to train link (\d+)|training failed")
 
 
 class Meaning(Struct, frozen=True):
-    """How one Xid is held. response: NVIDIA's word for what to do. why: a half sentence that explains it."""
+    """How one Xid is held.
+
+    response: NVIDIA's word for what to do. why: a half sentence that explains it. verdict, action: empty
+    where those of the response count. link: number of the NVLink, -1 where none is named. recoverable:
+    whether the error is over when the links of the GPU are active again.
+    """
 
     response: str
     why: str = ""
     verdict: str = ""
     action: str = ""
     link: int = -1
+    recoverable: bool = False
 
 
 def nvlink_error(message: str, table: Catalogue) -> Meaning:
@@ -41,14 +47,16 @@ def nvlink_error(message: str, table: Catalogue) -> Meaning:
         untrained = _UNTRAINED.search(message)
         if untrained is None:
             return Meaning("unknown")
-        return Meaning("RESET_GPU", "a link failed to train", link=int(untrained[1] or -1))
+        link = int(untrained[1] or -1)
+        name = f"link {link}" if link >= 0 else "a link"
+        return Meaning("RESET_GPU", f"{name} failed to train", link=link, recoverable=True)
     link = int(named[1])
     bits = _bits_of(registers[2] if registers else "", table)
     response = max((bit.action for bit in bits), key=lambda word: _rank(word, table), default="unknown")
     why = "; ".join((f"link {link}", *dict.fromkeys(bit.meaning for bit in bits)))
     if fatal is None or table.response(response).verdict != "warning":
         return Meaning(response, why, link=link)
-    return Meaning(response, why, verdict="suspect", action="reset-gpu", link=link)
+    return Meaning(response, why, verdict="suspect", action="reset-gpu", link=link, recoverable=True)
 
 
 def _bits_of(registers: str, table: Catalogue) -> list[Xid74Bits]:

@@ -156,10 +156,34 @@ def test_links_that_were_not_read_prove_nothing(unread: Observation) -> None:
     assert recoveries(run(log(error(1, 100.0)), *readings)[1]) == []
 
 
-def test_an_error_without_words_or_without_a_link_is_not_counted() -> None:
-    state, events = run(log(xid(74, "")), log(xid(74, "NVLink: training failed")), nvml(500.0), nvml(900.0))
+def test_an_error_without_words_is_not_counted() -> None:
+    state, events = run(log(xid(74, "")), nvml(500.0), nvml(900.0))
     assert state.links == {}
     assert recoveries(events) == []
+
+
+def test_a_link_that_failed_to_train_has_recovered_as_well() -> None:
+    for words, link in (
+        ("NVLink: Failed to train link 1 to remote PCI:0000:4b:00", 1),
+        ("training failed", -1),
+    ):
+        failure = xid(74, words, 100.0)
+        assert run(log(failure))[0].links == {GPU: LinkErrors({link: (100.0,)})}
+        _, events = run(log(failure), nvml(110.0), nvml(410.0))
+        assert verdicts(events) == ["fatal"]
+        assert recoveries(events) == [410.0]
+
+
+def test_what_ends_by_a_recovery_is_what_a_link_can_recover_from() -> None:
+    _, events = run(log(*(error(3, at) for at in (100.0, 200.0, 300.0))))
+    assert [event.fields["recoverable"] for event in events] == [True, True, False]
+    assert {event.fields["recovery_reported"] for event in events} == {False}
+    fabric = ", ".join(["0x0", "0x0", "0x0", "0x40000", *["0x0"] * 3])
+    state, [event] = run(log(xid(74, f"NVLink: fatal error detected on link 3({fabric})")))
+    assert (event.fields["verdict"], event.fields["recoverable"]) == ("fatal", False)
+    assert state.links == {}
+    _, [*_, recovery] = run(log(error(1, 100.0)), nvml(110.0), nvml(410.0))
+    assert recovery.fields == {"recoverable": True}
 
 
 @given(st.lists(st.tuples(st.integers(0, 200), st.integers(0, 100), st.floats(0, 1e6))))
