@@ -30,7 +30,7 @@ _GPUS = 64
 
 RECOVERED = "gpu.nvlink.recovered"
 
-# Stands for the link of an error that names none.
+# The number for the link of an error that names none.
 _NO_LINK = -1
 
 _ACTIVE = "nvlink.active"
