@@ -114,17 +114,19 @@ def _steps(field: str) -> tuple[str | int, ...]:
 
 
 def _held_to_clear(check: Check, located: Located, place: tuple[str | int, ...]) -> None:
-    """A check that hears of events says what ends them, unless a window does."""
-    lasting = [
-        leaf for leaf in check.leaves() if isinstance(leaf, Happened) and not leaf.over and not leaf.until
-    ]
+    """Refuse a check with an event that nothing ends, and signs that end no event.
+
+    An event ends with a window, another event (`until`), or a sign. One with `until` can have signs as well.
+    """
+    without_window = [leaf for leaf in check.leaves() if isinstance(leaf, Happened) and not leaf.over]
+    lasting = [leaf for leaf in without_window if not leaf.until]
     if lasting and not check.clears:
         problem = f"is missing, and {lasting[0].event} stands until something clears it"
         remedy = (
             "name what clears it, such as reset or reboot, or give the event an end with `over` or `until`"
         )
         raise located.error((*place, "clears"), problem, remedy)
-    if check.clears and not lasting:
+    if check.clears and not without_window:
         problem = "is said of a check that hears of no lasting event"
         raise located.error((*place, "clears"), problem, "take it away: it ends when its condition does")
 

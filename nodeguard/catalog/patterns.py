@@ -26,12 +26,14 @@ class _PatternRow(Struct, forbid_unknown_fields=True):
     pattern: str
     about: str
     examples: Annotated[tuple[str, ...], Meta(min_length=1)]
+    near_misses: tuple[str, ...] = ()
 
 
 def load_patterns(folder: Path | Traversable) -> tuple[LogPattern, ...]:
     """Patterns of kmsg.yaml in a folder, in the order in which they are tried.
 
-    Raises CatalogueError where one is no expression, does not tell its slot, or does not match its examples.
+    Raises CatalogueError where a pattern is no expression, does not tell its slot, does not match an example,
+    or matches a near miss.
     """
     located, rows = read(folder / "kmsg.yaml", tuple[_PatternRow, ...])
     unique(located, (((at, "id"), row.id) for at, row in enumerate(rows)))
@@ -58,3 +60,7 @@ def _matches(located: Located, at: int, row: _PatternRow) -> None:
             raise located.error(place, f"has not the hint {row.hint!r}", "correct the hint or the example")
         if not expression.match(example):
             raise located.error(place, "is not matched by its pattern", "correct the pattern or the example")
+    for index, line in enumerate(row.near_misses):
+        if expression.match(line):
+            place = (at, "near_misses", index)
+            raise located.error(place, "is matched by its pattern", "narrow the pattern, or remove the line")

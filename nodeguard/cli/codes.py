@@ -77,7 +77,7 @@ def _verdict(catalogue: Catalogue, row: Xid) -> str:
     """How a code is held, empty where that depends on what stands beside it."""
     if row.code in _DECODED or row.topic == "nvlink5":
         return ""
-    verdict = catalogue.responses.get(row.action, catalogue.responses["unknown"]).verdict
+    verdict = catalogue.response(row.action).verdict
     return "workload" if row.workload == "yes" and verdict != "fatal" else verdict
 
 
@@ -87,7 +87,7 @@ def _held(catalogue: Catalogue, row: Xid) -> str:
         return _DECODED.get(row.code, "by the two words in the line, decoded by mask")
     if verdict == "workload":
         return "the workload's"
-    return f"{verdict}; {catalogue.responses.get(row.action, catalogue.responses['unknown']).action}"
+    return f"{verdict}; {catalogue.response(row.action).action}"
 
 
 def _response(catalogue: Catalogue, name: str, word: str) -> Iterator[Line]:

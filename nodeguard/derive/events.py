@@ -1,4 +1,4 @@
-"""Xid and SXid lines, decoded as they come and in the light of what follows. Pure."""
+"""Xids, SXids and machine checks, decoded as they arrive and with the events near them. Pure."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from nodeguard.derive import sxid, xid
+from nodeguard.derive import machine_check, sxid, xid
+from nodeguard.derive.link_errors import LinkErrorCounter, with_recovery
 from nodeguard.derive.state import DeriveState, Line
+from nodeguard.derive.xid_index import WINDOW, Said, XidIndex, indexed
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.observation import Event, Observation, Reading
 
@@ -30,26 +32,26 @@ def decoded(
     A line that is read differently in the light of a later one (48 with 63, an NVLink error with 154) is told
     of again.
     """
-    fresh: dict[str, list[Line]] = {}
-    for reading in readings:
-        for observation in reading.observations:
-            lines = [Line(reading.source, event) for event in observation.events if event.signal == _XID]
-            if lines:
-                fresh.setdefault(observation.slot, []).extend(lines)
+    fresh = _xids(readings)
     said = {
         slot: (*state.said.get(slot, ()), *(xid.said(line.event) for line in new))
         for slot, new in fresh.items()
     }
+    near = {slot: indexed(xids, catalogue) for slot, xids in said.items()}
+    decoder = _Decoder(catalogue, driver, near, LinkErrorCounter(state.links, readings))
     result = []
     told: set[str] = set()
     for reading in readings:
         rows: list[Observation] = []
         for one in reading.observations:
-            if any(event.signal == _XID for event in one.events) and one.slot not in told:
+            if one.slot not in told and any(event.signal == _XID for event in one.events):
                 told.add(one.slot)
-                rows += _again(state, one.slot, fresh[one.slot], catalogue, driver, said[one.slot])
-            rows.append(_decoded(one, catalogue, driver, said) if one.events else one)
+                rows += _again(state, one.slot, fresh[one.slot], catalogue, driver, near[one.slot])
+            rows.append(decoder.decoded(one) if one.events else one)
         result.append(replace(reading, observations=tuple(rows)))
+    links, result = with_recovery(decoder.link_errors.errors(), result, _most_links(state))
+    if links != state.links:
+        state = replace(state, links=links)
     if not fresh:
         return state, result
     kept = {
@@ -57,8 +59,24 @@ def decoded(
     }
     recent = {slot: _recent(codes) for slot, codes in said.items()}
     latest = _latest({**state.said, **recent})
-    near = {slot: lines for slot, lines in {**state.lines, **kept}.items() if slot in latest}
-    return replace(state, said=latest, lines=near), result
+    near_in_time = {slot: row for slot, row in {**state.lines, **kept}.items() if slot in latest}
+    return replace(state, said=latest, lines=near_in_time), result
+
+
+def _xids(readings: Sequence[Reading]) -> dict[str, list[Line]]:
+    """Return the lines of Xid in some readings, by slot."""
+    found: dict[str, list[Line]] = {}
+    for reading in readings:
+        for observation in reading.observations:
+            lines = [Line(reading.source, event) for event in observation.events if event.signal == _XID]
+            if lines:
+                found.setdefault(observation.slot, []).extend(lines)
+    return found
+
+
+def _most_links(state: DeriveState) -> dict[str, float]:
+    """Return the most active NVLinks that each GPU has had."""
+    return {slot: best.values.get("gpu.nvlink.active", 0.0) for slot, best in state.best.items()}
 
 
 def _short(line: Line) -> Line:
@@ -69,39 +87,62 @@ def _short(line: Line) -> Line:
     return Line(line.source, replace(event, text=event.text[:_TEXT], fields=fields))
 
 
-def _latest(said: Mapping[str, tuple[xid.Said, ...]]) -> dict[str, tuple[xid.Said, ...]]:
+def _latest(said: Mapping[str, tuple[Said, ...]]) -> dict[str, tuple[Said, ...]]:
     """What GPUs said lately enough to explain what comes; of too many, those that said something last."""
     moments = {slot: codes[-1].at for slot, codes in said.items()}
     now = max(moments.values())
     slots = sorted(moments, key=moments.__getitem__)[-_GPUS:]
-    return {slot: said[slot] for slot in slots if now - moments[slot] <= 2 * xid.WINDOW}
+    return {slot: said[slot] for slot in slots if now - moments[slot] <= 2 * WINDOW}
 
 
-def _recent(said: Sequence[xid.Said]) -> tuple[xid.Said, ...]:
+def _recent(said: Sequence[Said]) -> tuple[Said, ...]:
+    """Return the latest Xid of each kind, so that a storm of one code does not push out another code."""
     latest = max(one.at for one in said)
-    return tuple(one for one in said if latest - one.at <= 2 * xid.WINDOW)[-_KEPT:]
+    kinds: dict[tuple[int, int, bool], Said] = {}
+    for one in said:
+        if latest - one.at <= 2 * WINDOW:
+            kind = (one.code, one.recovery, one.worded)
+            kinds.pop(kind, None)
+            kinds[kind] = one
+    return tuple(kinds.values())[-_KEPT:]
 
 
-def _decoded(
-    observation: Observation,
-    catalogue: Catalogue,
-    driver: int | None,
-    said: Mapping[str, Sequence[xid.Said]],
-) -> Observation:
-    events: list[Event] = []
-    for event in observation.events:
+class _Decoder:
+    """Decodes the events of one round, observation by observation.
+
+    near: the recent Xids of each GPU. link_errors: counts each NVLink error that is decoded.
+    """
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        driver: int | None,
+        near: Mapping[str, XidIndex],
+        link_errors: LinkErrorCounter,
+    ) -> None:
+        self._catalogue, self._driver, self._near = catalogue, driver, near
+        self.link_errors = link_errors
+
+    def decoded(self, observation: Observation) -> Observation:
+        """Return the observation with its events decoded."""
+        events = [one for event in observation.events for one in self._event(observation.slot, event)]
+        return replace(observation, events=tuple(events))
+
+    def _event(self, slot: str, event: Event) -> Iterator[Event]:
         if event.signal == _XID:
-            held = xid.held(event, catalogue, driver, said[observation.slot])
-            events.append(held)
+            held = xid.held(event, self._catalogue, self._driver, self._near[slot])
+            yield self.link_errors.add(slot, held)
             if held.signal == "gpu.xid.recovery" and held.fields["verdict"] == "ignored":
-                events.append(Event("gpu.recovery_none", event.at))
+                yield Event("gpu.recovery_none", event.at)
         elif event.signal == _SXID:
-            events.append(sxid.held(event, catalogue))
-            if event.fields["sxid"] == sxid.THERMAL_END:
-                events.append(Event("nvswitch.cool", event.at))
+            yield sxid.held(event, self._catalogue)
+            over = sxid.alarm_over(event, self._catalogue)
+            if over is not None:
+                yield over
+        elif event.signal == machine_check.LINE:
+            yield machine_check.decoded(event)
         else:
-            events.append(event)
-    return replace(observation, events=tuple(events)) if events else observation
+            yield event
 
 
 def _again(
@@ -110,14 +151,15 @@ def _again(
     new: Sequence[Line],
     catalogue: Catalogue,
     driver: int | None,
-    said: Sequence[xid.Said],
+    near: XidIndex,
 ) -> Iterator[Observation]:
     """Earlier lines of the slot that read differently now, as events that count nothing."""
     first = min(line.event.at for line in new)
+    earlier = indexed(state.said.get(slot, ()), catalogue)
     for line in state.lines.get(slot, ()):
-        if first - line.event.at > xid.WINDOW:
+        if first - line.event.at > WINDOW:
             continue
-        before = xid.held(line.event, catalogue, driver, state.said.get(slot, ()))
-        now = xid.held(line.event, catalogue, driver, said)
+        before = xid.held(line.event, catalogue, driver, earlier)
+        now = xid.held(line.event, catalogue, driver, near)
         if now != before:
             yield Observation(line.source, slot, events=(replace(now, count=0),))

@@ -69,8 +69,22 @@ SIGNALS = named(
             "unlisted": "something that the table does not list",
         }.items()
     ),
+    Signal(
+        "cpu.machine_check",
+        "event",
+        "a machine check of a processor, decoded",
+        fields=("severity", "cpu", "bank", "status"),
+    ),
+    Signal(
+        "gpu.nvlink.recovered",
+        "event",
+        "NVML shows the GPU's NVLinks active and without a new error",
+        fields=("recoverable",),
+    ),
     Signal("gpu.recovery_none", "event", "the driver said that no recovery is needed"),
-    Signal("nvswitch.cool", "event", "the switch said that it is slowed down by heat no more"),
+    Signal(
+        "nvswitch.cool", "event", "an NVSwitch reports that an alarm of temperature is over", fields=("sxid",)
+    ),
     Signal(
         "nvswitch.sxid",
         "event",

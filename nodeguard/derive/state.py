@@ -6,10 +6,11 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from nodeguard.derive.link_errors import LinkErrors
 from nodeguard.derive.references import Best
 from nodeguard.derive.repeats import Trap
 from nodeguard.derive.witness import Waiting
-from nodeguard.derive.xid import Said
+from nodeguard.derive.xid_index import Said
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.check import Compare
 from nodeguard.model.observation import Event, Reading
@@ -30,7 +31,7 @@ class DeriveState(Struct, frozen=True):
     lines: Xid lines of each GPU within the window in which they explain each other, said: their codes. best:
     the last good inventory, by slot. moved: when the driver was last loaded or unloaded, in seconds since
     boot. starts: see services; still: see counters; traps: see repeats. waiting: see witness. owners: see
-    attribution.
+    attribution. links: see link_errors.
     """
 
     boot_id: str = ""
@@ -45,6 +46,7 @@ class DeriveState(Struct, frozen=True):
     traps: dict[str, tuple[Trap, ...]] = {}
     waiting: Waiting = Waiting()
     owners: dict[str, str] = {}
+    links: dict[str, LinkErrors] = {}
 
 
 class Wanted(Struct, frozen=True):

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from nodeguard.model.catalogue import Catalogue, Response, Sxid
+from msgspec.structs import replace
+
+from nodeguard.model.catalogue import Catalogue, Sxid
 from nodeguard.model.observation import Event
 from nodeguard.model.signal import Scalar
 
-_UNKNOWN = Response("warning", "watch")
 _UNLISTED = Sxid(0, "a code that the table does not list", "", "unknown", "not_listed", "unknown")
 
 # Actions that a fatal error asks for more than.
 _MILD = frozenset({"none", "watch"})
 
-THERMAL_START, THERMAL_END = 10004, 10005
+# Words of the table for codes of temperature, which the driver prints without a severity. The code that ends
+# an alarm is the next one after the code that begins it.
+_ALARM, _ALARM_OVER, _SHUTDOWN = "thermal_alarm", "clear_thermal_alarm", "thermal_shutdown"
+# The driver prints the shutdown under the code of the alarm as well.
+_SHUTS_DOWN = "Shutting Down"
 
 
 def held(event: Event, table: Catalogue) -> Event:
@@ -25,10 +30,11 @@ def held(event: Event, table: Catalogue) -> Event:
     row = table.sxids.get(code, _UNLISTED)
     printed = str(event.fields.get("sev", ""))
     severity = printed or {"fatal": "Fatal", "non-fatal": "Non-fatal"}.get(row.severity, "")
-    verdict, action = _verdict(severity, row, table.responses.get(row.action, _UNKNOWN))
+    words = str(event.fields.get("msg", ""))
+    verdict, action = _verdict(severity, row, words, table)
     fields: dict[str, Scalar] = {
         "sxid": code,
-        "summary": str(event.fields.get("msg", "")) or row.name.replace("_", " "),
+        "summary": words or row.name.replace("_", " "),
         "verdict": verdict,
         "action": action,
         "severity": severity or "no severity",
@@ -40,9 +46,23 @@ def held(event: Event, table: Catalogue) -> Event:
     return Event("nvswitch.sxid", event.at, event.text, fields, event.count)
 
 
-def _verdict(severity: str, row: Sxid, response: Response) -> tuple[str, str]:
-    if row.code in {THERMAL_START, THERMAL_END}:
-        return ("hot", "watch") if row.code == THERMAL_START else ("ignored", "none")
+def alarm_over(event: Event, table: Catalogue) -> Event | None:
+    """Return the event `nvswitch.cool` for a line of SXid that ends an alarm, None for another line.
+
+    It has the code of the alarm that it ends.
+    """
+    row = table.sxids.get(int(event.fields["sxid"]), _UNLISTED)
+    if row.action != _ALARM_OVER:
+        return None
+    return Event("nvswitch.cool", event.at, event.text, {"sxid": row.code - 1})
+
+
+def _verdict(severity: str, row: Sxid, words: str, table: Catalogue) -> tuple[str, str]:
+    if row.action == _ALARM:
+        row = replace(row, action=_SHUTDOWN) if _SHUTS_DOWN in words else row
+    response = table.response(row.action)
+    if row.action in {_ALARM, _ALARM_OVER, _SHUTDOWN}:
+        return "hot" if row.action == _ALARM else response.verdict, response.action
     harmless = response.verdict == "ignored"
     match severity:
         case "Fatal":

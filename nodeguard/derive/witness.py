@@ -72,11 +72,10 @@ def witnessed(
 def _heard(
     before: Mapping[str, tuple[tuple[int, float], ...]], readings: Iterable[Reading], now: float
 ) -> dict[str, tuple[tuple[int, float], ...]]:
-    after = {slot: tuple(one for one in codes if one[1] > now - GRACE) for slot, codes in before.items()}
+    after = {slot: {code: at for code, at in codes if at > now - GRACE} for slot, codes in before.items()}
     for slot, event in _xids(readings, _LOG):
-        known = dict(after.get(slot, ())) | {int(event.fields["xid"]): now}
-        after[slot] = tuple(known.items())
-    return {slot: codes for slot, codes in after.items() if codes}
+        after.setdefault(slot, {})[int(event.fields["xid"])] = now
+    return {slot: tuple(codes.items()) for slot, codes in after.items() if codes}
 
 
 def _told(event: Event, heard: Iterable[tuple[int, float]]) -> bool:

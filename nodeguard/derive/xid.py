@@ -1,75 +1,43 @@
 """Xid lines and events, read with the table and with what came before them. Pure.
 
-A line becomes an event `gpu.xid.TOPIC`, which says how it is held: `verdict` is `fatal`, `warning`,
-`workload` (an application did this: counted, never held against the node), `ignored`, or `injected` (a test).
+A line becomes an event `gpu.xid.TOPIC` with the field `verdict`: it is `fatal`, `suspect`,
+`warning`, `workload` (an application did this: counted, never held against the node), `ignored`, or
+`injected` (a test).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-
-from msgspec import Struct
+from typing import NamedTuple
 
 from nodeguard.derive.nvlink5 import nvlink5
-from nodeguard.model.catalogue import Catalogue, Response, Xid, Xid74Bits
-from nodeguard.model.finding import Action
+from nodeguard.derive.xid74 import Meaning, nvlink_error
+from nodeguard.derive.xid_index import Said, XidIndex, row_of
+from nodeguard.model.catalogue import Catalogue, Xid
 from nodeguard.model.observation import Event
 from nodeguard.model.signal import Scalar
-
-# Xid 63 or 64 belongs to an Xid 48 that is no further away than this (seconds); so does a 154 to what it
-# judges.
-WINDOW = 60.0
 
 _PREFIX = re.compile(r"(?:pid='?<?[\w-]+>?'?(?:, |$))?(?:name=.*?(?:, |$))?")
 _PARENT = re.compile(r"caused by previous Xid (\d+)")
 _CONTAINED = re.compile(r"RST: (Yes|No), D-RST: (Yes|No)")
 _RECOVERY = re.compile(r"changed from 0x([0-9a-fA-F]+) .*? to 0x([0-9a-fA-F]+) ")
-_UNTRAINED = re.compile(r"failed to train link (\d+)|training failed")
-_LINK = re.compile(r"\blink (\d+) ?\(((?:0x[0-9a-fA-F]+(?:, ?| )?)+)")
 _RECOVERY_CODE = 154
 
 # Topics that are held by the words of their line, so that the number alone is not known to be harm.
 _WORDED = frozenset({"nvlink", "nvlink5", "recovery"})
-_UNKNOWN = Response("warning", "watch")
-_UNLISTED = Xid(0, "", "a code that the table does not list", "unlisted", "unknown", "unlisted", "unknown")
 
 
-class Said(Struct, frozen=True, array_like=True):
-    """One Xid that a GPU said.
-
-    Code and moment (seconds since boot), the recovery action where it was a 154, and whether it had words
-    beside its number, as a line of the kernel log has and an event of NVML has not.
-    """
-
-    code: int
-    at: float
-    recovery: int = -1
-    worded: bool = False
-
-
-class Meaning(Struct, frozen=True):
-    """How one Xid is held. response: NVIDIA's word for what to do. why: a half sentence that explains it."""
-
-    response: str
-    why: str = ""
-    verdict: str = ""
-    action: str = ""
-    link: int = -1
-
-
-def held(event: Event, table: Catalogue, driver: int | None, said: Iterable[Said]) -> Event:
-    """The event that a line of Xid becomes.
+def held(event: Event, table: Catalogue, driver: int | None, near: XidIndex) -> Event:
+    """Return the event that a line of Xid becomes.
 
     event: with the fields `xid` and `rest`. driver: the driver's branch, such as 580, None where unknown.
-    said: what this GPU said within WINDOW of it.
+    near: the recent Xids of the same GPU, this one among them.
     """
     code = int(event.fields["xid"])
     message = _message(event)
-    row = table.xids.get(code, _UNLISTED)
-    near = [one for one in said if abs(one.at - event.at) <= WINDOW]
-    read = _read(code, message, row, table, driver, near)
-    response = table.responses.get(read.response, _UNKNOWN)
+    row = row_of(code, table)
+    read = _read(_Line(code, message, event.at, row), table, driver, near)
+    response = table.response(read.response)
     verdict, action = response.verdict, response.action
     if row.workload == "yes" and verdict != "fatal" and not read.verdict:
         verdict, action = "workload", "none"
@@ -84,9 +52,13 @@ def held(event: Event, table: Catalogue, driver: int | None, said: Iterable[Said
         "recovery_reported": row.topic == "recovery"
         or 0 < row.reports_recovery <= (driver or row.reports_recovery),
     }
+    if row.topic == "nvlink":
+        fields["recoverable"] = read.recoverable
+        # The driver reports no recovery for a link that can be trained again, so its "none" ends nothing.
+        fields["recovery_reported"] = fields["recovery_reported"] and not read.recoverable
     if row.topic in _WORDED:
         # A number alone means nothing beside the line that says what it is about, whichever comes first.
-        fields["told_elsewhere"] = not message and any(one.code == code and one.worded for one in near)
+        fields["told_elsewhere"] = not message and near.has_words(code, event.at)
     if read.link >= 0:
         fields["link"] = read.link
     return Event(f"gpu.xid.{row.topic}", event.at, event.text, fields, event.count)
@@ -104,42 +76,42 @@ def _message(event: Event) -> str:
     return _PREFIX.sub("", str(event.fields.get("rest", "")), count=1)
 
 
-def _read(
-    code: int, message: str, row: Xid, table: Catalogue, driver: int | None, near: list[Said]
-) -> Meaning:
-    match code:
+class _Line(NamedTuple):
+    """A line of Xid: its code, its words, seconds since boot, and the table's row of the code."""
+
+    code: int
+    message: str
+    at: float
+    row: Xid
+
+
+def _read(line: _Line, table: Catalogue, driver: int | None, near: XidIndex) -> Meaning:
+    match line.code:
         case 45:
-            return _preempted(message, row, table, near)
+            return _preempted(line, near)
         case 48:
-            repair = next((one.code for one in near if one.code in {63, 64}), 0)
+            repair = near.repair(line.at)
             if repair:
                 return Meaning("DRAIN_AND_RESET", f"with Xid {repair}: drain, then reset")
             return Meaning("RESET_GPU")
         case 94 | 95:
-            return _contained(message, row)
+            return _contained(line.message, line.row)
         case 154:
-            return _recovery(message, table)
+            return _recovery(line.message, table)
         case 74:
-            return _registers(message, table)
-    if row.topic == "nvlink5":
-        return _nvlink5(code, message, row, table, driver, near)
-    return Meaning(row.action)
+            return nvlink_error(line.message, table)
+    if line.row.topic == "nvlink5":
+        return _nvlink5(line, table, driver, near)
+    return Meaning(line.row.action)
 
 
-def _preempted(message: str, row: Xid, table: Catalogue, near: list[Said]) -> Meaning:
+def _preempted(line: _Line, near: XidIndex) -> Meaning:
     """45 follows what newer drivers name at its end, or else an error near it that no application causes."""
-    found = _PARENT.search(message)
-    causes = [int(found[1])] if found else [one.code for one in near if _is_own(one.code, table)]
-    if not causes:
-        return Meaning(row.action)
-    return Meaning("IGNORE", f"follows Xid {causes[0]}", verdict="ignored", action="none")
-
-
-def _is_own(code: int, table: Catalogue) -> bool:
-    """Whether an Xid tells of an error of the GPU itself that is to be acted on."""
-    row = table.xids.get(code, _UNLISTED)
-    held = table.responses.get(row.action, _UNKNOWN).verdict
-    return row.workload != "yes" and row.topic != "recovery" and held != "ignored"
+    found = _PARENT.search(line.message)
+    cause = int(found[1]) if found else near.cause(line.at)
+    if not cause:
+        return Meaning(line.row.action)
+    return Meaning("IGNORE", f"follows Xid {cause}", verdict="ignored", action="none")
 
 
 def _contained(message: str, row: Xid) -> Meaning:
@@ -171,54 +143,10 @@ def _recovery(message: str, table: Catalogue) -> Meaning:
     return Meaning("XID_154", row.name, verdict="fatal", action=row.action)
 
 
-def _registers(message: str, table: Catalogue) -> Meaning:
-    """74 carries seven registers; what their bits mean says what to do, the strongest of them counts.
-
-    A line of a link that failed to train carries none. Registers that are all zero, and NVML's event, which
-    has no text, say nothing.
-    """
-    found = _LINK.search(message)
+def _nvlink5(line: _Line, table: Catalogue, driver: int | None, near: XidIndex) -> Meaning:
+    found = nvlink5(line.code, line.message, table.nvlink5, driver)
     if found is None:
-        untrained = _UNTRAINED.search(message)
-        if untrained is None:
-            return Meaning("unknown")
-        return Meaning("RESET_GPU", "a link failed to train", link=int(untrained[1] or -1))
-    values = [int(word, 16) for word in re.findall(r"0x([0-9a-fA-F]+)", found[2])]
-    known = list(_bits(values, table.xid74))
-    known = [bits for bits in known if bits.kind != "ignore"] or known
-    response = max((bits.action for bits in known), key=lambda word: _rank(word, table), default="unknown")
-    why = "; ".join((f"link {found[1]}", *dict.fromkeys(bits.meaning for bits in known)))
-    return Meaning(response, why, link=int(found[1]))
-
-
-def _bits(values: list[int], table: Iterable[Xid74Bits]) -> Iterator[Xid74Bits]:
-    """What the bits that are set mean; those of a register that no row lists are not expected.
-
-    values: the registers, the first one first.
-    """
-    left = list(values)
-    for row in table:
-        mask = sum(1 << bit for bit in row.bits)
-        if row.register <= len(values) and values[row.register - 1] & mask:
-            left[row.register - 1] &= ~mask
-            yield row
-    for register, value in enumerate(left, 1):
-        if value:
-            meaning = f"bits that are not expected in register {register}, 0x{value:x}: report them"
-            yield Xid74Bits(register, (), "unlisted", "CONTACT_SUPPORT", meaning)
-
-
-def _rank(word: str, table: Catalogue) -> tuple[int, int]:
-    held = table.responses.get(word, _UNKNOWN)
-    return ("ignored", "warning", "fatal").index(held.verdict), Action(held.action).rank
-
-
-def _nvlink5(
-    code: int, message: str, row: Xid, table: Catalogue, driver: int | None, near: list[Said]
-) -> Meaning:
-    found = nvlink5(code, message, table.nvlink5, driver)
-    if found is None:
-        return Meaning(row.action if message else "unknown")
+        return Meaning(line.row.action if line.message else "unknown")
     where = f"link {found.link}" if found.link >= 0 else "no single link"
     if found.injected:
         return Meaning(
@@ -232,7 +160,6 @@ def _nvlink5(
         )
     response = found.rule.action
     if response == "XID_154_EVAL":
-        asked = max((one.recovery for one in near), default=-1)
-        response = "RESET_GPU" if asked >= 1 else "RESTART_APP"
+        response = "RESET_GPU" if near.asks_for_recovery(line.at) else "RESTART_APP"
     why = ", ".join(part for part in (where, found.unit, found.rule.meaning) if part)
     return Meaning(response, why, link=found.link)

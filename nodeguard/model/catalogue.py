@@ -138,3 +138,10 @@ class Catalogue(Struct, frozen=True):
     disabled: dict[str, str] = {}
     xid74: tuple[Xid74Bits, ...] = ()
     recovery: dict[int, Recovery] = {}
+
+    def response(self, word: str) -> Response:
+        """Return what to make of an action word; one that the table does not have proves no harm."""
+        return self.responses.get(word, _UNKNOWN)
+
+
+_UNKNOWN = Response("warning", "watch")

@@ -15,15 +15,20 @@ from nodeguard.model.catalogue import LogPattern
 from nodeguard.model.observation import Event, Observation
 from nodeguard.model.signal import Scalar, Signal
 from nodeguard.model.slot import NODE, bus_address, gpu, nvswitch, pci, port
+from nodeguard.sources.event_batch import EventBatch
 from nodeguard.sources.machine import Log, Machine
 
-# Events of one pattern and code on one slot in one reading; what is beyond is counted into the last of them.
-_CAP = 64
 _TEXT = 400
+# Characters of a record that the patterns see: a line of the kernel is shorter.
+_MATCHED = 1024
+# Characters by which the patterns are sorted.
+_START = 4
 
 _ESCAPED = re.compile(r"(?:\\x[0-9a-fA-F]{2})+")
 _GROUP = re.compile(r"\(\?P<(\w+)>")
-
+_LITERAL = re.compile(r"[\w :,=/-]*")
+# Groups that stay text: what looks like a decimal number is an address, a name or a hexadecimal number.
+_TEXTS = frozenset({"pci", "dev", "status"})
 
 # Characters of a line that was said in pieces; the kernel joins no more than a thousand itself.
 _LONGEST = 32 << 10
@@ -54,9 +59,11 @@ class Kmsg:
     paths: tuple[str, ...] = ("kmsg",)
 
     def __init__(self, patterns: Iterable[LogPattern]) -> None:
-        self._patterns = tuple(patterns)
+        table = tuple(patterns)
+        self._by_start = sorted_by_start(table)
+        self._others = self._by_start[""]
         self._compiled: dict[str, re.Pattern[str]] = {}
-        self.signals = signals(self._patterns)
+        self.signals = signals(table)
 
     def read(self, machine: Machine) -> Iterator[Observation]:
         """One round; see Source.read."""
@@ -65,22 +72,50 @@ class Kmsg:
             yield Observation(self.name, NODE, signals={"kmsg.sequence": log.last})
         if log.lost or log.more:
             yield _not_read(log, machine.now().mono)
-        found: dict[tuple[str, str, Scalar], list[Event]] = {}
+        batch = EventBatch()
         for record in whole(parsed(log.records)):
-            for pattern in self._patterns:
-                if pattern.hint in record.text and (match := self._match(pattern, record.text)):
+            text = record.text[:_MATCHED]
+            for pattern in self._by_start.get(text[:_START], self._others):
+                if pattern.hint in text and (match := self._match(pattern, text)):
                     if pattern.signal:
                         slot, event = _event(pattern, match, record)
-                        _add(found.setdefault((slot, pattern.id, _code(event)), []), event)
+                        batch.add(slot, pattern.id, event)
                     break
-        for (slot, _, _), events in found.items():
-            yield Observation(self.name, slot, events=tuple(events))
+        if batch.dropped:
+            yield _not_evaluated(batch.dropped, machine.now().mono)
+        yield from batch.observations(self.name)
 
     def _match(self, pattern: LogPattern, text: str) -> re.Match[str] | None:
         compiled = self._compiled.get(pattern.id)
         if compiled is None:
             compiled = self._compiled[pattern.id] = re.compile(pattern.pattern)
         return compiled.match(text)
+
+
+def sorted_by_start(patterns: Iterable[LogPattern]) -> dict[str, tuple[LogPattern, ...]]:
+    """Return the patterns to try for a line, by the line's first characters, in the order of the table.
+
+    The empty string stands for lines that begin like no pattern: only a pattern without a fixed start can
+    match them.
+    """
+    starts = [(start(pattern.pattern), pattern) for pattern in patterns]
+    return {
+        wanted: tuple(pattern for begin, pattern in starts if begin in {"", wanted})
+        for wanted in {"", *(begin for begin, _ in starts)}
+    }
+
+
+def start(pattern: str) -> str:
+    """Return the first characters of all lines that an expression matches; empty where they are not fixed.
+
+    A character before a quantifier is not fixed. The expressions of the table have no alternatives at the
+    top.
+    """
+    literal = _LITERAL.match(pattern)
+    fixed = literal[0] if literal else ""
+    if pattern[len(fixed) : len(fixed) + 1] in {"?", "*", "+", "{"}:
+        fixed = fixed[:-1]
+    return fixed[:_START] if len(fixed) >= _START else ""
 
 
 def _not_read(log: Log, now: float) -> Observation:
@@ -91,6 +126,13 @@ def _not_read(log: Log, now: float) -> Observation:
         return Observation("kmsg", NODE, "lost", events=lost, count=log.lost)
     detail = f"only the oldest {len(log.records)} records were read: give it more time with --timeout"
     return Observation("kmsg", NODE, "failed", events=lost, count=log.lost, detail=detail)
+
+
+def _not_evaluated(events: int, now: float) -> Observation:
+    """Return what reports the events of a storm that were only counted. now: seconds since boot."""
+    text = f"{events} lines were not evaluated: one reading had too many different ones"
+    lost = Event("kmsg.lost", now, text, {"records": events})
+    return Observation("kmsg", NODE, "lost", events=(lost,), count=events)
 
 
 def signals(patterns: Iterable[LogPattern]) -> dict[str, Signal]:
@@ -163,19 +205,6 @@ def whole(records: Iterable[Record]) -> list[Record]:
     ]
 
 
-def _code(event: Event) -> Scalar:
-    """What a flood must not hide: an Xid among a thousand others."""
-    return event.fields.get("xid", event.fields.get("sxid", ""))
-
-
-def _add(events: list[Event], event: Event) -> None:
-    if len(events) < _CAP:
-        events.append(event)
-        return
-    last = events[-1]
-    events[-1] = Event(last.signal, event.at, event.text, event.fields, last.count + 1)
-
-
 def _event(pattern: LogPattern, match: re.Match[str], record: Record) -> tuple[str, Event]:
     groups = {name: text for name, text in match.groupdict().items() if text is not None}
     fields: dict[str, Scalar] = {name: _value(name, text) for name, text in groups.items()}
@@ -183,7 +212,7 @@ def _event(pattern: LogPattern, match: re.Match[str], record: Record) -> tuple[s
 
 
 def _value(name: str, text: str) -> Scalar:
-    return int(text) if name not in {"pci", "dev"} and _short_number(text) else text
+    return int(text) if name not in _TEXTS and _short_number(text) else text
 
 
 def _slot(kind: str, groups: dict[str, str]) -> str:

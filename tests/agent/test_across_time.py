@@ -22,7 +22,7 @@ GPU, OTHER = GPUS[:2]
 UNCORRECTABLE, REMAP_FAILED, RISEN = (
     "gpu-ecc-uncorrectable",
     "gpu-row-remap-failed",
-    "gpu-ecc-uncorrected-count",
+    "gpu-pcie-replays",
 )
 RESET = Event("gpu.reset", 0.0, "nvidia 0000:1b:00.0: reset done")
 LOADED = Event("driver.load", 0.0, "NVRM: loading NVIDIA UNIX x86_64 Kernel Module")
@@ -46,7 +46,7 @@ class Node:
         booted: float = BOOTED,
     ) -> Verdict:
         """A round at so many seconds since boot; events happen on the first GPU, or on the node."""
-        signals: dict[str, Scalar] = {"gpu.ecc.uncorrected": errors}
+        signals: dict[str, Scalar] = {"gpu.pcie.replay_rollovers": errors}
         gpus = (
             Observation("nvml", GPU, signals=signals, part=Part(part), epoch=epoch),
             Observation("nvml", OTHER, signals={"gpu.ecc.uncorrected": 0}, part=Part("GPU-2")),
@@ -225,7 +225,7 @@ def test_a_clock_that_is_set_while_the_agent_runs_ends_and_ages_nothing(jump: fl
     node.round(100.0, xid(48, at=90.0), errors=1)
     node.round(110.0, errors=2)
     after = found(node.round(120.0, errors=2, booted=BOOTED + jump))
-    assert after.keys() == {UNCORRECTABLE}, "the rise is a part of it"
+    assert after.keys() == {UNCORRECTABLE, RISEN}
     assert after[UNCORRECTABLE].health == Health.FATAL
     assert after[UNCORRECTABLE].since == BOOTED + jump + 90.0
     assert times(node.round(130.0, errors=2, booted=BOOTED), UNCORRECTABLE)[0] == 1

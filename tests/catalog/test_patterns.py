@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -13,11 +14,14 @@ from nodeguard.catalog.located import CatalogueError, load
 from nodeguard.catalog.patterns import load_patterns
 from nodeguard.model.catalogue import LogPattern
 from nodeguard.model.slot import KINDS
+from nodeguard.sources.kmsg import sorted_by_start, start
 
 TABLES = Path(__file__).parents[2] / "checks" / "tables"
 PATTERNS = load_patterns(TABLES)
 MEANT = [pattern for pattern in PATTERNS if pattern.signal]
-EXAMPLES = [(row["id"], text) for row in load(TABLES / "kmsg.yaml").data for text in row["examples"]]
+ROWS = load(TABLES / "kmsg.yaml").data
+EXAMPLES = [(row["id"], text) for row in ROWS for text in row["examples"]]
+NEAR_MISSES = [text for row in ROWS for text in row.get("near_misses", ())]
 
 
 def first(text: str) -> LogPattern | None:
@@ -29,6 +33,12 @@ def test_an_example_is_claimed_by_its_own_pattern(name: str, text: str) -> None:
     pattern = first(text)
     assert pattern is not None
     assert pattern.id == name
+
+
+@pytest.mark.parametrize("text", NEAR_MISSES)
+def test_a_near_miss_becomes_no_event(text: str) -> None:
+    pattern = first(text)
+    assert pattern is None or not pattern.signal
 
 
 @pytest.mark.parametrize(("name", "text"), EXAMPLES)
@@ -49,6 +59,15 @@ def test_a_process_that_crashes_forges_nothing(text: str, length: int, start: in
     assert claimed is None or claimed.id == "nccl_segv"
 
 
+def test_no_name_that_begins_as_a_line_of_the_kernel_forges_it() -> None:
+    for _, text in EXAMPLES:
+        for length in range(1, 16):
+            claimed = first(
+                f"{text[:length]}[1]: segfault at 0 ip 0 sp 0 error 4 in {text}[7f7c7ac00000+d3d3000]"
+            )
+            assert claimed is None or not claimed.signal, text[:length]
+
+
 @given(name=TEXTS.map(lambda text: text[:15]) | st.text(max_size=15))
 def test_a_process_that_hangs_forges_nothing(name: str) -> None:
     claimed = first(f"INFO: task {name}:1 blocked for more than 120 seconds.")
@@ -61,6 +80,67 @@ def test_a_process_that_hangs_forges_nothing(name: str) -> None:
 def test_whatever_matches_has_the_hint(pattern: LogPattern, data: st.DataObject) -> None:
     text = data.draw(st.from_regex(rf"\A(?:{pattern.pattern})"))
     assert pattern.hint in text
+
+
+@pytest.mark.parametrize("pattern", PATTERNS, ids=lambda pattern: pattern.id)
+@settings(max_examples=12, deadline=None)
+@given(data=st.data())
+def test_whatever_matches_begins_as_the_pattern_does(pattern: LogPattern, data: st.DataObject) -> None:
+    text = data.draw(st.from_regex(rf"\A(?:{pattern.pattern})"))
+    assert text.startswith(start(pattern.pattern))
+
+
+def test_a_line_is_tried_with_the_patterns_of_its_start_in_the_order_of_the_table() -> None:
+    by_start = sorted_by_start(PATTERNS)
+    for _, text in EXAMPLES:
+        tried = by_start.get(text[:4], by_start[""])
+        assert next(one for one in tried if re.match(one.pattern, text)) is first(text)
+        assert list(tried) == [one for one in PATTERNS if one in tried]
+
+
+@pytest.mark.parametrize("pattern", PATTERNS, ids=lambda pattern: pattern.id)
+def test_no_line_keeps_a_pattern_busy(pattern: LogPattern) -> None:
+    """A pattern sees 1,024 characters. What backtracks without limit takes seconds for them, others microseconds."""
+    expression = re.compile(pattern.pattern)
+    texts = [pattern.example, *(row for row in NEAR_MISSES if row[:4] == pattern.example[:4])]
+    for text in texts:
+        for cut in range(1, len(text) + 1, 3):
+            for piece in {text[cut - 1], text[max(0, cut - 8) : cut], text[cut - 1 :], " ", "a", "0", "x: "}:
+                line = (text[:cut] + piece * 1024)[:1024]
+                assert any(_seconds(expression, line) < 0.05 for _ in range(3)), line
+
+
+def _seconds(expression: re.Pattern[str], line: str) -> float:
+    began = time.thread_time()
+    expression.match(line)
+    return time.thread_time() - began
+
+
+# A character, escaped or not, a class of characters, or a bracket; then the repetition of it, if any.
+_PIECE = re.compile(r"(\\.|\[\^?\]?[^\]]*\]|[()]|[^()])([*+]|\{\d*,\})?", re.DOTALL)
+
+
+def test_no_pattern_repeats_a_repetition_without_limit() -> None:
+    """A repetition inside a repetition can match one text in many ways, and tries them all before it fails."""
+    for pattern in PATTERNS:
+        assert not repeats_a_repetition(pattern.pattern), pattern.id
+    assert repeats_a_repetition(r"x(?:a+ ?)+y")
+    assert repeats_a_repetition(r"x(?:(?:[)]|b*)c){2,}y")
+    assert not repeats_a_repetition(r"x(?:a+ ?){1,3}y\(z+\)+")
+
+
+def repeats_a_repetition(pattern: str) -> bool:
+    """Return whether a group that is repeated without limit has a repetition without limit in it."""
+    groups = [False]
+    for piece, repetition in _PIECE.findall(pattern):
+        if piece == "(":
+            groups.append(False)
+            continue
+        inner = groups.pop() if piece == ")" else False
+        if inner and repetition:
+            return True
+        groups[-1] |= inner or bool(repetition)
+    return False
 
 
 @pytest.mark.parametrize("pattern", MEANT, ids=lambda pattern: pattern.id)
@@ -106,6 +186,10 @@ PATTERN = "- {id: a, signal: %s, slot: %s, hint: %s, about: x,\n   pattern: '%s'
         (
             PATTERN % ("a.b", "node", "x", "x", "a x"),
             "kmsg.yaml:3: examples[0]: is not matched by its pattern: correct the pattern or the example",
+        ),
+        (
+            PATTERN.replace("}\n", ", near_misses: [x y]}\n") % ("a.b", "node", "x", "x", "x"),
+            "kmsg.yaml:3: near_misses[0]: is matched by its pattern: narrow the pattern, or remove the line",
         ),
         (
             PATTERN % ("a.b", "gpu", "x", "x", "x"),

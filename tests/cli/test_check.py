@@ -29,7 +29,7 @@ def test_a_healthy_machine_is_ok_in_the_first_line(capsys: pytest.CaptureFixture
     assert main(["check", "--from", HEALTHY]) == 0
     first, *rest = capsys.readouterr().out.splitlines()
     assert first == "OK  healthy-dgx-h100 (dgx-h100): nothing wrong found."
-    assert "fine      gpu-memory: 16 checks on 8 GPUs" in rest
+    assert "fine      gpu-memory: 17 checks on 8 GPUs" in rest
 
 
 def test_a_fault_says_slot_part_what_when_and_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nodeguard.agent.signals import known
@@ -181,6 +181,7 @@ rounds = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(played=rounds)
 def test_the_same_input_from_the_same_memory_comes_to_the_same(
     played: list[tuple[str, str, dict[str, Scalar], list[int]]],

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
+from types import FrameType
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeguard.derive.events import decoded
 from nodeguard.derive.state import DeriveState
+from nodeguard.derive.witness import Waiting, witnessed
 from nodeguard.model.observation import Event, Observation, Reading
 from tests.derive.look import GPUS, tables, xid
 
@@ -30,6 +33,12 @@ def test_lines_become_events() -> None:
     line = Event("nvswitch.sxid.line", 99, "text", {"sxid": 20034, "sev": "Fatal", "msg": "LTSSM Fault Up"})
     _, events = after(DeriveState(), log(xid(79), line, Event("gpu.fell_off", 99)))
     assert [event.signal for event in events] == ["gpu.xid.lost", "nvswitch.sxid", "gpu.fell_off"]
+
+
+def test_a_machine_check_is_decoded() -> None:
+    line = Event("cpu.machine_check.line", 900, "text", {"cpu": 6, "status": "be00000000800400"})
+    _, [event] = after(DeriveState(), log(line, slot="node"))
+    assert (event.signal, event.fields["severity"]) == ("cpu.machine_check", "fatal")
 
 
 def test_what_stands_in_one_round_is_read_together() -> None:
@@ -114,3 +123,49 @@ def test_a_storm_costs_no_memory_and_loses_no_line(codes: list[int]) -> None:
         counted += sum(event.count for event in events if event.signal.startswith("gpu.xid."))
     assert counted == len(codes)
     assert all(len(rows) <= 32 for rows in (*state.lines.values(), *state.said.values()))
+
+
+def calls(work: Callable[[], object]) -> int:
+    """Return how many functions, of Python and of C, some work calls."""
+    count = 0
+
+    def counted(frame: FrameType, what: str, _: object) -> None:
+        nonlocal count
+        count += what in {"call", "c_call"}
+
+    sys.setprofile(counted)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def storm(number: int) -> list[Reading]:
+    """One reading with so many Xids of one GPU within a minute, of every kind that others explain."""
+    codes = (45, 48, 63, 13, 145, 154, 94)
+    rest = {
+        154: RECOVERY.format(0, 1),
+        145: "RLW_REMAP Nonfatal XC0 i0 Link 08 (0x00000004 0x00000001 0x00000000)",
+    }
+    events = [
+        xid(codes[place % 7], rest.get(codes[place % 7], ""), at=100.0 + 60.0 * place / number)
+        for place in range(number)
+    ]
+    return [log(*events[start : start + 64]) for start in range(0, number, 64)]
+
+
+def test_the_work_grows_with_the_number_of_xids_and_no_faster() -> None:
+    def work(number: int) -> int:
+        readings = storm(number)
+        latest = {"kmsg": readings[-1]}
+        return calls(lambda: after(DeriveState(), *witnessed(Waiting(), readings, latest, 170.0)[1]))
+
+    assert work(2000) < 4.4 * work(500)
+
+
+def test_a_storm_of_one_code_leaves_another_code_in_memory() -> None:
+    state, _ = after(DeriveState(), log(xid(48, at=100.0)))
+    state, _ = after(state, log(*(xid(13, at=101.0 + number / 100) for number in range(200))))
+    _, events = after(state, log(xid(63, at=110.0), xid(45, at=110.0)))
+    assert [event.fields["why"] for event in events if event.fields.get("xid") == 45] == [" (follows Xid 48)"]

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from nodeguard.derive.sxid import held
+from nodeguard.derive.sxid import alarm_over, held
 from nodeguard.model.observation import Event
 from nodeguard.model.signal import Scalar
 from tests.derive.look import tables
@@ -52,9 +52,40 @@ def test_what_the_guide_asks_for_is_carried_where_it_is_no_more_than_a_warning()
     assert said(11001, "Non-fatal")[:2] == ("warning", "watch")
 
 
-def test_heat_begins_with_one_code_and_ends_with_another() -> None:
-    assert said(10004) == ("hot", "watch", "no severity")
-    assert said(10005)[0] == "ignored"
+@pytest.mark.parametrize("begin", [10004, 28001, 28003])
+def test_an_alarm_of_temperature_begins_with_one_code_and_ends_with_the_next(begin: int) -> None:
+    assert said(begin) == ("hot", "watch", "no severity")
+    assert said(begin + 1) == ("ignored", "none", "no severity")
+    end = alarm_over(Event("nvswitch.sxid.line", 12, "text", {"sxid": begin + 1}), tables())
+    assert end == Event("nvswitch.cool", 12, "text", {"sxid": begin})
+    assert alarm_over(Event("nvswitch.sxid.line", 12, "text", {"sxid": begin}), tables()) is None
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (10006, "NVSWITCH Temperature 108C | OVERT Threshold 106C"),
+        (10006, "TSENSE OVERT Threshold reached. Shutting Down"),
+        (10004, "PMGR OVERT Threshold reached. Shutting Down"),
+    ],
+)
+def test_a_switch_that_shuts_down_for_its_temperature_is_fatal(code: int, words: str) -> None:
+    line = Event("nvswitch.sxid.line", 10, "text", {"sxid": code, "msg": words})
+    event = held(line, tables())
+    assert (event.fields["verdict"], event.fields["action"]) == ("fatal", "reboot-node")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "NVSWITCH Temperature 95C | TSENSE WARN Threshold 94C",
+        "Thermal Slowdown Engaged | Temp higher than WARN Threshold",
+        "Thermal Slowdown Engaged | PMGR WARN Threshold reached",
+    ],
+)
+def test_a_switch_that_only_slows_down_is_hot(words: str) -> None:
+    line = Event("nvswitch.sxid.line", 10, "text", {"sxid": 10004, "msg": words})
+    assert held(line, tables()).fields["verdict"] == "hot"
 
 
 def test_link_and_words_of_the_line_are_kept() -> None:

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from nodeguard.derive.xid import Said, held, recovery_in, said
+from nodeguard.derive.xid import held, recovery_in, said
+from nodeguard.derive.xid_index import Said, XidIndex, indexed
 from nodeguard.model.check import Happened
 from nodeguard.model.finding import Action
 from nodeguard.model.observation import Event
@@ -14,7 +15,11 @@ RECOVERY = "GPU recovery action changed from 0x0 (None) to {} ({})"
 def read(
     code: int, rest: str = "pid=1234, name=python3, Ch 00000008", *near: Said, driver: int | None = 580
 ) -> Event:
-    return held(xid(code, rest), tables(), driver, (Said(code, 100.0), *near))
+    return held(xid(code, rest), tables(), driver, index(Said(code, 100.0), *near))
+
+
+def index(*xids: Said) -> XidIndex:
+    return indexed(xids, tables())
 
 
 def verdict(code: int, rest: str = "pid=1234, name=python3, Ch 00000008", *near: Said) -> tuple[str, str]:
@@ -45,7 +50,7 @@ def test_a_code_that_the_table_does_not_list_is_kept_and_told() -> None:
 
 def test_text_moment_and_count_of_a_line_stay() -> None:
     line = Event("gpu.xid.line", 42.0, "text", {"xid": 79, "rest": ""}, 7)
-    event = held(line, tables(), 580, ())
+    event = held(line, tables(), 580, XidIndex())
     assert (event.signal, event.at, event.text, event.count) == ("gpu.xid.lost", 42.0, "text", 7)
 
 
@@ -125,8 +130,8 @@ def registers(*values: int) -> str:
 def test_the_registers_of_a_link_error_say_what_to_do() -> None:
     event = read(74, registers(0, 0, 0x10000))
     assert (event.fields["verdict"], event.fields["action"], event.fields["link"]) == (
-        "warning",
-        "contact-support",
+        "suspect",
+        "reset-gpu",
         3,
     )
     assert verdict(74, registers(1)) == ("ignored", "none")
@@ -137,6 +142,7 @@ def test_the_registers_of_a_link_error_say_what_to_do() -> None:
     "text",
     [
         "NVLink: failed to train link 3 to remote PCI:0000:4b:00",
+        "NVLink: Failed to train link 3 to remote PCI:0000:4b:00",
         "NVLink: training failed",
     ],
 )
@@ -144,17 +150,38 @@ def test_a_link_that_failed_to_train_asks_for_a_reset(text: str) -> None:
     assert verdict(74, text) == ("fatal", "reset-gpu")
 
 
-def test_bits_that_are_not_listed_are_reported_and_prove_no_harm() -> None:
+def test_bits_that_are_not_listed_are_reported() -> None:
     for values in ((0, 0x80), (0, 0, 0, 0, 0, 0, 1), (1 << 31,), (1, 0, 0, 1 << 31)):
         event = read(74, registers(*values))
-        assert (event.fields["verdict"], event.fields["action"]) == ("warning", "contact-support"), values
+        assert (event.fields["verdict"], event.fields["action"]) == ("suspect", "reset-gpu"), values
         assert "not expected" in str(event.fields["why"])
     assert verdict(74, registers(1 << 31, 0, 0, 1 << 18))[0] == "fatal"
 
 
-@pytest.mark.parametrize("text", [registers(0), "NVLink: something else", ""])
-def test_a_link_error_that_says_nothing_is_to_be_watched(text: str) -> None:
-    assert verdict(74, text) == ("warning", "watch")
+@pytest.mark.parametrize(
+    "text",
+    [
+        registers(0),
+        registers(1 << 12),
+        "pid=7612, NVLink: fatal error detected on link 14(0x10000, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)",
+        "NVLink: fatal error detected on link 6",
+        "pid=<n/a>, name=<unknown>, NVLink: Fatal error detected on link 2",
+    ],
+)
+def test_a_fatal_error_of_a_link_is_suspect_whatever_its_registers_say(text: str) -> None:
+    assert verdict(74, text) == ("suspect", "reset-gpu")
+
+
+def test_a_link_error_that_the_catalogue_calls_harmless_is_ignored() -> None:
+    for values in ((1 << 23,), (0, 0, 0, 0, 1 << 20), (1 << 30, 0, 0, 0, 1 << 29)):
+        assert verdict(74, registers(*values)) == ("ignored", "none")
+
+
+@pytest.mark.parametrize(
+    "text", ["link 3(0x0, 0x0, 0x10000, 0x0, 0x0, 0x0, 0x0)", "NVLink: something else", ""]
+)
+def test_a_link_error_without_the_driver_s_word_for_it_is_to_be_watched(text: str) -> None:
+    assert verdict(74, text)[0] == "warning"
 
 
 def test_only_a_cold_reset_clears_a_security_fault() -> None:
@@ -168,7 +195,7 @@ def test_only_a_cold_reset_clears_a_security_fault() -> None:
 
 @pytest.mark.parametrize("code", [74, *range(144, 151), 154])
 def test_a_number_without_its_words_is_no_more_than_a_warning(code: int) -> None:
-    event = held(xid(code, ""), tables(), 580, (Said(code, 100.0),))
+    event = held(xid(code, ""), tables(), 580, index(Said(code, 100.0)))
     assert (event.fields["verdict"], event.fields["action"]) == ("warning", "watch")
     assert event.fields["told_elsewhere"] is False
 
@@ -176,9 +203,11 @@ def test_a_number_without_its_words_is_no_more_than_a_warning(code: int) -> None
 @pytest.mark.parametrize("code", [74, *range(144, 151), 154])
 @pytest.mark.parametrize("at", [60.0, 140.0])
 def test_a_number_whose_words_stand_elsewhere_says_nothing_more(code: int, at: float) -> None:
-    event = held(xid(code, ""), tables(), 580, (Said(code, 100.0), Said(code, at, worded=True)))
+    near = index(Said(code, 100.0), Said(code, at, worded=True))
+    event = held(xid(code, ""), tables(), 580, near)
     assert event.fields["told_elsewhere"] is True
-    other = held(xid(code, ""), tables(), 580, (Said(code, 300.0, worded=True), Said(48, at, worded=True)))
+    far = index(Said(code, 300.0, worded=True), Said(48, at, worded=True))
+    other = held(xid(code, ""), tables(), 580, far)
     assert other.fields["told_elsewhere"] is False
 
 

@@ -300,6 +300,24 @@ def test_a_flood_hides_no_other_code_and_no_other_gpu() -> None:
     assert {*events} == {("gpu/0000:3b:00", 13), ("gpu/0000:3b:00", 79), ("gpu/0000:5e:00", 79)}
 
 
+def test_a_storm_of_too_many_different_lines_is_reported() -> None:
+    lost, *xids = read(*(line(XID.replace("79", str(code))) for code in range(100)))
+    assert (lost.slot, lost.status, lost.count) == (NODE, "lost", 36)
+    assert (lost.events[0].signal, lost.events[0].fields) == ("kmsg.lost", {"records": 36})
+    assert len(xids) == 64
+
+
+def test_a_pattern_sees_the_beginning_of_a_long_line_only() -> None:
+    found = pattern("a", "end", text="a+ end")
+    assert read(line("a" * 1020 + " end"), patterns=(found,))
+    assert not read(line("a" * 1021 + " end"), patterns=(found,))
+
+
+def test_the_status_of_a_machine_check_stays_text() -> None:
+    _, event = one(line("mce: [Hardware Error]: CPU 6: Machine Check: 0 Bank 5: 9000000000000108"))
+    assert (event.fields["status"], event.fields["cpu"]) == ("9000000000000108", 6)
+
+
 def test_a_long_line_is_cut() -> None:
     assert len(one(line(XID + "x" * 5000))[1].text) == 400
 

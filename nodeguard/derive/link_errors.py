@@ -1,0 +1,175 @@
+"""NVLink errors of each GPU since its last reset: their number on each link, and their end. Pure.
+
+A link that failed can be trained again without a reset. The error is over once NVML has shown the links
+active, without a new error, for SOAK seconds.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from math import inf
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from nodeguard.model.observation import UNREADABLE, Event, Observation, Reading
+from nodeguard.model.slot import NODE, kind, parent
+
+# Seconds for which the links are active without an error before an error is over. Ours.
+SOAK = 300.0
+
+# More errors than this on one link within a day need an action. Source: NVIDIA Xid catalogue, the register
+# table of code 74, "more than two on the same link"; the day is ours.
+_TOLERATED = 2
+_DAY = 86_400.0
+
+# Links of one GPU and GPUs that are remembered; a log can name any.
+_LINKS = 64
+_GPUS = 64
+
+RECOVERED = "gpu.nvlink.recovered"
+
+# The number for the link of an error that names none.
+_NO_LINK = -1
+
+_ACTIVE = "nvlink.active"
+# Counters of a link that rise when it fails or repeats packets, and rest while it is well.
+_COUNTERS = ("nvlink.replays", "nvlink.recoveries", "nvlink.recovery_events", "nvlink.recoveries_failed")
+
+
+class LinkErrors(Struct, frozen=True, array_like=True):
+    """NVLink errors of one GPU.
+
+    times: by link, _NO_LINK where the driver names none, the times of its latest errors, at most
+    _TOLERATED + 1, ascending. well_since: the begin of the first of the readings that show all links active
+    with the same counters, None where the latest reading does not. counters: the sum of these counters.
+    recovered: whether the recovery was reported. All times in seconds since boot.
+    """
+
+    times: dict[int, tuple[float, ...]] = {}
+    well_since: float | None = None
+    counters: float = 0.0
+    recovered: bool = False
+
+
+# By slot of the GPU.
+Errors = Mapping[str, LinkErrors]
+
+
+class LinkErrorCounter:
+    """Counts the NVLink errors of one round.
+
+    before: the errors after the last round. readings: those of this round; a reset or a load of the driver in
+    them ends the errors before it.
+    """
+
+    def __init__(self, before: Errors, readings: Iterable[Reading]) -> None:
+        self._errors = dict(before)
+        self._resets = _resets(readings)
+
+    def add(self, slot: str, event: Event) -> Event:
+        """Count one decoded Xid of a GPU, and return it: fatal where its link had too many errors.
+
+        Other Xids than errors of which a link can recover are returned as they are.
+        """
+        if event.fields.get("recoverable") is not True:
+            return event
+        link = int(event.fields.get("link", _NO_LINK))
+        errors = self._errors.get(slot, LinkErrors())
+        since = max(event.at - _DAY, self._reset(slot, event.at))
+        before = [at for at in errors.times.get(link, ()) if at > since]
+        new = [event.at] * min(max(1, event.count), _TOLERATED + 1)
+        latest = tuple(sorted(before + new)[-_TOLERATED - 1 :])
+        times = {**errors.times, link: latest}
+        if len(times) > _LINKS:
+            del times[min(times, key=lambda link: times[link][-1])]
+        self._errors[slot] = LinkErrors(times)
+        if len(latest) <= _TOLERATED or link == _NO_LINK:
+            return event
+        why = f"{str(event.fields['why'])[:-1]}; more than {_TOLERATED} within a day)"
+        return replace(event, fields={**event.fields, "verdict": "fatal", "why": why, "recoverable": False})
+
+    def errors(self) -> dict[str, LinkErrors]:
+        """Return the errors that no reset has ended, of the GPUs with the latest ones."""
+        left = {slot: self._since_reset(slot, errors) for slot, errors in self._errors.items()}
+        latest = {slot: _last(errors) for slot, errors in left.items() if errors.times}
+        return {slot: left[slot] for slot in sorted(latest, key=latest.__getitem__)[-_GPUS:]}
+
+    def _since_reset(self, slot: str, errors: LinkErrors) -> LinkErrors:
+        reset = self._reset(slot, inf)
+        times = {link: tuple(at for at in row if at > reset) for link, row in errors.times.items()}
+        times = {link: row for link, row in times.items() if row}
+        return errors if times == errors.times else replace(errors, times=times)
+
+    def _reset(self, slot: str, at: float) -> float:
+        """Return when a GPU was last reset or its driver loaded, up to a time; -inf where it was not."""
+        rows = (self._resets.get(place, ()) for place in (slot, NODE))
+        return max((row[place - 1] for row in rows if (place := bisect_right(row, at))), default=-inf)
+
+
+def _resets(readings: Iterable[Reading]) -> dict[str, list[float]]:
+    """Return the times of resets and loads of the driver by slot, ascending."""
+    found: dict[str, list[float]] = {}
+    for reading in readings:
+        for observation in reading.observations:
+            for event in observation.events:
+                if event.signal in {"gpu.reset", "driver.load"}:
+                    found.setdefault(observation.slot, []).append(event.at)
+    return {slot: sorted(times) for slot, times in found.items()}
+
+
+def _last(errors: LinkErrors) -> float:
+    return max(row[-1] for row in errors.times.values())
+
+
+def with_recovery(
+    before: Errors, readings: Iterable[Reading], links: Mapping[str, float]
+) -> tuple[dict[str, LinkErrors], list[Reading]]:
+    """Return the errors after these readings, and the readings with an event for each GPU that recovered.
+
+    links: the most active links that each GPU has had, by slot. A reading that does not show all links of a
+    GPU, and all their counters, proves nothing.
+    """
+    after, result = dict(before), []
+    for reading in readings:
+        recovered = []
+        for slot, errors in before.items() if reading.source == "nvml" else ():
+            after[slot] = _observed(after[slot], slot, reading, links.get(slot, 0.0))
+            if after[slot].recovered and not errors.recovered:
+                recovered.append(
+                    Observation(
+                        "nvml", slot, events=(Event(RECOVERED, reading.began, fields={"recoverable": True}),)
+                    )
+                )
+        result.append(
+            replace(reading, observations=(*reading.observations, *recovered)) if recovered else reading
+        )
+    return after, result
+
+
+def _observed(errors: LinkErrors, slot: str, reading: Reading, most: float) -> LinkErrors:
+    """Return the errors of one GPU after a reading of NVML. most: the most active links that it has had."""
+    links = [one for one in reading.observations if kind(one.slot) == "nvlink" and parent(one.slot) == slot]
+    active = {one.slot.rpartition("/")[2] for one in links if one.signals.get(_ACTIVE) is True}
+    if (
+        reading.began <= _last(errors)
+        or reading.unlisted("nvlink")
+        or any(_is_unread(one) for one in links)
+        or not active
+        or any(str(link) not in active for link in errors.times if link != _NO_LINK)
+        or len(active) < most
+    ):
+        return replace(errors, well_since=None)
+    counters = sum(_number(one.signals.get(name)) for one in links for name in _COUNTERS)
+    if errors.well_since is None or counters != errors.counters:
+        return replace(errors, well_since=reading.began, counters=counters)
+    return replace(errors, recovered=reading.began - errors.well_since >= SOAK)
+
+
+def _is_unread(link: Observation) -> bool:
+    return link.status in UNREADABLE or any(name in link.unread for name in (_ACTIVE, *_COUNTERS))
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, int | float) else 0.0

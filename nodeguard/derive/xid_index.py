@@ -1,0 +1,113 @@
+"""The recent Xids of one GPU, indexed by code and time. Pure.
+
+An Xid is often explained by another Xid of the same GPU within a minute. The index answers each such question
+with a binary search, so that the work for n Xids grows as n log n.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+
+from nodeguard.model.catalogue import Catalogue, Xid
+
+# Xids that are no further apart than this (seconds) can explain each other.
+WINDOW = 60.0
+
+# Xids that report a repair of the memory: 63 recorded, 64 failed.
+_REPAIRS = frozenset({63, 64})
+
+_UNLISTED = Xid(0, "", "a code that the table does not list", "unlisted", "unknown", "unlisted", "unknown")
+
+
+class Said(Struct, frozen=True, array_like=True):
+    """One Xid of a GPU.
+
+    code; at: seconds since boot; recovery: the recovery action of a 154, -1 for other codes; worded: whether
+    the line has words beside its number, as a line of the kernel log has and an event of NVML has not.
+    """
+
+    code: int
+    at: float
+    recovery: int = -1
+    worded: bool = False
+
+
+class XidIndex(Struct, frozen=True):
+    """Xids of one GPU for lookups by time.
+
+    times, codes: causes, which are errors of the GPU itself, in order of time. repair_times, repair_codes:
+    Xids 63 and 64. recovery_times: 154s that ask for a recovery. worded_times: by code, of lines with words.
+    All times in seconds since boot, ascending.
+    """
+
+    times: tuple[float, ...] = ()
+    codes: tuple[int, ...] = ()
+    repair_times: tuple[float, ...] = ()
+    repair_codes: tuple[int, ...] = ()
+    recovery_times: tuple[float, ...] = ()
+    worded_times: dict[int, tuple[float, ...]] = {}
+
+    def cause(self, at: float) -> int:
+        """Return the code of the cause nearest to a time, 0 where none is within WINDOW."""
+        return _nearest_code(self.times, self.codes, at)
+
+    def repair(self, at: float) -> int:
+        """Return the code of the repair nearest to a time, 0 where none is within WINDOW."""
+        return _nearest_code(self.repair_times, self.repair_codes, at)
+
+    def asks_for_recovery(self, at: float) -> bool:
+        """Return whether the driver asked for a recovery within WINDOW of a time."""
+        return _nearest(self.recovery_times, at) is not None
+
+    def has_words(self, code: int, at: float) -> bool:
+        """Return whether a line with words reports the code within WINDOW of a time."""
+        return _nearest(self.worded_times.get(code, ()), at) is not None
+
+
+def indexed(xids: Iterable[Said], table: Catalogue) -> XidIndex:
+    """Return the index of the Xids of one GPU. table: has the codes that are errors of the GPU itself."""
+    ordered = sorted(xids, key=lambda one: one.at)
+    causes = [one for one in ordered if is_cause(one.code, table)]
+    repairs = [one for one in ordered if one.code in _REPAIRS]
+    worded: dict[int, list[float]] = {}
+    for one in ordered:
+        if one.worded:
+            worded.setdefault(one.code, []).append(one.at)
+    return XidIndex(
+        times=tuple(one.at for one in causes),
+        codes=tuple(one.code for one in causes),
+        repair_times=tuple(one.at for one in repairs),
+        repair_codes=tuple(one.code for one in repairs),
+        recovery_times=tuple(one.at for one in ordered if one.recovery >= 1),
+        worded_times={code: tuple(times) for code, times in worded.items()},
+    )
+
+
+def row_of(code: int, table: Catalogue) -> Xid:
+    """Return the table's row of a code, or a row for a code that the table does not list."""
+    return table.xids.get(code, _UNLISTED)
+
+
+def is_cause(code: int, table: Catalogue) -> bool:
+    """Return whether a code reports an error of the GPU itself that needs an action."""
+    row = row_of(code, table)
+    verdict = table.response(row.action).verdict
+    return row.workload != "yes" and row.topic != "recovery" and verdict != "ignored"
+
+
+def _nearest(times: Sequence[float], at: float) -> int | None:
+    """Return the position of the time nearest to `at`, the earlier of two; None beyond WINDOW."""
+    after = bisect_left(times, at)
+    near = [place for place in (after - 1, after) if 0 <= place < len(times)]
+    if not near:
+        return None
+    place = min(near, key=lambda place: abs(times[place] - at))
+    return place if abs(times[place] - at) <= WINDOW else None
+
+
+def _nearest_code(times: Sequence[float], codes: Sequence[int], at: float) -> int:
+    place = _nearest(times, at)
+    return 0 if place is None else codes[place]

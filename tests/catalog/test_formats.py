@@ -1,0 +1,143 @@
+"""The table of formats: each line of a driver or of the kernel becomes the event that the table states, or none."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from msgspec import Struct
+
+from nodeguard.catalog.located import read
+from nodeguard.catalog.patterns import load_patterns
+from nodeguard.cli.knowledge import knowledge
+from nodeguard.model.check import Happened
+from nodeguard.sources.kmsg import Kmsg
+from nodeguard.sources.machine import Log
+from tests.sources.fake_machine import FakeMachine
+
+TABLES = Path(__file__).parents[2] / "checks" / "tables"
+PATTERNS = load_patterns(TABLES)
+
+
+class Format(Struct, forbid_unknown_fields=True, rename={"versions": "in"}):
+    """A format: a rendered line, its versions, and its event with the slot, or why it is ignored."""
+
+    line: str
+    versions: str
+    event: str = ""
+    slot: str = ""
+    ignored: str = ""
+
+
+class Source(Struct, forbid_unknown_fields=True):
+    """The formats of one source file."""
+
+    driver: str
+    file: str
+    formats: tuple[Format, ...]
+
+
+class Few(Struct, forbid_unknown_fields=True):
+    """An event with fewer than five formats, and the reason."""
+
+    event: str
+    reason: str
+
+
+class Formats(Struct, forbid_unknown_fields=True):
+    """The whole table."""
+
+    sources: tuple[Source, ...]
+    few: tuple[Few, ...]
+
+
+TABLE = read(TABLES / "kmsg-formats.yaml", Formats)[1]
+FORMATS = [each for source in TABLE.sources for each in source.formats]
+
+
+class OneRecord(FakeMachine):
+    """A machine with one new record of the kernel in its log."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.text = text
+
+    def log(self, within: float = math.inf) -> Log:
+        escaped = self.text.replace("\n", "\\x0a")
+        return Log((f"3,17,5000000,-;{escaped}\n",), 0)
+
+
+def events(text: str) -> list[tuple[str, str]]:
+    """Return the event and the slot that a line becomes."""
+    observations = Kmsg(PATTERNS).read(OneRecord(text))
+    return [(event.signal, each.slot) for each in observations for event in each.events]
+
+
+@pytest.mark.parametrize("source", TABLE.sources, ids=lambda source: source.file.rpartition(" ")[2])
+def test_a_line_becomes_exactly_its_event_or_none(source: Source) -> None:
+    for each in source.formats:
+        assert events(each.line) == ([(each.event, each.slot)] if each.event else []), each.line
+
+
+def test_a_format_has_an_event_or_a_reason_to_be_ignored() -> None:
+    for each in FORMATS:
+        assert bool(each.event) != bool(each.ignored), each.line
+        assert bool(each.event) == bool(each.slot), each.line
+        assert each.line, each
+        assert each.versions, each.line
+
+
+def test_a_line_and_a_file_stand_once_in_the_table() -> None:
+    assert [line for line, times in Counter(each.line for each in FORMATS).items() if times > 1] == []
+    files = Counter((source.driver, source.file) for source in TABLE.sources)
+    assert [file for file, times in files.items() if times > 1] == []
+
+
+def test_each_event_has_five_formats_unless_the_table_states_why_not() -> None:
+    formats = Counter(each.event for each in FORMATS if each.event)
+    wanted = {pattern.signal for pattern in PATTERNS if pattern.signal}
+    assert wanted == set(formats)
+    assert {event for event, times in formats.items() if times < 5} == {each.event for each in TABLE.few}
+    assert all(each.reason for each in TABLE.few)
+
+
+def test_each_pattern_matches_a_line_of_the_table() -> None:
+    matched = {
+        next((pattern.id for pattern in PATTERNS if re.match(pattern.pattern, each.line)), "")
+        for each in FORMATS
+    }
+    assert [pattern.id for pattern in PATTERNS if pattern.id not in matched] == []
+
+
+# Kinds of slots that an event can be moved to, by the kind that its line names.
+KINDS = {
+    "pci": {"pci", "gpu", "port", "nvswitch"},
+    "disk": {"disk", "fs"},
+    "node": {"node", "dimm"},
+}
+# Lines that are decoded first, and signs that an earlier event is over.
+NOT_CHECKED = {
+    "gpu.xid.line",
+    "nvswitch.sxid.line",
+    "cpu.machine_check.line",
+    "gpu.reset",
+    "nvswitch.reset",
+    "driver.unload",
+}
+
+
+def test_each_event_reaches_a_check_at_its_slot() -> None:
+    targets: dict[str, set[str]] = {}
+    ends = set()
+    for check in knowledge()[0].checks:
+        for leaf in check.leaves():
+            if isinstance(leaf, Happened):
+                targets.setdefault(leaf.event, set()).update(check.targets)
+                ends.add(leaf.until)
+    for each in FORMATS:
+        if each.event and each.event not in NOT_CHECKED | ends:
+            kind = each.slot.partition("/")[0]
+            assert KINDS.get(kind, {kind}) & targets[each.event], each.line

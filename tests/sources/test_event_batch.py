@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodeguard.cli.knowledge import knowledge
+from nodeguard.model.check import Happened
+from nodeguard.model.observation import Event
+from nodeguard.model.signal import Scalar
+from nodeguard.sources.event_batch import EventBatch
+from nodeguard.sources.kmsg import Kmsg
+
+GPU = "gpu/0000:3b:00"
+
+
+def xid(code: int, at: float = 1.0) -> Event:
+    return Event("gpu.xid.line", at, f"Xid {code}", {"xid": code})
+
+
+def counts(batch: EventBatch) -> dict[tuple[str, object], int]:
+    """The number of events by slot and code."""
+    return {
+        (one.slot, one.events[0].fields.get("xid", "")): sum(event.count for event in one.events)
+        for one in batch.observations("kmsg")
+    }
+
+
+def test_a_storm_of_one_kind_counts_every_event_and_keeps_the_latest_text() -> None:
+    batch = EventBatch()
+    for number in range(5000):
+        batch.add(GPU, "nv_xid", xid(13, float(number)))
+    [observation] = batch.observations("kmsg")
+    assert len(observation.events) == 64
+    assert sum(event.count for event in observation.events) == 5000
+    assert observation.events[-1].at == 4999.0
+
+
+def test_a_storm_of_many_kinds_stays_small_and_counts_every_event() -> None:
+    batch = EventBatch()
+    for number in range(20_000):
+        batch.add(f"gpu/0000:{number % 8:02x}:00", "nv_xid", xid(number // 8 % 50))
+    assert sum(len(one.events) for one in batch.observations("kmsg")) <= 1024
+    assert sum(counts(batch).values()) == 20_000
+    assert batch.dropped == 0
+
+
+@pytest.mark.parametrize(
+    ("many", "one"),
+    [
+        ({"status": "8c00004000010093"}, {"status": "be00000000800400"}),
+        ({"severity": "corrected"}, {"severity": "fatal"}),
+        ({"constraint": "CONSTRAINT_MEMCG"}, {"constraint": "CONSTRAINT_NONE"}),
+        ({"sxid": 20034, "sev": "Non-fatal"}, {"sxid": 20034, "sev": "Fatal"}),
+        ({"label": "DIMM_A1"}, {"label": "DIMM_B1"}),
+    ],
+)
+def test_a_storm_hides_no_event_of_another_meaning(many: dict[str, Scalar], one: dict[str, Scalar]) -> None:
+    batch = EventBatch()
+    for at in range(200):
+        batch.add("node", "pattern", Event("a.happened", float(at), "text", one if at == 100 else many))
+    events = [event for each in batch.observations("kmsg") for event in each.events]
+    assert [event.at for event in events if event.fields == one] == [100.0]
+    assert sum(event.count for event in events) == 200
+
+
+def test_events_that_a_check_tells_apart_are_counted_apart() -> None:
+    catalogue = knowledge()[0]
+    known = {
+        name: {*signal.fields} - {"pci"}  # the address makes the slot
+        for name, signal in Kmsg(catalogue.patterns).signals.items()
+    }
+    leaves = [leaf for check in catalogue.checks for leaf in check.leaves() if isinstance(leaf, Happened)]
+    for leaf in (leaf for leaf in leaves if leaf.event in known):
+        for name in {*leaf.where} | (known[leaf.event] & known.get(leaf.until, set())):
+            batch = EventBatch()
+            for value in ("a", "b"):
+                batch.add("node", "pattern", Event(leaf.event, 1.0, "text", {name: value}))
+            assert len([*batch.observations("kmsg")]) == 2, (leaf.event, name)
+
+
+def test_one_slot_does_not_use_up_the_kinds_of_another_slot() -> None:
+    batch = EventBatch()
+    for code in range(1000):
+        batch.add(GPU, "nv_xid", xid(code))
+    batch.add("gpu/0000:5e:00", "nv_xid", xid(79))
+    assert counts(batch)["gpu/0000:5e:00", 79] == 1
+    assert (len(counts(batch)), batch.dropped) == (65, 936)
+
+
+@given(st.lists(st.tuples(st.integers(0, 400), st.integers(0, 90)), max_size=600))
+def test_each_event_is_counted_or_reported_as_dropped(events: list[tuple[int, int]]) -> None:
+    batch = EventBatch()
+    for slot, code in events:
+        batch.add(f"gpu/{slot}", "nv_xid", xid(code))
+    assert sum(counts(batch).values()) + batch.dropped == len(events)
+    assert sum(len(one.events) for one in batch.observations("kmsg")) <= 512 + 1024
