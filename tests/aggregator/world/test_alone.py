@@ -274,5 +274,5 @@ async def test_decisions_that_come_together_are_all_durable(scene: Scene) -> Non
     )
     scene.begin()
     decision = scene.world.decisions()[name]
-    assert scene.planner.paused == "why, said Ann"
+    assert scene.planner.paused == "paused by Ann: why"
     assert (decision.acknowledged, decision.clear.partition(" at ")[0]) == ("Bob", "Eve")
