@@ -25,10 +25,11 @@ _NAME = 200
 
 
 class _Clear(Struct):
-    """A clear of one incident. said: by whom and when. ids: of its instructions. over: of those that the
-    agent is done with; answers: to these.
+    """A clear of one incident. uid: of its Node. said: by whom and when. ids: of its instructions. over: of
+    those that the agent is done with; answers: to these.
     """
 
+    uid: str
     said: str
     ids: tuple[str, ...]
     over: set[str]
@@ -58,14 +59,16 @@ class Outbox:
         if not wanted or (known is not None and known.said == decision.clear):
             return
         self._forget_clear(incident.name)
-        self._clears[incident.name] = _Clear(decision.clear, tuple(one.id for one in wanted), set(), {})
+        waiting = self._waiting.setdefault(incident.uid, {})
+        wanted = wanted[: max(0, _WAITING - len(waiting))]
+        if not wanted:
+            return
+        waiting.update((one.id, one) for one in wanted)
+        ids = tuple(one.id for one in wanted)
+        self._clears[incident.name] = _Clear(incident.uid, decision.clear, ids, set(), {})
         self._incidents.update((one.id, incident.name) for one in wanted)
         while len(self._clears) > _CLEARS:
             self._forget_clear(next(iter(self._clears)))
-        waiting = self._waiting.setdefault(incident.uid, {})
-        for one in wanted:
-            if len(waiting) < _WAITING:
-                waiting[one.id] = one
 
     def acknowledged(self, uid: str, ids: Iterable[str], answers: Iterable[Answered] = ()) -> None:
         """A node is done with what was asked. answers: what became of it."""
@@ -94,7 +97,7 @@ class Outbox:
         if not found:
             return decision
         done = sum(one.done for one in found)
-        if done == len(found):
+        if done == len(clear.ids):
             answer = ClearAnswer.DONE
         else:
             answer = ClearAnswer.PARTLY if done else ClearAnswer.REFUSED
@@ -104,6 +107,8 @@ class Outbox:
     def forget(self, uid: str) -> None:
         """A node is no more."""
         self._waiting.pop(uid, None)
+        for name in [name for name, clear in self._clears.items() if clear.uid == uid]:
+            self._forget_clear(name)
 
     def _forget_clear(self, incident: str) -> None:
         clear = self._clears.pop(incident, None)

@@ -20,7 +20,7 @@ _MEANS = {
     State.WITHHELD: "it asks for a mark that is not set",
     State.MARKED: "new {0}work is kept away",
     State.ADVISED: "advice: keep new {0}work away",
-    State.RECOVERING: "proven to be over; new {0}work is kept away until the soak period ends",
+    State.RECOVERING: "proven to be over; it stays in effect until the soak period ends",
     State.RESOLVED: "over",
 }
 
@@ -107,8 +107,7 @@ def _facts(one: IncidentPage) -> Iterator[Line]:
     whose = "view" if one.domain else "check"
     yield item("state", f"{state(one.state, one.left)}, {_MEANS[one.state].format(gangs, whose)}{detail}")
     if one.scope:
-        out = one.state in {State.MARKED, State.RECOVERING}
-        yield item("kept out" if out else "concerns", one.scope)
+        yield item("concerns", one.scope)
     yield item("since", moment(one.since, one.age))
     yield item("changed", moment(one.changed, one.changed_age))
     if one.times > 1:

@@ -13,7 +13,7 @@ from nodeguard.aggregator.api.asking import Decided
 from nodeguard.cli.explain_fleet import no_incident, no_node
 from nodeguard.cli.incident_page import incidents_page
 from nodeguard.cli.local_aggregator import Aggregator, MissingError, add_format, add_socket, as_json, part
-from nodeguard.cli.page import show, width
+from nodeguard.cli.page import plain, show, width
 from nodeguard.cli.person import user
 from nodeguard.cli.progress import progress
 from nodeguard.cli.streams import say
@@ -126,7 +126,7 @@ def _clear(aggregator: Aggregator, target: str, wanted: Decided, form: str) -> N
     done = aggregator.decided(target, wanted)
     page = _answered(aggregator, target, before) if before.node else None
     answer = page.answer if page is not None else None
-    says = page.answer_says if page is not None else ""
+    says = plain(page.answer_says) if page is not None else ""
     if answer == ClearAnswer.REFUSED:
         raise UsageError(f"{before.name} is not cleared: {says}")
     if answer == ClearAnswer.PARTLY:

@@ -55,8 +55,8 @@ def _headline(one: Status) -> Line:
 def _alarms(one: Status) -> Iterator[Line]:
     """The mode where nothing is enforced, and what keeps nodeguard from its work."""
     if one.policy.observes:
-        would = dry_run(one.dry_run) or f"no node would be marked{' yet' if one.pending.marks else ''}"
-        text = f"OBSERVE MODE - nothing is written to Nodes. {would[0].upper()}{would[1:]}."
+        would = dry_run(one.dry_run) or f"No mark is {'due yet' if one.pending.marks else 'asked for'}"
+        text = f"OBSERVE MODE - no new mark is set. {would}."
         yield Line(text=text, style="warning")
     if one.paused:
         yield item("paused", f"nothing new is marked: {one.paused}", name_style="suspect")

@@ -116,7 +116,12 @@ class Incidents:
             return
         if had is None:
             await self._make(name)
+        decision = Decision(name) if had is None else had.decision
         try:
+            if had is not None and _is_reopened(had, wanted) and decision.clear:
+                # People cleared what is over, not what begins now. Written before the status, lest it is missed.
+                await self._permit.write("PATCH", f"{PATH}/{name}", {"spec": {"clear": None}})
+                decision = replace(decision, clear="")
             answer = seen(await self._permit.write("PATCH", f"{PATH}/{name}/status", patch(wanted)))
         except ApiError as error:
             if error.status != 404:
@@ -124,7 +129,6 @@ class Incidents:
             self._seen.pop(name, None)
             raise ConflictError from None
         # A watch tells of it later; until then it must not be written again.
-        decision = Decision(name) if had is None else had.decision
         self._seen[name] = replace(answer, decision=decision)
         self._names[answer.uid] = name
 
@@ -150,6 +154,10 @@ class Incidents:
         except ApiError as error:
             if error.status not in {404, 409}:
                 raise
+
+
+def _is_reopened(had: Seen, wanted: Status) -> bool:
+    return had.status.state == State.RESOLVED and wanted.state != State.RESOLVED
 
 
 def watching(api: Api, taker: Taker[Seen], tell: Tell) -> Watching[Seen]:

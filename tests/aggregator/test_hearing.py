@@ -217,6 +217,13 @@ def test_what_became_of_a_clear_is_known_once_the_agent_has_answered() -> None:
     done = (Answered(first.id, done=True, said="gpu-ecc is cleared"), Answered(second.id, said="no"))
     ear.hear(replace(beat(), acknowledged=(first.id, second.id), answers=done))
     assert ear.outbox.answered(bob).answer == ClearAnswer.PARTLY
+    # What is not answered is not known to be done.
+    dan = Decision("i", clear="Dan")
+    ear.outbox.clear(FAULTS, dan)
+    first, second = clears(FAULTS, dan)
+    only = (Answered(first.id, done=True, said="gpu-ecc is cleared"),)
+    ear.hear(replace(beat(), acknowledged=(first.id, second.id), answers=only))
+    assert ear.outbox.answered(dan).answer == ClearAnswer.PARTLY
     # An agent of an older version answers nothing.
     carol = Decision("i", clear="Carol")
     ear.outbox.clear(FAULTS, carol)
@@ -229,7 +236,11 @@ def test_nobody_can_be_asked_for_more_than_a_reply_holds() -> None:
     for number in range(500):
         ear.outbox.clear(replace(FAULT, name=f"{number}"), Decision(f"{number}", clear="Ann"))
     assert len(ear.hear(report()).instructions) == 16
+    first, last = Decision("0", clear="Ann"), Decision("499", clear="Ann")
+    assert ear.outbox.answered(first).answer == ClearAnswer.WAITING
+    assert ear.outbox.answered(last).answer is None, "there was no room to ask"
     ear.outbox.forget("uid-1")
+    assert ear.outbox.answered(first).answer is None
     assert ear.hear(report(2)).instructions == ()
 
 

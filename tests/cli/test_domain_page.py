@@ -152,7 +152,7 @@ def test_the_incident_of_a_domain() -> None:
     SUSPECT  link-down - fabric/p0/r0
       state     marked, new gang work is kept away: over when fewer than 2 of its nodes show it for 30
                 min
-      kept out  8 nodes of fabric/p0/r0
+      concerns  8 nodes of fabric/p0/r0
       since     2023-11-14 22:13:21 UTC, 25 s ago
       changed   2023-11-14 22:13:41 UTC, 5 s ago
       what      fabric/p0/r0: 6 of 7 nodes lost a link at once; its 4 siblings did not

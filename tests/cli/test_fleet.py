@@ -112,6 +112,14 @@ def test_a_clear_that_the_agent_refuses_is_not_said_to_have_worked(
     assert "cleared bob" not in text
 
 
+def test_the_words_of_an_agent_cannot_drive_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(incidents, "_EVERY", 0.0)
+    DECIDERS.answers += [(ClearAnswer.REFUSED, "\x1b]0;owned\x07\x1b[2Jno")]
+    assert refused(capsys, "incidents", "clear", name()).endswith(" is not cleared: ?]0;owned??[2Jno\n")
+
+
 def test_a_clear_prints_what_the_agent_did(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

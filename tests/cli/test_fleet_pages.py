@@ -142,8 +142,8 @@ def test_what_keeps_it_from_its_work_comes_first() -> None:
         policy_error="policy.yaml, line 3: modes[0].check: must be text: write a check's name")  # fmt: skip
     assert look(status_page(status(fleet.planner, service, fleet.now))) == page("""
     FATAL  4 nodes: 1 fatal, 1 unknown.
-    OBSERVE MODE - nothing is written to Nodes. 1 node would be quarantined: 1
-    withheld (too many agents are silent: see nodeguard status).
+    OBSERVE MODE - no new mark is set. 1 node would be quarantined: 1 withheld (too
+    many agents are silent: see nodeguard status).
       paused    nothing new is marked: paused by alice: a bad driver
       frozen    nothing new is marked: 1 of 4 agents are silent and no domain
                 explains 1 of them: see whether they can reach this aggregator
@@ -370,7 +370,7 @@ def test_an_incident_in_full() -> None:
     FATAL  gpu-ecc - GPU 0000:3c:00 of node-2
       state     marked, new work is kept away: kept until proven to be over by
                 gpu-ecc
-      kept out  node node-2
+      concerns  node node-2
       since     2023-11-14 22:12:20 UTC, 14 min ago
       changed   2023-11-14 22:26:20 UTC, just now
       what      12 uncorrectable errors in SRAM
@@ -389,7 +389,7 @@ def test_a_suspect_keeps_only_gangs_away() -> None:
     [name] = STORM.planner.incidents["uid-11"]
     told = incident(STORM.planner, LEADER, name, STORM.now)
     assert told is not None
-    assert "  state     marked, new gang work is kept away\n  kept out  node node-11\n" in look(
+    assert "  state     marked, new gang work is kept away\n  concerns  node node-11\n" in look(
         incident_page(told)
     )
 
@@ -430,8 +430,7 @@ def test_observe_mode_is_said_first_with_what_the_budget_allows() -> None:
     fleet = lost(Policy())
     assert look(status_page(status(fleet.planner, LEADER, fleet.now)), 120) == page("""
     FATAL  3 nodes: 3 fatal.
-    OBSERVE MODE - nothing is written to Nodes. 3 nodes would be quarantined: 1 within budget, 2 over budget (fleet budget 1
-    node).
+    OBSERVE MODE - no new mark is set. 3 nodes would be quarantined: 1 within budget, 2 over budget (fleet budget 1 node).
       agents    3 expected, 3 reporting
       nodes     0 ok, 3 fatal
       marked    nothing
@@ -454,7 +453,7 @@ def test_observe_mode_is_said_first_with_what_the_budget_allows() -> None:
 def test_in_its_grace_period_a_mark_is_pending_with_the_time_left() -> None:
     fleet = lost(Policy(), age=2.0)
     text = look(status_page(status(fleet.planner, LEADER, fleet.now)))
-    assert "\nOBSERVE MODE - nothing is written to Nodes. No node would be marked yet.\n" in text
+    assert "\nOBSERVE MODE - no new mark is set. No mark is due yet.\n" in text
     assert "  pending   3 marks of 3 nodes in the grace period: the first has 3 s left\n" in text
     assert "withheld" not in text
     assert "FATAL    node-0, GPU 0000:3b:00: gpu-lost, pending (grace period, 3 s left), 2 s" in text

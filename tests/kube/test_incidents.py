@@ -135,6 +135,25 @@ async def test_people_decide(api: Api, defined: Cluster) -> None:
         assert decisions == [Decision(LOST.name, "ada: on it", "ada 2027-01-15: reseated")]
 
 
+async def test_a_clear_does_not_count_for_a_fault_that_begins_later(api: Api, defined: Cluster) -> None:
+    over = replace(LOST, state=State.RESOLVED, resolved=NOW)
+    async with keeping(api) as (made, kept, decisions):
+        kept.want([LOST], NOW)
+        await made.until(lambda: kept.standing() == [LOST])
+        kept.want([over], NOW)
+        await made.until(lambda: kept.standing() == [over])
+        patch = json.dumps({"spec": {"acknowledged": "ada", "clear": "ada: reseated"}})
+        defined.kubectl("patch", "incident", LOST.name, "--type=merge", "-p", patch)
+        await made.until(lambda: any(one.clear for one in decisions))
+        kept.want([LOST], NOW)
+        await made.until(lambda: kept.standing() == [LOST])
+        assert (await objects(api))[LOST.name]["spec"] == {"acknowledged": "ada"}
+        defined.kubectl("patch", "incident", LOST.name, "--type=merge", "-p", patch)
+        await made.until(lambda: decisions[-1].clear == "ada: reseated")
+    async with keeping(api) as (_, _, decisions):
+        assert decisions == [Decision(LOST.name, "ada", "ada: reseated")]
+
+
 @pytest.mark.parametrize("spec", [{"clear": "x" * 257}, {"acknowledged": "two\nlines"}, {"clear": 1}])
 async def test_what_people_may_not_write_is_refused(api: Api, defined: Cluster, spec: dict[str, Any]) -> None:
     await api.request("POST", PATH, body=incident_object.new("one"))

@@ -14,7 +14,7 @@ from nodeguard.aggregator.api.decide import DecisionError
 from nodeguard.aggregator.identity.caller import Caller
 from nodeguard.aggregator.outbox import Outbox
 from nodeguard.aggregator.service import moment
-from nodeguard.aggregator.world.clearing import pause_reason, said_of
+from nodeguard.aggregator.world.clearing import not_recorded, over, pause_reason, said_of
 from nodeguard.aggregator.world.kept import LIMIT, Advised, Kept, KeptError, read, write
 from nodeguard.aggregator.world.state_writer import StateWriter
 from nodeguard.fleet.plan import Plan
@@ -116,10 +116,14 @@ class Alone:
         for one in plan.nodes:
             self._advise(one)
         for incident in plan.incidents:
-            before, self._incidents[incident.name] = self._incidents.get(incident.name), incident
+            before = self._incidents.get(incident.name)
+            if before is not None and incident.is_open and not before.is_open:
+                self._forget_clear(incident.name)
             if _told(before) != _told(incident):
                 self._happened(incident)
             self._is_new = True
+        if plan.incidents:
+            self._incidents = self._recorded()
         if now.mono - self._looked >= _LOOK:
             self._looked = now.mono
             self._forget(now.mono)
@@ -157,7 +161,10 @@ class Alone:
         return f"{name} is acknowledged"
 
     async def clear(self, name: str, by: str) -> str:
-        """People say that an incident is over."""
+        """Ask to clear an incident. Raises DecisionError where it is over."""
+        found = self._planner.incident(name)
+        if found is not None and not found.is_open:
+            raise DecisionError(over(name))
         said = f"{by or 'somebody'} at {datetime.now(UTC).isoformat(timespec='seconds')}"
         self._decided(await self._decide(name, clear=said))
         incident = self._planner.incident(name)
@@ -219,21 +226,32 @@ class Alone:
 
     def _decision(self, incident: str) -> Decision:
         if self._planner.incident(incident) is None:
-            raise DecisionError(f"there is no incident {incident}: see nodeguard incidents")
+            raise DecisionError(not_recorded(incident))
         return self._decisions.get(incident, Decision(incident))
 
     async def _decide(self, name: str, **changes: str) -> Decision:
         """Change the decision about an incident. Returns it once it is durable. Raises DecisionError."""
         async with self._deciding:
-            decision, before = replace(self._decision(name), **changes), self._decisions
-            known = {name: one for name, one in before.items() if self._planner.incident(name) is not None}
-            self._decisions = {**known, decision.incident: decision}
+            before = self._decision(name)
+            decision = replace(before, **changes)
+            known = {
+                name: one for name, one in self._decisions.items() if self._planner.incident(name) is not None
+            }
+            self._decisions = {**known, name: decision}
             try:
                 await self._keep()
             except BaseException:
-                self._decisions, self._is_new = before, True
+                others = {other: one for other, one in self._decisions.items() if other != name}
+                self._decisions = {**others, name: before} if before != Decision(name) else others
+                self._is_new = True
                 raise
             return decision
+
+    def _forget_clear(self, name: str) -> None:
+        """Forget the clear of an incident that begins again: people cleared what was over by then."""
+        decision = self._decisions.get(name)
+        if decision is not None and decision.clear:
+            self._decisions = {**self._decisions, name: replace(decision, clear="")}
 
     def _decided(self, decision: Decision) -> None:
         incident = self._planner.incident(decision.incident)
@@ -272,16 +290,17 @@ class Alone:
 
     def _state(self) -> Kept:
         """Return the state as it is now: nothing in it changes later."""
-        self._incidents = {
-            name: one for told in self._planner.incidents.values() for name, one in told.items()
-        }
+        self._incidents = self._recorded()
         return Kept(
             pause=self._pause_text,
             decisions=self._decisions,
-            incidents=dict(self._incidents),
+            incidents=self._incidents,
             nodes=dict(self._advised),
             gpus=dict(self._gpus),
         )
+
+    def _recorded(self) -> dict[str, Incident]:
+        return {name: one for told in self._planner.incidents.values() for name, one in told.items()}
 
     def _written(self, why: str, left_out: int) -> None:
         """Note the end of a write. why: it failed, empty if it did not. left_out: incidents without room."""

@@ -1,4 +1,4 @@
-"""The words of what people decide: a pause, and that an incident is over. Pure."""
+"""The words of what people decide: a pause, and a clear of an incident. Pure."""
 
 from __future__ import annotations
 
@@ -10,6 +10,19 @@ def said_of(name: str, *, of_many: bool) -> str:
             f"{name} is cleared: what begins from now on counts anew, and each sick node is marked for itself"
         )
     return f"the node's agent is asked to clear {name}; nodeguard explain incident {name} shows its answer"
+
+
+def over(name: str) -> str:
+    """Return why an incident that is over is not cleared."""
+    return f"{name} is over, so there is nothing to clear: see nodeguard explain incident {name}"
+
+
+def not_recorded(name: str) -> str:
+    """Return why nothing can be decided of an incident that is not recorded."""
+    return (
+        f"there is no incident {name}, or it is pending: see nodeguard incidents; a pending incident can be "
+        "acknowledged or cleared once its grace period is over"
+    )
 
 
 def pause_reason(why: str, by: str) -> str:

@@ -6,13 +6,14 @@ import time
 from collections.abc import Callable, Mapping
 
 from nodeguard.aggregator.api.decide import DecisionError
-from nodeguard.aggregator.world.clearing import pause_reason, said_of
+from nodeguard.aggregator.world.clearing import not_recorded, over, pause_reason, said_of
 from nodeguard.kube import incidents
 from nodeguard.kube.client import MERGE, Api, ApiError
 from nodeguard.kube.config_map import ConfigMap, Kept
 from nodeguard.kube.incident_object import is_of_many, seen
 from nodeguard.kube.trouble import Tell
 from nodeguard.kube.watching import Watching
+from nodeguard.model.incident import State
 from nodeguard.model.instant import rfc3339
 
 DECISIONS = "nodeguard-decisions"
@@ -67,9 +68,12 @@ class People:
         return f"{name} is acknowledged"
 
     async def clear(self, name: str, by: str) -> str:
-        """People say that an incident is over."""
-        written = await self._specify(name, {"clear": f"{by or 'somebody'} at {rfc3339(time.time())}"})
-        return said_of(name, of_many=is_of_many(seen(written)))
+        """Ask to clear an incident. Raises DecisionError where it is over."""
+        found = seen(await self._request("GET", name))
+        if found.status.state == State.RESOLVED:
+            raise DecisionError(over(name))
+        await self._specify(name, {"clear": f"{by or 'somebody'} at {rfc3339(time.time())}"})
+        return said_of(name, of_many=is_of_many(found))
 
     async def _change(self, what: Mapping[str, str | None]) -> None:
         def edit(told: Mapping[str, str]) -> dict[str, str]:
@@ -80,11 +84,13 @@ class People:
         except ApiError as error:
             raise DecisionError(f"this cannot be written down, and is not done: {error}") from None
 
-    async def _specify(self, incident: str, spec: Mapping[str, str]) -> bytes:
-        path = f"{incidents.PATH}/{incident}"
+    async def _specify(self, incident: str, spec: Mapping[str, str]) -> None:
+        await self._request("PATCH", incident, {"spec": spec})
+
+    async def _request(self, method: str, incident: str, body: object = None) -> bytes:
         try:
-            return await self._api.request("PATCH", path, body={"spec": spec}, content=MERGE)
+            return await self._api.request(method, f"{incidents.PATH}/{incident}", body=body, content=MERGE)
         except ApiError as error:
             if error.status == 404:
-                raise DecisionError(f"there is no incident {incident}: see nodeguard incidents") from None
+                raise DecisionError(not_recorded(incident)) from None
             raise DecisionError(f"this cannot be written down, and is not done: {error}") from None

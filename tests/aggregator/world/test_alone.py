@@ -66,6 +66,15 @@ class Scene:
         self.world.carry_out(self.planner.plan(self.now), self.now)
         await self.world.settle()
 
+    async def ends(self, name: str) -> None:
+        """Let a node report that all is in order until its incidents are resolved."""
+        for _ in range(1000):
+            self.hear(name)
+            await self.turn(30.0)
+            if not any(one.is_open for one in self.planner.incidents[name].values()):
+                return
+        raise AssertionError(self.planner.incidents[name])
+
     def marked(self) -> dict[str, list[str]]:
         """Taints by node."""
         nodes = self.planner.roster.nodes.values()
@@ -153,6 +162,33 @@ async def test_what_people_decide_of_an_incident_is_asked_again_after_a_kill(sce
     assert scene.outbox.of("gpu-1") == asked
 
 
+async def test_a_clear_of_an_incident_that_is_over_is_refused(scene: Scene) -> None:
+    scene.hear("gpu-1", finding())
+    await scene.turn()
+    name = scene.name()
+    await scene.ends("gpu-1")
+    with pytest.raises(DecisionError, match=f"^{name} is over, so there is nothing to clear: see "):
+        await scene.world.clear(name, "Ann")
+    assert scene.world.decisions() == {}
+
+
+async def test_a_clear_does_not_count_for_a_fault_that_begins_later(scene: Scene) -> None:
+    scene.hear("gpu-1", finding())
+    await scene.turn()
+    name = scene.name()
+    await scene.world.acknowledge(name, "Ann")
+    await scene.world.clear(name, "Bob")
+    await scene.ends("gpu-1")
+    assert scene.world.decisions()[name].clear.startswith("Bob at ")
+    scene.hear("gpu-1", finding(age=0.0))
+    await scene.turn()
+    await scene.turn()
+    assert scene.planner.incidents["gpu-1"][name].is_open
+    scene.begin()
+    assert scene.outbox.of("gpu-1") == ()
+    assert (scene.world.decisions()[name].acknowledged, scene.world.decisions()[name].clear) == ("Ann", "")
+
+
 async def test_a_check_that_is_held_is_cleared_once_and_on_nobodys_old_word(tmp_path: Path) -> None:
     places = (Place("gpu-*", {"rack": "r1"}),)
     scene = Scene(tmp_path, replace(AT_ONCE, blame=Blame(), places=places))
@@ -186,7 +222,9 @@ async def test_a_check_that_is_held_is_cleared_once_and_on_nobodys_old_word(tmp_
 
 
 async def test_of_what_is_not_there_nothing_is_decided(scene: Scene) -> None:
-    with pytest.raises(DecisionError, match="there is no incident gone: see nodeguard incidents"):
+    with pytest.raises(
+        DecisionError, match="there is no incident gone, or it is pending: see nodeguard incidents"
+    ):
         await scene.world.clear("gone", "Ann")
 
 
