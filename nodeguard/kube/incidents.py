@@ -119,7 +119,8 @@ class Incidents:
         decision = Decision(name) if had is None else had.decision
         try:
             if had is not None and _is_reopened(had, wanted) and decision.clear:
-                # People cleared what is over, not what begins now. Written before the status, lest it is missed.
+                # People cleared what is over, not what begins now. It is written before the status, so that
+                # a crash between the two loses neither.
                 await self._permit.write("PATCH", f"{PATH}/{name}", {"spec": {"clear": None}})
                 decision = replace(decision, clear="")
             answer = seen(await self._permit.write("PATCH", f"{PATH}/{name}/status", patch(wanted)))
