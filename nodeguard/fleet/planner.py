@@ -259,6 +259,10 @@ class Planner:
         """An incident by its name; None where there is none."""
         return self._telling.incident(name)
 
+    def pending_incident(self, name: str) -> Incident | None:
+        """Return the pending incident of a name; None if no incident of that name is in its grace period."""
+        return self._telling.pending_incident(name)
+
     def parents(self, uid: str, now: Instant) -> tuple[Incident, ...]:
         """Incidents of domains and checks that tell of what a node shows."""
         seat, one = self.roster.seats.get(uid), self.heard.get(uid)

@@ -133,6 +133,10 @@ class Telling:
         """An incident by its name; None where there is none."""
         return next((told[name] for told in self.incidents.values() if name in told), None)
 
+    def pending_incident(self, name: str) -> Incident | None:
+        """Return the pending incident of a name; None if no incident of that name is in its grace period."""
+        return next((incidents[name] for incidents in self.pending.values() if name in incidents), None)
+
     def told(
         self,
         policy: Policy,

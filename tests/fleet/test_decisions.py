@@ -83,6 +83,19 @@ def test_a_pending_mark_is_shown_with_the_time_left_and_is_not_withheld() -> Non
     assert line.node == "node-0"
 
 
+def test_a_pending_incident_is_found_by_its_name_until_its_grace_period_ends() -> None:
+    fleet = Fleet(3, WAITS)
+    fleet.say(0, finding(age=0.0))
+    run(fleet, 10.0)
+    [(name, incident)] = fleet.planner.pending["uid-0"].items()
+    assert fleet.planner.pending_incident(name) is incident
+    assert fleet.planner.pending_incident("node-0-other") is None
+    assert fleet.planner.incident(name) is None
+    run(fleet, 30.0)
+    assert fleet.planner.pending_incident(name) is None
+    assert fleet.planner.incident(name) is not None
+
+
 def test_a_pause_withholds_a_mark_only_when_its_grace_period_is_over() -> None:
     fleet = Fleet(3, WAITS)
     fleet.planner.paused = "paused by alice: a bad driver"
