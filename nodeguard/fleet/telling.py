@@ -27,6 +27,7 @@ from nodeguard.fleet.incidents import (
     event_of,
     incidents_of,
     resolved,
+    unconfirmed_until,
 )
 from nodeguard.fleet.plan import Event
 from nodeguard.fleet.release import Key, Proof
@@ -186,9 +187,12 @@ class Telling:
             known = uid in self.incidents or uid in self.pending or uid in self.left_out
             if (heard is None or not heard.findings) and uid not in holdings and not known:
                 continue
-            others = shared(seat, heard) if heard is not None and heard.findings else Shared()
-            story = self._story(seat, heard, holdings.get(uid, Holding()), others)
-            if story.shared.early:
+            others, graced = Shared(), frozenset[str]()
+            if heard is not None and heard.findings:
+                others = shared(seat, heard)
+                graced = frozenset(unconfirmed_until(seat, heard, policy, now.wall))
+            story = self._story(seat, heard, holdings.get(uid, Holding()), others, graced)
+            if story.shared.early or story.graced:
                 # It is told of in time, though nothing else may happen.
                 self._dirty.add(uid)
             if story == self._stories.get(uid):
@@ -207,10 +211,12 @@ class Telling:
             told.brief.extend(found.brief)
         return told
 
-    def _story(self, seat: Seat, heard: Heard | None, holding: Holding, others: Shared) -> Story:
+    def _story(
+        self, seat: Seat, heard: Heard | None, holding: Holding, others: Shared, graced: frozenset[str]
+    ) -> Story:
         uid = seat.uid
         outcomes, proofs = self.outcomes.get(uid, ()), self._proofs.get(uid, {})
-        return Story(seat, heard, outcomes, holding, proofs, others, self._granted)
+        return Story(seat, heard, outcomes, holding, proofs, others, self._granted, graced)
 
     def _keep(self, uid: str, after: Mapping[str, Incident], most: int, now: float) -> dict[str, Incident]:
         """Keep the incidents of a node for which there is room. Returns these."""
