@@ -345,8 +345,7 @@ class Planner:
         if record.degraded:
             blamed = self.diagnosis.blamed.get(record.degraded[0].domain)
             why = why_blamed(blamed, self.policy.blame) if blamed is not None else ""
-        has_one = node.condition is not None
-        return condition(node.name, record, self.heard.get(node.uid), why, has_one=has_one)
+        return condition(node.name, record, self.heard.get(node.uid), why, node.condition)
 
     def _written(
         self,
