@@ -9,16 +9,20 @@ from nodeguard.model.node import PREFIX, Node
 
 
 def carried(node: Node, desired: Desired) -> Node:
-    """The Node after a write of what it is to carry: what is not nodeguard's stays as it is."""
+    """The Node after a write of what it is to carry: what is not nodeguard's stays as it is, and so does the
+    condition for other readings alone.
+    """
     annotations = {key: text for key, text in node.annotations.items() if key != STATE}
     if desired.state:
         annotations[STATE] = desired.state
-    condition = node.condition if desired.condition is None else desired.condition
+    wanted, condition = desired.condition, node.condition
+    if wanted is not None and wanted.replaces(condition):
+        condition = replace(wanted, message=wanted.short_message) if wanted.status else None
     foreign = tuple(one for one in node.taints if not one.key.startswith(PREFIX))
     return replace(
         node,
         taints=(*foreign, *desired.taints),
         annotations=annotations,
         unschedulable=node.unschedulable if desired.cordon is None else desired.cordon,
-        condition=condition if condition is not None and condition.status else None,
+        condition=condition,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from nodeguard.fleet.heard import Heard
+from nodeguard.model.finding import Action
 from nodeguard.model.mark import Cause, Mark, Record
 from nodeguard.model.node import DETAILS, Condition
 from nodeguard.model.slot import NODE, label
@@ -13,18 +14,19 @@ from nodeguard.wire.report import Active
 _REASONS = {Mark.QUARANTINE: "Quarantined", Mark.SUSPECT: "Suspect"}
 _KEPT = {Mark.QUARANTINE: "New work is kept off.", Mark.SUSPECT: "New gang work is kept off."}
 
-# Faults that are described before the rest is counted, and characters of each description.
+# Faults that are described before the rest is counted, and characters of each description, and of the list
+# of faults in the details.
 _SHOWN = 2
 _LONGEST = 300
 
 
 def condition(
-    node: str, record: Record, heard: Heard | None, degraded: str, *, has_one: bool
+    node: str, record: Record, heard: Heard | None, degraded: str, before: Condition | None
 ) -> Condition | None:
     """Return the condition that a Node is to have; None for none.
 
     node: its name. heard: the node's latest report, None where there is none. degraded: what is wrong with
-    the first domain that the record names. has_one: whether the Node has a condition of nodeguard's now.
+    the first domain that the record names. before: the Node's condition of nodeguard's now, None for none.
     """
     marks = {cause.mark for cause in record.causes}
     worst = next((mark for mark in Mark if mark in marks), None)
@@ -35,22 +37,45 @@ def condition(
         )
         return Condition("True", "DomainDegraded", f"{what} {DETAILS}nodeguard explain domain {domain}")
     if worst is None:
-        return Condition("True", "Healthy", "no mark is active") if has_one else None
-    checks = ", ".join(sorted({cause.check for cause in record.causes}))
-    details = f"{DETAILS}nodeguard explain node {node} ({checks[:_LONGEST]})"
-    return Condition("False", _REASONS[worst], f"{_happened(record.causes, heard)} {_KEPT[worst]} {details}")
-
-
-def _happened(causes: Iterable[Cause], heard: Heard | None) -> str:
-    """Return what the causes of a mark are, the worst first, and the strongest action that they ask for."""
-    found = [(cause, _finding(cause, heard)) for cause in causes]
+        return Condition("True", "Healthy", "no mark is active") if before is not None else None
+    found = [(cause, _finding(cause, heard)) for cause in record.causes]
     found.sort(key=lambda one: (one[0].mark != Mark.QUARANTINE, one[0].since, one[0].check, one[0].target))
+    details = f"nodeguard explain node {node} ({_faults(cause for cause, _ in found)})."
+    action = _action([active for _, active in found], details, before)
+    what = f"{_happened(found)} {_KEPT[worst]} {DETAILS}{_with_action(details, action)}"
+    return Condition("False", _REASONS[worst], what)
+
+
+def _faults(causes: Iterable[Cause]) -> str:
+    """Return each check with its slot, in the order of the message; of very many the first, and how many."""
+    faults = [f"{cause.check} on {_place(cause)}" for cause in causes]
+    text = ", ".join(faults)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…, {len(faults)} faults in all"
+
+
+def _with_action(details: str, action: Action | None) -> str:
+    return details if action is None else f"{details} To do: {action.words}."
+
+
+def _action(findings: list[Active | None], details: str, before: Condition | None) -> Action | None:
+    """Return the strongest action that the findings of a mark's causes ask for; None where none is known.
+
+    Where a cause has no finding now, an action that the condition named before for the same faults counts,
+    too: the fault is not proven to be over, and the condition does not change with each restart.
+    """
+    actions = [finding.action for finding in findings if finding is not None]
+    if None in findings and before is not None:
+        _, _, named = before.message.rpartition(DETAILS)
+        actions += [action for action in Action if named == _with_action(details, action)]
+    return max(actions, key=lambda action: action.rank, default=None)
+
+
+def _happened(found: list[tuple[Cause, Active | None]]) -> str:
+    """Return what the causes of a mark are, the worst first."""
     rest = len(found) - _SHOWN
     said = "; ".join(_described(cause, active) for cause, active in found[:_SHOWN])
     more = f"; and {rest} more" if rest > 0 else ""
-    actions = [active.action for _, active in found if active is not None]
-    do = max(actions, key=lambda one: one.rank, default=None)
-    return f"{said}{more}." + (f" To do: {do.words}." if do is not None else "")
+    return f"{said}{more}."
 
 
 def _finding(cause: Cause, heard: Heard | None) -> Active | None:
@@ -62,6 +87,10 @@ def _described(cause: Cause, active: Active | None) -> str:
     """Return one cause in words, with the slot that it is about."""
     slot = label(cause.target)
     if active is None or not active.message:
-        return f"{cause.check} on {'the node' if cause.target == NODE else slot}"
+        return f"{cause.check} on {_place(cause)}"
     text = active.message[:_LONGEST].rstrip(".")
     return text if cause.target == NODE or slot in text else f"{slot}: {text}"
+
+
+def _place(cause: Cause) -> str:
+    return "the node" if cause.target == NODE else label(cause.target)

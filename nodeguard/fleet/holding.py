@@ -133,9 +133,7 @@ def is_as_desired(node: Node, what: Desired) -> bool:
         (one for one in node.taints if one.key.startswith(PREFIX)),
         key=lambda taint: (taint.key, taint.effect),
     )
-    told = what.condition is None or (
-        node.condition is not None and node.condition.state == what.condition.state
-    )
+    told = what.condition is None or not what.condition.replaces(node.condition)
     return (
         tuple(taints) == what.taints
         and node.annotations.get(STATE, "") == what.state

@@ -10,14 +10,14 @@ from hashlib import blake2b
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nodeguard.fleet.admission import Outcome
+from nodeguard.fleet.admission import Outcome, pending_until
 from nodeguard.fleet.heard import Heard
 from nodeguard.fleet.holding import Holding
 from nodeguard.fleet.modes import silenced
 from nodeguard.fleet.plan import Event
 from nodeguard.fleet.release import Key, Proof, key
 from nodeguard.fleet.seat import Seat
-from nodeguard.fleet.want import resource, resource_of, word
+from nodeguard.fleet.want import resource, resource_of, unconfirmed, word
 from nodeguard.model.finding import Action, Health
 from nodeguard.model.incident import GRANTED, Incident, State, Symptom
 from nodeguard.model.instant import Instant
@@ -50,7 +50,8 @@ class Shared(Struct, frozen=True):
 
 class Story(Struct, frozen=True):
     """What the incidents of one node follow from. outcomes: of its mark requests. proofs: of what it holds.
-    granted: the state of a mark that stands.
+    granted: the state of a mark that stands. graced: slots of which each suspect or fatal finding that makes
+    no request, as it is late or not fresh, is within the grace period that its mark would have.
     """
 
     seat: Seat
@@ -60,15 +61,28 @@ class Story(Struct, frozen=True):
     proofs: Mapping[Key, Proof]
     shared: Shared = Shared()
     granted: State = State.MARKED
+    graced: frozenset[str] = frozenset()
+
+
+def unconfirmed_until(seat: Seat, report: Heard, policy: Policy, now: float) -> dict[str, float]:
+    """Return when the first grace period of a slot's unconfirmed findings ends, in seconds since the epoch.
+
+    A slot is left out where one of them has lasted for longer. now: seconds since the epoch.
+    """
+    ends: dict[str, float] = {}
+    for request in unconfirmed(seat, report):
+        slot, end = resource_of(request.target), pending_until(policy, request, now)
+        ends[slot] = min(end, ends.get(slot, end))
+    return {slot: end for slot, end in ends.items() if end}
 
 
 class NodeIncidents(Struct, frozen=True):
     """The incidents of one node, by name.
 
     written: those that are recorded where people look for them, and those that are over. pending: those whose
-    mark is in its grace period, as they are now. A pending incident is not recorded: a fault that ends within
-    its grace period leaves no trace. An incident of its name that is recorded already stays as it is. brief:
-    those that were pending and are over.
+    mark is in its grace period, or would be if its finding were confirmed (see Story), as they are now. A
+    pending incident is not recorded: a fault that ends within its grace period leaves no trace. An incident
+    of its name that is recorded already stays as it is. brief: those that were pending and are over.
     """
 
     written: dict[str, Incident]
@@ -93,7 +107,7 @@ def incidents_of(story: Story, before: NodeIncidents, policy: Policy, now: Insta
             written[name] = resolved(past, now.wall) if past.state in _OF_MARKS else past
         elif name not in written:
             written[name] = _left(past, story, now.wall)
-    over = (one for name, one in before.pending.items() if name not in written and name not in found)
+    over = (one for name, one in before.pending.items() if name not in found)
     return NodeIncidents(written, pending, tuple(resolved(one, now.wall) for one in over))
 
 
@@ -171,7 +185,8 @@ def _incident(
 ) -> Incident:
     """The incident of one part, as it is now, without its name and times."""
     seat = story.seat
-    state = next((one for one in _STATES if any(each.state == one for each in outcomes)), State.OPEN)
+    unasked = State.PENDING if not outcomes and place in story.graced else State.OPEN
+    state = next((one for one in _STATES if any(each.state == one for each in outcomes)), unasked)
     shown = _shown(outcomes, state)
     detail = shown.why if shown else ""
     if causes and state not in GRANTED:

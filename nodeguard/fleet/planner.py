@@ -259,6 +259,10 @@ class Planner:
         """An incident by its name; None where there is none."""
         return self._telling.incident(name)
 
+    def pending_incident(self, name: str) -> Incident | None:
+        """Return the pending incident of a name; None if no incident of that name is in its grace period."""
+        return self._telling.pending_incident(name)
+
     def parents(self, uid: str, now: Instant) -> tuple[Incident, ...]:
         """Incidents of domains and checks that tell of what a node shows."""
         seat, one = self.roster.seats.get(uid), self.heard.get(uid)
@@ -341,8 +345,7 @@ class Planner:
         if record.degraded:
             blamed = self.diagnosis.blamed.get(record.degraded[0].domain)
             why = why_blamed(blamed, self.policy.blame) if blamed is not None else ""
-        has_one = node.condition is not None
-        return condition(node.name, record, self.heard.get(node.uid), why, has_one=has_one)
+        return condition(node.name, record, self.heard.get(node.uid), why, node.condition)
 
     def _written(
         self,

@@ -18,7 +18,9 @@ from nodeguard.model.policy import Policy, Soak
 from nodeguard.model.slot import label
 
 # What a mark waits for: see Stay.
-On = Literal["finding", "proof", "soak", "check", "hold", "maintenance", "silence", "domain", "write"]
+On = Literal[
+    "finding", "proof", "soak", "check", "hold", "maintenance", "silence", "domain", "evaluation", "write"
+]
 
 # Slots that are named before the rest is counted.
 _SHOWN = 4
@@ -76,7 +78,8 @@ class Stay(Struct, frozen=True):
     on: `finding`: its check must stop finding the fault; `proof`: the check must report that it is over;
     `soak`: it has, and time must pass; `check`: no agent has that check any more; `hold`, `maintenance`:
     people must end theirs; `silence`: the node's agent must report; `domain`: the domain must not be degraded
-    any more; `write`: nothing but the write. says: in words. until: seconds of the monotonic clock at which a
+    any more; `evaluation`: the aggregator must evaluate it, for the first time since its start; `write`:
+    nothing but the write. says: in words. until: seconds of the monotonic clock at which a
     soak period ends; 0 for any other.
     """
 
@@ -86,6 +89,7 @@ class Stay(Struct, frozen=True):
 
 
 RELEASING = Stay("write", "is being released")
+NOT_EVALUATED = Stay("evaluation", "the aggregator to evaluate it, which it has not done since it started")
 
 
 class NodeFacts(Struct, frozen=True):

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Set
 
 from nodeguard.fleet.domains.domains import Domains
-from nodeguard.fleet.heard import Heard
+from nodeguard.fleet.heard import Heard, tells_of
 from nodeguard.fleet.holding import Holding, given_back
 from nodeguard.fleet.release import (
+    NOT_EVALUATED,
     Freed,
     Key,
     NodeFacts,
@@ -52,9 +53,15 @@ class Releases:
 
     def stay(self, uid: str, place: Device | None, cause: Cause) -> Stay:
         """Return why a mark stays, as of the latest plan; one that this plan granted has its finding."""
-        stay = self._stays.get(uid, {}).get(key(place, cause)) or finds_still(cause.check)
+        stay = self._stays.get(uid, {}).get(key(place, cause)) or self._not_planned(uid, cause)
         # A node is not planned for again because other agents have a check now, or none has it any more.
         return no_such_check(cause.check) if stay.on == "proof" and cause.check not in self._checks else stay
+
+    def _not_planned(self, uid: str, cause: Cause) -> Stay:
+        """Return why a mark stays that the latest plan did not evaluate."""
+        heard = self._heard.get(uid)
+        is_found = heard is not None and tells_of(heard.findings, cause)
+        return finds_still(cause.check) if is_found or uid in self._stays else NOT_EVALUATED
 
     def left(self, uid: str, silent: Set[str], now: Instant, freed: list[tuple[str, Freed]]) -> Holding:
         """Return what a node is to hold after what is released, which is added to `freed`. silent: uids of

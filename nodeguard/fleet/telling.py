@@ -9,7 +9,16 @@ from msgspec import Struct
 from nodeguard.fleet.admission import Outcome
 from nodeguard.fleet.heard import Heard
 from nodeguard.fleet.holding import Holding
-from nodeguard.fleet.incident_limits import IN_ALL, OF_MANY, OF_NODE, is_over, limited, surplus
+from nodeguard.fleet.incident_limits import (
+    IN_ALL,
+    OF_MANY,
+    OF_NODE,
+    asks_for_mark,
+    is_over,
+    limited,
+    surplus,
+    without_mark,
+)
 from nodeguard.fleet.incidents import (
     NodeIncidents,
     Shared,
@@ -18,6 +27,7 @@ from nodeguard.fleet.incidents import (
     event_of,
     incidents_of,
     resolved,
+    unconfirmed_until,
 )
 from nodeguard.fleet.plan import Event
 from nodeguard.fleet.release import Key, Proof
@@ -33,7 +43,8 @@ MANY = ""
 # Seconds for which an incident that is over is remembered, so that it is known when it comes back.
 _REMEMBERED = 86_400.0
 
-# Where more than this share of all incidents that may be kept are, those that were resolved longest ago go.
+# Where there are more than this share of as many incidents as leave room for a warning, those that were
+# resolved longest ago go.
 _FULL = 0.9
 
 
@@ -71,6 +82,8 @@ class Telling:
         self._heard = heard
         self._proofs = proofs
         self._granted = granted
+        # Nodes of which an incident is left out that asks for a mark.
+        self._short_of_room: set[str] = set()
         self._dirty: set[str] = set()
         self._stories: dict[str, Story] = {}
         # Nothing is to be let go of before then, in seconds since the epoch.
@@ -100,7 +113,7 @@ class Telling:
         self.outcomes.pop(uid, None)
         self.pending.pop(uid, None)
         self._stories.pop(uid, None)
-        self.left_out.pop(uid, None)
+        self._set_left_out(uid, {})
 
     def forget(self, now: float) -> None:
         """Let go of what has been over for long, or for longest where there is much, and look again at nodes
@@ -112,15 +125,25 @@ class Telling:
                 one.resolved for told in self.incidents.values() for one in told.values() if not one.is_open
             )
             self._kept = min(over, default=now) + _REMEMBERED
-        if self._count > _FULL * self.in_all:
+        full = int(_FULL * without_mark(self.in_all))
+        if self._count > full:
             every = (one for told in self.incidents.values() for one in told.values())
-            gone = surplus(every, int(_FULL * self.in_all), now)
-            self._forget(lambda one: one.name in gone)
-        for uid in self.left_out if self._count < self.in_all else ():
-            told = self.incidents.get(uid, {})
-            if len(told) < OF_NODE or any(is_over(one, now) for one in told.values()):
+            gone = surplus(every, full, now)
+            if gone:
+                self._forget(lambda one: one.name in gone)
+        for uid in self.left_out:
+            if self._has_room(uid, now):
                 self._stories.pop(uid, None)
                 self._dirty.add(uid)
+
+    def _has_room(self, uid: str, now: float) -> bool:
+        """Return whether one of the incidents that are left out of a node may find room now."""
+        in_all, of_node = self.in_all, OF_NODE
+        if uid not in self._short_of_room:
+            in_all, of_node = without_mark(in_all), without_mark(of_node)
+        incidents = self.incidents.get(uid, {})
+        stay = len(incidents) - sum(is_over(incident, now) for incident in incidents.values())
+        return self._count < in_all and stay < of_node
 
     def _forget(self, is_gone: Callable[[Incident], bool]) -> None:
         for uid, told in list(self.incidents.items()):
@@ -132,6 +155,10 @@ class Telling:
     def incident(self, name: str) -> Incident | None:
         """An incident by its name; None where there is none."""
         return next((told[name] for told in self.incidents.values() if name in told), None)
+
+    def pending_incident(self, name: str) -> Incident | None:
+        """Return the pending incident of a name; None if no incident of that name is in its grace period."""
+        return next((incidents[name] for incidents in self.pending.values() if name in incidents), None)
 
     def told(
         self,
@@ -153,14 +180,19 @@ class Telling:
             seat, heard = self._roster.seats.get(uid), self._heard.get(uid)
             if seat is None:
                 self.pending.pop(uid, None)
+                self._stories.pop(uid, None)
+                self._set_left_out(uid, {})
                 told.changed.extend(self._orphaned(uid, now.wall))
                 continue
-            known = uid in self.incidents or uid in self.pending
+            known = uid in self.incidents or uid in self.pending or uid in self.left_out
             if (heard is None or not heard.findings) and uid not in holdings and not known:
                 continue
-            others = shared(seat, heard) if heard is not None and heard.findings else Shared()
-            story = self._story(seat, heard, holdings.get(uid, Holding()), others)
-            if story.shared.early:
+            others, graced = Shared(), frozenset[str]()
+            if heard is not None and heard.findings:
+                others = shared(seat, heard)
+                graced = frozenset(unconfirmed_until(seat, heard, policy, now.wall))
+            story = self._story(seat, heard, holdings.get(uid, Holding()), others, graced)
+            if story.shared.early or story.graced:
                 # It is told of in time, though nothing else may happen.
                 self._dirty.add(uid)
             if story == self._stories.get(uid):
@@ -179,27 +211,38 @@ class Telling:
             told.brief.extend(found.brief)
         return told
 
-    def _story(self, seat: Seat, heard: Heard | None, holding: Holding, others: Shared) -> Story:
+    def _story(
+        self, seat: Seat, heard: Heard | None, holding: Holding, others: Shared, graced: frozenset[str]
+    ) -> Story:
         uid = seat.uid
         outcomes, proofs = self.outcomes.get(uid, ()), self._proofs.get(uid, {})
-        return Story(seat, heard, outcomes, holding, proofs, others, self._granted)
+        return Story(seat, heard, outcomes, holding, proofs, others, self._granted, graced)
 
     def _keep(self, uid: str, after: Mapping[str, Incident], most: int, now: float) -> dict[str, Incident]:
         """Keep the incidents of a node for which there is room. Returns these."""
         before = self.incidents.get(uid, {})
-        most = min(most, len(before) + max(0, self.in_all - self._count))
-        kept, left_out = limited(before, after, most, now)
-        self.left_out_ever += len(left_out - self.left_out.get(uid, frozenset()))
-        if left_out:
-            self.left_out[uid] = left_out
-        else:
-            self.left_out.pop(uid, None)
+        others = self._count - len(before)
+        room = min(most, len(before) + max(0, self.in_all - self._count))
+        fewer = min(without_mark(most), without_mark(self.in_all) - others)
+        kept, left_out = limited(before, after, room, fewer, now)
+        self.left_out_ever += len(left_out.keys() - self.left_out.get(uid, frozenset()))
+        self._set_left_out(uid, left_out)
         self._count += len(kept) - len(before)
         if kept:
             self.incidents[uid] = kept
         else:
             self.incidents.pop(uid, None)
         return kept
+
+    def _set_left_out(self, uid: str, incidents: Mapping[str, Incident]) -> None:
+        if incidents:
+            self.left_out[uid] = frozenset(incidents)
+        else:
+            self.left_out.pop(uid, None)
+        if any(map(asks_for_mark, incidents.values())):
+            self._short_of_room.add(uid)
+        else:
+            self._short_of_room.discard(uid)
 
     def _orphaned(self, uid: str, now: float) -> list[Incident]:
         """The incidents of a Node that is no more, which are over with it."""

@@ -76,24 +76,39 @@ def no_request(one: Heard, active: Active, began: float) -> str:
 def wants(seat: Seat, one: Heard, find: Find) -> tuple[Want, ...]:
     """The marks that a node's findings ask for. What is not known for sure now asks for none."""
     voices = _voices(one.findings)
-    views = {path.removeprefix(DOMAIN).partition("/")[0] for path in seat.domains}
     return tuple(
-        Want(
-            uid=seat.uid,
-            node=seat.name,
-            mark=_MARKS[active.health],
-            check=active.check,
-            target=active.target,
-            word=word(active),
-            since=began,
-            slots=active.slots,
-            part=active.part,
-            voices=voices[resource(active)],
-            device=_device(active, find),
-            shared=any(view in views for view in active.views),
-        )
+        _want(seat, active, began, voices[resource(active)], find)
         for active, began in zip(one.findings, one.began, strict=True)
         if not no_request(one, active, began)
+    )
+
+
+def unconfirmed(seat: Seat, report: Heard) -> tuple[Want, ...]:
+    """Return the marks that suspect and fatal findings would ask for if the report were not late and they
+    were fresh. Their device is not looked up.
+    """
+    return tuple(
+        _want(seat, finding, began)
+        for finding, began in zip(report.findings, report.began, strict=True)
+        if finding.health in _MARKS and no_request(report, finding, began)
+    )
+
+
+def _want(seat: Seat, active: Active, began: float, voices: int = 1, find: Find | None = None) -> Want:
+    views = {path.removeprefix(DOMAIN).partition("/")[0] for path in seat.domains}
+    return Want(
+        uid=seat.uid,
+        node=seat.name,
+        mark=_MARKS[active.health],
+        check=active.check,
+        target=active.target,
+        word=word(active),
+        since=began,
+        slots=active.slots,
+        part=active.part,
+        voices=voices,
+        device=None if find is None else _device(active, find),
+        shared=any(view in views for view in active.views),
     )
 
 

@@ -6,10 +6,7 @@ from typing import Any
 
 from nodeguard.kube.nodes import HEALTHY
 from nodeguard.model.instant import rfc3339
-from nodeguard.model.node import DETAILS, Condition, Node
-
-# Characters of a message: it is repeated in every listing of Nodes.
-_LONGEST = 1024
+from nodeguard.model.node import Condition, Node
 
 
 def condition_patch(node: Node, wanted: Condition, now: float) -> dict[str, Any] | None:
@@ -21,28 +18,19 @@ def condition_patch(node: Node, wanted: Condition, now: float) -> dict[str, Any]
     last word always.
     """
     had = node.condition
+    if not wanted.replaces(had):
+        return None
     if not wanted.status:
         gone = {"$patch": "delete", "type": HEALTHY}
-        return None if had is None else {"metadata": {"uid": node.uid}, "status": {"conditions": [gone]}}
-    if had is not None and had.state == wanted.state:
-        return None
+        return {"metadata": {"uid": node.uid}, "status": {"conditions": [gone]}}
     moment = rfc3339(now)
     said = {
         "type": HEALTHY,
         "status": wanted.status,
         "reason": wanted.reason,
-        "message": _cut(wanted.message),
+        "message": wanted.short_message,
         "lastHeartbeatTime": moment,
     }
     if had is None or had.status != wanted.status:
         said["lastTransitionTime"] = moment
     return {"metadata": {"uid": node.uid}, "status": {"conditions": [said]}}
-
-
-def _cut(message: str) -> str:
-    """A message that the API takes: what is too long is cut before the details."""
-    head, found, details = message.rpartition(DETAILS)
-    if not found or len(message) <= _LONGEST:
-        return message[:_LONGEST]
-    rest = f"… {DETAILS}{details}"[:_LONGEST]
-    return head[: _LONGEST - len(rest)] + rest

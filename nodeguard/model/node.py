@@ -24,11 +24,14 @@ class Taint(Struct, frozen=True):
 # What stands in a condition's message before the part that changes with the state alone, not with readings.
 DETAILS = "Details: "
 
+# Characters of a condition's message at most: it is repeated in every listing of Nodes.
+LONGEST_MESSAGE = 1024
+
 
 class Condition(Struct, frozen=True):
     """The condition `NodeguardHealthy`. status: `True`, `False` or `Unknown`; reason: one word in CamelCase,
-    the same as long as the state is. message: what happened and what to do, then DETAILS and where to read
-    more.
+    the same as long as the state is. message: what happened, then DETAILS, where to read more, the checks and
+    slots that it is about, and what to do.
     """
 
     status: str
@@ -38,8 +41,26 @@ class Condition(Struct, frozen=True):
     @property
     def state(self) -> tuple[str, str, str]:
         """What is written anew when it changes: not the words of readings."""
-        _, found, details = self.message.rpartition(DETAILS)
+        _, found, details = self.short_message.rpartition(DETAILS)
         return self.status, self.reason, details if found else ""
+
+    @property
+    def short_message(self) -> str:
+        """The message as it is written: what is too long is cut before the details."""
+        head, found, details = self.message.rpartition(DETAILS)
+        if not found or len(self.message) <= LONGEST_MESSAGE:
+            return self.message[:LONGEST_MESSAGE]
+        rest = f"… {DETAILS}{details}"[:LONGEST_MESSAGE]
+        return head[: LONGEST_MESSAGE - len(rest)] + rest
+
+    def replaces(self, before: Condition | None) -> bool:
+        """Return whether the condition is to be written on a Node that has another one, None for none.
+
+        A condition without a status is one that is to be taken away.
+        """
+        if before is None:
+            return bool(self.status)
+        return not self.status or before.state != self.state
 
 
 class Node(Struct, frozen=True):

@@ -68,10 +68,12 @@ def test_a_line_of_the_kernel_log_becomes_marks(made: Fleet) -> None:
     assert said["reason"] == "Quarantined"
     assert said["message"] == (
         "GPU 0000:1b:00: Xid 119: No answer from the GPU System Processor (GSP) within the time-out that the line "
-        "states. To do: reset the GPU. New work is kept off. Details: nodeguard explain node marked "
-        "(gpu-gsp-failure)"
+        "states. New work is kept off. Details: nodeguard explain node marked "
+        "(gpu-gsp-failure on GPU 0000:1b:00). To do: reset the GPU."
     )
-    assert "To do: reset the GPU. New work is kept off." in cluster.kubectl("describe", "node", "marked")
+    assert "(gpu-gsp-failure on GPU 0000:1b:00). To do: reset the GPU." in cluster.kubectl(
+        "describe", "node", "marked"
+    )
     [event] = made.aggregators[0].until(lambda: scene.events(cluster, "marked", "NodeguardMarked"))
     [incident] = scene.incidents(cluster, "marked")
     name, status = incident["metadata"]["name"], incident["status"]

@@ -13,14 +13,16 @@ from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.told.incidents import listed
 from nodeguard.fleet.told.service import Service
 from nodeguard.fleet.told.status import status
-from nodeguard.model.finding import Health
+from nodeguard.model.finding import Health, Knowledge
 from nodeguard.model.incident import State
 from nodeguard.model.mark import HOLD
 from nodeguard.model.policy import Budget, Mode, ModeRule, Policy, Settle, View
+from nodeguard.wire.report import VERSION, Active, Report
 from tests.fleet.scene import AT_ONCE, WIDE, Fleet, finding
 
 LEADER = Service("replica-0", leads=True, started=9_000.0)
 WAITS = replace(AT_ONCE, settle=Settle(30.0, 60.0, 90.0))
+WAITS_A_MINUTE = replace(AT_ONCE, settle=Settle(60.0, 60.0, 60.0))
 
 
 def decisions(fleet: Fleet) -> list[Outcome]:
@@ -81,6 +83,95 @@ def test_a_pending_mark_is_shown_with_the_time_left_and_is_not_withheld() -> Non
     assert (line.state, line.left) == (State.PENDING, 20.0)
     [line] = listed(fleet.planner, LEADER, fleet.now, {State.PENDING}, "node-0").incidents
     assert line.node == "node-0"
+
+
+def late(fleet: Fleet, number: int, *findings: Active, age: float = 30.0) -> None:
+    """A report that the node's agent could send only some time after its verdict."""
+    report = Report(
+        version=VERSION, node=f"node-{number}", boot_id="b", sequence=2, health=Health.FATAL,
+        knowledge=Knowledge.FRESH, findings=findings, age=age,
+    )  # fmt: skip
+    fleet.planner.hear(f"uid-{number}", report, fleet.now)
+
+
+def test_a_late_report_of_a_short_fault_leaves_no_event_and_no_incident() -> None:
+    fleet = Fleet(3, WAITS_A_MINUTE)
+    late(fleet, 0, finding(age=2.0))
+    plans = [fleet.plan()]
+    [incident] = fleet.planner.pending["uid-0"].values()
+    assert (incident.state, decisions(fleet)) == (State.PENDING, [])
+    [line] = listed(fleet.planner, LEADER, fleet.now).incidents
+    assert (line.state, line.left) == (State.PENDING, 28.0)
+    fleet.say(0)
+    plans += run(fleet, 60.0)
+    assert reported(plans) == []
+    assert [one.cause for plan in plans for one in plan.brief] == ["gpu-lost"]
+
+
+def test_a_short_fault_that_is_not_known_to_last_leaves_no_event_and_no_incident() -> None:
+    fleet = Fleet(3, WAITS_A_MINUTE)
+    for knowledge in (Knowledge.STALE, Knowledge.UNKNOWN):
+        fleet.say(0, finding(age=2.0, knowledge=knowledge))
+        plans = run(fleet, 10.0)
+        fleet.say(0)
+        assert reported(plans + run(fleet, 60.0)) == []
+
+
+def test_a_fault_that_is_not_known_to_last_is_reported_after_its_grace_period() -> None:
+    fleet = Fleet(3, WAITS_A_MINUTE)
+    fleet.say(0, finding(age=2.0, knowledge=Knowledge.STALE))
+    assert reported(run(fleet, 57.0)) == []
+    plans = run(fleet, 5.0)
+    assert [one.reason for plan in plans for one in plan.events] == ["NodeguardFinding"]
+    assert [one.state for plan in plans for one in plan.incidents] == [State.OPEN]
+    assert fleet.planner.pending == {}
+
+
+def test_an_old_fault_that_is_not_fresh_is_reported_though_another_one_is_new() -> None:
+    fleet = Fleet(3, WAITS_A_MINUTE)
+    old = finding("gpu-ecc", age=600.0, knowledge=Knowledge.STALE)
+    fleet.say(0, old, finding(age=2.0, knowledge=Knowledge.STALE))
+    assert [one.state for one in fleet.carry_out().incidents] == [State.OPEN]
+
+
+def test_a_late_report_that_the_node_confirms_asks_for_its_mark() -> None:
+    fleet = Fleet(3, WAITS_A_MINUTE)
+    late(fleet, 0, finding(age=2.0))
+    assert reported([fleet.carry_out()]) == []
+    fleet.after(1.0)
+    fleet.carry_out()
+    assert [one.state for one in decisions(fleet)] == [State.PENDING]
+    plans = run(fleet, 40.0)
+    assert [one.reason for plan in plans for one in plan.events] == ["NodeguardMarked"]
+
+
+def test_each_short_fault_of_a_slot_comes_into_the_history() -> None:
+    fleet = Fleet(3, WAITS_A_MINUTE)
+    fleet.say(0, finding())
+    fleet.carry_out()
+    fleet.say(0)
+    run(fleet, 2.0)
+    assert [one.state for one in fleet.planner.incidents["uid-0"].values()] == [State.RESOLVED]
+    for _ in range(2):
+        fleet.say(0, finding(age=2.0))
+        plans = run(fleet, 5.0)
+        fleet.say(0)
+        plans += run(fleet, 5.0)
+        assert reported(plans) == []
+        assert [one.state for plan in plans for one in plan.brief] == [State.RESOLVED]
+
+
+def test_a_pending_incident_is_found_by_its_name_until_its_grace_period_ends() -> None:
+    fleet = Fleet(3, WAITS)
+    fleet.say(0, finding(age=0.0))
+    run(fleet, 10.0)
+    [(name, incident)] = fleet.planner.pending["uid-0"].items()
+    assert fleet.planner.pending_incident(name) is incident
+    assert fleet.planner.pending_incident("node-0-other") is None
+    assert fleet.planner.incident(name) is None
+    run(fleet, 30.0)
+    assert fleet.planner.pending_incident(name) is None
+    assert fleet.planner.incident(name) is not None
 
 
 def test_a_pause_withholds_a_mark_only_when_its_grace_period_is_over() -> None:

@@ -5,7 +5,7 @@ from itertools import count
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeguard.fleet.incident_limits import OF_NODE, limited, surplus
+from nodeguard.fleet.incident_limits import OF_NODE, asks_for_mark, limited, surplus, without_mark
 from nodeguard.fleet.told.forms import LeftOut
 from nodeguard.fleet.told.node import node
 from nodeguard.fleet.told.service import Service
@@ -33,16 +33,31 @@ def test_no_more_are_kept_than_may_be_and_what_is_open_stays(
     before: dict[str, Incident], new: dict[str, Incident], most: int
 ) -> None:
     after = {**new, **before}
-    kept, left_out = limited(before, after, most, NOW)
+    fewer = without_mark(most)
+    kept, left_out = limited(before, after, most, fewer, NOW)
     gone = after.keys() - kept.keys()
     assert len(kept) <= max(most, len(before))
-    assert len(after) <= most or len(kept) >= min(most, len(after))
-    assert left_out == gone - before.keys()
+    assert len(after) <= fewer or len(kept) >= min(fewer, len(after))
+    assert left_out.keys() == gone - before.keys()
     assert all(NOW - before[name].resolved >= 60.0 for name in gone & before.keys())
     assert all(before[name].state == State.RESOLVED for name in gone & before.keys())
     kept_new = kept.keys() - before.keys()
     for name in left_out:
         assert all(not _weighs_less(kept[other], after[name]) for other in kept_new)
+
+
+@given(some, some, st.integers(0, 20))
+def test_incidents_without_a_mark_leave_room_for_those_that_ask_for_one(
+    before: dict[str, Incident], new: dict[str, Incident], most: int
+) -> None:
+    after = {**new, **before}
+    kept, left_out = limited(before, after, most, without_mark(most), NOW)
+    admitted = [kept[name] for name in kept.keys() - before.keys()]
+    if not all(asks_for_mark(one) for one in admitted):
+        assert len(kept) <= without_mark(most)
+    if any(asks_for_mark(one) for one in left_out.values()):
+        assert len(kept) >= most
+        assert all(asks_for_mark(one) for one in admitted)
 
 
 def _weighs_less(one: Incident, other: Incident) -> bool:
@@ -115,6 +130,88 @@ def test_of_all_incidents_those_that_were_resolved_longest_ago_give_way() -> Non
     assert len(every) <= 50
     assert sum(one.is_open for one in every) == 40
     assert fleet.planner.incidents_left_out == {}
+
+
+def warnings(many: int) -> list[Active]:
+    return [finding("gpu-hot", f"fs:/{at}", health=Health.WARNING) for at in range(many)]
+
+
+def test_warnings_of_the_fleet_leave_room_for_the_incident_of_a_new_mark() -> None:
+    fleet = Fleet(30)
+    fleet.planner._telling.in_all = 20
+    for number in range(25):
+        fleet.say(number, *warnings(1))
+    fleet.carry_out()
+    assert sum(map(len, fleet.planner.incidents.values())) == 15
+    assert len(fleet.planner.incidents_left_out) == 10
+
+    fleet.say(29, finding())
+    plan = fleet.carry_out()
+    assert [(one.node, one.reason) for one in plan.events] == [("node-29", "NodeguardMarked")]
+    assert [one.state for one in fleet.planner.incidents["uid-29"].values()] == [State.MARKED]
+    assert "uid-29" not in fleet.planner.incidents_left_out
+
+    # What is recorded stays: nothing changes while the reports do not.
+    for _ in range(5):
+        fleet.after(120.0)
+        plan = fleet.carry_out()
+        assert (plan.incidents, plan.events) == ((), ())
+
+
+def test_warnings_of_a_node_leave_room_for_the_incident_of_its_mark() -> None:
+    fleet = Fleet(8)
+    fleet.say(0, *warnings(OF_NODE))
+    fleet.carry_out()
+    assert len(fleet.planner.incidents["uid-0"]) == without_mark(OF_NODE)
+
+    fleet.say(0, finding(), *warnings(OF_NODE - 1))
+    plan = fleet.carry_out()
+    assert "NodeguardMarked" in {one.reason for one in plan.events}
+    incidents = fleet.planner.incidents["uid-0"].values()
+    assert [one.cause for one in incidents if one.state == State.MARKED] == ["gpu-lost"]
+
+
+def test_an_incident_that_finds_no_room_and_ends_is_not_left_out_any_more() -> None:
+    fleet = Fleet(4)
+    fleet.planner._telling.in_all = 2
+    for number in range(4):
+        fleet.say(number, *warnings(1))
+    fleet.carry_out()
+    assert len(fleet.planner.incidents_left_out) == 3
+    for number in range(4):
+        fleet.say(number)
+    fleet.carry_out()
+    assert fleet.planner.incidents_left_out == {}
+    assert status(fleet.planner, LEADER, fleet.now).left_out == LeftOut(0, 0, ())
+
+
+def test_a_warning_that_finds_no_room_is_recorded_when_another_one_is_long_over() -> None:
+    fleet = Fleet(4)
+    fleet.planner._telling.in_all = 4
+    for number in range(4):
+        fleet.say(number, *warnings(1))
+    fleet.carry_out()
+    [left_out] = fleet.planner.incidents_left_out
+    for number in range(4):
+        if f"uid-{number}" != left_out:
+            fleet.say(number)
+    fleet.carry_out()
+    for _ in range(3):
+        fleet.after(31.0)
+        fleet.carry_out()
+    assert [one.state for one in fleet.planner.incidents[left_out].values()] == [State.OPEN]
+    assert fleet.planner.incidents_left_out == {}
+
+
+def test_nodes_without_room_are_not_evaluated_again_until_there_is_some() -> None:
+    fleet = Fleet(8)
+    fleet.planner._telling.in_all = 4
+    for number in range(8):
+        fleet.say(number, *warnings(1))
+    fleet.carry_out()
+    assert sum(map(len, fleet.planner.incidents.values())) == 3
+    fleet.planner.tick(fleet.now)
+    assert fleet.planner._telling._dirty == set()
 
 
 def test_texts_of_an_incident_are_bounded() -> None:

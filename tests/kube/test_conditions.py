@@ -55,11 +55,11 @@ def test_a_transition_is_a_change_of_status(
 
 def test_other_causes_are_written_and_other_readings_are_not() -> None:
     hot = Condition(
-        "False", "Quarantined", "GPU 1 has 91 °C. Details: nodeguard explain node gpu-7 (gpu-hot)"
+        "False", "Quarantined", "GPU 1 has 91 °C. Details: nodeguard explain node gpu-7 (gpu-hot on GPU 1)."
     )
     node = replace(NODE, condition=hot)
     assert condition_patch(node, replace(hot, message=hot.message.replace("91", "92")), NOW) is None
-    also = replace(hot, message="GPU 1 has 91 °C. Details: nodeguard explain node gpu-7 (gpu-ecc, gpu-hot)")
+    also = replace(hot, message="GPU 1 has 91 °C. Details: nodeguard explain node gpu-7 (gpu-ecc on GPU 1).")
     patch = condition_patch(node, also, NOW)
     assert patch is not None
     assert patch["status"]["conditions"][0]["message"] == also.message
@@ -71,6 +71,16 @@ def test_a_long_message_keeps_where_to_read_more() -> None:
     message = patch["status"]["conditions"][0]["message"]
     assert len(message) == 1024
     assert message.endswith("x… Details: see there")
+
+
+def test_a_long_message_is_not_written_twice() -> None:
+    for message in (f"{'x' * 9999} Details: see there", f"x Details: {'y' * 9999}", "x" * 9999):
+        wanted = replace(UNWELL, message=message)
+        patch = condition_patch(NODE, wanted, NOW)
+        assert patch is not None
+        [written] = patch["status"]["conditions"]
+        node = replace(NODE, condition=replace(wanted, message=written["message"]))
+        assert condition_patch(node, wanted, NOW) is None
 
 
 def test_a_condition_is_taken_away_where_there_is_one() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator
 from msgspec.structs import replace
 
 from nodeguard.fleet.admission import Outcome
+from nodeguard.fleet.incidents import unconfirmed_until
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet.told.ages import age
 from nodeguard.fleet.told.forms import VERSION, IncidentLine
@@ -76,7 +77,7 @@ def incident(planner: Planner, service: Service, name: str, now: Instant) -> Inc
     one = next((one for one in every(planner) if one.name == name), None)
     if one is None:
         return None
-    until = _until(planner, one)
+    until = _until(planner, one, now)
     decided = service.decisions.get(name, _NOBODY)
     return IncidentPage(
         version=VERSION,
@@ -129,7 +130,7 @@ def _of_node(planner: Planner, uid: str) -> Iterable[Incident]:
 
 def line(planner: Planner, one: Incident, service: Service, now: Instant) -> IncidentLine:
     """An incident in short."""
-    until = _until(planner, one)
+    until = _until(planner, one, now)
     return IncidentLine(
         name=one.name,
         node=one.node,
@@ -155,10 +156,15 @@ def _outcomes(planner: Planner, one: Incident) -> Iterator[Outcome]:
             yield outcome
 
 
-def _until(planner: Planner, one: Incident) -> float:
+def _until(planner: Planner, one: Incident, now: Instant) -> float:
     """Return when the grace period of a pending incident ends; 0 for any other."""
-    ends = (outcome.until for outcome in _outcomes(planner, one))
-    return min(ends, default=0.0) if one.state == State.PENDING else 0.0
+    if one.state != State.PENDING:
+        return 0.0
+    ends = [outcome.until for outcome in _outcomes(planner, one)]
+    seat, report = planner.roster.seats.get(one.uid), planner.heard.get(one.uid)
+    if not ends and seat is not None and report is not None:
+        return unconfirmed_until(seat, report, planner.policy, now.wall).get(one.resource, 0.0)
+    return min(ends, default=0.0)
 
 
 def _detail(planner: Planner, one: Incident) -> str:

@@ -208,6 +208,22 @@ def test_a_node_that_was_never_heard_is_not_known() -> None:
     assert wait(fleet).on == "silence"
 
 
+def test_before_the_first_plan_a_mark_has_not_been_evaluated() -> None:
+    fleet = marked()
+    reports = dict(fleet.reports)
+    fleet.reports.clear()
+    fleet.restart()
+    text = "the aggregator to evaluate it, which it has not done since it started"
+    assert wait(fleet) == Wait("evaluation", text)
+    fleet.reports.update(reports)
+    fleet.restart()
+    assert wait(fleet).on == "finding"
+    fleet.say(0)
+    assert wait(fleet).on == "evaluation"
+    fleet.carry_out()
+    assert wait(fleet).on == "soak"
+
+
 def test_every_node_is_listed_in_short() -> None:
     fleet = marked()
     fleet.reports.pop("uid-1")
