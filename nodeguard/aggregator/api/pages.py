@@ -129,7 +129,7 @@ class _Pages:
         planner = self._asked.planner
         known = planner.incident(name)
         if known is None or not known.is_open:
-            if any(name in told for told in planner.pending.values()):
+            if planner.pending_incident(name) is not None:
                 problem = f"{name} is in its grace period: there is nothing to decide before its end"
                 raise _RefusedError(409, problem)
             if known is None:

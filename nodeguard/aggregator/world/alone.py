@@ -14,7 +14,7 @@ from nodeguard.aggregator.api.decide import DecisionError
 from nodeguard.aggregator.identity.caller import Caller
 from nodeguard.aggregator.outbox import Outbox
 from nodeguard.aggregator.service import moment
-from nodeguard.aggregator.world.clearing import not_recorded, over, pause_reason, said_of
+from nodeguard.aggregator.world.clearing import pause_reason, said_of
 from nodeguard.aggregator.world.kept import LIMIT, Advised, Kept, KeptError, read, write
 from nodeguard.aggregator.world.state_writer import StateWriter
 from nodeguard.fleet.plan import Plan
@@ -161,10 +161,7 @@ class Alone:
         return f"{name} is acknowledged"
 
     async def clear(self, name: str, by: str) -> str:
-        """Ask to clear an incident. Raises DecisionError where it is over."""
-        found = self._planner.incident(name)
-        if found is not None and not found.is_open:
-            raise DecisionError(over(name))
+        """Ask to clear an incident."""
         said = f"{by or 'somebody'} at {datetime.now(UTC).isoformat(timespec='seconds')}"
         self._decided(await self._decide(name, clear=said))
         incident = self._planner.incident(name)
@@ -226,7 +223,7 @@ class Alone:
 
     def _decision(self, incident: str) -> Decision:
         if self._planner.incident(incident) is None:
-            raise DecisionError(not_recorded(incident))
+            raise DecisionError(f"there is no incident {incident}: see nodeguard incidents")
         return self._decisions.get(incident, Decision(incident))
 
     async def _decide(self, name: str, **changes: str) -> Decision:

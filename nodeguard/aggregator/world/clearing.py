@@ -12,19 +12,6 @@ def said_of(name: str, *, of_many: bool) -> str:
     return f"the node's agent is asked to clear {name}; nodeguard explain incident {name} shows its answer"
 
 
-def over(name: str) -> str:
-    """Return why an incident that is over is not cleared."""
-    return f"{name} is over, so there is nothing to clear: see nodeguard explain incident {name}"
-
-
-def not_recorded(name: str) -> str:
-    """Return why nothing can be decided of an incident that is not recorded."""
-    return (
-        f"there is no incident {name}, or it is pending: see nodeguard incidents; a pending incident can be "
-        "acknowledged or cleared once its grace period is over"
-    )
-
-
 def pause_reason(why: str, by: str) -> str:
     """Return the reason of a pause, as every withheld mark shows it: `paused by alice: a bad driver`."""
     who = f"paused by {by}" if by else "paused"

@@ -6,14 +6,13 @@ import time
 from collections.abc import Callable, Mapping
 
 from nodeguard.aggregator.api.decide import DecisionError
-from nodeguard.aggregator.world.clearing import not_recorded, over, pause_reason, said_of
+from nodeguard.aggregator.world.clearing import pause_reason, said_of
 from nodeguard.kube import incidents
 from nodeguard.kube.client import MERGE, Api, ApiError
 from nodeguard.kube.config_map import ConfigMap, Kept
 from nodeguard.kube.incident_object import is_of_many, seen
 from nodeguard.kube.trouble import Tell
 from nodeguard.kube.watching import Watching
-from nodeguard.model.incident import State
 from nodeguard.model.instant import rfc3339
 
 DECISIONS = "nodeguard-decisions"
@@ -68,12 +67,9 @@ class People:
         return f"{name} is acknowledged"
 
     async def clear(self, name: str, by: str) -> str:
-        """Ask to clear an incident. Raises DecisionError where it is over."""
-        found = seen(await self._request("GET", name))
-        if found.status.state == State.RESOLVED:
-            raise DecisionError(over(name))
-        await self._specify(name, {"clear": f"{by or 'somebody'} at {rfc3339(time.time())}"})
-        return said_of(name, of_many=is_of_many(found))
+        """Ask to clear an incident."""
+        written = await self._specify(name, {"clear": f"{by or 'somebody'} at {rfc3339(time.time())}"})
+        return said_of(name, of_many=is_of_many(seen(written)))
 
     async def _change(self, what: Mapping[str, str | None]) -> None:
         def edit(told: Mapping[str, str]) -> dict[str, str]:
@@ -84,13 +80,11 @@ class People:
         except ApiError as error:
             raise DecisionError(f"this cannot be written down, and is not done: {error}") from None
 
-    async def _specify(self, incident: str, spec: Mapping[str, str]) -> None:
-        await self._request("PATCH", incident, {"spec": spec})
-
-    async def _request(self, method: str, incident: str, body: object = None) -> bytes:
+    async def _specify(self, incident: str, spec: Mapping[str, str]) -> bytes:
+        path = f"{incidents.PATH}/{incident}"
         try:
-            return await self._api.request(method, f"{incidents.PATH}/{incident}", body=body, content=MERGE)
+            return await self._api.request("PATCH", path, body={"spec": spec}, content=MERGE)
         except ApiError as error:
             if error.status == 404:
-                raise DecisionError(not_recorded(incident)) from None
+                raise DecisionError(f"there is no incident {incident}: see nodeguard incidents") from None
             raise DecisionError(f"this cannot be written down, and is not done: {error}") from None

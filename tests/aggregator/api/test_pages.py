@@ -19,7 +19,7 @@ from nodeguard.fleet.told.domain_forms import DomainList, DomainPage
 from nodeguard.fleet.told.forms import Status
 from nodeguard.fleet.told.incident_forms import IncidentList, IncidentPage
 from nodeguard.fleet.told.node_forms import NodeList, NodePage
-from nodeguard.model.policy import Policy, View
+from nodeguard.model.policy import Policy, Settle, View
 from tests.aggregator.api.service import Deciders, asked
 from tests.fleet.scene import AT_ONCE, Fleet, finding
 
@@ -112,6 +112,26 @@ async def test_decisions_are_handed_on_and_answered(tmp_path: Path) -> None:
         ]
         deciders.refuses = "replica-1 leads: ask it"
         assert await ask.error("POST", "pause") == (409, "replica-1 leads: ask it")
+
+
+async def test_of_an_incident_that_is_pending_or_over_nothing_is_decided(tmp_path: Path) -> None:
+    fleet, deciders = Fleet(8, replace(AT_ONCE, settle=Settle(60.0, 60.0, 60.0))), Deciders()
+    fleet.say(2, finding(age=80.0))
+    fleet.carry_out()
+    [over] = fleet.planner.incidents["uid-2"]
+    fleet.say(2)
+    fleet.say(1, finding(age=1.0))
+    fleet.carry_out()
+    [pending] = fleet.planner.pending["uid-1"]
+    async with client(tmp_path, fleet, deciders) as ask:
+        for name, problem in (
+            (pending, "is in its grace period: there is nothing to decide before its end"),
+            (over, "is over already: there is nothing to decide"),
+        ):
+            for do in ("acknowledge", "clear"):
+                wanted = (409, f"{name} {problem}")
+                assert await ask.error("POST", f"incidents/{name}", json={"do": do}) == wanted
+    assert deciders.heard == []
 
 
 async def test_every_error_is_a_sentence_with_a_remedy(tmp_path: Path) -> None:

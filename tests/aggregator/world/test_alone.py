@@ -162,16 +162,6 @@ async def test_what_people_decide_of_an_incident_is_asked_again_after_a_kill(sce
     assert scene.outbox.of("gpu-1") == asked
 
 
-async def test_a_clear_of_an_incident_that_is_over_is_refused(scene: Scene) -> None:
-    scene.hear("gpu-1", finding())
-    await scene.turn()
-    name = scene.name()
-    await scene.ends("gpu-1")
-    with pytest.raises(DecisionError, match=f"^{name} is over, so there is nothing to clear: see "):
-        await scene.world.clear(name, "Ann")
-    assert scene.world.decisions() == {}
-
-
 async def test_a_clear_does_not_count_for_a_fault_that_begins_later(scene: Scene) -> None:
     scene.hear("gpu-1", finding())
     await scene.turn()
@@ -223,7 +213,7 @@ async def test_a_check_that_is_held_is_cleared_once_and_on_nobodys_old_word(tmp_
 
 async def test_of_what_is_not_there_nothing_is_decided(scene: Scene) -> None:
     with pytest.raises(
-        DecisionError, match="there is no incident gone, or it is pending: see nodeguard incidents"
+        DecisionError, match="there is no incident gone: see nodeguard incidents"
     ):
         await scene.world.clear("gone", "Ann")
 
