@@ -100,9 +100,12 @@ def _facts(one: DomainPage) -> Iterator[Line]:
 
 def _blamed(one: DomainPage, state: State) -> Iterator[Line]:
     why = f": {one.why}" if one.why else ""
+    means = _MEANS[state]
+    if state == State.DRY_RUN and one.why:
+        means = "its view is not enforced; if it were, gangs would not be kept off it"
     marked = f" on {many(one.marked, 'node')}" if one.marked else ""
     style = STYLES[state] if state == State.WITHHELD else "dim"
-    yield item("mark", f"{state.words}{marked}, {_MEANS[state]}{why}", name_style=style)
+    yield item("mark", f"{state.words}{marked}, {means}{why}", name_style=style)
     times = f"; {one.times} times lately" if one.times > 1 else ""
     yield item("blamed", moment(one.since, one.age) + times)
     if one.began:
@@ -149,6 +152,8 @@ def _line(one: DomainLine) -> Line:
     if one.state is None:
         return Line((Words("  "),), f"{said} show something")
     why = f": {one.why}" if one.why else ""
+    if one.why and one.state == State.DRY_RUN:
+        why = f", would be withheld: {one.why}"
     kinds = ", ".join(one.kinds)
     return Line((Words("  "),), f"{said}, {kinds}, {one.state.words}{why}", STYLES[one.state])
 

@@ -121,7 +121,7 @@ def _check(options: Namespace) -> int:
             policy=policy,
             enforced=enforced(policy, checks),
             warnings=[DoubtOutput(one.line, one.field, one.problem, one.remedy) for one in doubts],
-            nodes=_nodes(policy, options.nodes),
+            nodes=nodes_output(policy, options.nodes),
         )
         say(msgspec.json.format(msgspec.json.encode(output), indent=2).decode())
     else:
@@ -129,7 +129,8 @@ def _check(options: Namespace) -> int:
     return WARNING if doubts else OK
 
 
-def _nodes(policy: Policy, count: int | None) -> NodesOutput | None:
+def nodes_output(policy: Policy, count: int | None) -> NodesOutput | None:
+    """Return the budgets of a fleet of `count` nodes; None where no count is given."""
     if count is None:
         return None
     limits = fleet_limits(policy.budget, count)

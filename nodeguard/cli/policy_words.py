@@ -101,7 +101,10 @@ def _nodes(share: float, limit: int | None = None) -> str:
 def _budget(budget: Budget, count: int | None) -> str:
     """The budgets of marks of single nodes. count: as of summary."""
     fleet, reserve, suspect = map(as_share, (budget.fleet, budget.reserve, budget.suspect))
-    rest = f"{as_share(budget.pool)} of a pool; {as_share(budget.domain)} of a domain; at least 1 node each"
+    rest = (
+        f"{as_share(budget.pool)} of a pool; {as_share(budget.domain)} of a domain; at least 1 node each; "
+        "where that is 1 node, 1 quarantined and 1 suspect"
+    )
     if not count:
         return f"{fleet} of all nodes, {reserve} of that for quarantine alone; {suspect} suspect; {rest}"
     limits = fleet_limits(budget, count)

@@ -11,7 +11,7 @@ from nodeguard.fleet.budgets import Refusal
 from nodeguard.fleet.holding import Holding, standing
 from nodeguard.fleet.ledgers import Ledgers, Standing
 from nodeguard.fleet.record import ROOM, written
-from nodeguard.fleet.seat import WHOLE, Seat, part_of
+from nodeguard.fleet.seat import Seat
 from nodeguard.fleet.want import Want
 from nodeguard.model.incident import GRANTED, State
 from nodeguard.model.mark import STATE, Cause, Charge, Mark
@@ -42,7 +42,15 @@ class Outcome(Struct, frozen=True):
 # What names a want: see Want.name.
 Name = tuple[str, str, str]
 
-_NONE: dict[Name, float] = {}
+
+class Grant(Struct, frozen=True):
+    """A request that was granted, and when, in seconds since the epoch."""
+
+    want: Want
+    at: float
+
+
+_NONE: dict[Name, Grant] = {}
 
 
 class Scene(Struct, frozen=True):
@@ -61,30 +69,52 @@ class Scene(Struct, frozen=True):
     now: float
 
 
+class Allotted(Struct, frozen=True):
+    """What became of requests.
+
+    holdings: what each node that gets a mark holds then. charged: what these nodes are charged with then.
+    outcomes: one for each request. grants: the requests that were granted, those that were before, too.
+    """
+
+    holdings: dict[str, Holding]
+    charged: dict[str, Standing]
+    outcomes: list[Outcome]
+    grants: dict[Name, Grant]
+
+
 def allot(
     wants: Iterable[Want],
     scene: Scene,
     ledgers: Ledgers,
     granted: State,
-    already: Mapping[Name, float] = _NONE,
-) -> tuple[dict[str, Holding], list[Outcome]]:
+    already: Mapping[Name, Grant] = _NONE,
+) -> Allotted:
     """Return what each node that gets a mark is to hold, and what becomes of each request.
 
     granted: the state of a request that is granted. `DryRun` counts marks that are not set: there a request
-    that is refused is a dry run as well, with the reason that would withhold it. already: requests that were
-    granted before, and when, in seconds since the epoch: they come first, and nothing refuses them. The
-    budgets are charged with what is granted. What is released meanwhile is not spent here, as either may be
-    written first.
+    that is refused is a dry run as well, with the reason that would withhold it. already: requests of a dry
+    run that were granted before. While their findings last, they stay as marks do: they come first, nothing
+    refuses them, and one that got worse since asks for its new mark. The budgets are charged with what is
+    granted. What is released meanwhile is not spent here, as either may be written first; so it is in a dry
+    run with a request that is not made any more.
+
+    A quarantined node gets no suspect mark beside that, as quarantine keeps the same work away: the request
+    is granted and uses no budget. Once the quarantine is over, it is decided like that of any other node.
     """
     allotment = _Allotment(scene, ledgers)
     dry_run = granted == State.DRY_RUN
     refused_state = State.DRY_RUN if dry_run else State.WITHHELD
     outcomes, over_budget = [], []
-    for want in sorted(wants, key=lambda one: (one.name not in already, one.order)):
-        if stands(allotment.holding(want.uid), want):
-            outcomes.append(Outcome(want, granted))
-        elif want.name in already and not allotment.crowded(want):
-            allotment.grant(want, already[want.name])
+    in_order = sorted(wants, key=lambda one: one.order)
+    asked = {want.name for want in in_order}
+    for name, grant in sorted(already.items(), key=lambda one: (one[1].at, one[1].want.order)):
+        if name not in asked:
+            allotment.count(grant)
+        elif not allotment.crowded(grant.want):
+            allotment.grant(grant.want, grant.at)
+    for want in in_order:
+        holding = allotment.holding(want.uid)
+        if stands(holding, want) or (want.mark == Mark.SUSPECT and holding.is_quarantined):
             outcomes.append(Outcome(want, granted))
         elif until := pending_until(scene.policy, want, scene.now):
             outcomes.append(Outcome(want, State.PENDING, until=until))
@@ -93,23 +123,24 @@ def allot(
         elif refusal := allotment.refusal(want):
             over_budget.append((want, refusal))
         else:
-            allotment.grant(want, scene.now)
+            allotment.grant(want, already[want.name].at if want.name in already else scene.now)
             outcomes.append(Outcome(want, granted))
     # Asked again at the end, so that the same budget is named the next time.
     for want, before in over_budget:
         refusal = allotment.refusal(want) or before
         why = refusal.words(dry_run=dry_run)
         outcomes.append(Outcome(want, refused_state, why, refusal=refusal))
-    return allotment.holdings, outcomes
+    return Allotted(allotment.holdings, allotment.charged, outcomes, allotment.grants)
 
 
 class _Allotment:
-    """Marks on their way to being allotted. holdings: of the nodes that got any."""
+    """Marks on their way to being allotted. holdings, charged, grants: see Allotted."""
 
     def __init__(self, scene: Scene, ledgers: Ledgers) -> None:
         self.holdings: dict[str, Holding] = {}
         self._scene, self._ledgers = scene, ledgers
-        self._charged: dict[str, Standing] = {}
+        self.charged: dict[str, Standing] = {}
+        self.grants: dict[Name, Grant] = {}
         self._refusals: dict[object, Refusal | None] = {}
 
     def holding(self, uid: str) -> Holding:
@@ -125,17 +156,27 @@ class _Allotment:
 
     def refusal(self, want: Want) -> Refusal | None:
         """Return the budget that has no room for a request; None where all have."""
-        if self.holding(want.uid) is _EMPTY:
+        if self.holding(want.uid) is _EMPTY and want.uid not in self.charged:
             return self._of_unmarked(want)
         before, after, _ = self._cost(want, self._scene.now)
         return self._ledgers.refusal(before, after, self._scene.now)
 
     def grant(self, want: Want, at: float) -> None:
+        self.holdings[want.uid] = self._charge(want, at)
+        self.grants[want.name] = Grant(want, at)
+
+    def count(self, grant: Grant) -> None:
+        """Charge the budgets with what is being released."""
+        if grant.want.uid in self._scene.seats:
+            self._charge(grant.want, grant.at)
+
+    def _charge(self, want: Want, at: float) -> Holding:
         before, after, holding = self._cost(want, at)
         self._ledgers.charge(before, -1)
         self._ledgers.charge(after)
-        self.holdings[want.uid], self._charged[want.uid] = holding, after
+        self.charged[want.uid] = after
         self._refusals.clear()
+        return holding
 
     def _of_unmarked(self, want: Want) -> Refusal | None:
         """The same for a node that holds nothing: for many nodes alike, until something is granted again."""
@@ -145,15 +186,15 @@ class _Allotment:
         spent = self._refusals[want.check]
         if spent is not None or seat.out:
             return spent
-        parts = WHOLE if want.device is None else part_of(seat)
-        alike = seat.ledgers, parts, suspect
+        alike = seat.ledgers, seat.gpus if want.device else 0, suspect
         if alike not in self._refusals:
-            self._refusals[alike] = self._ledgers.full(seat, parts, suspect=suspect)
+            quarantined = frozenset() if suspect else frozenset({want.device})
+            self._refusals[alike] = self._ledgers.full(Standing(seat), Standing(seat, quarantined, suspect))
         return self._refusals[alike]
 
     def _cost(self, want: Want, at: float) -> tuple[Standing, Standing, Holding]:
         seat, holding = self._scene.seats[want.uid], self.holding(want.uid)
-        before = self._charged.get(want.uid) or self._scene.charged.get(want.uid) or standing(seat, holding)
+        before = self.charged.get(want.uid) or self._scene.charged.get(want.uid) or standing(seat, holding)
         after = _with(holding, want, at)
         return before, _charged(seat, before, holding, after), after
 
@@ -211,4 +252,9 @@ def _charged(seat: Seat, before: Standing, holding: Holding, after: Holding) -> 
         if (charge := after.of(place).charge) is not None and holding.of(place).charge is None
     ]
     grown = standing(seat, after)
-    return replace(before, parts=max(before.parts, grown.parts), charges=(*before.charges, *new))
+    return replace(
+        before,
+        quarantined=before.quarantined | grown.quarantined,
+        suspect=before.suspect or grown.suspect,
+        charges=(*before.charges, *new),
+    )

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from nodeguard.fleet.ledgers import Standing
 from nodeguard.fleet.record import written
-from nodeguard.fleet.seat import WHOLE, Seat, part_of
+from nodeguard.fleet.seat import Seat
 from nodeguard.model.mark import DEGRADED, NO_SCHEDULE, STATE, Charge, Desired, DeviceRule, Mark, Past, Record
 from nodeguard.model.node import PREFIX, Condition, Device, Node, Taint
 from nodeguard.model.policy import Soak, Writes
@@ -42,27 +42,40 @@ class Holding(Struct, frozen=True):
         """Whether anything stands."""
         return bool(self.node.causes or self.node.charge or self.node.degraded or self.devices)
 
+    @property
+    def is_quarantined(self) -> bool:
+        """Whether the whole node is quarantined."""
+        return _has(self.node, Mark.QUARANTINE)
+
 
 _NOTHING = Holding()
 
 
 def standing(seat: Seat, one: Holding, other: Holding | None = None) -> Standing:
-    """What a node is charged with. other: what it is about to be, which counts beside what it is."""
+    """What a node is charged with: each kind of mark that it has, from the causes of its marks. other: what
+    it is about to be, which counts beside what it is, as the write may fail.
+    """
     if other is None and one == _NOTHING:
-        return Standing(seat, 0, (), (), seat.out)
+        return Standing(seat, free=seat.out)
+    holdings = (one,) if other is None else (other, one)
     charges = {
         place: charge
-        for holding in ((one,) if other is None else (other, one))
+        for holding in holdings
         for place in holding.places
         if (charge := holding.of(place).charge) is not None
     }
-    parts = WHOLE if None in charges else min(WHOLE, part_of(seat) * len(charges))
     past = {(old.check, old.at): old for each in (one, other) if each is not None for old in each.node.past}
     for charge in charges.values():
         past.pop((charge.check, charge.at), None)
     return Standing(
         seat,
-        parts,
+        frozenset(
+            place
+            for holding in holdings
+            for place in holding.places
+            if _has(holding.of(place), Mark.QUARANTINE)
+        ),
+        any(_has(holding.node, Mark.SUSPECT) for holding in holdings),
         tuple(sorted(charges.values(), key=lambda charge: (charge.at, charge.check))),
         tuple(past.values()),
         seat.out,
@@ -93,7 +106,7 @@ def cordoning(node: Node, seen: Record, one: Holding, writes: Writes) -> Holding
     A cordon is set when a quarantine begins, where there is none yet. Where a person has taken it back, it is
     not set again.
     """
-    quarantined, was = _quarantined(one.node), _quarantined(seen)
+    quarantined, was = one.is_quarantined, _has(seen, Mark.QUARANTINE)
     ours = seen.cordoned and node.unschedulable and quarantined
     if writes.cordon and quarantined and not was and not node.unschedulable:
         ours = True
@@ -123,8 +136,8 @@ def desired(
     )
 
 
-def _quarantined(record: Record) -> bool:
-    return any(cause.mark == Mark.QUARANTINE for cause in record.causes)
+def _has(record: Record, mark: Mark) -> bool:
+    return any(cause.mark == mark for cause in record.causes)
 
 
 def is_as_desired(node: Node, what: Desired) -> bool:

@@ -7,30 +7,47 @@ node or a device each.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterator
 
 from msgspec import Struct
 
 from nodeguard.fleet.budgets import Limit, Refusal, group_limit, whole_nodes
 from nodeguard.fleet.modes import limit_of
-from nodeguard.fleet.seat import DOMAIN, FLEET, POOL, WHOLE, Seat
+from nodeguard.fleet.seat import DOMAIN, FLEET, POOL, WHOLE, Seat, part_of
 from nodeguard.judge.words import span
-from nodeguard.model.mark import Charge, Mark, Past
+from nodeguard.model.mark import Charge, Past
+from nodeguard.model.node import Device
 from nodeguard.model.policy import Policy
 
 SUSPECT = "suspect"
 
 
 class Standing(Struct, frozen=True):
-    """What one node is charged with. parts: of it that are out by nodeguard, at most WHOLE; free: whether all
-    of it is out by a person anyway. charges: of the node and of its devices. past: charges given back.
+    """What one node uses of the budgets.
+
+    quarantined: what of it is quarantined: the whole node (None) or devices. suspect: whether it is marked
+    suspect, which only whole nodes are. free: whether all of it is out by a person anyway. charges: of the
+    node and of its devices. past: charges given back.
     """
 
     seat: Seat
-    parts: int
-    charges: tuple[Charge, ...]
+    quarantined: frozenset[Device | None] = frozenset()
+    suspect: bool = False
+    charges: tuple[Charge, ...] = ()
     past: tuple[Past, ...] = ()
     free: bool = False
+
+    @property
+    def quarantined_parts(self) -> int:
+        """How many of its parts are quarantined, at most WHOLE."""
+        if None in self.quarantined:
+            return WHOLE
+        return min(WHOLE, part_of(self.seat) * len(self.quarantined)) if self.quarantined else 0
+
+    @property
+    def parts(self) -> int:
+        """How many of its parts any mark keeps work away from, at most WHOLE."""
+        return WHOLE if self.suspect else self.quarantined_parts
 
 
 class Ledgers:
@@ -45,8 +62,10 @@ class Ledgers:
         self._shares = {pool.name: pool.share for pool in policy.pools}
         self._sizes: Counter[str] = Counter()
         self._limits: dict[str, Limit] = {}
+        # Parts that any mark keeps work away from; quarantined parts; parts of suspect nodes. A node that is
+        # both quarantined and suspect is in all three, once in each.
         self._used: Counter[str] = Counter()
-        # Of these, the parts of nodes that are charged as suspect.
+        self._quarantined: Counter[str] = Counter()
         self._suspects: Counter[str] = Counter()
         self._out: Counter[str] = Counter()
         self._new: dict[str, Counter[float]] = defaultdict(Counter)
@@ -66,10 +85,11 @@ class Ledgers:
         if one.parts and not one.free:
             for key in one.seat.ledgers:
                 self._used[key] += by * one.parts
-            if _of_gangs(one.charges):
+                self._quarantined[key] += by * one.quarantined_parts
+                if one.suspect:
+                    self._suspects[key] += by * WHOLE
+            if one.suspect:
                 self._used[SUSPECT] += by * WHOLE
-                for key in one.seat.ledgers:
-                    self._suspects[key] += by * one.parts
         for charge in one.charges:
             self._out[charge.check] += by
             self._note(charge.check, charge.at, by)
@@ -86,7 +106,8 @@ class Ledgers:
         """Ledgers of their own, for what is only thought of."""
         other = Ledgers(self.policy, self._known)
         other._sizes, other._limits = self._sizes, self._limits
-        other._used, other._suspects, other._out = self._used.copy(), self._suspects.copy(), self._out.copy()
+        other._used, other._out = self._used.copy(), self._out.copy()
+        other._quarantined, other._suspects = self._quarantined.copy(), self._suspects.copy()
         other._new = defaultdict(Counter, {check: times.copy() for check, times in self._new.items()})
         return other
 
@@ -98,9 +119,7 @@ class Ledgers:
         for charge in new:
             if spent := self.spent_by(charge.check, now):
                 return spent
-        if after.free:
-            return None
-        return self.full(after.seat, after.parts - before.parts, suspect=_of_gangs(new))
+        return self.full(before, after)
 
     def spent_by(self, check: str, now: float) -> Refusal | None:
         """Return why a check may not mark one more; None where it may. now: seconds since the epoch."""
@@ -116,38 +135,42 @@ class Ledgers:
             return Refusal(name, late, limit.new, f"new marks in {span(limit.within)}", check=check)
         return None
 
-    def full(self, seat: Seat, more: int, *, suspect: bool) -> Refusal | None:
-        """Return why no more parts of a node may be marked; None where they may. suspect: whether the mark
-        only keeps gangs away, which it does from a whole node.
+    def full(self, before: Standing, after: Standing) -> Refusal | None:
+        """Return the budget of nodes that has no room for a node to go from one standing to another; None
+        where all have. A mark of another kind asks for room as well: of a node that is marked already only
+        where suspect and quarantined nodes are counted apart, as elsewhere the node has its room.
         """
+        if after.free:
+            return None
+        suspect = after.suspect and not before.suspect
         most = self._limit(SUSPECT).nodes
         if suspect and self._used[SUSPECT] + WHOLE > most * WHOLE:
             return Refusal("suspect budget", self._used[SUSPECT] / WHOLE, most, "nodes suspect")
-        for key in seat.ledgers if more > 0 else ():
-            limit = self._limit(key)
-            if limit.apart:
-                refusal = self._full_apart(key, WHOLE if suspect else more, suspect=suspect)
+        quarantined = after.quarantined_parts - before.quarantined_parts
+        for key in after.seat.ledgers:
+            if self._limit(key).apart:
+                refusal = self._full_apart(key, quarantined, suspect=suspect)
             else:
-                refusal = self._full_together(key, more, suspect=suspect)
+                refusal = self._full_together(key, after.parts - before.parts, suspect=suspect)
             if refusal is not None:
                 return refusal
         return None
 
-    def _full_apart(self, key: str, more: int, *, suspect: bool) -> Refusal | None:
-        limit = self._limit(key)
-        used = self._suspects[key] if suspect else self._used[key] - self._suspects[key]
-        most = limit.suspect if suspect else limit.nodes
-        if used + more <= most * WHOLE:
-            return None
-        return Refusal(_name(key), used / WHOLE, most, "nodes suspect" if suspect else "nodes quarantined")
+    def _full_apart(self, key: str, quarantined: int, *, suspect: bool) -> Refusal | None:
+        limit, used = self._limit(key), self._quarantined[key]
+        if suspect and self._suspects[key] + WHOLE > limit.suspect * WHOLE:
+            return Refusal(_name(key), self._suspects[key] / WHOLE, limit.suspect, "nodes suspect")
+        if quarantined > 0 and used + quarantined > limit.nodes * WHOLE:
+            return Refusal(_name(key), used / WHOLE, limit.nodes, "nodes quarantined")
+        return None
 
     def _full_together(self, key: str, more: int, *, suspect: bool) -> Refusal | None:
-        limit = self._limit(key)
+        limit, used = self._limit(key), self._used[key]
         most = limit.suspect if suspect else limit.nodes
-        if self._used[key] + more <= most * WHOLE:
+        if more <= 0 or used + more <= most * WHOLE:
             return None
-        kept = limit.reserve if suspect and self._used[key] + more <= limit.nodes * WHOLE else 0
-        return Refusal(_name(key), self._used[key] / WHOLE, limit.nodes, "nodes marked", kept)
+        kept = limit.reserve if suspect and used + more <= limit.nodes * WHOLE else 0
+        return Refusal(_name(key), used / WHOLE, limit.nodes, "nodes marked", kept)
 
     def told(self) -> Iterator[tuple[str, float, float, float]]:
         """Yield every budget that something is charged to: name, nodes charged, nodes that may be, and how
@@ -165,8 +188,9 @@ class Ledgers:
 
     def _told(self, key: str) -> tuple[str, float, float, float]:
         limit = self._limit(key)
-        beside = self._suspects[key] if limit.apart else 0
-        return key, (self._used[key] - beside) / WHOLE, float(limit.nodes), beside / WHOLE
+        if limit.apart:
+            return key, self._quarantined[key] / WHOLE, float(limit.nodes), self._suspects[key] / WHOLE
+        return key, self._used[key] / WHOLE, float(limit.nodes), 0.0
 
     def _limit(self, key: str) -> Limit:
         """Return the limit of a budget of nodes."""
@@ -186,11 +210,6 @@ class Ledgers:
             own = self._shares.get(key.removeprefix(POOL))
             return group_limit(budget.pool if own is None else own, size)
         return group_limit(budget.domain, size)
-
-
-def _of_gangs(charges: Iterable[Charge]) -> bool:
-    """Whether a node is charged with being kept from gangs, as whole nodes alone are."""
-    return any(charge.mark == Mark.SUSPECT for charge in charges)
 
 
 def _name(key: str) -> str:

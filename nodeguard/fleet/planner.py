@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
-from nodeguard.fleet.admission import Outcome, Scene, allot, stands
+from nodeguard.fleet.admission import Grant, Name, Outcome, Scene, allot, stands
 from nodeguard.fleet.blame.diagnosis import Diagnosis
 from nodeguard.fleet.condition import condition
 from nodeguard.fleet.domains.covering import Cover, Terms
@@ -17,7 +17,7 @@ from nodeguard.fleet.domains.domains import Domains
 from nodeguard.fleet.domains.witness import Witness
 from nodeguard.fleet.domains.words import why_blamed
 from nodeguard.fleet.heard import Heard, Shared, heard
-from nodeguard.fleet.holding import Holding, cordoning, desired, is_as_desired, rules, standing
+from nodeguard.fleet.holding import Holding, cordoning, desired, is_as_desired, rules
 from nodeguard.fleet.known import Known
 from nodeguard.fleet.modes import held_check, mode_of
 from nodeguard.fleet.parts import Parts
@@ -59,7 +59,9 @@ class Planner:
         self.silence = Silence()
         self._shared = Shared()
         self._wants: dict[str, tuple[Want, ...]] = {}
-        self._would: dict[tuple[str, str, str], float] = {}
+        # What a dry run grants: of the latest plan, and of the one before it, which the latest builds on.
+        self._would: dict[Name, Grant] = {}
+        self._would_next: dict[Name, Grant] = {}
         self._planned: dict[str, Holding] = {}
         self._resting = Resting(self.roster, self.heard)
         self._witness = Witness(policy.blame, self.roster, self.heard)
@@ -179,6 +181,7 @@ class Planner:
 
     def tick(self, now: Instant) -> None:
         """Time has passed: who is silent? To be called every second or so."""
+        self._would = self._would_next
         self.silence = self.silence_at(now)
         self._witness.silent(self.silence.silent, now)
         self._telling.forget(now.wall)
@@ -214,21 +217,18 @@ class Planner:
         real = [want for want in asked if self._is_real(want, holdings)]
         ledgers = self.roster.ledgers.copy()
         scene = Scene(self.policy, self.roster.seats, holdings, self.roster.charged, self._bar, now.wall)
-        granted, others = allot(real, scene, ledgers, self.granted)
-        outcomes += others
-        holdings = {**holdings, **granted}
+        allotted = allot(real, scene, ledgers, self.granted)
+        outcomes += allotted.outcomes
+        holdings = {**holdings, **allotted.holdings}
+        would: dict[Name, Grant] = {}
         if len(real) < len(asked):
             rest = [want for want in asked if not self._is_real(want, holdings)]
-            charged = {uid: standing(self.roster.seats[uid], one) for uid, one in granted.items()}
-            both = {**self.roster.charged, **charged}
-            scene = Scene(self.policy, self.roster.seats, holdings, both, self._bar, now.wall)
-            _, others = allot(rest, scene, ledgers, State.DRY_RUN, self._would)
-            outcomes += others
-        self._would = {
-            one.want.name: self._would.get(one.want.name, now.wall)
-            for one in outcomes
-            if one.state == State.DRY_RUN and not one.why
-        }
+            charged = {**self.roster.charged, **allotted.charged}
+            scene = Scene(self.policy, self.roster.seats, holdings, charged, self._bar, now.wall)
+            dry_run = allot(rest, scene, ledgers, State.DRY_RUN, self._would)
+            outcomes += dry_run.outcomes
+            would = dry_run.grants
+        self._would_next = would
         self._planned = {
             uid: one
             for uid, one in holdings.items()
@@ -238,6 +238,7 @@ class Planner:
 
     def issued(self, plan: Plan) -> None:
         """A plan, the latest, has been handed to whoever writes it: from now on it counts."""
+        self._would = self._would_next
         uids = {one.uid for one in plan.nodes} | {one.uid for one in plan.rules}
         for uid in uids | {rule.uid for name in plan.rules_gone if (rule := self.roster.rules.get(name))}:
             if uid in self._planned:

@@ -53,7 +53,8 @@ class Cause(Struct, frozen=True, omit_defaults=True):
 
 class Charge(Struct, frozen=True, omit_defaults=True):
     """What a mark was charged to when it was first set, for as long as anything of it stands: which check,
-    which kind of mark, and when, in seconds since the epoch.
+    and when, in seconds since the epoch. mark: its kind at that time, which aggregators of earlier versions
+    count by; budgets of nodes follow from the causes.
     """
 
     check: str

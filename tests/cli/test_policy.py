@@ -40,7 +40,8 @@ def test_the_default_is_summed_up(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert [" ".join(line.split()) for line in lines[3:]] == [
         "writes nothing on single nodes: every check is a dry run",
         "budget 5% of all nodes, 20% of that for quarantine alone; 5% suspect; 10%",
-        "of a pool; 25% of a domain; at least 1 node each",
+        "of a pool; 25% of a domain; at least 1 node each; where that is 1",
+        "node, 1 quarantined and 1 suspect",
         "each check 5 new in 10 min, 15 active",
         "domains dry run in every view: nothing is written for a domain",
         "released 10 min after proof that it is over, longer each time up to 8 h",

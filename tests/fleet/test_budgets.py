@@ -9,13 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from nodeguard.cli.policy import nodes_output
 from nodeguard.cli.policy_words import summary
 from nodeguard.fleet.budgets import FleetLimits, fleet_limits, group_limit
 from nodeguard.fleet.ledgers import Ledgers, Standing
-from nodeguard.fleet.seat import FLEET, POOL, WHOLE, Seat
+from nodeguard.fleet.seat import FLEET, POOL, Seat
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import State
 from nodeguard.model.mark import Charge, Mark
+from nodeguard.model.node import Device
 from nodeguard.model.policy import Budget, CheckLimit, Policy
 from tests.fleet.scene import AT_ONCE, Fleet, finding
 
@@ -35,20 +37,24 @@ budgets = st.builds(
 
 
 class Filled:
-    """Budgets of a fleet without domains that are filled node by node."""
+    """Budgets that are filled node by node. groups: pools and domains that the first `size` nodes of
+    the fleet are in; there are `others` more.
+    """
 
-    def __init__(self, policy: Policy, size: int) -> None:
+    def __init__(self, policy: Policy, size: int, groups: tuple[str, ...] = (POOL,), others: int = 0) -> None:
         self.ledgers = Ledgers(policy, ())
-        self.seats = [Seat(str(at), str(at), (FLEET, POOL), 8, False, "", "") for at in range(size)]
-        for seat in self.seats:
+        self.seats = [Seat(str(at), str(at), (FLEET, *groups), 8, False, "", "") for at in range(size)]
+        for seat in (*self.seats, *[Seat("", "", (FLEET, "pool/other"), 8, False, "", "")] * others):
             self.ledgers.join(seat)
 
     def fill(self, mark: Mark) -> int:
         """Mark nodes until a budget refuses; return how many were marked."""
         marked = 0
         while self.seats:
-            before = Standing(self.seats[-1], 0, ())
-            after = replace(before, parts=WHOLE, charges=(Charge("gpu-lost", mark, 0.0),))
+            before = Standing(self.seats[-1])
+            quarantined = frozenset({None}) if mark == Mark.QUARANTINE else frozenset[Device | None]()
+            charges = (Charge("gpu-lost", mark, 0.0),)
+            after = Standing(self.seats[-1], quarantined, mark == Mark.SUSPECT, charges)
             if self.ledgers.refusal(before, after, 0.0) is not None:
                 break
             self.ledgers.charge(after)
@@ -71,7 +77,42 @@ def test_every_printed_budget_is_the_enforced_one(size: int, budget: Budget) -> 
     numbers = [int(number) for number in re.findall(r"(?<![\d%])\b\d+\b(?!%)", text.partition("; 100%")[0])]
     assert quarantined == min(size, limits.fleet.nodes)
     assert suspect == min(size, limits.suspect)
-    assert {limits.fleet.nodes, size, limits.suspect} <= set(numbers)
+    # The reserve is what suspect nodes leave where the reserve is their only limit.
+    unlimited = replace(DEFAULT, budget=replace(budget, suspect=1.0))
+    apart = Filled(unlimited, size).fill(Mark.SUSPECT) == quarantined == 1
+    reserve = 1 if apart else quarantined - Filled(unlimited, size).fill(Mark.SUSPECT)
+    expected = [quarantined, size, suspect]
+    assert numbers == (
+        [*expected, 1] if limits.fleet.apart else [quarantined, size, limits.fleet.reserve, suspect]
+    )
+    assert limits.fleet.reserve == reserve
+    shown = nodes_output(policy, size)
+    assert shown is not None
+    assert (shown.fleet, shown.reserve, shown.suspect) == (quarantined, reserve, suspect)
+    assert shown.apart == limits.fleet.apart
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.integers(2, 300), shares, st.sampled_from(["pool/a", "domain/rack/r0"]))
+def test_the_printed_budget_of_a_pool_and_of_a_domain_is_the_enforced_one(
+    size: int, share: float, group: str
+) -> None:
+    budget = Budget(1.0, 0.0, share, share, 1.0, DEFAULT.budget.check)
+    policy, groups = replace(DEFAULT, budget=budget), (POOL, group) if "domain" in group else (group,)
+    if "domain" in group:
+        policy = replace(policy, budget=replace(budget, pool=1.0))
+    quarantined = Filled(policy, size, groups, others=1000).fill(Mark.QUARANTINE)
+    suspect = Filled(policy, size, groups, others=1000).fill(Mark.SUSPECT)
+    mixed = Filled(policy, size, groups, others=1000)
+    seat = mixed.seats[0]
+    both = mixed.fill(Mark.SUSPECT) + mixed.fill(Mark.QUARANTINE)
+    shown = {name: (used, most, beside) for name, used, most, beside in mixed.ledgers.told_of(seat)}
+    limit = group_limit(share, size)
+    assert quarantined == suspect == limit.nodes == shown[group][1]
+    assert both == (2 if limit.nodes == 1 else limit.nodes)
+    assert shown[group][0] + shown[group][2] == both
+    # What holds for a group whose limit is 1 node is printed beside the shares.
+    assert "at least 1 node each; where that is 1 node, 1 quarantined and 1 suspect" in printed(policy, 1300)
 
 
 @settings(deadline=None, max_examples=200)

@@ -88,11 +88,13 @@ def used(fleet: Fleet) -> dict[str, float]:
         charges = [one.charge for one in (own, *devices) if one.charge]
         parts = WHOLE if own.charge else min(WHOLE, 105 * len(devices))
         if not (node.unschedulable and not own.cordoned):
-            mark = "suspect" if own.charge and own.charge.mark == "suspect" else "quarantine"
+            marks = {cause.mark for cause in own.causes}
+            quarantined = WHOLE if "quarantine" in marks else min(WHOLE, 105 * len(devices))
             for key in ("fleet", f"rack {node.labels['rack']}"):
                 add(key, parts)
-                add(f"{key} {mark}", parts)
-            if mark == "suspect":
+                add(f"{key} quarantine", quarantined)
+                add(f"{key} suspect", WHOLE if "suspect" in marks else 0)
+            if "suspect" in marks:
                 add("suspect", WHOLE)
         for charge in charges:
             add(f"standing {charge.check}", 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 
 from msgspec import Struct
 
@@ -18,8 +18,9 @@ _HOUR = 3_600.0
 
 
 class Cover(Struct, frozen=True):
-    """What becomes of a domain that is to blame. why: in words, where it is not marked. mark: what its Nodes
-    carry; None where nothing. grows: whether those get it that do not carry it yet.
+    """What becomes of a domain that is to blame. why: in words, where it is not marked; of a dry run, what
+    would withhold the mark. mark: what its Nodes carry; None where nothing. grows: whether those get it that
+    do not carry it yet. granted_at: when a dry run granted the mark, in seconds since the epoch; else 0.
     """
 
     blamed: Blamed
@@ -27,6 +28,7 @@ class Cover(Struct, frozen=True):
     why: str = ""
     mark: Degraded | None = None
     grows: bool = True
+    granted_at: float = 0.0
 
 
 class Terms(Struct, frozen=True):
@@ -64,48 +66,83 @@ def covered(
     members: Mapping[str, Set[str]],
     terms: Terms,
     now: Instant,
+    already: Iterable[Cover] = (),
 ) -> tuple[Cover, ...]:
-    """What becomes of every domain that is to blame, the first first. members: of each."""
+    """What becomes of every domain that is to blame, the first first; those of views that are not enforced
+    come last, as their dry run counts what is marked. members: of each. already: what a dry run granted before:
+    that stays so.
+    """
     policy, granted = terms.policy, terms.granted
     nodes = set(standing.nodes)
     late = sum(1 for one in standing.marks.values() if now.wall - one.since < _HOUR)
-    found = []
+    found: list[Cover] = []
+    dry_run: list[Blamed] = []
     for one in sorted(blamed, key=lambda one: (one.since, one.domain)):
         mark = standing.marks.get(one.domain)
         if mark is not None:
             own = members[one.domain]
-            full = _full(terms, len(nodes | own), len(own), alone=nodes <= own)
+            full = _full(terms, nodes, own, alone=nodes <= own)
             grows = one.view in policy.blame.enforce and not full
             nodes |= own if grows else set()
             found.append(Cover(one, granted, full if own - nodes else "", mark, grows))
             continue
         if one.view not in policy.blame.enforce:
-            found.append(Cover(one, State.DRY_RUN))
+            dry_run.append(one)
             continue
         narrow = next((each for each in standing.marks.values() if each.name == one.name), None)
-        all_of = nodes | members[one.domain]
-        why = terms.bar
-        if not why and narrow is None and late >= policy.budget.domains:
-            most = policy.budget.domains
-            why = f"budget of degraded domains used up: {late} of {most} new in {span(_HOUR)}"
-        alone = not nodes or narrow is not None
-        why = why or _full(terms, len(all_of), len(members[one.domain]), alone=alone)
+        own = members[one.domain]
+        why = terms.bar or ("" if narrow is not None else _too_many(policy, late))
+        why = why or _full(terms, nodes, own, alone=not nodes or narrow is not None)
         if why:
             found.append(Cover(one, State.WITHHELD, why, narrow, grows=False))
             continue
-        nodes, late = all_of, late + (narrow is None)
+        nodes, late = nodes | own, late + (narrow is None)
         found.append(Cover(one, granted, mark=Degraded(one.domain, one.kinds, now.wall, one.name)))
-    return tuple(found)
+    return (*found, *_dry_run(dry_run, nodes, late, members, terms, now, already))
 
 
-def _full(terms: Terms, after: int, own: int, *, alone: bool) -> str:
-    """Return why a domain may not be marked; empty where it may. after: nodes in marked domains with it; own:
-    of these, its own. alone: whether no other domain is marked.
+def _dry_run(
+    blamed: Iterable[Blamed],
+    nodes: set[str],
+    late: int,
+    members: Mapping[str, Set[str]],
+    terms: Terms,
+    now: Instant,
+    already: Iterable[Cover],
+) -> Iterator[Cover]:
+    """Yield what would become of domains whose views are not enforced. nodes, late: nodes in domains that are
+    marked, and how many of these domains are new, to which the dry run adds its own.
+    """
+    names = {cover.blamed.name: cover.granted_at for cover in already}
+    domains = {cover.blamed.domain for cover in already}
+    for one in sorted(blamed, key=lambda one: one.domain not in domains):
+        own, at = members[one.domain], names.get(one.name, now.wall)
+        if one.domain not in domains:
+            # A domain that widens is not a new one.
+            late_words = "" if one.name in names else _too_many(terms.policy, late, "would be used up")
+            why = terms.bar or late_words
+            why = why or _full(terms, nodes, own, alone=not nodes)
+            if why:
+                yield Cover(one, State.DRY_RUN, why)
+                continue
+        nodes, late = nodes | own, late + (now.wall - at < _HOUR)
+        yield Cover(one, State.DRY_RUN, granted_at=at)
+
+
+def _too_many(policy: Policy, late: int, verb: str = "used up") -> str:
+    """Return why no new domain may be marked; empty where one may. late: how many were lately."""
+    most = policy.budget.domains
+    return f"budget of degraded domains {verb}: {late} of {most} new in {span(_HOUR)}" if late >= most else ""
+
+
+def _full(terms: Terms, nodes: Set[str], own: Set[str], *, alone: bool) -> str:
+    """Return why a domain may not be marked; empty where it may. nodes: those in marked domains; own: those
+    of the domain, some of which may be in others that are marked. alone: whether no other domain is marked.
     """
     limits = fleet_limits(terms.policy.budget, terms.size)
     small = "budget of degraded domains too small"
-    if after <= limits.degraded or (alone and own <= limits.first):
+    if len(nodes | own) <= limits.degraded or (alone and len(own) <= limits.first):
         return ""
     if alone:
-        return f"{small}: the domain has {own} nodes, and a single one may have {limits.first}"
-    return f"{small}: {after - own} of {limits.degraded} nodes used, and the domain adds {own}"
+        return f"{small}: the domain has {len(own)} nodes, and a single one may have {limits.first}"
+    return f"{small}: {len(nodes)} of {limits.degraded} nodes used, and the domain adds {len(own - nodes)}"

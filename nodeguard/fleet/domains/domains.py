@@ -85,7 +85,8 @@ class Domains:
             return {}
         everyone = self._witness.everyone
         members = {domain: everyone.of(domain) for domain in blamed}
-        covers = covered(blamed.values(), standing, members, terms, now)
+        already = tuple(one for one in self.covers.values() if one.granted_at)
+        covers = covered(blamed.values(), standing, members, terms, now, already)
         self.covers = {one.blamed.domain: one for one in covers}
         wanted: dict[str, list[Degraded]] = {}
         for cover in covers:

@@ -29,7 +29,10 @@ def of_domain(cover: Cover, members: int, rule: Blame, sight: Sight, now: Instan
     """
     one = cover.blamed
     scope = f"{members} nodes of {one.domain}"
-    why = f"would keep new gang work off {scope}" if cover.state == State.DRY_RUN else cover.why
+    why = cover.why
+    if cover.state == State.DRY_RUN:
+        done = f"keep new gang work off {scope}"
+        why = f"would not {done}: {cover.why}" if cover.why else f"would {done}"
     return Incident(
         name=named(one.name),
         node="",

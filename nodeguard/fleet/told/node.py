@@ -195,6 +195,6 @@ def _ledgers(planner: Planner, uid: str) -> Iterator[LedgerTold]:
     holding = planner.roster.holding(uid)
     charges = [charge for place in holding.places if (charge := holding.of(place).charge) is not None]
     wanted = {f"check/{charge.check}" for charge in charges}
-    if charges and all(charge.mark == Mark.SUSPECT for charge in charges):
+    if any(cause.mark == Mark.SUSPECT for cause in holding.node.causes):
         wanted.add("suspect")
     yield from (LedgerTold(*told) for told in ledgers.told() if told[0] in wanted)

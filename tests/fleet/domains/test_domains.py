@@ -149,6 +149,22 @@ def test_nothing_is_marked_where_it_is_only_observed() -> None:
     assert one.detail.startswith(f"would keep new gang work off 8 nodes of {FIRST}")
 
 
+def test_a_domain_that_is_only_observed_says_what_would_withhold_its_mark() -> None:
+    for size, budget, why in (
+        (24, "too small", "the domain has 8 nodes, and a single one may have 6"),
+        (80, "paused", ""),
+    ):
+        made = fleet(size, policy=replace(ENFORCED, blame=Blame()))
+        if budget == "paused":
+            made.planner.paused = "paused by ann"
+        fails(made)
+        wait(made, 20.0)
+        [one] = domains(made)
+        assert one.state == State.DRY_RUN
+        reason = f"budget of degraded domains too small: {why}" if why else "paused by ann"
+        assert one.detail.startswith(f"would not keep new gang work off 8 nodes of {FIRST}: {reason}; ")
+
+
 def test_a_ledger_of_its_own_bounds_domains() -> None:
     made = fleet(160)
     for leaf in (0, 6, 12, 18):

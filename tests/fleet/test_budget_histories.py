@@ -1,0 +1,239 @@
+"""Budgets hold in every history of faults, after each write, and a dry run grants what enforcement grants."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from nodeguard.fleet.admission import Outcome
+from nodeguard.fleet.budgets import fleet_limits, group_limit
+from nodeguard.fleet.plan import Plan
+from nodeguard.fleet.record import read, written
+from nodeguard.model.finding import Health
+from nodeguard.model.incident import State
+from nodeguard.model.mark import STATE, Mark
+from nodeguard.model.policy import Budget, CheckLimit, Mode, Policy, Pool, View
+from tests.fleet.scene import AT_ONCE, Fleet, finding, in_order
+
+CHECKS = CheckLimit(("*",), 10**6, 600.0, 10**6)
+POOLS = (Pool("a", {"pool": "a"}), Pool("b", {"pool": "b"}, 0.5))
+SMALL = replace(AT_ONCE, budget=Budget(check=CHECKS))
+
+ECC = finding("gpu-ecc", health=Health.SUSPECT)
+FATAL_ECC = finding("gpu-ecc")
+LOST = finding("gpu-lost")
+
+# What a node reports; what it does not find is proven to be in order.
+REPORTS = {
+    "suspect": (ECC,),
+    "fatal": (FATAL_ECC,),
+    "suspect and fatal": (ECC, LOST),
+    "other fatal": (LOST,),
+    "recovered": (),
+}
+
+
+def report(fleet: Fleet, number: int, what: str) -> None:
+    found = REPORTS[what]
+    fine = tuple(check for check in ("gpu-ecc", "gpu-lost") if all(check != one.check for one in found))
+    fleet.say(number, *found, proven=(in_order(fine),))
+
+
+def policy_of(budget: Budget, mode: Mode = Mode.ENFORCE) -> Policy:
+    return replace(AT_ONCE, mode=mode, budget=budget, pools=POOLS, views=(View("rack", ("rack",)),))
+
+
+budgets = st.builds(
+    Budget,
+    fleet=st.sampled_from([0.01, 0.05, 0.1, 0.3, 1.0]),
+    reserve=st.sampled_from([0.0, 0.2, 0.5, 1.0]),
+    pool=st.sampled_from([0.05, 0.1, 0.5, 1.0]),
+    domain=st.sampled_from([0.1, 0.25, 0.5, 1.0]),
+    suspect=st.sampled_from([0.01, 0.05, 0.3, 1.0]),
+    check=st.just(CHECKS),
+)
+histories = st.tuples(
+    st.integers(1, 60),
+    st.lists(
+        st.tuples(
+            st.integers(0, 59), st.sampled_from(sorted(REPORTS)), st.sampled_from([False, False, True])
+        ),
+        max_size=25,
+    ),
+)
+
+
+def groups(fleet: Fleet) -> dict[str, list[str]]:
+    """The nodes of each group whose budget is limited, by the name of its ledger."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for uid, node in fleet.nodes.items():
+        for name in ("fleet", f"pool/{node.labels['pool']}", f"domain/rack/{node.labels['rack']}"):
+            found[name].append(uid)
+    return found
+
+
+def carried(fleet: Fleet, mark: Mark) -> set[str]:
+    """The nodes that carry the taint of a mark."""
+    return {uid for uid, node in fleet.nodes.items() if any(one.key == mark.key for one in node.taints)}
+
+
+def check_limits(fleet: Fleet) -> None:
+    """Assert that no group is above its limit, by what Nodes carry."""
+    budget, quarantined = fleet.policy.budget, carried(fleet, Mark.QUARANTINE)
+    suspect = carried(fleet, Mark.SUSPECT)
+    shares = {"pool/a": budget.pool, "pool/b": 0.5}
+    for name, uids in groups(fleet).items():
+        members = set(uids)
+        limit = group_limit(shares.get(name, budget.domain), len(members))
+        if name == "fleet":
+            limit = fleet_limits(budget, len(members)).fleet
+            assert len(suspect) <= fleet_limits(budget, len(members)).suspect
+        assert len(members & quarantined) <= limit.nodes, name
+        assert len(members & suspect) <= limit.suspect, name
+        if not limit.apart:
+            assert len(members & (quarantined | suspect)) <= limit.nodes, name
+
+
+def check_printed(fleet: Fleet) -> None:
+    """Assert that the planner reports what Nodes carry."""
+    quarantined, suspect = carried(fleet, Mark.QUARANTINE), carried(fleet, Mark.SUSPECT)
+    printed = {name: (used, beside) for name, used, _, beside in fleet.planner.roster.ledgers.told()}
+    for name, uids in groups(fleet).items():
+        used, beside = printed.get(name, (0.0, 0.0))
+        both = set(uids) & quarantined, set(uids) & suspect
+        assert (used, beside) in {(len(both[0]), len(both[1])), (len(both[0] | both[1]), 0)}
+    assert printed.get("suspect", (0.0, 0.0))[0] == len(suspect)
+
+
+def settle(fleet: Fleet) -> None:
+    """Plan and write until nothing changes; the limits hold after each write."""
+    # A dry run changes without a write, too.
+    for _ in range(3):
+        plan = fleet.plan()
+        while plan.nodes:
+            fleet.planner.issued(plan)
+            for one in plan.nodes:
+                fleet.write(Plan(nodes=(one,)))
+                check_limits(fleet)
+            plan = fleet.plan()
+        fleet.planner.issued(plan)
+
+
+def granted(fleet: Fleet) -> set[tuple[str, str, Mark]]:
+    """The requests that are granted, or that a dry run would grant."""
+    outcomes = [one for found in fleet.planner.outcomes.values() for one in found]
+    return {(one.want.node, one.want.check, one.want.mark) for one in outcomes if _is_granted(one)}
+
+
+def _is_granted(one: Outcome) -> bool:
+    return one.is_granted or (one.state == State.DRY_RUN and not one.why)
+
+
+@settings(deadline=None, max_examples=150)
+@given(histories, budgets)
+def test_no_group_is_ever_above_its_printed_limit(
+    history: tuple[int, list[tuple[int, str, bool]]], budget: Budget
+) -> None:
+    size, events = history
+    fleet, dry_run = Fleet(size, policy_of(budget)), Fleet(size, policy_of(budget, Mode.OBSERVE))
+    for number, what, restarts in events:
+        before = {mark: carried(fleet, mark) for mark in Mark}
+        report(fleet, number % size, what)
+        report(dry_run, number % size, what)
+        if restarts:
+            fleet.restart()
+        settle(fleet)
+        settle(dry_run)
+        check_printed(fleet)
+        assert granted(dry_run) == granted(fleet)
+        # A mark ends only by proof, or because the same finding got worse.
+        lost = before[Mark.QUARANTINE] - carried(fleet, Mark.QUARANTINE)
+        assert lost <= {f"uid-{number % size}"}
+        assert not lost or what in {"recovered", "suspect", "other fatal"}
+        lost = before[Mark.SUSPECT] - carried(fleet, Mark.SUSPECT)
+        assert lost <= {f"uid-{number % size}"} | carried(fleet, Mark.QUARANTINE)
+        marks, ledgers = fleet.marked(), list(fleet.planner.roster.ledgers.told())
+        fleet.restart()
+        assert (fleet.marked(), list(fleet.planner.roster.ledgers.told())) == (marks, ledgers)
+
+
+@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize("size", [2, 3, 20])
+def test_a_suspect_node_that_turns_fatal_uses_the_place_of_a_quarantined_node(size: int, mode: Mode) -> None:
+    fleet = Fleet(size, replace(SMALL, mode=mode))
+    for number, what in ((0, "suspect"), (0, "fatal"), (1, "other fatal")):
+        report(fleet, number, what)
+        fleet.carry_out()
+    assert granted(fleet) == {("node-0", "gpu-ecc", Mark.QUARANTINE)}
+    if mode == Mode.ENFORCE:
+        assert fleet.marked() == [0]
+        assert ("fleet", 1.0, 1.0, 0.0) in fleet.planner.roster.ledgers.told()
+
+
+@pytest.mark.parametrize("second", ["fatal", "suspect and fatal"])
+def test_a_suspect_node_that_finds_no_place_stays_suspect(second: str) -> None:
+    fleet = Fleet(20, SMALL)
+    for number, what in ((0, "suspect"), (1, "other fatal"), (0, second)):
+        report(fleet, number, what)
+        fleet.carry_out()
+    assert fleet.taints(0) == ["nodeguard.dev/suspect=gpu-bus"]
+    [why] = [one.why for one in fleet.planner.outcomes["uid-0"] if one.state == State.WITHHELD]
+    assert why == "fleet budget used up: 1 of 1 nodes quarantined"
+    report(fleet, 1, "recovered")
+    fleet.carry_out()
+    assert "nodeguard.dev/quarantine=gpu-bus" in fleet.taints(0)
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_a_dry_run_keeps_a_suspect_node_that_finds_no_place_suspect(mode: Mode) -> None:
+    fleet = Fleet(20, replace(SMALL, mode=mode))
+    for number, what in ((5, "suspect"), (6, "other fatal"), (5, "fatal"), (0, "suspect"), (1, "fatal")):
+        report(fleet, number, what)
+        fleet.carry_out()
+    assert granted(fleet) == {("node-6", "gpu-lost", Mark.QUARANTINE)}
+
+
+def test_a_node_whose_fatal_fault_ends_stays_suspect_and_frees_its_place() -> None:
+    fleet = Fleet(20, SMALL)
+    for number, what in ((0, "suspect"), (0, "suspect and fatal"), (1, "suspect"), (0, "suspect")):
+        report(fleet, number, what)
+        fleet.carry_out()
+    assert fleet.taints(0) == ["nodeguard.dev/suspect=gpu-bus"]
+    assert fleet.taints(1) == []
+    report(fleet, 2, "other fatal")
+    fleet.carry_out()
+    assert fleet.marked() == [0, 2]
+
+
+def test_a_quarantined_node_uses_no_place_of_a_suspect_one() -> None:
+    fleet = Fleet(20, SMALL)
+    for number, what in ((0, "suspect and fatal"), (1, "suspect")):
+        report(fleet, number, what)
+        fleet.carry_out()
+    assert fleet.taints(0) == ["nodeguard.dev/quarantine=gpu-bus"]
+    assert fleet.taints(1) == ["nodeguard.dev/suspect=gpu-bus"]
+    report(fleet, 0, "suspect")
+    fleet.carry_out()
+    assert fleet.taints(0) == []
+    assert [one.state for one in fleet.planner.outcomes["uid-0"]] == [State.WITHHELD]
+
+
+def test_the_records_of_earlier_versions_count_by_their_causes() -> None:
+    fleet = Fleet(20, SMALL)
+    report(fleet, 0, "fatal")
+    fleet.carry_out()
+    record = read(fleet.nodes["uid-0"].annotations[STATE])
+    assert record is not None
+    assert record.charge is not None
+    # As an earlier version left a suspect node that turned fatal.
+    old = replace(record, charge=replace(record.charge, mark=Mark.SUSPECT))
+    fleet.change(0, annotations={STATE: written(old)})
+    fleet.restart()
+    assert ("fleet", 1.0, 1.0, 0.0) in fleet.planner.roster.ledgers.told()
+    report(fleet, 1, "other fatal")
+    fleet.carry_out()
+    assert fleet.marked() == [0]
