@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from nodeguard.derive.derivation import Derivation, Values
-from nodeguard.derive.latest import LatestReadings
+from nodeguard.derive.latest import LatestReadings, UnreadError
 from nodeguard.model.platform import Platform
 from nodeguard.model.slot import parent
 
@@ -111,8 +111,11 @@ def links(platform: Platform | None, most: Mapping[str, float]) -> Derivation:
 
     def down(latest: LatestReadings, link: str) -> Values:
         gpu = parent(link)
-        if latest.get(link, "nvlink.active") is not False or latest.get(gpu, "gpu.mig.enabled") is True:
+        mig = latest.get(gpu, "gpu.mig.enabled")
+        if latest.get(link, "nvlink.active") is not False or mig is True:
             return
+        if mig is None and any(on for _, on in latest.read_values("gpu", "gpu.mig.enabled")):
+            raise UnreadError("NVML does not name the GPU's MIG mode")
         active = _count(latest.get(gpu, "gpu.nvlink.active"))
         may_lack_bridge = not active and _is_card(latest, gpu)
         expected = max(

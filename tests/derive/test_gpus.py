@@ -122,6 +122,17 @@ def test_a_link_is_down_where_its_gpu_should_have_more(words: dict[str, Any], is
     assert down(**words) is is_down
 
 
+def test_a_gpu_without_a_mig_mode_beside_one_in_mig_mode_has_no_link_that_is_down() -> None:
+    link = f"{GPUS[0]}/nvlink/7"
+    for other, is_down in ((True, None), (False, True)):
+        look = machine(
+            seen("nvml", GPUS[0], {"gpu.nvlink.active": 0}),
+            seen("nvml", GPUS[1], {"gpu.mig.enabled": other}),
+            seen("nvml", link, {"nvlink.active": False, "nvlink.sleeping": False}),
+        )
+        assert looks.derived(look, links(None, {GPUS[0]: 12})).get(link, {}).get("nvlink.down") is is_down
+
+
 def test_a_card_without_an_active_link_has_no_bridge() -> None:
     """Others of the node may have one; a module (SXM) is always wired."""
     link = f"{GPUS[0]}/nvlink/7"
