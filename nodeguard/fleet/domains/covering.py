@@ -69,8 +69,8 @@ def covered(
     already: Iterable[Cover] = (),
 ) -> tuple[Cover, ...]:
     """What becomes of every domain that is to blame, the first first; those of views that are not enforced
-    come last, as their dry run counts what is marked. members: of each. already: what a dry run granted before:
-    that stays so.
+    come last, as their dry run counts what is marked. members: of each. already: what a dry run granted
+    before: that stays so.
     """
     policy, granted = terms.policy, terms.granted
     nodes = set(standing.nodes)
