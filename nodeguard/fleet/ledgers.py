@@ -137,8 +137,8 @@ class Ledgers:
 
     def full(self, before: Standing, after: Standing) -> Refusal | None:
         """Return the budget of nodes that has no room for a node to go from one standing to another; None
-        where all have. A mark of another kind asks for room as well: of a node that is marked already only
-        where suspect and quarantined nodes are counted apart, as elsewhere the node has its room.
+        where all have. A mark of another kind on a node that is marked already asks for room, too; but for a
+        quarantine where suspect and quarantined nodes are counted together, as there the node has its room.
         """
         if after.free:
             return None
@@ -167,7 +167,8 @@ class Ledgers:
     def _full_together(self, key: str, more: int, *, suspect: bool) -> Refusal | None:
         limit, used = self._limit(key), self._used[key]
         most = limit.suspect if suspect else limit.nodes
-        if more <= 0 or used + more <= most * WHOLE:
+        # Suspect nodes may not use the reserve, not even one that was quarantined until now.
+        if (more <= 0 and not suspect) or used + more <= most * WHOLE:
             return None
         kept = limit.reserve if suspect and used + more <= limit.nodes * WHOLE else 0
         return Refusal(_name(key), used / WHOLE, limit.nodes, "nodes marked", kept)

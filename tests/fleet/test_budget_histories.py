@@ -222,6 +222,16 @@ def test_a_quarantined_node_uses_no_place_of_a_suspect_one() -> None:
     assert [one.state for one in fleet.planner.outcomes["uid-0"]] == [State.WITHHELD]
 
 
+def test_a_node_whose_fatal_fault_ends_uses_no_reserve_as_a_suspect_one() -> None:
+    fleet = Fleet(40, SMALL)
+    for number, what in ((0, "other fatal"), (1, "other fatal"), (0, "suspect")):
+        report(fleet, number, what)
+        fleet.carry_out()
+    assert fleet.marked() == [1]
+    [one] = fleet.planner.outcomes["uid-0"]
+    assert one.why == "fleet budget used up: 1 of 2 nodes marked, 1 kept for quarantine"
+
+
 def test_the_records_of_earlier_versions_count_by_their_causes() -> None:
     fleet = Fleet(20, SMALL)
     report(fleet, 0, "fatal")

@@ -70,7 +70,7 @@ def covered(
 ) -> tuple[Cover, ...]:
     """What becomes of every domain that is to blame, the first first; those of views that are not enforced
     come last, as their dry run counts what is marked. members: of each. already: what a dry run granted
-    before, which stays so.
+    before: that stays so.
     """
     policy, granted = terms.policy, terms.granted
     nodes = set(standing.nodes)
