@@ -1,8 +1,9 @@
 """Which slot an observation belongs to that the kernel or NVML names in another way.
 
 What the kernel says of a PCI function belongs to the GPU, switch or port that sits there; what it says of a
-block device, to the file system or the disk; what it says of a DIMM's label, to the DIMM. What NVML says of a
-GPU whose PCI address it does not give belongs to the GPU that the bus has and NVML does not name. Pure.
+block device, to the file system or the disk, or to a volume where the host has nothing mounted from it; what
+it says of a DIMM's label, to the DIMM. What NVML says of a GPU whose PCI address it does not give belongs to
+the GPU that the bus has and NVML does not name. Pure.
 """
 
 from __future__ import annotations
@@ -16,6 +17,18 @@ from nodeguard.model.observation import UNREADABLE, Event, Observation, Reading
 from nodeguard.model.slot import filesystem, gpu_index, kind, parent, pci
 
 _Claims = dict[str, list[str]]
+
+# The event that each event of a disk becomes where no file system of the host is mounted from the disk. The
+# same lines come from detached cloud volumes, pods' volumes, USB sticks and virtual media.
+_VOLUME_EVENTS = {
+    "disk.lost": "volume.lost",
+    "disk.controller_down": "volume.lost",
+    "disk.io_error": "volume.error",
+    "disk.no_path": "volume.error",
+    "disk.beyond_end": "volume.error",
+    "fs.kernel_error": "volume.error",
+    "fs.shut_down": "volume.error",
+}
 
 # The signals by which a slot claims what the kernel says of its device.
 _CLAIMS = frozenset({"pci.upstream", "port.pci", "fs.device"})
@@ -52,6 +65,14 @@ def owners(latest: Mapping[str, Reading], before: Mapping[str, str]) -> dict[str
     unread = _unread_claims(latest)
     kept = {name: slot for name, slot in before.items() if slot in unread} if unread else {}
     return {**kept, **found, **unnamed_gpus(latest)}
+
+
+def with_last_mounts(owners: Mapping[str, str], before: Mapping[str, str]) -> dict[str, str]:
+    """Return the owners with the mounts of the last round that are gone now.
+
+    systemd unmounts a file system when its disk disappears, so the round that reads the loss may find none.
+    """
+    return {**{name: slot for name, slot in before.items() if kind(name) == "fs"}, **owners}
 
 
 def _unread_claims(latest: Mapping[str, Reading]) -> set[str]:
@@ -110,10 +131,36 @@ def attributed(reading: Reading, owners: Mapping[str, str]) -> Reading:
     """Return a reading in which each observation is at the slot that owns it."""
     if not any(seen.events or seen.unlisted or seen.slot in owners for seen in reading.observations):
         return reading
-    moved = tuple(part for seen in reading.observations for part in _owned(seen, owners))
+    disks = _mounted_disks(owners)
+    moved = tuple(
+        part for seen in reading.observations for part in _owned(_with_volumes(seen, owners, disks), owners)
+    )
     if any(gpu_index(seen.slot) is not None for seen in moved):
         return replace(reading, observations=moved)
     return replace(reading, observations=tuple(_all_named(seen) for seen in moved))
+
+
+def _mounted_disks(owners: Mapping[str, str]) -> frozenset[str]:
+    """Return the slots of the disks that file systems of the host are mounted from."""
+    return frozenset(disk(name.removeprefix("fs:")) for name in owners if kind(name) == "fs")
+
+
+def _with_volumes(observation: Observation, owners: Mapping[str, str], disks: frozenset[str]) -> Observation:
+    """Return the observation with the events of a volume where the host has nothing mounted from the disk.
+
+    disks: slots of disks with a mount. A file system's event needs a mount of the very device.
+    """
+    if kind(observation.slot) != "disk" or not observation.events:
+        return observation
+    device = observation.slot.removeprefix("disk/")
+    has_mount = {"fs": filesystem(device) in owners, "disk": disk(device) in disks}
+    events = tuple(
+        replace(event, signal=_VOLUME_EVENTS[event.signal])
+        if event.signal in _VOLUME_EVENTS and not has_mount[event.signal.split(".")[0]]
+        else event
+        for event in observation.events
+    )
+    return replace(observation, events=events)
 
 
 def _all_named(observation: Observation) -> Observation:

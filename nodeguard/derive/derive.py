@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nodeguard.derive import counters, repeats, services
-from nodeguard.derive.attribution import attributed, owners
+from nodeguard.derive.attribution import attributed, owners, with_last_mounts
 from nodeguard.derive.conclusions import conclude
 from nodeguard.derive.driver import branch, last_move
 from nodeguard.derive.events import decoded
@@ -62,10 +62,11 @@ def derive(
     for reading in readings:
         latest[reading.source] = retained(latest.get(reading.source), reading)
     owned = owners(latest, state.owners)
+    places = with_last_mounts(owned, state.owners)
     seen = LatestReadings(
-        (attributed(reading, owned) for reading in latest.values()), wants.sources, instant.mono
+        (attributed(reading, places) for reading in latest.values()), wants.sources, instant.mono
     )
-    placed = [attributed(reading, owned) for reading in readings]
+    placed = [attributed(reading, places) for reading in readings]
     waiting, single = witnessed(state.waiting, placed, latest, instant.mono)
     state, new = decoded(replace(state, waiting=waiting), single, catalogue, branch(seen))
     moved = last_move(state.moved, (event for reading in new for event in _events(reading)))

@@ -103,6 +103,13 @@ SIGNALS = named(
     Signal("efa.silence", "gauge", "time since the device's latest heartbeat", "seconds"),
     Signal("fs.writable", "state", "whether the file system is mounted for writing"),
     Signal("fs.disk", "state", "slot of the disk that the file system is on"),
+    Signal("volume.lost", "event", "a disk without a mount of the host is gone", fields=("dev",)),
+    Signal(
+        "volume.error",
+        "event",
+        "an error of a disk or file system without a mount of the host",
+        fields=("dev",),
+    ),
     Signal(
         "service.role", "state", "what a service is for: kubelet, runtime, fabric-manager, persistence, imex"
     ),

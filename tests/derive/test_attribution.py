@@ -68,6 +68,31 @@ def test_what_is_said_of_a_device_belongs_to_its_file_system_or_its_disk(
 
 
 @pytest.mark.parametrize(
+    ("device", "signal", "expected"),
+    [
+        ("nvme1n1", "fs.shut_down", "fs.shut_down"),
+        ("nvme0n1p2", "disk.io_error", "disk.io_error"),
+        ("nvme0", "disk.lost", "disk.lost"),
+        ("nvme0n1p3", "disk.io_error", "disk.io_error"),
+        ("nvme0n1p3", "fs.shut_down", "volume.error"),
+        ("nvme2", "disk.lost", "volume.lost"),
+        ("nvme2", "disk.controller_down", "volume.lost"),
+        ("nvme2", "disk.controller_up", "disk.controller_up"),
+        ("sdb", "disk.offlined", "disk.offlined"),
+        ("sdb1", "fs.kernel_error", "volume.error"),
+        ("dm-7", "disk.io_error", "volume.error"),
+    ],
+)
+def test_an_error_of_a_disk_without_a_mount_is_an_error_of_a_volume(
+    device: str, signal: str, expected: str
+) -> None:
+    event = Event(signal, 99, fields={"dev": device})
+    log = Reading("kmsg", 100, (Observation("kmsg", f"disk/{device}", events=(event,)),))
+    [observation] = attributed(log, owners(LATEST, {})).observations
+    assert [event.signal for event in observation.events] == [expected]
+
+
+@pytest.mark.parametrize(
     ("label", "meant"), [("CPU0_DIMM_A1", "dimm/mc0/dimm0"), ("DIMM", "node"), ("unknown memory", "node")]
 )
 def test_what_is_said_of_a_label_belongs_to_the_one_dimm_that_bears_it(label: str, meant: str) -> None:

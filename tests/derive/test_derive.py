@@ -113,6 +113,21 @@ def test_what_the_log_says_of_an_address_is_told_of_what_sits_there() -> None:
     assert [one.slot for one in node.round(10, log).readings[0].observations] == ["port/mlx5_0/1"]
 
 
+def test_a_disk_lost_in_the_round_that_unmounts_it_is_a_disk_of_the_host() -> None:
+    node = Node()
+    node.round(0, seen("filesystem", "fs:/raid", {"fs.device": "/dev/nvme1n1"}))
+    log = Observation("kmsg", "disk/nvme1", events=(Event("disk.lost", 5, fields={"dev": "nvme1"}),))
+    lost = node.round(10, log, empty=("filesystem",))
+    later = node.round(20, log)
+    assert [
+        event.signal
+        for derived in (lost, later)
+        for reading in derived.readings
+        for observation in reading.observations
+        for event in observation.events
+    ] == ["disk.lost", "volume.lost"]
+
+
 def test_a_file_system_hangs_on_its_disk() -> None:
     mount = seen("filesystem", "fs:/raid", {"fs.device": "/dev/nvme1n1", "fs.read_only": False})
     assert Node().signals(0, mount, slot="fs:/raid") == {
