@@ -12,9 +12,9 @@ from nodeguard.model.observation import DERIVED
 from nodeguard.model.slot import NODE
 from nodeguard.sources.source import Source
 
-# Derived signals of these words follow from what sources read under the same word. What others follow from is
-# not said anywhere and may be anything, as what the platform expects may be.
-_OF_THEIR_OWN = frozenset({"fs", "service"})
+# Derived signals that begin with these words follow from what sources read under another word, or the same.
+# What others follow from is not said anywhere and may be anything, as what the platform expects may be.
+_SOURCE_WORDS = {"fs": "fs", "service": "service", "volume": "fs"}
 
 NOUNS = {
     "gpu": ("GPU", "GPUs"),
@@ -63,8 +63,8 @@ def _from(signal: str, sources: Mapping[str, frozenset[str]]) -> Iterable[str]:
     own = [name for name, signals in sources.items() if signal in signals]
     if own:
         return own
-    word = signal.partition(".")[0]
-    if word in _OF_THEIR_OWN:
+    word = _SOURCE_WORDS.get(signal.partition(".")[0])
+    if word is not None:
         words = {name: {one.partition(".")[0] for one in signals} for name, signals in sources.items()}
         return [name for name in sources if word in words[name]]
     return sources
