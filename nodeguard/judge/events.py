@@ -47,7 +47,7 @@ _PERSON: Sign = "operator"
 # Fields that tell one event from another of the same signal.
 _DISTINGUISHING = (
     "xid", "sxid", "link", "injected", "verdict", "dev", "label", "severity", "constraint", "server",
-    "interface", "adapter",
+    "interface", "adapter", "problem",
 )  # fmt: skip
 
 

@@ -24,7 +24,7 @@ _KINDS = 1024
 # fatal one, nor one Xid another.
 _DISTINCT = (
     "xid", "sxid", "sev", "severity", "words", "constraint", "state", "dev", "label", "server", "interface",
-    "adapter",
+    "adapter", "problem",
 )  # fmt: skip
 # Hexadecimal digits of the status of a machine check that have its severity: bits 63 to 56.
 _SEVERITY_DIGITS = 2
