@@ -19,14 +19,15 @@ from nodeguard.fleet.domains.words import why_blamed
 from nodeguard.fleet.heard import Heard, Shared, heard
 from nodeguard.fleet.holding import Holding, cordoning, desired, is_as_desired, rules
 from nodeguard.fleet.known import Known
-from nodeguard.fleet.modes import held_check, mode_of
+from nodeguard.fleet.modes import mode_of
 from nodeguard.fleet.parts import Parts
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.release import Freed
 from nodeguard.fleet.releasing import Releases
 from nodeguard.fleet.resting import Resting
+from nodeguard.fleet.restraints import forbids, forbids_all
 from nodeguard.fleet.roster import Roster
-from nodeguard.fleet.silence import FROZEN, Silence
+from nodeguard.fleet.silence import Silence
 from nodeguard.fleet.telling import MANY, Telling
 from nodeguard.fleet.want import Want, wants
 from nodeguard.model.incident import Incident, State
@@ -35,9 +36,6 @@ from nodeguard.model.mark import STATE, Desired, DeviceRule
 from nodeguard.model.node import PREFIX, Condition, Device, Node
 from nodeguard.model.policy import Mode, Policy
 from nodeguard.wire.report import Report
-
-# The reason of a pause that the policy file sets.
-PAUSED_BY_POLICY = "paused by the policy file"
 
 
 class Planner:
@@ -209,14 +207,15 @@ class Planner:
             uid: self.roster.holding(uid) if uid in resting else self.releases.left(uid, silent, now, freed)
             for uid in self.roster.remembered()
         }
-        terms = Terms(self.policy, len(self.roster.seats), self._closed(), self.granted)
+        closed = forbids_all(self.paused, self.policy, self.silence)
+        terms = Terms(self.policy, len(self.roster.seats), closed, self.granted)
         holdings |= self._domains.cover(terms, self.roster.seats, holdings, now)
         freed += self._domains.supersede(self.policy, self.roster, holdings, now)
         wants = (want for found in self._wants.values() for want in found)
         asked, outcomes = self._domains.asked(wants, holdings, now)
         real = [want for want in asked if self._is_real(want, holdings)]
         ledgers = self.roster.ledgers.copy()
-        scene = Scene(self.policy, self.roster.seats, holdings, self.roster.charged, self._bar, now.wall)
+        scene = Scene(self.policy, self.roster.seats, holdings, self.roster.charged, self._forbids, now.wall)
         allotted = allot(real, scene, ledgers, self.granted)
         outcomes += allotted.outcomes
         holdings = {**holdings, **allotted.holdings}
@@ -224,7 +223,7 @@ class Planner:
         if len(real) < len(asked):
             rest = [want for want in asked if not self._is_real(want, holdings)]
             charged = {**self.roster.charged, **allotted.charged}
-            scene = Scene(self.policy, self.roster.seats, holdings, charged, self._bar, now.wall)
+            scene = Scene(self.policy, self.roster.seats, holdings, charged, self._forbids, now.wall)
             dry_run = allot(rest, scene, ledgers, State.DRY_RUN, self._would)
             outcomes += dry_run.outcomes
             would = dry_run.grants
@@ -315,30 +314,9 @@ class Planner:
             return True
         return mode_of(self.policy, want.check, want.mark) == Mode.ENFORCE
 
-    def _bar(self, want: Want) -> str:
-        """Return what forbids the mark that a request asks for, whatever it costs; empty for nothing."""
-        seat, held = self.roster.seats[want.uid], held_check(self.policy, want.check)
-        if self.paused or self.policy.pause:
-            return self._closed()
-        if held is not None:
-            return f"hold on check {want.check}: {held}"
-        if self.diagnosis.holds(want.check, want.uid) is not None:
-            return f"check {want.check} is suppressed: see nodeguard status"
-        if self.diagnosis.doubts(want.check):
-            return f"check {want.check} may be wrong: it fires on more nodes than a failure domain explains"
-        if seat.hold:
-            return f"hold on the node: {seat.hold}"
-        if seat.maintenance:
-            return f"the node is under maintenance: {seat.maintenance}"
-        if want.uid in self.silence.silent:
-            return "the node's agent does not report any more"
-        return FROZEN if self.silence.frozen else ""
-
-    def _closed(self) -> str:
-        """Return what forbids every new mark; empty for nothing."""
-        if self.paused or self.policy.pause:
-            return self.paused or PAUSED_BY_POLICY
-        return FROZEN if self.silence.frozen else ""
+    def _forbids(self, want: Want) -> str:
+        seat = self.roster.seats[want.uid]
+        return forbids(want, seat, self.paused, self.policy, self.silence, self.diagnosis)
 
     def _condition(self, node: Node, holding: Holding) -> Condition | None:
         """Return the condition that a Node is to have."""

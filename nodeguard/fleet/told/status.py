@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 
 from nodeguard.fleet.admission import Outcome
 from nodeguard.fleet.modes import enforces_nothing
-from nodeguard.fleet.planner import PAUSED_BY_POLICY, Planner
+from nodeguard.fleet.planner import Planner
+from nodeguard.fleet.restraints import pause_reason
 from nodeguard.fleet.seat import FLEET
 from nodeguard.fleet.silence import Silence
 from nodeguard.fleet.told.domain import blamed
@@ -62,7 +63,7 @@ def status(planner: Planner, service: Service, now: Instant) -> Status:
         policy=_policy(planner.policy, service),
         agents=_agents(planner, silence),
         nodes=_nodes(planner, silence),
-        paused=planner.paused or (PAUSED_BY_POLICY if planner.policy.pause else ""),
+        paused=pause_reason(planner.paused, planner.policy),
         frozen=silence.frozen,
         marked=_marked(planner),
         withheld=_count(planner, State.WITHHELD),
