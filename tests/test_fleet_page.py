@@ -13,8 +13,8 @@ from nodeguard.cli.domain_page import domain_page
 from nodeguard.fleet.release import On
 from nodeguard.fleet.told import domain_forms, forms, incident_forms, node_forms
 from nodeguard.fleet.told.domain import domain
+from tests.cli.fleet_look import look
 from tests.cli.test_domain_page import FABRIC
-from tests.cli.test_fleet_pages import look
 from tests.fleet.domains.test_domains import FIRST
 
 PAGE = (Path(__file__).parent.parent / "docs" / "fleet.md").read_text("utf-8")

@@ -14,7 +14,7 @@ from nodeguard.fleet.told.node import node
 from nodeguard.fleet.told.status import status
 from nodeguard.model.blame import Blame
 from nodeguard.model.mark import MAINTENANCE
-from tests.cli.test_fleet_pages import LEADER, look, page
+from tests.cli.fleet_look import LEADER, look, page
 from tests.fleet.domains.test_domains import ENFORCED, FIRST, fails, wait, well
 from tests.fleet.domains.test_domains import fleet as leaves
 from tests.fleet.scene import Fleet, finding

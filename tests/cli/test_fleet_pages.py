@@ -2,40 +2,25 @@
 
 from __future__ import annotations
 
-from textwrap import dedent
-
 from msgspec.structs import replace
 
 from nodeguard.cli.incident_page import incident_page, incidents_page
 from nodeguard.cli.node_page import node_page
-from nodeguard.cli.page import Line, wrapped
 from nodeguard.cli.status_page import status_page
 from nodeguard.fleet.refusals import Refusal
 from nodeguard.fleet.told.incidents import incident, listed
 from nodeguard.fleet.told.node import node
-from nodeguard.fleet.told.service import Service
 from nodeguard.fleet.told.status import status
 from nodeguard.model.blame import Blame
 from nodeguard.model.finding import Health, Knowledge
-from nodeguard.model.incident import Decision, State
+from nodeguard.model.incident import Decision
 from nodeguard.model.mark import HOLD, MAINTENANCE
-from nodeguard.model.policy import Mode, ModeRule, Policy, Pool, View
+from nodeguard.model.policy import Mode, Policy, Pool, View
 from nodeguard.wire.report import Blind, Inventory
+from tests.cli.fleet_look import LEADER, explained, look, page
 from tests.fleet.scene import AT_ONCE, Fleet, finding, foreign
 
-LEADER = Service(
-    "nodeguard-aggregator-6f7c9d-x2vbn", leads=True, started=-90_000.0, plan_age=0.4,
-    policy_file="/etc/nodeguard/policy.yaml", version="0.1.0",
-)  # fmt: skip
 PORT = "port/mlx5_0/1"
-
-
-def look(lines: list[Line], columns: int = 80) -> str:
-    return "\n".join("".join(words.text for words in row).rstrip() for row in wrapped(lines, columns))
-
-
-def page(text: str) -> str:
-    return dedent(text).strip("\n")
 
 
 def storm() -> Fleet:
@@ -175,12 +160,6 @@ def test_a_standby_names_the_leader() -> None:
     )
     told = status(fleet.planner, replace(LEADER, leader="standalone"), fleet.now)
     assert "  leader    standalone, up 1 d 3 h" in look(status_page(told))
-
-
-def explained(fleet: Fleet, number: int, columns: int = 80) -> str:
-    told = node(fleet.planner, LEADER, f"node-{number}", fleet.now)
-    assert told is not None
-    return look(node_page(told), columns)
 
 
 def test_a_node_that_is_marked() -> None:
@@ -392,106 +371,6 @@ def test_a_suspect_keeps_only_gangs_away() -> None:
     assert "  state     marked, new gang work is kept away\n  concerns  node node-11\n" in look(
         incident_page(told)
     )
-
-
-def test_lemons_are_told_of_by_name() -> None:
-    fleet = Fleet(1)
-    known = fleet.planner.parts.known
-    for number in range(20_000):
-        known.seen(f"other-{number}", fleet.wall - 41 * 86_400.0)
-    for part, faults in (("GPU-1", 4), ("GPU-2", 3)):
-        known.seen(part, fleet.wall - 41 * 86_400.0)
-        for day in range(faults):
-            known.note(part, "node-0", "gpu/0000:3b:00", "gpu-lost", fleet.wall - day * 86_400.0)
-    fleet.after(1.0)
-    text = " ".join(look(status_page(status(fleet.planner, LEADER, fleet.now))).split())
-    assert " lemons 2 parts to be replaced: GPU-1 in node-0 (4 times), GPU-2 in node-0 (3 times) " in text
-    told = node(fleet.planner, LEADER, "node-0", fleet.now)
-    assert told is not None
-    text = " ".join(look(node_page(told)).split())
-    assert (
-        " lemon GPU-1 (GPU 0000:3b:00) has failed 4 times in 41 d, where parts of this fleet do fewer than 0.1 "
-        "times: have it replaced lemon GPU-2 "
-    ) in text
-    assert told.lemons[0].expected < 0.001
-
-
-def lost(policy: Policy, age: float = 60.0) -> Fleet:
-    """Three nodes with a lost GPU each."""
-    fleet = Fleet(3, policy)
-    for number in range(3):
-        fleet.say(number, finding(message="GPU 0000:3b:00 has fallen off the bus: Xid 79", age=age))
-    fleet.planner.tick(fleet.now)
-    fleet.carry_out()
-    return fleet
-
-
-def test_observe_mode_is_said_first_with_what_the_budget_allows() -> None:
-    fleet = lost(Policy())
-    assert look(status_page(status(fleet.planner, LEADER, fleet.now)), 120) == page("""
-    FATAL  3 nodes: 3 fatal.
-    OBSERVE MODE - no new mark is set. 3 nodes would be quarantined: 1 within budget, 2 over budget (fleet budget 1 node).
-      agents    3 expected, 3 reporting
-      nodes     0 ok, 3 fatal
-      marked    nothing
-      budgets   fleet 0 of 1
-      incidents 3 dry run
-      policy    observe; /etc/nodeguard/policy.yaml
-      leader    nodeguard-aggregator-6f7c9d-x2vbn (this one), up 1 d 3 h, planned just now; nodeguard 0.1.0
-
-    FATAL    node-0, GPU 0000:3b:00: gpu-lost, dry run, 1 min old
-             would quarantine node node-0; 2 more alike
-             nodeguard explain incident node-0-gpu-0000-3b-00-21acaae0
-    """)
-    assert explained(fleet, 0).startswith("FATAL  node-0: dry run: it would be quarantined for gpu-lost.\n")
-    assert explained(fleet, 1).startswith(
-        "FATAL  node-1: dry run: the mark that gpu-lost asks for would be withheld: fleet\n"
-        "       budget would be used up: 1 of 1 nodes quarantined.\n"
-    )
-
-
-def test_in_its_grace_period_a_mark_is_pending_with_the_time_left() -> None:
-    fleet = lost(Policy(), age=2.0)
-    text = look(status_page(status(fleet.planner, LEADER, fleet.now)))
-    assert "\nOBSERVE MODE - no new mark is set. No mark is due yet.\n" in text
-    assert "  pending   3 marks of 3 nodes in the grace period: the first has 3 s left\n" in text
-    assert "withheld" not in text
-    assert "FATAL    node-0, GPU 0000:3b:00: gpu-lost, pending (grace period, 3 s left), 2 s" in text
-    assert "  mark      pending (grace period, 3 s left)\n" in explained(fleet, 0)
-
-
-def test_what_is_not_enforced_beside_what_is() -> None:
-    rules = (ModeRule(("gpu-ecc", "port-*"), Mode.ENFORCE), ModeRule(("port-flap",), Mode.OBSERVE))
-    fleet = lost(Policy(modes=rules))
-    text = " ".join(look(status_page(status(fleet.planner, LEADER, fleet.now))).split())
-    assert "OBSERVE MODE" not in text
-    assert (
-        " dry run 3 nodes would be quarantined: 1 within budget, 2 over budget (fleet budget 1 node); the checks "
-        "are not enforced "
-    ) in text
-    assert " policy observe by default; enforced: gpu-ecc, port-*; observed: port-flap; " in text
-
-
-def test_without_a_cluster_marks_are_advised() -> None:
-    fleet = Fleet(2)
-    fleet.restart(State.ADVISED)
-    fleet.say(0, finding())
-    fleet.carry_out()
-    told = status(fleet.planner, replace(LEADER, leader="standalone"), fleet.now)
-    text = look(status_page(told))
-    assert "  advised   quarantine 1 node\n" in text
-    assert "FATAL    node-0, GPU 0000:3b:00: gpu-lost, advised, 1 min old\n" in text
-    assert "         advice: keep work away\n" in text.replace(
-        "gpu-lost at gpu/0000:3b:00", "advice: keep work away"
-    )
-    assert "marked" not in text
-    text = explained(fleet, 0)
-    assert text.startswith("FATAL  node-0: advice: keep all new work off it for gpu-lost.\n")
-    assert "  mark      advised\n" in text
-    [line] = listed(fleet.planner, LEADER, fleet.now).incidents
-    seen = incident(fleet.planner, LEADER, line.name, fleet.now)
-    assert seen is not None
-    assert "  state     advised, advice: keep new work away\n" in look(incident_page(seen))
 
 
 def test_a_node_whose_messages_are_refused_is_shown_at_the_top() -> None:

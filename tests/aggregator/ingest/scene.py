@@ -134,3 +134,7 @@ def said(sock: socket.socket, *parts: bytes) -> bytes:
     except ConnectionError:
         pass
     return answer
+
+
+def head(length: object, more: str = "") -> bytes:
+    return f"POST /v1/messages HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n{more}\r\n".encode()

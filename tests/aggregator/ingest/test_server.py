@@ -26,17 +26,12 @@ from nodeguard.aggregator.ingest.limits import Limits, Rate
 from nodeguard.wire.encoding import MESSAGE_LIMIT, decode_message, decode_reply
 from nodeguard.wire.instruction import Maintenance, Reply
 from nodeguard.wire.report import VERSION
-from tests.aggregator.ingest.scene import agent, connected, heartbeat, report, said, serving, tokens
+from tests.aggregator.ingest.scene import agent, connected, head, heartbeat, report, said, serving, tokens
 from tests.aggregator.issuer import Issuer
 from tests.controlplane.certificates import Authority
 from tests.waiting import PATIENCE, PROMPTLY, until
 
 MIB = 1024 * 1024
-
-
-@pytest.fixture(scope="module")
-def issuer() -> Issuer:
-    return Issuer(time.time())
 
 
 @pytest.fixture
@@ -48,10 +43,6 @@ def authority(tmp_path: Path) -> Authority:
 def shown(authority: Authority, name: str = "server", *hosts: str) -> ssl.SSLContext:
     pair = authority.issue(name, *(hosts or ("127.0.0.1",)))
     return context(Showing(pair.certificate.read_text(), pair.key.read_text()))
-
-
-def head(length: object, more: str = "") -> bytes:
-    return f"POST /v1/messages HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n{more}\r\n".encode()
 
 
 def test_a_node_is_heard_by_its_uid_and_answered(
@@ -392,56 +383,6 @@ def test_an_error_of_ours_is_told_without_what_was_sent() -> None:
         assert b"500" in answer.splitlines()[0]
         assert "ValueError at " in served.told[0]
         assert "secret" not in answer.decode() + served.told[0]
-
-
-def test_the_oldest_stranger_gives_way_to_an_agent(issuer: Issuer, tmp_path: Path) -> None:
-    limits = Limits(strangers=3, connections=5)
-    with serving(lambda: tokens(issuer), limits=limits) as served:
-        good = agent(served, tmp_path / "token", issuer.token())
-        assert good.post(heartbeat()).status == 200
-        with connected(served) as first, connected(served), connected(served), connected(served):
-            assert said(first) == b""
-            late = agent(served, tmp_path / "late", issuer.token("node-b"))
-            assert late.post(heartbeat("node-b")).status == 200
-            assert good.post(heartbeat()).status == 200
-        good.close()
-        late.close()
-
-
-def test_one_credential_holds_few_connections_and_takes_none_from_others(
-    issuer: Issuer, tmp_path: Path
-) -> None:
-    with serving(lambda: tokens(issuer)) as served, ExitStack() as stack:
-        other = agent(served, tmp_path / "other", issuer.token("node-b"))
-        assert other.post(heartbeat("node-b")).status == 200
-        ways = [agent(served, tmp_path / "token", issuer.token()) for _ in range(50)]
-        assert {way.post(heartbeat()).status for way in ways} == {200}
-        until(lambda: served.ingest.connections == Limits().connections_of_caller + 1)
-        assert ways[0].post(heartbeat()).status == 200
-        assert other.post(heartbeat("node-b")).status == 200
-        for way in (*ways, other):
-            way.close()
-        until(lambda: served.ingest.connections == 0)
-
-        request = head(1000, f"Authorization: Bearer {issuer.token()}\r\n")
-        for _ in range(Limits().connections_of_caller):
-            stack.enter_context(connected(served)).sendall(request)
-        until(lambda: served.ingest.connections == Limits().connections_of_caller)
-        until(lambda: b"429" in said(stack.enter_context(connected(served)), request))
-        assert served.refused[-1] == ("node-a", "too-many-connections")
-
-
-def test_a_connection_that_is_not_accepted_is_counted_and_logged(issuer: Issuer, tmp_path: Path) -> None:
-    with serving(lambda: tokens(issuer), limits=Limits(connections=1)) as served:
-        way = agent(served, tmp_path / "token", issuer.token())
-        assert way.post(heartbeat()).status == 200
-        with connected(served) as sock:
-            assert said(sock) == b""
-        way.close()
-        until(lambda: served.ingest.exchange.counts["not accepted"] == 1)
-        assert served.told[0].startswith(
-            "127.0.0.1: as many connections are open as this aggregator accepts: "
-        )
 
 
 def test_the_end_answers_and_closes(issuer: Issuer, tmp_path: Path) -> None:
