@@ -20,7 +20,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from nodeguard.cli.page import Line, Words, show
+from nodeguard.cli.render.page import Line, Words, show
 
 ROOT = Path(__file__).parent.parent
 # In the directory of the fleet: a socket's path may not be long.

@@ -9,12 +9,12 @@ from typing import get_args
 import msgspec
 import pytest
 
-from nodeguard.cli.domain_page import domain_page
+from nodeguard.cli.render.domain import domain_page
 from nodeguard.fleet.release import On
-from nodeguard.fleet.told import domain_forms, forms, incident_forms, node_forms
-from nodeguard.fleet.told.domain import domain
+from nodeguard.fleet_api import domain_forms, forms, incident_forms, node_forms
+from nodeguard.fleet_api.domain import domain
 from tests.cli.fleet_look import look
-from tests.cli.test_domain_page import FABRIC
+from tests.cli.render.test_domain import FABRIC
 from tests.fleet.domains.test_domains import FIRST
 
 PAGE = (Path(__file__).parent.parent / "docs" / "fleet.md").read_text("utf-8")

@@ -9,9 +9,9 @@ from nodeguard.aggregator.history.history import History
 from nodeguard.aggregator.ingest.server import Ingest
 from nodeguard.aggregator.reload import PolicyFile
 from nodeguard.aggregator.service import Service
-from nodeguard.fleet.told.incidents import every
-from nodeguard.fleet.told.node_forms import DEGRADED
-from nodeguard.fleet.told.views import views
+from nodeguard.fleet_api.incidents import every
+from nodeguard.fleet_api.node_forms import DEGRADED
+from nodeguard.fleet_api.views import views
 from nodeguard.model.blame import PLACES
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import State

@@ -46,7 +46,7 @@ from nodeguard.aggregator.world.world import World
 from nodeguard.catalog.located import CatalogueError
 from nodeguard.cli.aggregator_options import AGENT, Options
 from nodeguard.fleet.planner import Planner
-from nodeguard.fleet.told import service as told_service
+from nodeguard.fleet_api import service as told_service
 from nodeguard.kube.authority import ClusterStore
 from nodeguard.kube.client import Api, ApiError
 from nodeguard.local.open_files import capacity, raise_limit

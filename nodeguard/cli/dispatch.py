@@ -37,7 +37,7 @@ def _run(commands: Mapping[str, str], given: Sequence[str]) -> int:
         return OK
     if name not in commands:
         raise UsageError(f"'{name}' is no command: {near(name, commands)}see nodeguard --help")
-    code: int = import_module(f"nodeguard.cli.{name}").run(given[1:])
+    code: int = import_module(f"nodeguard.cli.commands.{name}").run(given[1:])
     return code
 
 

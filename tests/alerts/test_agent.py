@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nodeguard.cli.prometheus import as_metrics
+from nodeguard.cli.render.prometheus import as_metrics
 from nodeguard.model.finding import Action, Finding, Health, Knowledge, Verdict
 from nodeguard.model.instant import Instant
 from tests.alerts.rules import OF_PROMETHEUS, alerts, labels_by_metric, promtool, rules, told

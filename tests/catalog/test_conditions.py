@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from nodeguard.agent.judgement import Judgement
 from nodeguard.catalog.conditions import DefectError, condition
 from nodeguard.catalog.written import ConditionForm, seconds
-from nodeguard.cli import wording
+from nodeguard.cli.render import wording
 from nodeguard.derive.derive import Site
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.check import (

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from textwrap import dedent
 
-from nodeguard.cli.node_page import node_page
-from nodeguard.cli.page import Line, wrapped
-from nodeguard.fleet.told.node import node
-from nodeguard.fleet.told.service import Service
+from nodeguard.cli.render.node import node_page
+from nodeguard.cli.render.page import Line, wrapped
+from nodeguard.fleet_api.node import node
+from nodeguard.fleet_api.service import Service
 from tests.fleet.scene import Fleet
 
 LEADER = Service(

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeguard.cli import incidents
+from nodeguard.cli.commands import incidents
 from nodeguard.cli.main import main
 from nodeguard.model.incident import ClearAnswer
 from tests.aggregator.api.service import Deciders, answering

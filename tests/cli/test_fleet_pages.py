@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from nodeguard.cli.incident_page import incident_page, incidents_page
-from nodeguard.cli.node_page import node_page
-from nodeguard.cli.status_page import status_page
+from nodeguard.cli.render.incident import incident_page, incidents_page
+from nodeguard.cli.render.node import node_page
+from nodeguard.cli.render.status import status_page
 from nodeguard.fleet.refusals import Refusal
-from nodeguard.fleet.told.incidents import incident, listed
-from nodeguard.fleet.told.node import node
-from nodeguard.fleet.told.status import status
+from nodeguard.fleet_api.incidents import incident, listed
+from nodeguard.fleet_api.node import node
+from nodeguard.fleet_api.status import status
 from nodeguard.model.blame import Blame
 from nodeguard.model.finding import Health, Knowledge
 from nodeguard.model.incident import Decision

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from nodeguard.cli.incident_page import incident_page
-from nodeguard.cli.status_page import status_page
-from nodeguard.fleet.told.incidents import incident, listed
-from nodeguard.fleet.told.status import status
+from nodeguard.cli.render.incident import incident_page
+from nodeguard.cli.render.status import status_page
+from nodeguard.fleet_api.incidents import incident, listed
+from nodeguard.fleet_api.status import status
 from nodeguard.model.incident import State
 from nodeguard.model.policy import Mode, ModeRule, Policy
 from tests.cli.fleet_look import LEADER, explained, look, page

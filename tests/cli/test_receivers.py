@@ -39,6 +39,6 @@ def test_each_address_is_told() -> None:
 
 
 def test_http_is_imported_where_somebody_is_told_alone() -> None:
-    code = "import sys, nodeguard.cli.agent; print({'http.client', 'email'} & set(sys.modules))"
+    code = "import sys, nodeguard.cli.commands.agent; print({'http.client', 'email'} & set(sys.modules))"
     said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
     assert said == "set()\n"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_agent import page, running
+from tests.cli.commands.test_agent import page, running
 from tests.docs.pages import text
 from tests.e2e.processes import live_bundle
 from tests.waiting import until

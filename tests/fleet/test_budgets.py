@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from nodeguard.cli.policy import nodes_output
-from nodeguard.cli.policy_words import summary
+from nodeguard.cli.commands.policy import nodes_output
+from nodeguard.cli.render.policy import summary
 from nodeguard.fleet.budgets import FleetLimits, fleet_limits, group_limit
 from nodeguard.fleet.ledgers import Ledgers, Standing
 from nodeguard.fleet.seat import FLEET, POOL, Seat

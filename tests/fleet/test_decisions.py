@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from nodeguard.fleet.admission import Outcome
 from nodeguard.fleet.plan import Plan
-from nodeguard.fleet.told.incidents import listed
-from nodeguard.fleet.told.service import Service
-from nodeguard.fleet.told.status import status
+from nodeguard.fleet_api.incidents import listed
+from nodeguard.fleet_api.service import Service
+from nodeguard.fleet_api.status import status
 from nodeguard.model.finding import Health, Knowledge
 from nodeguard.model.incident import State
 from nodeguard.model.mark import HOLD

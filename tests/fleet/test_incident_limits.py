@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeguard.fleet.incident_limits import OF_NODE, asks_for_mark, limited, surplus, without_mark
-from nodeguard.fleet.told.forms import LeftOut
-from nodeguard.fleet.told.node import node
-from nodeguard.fleet.told.service import Service
-from nodeguard.fleet.told.status import status
+from nodeguard.fleet_api.forms import LeftOut
+from nodeguard.fleet_api.node import node
+from nodeguard.fleet_api.service import Service
+from nodeguard.fleet_api.status import status
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import GRANTED, Incident, State
 from nodeguard.wire.report import Active, Sight

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from nodeguard.fleet.faults import DAY, Past
 from nodeguard.fleet.lemons import Lemons
 from nodeguard.fleet.parts import Parts
-from nodeguard.fleet.told.lemons import lemons
+from nodeguard.fleet_api.lemons import lemons
 from nodeguard.model.finding import Action, Health, Knowledge
 from nodeguard.model.instant import Instant
 from nodeguard.wire.report import Active, Inventory, Occupant

@@ -13,11 +13,11 @@ from msgspec import Struct
 from nodeguard.aggregator.api.asking import Decided, Done, Pause, Resume, Unmark, Wrong
 from nodeguard.aggregator.api.decide import Decide, DecisionError
 from nodeguard.fleet.planner import Planner
-from nodeguard.fleet.told.domain import domain, domains, meant
-from nodeguard.fleet.told.incidents import incident, listed
-from nodeguard.fleet.told.node import node, nodes
-from nodeguard.fleet.told.service import Service
-from nodeguard.fleet.told.status import status
+from nodeguard.fleet_api.domain import domain, domains, meant
+from nodeguard.fleet_api.incidents import incident, listed
+from nodeguard.fleet_api.node import node, nodes
+from nodeguard.fleet_api.service import Service
+from nodeguard.fleet_api.status import status
 from nodeguard.local.listening import may_ask
 from nodeguard.model.incident import State
 from nodeguard.model.instant import Instant

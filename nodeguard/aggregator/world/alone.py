@@ -19,7 +19,7 @@ from nodeguard.aggregator.world.kept import LIMIT, Advised, Kept, KeptError, rea
 from nodeguard.aggregator.world.state_writer import StateWriter
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
-from nodeguard.fleet.told.service import STANDALONE
+from nodeguard.fleet_api.service import STANDALONE
 from nodeguard.model.incident import Decision, Incident
 from nodeguard.model.instant import Instant
 from nodeguard.model.mark import STATE, Desired

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from nodeguard.aggregator.api.decide import DecisionError
 from nodeguard.aggregator.api.pages import Asked
 from nodeguard.aggregator.api.server import serving
-from nodeguard.fleet.told.service import Service
+from nodeguard.fleet_api.service import Service
 from nodeguard.model.incident import ClearAnswer, Decision
 from tests.fleet.scene import Fleet
 from tests.waiting import PATIENCE

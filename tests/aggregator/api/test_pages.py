@@ -15,10 +15,10 @@ import pytest
 from msgspec.structs import replace
 
 from nodeguard.aggregator.api.server import serving
-from nodeguard.fleet.told.domain_forms import DomainList, DomainPage
-from nodeguard.fleet.told.forms import Status
-from nodeguard.fleet.told.incident_forms import IncidentList, IncidentPage
-from nodeguard.fleet.told.node_forms import NodeList, NodePage
+from nodeguard.fleet_api.domain_forms import DomainList, DomainPage
+from nodeguard.fleet_api.forms import Status
+from nodeguard.fleet_api.incident_forms import IncidentList, IncidentPage
+from nodeguard.fleet_api.node_forms import NodeList, NodePage
 from nodeguard.model.policy import Policy, Settle, View
 from tests.aggregator.api.service import Deciders, asked
 from tests.fleet.scene import AT_ONCE, Fleet, finding

@@ -1,0 +1,1 @@
+"""The subcommands of `nodeguard`: one module for each, with a `run` function."""

@@ -1,0 +1,88 @@
+"""nodeguard checks: list the checks, and validate a site's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from nodeguard.cli.knowledge import families, knowledge
+from nodeguard.cli.options import add_checks, add_only
+from nodeguard.cli.render.page import Line, Words, show
+from nodeguard.cli.render.wording import facts
+from nodeguard.cli.streams import say
+from nodeguard.cli.usage import OK, Parser
+from nodeguard.model.catalogue import Catalogue
+from nodeguard.model.check import Check
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command; returns its exit code. Raises UsageError for a file that is wrong."""
+    options = _parser().parse_args(arguments)
+    catalogue, _ = knowledge(options.checks)
+    only = families(catalogue, options.only)
+    checks = [check for check in catalogue.checks if only is None or check.family in only]
+    match options.format:
+        case "json":
+            import msgspec  # noqa: PLC0415 - one format of three
+
+            say(msgspec.json.format(msgspec.json.encode(checks), indent=2).decode())
+        case "markdown":
+            say("\n".join(markdown(checks)))
+        case _:
+            show(list(_table(catalogue, checks)))
+    return OK
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="nodeguard checks",
+        description="Lists the checks. With --checks it validates a folder of yours and shows the result.",
+    )
+    add_checks(parser)
+    add_only(parser)
+    parser.add_argument(
+        "--format", choices=("table", "json", "markdown"), default="table", help="how to say it"
+    )
+    return parser
+
+
+def _table(catalogue: Catalogue, checks: Sequence[Check]) -> Iterator[Line]:
+    wide = max((len(check.id) for check in checks), default=0)
+    for family, group in _by_family(checks):
+        yield Line(text=family, style="strong")
+        for check in group:
+            head = (Words(f"  {check.id:<{wide}}  "), Words(f"{check.health.value:<8}", check.health.value))
+            yield Line(head, check.title)
+        yield Line()
+    for name, file in sorted(catalogue.disabled.items()):
+        yield Line(
+            (Words(f"  {name:<{wide}}  ", "dim"), Words(f"{'off':<8}", "dim")), f"disabled by {file}", "dim"
+        )
+    number = len({check.family for check in checks})
+    yield Line(text=f"{len(checks)} checks in {number} {'family' if number == 1 else 'families'}")
+
+
+def _by_family(checks: Sequence[Check]) -> Iterator[tuple[str, list[Check]]]:
+    for family in sorted({check.family for check in checks}):
+        yield family, [check for check in checks if check.family == family]
+
+
+def markdown(checks: Sequence[Check]) -> Iterator[str]:
+    """The page docs/checks.md: what each check means, and what to do, under an anchor of its own."""
+    yield "# Checks"
+    yield ""
+    yield f"{len(checks)} checks, made from the catalogue by `nodeguard checks --format markdown`."
+    for family, group in _by_family(checks):
+        yield from ("", f"## {family}")
+        for check in group:
+            yield from (
+                "",
+                f"### {check.id}",
+                "",
+                f"**{check.title}.** {' '.join(check.explain.split())}",
+                "",
+            )
+            yield from (f"- {field}: {_escaped(text)}" for field, text in facts(check) if field != "family")
+
+
+def _escaped(text: str) -> str:
+    return text.replace("<", "&lt;").replace("*", "\\*").replace("_", "\\_")

@@ -1,0 +1,1 @@
+"""Text, JSON and Prometheus output of the commands."""

@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nodeguard.cli.render.page import Line
+from nodeguard.cli.render.verdict import headline, table
+from nodeguard.model.finding import Action, Evidence, Finding, Fine, Health, Knowledge, Total, Unread, Verdict
+from nodeguard.model.instant import Instant
+from nodeguard.model.slot import NODE
+from tests.judge.scene import finding
+
+NOW = Instant(wall=1_800_000_000.0, mono=1000.0, boot_id="boot")
+GPU = "gpu/0000:3b:00"
+WORDS = {"gpu.recovery_action = 4": "drain and reset"}
+
+
+def verdict(*findings: Finding, **more: Any) -> Verdict:
+    health = findings[0].health if findings else Health.OK
+    return Verdict(health, Knowledge.FRESH, findings, **{"judged": 10, **more})
+
+
+def plain(line: Line) -> str:
+    return "".join(words.text for words in line.head) + line.text
+
+
+def said(of: Verdict, **more: Any) -> list[str]:
+    return [plain(line) for line in table("node-1", of, NOW, WORDS, **more)]
+
+
+def first(of: Verdict) -> str:
+    return plain(headline("node-1", of))
+
+
+def lost(**fields: Any) -> Finding:
+    words = {
+        "health": Health.FATAL,
+        "action": Action.REBOOT_NODE,
+        "title": "GPU lost",
+        "since": NOW.wall - 125,
+    }
+    return finding("gpu-lost", GPU, **{**words, **fields})
+
+
+# The first line.
+
+
+def test_nothing_wrong() -> None:
+    assert first(verdict(platform="dgx-h100")) == "OK  node-1 (dgx-h100): nothing wrong found."
+
+
+def test_the_first_line_says_what_where_and_what_to_do() -> None:
+    assert first(verdict(lost())) == "FATAL  node-1: GPU lost: GPU 0000:3b:00. Reboot the node."
+    assert first(verdict(lost(), finding())) == (
+        "FATAL  node-1: GPU lost: GPU 0000:3b:00, and 1 more. Reboot the node."
+    )
+    assert (
+        first(verdict(finding(title="Clock adrift"))) == "SUSPECT  node-1: Clock adrift: the node. Watch it."
+    )
+
+
+def test_the_first_line_says_what_was_not_read() -> None:
+    silent = tuple(Unread(source, (NODE,), source, "why") for source in ("nvml", "kmsg", "nvml"))
+    assert first(verdict(unread=silent)) == "OK  node-1: nothing wrong found. Not read: nvml, kmsg."
+
+
+def test_where_nothing_could_be_judged_nothing_is_ok() -> None:
+    assert first(verdict(judged=0)) == "UNKNOWN  node-1: nothing could be judged."
+
+
+@pytest.mark.parametrize("action", Action)
+def test_every_action_is_said(action: Action) -> None:
+    assert first(verdict(lost(action=action))).endswith(".")
+
+
+# A finding.
+
+
+def test_a_finding_in_full() -> None:
+    evidence = (Evidence("kmsg", "NVRM: Xid 79\nmore", NOW.wall, 3),)
+    one = lost(message="It is gone", remedy="Drain it.", evidence=evidence, part="GPU-1", note="seen once")
+    assert said(verdict(one))[1:] == [
+        "",
+        "FATAL  GPU lost - GPU 0000:3b:00",
+        "  what    It is gone",
+        "  part    GPU-1",
+        "  since   2027-01-15 07:57:55 UTC, 2 min 5 s ago; seen once",
+        "  seen    kmsg: NVRM: Xid 79 more (3 times)",
+        "  do      reboot the node. Drain it.",
+        "  more    nodeguard explain gpu-lost",
+    ]
+
+
+def field(name: str, one: Finding) -> list[str]:
+    return [line.split(maxsplit=1)[1] for line in said(verdict(one)) if line.startswith(f"  {name} ")]
+
+
+@pytest.mark.parametrize(
+    ("since", "ago"), [(0.0, "just now"), (-30.0, "just now"), (5.0, "5 s ago"), (3600 * 49, "2 d 1 h ago")]
+)
+def test_since_when(since: float, ago: str) -> None:
+    assert field("since", lost(since=NOW.wall - since))[0].endswith(f", {ago}")
+
+
+def test_many_slots_are_counted() -> None:
+    slots = [f"{GPU}/nvlink/{link}" for link in range(18)]
+    assert field("slots", lost(slots=tuple(slots[:4])))[0].count("NVLink") == 4
+    assert field("slots", lost(slots=tuple(slots)))[0].endswith("GPU 0000:3b:00 NVLink 3 and 14 more")
+
+
+def test_what_tells_most_is_shown() -> None:
+    evidence = tuple(Evidence("nvml", f"gpu.a = {at}", float(at)) for at in range(5))
+    assert field("seen", lost(evidence=evidence)) == ["nvml: gpu.a = 0", "nvml: gpu.a = 1", "nvml: gpu.a = 2"]
+
+
+def test_a_message_of_several_lines_is_shown_whole() -> None:
+    text = "NVRM: The NVIDIA GPU 0000:52:00.0\nNVRM: (PCI ID: 10de:2331) has\nNVRM: fallen off the bus."
+    [seen] = field("seen", lost(evidence=(Evidence("kmsg", text, 1.0),)))
+    assert seen == "kmsg: NVRM: The NVIDIA GPU 0000:52:00.0 (PCI ID: 10de:2331) has fallen off the bus."
+
+
+def test_a_code_is_shown_with_what_it_means() -> None:
+    evidence = (Evidence("nvml", "gpu.recovery_action = 4", 1.0), Evidence("nvml", "gpu.a = 4", 1.0))
+    assert field("seen", lost(evidence=evidence)) == [
+        "nvml: gpu.recovery_action = 4 (drain and reset)",
+        "nvml: gpu.a = 4",
+    ]
+
+
+def test_empty_evidence_is_no_crash() -> None:
+    assert field("seen", lost(evidence=(Evidence("nvml", "", 1.0),))) == ["nvml: "]
+    assert field("seen", lost(evidence=())) == []
+
+
+# The rest.
+
+
+def test_what_was_noted_counted_and_found_fine() -> None:
+    noted = finding(
+        "gpu-xid-workload",
+        GPU,
+        title="Xid of an application",
+        message="Xid 13",
+        evidence=(Evidence("kmsg", "x", 1.0, 7),),
+    )
+    whole = verdict(
+        noted=(noted,),
+        totals=(Total(GPU, "gpu.pcie.replays", 12), Total("port/mlx5_0/1", "port.symbol_error", 3.0)),
+        fine=(
+            Fine("clock", 1, {NODE: 1}),
+            Fine("gpu-memory", 14, {"gpu": 8, NODE: 1}),
+            Fine("nvlink", 3, {"nvlink": 1, "gpu": 1}),
+        ),
+    )
+    assert said(whole) == [
+        "OK  node-1: nothing wrong found.",
+        "",
+        "noted     GPU 0000:3b:00: Xid 13, 7 times (Xid of an application)",
+        "",
+        "counted   GPU 0000:3b:00: pcie.replays 12 in total; whether it rises takes --for",
+        "counted   port mlx5_0/1: symbol_error 3 in total; whether it rises takes --for",
+        "",
+        "fine      clock: 1 check",
+        "fine      gpu-memory: 14 checks on 8 GPUs",
+        "fine      nvlink: 3 checks on 1 GPU, 1 NVLink",
+    ]
+    assert said(whole, quiet=True) == ["OK  node-1: nothing wrong found."]
+
+
+@pytest.mark.parametrize(
+    ("one", "line"),
+    [
+        (Unread("nvml", (NODE,), "nvml", "it hangs"), "not read  nvml: it hangs"),
+        (Unread("memory", (NODE,), "memory.total", "denied"), "not read  memory: memory.total: denied"),
+        (Unread("nvml", (GPU,), "gpu.name", "lost"), "not read  nvml of GPU 0000:3b:00: gpu.name: lost"),
+        (
+            Unread("pci", tuple(f"disk/sd{letter}" for letter in "abcdefgh"), "pci.x", "EINVAL"),
+            "not read  pci of disk sda, disk sdb, disk sdc, disk sdd and 4 more: pci.x: EINVAL",
+        ),
+    ],
+)
+def test_what_was_not_read_is_said_even_when_quiet(one: Unread, line: str) -> None:
+    for quiet in (False, True):
+        assert said(verdict(unread=(one,)), quiet=quiet)[1:] == ["", line]

@@ -1,0 +1,243 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from nodeguard.fleet_api.node import node, nodes
+from nodeguard.fleet_api.node_forms import NodePage, Wait
+from nodeguard.fleet_api.service import Service
+from nodeguard.model.finding import Health, Knowledge
+from nodeguard.model.incident import State
+from nodeguard.model.mark import HOLD, MAINTENANCE, Mark
+from nodeguard.model.policy import Hold, Mode, Soak, View
+from nodeguard.wire.report import Blind
+from tests.fleet.scene import AT_ONCE, Fleet, finding, foreign, in_order
+
+LEADER = Service("replica-0", leads=True, started=9_000.0)
+LONG = replace(AT_ONCE, soak=Soak(600.0, 28_800.0, 86_400.0))
+
+
+def marked(policy: Any = LONG, *more: Any) -> Fleet:
+    fleet = Fleet(40, policy)
+    fleet.say(0, finding(), *more)
+    fleet.after(10.0)
+    fleet.carry_out()
+    return fleet
+
+
+def page(fleet: Fleet, number: int = 0) -> NodePage:
+    told = node(fleet.planner, LEADER, f"node-{number}", fleet.now)
+    assert told is not None
+    return told
+
+
+def wait(fleet: Fleet) -> Wait:
+    [mark] = page(fleet).marks
+    return mark.wait
+
+
+def test_a_mark_waits_for_its_check_to_find_nothing_then_to_prove_it_then_for_the_soak() -> None:
+    fleet = marked()
+    assert wait(fleet) == Wait("finding", "gpu-lost to find it no more; it finds it still")
+    fleet.say(0, proven=())
+    fleet.carry_out()
+    assert wait(fleet) == Wait("proof", "gpu-lost to prove that GPU 0000:3b:00 is in order")
+    fleet.say(0)
+    fleet.carry_out()
+    fleet.after(100.0)
+    fleet.carry_out()
+    says = "the soak period to end, while gpu-lost goes on proving it"
+    assert wait(fleet) == Wait("soak", says, "2023-11-14T22:23:30Z", 500.0)
+    fleet.after(500.0)
+    fleet.carry_out()
+    told = page(fleet)
+    assert told.marks == ()
+    [charge] = told.charges
+    assert (charge.check, charge.ended, charge.times) == ("gpu-lost", "2023-11-14T22:23:30Z", 1)
+
+
+def test_of_many_slots_those_are_named_that_are_not_proven() -> None:
+    fleet = Fleet(3)
+    slots = tuple(f"gpu/0000:{bus}:00" for bus in ("3b", "3c", "3d", "3e", "3f", "40"))
+    fleet.say(0, finding(target="node", slots=slots))
+    fleet.after(10.0)
+    fleet.carry_out()
+    fleet.say(0, proven=(in_order(slots=slots[:1]),))
+    fleet.carry_out()
+    assert wait(fleet).says == (
+        "gpu-lost to prove that GPU 0000:3c:00, GPU 0000:3d:00, GPU 0000:3e:00, GPU 0000:3f:00 and 1 more are in order"
+    )
+
+
+def test_people_silence_and_checks_that_are_gone_are_waited_for() -> None:
+    fleet = marked()
+    fleet.change(0, annotations={**fleet.nodes["uid-0"].annotations, HOLD: "alice"})
+    fleet.carry_out()
+    assert wait(fleet).on == "hold"
+    fleet = marked()
+    fleet.change(0, annotations={**fleet.nodes["uid-0"].annotations, MAINTENANCE: "rack move"})
+    fleet.carry_out()
+    assert wait(fleet) == Wait("maintenance", "maintenance to end (rack move), and proof after it")
+    fleet = marked()
+    fleet.reports.pop("uid-0")
+    fleet.after(60.0)
+    fleet.carry_out()
+    assert wait(fleet).on == "silence"
+    told = page(fleet)
+    assert (told.health, told.reported) == ("unknown", "fatal")
+    assert (told.silent, told.known, told.heard_age, told.heard) == (
+        True,
+        False,
+        60.0,
+        "2023-11-14T22:13:30Z",
+    )
+    fleet = marked()
+    fleet.planner.adopt(replace(LONG, holds=(Hold(checks=("gpu-lost",)),)))
+    fleet.planner.issued(fleet.plan())
+    assert wait(fleet) == Wait("write", "is being released")
+    fleet = Fleet(3, LONG)
+    fleet.say(0, finding("site-fans"))
+    fleet.after(10.0)
+    fleet.carry_out()
+    fleet.say(0)
+    fleet.carry_out()
+    assert wait(fleet).on == "check"
+    fleet.say(1, proven=(in_order(("site-fans",)),))
+    fleet.carry_out()
+    assert wait(fleet).on == "proof"
+
+
+def test_what_is_not_written_yet_is_told_and_what_is_going() -> None:
+    fleet = Fleet(3)
+    fleet.say(0, finding())
+    fleet.after(10.0)
+    plan = fleet.plan()
+    assert page(fleet).marks == ()
+    fleet.planner.issued(plan)
+    assert [mark.written for mark in page(fleet).marks] == [False]
+    fleet.write(plan)
+    assert [mark.written for mark in page(fleet).marks] == [True]
+    fleet.say(0)
+    fleet.planner.issued(fleet.plan())
+    [mark] = page(fleet).marks
+    assert (mark.wait, mark.written) == (Wait("write", "is being released"), True)
+
+
+def test_findings_say_what_became_of_the_marks_that_they_ask_for() -> None:
+    fleet = Fleet(4, replace(AT_ONCE, holds=(Hold(checks=("gpu-ecc",), why="it misfires"),)))
+    slots = [f"gpu/0000:{bus}:00" for bus in ("3b", "3c", "3d", "3e")]
+    fleet.say(
+        0,
+        finding("gpu-lost", slots[0]),
+        finding("gpu-ecc", slots[1]),
+        finding("gpu-hot", slots[2], health=Health.WARNING),
+        finding("gpu-lost", slots[3], knowledge=Knowledge.STALE, note="seen once"),
+    )
+    fleet.after(10.0)
+    fleet.carry_out()
+    told = page(fleet)
+    assert [(one.state, one.why) for one in told.findings] == [
+        (State.MARKED, ""),
+        (State.WITHHELD, "hold on check gpu-ecc: it misfires"),
+        (None, "a warning marks nothing"),
+        (None, "marks nothing while it is stale"),
+    ]
+    assert told.findings[0].evidence == ("nvml: gone",)
+    assert told.findings[0].age == 70.0
+    [withheld] = told.withheld
+    assert (withheld.mark, withheld.check, withheld.why) == (
+        Mark.QUARANTINE, "gpu-ecc", "hold on check gpu-ecc: it misfires",
+    )  # fmt: skip
+
+
+def test_in_observe_it_is_told_what_would_be_marked() -> None:
+    fleet = marked(replace(AT_ONCE, mode=Mode.OBSERVE))
+    told = page(fleet)
+    assert (told.marks, [one.check for one in told.would]) == ((), ["gpu-lost"])
+    assert told.findings[0].state == State.DRY_RUN
+
+
+def test_budgets_are_those_of_where_the_node_sits_and_of_its_checks() -> None:
+    fleet = marked(replace(LONG, views=(View("rack", ("rack",)),)))
+    told = page(fleet)
+    assert told.domains == ("rack/r0",)
+    assert [(one.name, one.used) for one in told.ledgers] == [
+        ("fleet", 1.0), ("pool/", 1.0), ("domain/rack/r0", 1.0), ("check/gpu-lost", 1),
+    ]  # fmt: skip
+    fleet.say(9, finding(health=Health.SUSPECT))
+    fleet.after(10.0)
+    fleet.carry_out()
+    assert ("suspect", 1.0) in [(one.name, one.used) for one in page(fleet, 9).ledgers]
+    assert page(fleet, 20).ledgers[-1].name == "domain/rack/r2"
+
+
+def test_single_devices_cordons_and_strange_taints_are_told() -> None:
+    fleet = Fleet(3)
+    fleet.publish(0)
+    fleet.say(0, finding())
+    fleet.change(1, taints=(foreign(), foreign("nodeguard.dev/quarantine", "x")), unschedulable=True)
+    fleet.after(10.0)
+    fleet.carry_out()
+    [mark] = page(fleet).marks
+    assert (mark.device, mark.target) == ("gpu-0", "gpu/0000:3b:00")
+    [charge] = page(fleet).charges
+    assert charge.device == "gpu-0"
+    assert (page(fleet, 1).strange, page(fleet, 1).out) == (("nodeguard.dev/quarantine=x",), True)
+
+
+def test_what_could_not_be_read_is_told() -> None:
+    fleet = Fleet(2)
+    unread = (Blind("nvml", "gpu.ecc", "it hangs", ("gpu/0000:3b:00",)),)
+    report = replace(fleet.reports["uid-0"], unread=unread, agent="0.1.0", knowledge=Knowledge.UNKNOWN)
+    fleet.planner.hear("uid-0", report, fleet.now)
+    told = page(fleet)
+    assert [(one.source, one.why) for one in told.unread] == [("nvml", "it hangs")]
+    assert (told.agent, told.knowledge, told.known, told.heard_age) == ("0.1.0", Knowledge.UNKNOWN, True, 0.0)
+
+
+def test_a_node_that_was_never_heard_is_not_known() -> None:
+    fleet = marked()
+    fleet.reports.clear()
+    fleet.restart()
+    fleet.carry_out()
+    told = page(fleet)
+    assert (told.known, told.heard, told.heard_age, told.silent) == (False, "", None, True)
+    assert (told.health, told.reported) == ("unknown", "")
+    assert wait(fleet).on == "silence"
+
+
+def test_before_the_first_plan_a_mark_has_not_been_evaluated() -> None:
+    fleet = marked()
+    reports = dict(fleet.reports)
+    fleet.reports.clear()
+    fleet.restart()
+    text = "the aggregator to evaluate it, which it has not done since it started"
+    assert wait(fleet) == Wait("evaluation", text)
+    fleet.reports.update(reports)
+    fleet.restart()
+    assert wait(fleet).on == "finding"
+    fleet.say(0)
+    assert wait(fleet).on == "evaluation"
+    fleet.carry_out()
+    assert wait(fleet).on == "soak"
+
+
+def test_every_node_is_listed_in_short() -> None:
+    fleet = marked()
+    fleet.reports.pop("uid-1")
+    fleet.change(2, annotations={HOLD: "alice"})
+    fleet.after(60.0)
+    told = {one.node: one for one in nodes(fleet.planner, fleet.now).nodes}
+    assert len(told) == 40
+    assert (told["node-0"].health, told["node-0"].marks) == ("fatal", (Mark.QUARANTINE,))
+    assert (told["node-1"].health, told["node-1"].silent) == ("unknown", True)
+    assert told["node-2"].hold
+    assert list(told) == sorted(told)
+
+
+@pytest.mark.parametrize("name", ["", "node-40"])
+def test_what_is_no_node_is_none(name: str) -> None:
+    fleet = Fleet(2)
+    assert node(fleet.planner, LEADER, name, fleet.now) is None
