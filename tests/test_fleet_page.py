@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from pathlib import Path
 from typing import get_args
 
 import msgspec
@@ -16,8 +15,9 @@ from nodeguard.fleet_api.domain import domain
 from tests.cli.fleet_look import look
 from tests.cli.render.test_domain import FABRIC
 from tests.fleet.domains.test_domains import FIRST
+from tests.paths import ROOT
 
-PAGE = (Path(__file__).parent.parent / "docs" / "fleet.md").read_text("utf-8")
+PAGE = (ROOT / "docs" / "fleet.md").read_text("utf-8")
 FORMS = {
     form
     for module in (forms, node_forms, incident_forms, domain_forms)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.leftovers import MARK, mounts, processes, system_files
+from tests.paths import ROOT
 
 
 def test_files_and_directories_of_nodeguard_are_noticed(tmp_path: Path) -> None:
@@ -51,7 +52,7 @@ LEAVING = {
 
 @pytest.mark.parametrize("kind", LEAVING)
 def test_a_run_that_leaves_something_fails(kind: str, tmp_path: Path) -> None:
-    root = Path(__file__).parent.parent
+    root = ROOT
     conftest = (root / "tests" / "conftest.py").read_text().replace("_ENDING = 30.0", "_ENDING = 0.0")
     (tmp_path / "conftest.py").write_text(conftest)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")

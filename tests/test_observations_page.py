@@ -11,8 +11,8 @@ import pytest
 from nodeguard.bundle.fields import moment
 from nodeguard.cli.main import main
 from nodeguard.sources.probe_file import parsed
+from tests.paths import ROOT
 
-ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "observations.md").read_text()
 BUNDLE = str(ROOT / "fixtures" / "probes-claim")
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from tests.paths import ROOT
+
 YAML = {
     f"nodeguard/checks/{path.relative_to(ROOT / 'checks')}" for path in (ROOT / "checks").glob("**/*.yaml")
 }

@@ -16,8 +16,8 @@ from nodeguard.bundle.watched import Told, WatchedBundle
 from nodeguard.sources.machine import Cursor, Log
 from nodeguard.worker.device_events import DeviceEvent
 from tests.bundle.bundles import bundle, lay
+from tests.paths import FIXTURES
 
-FIXTURES = Path(__file__).parent.parent.parent / "fixtures"
 BOOT = "5c8f1d2e-0a1b-2c3d-4e5f-60718293a4b5"
 ONE, TWO, THREE = "6,1,1000000,-;one", "6,2,2000000,-;two", "6,3,3000000,-;three"
 STATE = "/sys/class/net/eth0/operstate"

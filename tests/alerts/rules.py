@@ -10,9 +10,9 @@ from typing import Any
 
 import yaml
 
+from tests.paths import ROOT
 from tests.waiting import PATIENCE
 
-ROOT = Path(__file__).parent.parent.parent
 RUNBOOK = ROOT / "docs" / "alerts.md"
 
 # What Prometheus itself adds to each metric.

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.alerts.rules import ROOT, RUNBOOK, alerts, promtool, rules, told
+from tests.alerts.rules import RUNBOOK, alerts, promtool, rules, told
+from tests.paths import ROOT
 
 # A dead man's switch has no severity.
 SEVERITIES = {"agent": {"critical", "warning"}, "aggregator": {"critical", "warning", "none"}}

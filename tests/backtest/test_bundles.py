@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from pathlib import Path
 
 from nodeguard.agent.judgement import Judgement
 from nodeguard.agent.replay import replayed
@@ -12,8 +11,7 @@ from nodeguard.derive.derive import Site
 from nodeguard.fleet.steps import Reported, Seen, Step
 from nodeguard.model.finding import Health, Verdict
 from nodeguard.sources.every import every_source
-
-FIXTURES = Path(__file__).parent.parent.parent / "fixtures"
+from tests.paths import FIXTURES
 
 
 def played(name: str) -> tuple[list[Step], Verdict]:

@@ -29,8 +29,9 @@ from nodeguard.model.check import Check
 from nodeguard.model.signal import Signal
 from tests.catalog.test_checks import one
 from tests.catalog.test_conditions import SIGNALS
+from tests.paths import ROOT
 
-CHECKS = Path(__file__).parents[2] / "checks"
+CHECKS = ROOT / "checks"
 
 
 def signals(patterns: tuple[LogPattern, ...]) -> Mapping[str, Signal]:

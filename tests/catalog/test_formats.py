@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from msgspec import Struct
@@ -16,9 +15,10 @@ from nodeguard.cli.knowledge import knowledge
 from nodeguard.model.check import Happened
 from nodeguard.sources.kmsg import Kmsg
 from nodeguard.sources.machine import Log
+from tests.paths import ROOT
 from tests.sources.fake_machine import FakeMachine
 
-TABLES = Path(__file__).parents[2] / "checks" / "tables"
+TABLES = ROOT / "checks" / "tables"
 PATTERNS = load_patterns(TABLES)
 
 

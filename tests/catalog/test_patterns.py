@@ -15,8 +15,9 @@ from nodeguard.catalog.patterns import load_patterns
 from nodeguard.model.catalogue import LogPattern
 from nodeguard.model.slot import KINDS
 from nodeguard.sources.kmsg import sorted_by_start, start
+from tests.paths import ROOT
 
-TABLES = Path(__file__).parents[2] / "checks" / "tables"
+TABLES = ROOT / "checks" / "tables"
 PATTERNS = load_patterns(TABLES)
 MEANT = [pattern for pattern in PATTERNS if pattern.signal]
 ROWS = load(TABLES / "kmsg.yaml").data

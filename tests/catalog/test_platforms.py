@@ -9,8 +9,9 @@ import pytest
 from nodeguard.catalog.located import CatalogueError
 from nodeguard.catalog.platforms import _Expect, load_platforms
 from nodeguard.model.platform import EXPECTATIONS, Match, Platform
+from tests.paths import ROOT
 
-PLATFORMS = load_platforms(Path(__file__).parents[2] / "checks" / "platforms")
+PLATFORMS = load_platforms(ROOT / "checks" / "platforms")
 BY_ID = {platform.id: platform for platform in PLATFORMS}
 CLOUDS = [one for one in PLATFORMS if one.id.startswith(("aws-", "azure-", "gcp-"))]
 

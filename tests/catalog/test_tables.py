@@ -13,8 +13,9 @@ from nodeguard.catalog.located import CatalogueError
 from nodeguard.catalog.tables import load_tables
 from nodeguard.model.catalogue import Catalogue, Nvlink5Rule, Sxid
 from nodeguard.model.finding import Action
+from tests.paths import ROOT
 
-TABLES = Path(__file__).parents[2] / "checks" / "tables"
+TABLES = ROOT / "checks" / "tables"
 CATALOGUE = load_tables(TABLES)
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-FIXTURES = Path(__file__).parent.parent.parent / "fixtures"
+from tests.paths import FIXTURES
+
 CHECK = ["check", "--from", str(FIXTURES / "gpu-hot")]
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from nodeguard.kube.incidents import PATH
 from tests.controlplane.api import ApiError
 from tests.controlplane.cluster import Cluster
+from tests.paths import ROOT
 
-CRD = Path(__file__).parent.parent.parent / "daemonset" / "crd-nodeincidents.yaml"
+CRD = ROOT / "daemonset" / "crd-nodeincidents.yaml"
 
 
 def define_incidents(cluster: Cluster) -> None:

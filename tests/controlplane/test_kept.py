@@ -15,9 +15,8 @@ import pytest
 
 from tests.controlplane.cluster import API, ClusterError, cluster
 from tests.controlplane.kept import Kept
+from tests.paths import ROOT
 from tests.waiting import PATIENCE
-
-ROOT = Path(__file__).parent.parent.parent
 
 # A test that starts a cluster, says so, and never ends.
 ENDLESS = """

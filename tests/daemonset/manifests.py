@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -12,8 +11,9 @@ import yaml
 from tests.controlplane import objects
 from tests.controlplane.api import ApiError, Object
 from tests.controlplane.cluster import Cluster
+from tests.paths import ROOT
 
-DAEMONSET = Path(__file__).parent.parent.parent / "daemonset"
+DAEMONSET = ROOT / "daemonset"
 FILL = DAEMONSET / "fill"
 NAMESPACE = "nodeguard"
 AGENT, AGGREGATOR = "nodeguard-agent", "nodeguard-aggregator"

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,8 +8,8 @@ from fixtures.build.expect import judged
 from nodeguard.derive.witness import GRACE, Waiting, witnessed
 from nodeguard.model.observation import Observation, Reading
 from tests.derive.look import GPUS, xid
+from tests.paths import FIXTURES
 
-FIXTURES = Path(__file__).parents[2] / "fixtures"
 LINE = "pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
 
 

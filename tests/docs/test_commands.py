@@ -17,7 +17,8 @@ from nodeguard.cli.usage import Parser
 from tests.daemonset.manifests import DAEMONSET, NAMESPACE, documents
 from tests.daemonset.pods import pod
 from tests.daemonset.units import BINARY, UNITS, shipped
-from tests.docs.pages import PAGES, PROGRAMS, ROOT, Command, commands, inline, text
+from tests.docs.pages import PAGES, PROGRAMS, Command, commands, inline, text
+from tests.paths import ROOT
 
 Check = Callable[[Sequence[str]], None]
 

@@ -14,7 +14,8 @@ from nodeguard.sources.observations import Observations
 from tests.daemonset.manifests import AGENT, AGGREGATOR
 from tests.daemonset.pods import container
 from tests.daemonset.units import UNITS, shipped, writable
-from tests.docs.pages import PAGES, ROOT, commands, text
+from tests.docs.pages import PAGES, commands, text
+from tests.paths import ROOT
 
 SOCKETS = {control.PATH, asking.PATH}
 

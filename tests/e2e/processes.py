@@ -15,10 +15,9 @@ from typing import Any, TypeVar
 from urllib.request import urlopen
 
 from tests import waiting
+from tests.paths import FIXTURES
 from tests.ports import free_address
 from tests.waiting import PATIENCE, PROMPTLY
-
-FIXTURES = Path(__file__).parent.parent.parent / "fixtures"
 
 Said = TypeVar("Said")
 

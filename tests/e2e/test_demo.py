@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.processes import FIXTURES, until
+from tests.e2e.processes import until
+from tests.paths import FIXTURES
 from tests.waiting import PROMPTLY
 
 DEMO = FIXTURES.parent / "scripts" / "demo.py"

@@ -23,9 +23,10 @@ from nodeguard.agent.memory import decoded
 from nodeguard.model.slot import gpu
 from nodeguard.wire.report import Report
 from tests.agent.reporting.receiver import Receiver, receiving
+from tests.paths import ROOT
 from tests.waiting import PROMPTLY, until
 
-BUNDLE = Path(__file__).parent.parent.parent / "fixtures" / "healthy-dgx-h100"
+BUNDLE = ROOT / "fixtures" / "healthy-dgx-h100"
 KILLS = int(os.environ.get("NODEGUARD_KILLS", "15"))
 
 # Of applications: nothing that the GPU says of itself ends what they make, and they are no finding.

@@ -13,7 +13,6 @@ import pytest
 import yaml
 
 from tests.e2e.processes import (
-    FIXTURES,
     agent,
     api,
     installed,
@@ -22,6 +21,7 @@ from tests.e2e.processes import (
     running,
     until,
 )
+from tests.paths import FIXTURES
 from tests.ports import free_address
 
 RULES = FIXTURES.parent / "daemonset" / "alerts" / "agent.yaml"

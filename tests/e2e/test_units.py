@@ -15,8 +15,9 @@ import pytest
 
 from nodeguard.aggregator.api import asking
 from tests.daemonset.units import UNITS, arguments
-from tests.docs.pages import ROOT, commands, text
+from tests.docs.pages import commands, text
 from tests.e2e.processes import answer, installed, live_bundle, page, running, until
+from tests.paths import ROOT
 from tests.ports import free_ports
 from tests.waiting import PATIENCE
 

@@ -10,7 +10,6 @@ import json
 import math
 from collections.abc import Callable
 from io import BytesIO
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -35,8 +34,8 @@ from nodeguard.worker.answer import Answer
 from nodeguard.worker.memory import Memory
 from nodeguard.worker.rehearsal import rehearse_nvml
 from tests.fuzz import mutation
+from tests.paths import ROOT
 
-ROOT = Path(__file__).parent.parent.parent
 HEALTHY = ROOT / "fixtures" / "healthy-dgx-h100"
 CATALOGUE, SIGNALS = knowledge()
 

@@ -26,8 +26,8 @@ from nodeguard.sources.every import every_source
 from nodeguard.sources.replay import ReplayMachine
 from nodeguard.worker.answer import Answer
 from nodeguard.worker.rehearsal import rehearse_nvml
+from tests.paths import FIXTURES
 
-FIXTURES = Path(__file__).parent.parent.parent / "fixtures"
 CATALOGUE, SIGNALS = knowledge()
 
 ERRNOS = ("EACCES", "EIO", "ENOENT", "EMFILE", "EINVAL")

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -13,9 +12,10 @@ from nodeguard.model.observation import Event, Observation
 from nodeguard.model.slot import NODE
 from nodeguard.sources.kmsg import Kmsg, Record, parsed, signals, whole
 from nodeguard.sources.machine import Log
+from tests.paths import ROOT
 from tests.sources.fake_machine import FakeMachine
 
-PATTERNS = load_patterns(Path(__file__).parents[2] / "checks" / "tables")
+PATTERNS = load_patterns(ROOT / "checks" / "tables")
 XID = "NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
 
 

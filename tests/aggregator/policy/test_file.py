@@ -34,8 +34,8 @@ from nodeguard.model.policy import (
     View,
     Writes,
 )
+from tests.paths import ROOT
 
-ROOT = Path(__file__).parent.parent.parent.parent
 EXAMPLE = files("nodeguard.aggregator.policy").joinpath("example.yaml").read_text("utf-8")
 NOW = 1_800_000_000.0
 CHECKS = {

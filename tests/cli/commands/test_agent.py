@@ -23,9 +23,9 @@ from hypothesis import strategies as st
 
 from nodeguard.cli.main import main
 from nodeguard.cli.reload import part_of
+from tests.paths import FIXTURES
 from tests.waiting import PATIENCE, PROMPTLY, until
 
-FIXTURES = Path(__file__).parent.parent.parent / "fixtures"
 RECORDED = ["--from", str(FIXTURES / "gpu-hot")]
 
 
@@ -291,7 +291,7 @@ def test_silent_clients_do_not_shut_out_who_asks() -> None:
 def test_new_checks_that_are_asked_for_early_end_nothing(after: float) -> None:
     code = (
         "import os, signal, sys, threading\n"
-        "from nodeguard.cli import agent\n"
+        "from nodeguard.cli.commands import agent\n"
         "one_arena = agent.one_arena\n"
         "def hang_up():\n"
         "    os.kill(os.getpid(), signal.SIGHUP)\n"

@@ -13,8 +13,8 @@ from nodeguard.aggregator.history.store import Store
 from nodeguard.cli.main import main
 from nodeguard.model.finding import Health
 from tests.backtest.scene import START, Told
+from tests.paths import FIXTURES
 
-FIXTURES = Path(__file__).parent.parent.parent / "fixtures"
 FREE = "modes: [{check: '*', mode: enforce}]\nbudget: {check: {new: 50, standing: 50}, pool: 20%, fleet: 20%, domain: 100%}\n"
 TIGHT = "modes: [{check: '*', mode: enforce}]\nbudget: {check: {new: 1, standing: 1}}\n"
 

@@ -18,8 +18,8 @@ from nodeguard.cli.main import main
 from nodeguard.cli.render import page
 from nodeguard.cli.render.output import Output
 from nodeguard.model.finding import Knowledge
+from tests.paths import FIXTURES
 
-FIXTURES = Path(__file__).parent.parent.parent / "fixtures"
 HEALTHY = str(FIXTURES / "healthy-dgx-h100")
 LOST = str(FIXTURES / "gpu-off-bus")
 COMMAND = [sys.executable, "-m", "nodeguard.cli.main", "check"]

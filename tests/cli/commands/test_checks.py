@@ -9,8 +9,7 @@ import pytest
 
 from nodeguard.cli.main import main
 from nodeguard.model.check import Check
-
-ROOT = Path(__file__).parent.parent.parent
+from tests.paths import ROOT
 
 
 def test_it_lists_every_check_by_family(capsys: pytest.CaptureFixture[str]) -> None:

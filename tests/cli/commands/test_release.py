@@ -13,7 +13,8 @@ from nodeguard.cli.local_agent import asked
 from nodeguard.cli.main import main
 from nodeguard.cli.usage import UsageError
 from nodeguard.wire.instruction import ReleaseGpus
-from tests.cli.commands.test_agent import FIXTURES, page, running
+from tests.cli.commands.test_agent import page, running
+from tests.paths import FIXTURES
 from tests.waiting import until
 
 

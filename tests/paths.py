@@ -1,0 +1,6 @@
+"""Folders of the repository that tests read."""
+
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+FIXTURES = ROOT / "fixtures"
