@@ -12,12 +12,12 @@ ROOT = Path(__file__).parent
 
 def compiled(*, working_tree: bool) -> bytes:
     sys.path.insert(0, str(ROOT))
-    from nodeguard.agent.signals import known
-    from nodeguard.catalog.catalogue import compiled_from, encoded, fingerprint
+    from nodeguard.catalog.catalogue import compile_catalogue, encode_catalogue, fingerprint
+    from nodeguard.pipeline.signal_registry import all_signals
 
     folder = ROOT / "checks"
     made_from = fingerprint(folder) if working_tree else ()
-    return encoded(compiled_from(folder, known), made_from)
+    return encode_catalogue(compile_catalogue(folder, all_signals), made_from)
 
 
 class BuildPy(build_py):

@@ -16,7 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from nodeguard.kube.client import MERGE, Api
+from nodeguard.kube.client import MERGE_PATCH, ApiClient
 from tests.controlplane.cluster import Cluster, cluster
 from tests.e2e.fleet import fleet
 from tests.e2e.minted import for_each, make_nodes, settled
@@ -71,9 +71,9 @@ def main() -> None:
 def patched(made: Cluster, watcher: Watcher, names: list[str]) -> tuple[float, float, float]:
     """Seconds until Nodes that are labelled one by one are seen so: the first, half of them, and all."""
 
-    async def label(api: Api, name: str) -> None:
+    async def label(api: ApiClient, name: str) -> None:
         body = {"metadata": {"labels": {"bare": "yes"}}}
-        await api.request("PATCH", f"/api/v1/nodes/{name}", body=body, content=MERGE)
+        await api.request("PATCH", f"/api/v1/nodes/{name}", body=body, content_type=MERGE_PATCH)
 
     began = time.monotonic()
     for_each(made, names, label, at_once=1)

@@ -21,20 +21,20 @@ from statistics import median
 import msgspec
 from msgspec.structs import replace
 
-from nodeguard.agent.judgement import Judgement
-from nodeguard.agent.memory import LONGEST, encoded
-from nodeguard.agent.reading import read
-from nodeguard.agent.replay import moments
+from nodeguard.agent.state import MAX_BYTES, encode_state
 from nodeguard.bundle.recording import Recording
-from nodeguard.cli.knowledge import knowledge
-from nodeguard.derive.derive import Site
+from nodeguard.cli.check_catalogue import load_catalogue
+from nodeguard.derive.derive import PlatformHints
 from nodeguard.model.instant import Instant
-from nodeguard.model.observation import Event, Observation, Part, Reading
+from nodeguard.model.observation import Component, Event, Observation, Reading
 from nodeguard.model.signal import Scalar
-from nodeguard.model.slot import kind
-from nodeguard.sources.every import every_source
-from nodeguard.sources.machine import Hangs
-from nodeguard.sources.replay import ReplayMachine
+from nodeguard.model.target import target_kind
+from nodeguard.pipeline.pipeline import Pipeline
+from nodeguard.pipeline.reader import read_source
+from nodeguard.pipeline.replay import due_times
+from nodeguard.sources.machine import LaneHangs
+from nodeguard.sources.machines.replay import ReplayMachine
+from nodeguard.sources.registry import all_sources
 
 BUNDLE = Path(__file__).parent.parent / "fixtures" / "healthy-dgx-h100"
 HOUR, DAY = 3600, 86_400
@@ -50,11 +50,13 @@ class Node:
         self._readings = {one.source: one for one in readings}
         self._chance = random.Random(seed)
         self._counts: dict[tuple[str, str], int] = {}
-        self._parts: dict[str, Part] = {}
+        self._parts: dict[str, Component] = {}
         self._mounts: list[str] = []
         self._probes: list[str] = []
         self._down: dict[str, float] = {}
-        self._gpus = [one.slot for one in self._readings["nvml"].observations if kind(one.slot) == "gpu"]
+        self._gpus = [
+            one.target for one in self._readings["nvml"].observations if target_kind(one.target) == "gpu"
+        ]
 
     def reading(self, source: str, at: float) -> Reading:
         """What a source reads at a moment, in seconds since boot."""
@@ -68,20 +70,20 @@ class Node:
             if name in _LIVELY and isinstance(value, (int, float)):
                 signals[name] = value + chance.randrange(-5, 5) * value * 1e-3
             elif name in _CREEPING:
-                signals[name] = self._count(one.slot, name, chance.random() < 1e-3)
+                signals[name] = self._count(one.target, name, chance.random() < 1e-3)
             elif name.endswith(("_data", "_packets")) and value:
-                signals[name] = self._count(one.slot, name, by=chance.randrange(1 << 30))
-        if kind(one.slot) == "port" and signals.get("port.up"):
+                signals[name] = self._count(one.target, name, by=chance.randrange(1 << 30))
+        if target_kind(one.target) == "port" and signals.get("port.up"):
             if chance.random() < 1e-4:
-                self._down[one.slot] = at + chance.randrange(1, 60)
-                self._count(one.slot, "port.link_downed")
-            if at < self._down.get(one.slot, 0.0):
+                self._down[one.target] = at + chance.randrange(1, 60)
+                self._count(one.target, "port.link_downed")
+            if at < self._down.get(one.target, 0.0):
                 signals.update({"port.up": False, "port.state": "DOWN", "port.phys_state": "Polling"})
             if "port.link_downed" in signals:
-                signals["port.link_downed"] = self._counts.get((one.slot, "port.link_downed"), 0)
-        if kind(one.slot) == "gpu" and one.part is not None and chance.random() < 1e-5:
-            self._parts[one.slot] = Part(f"GPU-{chance.getrandbits(64):016x}")
-        return replace(one, signals=signals, part=self._parts.get(one.slot, one.part))
+                signals["port.link_downed"] = self._counts.get((one.target, "port.link_downed"), 0)
+        if target_kind(one.target) == "gpu" and one.component is not None and chance.random() < 1e-5:
+            self._parts[one.target] = Component(f"GPU-{chance.getrandbits(64):016x}")
+        return replace(one, signals=signals, part=self._parts.get(one.target, one.component))
 
     def _count(self, slot: str, name: str, by: int = 1) -> int:
         self._counts[slot, name] = self._counts.get((slot, name), 0) + by
@@ -145,26 +147,26 @@ class Node:
 def main() -> None:
     """Print the figures."""
     days = float(sys.argv[1]) if len(sys.argv) > 1 else 1.0
-    catalogue, signals = knowledge()
+    catalogue, signals = load_catalogue()
     machine = ReplayMachine(Recording.open(str(BUNDLE)))
-    sources = every_source(catalogue.patterns)
+    sources = all_sources(catalogue.patterns)
     start = machine.now()
-    node = Node([read(source, machine) for source in sources])
-    judgement = Judgement(catalogue, signals, Site())
+    node = Node([read_source(source, machine) for source in sources])
+    judgement = Pipeline(catalogue, signals, PlatformHints())
     # Arrays, so that the figures themselves take no blocks.
     took, references, resident = array("d"), array("d"), array("d")
     files, blocks = array("q"), array("q")
     print(
         f"{'hour':>6}{'round':>10}{'reference':>11}{'file':>10}{'blocks':>10}{'resident':>11}{'findings':>10}"
     )
-    for at in moments([source.interval for source in sources], days * DAY):
+    for at in due_times([source.interval for source in sources], days * DAY):
         now = Instant(start.wall + at, start.mono + at, start.boot_id)
         new = [node.reading(one.name, now.mono) for one in sources if at % one.interval == 0]
         began = time.perf_counter()
-        verdict = judgement.judge(new, now)
+        verdict = judgement.evaluate(new, now)
         took.append(time.perf_counter() - began)
         if at and at % 60 == 0:
-            files.append(len(encoded(judgement.memory(now, Hangs()))))
+            files.append(len(encode_state(judgement.memory(now, LaneHangs()))))
         if at and at % HOUR == 0:
             whole = [node.reading(one.name, now.mono) for one in sources]
             for _ in range(9):
@@ -184,7 +186,7 @@ def main() -> None:
             del took[:]
     print(f"blocks after the first hour and at the end: {blocks[0]} and {blocks[-1]}")
     print(f"resident after the first hour and at the end: {resident[0]:.1f} and {resident[-1]:.1f} MiB")
-    print(f"the file at its longest: {max(files) / 1024:.1f} KiB of {LONGEST / 1024:.0f}")
+    print(f"the file at its longest: {max(files) / 1024:.1f} KiB of {MAX_BYTES / 1024:.0f}")
 
 
 def rss() -> float:

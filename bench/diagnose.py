@@ -17,8 +17,8 @@ from statistics import median
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from nodeguard.fleet.blame.diagnosis import Diagnosis
-from nodeguard.model.blame import Blame
+from nodeguard.fleet.diagnosis.diagnosis import Diagnosis
+from nodeguard.model.diagnosis import DiagnosisPolicy
 
 NODES, LEAF, LEAVES, RACK, ROW = 7500, 28, 18, 8, 16
 RUNS, CHANGES = 7, 500
@@ -46,19 +46,19 @@ def main() -> None:
 
 def anew(check: str, sick: Iterable[int]) -> Diagnosis:
     """A diagnosis that has just been told of everything."""
-    made = Diagnosis(Blame(), lambda *_: False)
+    made = Diagnosis(DiagnosisPolicy(), lambda *_: False)
     for number in range(NODES):
         leaf, rack = number // LEAF, number // RACK
         paths = (
             f"fabric/p{leaf // LEAVES}/l{leaf}", f"rack/row{rack // ROW}/r{rack}",
             f"power/f{rack // 32}/r{rack}", "driver/580.95.05", "kernel/6.8.0", "agent/0.1.0", "catalogue/1",
         )  # fmt: skip
-        made.place(f"uid-{number}", paths, 0.0)
-    made.settle(-1_000_000.0)
+        made.set_domains(f"uid-{number}", paths, 0.0)
+    made.evaluate(-1_000_000.0)
     for number in sick:
         made.vote(f"uid-{number}", check, VIEWS[check], 1_000.0)
-    made.settle(1_000.0)
-    made.settle(1_020.0)
+    made.evaluate(1_000.0)
+    made.evaluate(1_020.0)
     return made
 
 
@@ -70,7 +70,7 @@ def changes(diagnosis: Diagnosis, check: str, order: random.Random) -> Iterable[
 
         def change(uid: str = uid, at: float = at) -> None:
             diagnosis.vote(uid, check, VIEWS[check], at)
-            diagnosis.settle(at)
+            diagnosis.evaluate(at)
 
         yield timed(change)
 

@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from nodeguard.model.finding import Health
 from nodeguard.wire.encoding import encode
-from nodeguard.wire.report import VERSION, Active, Heartbeat, Message, Report
+from nodeguard.wire.report import VERSION, Heartbeat, Message, Report, ReportedFinding
 from tests.ports import free_address
 
 FINDINGS = 128
@@ -50,7 +50,9 @@ class Sender:
         """A report of targets that nobody has seen."""
         self.sequence += 1
         found = (
-            Active(check="made-up", target=f"fs:/{next(TARGETS)}", health=Health.FATAL, message="it broke")
+            ReportedFinding(
+                check="made-up", target=f"fs:/{next(TARGETS)}", health=Health.FATAL, message="it broke"
+            )
             for _ in range(FINDINGS)
         )
         return Report(

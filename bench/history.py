@@ -21,21 +21,21 @@ from msgspec.structs import replace
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from nodeguard.agent.judgement import Judgement
-from nodeguard.aggregator.history.reading import told
-from nodeguard.aggregator.history.store import Store
-from nodeguard.backtest.backtest import tested
-from nodeguard.backtest.bundles import steps as recorded
+from nodeguard.aggregator.history.reader import read_history
+from nodeguard.aggregator.history.store import HistoryStore
+from nodeguard.backtest.backtest import run_backtest
+from nodeguard.backtest.recordings import recording_steps as recorded
 from nodeguard.bundle.recording import Recording
-from nodeguard.cli.knowledge import knowledge
-from nodeguard.derive.derive import Site
-from nodeguard.fleet.steps import Reported, Seen, Step
+from nodeguard.cli.check_catalogue import load_catalogue
+from nodeguard.derive.derive import PlatformHints
+from nodeguard.fleet.state.history_events import HistoryEvent, NodeObserved, ReportReceived
 from nodeguard.model.finding import Health
 from nodeguard.model.node import Node
 from nodeguard.model.policy import Mode, Policy
-from nodeguard.sources.every import every_source
+from nodeguard.pipeline.pipeline import Pipeline
+from nodeguard.sources.registry import all_sources
 from nodeguard.wire.digest import digest
-from nodeguard.wire.report import Active, InOrder, Report
+from nodeguard.wire.report import PassingChecks, Report, ReportedFinding
 from tests.fleet.scene import finding
 
 NODES = 7500
@@ -55,7 +55,7 @@ def main() -> None:
     template = healthy()
     with tempfile.TemporaryDirectory() as directory:
         path = str(Path(directory) / "history.sqlite")
-        store = Store(path)
+        store = HistoryStore(path)
         first = [step for number in range(NODES) for step in joined(number, template)]
         took = written(store, first)
         row("what holds of a fleet of 7,500", took, len(first), store.size())
@@ -67,13 +67,13 @@ def main() -> None:
         store.trim(START + DAYS * 86_400.0, DAYS - 1, 1 << 30)
         print(f"{'to let go of a day':44}{time.perf_counter() - began:9.2f} s")
         store.close()
-        checks = [check.id for check in knowledge()[0].checks]
+        checks = [check.id for check in load_catalogue()[0].checks]
         for name, mode in (("enforced", Mode.ENFORCE), ("observed", Mode.OBSERVE)):
             began = time.process_time()
-            past = told(path)
-            found = tested(past.steps, [Policy(mode=mode)], checks, 0.0, past.until)
+            past = read_history(path)
+            found = run_backtest(past.steps, [Policy(mode=mode)], checks, 0.0, past.last_alive)
             took = time.process_time() - began
-            many = len(found.accounts[0].entries)
+            many = len(found.results[0].marks)
             print(f"{f'a backtest, {name}: {found.reports} reports':44}{took:9.2f} s of CPU   {many} spans")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"peak of this process: {peak:.0f} MiB; load of the machine: {os.getloadavg()[0]:.2f}")
@@ -81,14 +81,14 @@ def main() -> None:
 
 def healthy() -> Report:
     """The report of a recorded machine that is well."""
-    catalogue, signals = knowledge()
+    catalogue, signals = load_catalogue()
     recording = Recording.open(str(Path(__file__).parent.parent / "fixtures" / "healthy-dgx-h100"))
-    judgement = Judgement(catalogue, signals, Site(recording.manifest.platform), one_look=True)
-    found = recorded("node", recording, every_source(catalogue.patterns), judgement, catalogue)
-    return [step.report for step in found if isinstance(step, Reported)][-1]
+    judgement = Pipeline(catalogue, signals, PlatformHints(recording.manifest.platform), one_shot=True)
+    found = recorded("node", recording, all_sources(catalogue.patterns), judgement, catalogue)
+    return [step.report for step in found if isinstance(step, ReportReceived)][-1]
 
 
-def joined(number: int, template: Report) -> Iterator[Step]:
+def joined(number: int, template: Report) -> Iterator[HistoryEvent]:
     """A node and its first report."""
     labels = {f"feature.node.kubernetes.io/cpu-{bit}": "true" for bit in range(60)}
     places = {
@@ -96,19 +96,21 @@ def joined(number: int, template: Report) -> Iterator[Step]:
         "rack": f"r{number // 8}",
         "kubernetes.io/hostname": f"node-{number}",
     }
-    yield Seen(START, Node(f"node-{number}", f"uid-{number}", labels={**labels, **places}, gpus=8))
+    yield NodeObserved(START, Node(f"node-{number}", f"uid-{number}", labels={**labels, **places}, gpus=8))
     yield said(START, number, 0, template)
 
 
-def said(at: float, number: int, sequence: int, template: Report, *findings: Active) -> Reported:
+def said(
+    at: float, number: int, sequence: int, template: Report, *findings: ReportedFinding
+) -> ReportReceived:
     """What a node says: that it is well, or what is found."""
     inventory = template.inventory
-    own = {slot: replace(part, id=f"{part.id}-{number}") for slot, part in inventory.parts.items()}
-    proven = template.proven
+    own = {slot: replace(part, id=f"{part.id}-{number}") for slot, part in inventory.components.items()}
+    proven = template.passing
     if findings:
         names = {one.check for one in findings}
         proven = tuple(
-            InOrder(tuple(check for check in each.checks if check not in names), each.slots)
+            PassingChecks(tuple(check for check in each.checks if check not in names), each.targets)
             for each in proven
         )
     made = replace(
@@ -120,26 +122,26 @@ def said(at: float, number: int, sequence: int, template: Report, *findings: Act
         inventory=replace(inventory, parts=own),
         proven=proven,
     )
-    return Reported(at, f"uid-{number}", replace(made, digest=digest(made)))
+    return ReportReceived(at, f"uid-{number}", replace(made, digest=digest(made)))
 
 
-def month(template: Report) -> Iterator[Step]:
+def month(template: Report) -> Iterator[HistoryEvent]:
     """Findings that begin and end, by time."""
     chance = random.Random(1)
-    begun: list[tuple[float, int, Active | None]] = []
+    begun: list[tuple[float, int, ReportedFinding | None]] = []
     for _ in range(DAYS * A_DAY // 2):
         at, number = START + 60.0 + chance.random() * DAYS * 86_400.0, chance.randrange(NODES)
         check, health = chance.choice(KINDS)
         if chance.randrange(100) < WARNINGS:
             check, health = "gpu-hot", Health.WARNING
-        slots = [slot for slot in template.inventory.parts if slot.startswith(check.partition("-")[0])]
+        slots = [slot for slot in template.inventory.components if slot.startswith(check.partition("-")[0])]
         begun.append((at, number, finding(check, chance.choice(slots), health=health, age=0.0)))
         begun.append((at + chance.expovariate(1 / 7200.0), number, None))
     for sequence, (at, number, one) in enumerate(sorted(begun, key=lambda each: each[0]), 1):
         yield said(at, number, sequence, template, *((one,) if one else ()))
 
 
-def written(store: Store, steps: list[Step]) -> float:
+def written(store: HistoryStore, steps: list[HistoryEvent]) -> float:
     """CPU seconds of writing some steps."""
     began = time.process_time()
     for start in range(0, len(steps), BATCH):

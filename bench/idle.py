@@ -23,8 +23,8 @@ from aiohttp import web
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from nodeguard.aggregator.authority.certificates import generation, serving
-from nodeguard.aggregator.authority.showing import Showing, context
+from nodeguard.aggregator.certificates.issue import issue_authority, issue_serving_certificate
+from nodeguard.aggregator.certificates.serving_certificate import ServingCertificate, tls_context
 from nodeguard.wire.encoding import decode_message, encode
 from nodeguard.wire.instruction import Reply
 from nodeguard.wire.report import VERSION, Report
@@ -79,7 +79,7 @@ async def serve(here: Path) -> None:
         message = decode_message(await request.read())
         return web.Response(body=encode(Reply(VERSION, message.sequence)), content_type="application/json")
 
-    trust = context(Showing((here / "certificate").read_text(), (here / "key").read_text()))
+    trust = tls_context(ServingCertificate((here / "certificate").read_text(), (here / "key").read_text()))
     runner = web.ServerRunner(web.Server(answer, access_log=None))
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=trust).start()
@@ -92,8 +92,8 @@ def bare() -> Iterator[tuple[int, int, Path]]:
     """The bare server: its process, its port, and whom to trust."""
     with tempfile.TemporaryDirectory() as name:
         here = Path(name)
-        by = generation(time.time())
-        shown = serving(by, ["127.0.0.1"], time.time())
+        by = issue_authority(time.time())
+        shown = issue_serving_certificate(by, ["127.0.0.1"], time.time())
         for file, text in (("ca", by.certificate), ("certificate", shown.certificate), ("key", shown.key)):
             (here / file).write_text(text)
         words = [sys.executable, __file__, "bare", name]
@@ -114,7 +114,7 @@ def report() -> Report:
             f"aggregator: {{addresses: ['{receiver.address}'], token_file: {here}/token}}\n"
         )
         with agent(here, "--from", str(BUNDLE), "--config", str(here / "agent.yaml")):
-            while not (receiver.applied and receiver.applied[-1].proven):
+            while not (receiver.applied and receiver.applied[-1].passing):
                 time.sleep(0.1)
             return receiver.applied[-1]
 

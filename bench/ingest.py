@@ -25,14 +25,14 @@ from aiohttp import web
 from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt.algorithms import RSAAlgorithm
 
-from nodeguard.aggregator.authority.certificates import generation, serving
-from nodeguard.aggregator.authority.showing import Showing, context
-from nodeguard.aggregator.identity.caller import Credential
-from nodeguard.aggregator.identity.keyring import Keyring
-from nodeguard.aggregator.identity.token import Expected
-from nodeguard.aggregator.identity.tokens import Tokens
-from nodeguard.aggregator.ingest.limits import Limits, Rate
-from nodeguard.aggregator.ingest.server import Ingest
+from nodeguard.aggregator.certificates.issue import issue_authority, issue_serving_certificate
+from nodeguard.aggregator.certificates.serving_certificate import ServingCertificate, tls_context
+from nodeguard.aggregator.identity.caller import VerifiedIdentity
+from nodeguard.aggregator.identity.signing_keys import SigningKeyring
+from nodeguard.aggregator.identity.token import TokenRequirements
+from nodeguard.aggregator.identity.token_authenticator import TokenAuthenticator
+from nodeguard.aggregator.ingest.limits import IngestLimits, Rate
+from nodeguard.aggregator.ingest.server import IngestServer
 from nodeguard.wire.encoding import decode_message, encode
 from nodeguard.wire.instruction import Reply
 from nodeguard.wire.report import VERSION, Heartbeat
@@ -44,7 +44,9 @@ ISSUER = "https://kubernetes.default.svc"
 ACCOUNT = "nodeguard:nodeguard-agent"
 
 # Everything comes from one address, and as fast as it can.
-LIMITS = Limits(strangers_of_one=CONNECTIONS, connection=Rate(1e6, 1e6), node=Rate(1e6, 1e6))
+LIMITS = IngestLimits(
+    unauthenticated_per_address=CONNECTIONS, connection_rate=Rate(1e6, 1e6), node_rate=Rate(1e6, 1e6)
+)
 
 
 class Server(NamedTuple):
@@ -92,12 +94,14 @@ async def serve_ours(here: Path, trust: ssl.SSLContext) -> int:
     async def keys() -> tuple[str, bytes]:
         return ISSUER, (here / "keys").read_bytes()
 
-    async def review(_token: str) -> Credential:
+    async def review(_token: str) -> VerifiedIdentity:
         raise AssertionError
 
-    keyring = Keyring(keys, print)
-    identity = Tokens(Expected(frozenset({ACCOUNT})), keyring, review, time.monotonic)
-    ingest = Ingest(identity, lambda _, said: Reply(VERSION, said.sequence), lambda: trust, print, LIMITS)
+    keyring = SigningKeyring(keys, print)
+    identity = TokenAuthenticator(TokenRequirements(frozenset({ACCOUNT})), keyring, review, time.monotonic)
+    ingest = IngestServer(
+        identity, lambda _, said: Reply(VERSION, said.sequence), lambda: trust, print, LIMITS
+    )
     await keyring.refresh(time.monotonic())
     await ingest.listen("127.0.0.1", 0)
     return ingest.ports[0]
@@ -135,7 +139,7 @@ async def serve(what: str, here: Path) -> None:
     """Serve until the end of the input; then tell the longest wait."""
     lag = Lag()
     watch = asyncio.create_task(lag.watch())
-    trust = context(Showing((here / "certificate").read_text(), (here / "key").read_text()))
+    trust = tls_context(ServingCertificate((here / "certificate").read_text(), (here / "key").read_text()))
     print(await (serve_ours if what == "nodeguard" else serve_bare)(here, trust), flush=True)
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
     watch.cancel()
@@ -218,8 +222,8 @@ def main() -> None:
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     with tempfile.TemporaryDirectory() as name:
         here = Path(name)
-        by = generation(time.time())
-        shown = serving(by, ["127.0.0.1"], time.time())
+        by = issue_authority(time.time())
+        shown = issue_serving_certificate(by, ["127.0.0.1"], time.time())
         for file, text in (("ca", by.certificate), ("certificate", shown.certificate), ("key", shown.key)):
             (here / file).write_text(text)
         public = RSAAlgorithm.to_jwk(key.public_key(), as_dict=True) | {"kid": "one"}

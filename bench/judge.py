@@ -16,18 +16,18 @@ from typing import TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from nodeguard.agent.reading import read
 from nodeguard.bundle.recording import Recording
-from nodeguard.cli.knowledge import knowledge
-from nodeguard.derive.derive import Derived, Site, derive
-from nodeguard.derive.state import DeriveState, wanted
-from nodeguard.judge.judge import Outlook, judge
-from nodeguard.judge.rules import rules
+from nodeguard.cli.check_catalogue import load_catalogue
+from nodeguard.derive.derive import DerivedReadings, PlatformHints, derive
+from nodeguard.derive.state import DeriveState, plan_derivation
+from nodeguard.judge.judge import JudgeSettings, judge
+from nodeguard.judge.rules import compile_rules
 from nodeguard.judge.state import JudgeState
 from nodeguard.model.instant import Instant
 from nodeguard.model.observation import Observation, Reading
-from nodeguard.sources.every import every_source
-from nodeguard.sources.replay import ReplayMachine
+from nodeguard.pipeline.reader import read_source
+from nodeguard.sources.machines.replay import ReplayMachine
+from nodeguard.sources.registry import all_sources
 
 BUNDLE = Path(__file__).parent.parent / "fixtures" / "healthy-dgx-h100"
 ROUNDS = 51
@@ -50,21 +50,23 @@ LIVELY = frozenset(
 
 def main() -> None:
     """Print the figures."""
-    catalogue, signals = knowledge()
+    catalogue, signals = load_catalogue()
     machine = ReplayMachine(Recording.open(str(BUNDLE)))
-    readings = [read(source, machine) for source in every_source(catalogue.patterns)]
+    readings = [read_source(source, machine) for source in all_sources(catalogue.patterns)]
     counters = {name for name, signal in signals.items() if signal.kind == "counter"}
-    wants, rows = wanted(catalogue, signals), rules(catalogue, signals)
+    wants, rows = plan_derivation(catalogue, signals), compile_rules(catalogue, signals)
     instant = machine.now()
 
-    def derived(state: DeriveState, new: list[Reading], now: Instant) -> tuple[DeriveState, Derived]:
-        return derive(catalogue, wants, state, new, now, Site())
+    def derived(state: DeriveState, new: list[Reading], now: Instant) -> tuple[DeriveState, DerivedReadings]:
+        return derive(catalogue, wants, state, new, now, PlatformHints())
 
-    def judged(state: JudgeState, one: Derived, now: Instant) -> JudgeState:
+    def judged(state: JudgeState, one: DerivedReadings, now: Instant) -> JudgeState:
         make = one.platform
-        return judge(rows, state, one.readings, now, Outlook(make.id, make.expect) if make else Outlook())[0]
+        return judge(
+            rows, state, one.readings, now, JudgeSettings(make.id, make.expect) if make else JudgeSettings()
+        )[0]
 
-    slots = len({one.slot for reading in readings for one in reading.observations})
+    slots = len({one.target for reading in readings for one in reading.observations})
     values = sum(len(one.signals) for reading in readings for one in reading.observations)
     print(f"{slots} slots, {values} values, {len(catalogue.checks)} checks; medians of {ROUNDS}")
     reference = median(timed(lambda: msgspec.json.encode(readings))[1] for _ in range(ROUNDS))

@@ -24,7 +24,7 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import TextIO
 
-from nodeguard.agent.memory import decoded
+from nodeguard.agent.state import decode_state
 
 BUNDLE = Path(__file__).parent.parent / "fixtures" / "healthy-dgx-h100"
 UPTIME = 1_000_000
@@ -215,7 +215,7 @@ def row(name: str, values: list[float]) -> str:
 
 def remembered(directory: Path) -> dict[str, int]:
     """Faults that an agent has in its memory: all, and those of which GPU and Xid differ."""
-    slots = decoded((directory / "memory").read_bytes()).judged.slots
+    slots = decode_state((directory / "memory").read_bytes()).judged.targets
     found = [
         (name, one) for name, slot in slots.items() for one in slot.events.values() if "xid" in one.fields
     ]

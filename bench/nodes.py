@@ -23,11 +23,12 @@ from unittest import mock
 import msgspec
 import uvloop
 
-from nodeguard.kube import client, watching
-from nodeguard.kube.client import MERGE, Api
-from nodeguard.kube.course import Course
+from nodeguard.kube import client
+from nodeguard.kube import watch as watching
+from nodeguard.kube.client import MERGE_PATCH, ApiClient
 from nodeguard.kube.nodes import PATH
-from nodeguard.kube.nodes import watching as following
+from nodeguard.kube.nodes import watch_nodes as following
+from nodeguard.kube.watch_state import WatchState
 from nodeguard.model.node import Node
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
@@ -73,7 +74,7 @@ class Fleet:
         self.all.set()
 
 
-async def streamed(api: Api) -> object:
+async def streamed(api: ApiClient) -> object:
     """All Nodes, as nodeguard reads them."""
     fleet = Fleet()
     task = asyncio.ensure_future(following(api, fleet, print).run())
@@ -84,19 +85,19 @@ async def streamed(api: Api) -> object:
     return fleet
 
 
-async def paged(api: Api) -> object:
+async def paged(api: ApiClient) -> object:
     """The same of a server that streams no lists."""
-    with mock.patch.object(watching, "Course", partial(Course, paged=True)):
+    with mock.patch.object(watching, "Course", partial(WatchState, paged=True)):
         return await streamed(api)
 
 
-async def plain(api: Api) -> object:
+async def plain(api: ApiClient) -> object:
     """All Nodes in one answer, and what json makes of it."""
-    client.MOST = sys.maxsize
-    return json.loads(await api.request("GET", PATH, within=120.0))
+    client.MAX_RESPONSE_BYTES = sys.maxsize
+    return json.loads(await api.request("GET", PATH, timeout=120.0))
 
 
-async def changes(api: Api) -> float:
+async def changes(api: ApiClient) -> float:
     """Processor seconds of who follows, for CHANGES changes that another process makes."""
     fleet = Fleet()
     task = asyncio.ensure_future(following(api, fleet, print).run())
@@ -134,10 +135,10 @@ def main() -> None:
         )
 
 
-def measured(kubeconfig: str, way: Callable[[Api], Awaitable[object]]) -> Figures:
+def measured(kubeconfig: str, way: Callable[[ApiClient], Awaitable[object]]) -> Figures:
     """A way to read Nodes, measured in this very process."""
 
-    async def measure(api: Api) -> Figures:
+    async def measure(api: ApiClient) -> Figures:
         await api.request("GET", f"{PATH}/node-0")  # the connection
         before, wall, cpu = memory("VmRSS"), time.perf_counter(), time.process_time()
         stall = Stall()
@@ -161,23 +162,25 @@ def followed(kubeconfig: str) -> float:
     return took
 
 
-async def fill(api: Api) -> None:
+async def fill(api: ApiClient) -> None:
     """Make the Nodes."""
-    await gathered(NODES, lambda number: api.request("POST", PATH, body=large(number), within=60.0))
+    await gathered(NODES, lambda number: api.request("POST", PATH, body=large(number), timeout=60.0))
 
 
-async def stir(api: Api) -> None:
+async def stir(api: ApiClient) -> None:
     """Change Nodes, once the follower has had time to know them all."""
     await asyncio.sleep(6.0)
 
     def change(number: int) -> Awaitable[object]:
         body = {"metadata": {"labels": {"stirred": str(number)}}}
-        return api.request("PATCH", f"{PATH}/node-{number}", body=body, content=MERGE, within=60.0)
+        return api.request(
+            "PATCH", f"{PATH}/node-{number}", body=body, content_type=MERGE_PATCH, timeout=60.0
+        )
 
     await gathered(CHANGES, change)
 
 
-async def weigh(api: Api) -> int:
+async def weigh(api: ApiClient) -> int:
     """Bytes of all Nodes, from some."""
     return len(await api.request("GET", PATH, query={"limit": 100})) * NODES // 100
 
@@ -237,11 +240,11 @@ def memory(field: str) -> float:
         return next(int(line.split()[1]) for line in status if line.startswith(field)) / 1024
 
 
-def run(kubeconfig: str, use: Callable[[Api], Coroutine[Any, Any, Any]]) -> Any:
+def run(kubeconfig: str, use: Callable[[ApiClient], Coroutine[Any, Any, Any]]) -> Any:
     """What something made of a client."""
 
     async def with_api() -> Any:
-        api = await Api.connect(kubeconfig)
+        api = await ApiClient.connect(kubeconfig)
         try:
             return await use(api)
         finally:

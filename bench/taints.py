@@ -20,12 +20,12 @@ from statistics import median
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from nodeguard.kube import nodes
-from nodeguard.kube.bucket import Bucket
-from nodeguard.kube.client import MERGE, Api
-from nodeguard.kube.executor import Executor, Outcome
-from nodeguard.kube.lane import Lane
-from nodeguard.kube.permit import Permit
-from nodeguard.model.mark import NO_SCHEDULE, Desired, Mark
+from nodeguard.kube.client import MERGE_PATCH, ApiClient
+from nodeguard.kube.executor import Executor, WriteOutcome
+from nodeguard.kube.fenced_client import FencedClient
+from nodeguard.kube.write_queue import WriteQueue
+from nodeguard.local.rate_limiter import TokenBucket
+from nodeguard.model.mark import NO_SCHEDULE, DesiredNode, Mark
 from nodeguard.model.node import Node, Taint
 from tests.controlplane.cluster import API, cluster
 from tests.controlplane.objects import node
@@ -48,7 +48,7 @@ STATE = (
 async def main() -> None:
     """Print the figures."""
     with cluster(API) as made:
-        api = await Api.connect(str(made.kubeconfig))
+        api = await ApiClient.connect(str(made.kubeconfig))
         try:
             await _make(api)
             print(f"{MARKED} of {FLEET} Nodes tainted, seconds (writes a second):")
@@ -63,7 +63,7 @@ async def main() -> None:
             await api.close()
 
 
-async def _make(api: Api) -> None:
+async def _make(api: ApiClient) -> None:
     for begin in range(0, FLEET, 50):
         await asyncio.gather(
             *(
@@ -73,11 +73,13 @@ async def _make(api: Api) -> None:
         )
 
 
-async def _all(api: Api) -> list[Node]:
-    return [nodes.node(await api.request("GET", f"{nodes.PATH}/gpu-{number}")) for number in range(MARKED)]
+async def _all(api: ApiClient) -> list[Node]:
+    return [
+        nodes.decode_node(await api.request("GET", f"{nodes.PATH}/gpu-{number}")) for number in range(MARKED)
+    ]
 
 
-async def _bare(api: Api) -> float:
+async def _bare(api: ApiClient) -> float:
     known = await _all(api)
     began = time.perf_counter()
     for one in known:
@@ -85,53 +87,53 @@ async def _bare(api: Api) -> float:
             "metadata": {"resourceVersion": one.version, "annotations": {"nodeguard.dev/state": STATE}},
             "spec": {"taints": [{"key": TAINT.key, "value": TAINT.value, "effect": TAINT.effect}]},
         }
-        await api.request("PATCH", f"{nodes.PATH}/{one.name}", body=body, content=MERGE)
+        await api.request("PATCH", f"{nodes.PATH}/{one.name}", body=body, content_type=MERGE_PATCH)
     took = time.perf_counter() - began
     await _unmark(api)
     return took
 
 
-async def _unmark(api: Api) -> None:
+async def _unmark(api: ApiClient) -> None:
     known = await _all(api)
     async with _executor(api, inf, 20, known) as want:
-        await want([Desired(one.uid, one.name) for one in known])
+        await want([DesiredNode(one.uid, one.name) for one in known])
 
 
-async def _executed(api: Api, rate: float, width: int) -> float:
+async def _executed(api: ApiClient, rate: float, width: int) -> float:
     known = await _all(api)
     async with _executor(api, rate, width, known) as want:
-        took = await want([Desired(one.uid, one.name, (TAINT,), STATE) for one in known])
+        took = await want([DesiredNode(one.uid, one.name, (TAINT,), STATE) for one in known])
     await _unmark(api)
     return took
 
 
-async def _singly(api: Api) -> list[float]:
+async def _singly(api: ApiClient) -> list[float]:
     known = (await _all(api))[:SINGLE]
     async with _executor(api, RATE, 20, known) as want:
         taken = []
         for one in known:
-            taken.append(await want([Desired(one.uid, one.name, (TAINT,), STATE)]))
+            taken.append(await want([DesiredNode(one.uid, one.name, (TAINT,), STATE)]))
             await asyncio.sleep(1.5 / RATE)
         return taken
 
 
-Want = Callable[[list[Desired]], Awaitable[float]]
+Want = Callable[[list[DesiredNode]], Awaitable[float]]
 
 
 @asynccontextmanager
-async def _executor(api: Api, rate: float, width: int, known: list[Node]) -> AsyncIterator[Want]:
-    outcomes: list[Outcome] = []
-    permit = Permit(api, 1, may_write=lambda: True, left=lambda: 30.0, fenced=print)
-    bucket = Bucket(1e6, 10_000) if rate == inf else Bucket(rate, BURST)
-    marks = Lane(permit, bucket, print, width=width)
-    later = Lane(permit, Bucket(20.0, 20), print, after=marks)
+async def _executor(api: ApiClient, rate: float, width: int, known: list[Node]) -> AsyncIterator[Want]:
+    outcomes: list[WriteOutcome] = []
+    permit = FencedClient(api, 1, may_write=lambda: True, seconds_left=lambda: 30.0, on_fenced=print)
+    bucket = TokenBucket(1e6, 10_000) if rate == inf else TokenBucket(rate, BURST)
+    marks = WriteQueue(permit, bucket, print, max_in_flight=width)
+    later = WriteQueue(permit, TokenBucket(20.0, 20), print, after=marks)
     observed = {one.name: one for one in known}
-    executor = Executor(permit, marks, later, observed=observed.get, outcome=outcomes.append)
+    executor = Executor(permit, marks, later, observed_node=observed.get, on_outcome=outcomes.append)
 
-    async def want(desired: list[Desired]) -> float:
+    async def want(desired: list[DesiredNode]) -> float:
         began, before = time.perf_counter(), len(outcomes)
         for one in desired:
-            executor.want(one)
+            executor.set_desired(one)
         while len(outcomes) < before + len(desired):
             await asyncio.sleep(0.0005)
         return time.perf_counter() - began

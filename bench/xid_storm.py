@@ -20,23 +20,23 @@ import msgspec
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from nodeguard.cli.knowledge import knowledge
-from nodeguard.derive.derive import Site, derive
-from nodeguard.derive.state import DeriveState, wanted
-from nodeguard.judge.judge import Outlook, judge
-from nodeguard.judge.rules import rules
+from nodeguard.cli.check_catalogue import load_catalogue
+from nodeguard.derive.derive import PlatformHints, derive
+from nodeguard.derive.state import DeriveState, plan_derivation
+from nodeguard.judge.judge import JudgeSettings, judge
+from nodeguard.judge.rules import compile_rules
 from nodeguard.judge.state import JudgeState
 from nodeguard.model.instant import Instant
 from nodeguard.model.observation import Event, Observation, Reading
-from nodeguard.sources.kmsg import Kmsg
-from nodeguard.sources.machine import Log
+from nodeguard.sources.kmsg import KmsgSource
+from nodeguard.sources.machine import LogRecords
 from tests.sources.fake_machine import FakeMachine
 
 GPUS, CODES, SINGLE = 8, 180, 64
 ROUNDS = 7
 NOW = Instant(1.8e9, 1060.0, "boot")
-CATALOGUE, SIGNALS = knowledge()
-WANTED, RULES = wanted(CATALOGUE, SIGNALS), rules(CATALOGUE, SIGNALS)
+CATALOGUE, SIGNALS = load_catalogue()
+WANTED, RULES = plan_derivation(CATALOGUE, SIGNALS), compile_rules(CATALOGUE, SIGNALS)
 T = TypeVar("T")
 
 
@@ -62,12 +62,12 @@ def row(name: str, one: Reading) -> float:
 
 def derived_of(one: Reading) -> tuple[Reading, ...]:
     """The reading, derived with no state."""
-    return derive(CATALOGUE, WANTED, DeriveState(), [one], NOW, Site())[1].readings
+    return derive(CATALOGUE, WANTED, DeriveState(), [one], NOW, PlatformHints())[1].readings
 
 
 def judged_of(readings: tuple[Reading, ...]) -> object:
     """The verdict of derived readings, with no state."""
-    return judge(RULES, JudgeState(), readings, NOW, Outlook())
+    return judge(RULES, JudgeState(), readings, NOW, JudgeSettings())
 
 
 def codes(number: int) -> list[tuple[str, int, float]]:
@@ -97,14 +97,14 @@ class Storm(FakeMachine):
 
     def __init__(self, number: int) -> None:
         super().__init__()
-        self._log = Log(
+        self._log = LogRecords(
             tuple(
                 f"3,{place},{at * 1e6:.0f},-;NVRM: Xid (PCI:{address}): {code}, pid=1, name=train, Ch 1"
                 for place, (address, code, at) in enumerate(codes(number))
             )
         )
 
-    def log(self, within: float = math.inf) -> Log:
+    def log(self, within: float = math.inf) -> LogRecords:
         """See Machine.log; the same lines each time, however much time there is."""
         assert within > 0
         return self._log
@@ -112,7 +112,7 @@ class Storm(FakeMachine):
 
 def logged(number: int) -> Reading:
     """What the source of the kernel log reads of so many lines."""
-    return Reading("kmsg", NOW.mono, tuple(Kmsg(CATALOGUE.patterns).read(Storm(number))))
+    return Reading("kmsg", NOW.mono, tuple(KmsgSource(CATALOGUE.patterns).read(Storm(number))))
 
 
 def timed(work: Callable[[], T]) -> tuple[T, float]:

@@ -20,7 +20,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from nodeguard.cli.render.page import Line, Words, show
+from nodeguard.cli.render.terminal import StyledLine, StyledText, print_lines
 
 ROOT = Path(__file__).parent.parent
 # In the directory of the fleet: a socket's path may not be long.
@@ -108,7 +108,7 @@ class Fleet:
 
     def befalls(self, what: str) -> None:
         """Say what is done to the fleet."""
-        show([Line(), Line((Words("      ** ", "strong"),), what, "strong")])
+        print_lines([StyledLine(), StyledLine((StyledText("      ** ", "strong"),), what, "strong")])
         sys.stdout.flush()
 
     def log(self, node: str, line: str) -> None:
@@ -179,8 +179,8 @@ class Fleet:
         # In whole once: six nodes that say the same need not say it six times.
         what = check if check in self._checks else f"{check}: {said['said']}"
         self._checks.add(check)
-        head = Words(f"{time.monotonic() - self.began:4.0f} s  "), Words(f"{node}  ", "strong")
-        show([Line(head, f"{what} -> {done}", _STYLE.get(state, ""))])
+        head = StyledText(f"{time.monotonic() - self.began:4.0f} s  "), StyledText(f"{node}  ", "strong")
+        print_lines([StyledLine(head, f"{what} -> {done}", _STYLE.get(state, ""))])
         sys.stdout.flush()
 
     def _asked(self, what: str) -> Any:
@@ -218,7 +218,7 @@ def run(*words: str, hidden: tuple[str, ...] = (), directory: Path = ROOT) -> No
 
 
 def _say(*lines: str, style: str = "strong") -> None:
-    show([Line(text=line, style=style) if line else Line() for line in lines])
+    print_lines([StyledLine(text=line, style=style) if line else StyledLine() for line in lines])
     sys.stdout.flush()
 
 

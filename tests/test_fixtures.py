@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from fixtures.build.expect import bundles, expected, judged
-from nodeguard.agent.own import SOURCE as OWN
-from nodeguard.cli.knowledge import knowledge
+from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.model.finding import Verdict
+from nodeguard.pipeline.agent_signals import SOURCE as OWN
 
 
 @cache
@@ -38,11 +38,11 @@ def test_a_healthy_machine_is_quiet(directory: Path) -> None:
 
 
 def test_every_check_of_the_machine_fires_in_some_bundle() -> None:
-    catalogue, _ = knowledge()
+    catalogue, _ = load_catalogue()
     fired = {
         one.check
         for directory in bundles()
-        for one in (*verdict(directory).findings, *verdict(directory).noted)
+        for one in (*verdict(directory).findings, *verdict(directory).informational)
     }
     of_machine = {check.id for check in catalogue.checks if check.family != OWN}
     assert sorted(of_machine - fired) == []

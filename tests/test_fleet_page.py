@@ -8,13 +8,16 @@ from typing import get_args
 import msgspec
 import pytest
 
-from nodeguard.cli.render.domain import domain_page
-from nodeguard.fleet.release import On
-from nodeguard.fleet_api import domain_forms, forms, incident_forms, node_forms
-from nodeguard.fleet_api.domain import domain
+from nodeguard.cli.render.domain import domain_lines
+from nodeguard.fleet.decide.release import WaitKind
+from nodeguard.fleet_api.domain import describe_domain
+from nodeguard.fleet_api.schema import domain as domain_forms
+from nodeguard.fleet_api.schema import incident as incident_forms
+from nodeguard.fleet_api.schema import node as node_forms
+from nodeguard.fleet_api.schema import status as forms
 from tests.cli.fleet_look import look
 from tests.cli.render.test_domain import FABRIC
-from tests.fleet.domains.test_domains import FIRST
+from tests.fleet.decide.test_domain_marks import FIRST
 from tests.paths import ROOT
 
 PAGE = (ROOT / "docs" / "fleet.md").read_text("utf-8")
@@ -32,8 +35,8 @@ def test_every_field_is_explained(form: type[msgspec.Struct]) -> None:
 
 
 def test_everything_that_a_mark_waits_for_is_explained() -> None:
-    assert [word for word in get_args(On) if f"(`{word}`)" not in PAGE] == []
+    assert [word for word in get_args(WaitKind) if f"(`{word}`)" not in PAGE] == []
 
 
 def test_the_page_of_a_domain_is_what_is_printed() -> None:
-    assert look(domain_page(domain(FABRIC.planner, FIRST, FABRIC.now)), 100) in PAGE
+    assert look(domain_lines(describe_domain(FABRIC.planner, FIRST, FABRIC.now)), 100) in PAGE

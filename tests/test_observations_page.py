@@ -10,7 +10,7 @@ import pytest
 
 from nodeguard.bundle.fields import moment
 from nodeguard.cli.main import main
-from nodeguard.sources.probe_file import parsed
+from nodeguard.sources.probe_file import parse_probe_file
 from tests.paths import ROOT
 
 PAGE = (ROOT / "docs" / "observations.md").read_text()
@@ -24,14 +24,14 @@ def block(language: str) -> str:
 
 
 def test_its_file_is_in_order() -> None:
-    file = parsed(block("json"), moment("2026-11-01T12:00:30Z"))
+    file = parse_probe_file(block("json"), moment("2026-11-01T12:00:30Z"))
     assert not file.defects
-    assert [one.name for one in file.said] == ["licence", "copy"]
+    assert [one.name for one in file.observations] == ["licence", "copy"]
 
 
 def test_its_table_names_every_field() -> None:
     rows = re.findall(r"^\| `(\w+)` \| (file|observation) \|", PAGE, re.MULTILINE)
-    refused = parsed('{"x": 1}', 0), parsed(block("json").replace('"name"', '"x"'), 2e9)
+    refused = parse_probe_file('{"x": 1}', 0), parse_probe_file(block("json").replace('"name"', '"x"'), 2e9)
     for defects, of in zip((one.defects[0] for one in refused), ("file", "observation"), strict=True):
         known = set(defects.rpartition("use one of ")[2].split(", "))
         assert {name for name, where in rows if where == of} == known

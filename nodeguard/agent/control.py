@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 from msgspec import Struct
 
-from nodeguard.local.listening import bound, may_ask
+from nodeguard.local.unix_socket import bind_socket, is_authorized_peer
 from nodeguard.wire.instruction import Instruction
 
 PATH = "/run/nodeguard/agent.sock"
@@ -24,19 +24,19 @@ _LIMIT = 16 * 1024
 _PATIENCE = 5.0
 
 
-class Answer(Struct, frozen=True):
+class InstructionOutcome(Struct, frozen=True):
     """What became of an instruction. done: whether it was carried out; said: in words, why not where it was
     not.
     """
 
     done: bool
-    said: str
+    message: str
 
 
-Carry = Callable[[Instruction], Awaitable[Answer]]
+Carry = Callable[[Instruction], Awaitable[InstructionOutcome]]
 
 
-async def serve(path: str, carry: Carry) -> asyncio.Server:
+async def serve_control(path: str, carry: Carry) -> asyncio.Server:
     """Listen at a path whose directory is made where only it is missing. Raises OSError where it cannot,
     where another agent listens there, or where something is there that is no socket.
     """
@@ -52,19 +52,23 @@ async def serve(path: str, carry: Carry) -> asyncio.Server:
         finally:
             writer.close()
 
-    return await asyncio.start_unix_server(handle, sock=bound(path, "agent"), limit=_LIMIT)
+    return await asyncio.start_unix_server(handle, sock=bind_socket(path, "agent"), limit=_LIMIT)
 
 
-async def _answered(reader: asyncio.StreamReader, peer: socket.socket, carry: Carry) -> Answer | None:
+async def _answered(
+    reader: asyncio.StreamReader, peer: socket.socket, carry: Carry
+) -> InstructionOutcome | None:
     """The answer; None where nobody waits for one, and then nothing was carried out."""
     async with asyncio.timeout(_PATIENCE):
         line = await reader.readuntil(b"\n")
-    if not may_ask(peer):
-        return Answer(done=False, said="only root may ask for this")
+    if not is_authorized_peer(peer):
+        return InstructionOutcome(done=False, message="only root may ask for this")
     try:
         wanted = msgspec.json.decode(line, type=Instruction)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        return Answer(done=False, said=f"this is no instruction ({error}): both sides must be of one version")
+        return InstructionOutcome(
+            done=False, message=f"this is no instruction ({error}): both sides must be of one version"
+        )
     return None if _has_left(peer) else await carry(wanted)
 
 
@@ -75,7 +79,7 @@ def _has_left(peer: socket.socket) -> bool:
     return any(events & select.POLLHUP for _, events in asked.poll(0))
 
 
-def ask(path: str, wanted: Instruction, within: float) -> Answer:
+def send_instruction(path: str, wanted: Instruction, within: float) -> InstructionOutcome:
     """Ask an agent on this machine. within: seconds for all of it. Raises OSError, or msgspec.DecodeError."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as own:
         own.settimeout(within)
@@ -84,4 +88,4 @@ def ask(path: str, wanted: Instruction, within: float) -> Answer:
         said = b""
         while chunk := own.recv(_LIMIT):
             said += chunk
-    return msgspec.json.decode(said, type=Answer)
+    return msgspec.json.decode(said, type=InstructionOutcome)

@@ -6,6 +6,12 @@ import asyncio
 import socket
 from collections.abc import Callable, Mapping
 
+from nodeguard.agent.agent import Agent
+from nodeguard.agent.metrics import render_metrics
+from nodeguard.agent.reporting.delivery_state import DeliveryQueue
+from nodeguard.agent.reporting.senders import Senders
+from nodeguard.wire.exposition import CONTENT_TYPE
+
 # Bytes of a request that is read at all, and seconds that a client may take for it.
 _LIMIT = 8192
 _PATIENCE = 5.0
@@ -24,10 +30,10 @@ _REASONS = {
 
 
 # Status, type of content and text.
-Page = tuple[int, str, str]
+HttpPage = tuple[int, str, str]
 
 
-async def serve(host: str, port: int, pages: Mapping[str, Callable[[], Page]]) -> asyncio.Server:
+async def serve_http(host: str, port: int, pages: Mapping[str, Callable[[], HttpPage]]) -> asyncio.Server:
     """Serve pages by path. Raises OSError where it cannot listen."""
     waiting: dict[asyncio.StreamWriter, None] = {}
 
@@ -54,7 +60,7 @@ async def serve(host: str, port: int, pages: Mapping[str, Callable[[], Page]]) -
         raise socket.gaierror(socket.EAI_NONAME, "this is no host's name") from None
 
 
-def _answer(head: bytes, pages: Mapping[str, Callable[[], Page]]) -> Page:
+def _answer(head: bytes, pages: Mapping[str, Callable[[], HttpPage]]) -> HttpPage:
     words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
     if len(words) != 3 or not words[2].startswith("HTTP/1."):
         return 400, "text/plain", "this is no HTTP/1 request\n"
@@ -66,7 +72,7 @@ def _answer(head: bytes, pages: Mapping[str, Callable[[], Page]]) -> Page:
     return page()
 
 
-def _response(page: Page, *, body: bool) -> bytes:
+def _response(page: HttpPage, *, body: bool) -> bytes:
     status, kind, text = page
     content = text.encode()
     head = [
@@ -78,3 +84,36 @@ def _response(page: Page, *, body: bool) -> bytes:
         "",
     ]
     return "\r\n".join(head).encode() + (content if body else b"")
+
+
+_TEXT = "text/plain; charset=utf-8"
+
+
+def agent_pages(
+    agent: Agent, mailbox: DeliveryQueue, senders: Senders | None
+) -> dict[str, Callable[[], HttpPage]]:
+    """The pages of an agent: its metrics, whether its loop turns, and whether it has read everything once and
+    come to a verdict.
+    """
+
+    def unheard() -> dict[str, float] | None:
+        now = agent.now().mono
+        return {name: now - at for name, at in senders.heard().items()} if senders else None
+
+    def metrics() -> HttpPage:
+        if agent.verdict is None:
+            return 503, _TEXT, "no source has been read yet\n"
+        return (
+            200,
+            CONTENT_TYPE,
+            render_metrics(
+                agent.verdict, agent.ages(), agent.evaluations, unheard(), len(mailbox.state.spool)
+            ),
+        )
+
+    def ready() -> HttpPage:
+        if unheard := ", ".join(agent.unread_sources()):
+            return 503, _TEXT, f"not read yet: {unheard}\n"
+        return (503, _TEXT, "not judged yet\n") if agent.verdict is None else (200, _TEXT, "ready\n")
+
+    return {"/metrics": metrics, "/healthz": lambda: (200, _TEXT, "alive\n"), "/readyz": ready}

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
-from nodeguard.agent.memory import Memory
+from nodeguard.agent.state import AgentState
 from nodeguard.agent.state_file import StateFile
 
 # Seconds. Changes that must not be lost are written at once, those that come within GAP of each other
@@ -17,7 +17,7 @@ _EVERY = 300.0
 _LAST = 1.0
 
 
-class Keeper:
+class StateKeeper:
     """Keeps what an agent remembers in its file.
 
     remember: gives the memory of this moment, None where there is none yet. heed: is given each memory after
@@ -25,7 +25,10 @@ class Keeper:
     """
 
     def __init__(
-        self, file: StateFile, remember: Callable[[], Memory | None], heed: Callable[[Memory, str], None]
+        self,
+        file: StateFile,
+        remember: Callable[[], AgentState | None],
+        heed: Callable[[AgentState, str], None],
     ) -> None:
         self._file = file
         self._remember = remember
@@ -33,11 +36,11 @@ class Keeper:
         self._changed = asyncio.Event()
         self._waiting: list[asyncio.Future[str]] = []
 
-    def changed(self) -> None:
+    def mark_changed(self) -> None:
         """Something is there that a restart must not forget."""
         self._changed.set()
 
-    async def kept(self) -> str:
+    async def save_now(self) -> str:
         """Write what there is now. Returns what is wrong once that is over, empty where it is on the disk."""
         waits: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._waiting.append(waits)
@@ -54,7 +57,7 @@ class Keeper:
             await self._write()
             await asyncio.sleep(_GAP)
             if not self._changed.is_set():
-                await asyncio.to_thread(self._file.let_go)
+                await asyncio.to_thread(self._file.stop_worker)
 
     async def end(self) -> None:
         """Write a last time, and let go of the disk."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from nodeguard import __version__
-from nodeguard.model.finding import Finding, Health, Knowledge, Unread, Verdict
+from nodeguard.model.finding import DataStatus, Finding, Health, ReadFailure, Verdict
 from nodeguard.wire.exposition import Sample, gauge, plain, states
 
 # Findings shown one by one, worst first; the rest is counted: series cost memory in every Prometheus.
 _MOST = 20
 
 
-def as_metrics(
+def render_metrics(
     verdict: Verdict,
     ages: Mapping[str, float],
     rounds: int,
@@ -30,10 +30,10 @@ def as_metrics(
     left_out = max(0, len(verdict.findings) - _MOST)
     families = [
         states("nodeguard_node_health", healthy, "health", Health, verdict.known_health),
-        states("nodeguard_node_knowledge", known, "knowledge", Knowledge, verdict.knowledge),
-        of_findings(verdict.findings[:_MOST]),
+        states("nodeguard_node_knowledge", known, "knowledge", DataStatus, verdict.data_status),
+        finding_metrics(verdict.findings[:_MOST]),
         plain("nodeguard_findings_left_out", "Findings that are not shown one by one.", left_out),
-        of_unread(verdict.unread),
+        unreadable_metrics(verdict.read_failures),
         gauge("nodeguard_source_age_seconds", "Time since a source was read.", _each("source", ages)),
         *([] if unheard is None else _of_receivers(unheard, waiting)),
         plain("nodeguard_rounds", "Rounds judged since the agent began.", rounds),
@@ -46,16 +46,16 @@ def as_metrics(
     return "".join(families)
 
 
-def of_findings(findings: Iterable[Finding]) -> str:
+def finding_metrics(findings: Iterable[Finding]) -> str:
     """A gauge for each finding."""
     return gauge("nodeguard_finding", "Finding that is not ok.", [(_labels(one), 1) for one in findings])
 
 
-def of_unread(unread: Iterable[Unread]) -> str:
+def unreadable_metrics(unread: Iterable[ReadFailure]) -> str:
     """How many slots each source could not read in full."""
     slots: dict[str, float] = {}
     for missing in unread:
-        slots[missing.source] = slots.get(missing.source, 0) + len(missing.slots)
+        slots[missing.source] = slots.get(missing.source, 0) + len(missing.targets)
     about = "Slots of which something could not be read."
     return gauge("nodeguard_unread_slots", about, _each("source", slots))
 
@@ -79,5 +79,5 @@ def _labels(one: Finding) -> dict[str, str]:
         "target": one.target,
         "health": one.health.value,
         "action": one.action.value,
-        "knowledge": one.knowledge.value,
+        "knowledge": one.data_status.value,
     }

@@ -10,18 +10,17 @@ from functools import partial
 from msgspec.structs import replace
 
 from nodeguard.agent.agent import Agent
-from nodeguard.agent.control import Answer
-from nodeguard.agent.http import serve
-from nodeguard.agent.keeper import Keeper
-from nodeguard.agent.memory import Memory
-from nodeguard.agent.notify import notify, watchdog
-from nodeguard.agent.own import reading
-from nodeguard.agent.pages import pages
+from nodeguard.agent.control import InstructionOutcome
+from nodeguard.agent.http import agent_pages, serve_http
+from nodeguard.agent.keeper import StateKeeper
+from nodeguard.agent.process import notify_systemd, watchdog_interval
 from nodeguard.agent.reporting.reporter import Reporter
 from nodeguard.agent.reporting.senders import Senders
+from nodeguard.agent.state import AgentState
 from nodeguard.agent.state_file import StateFile
 from nodeguard.model.finding import Verdict
 from nodeguard.model.instant import Instant
+from nodeguard.pipeline.agent_signals import agent_reading
 from nodeguard.wire.instruction import Instruction
 
 # Seconds that the last report and the last writing may take together.
@@ -43,22 +42,22 @@ class Service:
         self,
         agent: Agent,
         reporter: Reporter,
-        remember: Callable[[Instant], Memory],
+        remember: Callable[[Instant], AgentState],
         file: StateFile | None = None,
         lost: tuple[str, float] = ("", 0.0),
         senders: Senders | None = None,
     ) -> None:
         self._agent = agent
         self._reporter = reporter
-        self._mailbox = reporter.mailbox
+        self._mailbox = reporter.queue
         self._remember = remember
         self._senders = senders
-        self._keeper = Keeper(file, self._memory, self._written) if file else None
+        self._keeper = StateKeeper(file, self._memory, self._written) if file else None
         self._judged: Instant | None = None
         self._trouble = ""
         self._lost, self._lost_at = lost
         self._tasks: set[asyncio.Task[None]] = set()
-        agent.heed = self._heed
+        agent.on_verdict = self._heed
 
     async def attend(self, host: str, port: int, *, once: bool) -> Verdict | None:
         """Let the agent judge, and serve what it found, until SIGTERM, SIGINT, or every source was read once.
@@ -69,7 +68,7 @@ class Service:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._agent.stop)
         self._mailbox.arrived = partial(loop.call_soon_threadsafe, self._arrived)
-        server = await serve(host, port, pages(self._agent, self._mailbox, self._senders))
+        server = await serve_http(host, port, agent_pages(self._agent, self._mailbox, self._senders))
         if self._senders:
             self._senders.begin(self._agent.now)
         beside = [
@@ -86,7 +85,7 @@ class Service:
                 loop.call_later(max(0.0, _REMEMBERED - told), self._forget)
         async with server:
             await self._agent.run()
-        notify("STOPPING=1")
+        notify_systemd("STOPPING=1")
         for task in tasks:
             task.cancel()
         await asyncio.gather(
@@ -97,10 +96,10 @@ class Service:
 
     def _heed(self, verdict: Verdict, instant: Instant, changed: bool) -> None:  # noqa: FBT001 - see Heed
         self._judged = instant
-        whole = not any(self._agent.unheard())
+        whole = not any(self._agent.unread_sources())
         told = self._reporter.offer(verdict, instant, self._agent.latest.values(), whole=whole)
         if (changed or told) and self._keeper:
-            self._keeper.changed()
+            self._keeper.mark_changed()
 
     def _arrived(self) -> None:
         task = asyncio.get_running_loop().create_task(self._carry_out_all())
@@ -111,39 +110,41 @@ class Service:
         if not await self._reporter.carry_out_all():
             return
         if self._keeper:
-            self._keeper.changed()
+            self._keeper.mark_changed()
         else:
-            self._mailbox.written = self._mailbox.post.inbox.done
+            self._mailbox.written = self._mailbox.state.inbox.done
 
-    async def carry_out(self, wanted: Instruction) -> Answer:
+    async def carry_out(self, wanted: Instruction) -> InstructionOutcome:
         """Carry out what a person on the node asks for; answered once it would outlive a restart."""
         answer = await self._reporter.carry_out(wanted)
         if not answer.done or self._keeper is None:
             return answer
-        wrong = await self._keeper.kept()
-        return replace(answer, said=f"{answer.said}; a restart would forget it: {wrong}") if wrong else answer
+        wrong = await self._keeper.save_now()
+        return (
+            replace(answer, said=f"{answer.message}; a restart would forget it: {wrong}") if wrong else answer
+        )
 
-    def _memory(self) -> Memory | None:
+    def _memory(self) -> AgentState | None:
         """What is remembered, of one moment; None before the first round."""
         if self._judged is None:
             return None
         return replace(
             self._remember(self._judged),
-            post=self._mailbox.post,
-            told=self._agent.told,
+            post=self._mailbox.state,
+            told=self._agent.logged,
             lost=self._lost,
             lost_at=self._lost_at,
         )
 
-    def _written(self, memory: Memory, trouble: str) -> None:
+    def _written(self, memory: AgentState, trouble: str) -> None:
         # Also where it is not on the disk: then it lives as long as this process, and the node is told so.
-        self._mailbox.written = memory.post.inbox.done
+        self._mailbox.written = memory.delivery.inbox.done
         if trouble != self._trouble:
             self._trouble = trouble
             self._tell_of_memory()
 
     def _tell_of_memory(self) -> None:
-        self._agent.hear(reading(self._agent.now().mono, self._trouble, self._lost))
+        self._agent.add_reading(agent_reading(self._agent.now().mono, self._trouble, self._lost))
 
     def _forget(self) -> None:
         self._lost = ""
@@ -154,13 +155,13 @@ async def _tell_systemd(agent: Agent) -> None:
     """Ready once something was judged; alive as long as the loop turns."""
     while agent.verdict is None:
         await asyncio.sleep(0.1)
-    notify("READY=1")
-    while every := watchdog():
-        notify("WATCHDOG=1")
+    notify_systemd("READY=1")
+    while every := watchdog_interval():
+        notify_systemd("WATCHDOG=1")
         await asyncio.sleep(every)
 
 
 async def _once(agent: Agent) -> None:
-    while any(agent.unheard()):
+    while any(agent.unread_sources()):
         await asyncio.sleep(0.05)
     agent.stop()

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 
-from nodeguard.agent.memory import Memory, UnusableMemoryError, decoded, encoded, resumed
+from nodeguard.agent.state import AgentState, UnusableStateError, decode_state, encode_state, resume_state
 from nodeguard.model.instant import Instant
-from nodeguard.worker.file import FileCall, outcome
-from nodeguard.worker.lane import Lane
+from nodeguard.worker.file_request import FileRequest, file_result
+from nodeguard.worker.lane import WorkerLane
 
 _NAME = "memory"
 
@@ -40,49 +40,49 @@ class StateFile:
     directory: absolute; made where only it is missing. lane: of file systems, with no other use.
     """
 
-    def __init__(self, directory: str, lane: Lane) -> None:
+    def __init__(self, directory: str, lane: WorkerLane) -> None:
         self.path = f"{directory.rstrip('/')}/{_NAME}"
         self._lane = lane
 
-    def load(self, now: Instant, within: float = math.inf) -> tuple[Memory, str]:
+    def load(self, now: Instant, within: float = math.inf) -> tuple[AgentState, str]:
         """What is remembered from before, and what is wrong with it; empty where nothing is.
 
         A file that cannot be understood is set aside, a few at most. within: seconds for each call.
         """
-        wanted = FileCall("read", self.path)
-        told = outcome(wanted, self._lane.round(within=within, file=wanted))
+        wanted = FileRequest("read", self.path)
+        told = file_result(wanted, self._lane.round(within=within, file=wanted))
         if told.failed == "ENOENT":
-            return Memory(), ""
+            return AgentState(), ""
         if told.failed == "EFBIG":
-            return Memory(), self._set_aside("is longer than any that the agent writes", within)
+            return AgentState(), self._set_aside("is longer than any that the agent writes", within)
         if told.failed:
-            return Memory(), self._trouble("cannot be read", told.failed)
+            return AgentState(), self._trouble("cannot be read", told.failed)
         try:
-            memory, wrong = resumed(decoded(told.result), now)
-        except UnusableMemoryError as unusable:
-            return Memory(), self._set_aside(str(unusable), within)
+            memory, wrong = resume_state(decode_state(told.result), now)
+        except UnusableStateError as unusable:
+            return AgentState(), self._set_aside(str(unusable), within)
         return memory, wrong and f"{self.path} {wrong}: it is forgotten, except for the inventory"
 
-    def save(self, memory: Memory, within: float = math.inf) -> str:
+    def save(self, memory: AgentState, within: float = math.inf) -> str:
         """Write a memory down. Returns what is wrong, empty where it is on the disk."""
         try:
-            wanted = FileCall("write", self.path, encoded(memory))
-        except UnusableMemoryError as unusable:
+            wanted = FileRequest("write", self.path, encode_state(memory))
+        except UnusableStateError as unusable:
             return f"{self.path}: the memory {unusable}: please report it; {_FORGETS}"
-        failed = outcome(wanted, self._lane.round(within=within, file=wanted)).failed
+        failed = file_result(wanted, self._lane.round(within=within, file=wanted)).failed
         return self._trouble("cannot be written", failed) if failed else ""
 
-    def let_go(self) -> None:
+    def stop_worker(self) -> None:
         """Keep no process until the next call."""
-        self._lane.let_go()
+        self._lane.stop_worker()
 
     def close(self) -> None:
         """End what is under way, and wait for none of it; there is no next call."""
         self._lane.close(0.0)
 
     def _set_aside(self, wrong: str, within: float) -> str:
-        wanted = FileCall("set-aside", self.path)
-        told = outcome(wanted, self._lane.round(within=within, file=wanted))
+        wanted = FileRequest("set-aside", self.path)
+        told = file_result(wanted, self._lane.round(within=within, file=wanted))
         lost = f"{self.path} {wrong}; what the agent knew of the past is forgotten"
         if told.failed:
             return f"{lost}; it could not be set aside ({told.failed}): remove it"

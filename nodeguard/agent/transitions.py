@@ -6,38 +6,38 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from nodeguard.model.finding import Action, Finding, Health, Knowledge, Verdict
+from nodeguard.model.finding import Action, DataStatus, Finding, Health, Verdict
 
 # A line of the log: fields by name.
-Line = dict[str, object]
+LogLine = dict[str, object]
 
 
-class Brief(Struct, frozen=True):
+class LoggedFinding(Struct, frozen=True):
     """What a log says of a finding; fields as in Finding."""
 
     check: str
     target: str
     part: str
     health: Health
-    knowledge: Knowledge
+    knowledge: DataStatus
     action: Action
     message: str
 
 
-class Told(Struct, frozen=True):
+class LoggedVerdict(Struct, frozen=True):
     """What a log has said of a node: its health, None where nothing could be judged, and its findings."""
 
     health: Health | None
-    knowledge: Knowledge
-    findings: tuple[Brief, ...] = ()
+    knowledge: DataStatus
+    findings: tuple[LoggedFinding, ...] = ()
 
 
-def told(verdict: Verdict) -> Told:
+def logged_verdict(verdict: Verdict) -> LoggedVerdict:
     """What is to be said of a verdict."""
-    return Told(verdict.known_health, verdict.knowledge, tuple(map(_brief, verdict.findings)))
+    return LoggedVerdict(verdict.known_health, verdict.data_status, tuple(map(_brief, verdict.findings)))
 
 
-def transitions(before: Told | None, after: Told) -> Iterator[Line]:
+def transitions(before: LoggedVerdict | None, after: LoggedVerdict) -> Iterator[LogLine]:
     """A line for each finding that is new, changed or over, and one for the node where its health changed.
 
     before: what was told last, None at the start, where everything is new.
@@ -54,15 +54,17 @@ def transitions(before: Told | None, after: Told) -> Iterator[Line]:
         if key not in now:
             yield _line("finding over", one)
     if before is None or (before.health, before.knowledge) != (after.health, after.knowledge):
-        health = after.health or Knowledge.UNKNOWN
+        health = after.health or DataStatus.UNKNOWN
         yield {"event": "node", "health": health.value, "knowledge": after.knowledge.value}
 
 
-def _brief(one: Finding) -> Brief:
-    return Brief(one.check, one.target, one.part, one.health, one.knowledge, one.action, one.message)
+def _brief(one: Finding) -> LoggedFinding:
+    return LoggedFinding(
+        one.check, one.target, one.component, one.health, one.data_status, one.action, one.message
+    )
 
 
-def _line(event: str, one: Brief) -> Line:
+def _line(event: str, one: LoggedFinding) -> LogLine:
     return {
         "event": event,
         "check": one.check,

@@ -6,48 +6,54 @@ from collections import Counter
 from collections.abc import Iterator
 
 from nodeguard.aggregator.history.history import History
-from nodeguard.aggregator.ingest.server import Ingest
-from nodeguard.aggregator.reload import PolicyFile
-from nodeguard.aggregator.service import Service
-from nodeguard.fleet_api.incidents import every
-from nodeguard.fleet_api.node_forms import DEGRADED
-from nodeguard.fleet_api.views import views
-from nodeguard.model.blame import PLACES
+from nodeguard.aggregator.ingest.server import IngestServer
+from nodeguard.aggregator.policy.reload import PolicyReloader
+from nodeguard.aggregator.service import AggregatorService
+from nodeguard.fleet_api.domain import list_topologies
+from nodeguard.fleet_api.incident import all_incidents
+from nodeguard.fleet_api.schema.node import DEGRADED
+from nodeguard.model.diagnosis import LOCATION_TOPOLOGIES
 from nodeguard.model.finding import Health
-from nodeguard.model.incident import State
+from nodeguard.model.incident import IncidentState
 from nodeguard.model.instant import Instant
 from nodeguard.model.mark import Mark
 from nodeguard.wire.exposition import counter, gauge, plain
 
 
-def as_metrics(service: Service, ingest: Ingest, policy: PolicyFile | None, now: Instant) -> str:
+def render_metrics(
+    service: AggregatorService, ingest: IngestServer, policy: PolicyReloader | None, now: Instant
+) -> str:
     """What there is to be told, in Prometheus' text format; of nodes, numbers alone: their own agents tell
     the rest.
     """
     return "".join(_families(service, ingest, policy, now))
 
 
-def _families(service: Service, ingest: Ingest, policy: PolicyFile | None, now: Instant) -> Iterator[str]:
+def _families(
+    service: AggregatorService, ingest: IngestServer, policy: PolicyReloader | None, now: Instant
+) -> Iterator[str]:
     planner = service.planner
-    silence = planner.silence
+    silence = planner.stale_agents
     yield plain("nodeguard_aggregator_up", "Always 1: for an alert that says that alerts work.", 1)
     yield plain(
         "nodeguard_aggregator_leads",
         "Whether this aggregator leads: holds the lease, where there is one.",
-        service.leads,
+        service.is_leader,
     )
-    yield plain("nodeguard_aggregator_acts", "Whether its plans are carried out.", service.acts)
+    yield plain("nodeguard_aggregator_acts", "Whether its plans are carried out.", service.is_active)
     yield counter("nodeguard_plans_total", "Plans made.", [({}, service.plans)])
     yield counter(
         "nodeguard_plan_errors_total", "Plans that failed; the log says why.", [({}, service.errors)]
     )
-    yield plain("nodeguard_plan_age_seconds", "Seconds since the latest plan.", now.mono - service.planned)
-    yield plain("nodeguard_plan_duration_seconds", "Seconds that the latest plan took.", service.took)
+    yield plain("nodeguard_plan_age_seconds", "Seconds since the latest plan.", now.mono - service.planned_at)
+    yield plain("nodeguard_plan_duration_seconds", "Seconds that the latest plan took.", service.plan_seconds)
     yield plain("nodeguard_agents_expected", "Agents that should report.", silence.expected)
     yield plain(
-        "nodeguard_agents_silent", "Agents of which this aggregator hears nothing.", len(silence.silent)
+        "nodeguard_agents_silent", "Agents of which this aggregator hears nothing.", len(silence.stale)
     )
-    yield plain("nodeguard_agents_heard", "Agents that have said anything to this aggregator.", silence.heard)
+    yield plain(
+        "nodeguard_agents_heard", "Agents that have said anything to this aggregator.", silence.reported
+    )
     yield plain("nodeguard_agent_connections", "Open connections of agents.", ingest.connections)
     if service.capacity is not None:
         yield plain(
@@ -55,7 +61,7 @@ def _families(service: Service, ingest: Ingest, policy: PolicyFile | None, now: 
             "Connections of agents that are accepted at a time, under the limit on open files.",
             service.capacity.connections,
         )
-    counts = dict(ingest.exchange.counts)
+    counts = dict(ingest.endpoint.counts)
     received = counts.pop("bytes", 0)
     yield counter("nodeguard_received_bytes_total", "Bytes of messages that were heard.", [({}, received)])
     yield counter(
@@ -82,26 +88,32 @@ def _families(service: Service, ingest: Ingest, policy: PolicyFile | None, now: 
             "nodeguard_policy_wrong", "Whether the policy file is wrong, and an older one counts.", wrong
         )
         yield counter(
-            "nodeguard_policy_refusals_total", "Policy files that were kept out.", [({}, policy.refusals)]
+            "nodeguard_policy_refusals_total",
+            "Policy files that were kept out.",
+            [({}, policy.rejected_count)],
         )
-    health = Counter(one.health for one in planner.heard.values())
+    health = Counter(one.health for one in planner.reports.values())
     yield gauge(
         "nodeguard_nodes",
         "Nodes by the health that their agents told last.",
         [({"health": state.value}, health[state]) for state in Health],
     )
-    marks = Counter(mark for uid in planner.roster.remembered() for mark in _marks(service, uid))
+    marks = Counter(mark for uid in planner.state.marked_nodes() for mark in _marks(service, uid))
     yield gauge(
         "nodeguard_marked_nodes",
         "Nodes that are marked.",
         [({"mark": mark}, marks[mark]) for mark in (*Mark, DEGRADED)],
     )
-    yield plain("nodeguard_marked_devices", "Devices that are marked.", len(planner.roster.rules))
-    states = Counter(one.state for one in every(planner))
+    yield plain("nodeguard_marked_devices", "Devices that are marked.", len(planner.state.rules))
+    states = Counter(one.state for one in all_incidents(planner))
     yield gauge(
         "nodeguard_incidents",
         "Incidents by state.",
-        [({"state": state.value}, states[state]) for state in State if state != State.RESOLVED],
+        [
+            ({"state": state.value}, states[state])
+            for state in IncidentState
+            if state != IncidentState.RESOLVED
+        ],
     )
     yield plain(
         "nodeguard_aggregator_incidents_left_out",
@@ -111,17 +123,17 @@ def _families(service: Service, ingest: Ingest, policy: PolicyFile | None, now: 
     yield counter(
         "nodeguard_aggregator_incidents_left_out_total",
         "Incidents that found no room when they began.",
-        [({}, planner.incidents_left_out_ever)],
+        [({}, planner.incidents_left_out_total)],
     )
     yield plain(
         "nodeguard_aggregator_lemons",
         "Parts that fail again and again, far more often than others of the fleet.",
-        len(planner.parts.lemons(now)),
+        len(planner.component_faults.repeat_offenders(now)),
     )
     if isinstance(service.history, History):
         yield from _of_history(service.history)
     yield from _of_domains(service)
-    told = sorted(planner.roster.ledgers.told(), key=lambda one: one[1] / one[2], reverse=True)[:_LEDGERS]
+    told = sorted(planner.state.budgets.rows(), key=lambda one: one[1] / one[2], reverse=True)[:_LEDGERS]
     yield gauge(
         "nodeguard_ledger_used_ratio",
         f"Share of a budget's ledger that is spent, 1 for all of it; the {_LEDGERS} fullest.",
@@ -132,7 +144,7 @@ def _families(service: Service, ingest: Ingest, policy: PolicyFile | None, now: 
 def _of_history(history: History) -> Iterator[str]:
     writer = history.writer
     yield plain(
-        "nodeguard_history_written", "Whether the history is written; the log says why not.", not writer.wrong
+        "nodeguard_history_written", "Whether the history is written; the log says why not.", not writer.error
     )
     yield plain("nodeguard_history_bytes", "Bytes of the history's file.", writer.size)
     yield counter(
@@ -151,41 +163,44 @@ _LEDGERS = 20
 _CHECKS = 20
 
 
-def _of_domains(service: Service) -> Iterator[str]:
+def _of_domains(service: AggregatorService) -> Iterator[str]:
     """What nodes share; by view, of which there are a dozen."""
-    planner, known = service.planner, views(service.planner)
+    planner, known = service.planner, list_topologies(service.planner)
     yield gauge(
         "nodeguard_aggregator_view_domains",
         "Domains by the view that they are of.",
-        [({"view": one.view}, one.domains) for one in known],
+        [({"view": one.topology}, one.domains) for one in known],
     )
     yield gauge(
         "nodeguard_aggregator_view_nodes_lacking",
         "Nodes that lack a label or place by which others are in a view's domains, the most of any.",
-        [({"view": one.view}, max((lack.nodes for lack in one.lacks), default=0)) for one in known],
+        [
+            ({"view": one.topology}, max((lack.nodes for lack in one.missing_labels), default=0))
+            for one in known
+        ],
     )
-    blamed = Counter((one.blamed.view, one.state) for one in planner.covers.values())
-    seen = {one.view for one in known} | {view for view, _ in blamed}
+    blamed = Counter((one.degraded.topology, one.state) for one in planner.domain_decisions.values())
+    seen = {one.topology for one in known} | {view for view, _ in blamed}
     yield gauge(
         "nodeguard_aggregator_domains",
         "Domains that are to blame, by what becomes of their mark.",
         [
             ({"view": view, "state": state.slug}, blamed[view, state])
-            for view in sorted(seen & {*PLACES, *(view for view, _ in blamed)})
-            for state in (planner.granted, State.WITHHELD, State.DRY_RUN)
+            for view in sorted(seen & {*LOCATION_TOPOLOGIES, *(view for view, _ in blamed)})
+            for state in (planner.granted, IncidentState.WITHHELD, IncidentState.DRY_RUN)
         ],
     )
     yield gauge(
         "nodeguard_aggregator_checks_held",
         f"Checks that are not acted upon, the first {_CHECKS} by name; 1 for each.",
-        [({"check": check}, 1) for check in sorted(planner.diagnosis.held)[:_CHECKS]],
+        [({"check": check}, 1) for check in sorted(planner.diagnosis.suppressed_checks)[:_CHECKS]],
     )
 
 
-def _marks(service: Service, uid: str) -> set[str]:
-    node = service.planner.roster.observed(uid).node
+def _marks(service: AggregatorService, uid: str) -> set[str]:
+    node = service.planner.state.observed_marks(uid).node
     return {*(cause.mark for cause in node.causes), *((DEGRADED,) if node.degraded else ())}
 
 
-def _paused(service: Service) -> bool:
+def _paused(service: AggregatorService) -> bool:
     return bool(service.planner.paused or service.planner.policy.pause)

@@ -8,9 +8,9 @@ from hashlib import blake2b
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nodeguard.model.incident import ClearAnswer, Decision, Incident
-from nodeguard.wire.instruction import ClearCheck, Instruction
-from nodeguard.wire.report import Answered
+from nodeguard.model.incident import ClearAnswer, Incident, OperatorDecision
+from nodeguard.wire.instruction import ClearFinding, Instruction
+from nodeguard.wire.report import InstructionResult
 
 # Instructions on one reply; the rest ride on the next.
 _MOST = 16
@@ -33,10 +33,10 @@ class _Clear(Struct):
     said: str
     ids: tuple[str, ...]
     over: set[str]
-    answers: dict[str, Answered]
+    answers: dict[str, InstructionResult]
 
 
-class Outbox:
+class InstructionOutbox:
     """By uid of the Node. What is derived from a decision has the same id whoever derives it, and whenever;
     an agent carries out each once.
     """
@@ -47,14 +47,14 @@ class Outbox:
         # Names of incidents, by the id of an instruction that clears it.
         self._incidents: dict[str, str] = {}
 
-    def of(self, uid: str) -> tuple[Instruction, ...]:
+    def pending(self, uid: str) -> tuple[Instruction, ...]:
         """What a node is to do next."""
         waiting = self._waiting.get(uid)
         return tuple(waiting.values())[:_MOST] if waiting else ()
 
-    def clear(self, incident: Incident, decision: Decision) -> None:
+    def clear(self, incident: Incident, decision: OperatorDecision) -> None:
         """Ask a node's agent to clear an incident, where a person decided so; each decision once."""
-        wanted = clears(incident, decision)
+        wanted = clear_instructions(incident, decision)
         known = self._clears.get(incident.name)
         if not wanted or (known is not None and known.said == decision.clear):
             return
@@ -70,7 +70,7 @@ class Outbox:
         while len(self._clears) > _CLEARS:
             self._forget_clear(next(iter(self._clears)))
 
-    def acknowledged(self, uid: str, ids: Iterable[str], answers: Iterable[Answered] = ()) -> None:
+    def acknowledge(self, uid: str, ids: Iterable[str], answers: Iterable[InstructionResult] = ()) -> None:
         """A node is done with what was asked. answers: what became of it."""
         waiting = self._waiting.get(uid, {})
         said = {one.id: one for one in answers}
@@ -85,7 +85,7 @@ class Outbox:
         if not waiting:
             self._waiting.pop(uid, None)
 
-    def answered(self, decision: Decision) -> Decision:
+    def with_answer(self, decision: OperatorDecision) -> OperatorDecision:
         """Return a decision with what became of its clear, as far as that is known."""
         clear = self._clears.get(decision.incident)
         if clear is None or clear.said != decision.clear:
@@ -101,7 +101,7 @@ class Outbox:
             answer = ClearAnswer.DONE
         else:
             answer = ClearAnswer.PARTLY if done else ClearAnswer.REFUSED
-        says = "; ".join(dict.fromkeys(one.said for one in found if one.said))
+        says = "; ".join(dict.fromkeys(one.message for one in found if one.message))
         return replace(decision, answer=answer, answer_says=says)
 
     def forget(self, uid: str) -> None:
@@ -116,18 +116,18 @@ class Outbox:
             self._incidents.pop(name, None)
 
 
-def clears(incident: Incident, decision: Decision) -> tuple[ClearCheck, ...]:
+def clear_instructions(incident: Incident, decision: OperatorDecision) -> tuple[ClearFinding, ...]:
     """Return what a node's agent is asked for where a person says that an incident is over: to clear each
     finding, and of a mark without a finding its cause. Nothing for an incident of no single Node. Pure.
     """
     if not (decision.clear and incident.node):
         return ()
-    places = {(one.check, one.target) for one in incident.symptoms} or {(incident.cause, incident.resource)}
+    places = {(one.check, one.target) for one in incident.symptoms} or {(incident.cause, incident.target)}
     return tuple(
-        ClearCheck(
+        ClearFinding(
             id=f"clear/{_hashed(incident.name, decision.clear, check, slot)}",
             check=check,
-            slot=slot,
+            target=slot,
             by=decision.clear[:_NAME],
         )
         for check, slot in sorted(places)

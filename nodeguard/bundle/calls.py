@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from nodeguard.bundle.defect import BundleError
-from nodeguard.bundle.failing import check_result
+from nodeguard.bundle.failures import check_result
 
 # How a request of the cloud's metadata service is named: `http(GET http://169.254.169.254/…)`.
 HTTP = "http("
@@ -19,7 +19,7 @@ AnswerChanges = dict[str, dict[str, Any] | None]
 
 def read_calls(data: bytes, file: str, *, base: bool) -> AnswerChanges:
     """Content of calls.json. Only a frame may take an entry away. Raises BundleError."""
-    calls: AnswerChanges = decoded(data, file, dict[str, Any])
+    calls: AnswerChanges = decode_json(data, file, dict[str, Any])
     for call, result in calls.items():
         if result is None and not base:
             continue
@@ -37,7 +37,7 @@ def _check_response(result: dict[str, Any], file: str, call: str) -> None:
         raise BundleError(file, call, "is no answer of a web server", remedy)
 
 
-def decoded(data: bytes, file: str, shape: Any) -> Any:
+def decode_json(data: bytes, file: str, shape: Any) -> Any:
     """A JSON document of some shape. Raises BundleError with the field that does not fit."""
     try:
         return msgspec.json.decode(data, type=shape)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from nodeguard.bundle.defect import BundleError
 from nodeguard.bundle.document import mapping, quoted
-from nodeguard.bundle.failing import is_system_word
+from nodeguard.bundle.failures import is_system_failure
 from nodeguard.bundle.manifest import machine_path
 
 
@@ -20,7 +20,7 @@ def read_errors(data: bytes, file: str, *, base: bool) -> dict[str, str | None]:
         at = machine_path(path, file, path)
         if at in errors:
             raise BundleError(file, path, "stands twice", "keep one")
-        if not (is_system_word(word) or (word is None and not base)):
+        if not (is_system_failure(word) or (word is None and not base)):
             raise BundleError(
                 file, path, f"{word!r} is no known failure", "write an errno name, stall or hang"
             )

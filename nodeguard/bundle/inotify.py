@@ -17,7 +17,7 @@ _HEAD = struct.Struct("iIII")
 _ROOM = 64 << 10
 
 
-class Change(Struct, frozen=True):
+class DirectoryChange(Struct, frozen=True):
     """Something in a directory changed. watch: the directory's, -1 where the kernel had too many to tell;
     name: in that directory, empty for the directory itself.
     """
@@ -46,16 +46,16 @@ class Inotify:
         found = self._library.inotify_add_watch(self._descriptor, os.fsencode(directory), mask)
         return self._checked(found, directory)
 
-    def take(self) -> list[Change]:
+    def take(self) -> list[DirectoryChange]:
         """Changes since the last time, oldest first; without waiting."""
-        changes: list[Change] = []
+        changes: list[DirectoryChange] = []
         with suppress(BlockingIOError):
             data = os.read(self._descriptor, _ROOM)
             at = 0
             while at < len(data):
                 watch, _, _, length = _HEAD.unpack_from(data, at)
                 at += _HEAD.size + length
-                changes.append(Change(watch, os.fsdecode(data[at - length : at].rstrip(b"\0"))))
+                changes.append(DirectoryChange(watch, os.fsdecode(data[at - length : at].rstrip(b"\0"))))
         return changes
 
     def _checked(self, result: int, what: str) -> int:

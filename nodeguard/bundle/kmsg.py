@@ -19,7 +19,7 @@ _PROBLEM = "is no record of /dev/kmsg"
 _REMEDY = "write it like 6,1024,5000000,-;text, a continuation with a space before it"
 
 
-class Sifted(Struct, frozen=True):
+class LogLines(Struct, frozen=True):
     """Lines of a log that goes on. left_out: how many are no records; defect: the first of them."""
 
     records: tuple[str, ...] = ()
@@ -50,7 +50,7 @@ def read_records(data: bytes, file: str) -> tuple[str, ...]:
     return tuple(records)
 
 
-def sifted(lines: Iterable[bytes], file: str, first: int) -> Sifted:
+def parse_lines(lines: Iterable[bytes], file: str, first: int) -> LogLines:
     """Records among the lines of a log that is being written; what is none is left out and told.
 
     lines: without their newlines. file, first: the log's path and the number of the first line, for the
@@ -69,4 +69,4 @@ def sifted(lines: Iterable[bytes], file: str, first: int) -> Sifted:
         elif line:
             defects.append(number)
     defect = BundleError(file, f"line {defects[0]}", _PROBLEM, _REMEDY) if defects else None
-    return Sifted(tuple(records), len(defects), defect)
+    return LogLines(tuple(records), len(defects), defect)

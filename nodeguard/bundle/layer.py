@@ -56,10 +56,10 @@ Entry = str | File | Link | dict[str, Any]
 Directory = dict[str, Entry]
 
 # Gives at most so many bytes of a file on this machine. Raises BundleError.
-Reads = Callable[[str, int], bytes]
+ReadFile = Callable[[str, int], bytes]
 
 
-def content(host: str, limit: int) -> bytes:
+def read_plain_file(host: str, limit: int) -> bytes:
     """At most `limit` bytes of a plain file on this machine. Raises BundleError where that cannot be."""
     try:
         # A pipe put in the file's place since it was found must neither block nor be followed.
@@ -91,7 +91,7 @@ class Layer(Struct, frozen=True):
     tree: Directory
     own: frozenset[str]
     count: int
-    reads: Reads = content
+    read_file: ReadFile = read_plain_file
 
     def path(self, name: str) -> str:
         """Path of one of OWN_FILES."""
@@ -104,14 +104,14 @@ class Layer(Struct, frozen=True):
         except OSError as error:
             raise _unreadable(self.directory, error) from error
 
-    def content(self, name: str) -> bytes | None:
+    def read(self, name: str) -> bytes | None:
         """Content of one of OWN_FILES, None where the layer has none. Raises BundleError where it is too
         long.
         """
         if name not in self.own:
             return None
         limit = OWN_FILES[name]
-        data = self.reads(self.path(name), limit + 1)
+        data = self.read_file(self.path(name), limit + 1)
         if len(data) > limit:
             raise BundleError(self.path(name), "", f"is longer than {limit >> 10} KiB", "shorten it")
         return data
@@ -151,13 +151,13 @@ def frame_directories(directory: str) -> list[tuple[int, str]]:
     return sorted(found.items())
 
 
-def scan(
+def scan_layer(
     directory: str,
     *,
     base: bool,
     room: int,
-    apart: frozenset[str] = frozenset(),
-    reads: Reads = content,
+    exclude: frozenset[str] = frozenset(),
+    read_file: ReadFile = read_plain_file,
 ) -> Layer:
     """What lies in a layer's directory.
 
@@ -176,7 +176,7 @@ def scan(
             count += 1
             if count > room:
                 raise BundleError(directory, "", f"more than {MOST_FILES} files", "record less, or in parts")
-            if depth == 0 and (entry.name in apart or (base and entry.name == FRAMES)):
+            if depth == 0 and (entry.name in exclude or (base and entry.name == FRAMES)):
                 continue
             try:
                 here[entry.name] = found = _entry(entry, depth)
@@ -184,7 +184,7 @@ def scan(
                 raise _unreadable(entry.path, error) from error
             if isinstance(found, dict):
                 todo.append((entry.path, found, depth + 1))
-    return Layer(directory, tree, _own(directory, tree, base=base), count, reads)
+    return Layer(directory, tree, _own(directory, tree, base=base), count, read_file)
 
 
 def _entries(directory: str) -> list[os.DirEntry[str]]:
@@ -198,7 +198,7 @@ def _entries(directory: str) -> list[os.DirEntry[str]]:
 def _entry(entry: os.DirEntry[str], depth: int) -> Entry:
     if entry.is_symlink():
         text = os.readlink(entry.path)
-        if leads_out(text, depth):
+        if escapes_root(text, depth):
             problem = f"is a link that leads out of the bundle, to {text}"
             raise BundleError(entry.path, "", problem, "make it relative, to a place inside")
         return Link(text)
@@ -209,7 +209,7 @@ def _entry(entry: os.DirEntry[str], depth: int) -> Entry:
     raise BundleError(entry.path, "", "is neither file, directory nor link", "remove it")
 
 
-def leads_out(text: str, depth: int) -> bool:
+def escapes_root(text: str, depth: int) -> bool:
     """Whether a link that stands `depth` directories below the root leads above the root."""
     if text.startswith("/"):
         return True

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import replace
 
-from nodeguard.bundle.calls import decoded
+from nodeguard.bundle.calls import decode_json
 from nodeguard.bundle.defect import BundleError
-from nodeguard.bundle.failing import check_result, is_nvml_word
-from nodeguard.bundle.patch import patched
+from nodeguard.bundle.failures import check_result, is_nvml_failure
+from nodeguard.bundle.overlay import apply_changes, changes_between
 
 Results = dict[str, Any]
 
@@ -28,14 +29,14 @@ class NvmlEvent(Struct, frozen=True, forbid_unknown_fields=True):
     data: Annotated[int, Meta(ge=0)]
 
 
-class Device(Struct, frozen=True):
+class RecordedDevice(Struct, frozen=True):
     """One device. error: why it has no handle; its calls then wait until it has one again."""
 
     calls: Results = {}
     error: str = ""
 
 
-class Nvml(Struct, frozen=True):
+class NvmlState(Struct, frozen=True):
     """All that NVML would answer at one time.
 
     devices: by a number that stays, the place in the base's list; NVML's own index is the rank among those
@@ -43,8 +44,8 @@ class Nvml(Struct, frozen=True):
     """
 
     system: Results = {}
-    devices: dict[int, Device] = {}
-    places: int = 0
+    devices: dict[int, RecordedDevice] = {}
+    numbers_used: int = 0
     error: str = ""
 
     def document(self) -> dict[str, Any]:
@@ -75,22 +76,22 @@ class _Frame(Struct, forbid_unknown_fields=True):
     error: str | UnsetType | None = UNSET
 
 
-def read_base(data: bytes, file: str) -> tuple[Nvml, tuple[NvmlEvent, ...]]:
+def read_base(data: bytes, file: str) -> tuple[NvmlState, tuple[NvmlEvent, ...]]:
     """Content of the base's nvml.json. Raises BundleError."""
-    base: _Base = decoded(data, file, _Base)
-    devices: dict[int, Device] = {}
+    base: _Base = decode_json(data, file, _Base)
+    devices: dict[int, RecordedDevice] = {}
     for number, results in enumerate(base.devices):
-        devices[number] = _device(Device(), results, file, f"devices[{number}]", base=True)
+        devices[number] = _device(RecordedDevice(), results, file, f"devices[{number}]", base=True)
     _check_results(base.system, file, "system", base=True)
-    nvml = Nvml(base.system, devices, len(devices), _error(base.error, file, ""))
+    nvml = NvmlState(base.system, devices, len(devices), _error(base.error, file, ""))
     return nvml, _events(base.events, nvml, nvml, file)
 
 
-def read_frame(before: Nvml, data: bytes, file: str) -> tuple[Nvml, tuple[NvmlEvent, ...]]:
+def read_frame(before: NvmlState, data: bytes, file: str) -> tuple[NvmlState, tuple[NvmlEvent, ...]]:
     """NVML after a frame's nvml.json, and the frame's events with NVML's own index. Raises BundleError."""
-    frame: _Frame = decoded(data, file, _Frame)
+    frame: _Frame = decode_json(data, file, _Frame)
     devices = dict(before.devices)
-    places = before.places
+    places = before.numbers_used
     for name, results in sorted(frame.devices.items(), key=lambda item: (len(item[0]), item[0])):
         field = f"devices.{name}"
         if _NUMBER.fullmatch(name) is None or int(name) > places:
@@ -100,20 +101,20 @@ def read_frame(before: Nvml, data: bytes, file: str) -> tuple[Nvml, tuple[NvmlEv
         if results is None:
             devices.pop(number, None)
             continue
-        devices[number] = _device(devices.get(number, Device()), results, file, field, base=False)
+        devices[number] = _device(devices.get(number, RecordedDevice()), results, file, field, base=False)
         places = max(places, number + 1)
     _check_results(frame.system, file, "system", base=False)
     error = _error(frame.error, file, before.error)
-    after = Nvml(patched(before.system, frame.system), devices, places, error)
+    after = NvmlState(apply_changes(before.system, frame.system), devices, places, error)
     return after, _events(frame.events, before, after, file)
 
 
-def _device(before: Device, results: Results, file: str, field: str, *, base: bool) -> Device:
+def _device(before: RecordedDevice, results: Results, file: str, field: str, *, base: bool) -> RecordedDevice:
     if "error" in results:
         check_result(results, file, field, nvml=True)
         return replace(before, error=results["error"])
     _check_results(results, file, field, base=base)
-    return Device(patched(before.calls, results))
+    return RecordedDevice(apply_changes(before.calls, results))
 
 
 def _check_results(results: Results, file: str, field: str, *, base: bool) -> None:
@@ -129,14 +130,14 @@ def _check_results(results: Results, file: str, field: str, *, base: bool) -> No
 def _error(word: str | UnsetType | None, file: str, before: str) -> str:
     if isinstance(word, UnsetType):
         return before
-    if word is not None and not is_nvml_word(word):
+    if word is not None and not is_nvml_failure(word):
         raise BundleError(
             file, "error", f"{word!r} is no known failure", "write an NVML_ERROR_… name, stall or hang"
         )
     return word or ""
 
 
-def _events(events: list[NvmlEvent], before: Nvml, after: Nvml, file: str) -> tuple[NvmlEvent, ...]:
+def _events(events: list[NvmlEvent], before: NvmlState, after: NvmlState, file: str) -> tuple[NvmlEvent, ...]:
     """Events with NVML's own index in place of the device's number.
 
     A device that this frame takes away still has the index that it had.
@@ -151,3 +152,63 @@ def _events(events: list[NvmlEvent], before: Nvml, after: Nvml, file: str) -> tu
             raise BundleError(file, f"events[{place}].device", problem, "name a device of the list")
         found.append(replace(event, device=index))
     return tuple(found)
+
+
+def frame_document(before: NvmlState, after: NvmlState) -> dict[str, Any]:
+    """What a frame's nvml.json says to make `after` out of `before`: read_frame(before, …) gives `after`."""
+    document: dict[str, Any] = {}
+    if system := changes_between(before.system, after.system):
+        document["system"] = system
+    devices: dict[str, Any] = {str(number): None for number in before.devices if number not in after.devices}
+    for number, device in sorted(after.devices.items()):
+        was = before.devices.get(number)
+        if was == device:
+            continue
+        changes = changes_between(was.calls if was else {}, device.calls)
+        devices[str(number)] = {"error": device.error} if device.error else changes
+    if devices:
+        document["devices"] = devices
+    if before.error != after.error:
+        document["error"] = after.error or None
+    return document
+
+
+def after_round(before: NvmlState, entries: Iterable[tuple[int, str, Any]]) -> NvmlState:
+    """What NVML answered, after one more round of calls: (device's index or -1, call, result).
+
+    A call that was not asked keeps its result. A device beyond the count that NVML gave is gone.
+    """
+    system = dict(before.system)
+    fresh: dict[int, Results] = {}
+    lost: dict[int, str] = {}
+    for scope, call, result in entries:
+        if result is None:
+            continue
+        told = _known(result)
+        if call == "nvmlInit":
+            return replace(before, error=told["error"])
+        if scope < 0:
+            system[call] = told
+        elif call == "nvmlDeviceGetHandleByIndex":
+            lost[scope] = told["error"]
+        else:
+            fresh.setdefault(scope, {})[call] = told
+    there = max([*before.devices, *fresh, *lost], default=-1) + 1
+    count = system.get("nvmlDeviceGetCount")
+    devices = {}
+    for number in range(min(there, count) if isinstance(count, int) else there):
+        was = before.devices.get(number)
+        if number in lost:
+            devices[number] = replace(was or RecordedDevice(), error=lost[number])
+        elif number in fresh:
+            devices[number] = RecordedDevice({**(was or RecordedDevice()).calls, **fresh[number]})
+        else:
+            # A list has no gaps: a device that was never asked stands there without a handle.
+            devices[number] = was or RecordedDevice(error="NVML_ERROR_UNKNOWN")
+    return NvmlState(system, devices, max(before.numbers_used, len(devices)))
+
+
+def _known(result: Any) -> Any:
+    """A result in words that the format has: a failure that NVML did not give is its unknown error."""
+    failed = isinstance(result, dict) and "error" in result and not is_nvml_failure(result["error"])
+    return {"error": "NVML_ERROR_UNKNOWN"} if failed else result

@@ -5,13 +5,14 @@ A tree is never changed once it is made; trees share what is alike.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 from nodeguard.bundle.layer import Directory, Entry
-from nodeguard.bundle.walk import absolute, names_of, walk
+from nodeguard.bundle.walk import absolute_path, path_names, resolve
 
 
-class Draft:
+class TreeDraft:
     """A tree in the making, from one that stays as it is."""
 
     def __init__(self, before: Directory) -> None:
@@ -42,7 +43,7 @@ class Draft:
 
     def drop(self, names: tuple[str, ...]) -> None:
         """Take away what is at a place, with all below it, if anything is."""
-        above = walk(self.root, absolute(names[:-1]), follow=False)
+        above = resolve(self.root, absolute_path(names[:-1]), follow=False)
         if names and isinstance(above.entry, dict) and names[-1] in above.entry:
             del self.directory(above.names)[names[-1]]
 
@@ -55,25 +56,25 @@ class Draft:
         here = self.directory(at)
         for name, entry in above.items():
             if isinstance(entry, dict):
-                place = walk(self.root, absolute([*at, name]))
+                place = resolve(self.root, absolute_path([*at, name]))
                 if isinstance(place.entry, dict):
                     self.lay(entry, place.names)
                     continue
             here[name] = entry
 
 
-def overlaid(before: Directory, removed: Iterable[str], above: Directory) -> Directory:
+def apply_frame(before: Directory, removed: Iterable[str], above: Directory) -> Directory:
     """A tree after a frame: without some paths, then with the frame's own tree laid over it."""
-    draft = Draft(before)
+    draft = TreeDraft(before)
     for path in removed:
-        names = names_of(path)
-        parent = walk(draft.root, absolute(names[:-1]))
+        names = path_names(path)
+        parent = resolve(draft.root, absolute_path(names[:-1]))
         draft.drop((*parent.names, names[-1]))
     draft.lay(above)
     return draft.root
 
 
-def difference(before: Directory, after: Directory) -> tuple[list[str], Directory]:
+def tree_difference(before: Directory, after: Directory) -> tuple[list[str], Directory]:
     """What a frame has to say: the paths removed, and the tree of what is new or other.
 
     overlaid(before, *difference(before, after)) == after.
@@ -95,3 +96,17 @@ def _new(before: Directory, after: Directory, at: str, removed: list[str]) -> Di
                 removed.append(f"{at}/{name}")
             new[name] = entry
     return new
+
+
+Value = TypeVar("Value")
+
+
+def apply_changes(before: Mapping[str, Value], changes: Mapping[str, Value | None]) -> dict[str, Value]:
+    """A map after some changes, by key; None takes an entry away, and may name one that is not there."""
+    return {key: value for key, value in {**before, **changes}.items() if value is not None}
+
+
+def changes_between(before: Mapping[str, Value], after: Mapping[str, Value]) -> dict[str, Value | None]:
+    """The changes that make `after` out of `before`: patched(before, …) == after."""
+    gone: dict[str, Value | None] = dict.fromkeys(key for key in before if key not in after)
+    return gone | {key: value for key, value in after.items() if key not in before or before[key] != value}

@@ -9,23 +9,23 @@ from typing import Any
 
 from msgspec import Struct
 
+from nodeguard.bundle.bundle_directory import BUNDLE_LIMIT
 from nodeguard.bundle.calls import Answers, read_calls
 from nodeguard.bundle.defect import BundleError
 from nodeguard.bundle.errors import read_errors
 from nodeguard.bundle.kmsg import read_records
-from nodeguard.bundle.layer import MOST_FILES, Layer, Reads, content, frame_directories, scan
+from nodeguard.bundle.layer import MOST_FILES, Layer, ReadFile, frame_directories, read_plain_file, scan_layer
 from nodeguard.bundle.manifest import FrameManifest, Manifest, read_frame_manifest, read_manifest
-from nodeguard.bundle.nvml import Nvml, NvmlEvent, read_base, read_frame
-from nodeguard.bundle.patch import patched
-from nodeguard.bundle.store import BUNDLE_LIMIT
-from nodeguard.bundle.tree import Texts, Tree
+from nodeguard.bundle.nvml import NvmlEvent, NvmlState, read_base, read_frame
+from nodeguard.bundle.overlay import apply_changes
+from nodeguard.bundle.tree import FileCache, RecordedTree
 from nodeguard.model.instant import Instant
 
 _UPTIME = "/proc/uptime"
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
-class Moment(Struct, frozen=True):
+class RecordedState(Struct, frozen=True):
     """What a recorded machine was at one second.
 
     calls: answers of system calls, by call. nvml: results in the form of the base's nvml.json, `system`,
@@ -33,7 +33,7 @@ class Moment(Struct, frozen=True):
     """
 
     instant: Instant
-    tree: Tree
+    tree: RecordedTree
     calls: Answers
     nvml: dict[str, Any] | None
 
@@ -66,9 +66,9 @@ class _State(Struct, frozen=True):
     mono: _Mark
     boot_id: str
     boot: int
-    tree: Tree
+    tree: RecordedTree
     calls: Answers
-    nvml: Nvml | None
+    nvml: NvmlState | None
     document: dict[str, Any] | None
     log: tuple[str, ...]
     events: tuple[NvmlEvent, ...]
@@ -88,15 +88,17 @@ class Recording:
         self._own = own
 
     @classmethod
-    def open(cls, directory: str, apart: frozenset[str] = frozenset(), reads: Reads = content) -> Recording:
+    def open(
+        cls, directory: str, exclude: frozenset[str] = frozenset(), read_file: ReadFile = read_plain_file
+    ) -> Recording:
         """Read a bundle. Raises BundleError where anything in it breaks the format.
 
         apart: names at its top that somebody else reads, such as a log that grows. reads: how the format's
         own files are read.
         """
-        base = scan(directory, base=True, room=MOST_FILES, apart=apart, reads=reads)
+        base = scan_layer(directory, base=True, room=MOST_FILES, exclude=exclude, read_file=read_file)
         file = base.path("bundle.yaml")
-        data = base.content("bundle.yaml")
+        data = base.read("bundle.yaml")
         if data is None:
             raise BundleError(file, "", "is missing", "name the directory of a recording, or write this file")
         manifest = read_manifest(data, file)
@@ -106,7 +108,7 @@ class Recording:
         room = MOST_FILES - base.count
         size = base.size()
         for seconds, path in frame_directories(directory):
-            layer = scan(path, base=False, room=room, reads=reads)
+            layer = scan_layer(path, base=False, room=room, read_file=read_file)
             room -= layer.count
             size += layer.size()
             if size > BUNDLE_LIMIT:
@@ -116,11 +118,11 @@ class Recording:
             states.append(_after(states[-1], layer, _frame_manifest(layer), seconds))
         return cls(manifest, tuple(states), frozenset(own))
 
-    def at(self, seconds: float) -> Moment:
+    def state_at(self, seconds: float) -> RecordedState:
         """The machine so many seconds after `recorded_at`, from 0 on, also past the end."""
         state = self._states[max(0, bisect_right(self._seconds, seconds) - 1)]
         instant = Instant(state.wall.on(seconds), state.mono.on(seconds), state.boot_id)
-        return Moment(instant, state.tree, state.calls, state.document)
+        return RecordedState(instant, state.tree, state.calls, state.document)
 
     def log(self, until: float, since: float = -math.inf) -> tuple[str, ...]:
         """Kernel log records that came after second `since` and not after `until`, oldest first.
@@ -159,7 +161,7 @@ class Recording:
 
 def _frame_manifest(layer: Layer) -> FrameManifest:
     file = layer.path("frame.yaml")
-    data = layer.content("frame.yaml")
+    data = layer.read("frame.yaml")
     if data is None:
         raise BundleError(file, "", "is missing", "write {} where the frame has nothing to say")
     return read_frame_manifest(data, file)
@@ -168,7 +170,7 @@ def _frame_manifest(layer: Layer) -> FrameManifest:
 def _nothing() -> _State:
     """The state before the base."""
     never = _Mark(0.0, 0.0)
-    return _State(0.0, never, never, "", 0, Tree({}, {}, Texts()), {}, None, None, (), ())
+    return _State(0.0, never, never, "", 0, RecordedTree({}, {}, FileCache()), {}, None, None, (), ())
 
 
 def _after(before: _State, layer: Layer, manifest: FrameManifest, seconds: float) -> _State:
@@ -177,15 +179,15 @@ def _after(before: _State, layer: Layer, manifest: FrameManifest, seconds: float
     errors, calls, nvml, document = before.tree.errors, before.calls, before.nvml, before.document
     log: tuple[str, ...] = ()
     events: tuple[NvmlEvent, ...] = ()
-    if (data := layer.content("errors.yaml")) is not None:
-        errors = patched(errors, read_errors(data, layer.path("errors.yaml"), base=base))
-    if (data := layer.content("calls.json")) is not None:
-        calls = patched(calls, read_calls(data, layer.path("calls.json"), base=base))
-    if (data := layer.content("nvml.json")) is not None:
+    if (data := layer.read("errors.yaml")) is not None:
+        errors = apply_changes(errors, read_errors(data, layer.path("errors.yaml"), base=base))
+    if (data := layer.read("calls.json")) is not None:
+        calls = apply_changes(calls, read_calls(data, layer.path("calls.json"), base=base))
+    if (data := layer.read("nvml.json")) is not None:
         file = layer.path("nvml.json")
-        nvml, events = read_base(data, file) if base else read_frame(nvml or Nvml(), data, file)
+        nvml, events = read_base(data, file) if base else read_frame(nvml or NvmlState(), data, file)
         document = nvml.document()
-    if (data := layer.content("kmsg")) is not None:
+    if (data := layer.read("kmsg")) is not None:
         log = read_records(data, layer.path("kmsg"))
     boot_id = manifest.boot_id or before.boot_id
     return _State(
@@ -194,7 +196,7 @@ def _after(before: _State, layer: Layer, manifest: FrameManifest, seconds: float
         mono=before.mono if manifest.uptime_s is None else _Mark(manifest.uptime_s, seconds),
         boot_id=boot_id,
         boot=before.boot + (boot_id != before.boot_id),
-        tree=before.tree.after(manifest.removed, layer.tree, errors),
+        tree=before.tree.with_frame(manifest.removed, layer.tree, errors),
         calls=calls,
         nvml=nvml,
         document=document,

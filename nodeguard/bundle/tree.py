@@ -6,16 +6,16 @@ import errno
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 
-from nodeguard.bundle.failing import failure, refusal
-from nodeguard.bundle.layer import FILE_LIMIT, Directory, Entry, File, Link, content
-from nodeguard.bundle.overlay import overlaid
-from nodeguard.bundle.walk import Place, absolute, names_of, walk
+from nodeguard.bundle.failures import failure_from_name, os_error
+from nodeguard.bundle.layer import FILE_LIMIT, Directory, Entry, File, Link, read_plain_file
+from nodeguard.bundle.overlay import apply_frame
+from nodeguard.bundle.walk import Location, absolute_path, path_names, resolve
 
 # Characters of text kept at a time; a whole recording fits, a hostile one is read again and again.
 _MOST_KEPT = 64 << 20
 
 
-class Texts:
+class FileCache:
     """Texts of the files of one bundle, read once."""
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class Texts:
         """At most FILE_LIMIT bytes of a file; bytes that are no UTF-8 become U+FFFD. Raises BundleError."""
         text = self._kept.get(host)
         if text is None:
-            text = content(host, FILE_LIMIT).decode(errors="replace")
+            text = read_plain_file(host, FILE_LIMIT).decode(errors="replace")
             if self._size > _MOST_KEPT:
                 self._kept.clear()
                 self._size = 0
@@ -35,7 +35,7 @@ class Texts:
         return text
 
 
-class Tree:
+class RecordedTree:
     """Files, directories and links of a machine at one time.
 
     Paths are absolute, as on the machine. Every reading raises OSError with the errno that the machine would
@@ -43,23 +43,25 @@ class Tree:
     looked up there as it was asked for, and as it is without links.
     """
 
-    def __init__(self, root: Directory, errors: Mapping[str, str], texts: Texts) -> None:
+    def __init__(self, root: Directory, errors: Mapping[str, str], texts: FileCache) -> None:
         self.root = root
         self.errors = errors
         self._texts = texts
 
-    def after(self, removed: tuple[str, ...], above: Directory, errors: Mapping[str, str]) -> Tree:
+    def with_frame(
+        self, removed: tuple[str, ...], above: Directory, errors: Mapping[str, str]
+    ) -> RecordedTree:
         """The tree after a frame: without some paths, with the frame's own files laid over it."""
-        root = overlaid(self.root, removed, above) if removed or above else self.root
+        root = apply_frame(self.root, removed, above) if removed or above else self.root
         if root is self.root and errors == self.errors:
             return self
-        return Tree(root, errors, self._texts)
+        return RecordedTree(root, errors, self._texts)
 
     def read(self, path: str) -> str:
         """Text of a file, at most FILE_LIMIT bytes; bytes that are no UTF-8 become U+FFFD."""
         entry = self._entry(path)
         if isinstance(entry, dict):
-            raise refusal(errno.EISDIR, path)
+            raise os_error(errno.EISDIR, path)
         if isinstance(entry, File):
             return self._texts.read(entry.host)
         assert isinstance(entry, str)
@@ -69,14 +71,14 @@ class Tree:
         """Names in a directory, sorted; what cannot be read has a name, too."""
         entry = self._entry(path)
         if not isinstance(entry, dict):
-            raise refusal(errno.ENOTDIR, path)
+            raise os_error(errno.ENOTDIR, path)
         return tuple(sorted({*entry, *self._failing_in(path)}))
 
     def _failing_in(self, path: str) -> Iterator[str]:
         """Names in a directory that errors.yaml alone tells of."""
         if not self.errors:
             return
-        for directory in {absolute(names_of(path)), walk(self.root, path).path}:
+        for directory in {absolute_path(path_names(path)), resolve(self.root, path).path}:
             yield from self._failing.get(directory, ())
 
     @cached_property
@@ -93,7 +95,7 @@ class Tree:
         """Text of a symbolic link, relative as the bundle holds it."""
         entry = self._entry(path, follow=False)
         if not isinstance(entry, Link):
-            raise refusal(errno.EINVAL, path)
+            raise os_error(errno.EINVAL, path)
         return entry.text
 
     def is_recorded(self, prefixes: Iterable[str]) -> bool:
@@ -101,22 +103,22 @@ class Tree:
         return any(self._stands(prefix) for prefix in prefixes)
 
     def _stands(self, prefix: str) -> bool:
-        place = walk(self.root, prefix)
+        place = resolve(self.root, prefix)
         if place.entry is not None:
             return True
-        below = tuple(f"{path}/" for path in (absolute(names_of(prefix)), place.path))
+        below = tuple(f"{path}/" for path in (absolute_path(path_names(prefix)), place.path))
         return any(f"{path}/".startswith(below) for path in self.errors)
 
     def _entry(self, path: str, *, follow: bool = True) -> Entry:
-        place = walk(self.root, path, follow=follow)
+        place = resolve(self.root, path, follow=follow)
         if self.errors and (word := self._word(path, place)):
-            raise failure(word, path)
+            raise failure_from_name(word, path)
         if place.entry is None:
-            raise refusal(place.code, path)
+            raise os_error(place.code, path)
         return place.entry
 
-    def _word(self, path: str, place: Place) -> str | None:
-        for known in (absolute(names_of(path)), *place.via, place.path):
+    def _word(self, path: str, place: Location) -> str | None:
+        for known in (absolute_path(path_names(path)), *place.via, place.path):
             if known in self.errors:
                 return self.errors[known]
         return None

@@ -14,7 +14,7 @@ _MOST_LINKS = 40
 _MOST_NAMES = 1024
 
 
-class Place(Struct, frozen=True):
+class Location(Struct, frozen=True):
     """Where a path leads.
 
     names: the same place without links, name by name from the root. entry: what is there; None where nothing
@@ -30,22 +30,22 @@ class Place(Struct, frozen=True):
     @property
     def path(self) -> str:
         """The same place as an absolute path."""
-        return absolute(self.names)
+        return absolute_path(self.names)
 
 
-def absolute(names: tuple[str, ...] | list[str]) -> str:
+def absolute_path(names: tuple[str, ...] | list[str]) -> str:
     """Absolute path of some names."""
     return "/" + "/".join(names)
 
 
-def names_of(path: str) -> list[str]:
+def path_names(path: str) -> list[str]:
     """Names of a path, `..` among them."""
     return [name for name in path.split("/") if name not in ("", ".")]
 
 
-def walk(root: Directory, path: str, *, follow: bool = True) -> Place:
+def resolve(root: Directory, path: str, *, follow: bool = True) -> Location:
     """Where an absolute path leads. follow: also where its last name is a link."""
-    todo = names_of(path)[::-1]
+    todo = path_names(path)[::-1]
     names: list[str] = []
     here: list[Entry] = [root]
     via: list[str] = []
@@ -69,19 +69,19 @@ def walk(root: Directory, path: str, *, follow: bool = True) -> Place:
             if links > _MOST_LINKS or len(todo) > _MOST_NAMES:
                 return _nothing(names, [*todo, name], errno.ELOOP)
             if not todo:
-                via.append(absolute([*names, name]))
-            todo.extend(names_of(entry.text)[::-1])
+                via.append(absolute_path([*names, name]))
+            todo.extend(path_names(entry.text)[::-1])
             continue
         names.append(name)
         here.append(entry)
-    return Place(tuple(names), here[-1], via=tuple(via))
+    return Location(tuple(names), here[-1], via=tuple(via))
 
 
-def _nothing(names: list[str], todo: list[str], code: int) -> Place:
+def _nothing(names: list[str], todo: list[str], code: int) -> Location:
     """No such place: where it would be, had it been recorded."""
     for name in reversed(todo):
         if name == "..":
             names = names[:-1]
         else:
             names.append(name)
-    return Place(tuple(names), None, code)
+    return Location(tuple(names), None, code)

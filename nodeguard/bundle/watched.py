@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Self
 
 from nodeguard.bundle.defect import BundleError
-from nodeguard.bundle.growing import GrowingLog, Grown
+from nodeguard.bundle.growing_log import GrowingLog, LogUpdate
 from nodeguard.bundle.inotify import Inotify
-from nodeguard.bundle.layer import content
+from nodeguard.bundle.layer import read_plain_file
 from nodeguard.bundle.recording import Recording
 
 _LOG = "kmsg"
@@ -57,7 +57,7 @@ class WatchedBundle:
         self._cover()
         self.recording = self._opened([])
 
-    def look(self) -> None:
+    def note_changes(self) -> None:
         """Take note of what changed by now; `renewed` then reads it."""
         if self._inotify is None:
             return
@@ -66,7 +66,7 @@ class WatchedBundle:
             if any(change.watch != self._top or change.name != _LOG for change in changes):
                 self._is_stale = True
 
-    def renewed(self) -> Recording:
+    def reload(self) -> Recording:
         """What the bundle says after the changes that were noted; reading them may take a moment."""
         if self._is_stale or self._is_renewing:
             with self._renewing:
@@ -78,14 +78,14 @@ class WatchedBundle:
                         self._is_renewing = False
         return self.recording
 
-    def log(self, within: float) -> Grown:
+    def read_log(self, within: float) -> LogUpdate:
         """What is new in the kernel log; see GrowingLog.read. What is no record is told and left out."""
         grown = self.kmsg.read(within)
-        defect = grown.defect or grown.before.defect or grown.since.defect
+        defect = grown.defect or grown.existing.defect or grown.appended.defect
         if defect is not None:
             if self._log not in self._amiss:  # once, however many follow
                 self._refused(self._log, defect)
-        elif grown.before.records or grown.since.records:
+        elif grown.existing.records or grown.appended.records:
             self._mended(self._log)
         return grown
 
@@ -114,7 +114,7 @@ class WatchedBundle:
         read: dict[str, bytes] = {}
 
         def reads(path: str, limit: int) -> bytes:
-            read[path] = instead[path] if path in instead else content(path, limit)
+            read[path] = instead[path] if path in instead else read_plain_file(path, limit)
             return read[path]
 
         while True:

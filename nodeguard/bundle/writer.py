@@ -10,23 +10,21 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nodeguard.bundle.anonymise import Anonymiser
+from nodeguard.bundle.bundle_directory import BundleDirectory
 from nodeguard.bundle.calls import Answers
-from nodeguard.bundle.content import Content, anonymised, files
 from nodeguard.bundle.kmsg import KMSG, is_record
 from nodeguard.bundle.layer import FILE_LIMIT, Directory, is_reserved
+from nodeguard.bundle.layer_content import LayerContent, anonymise_layer, layer_files
 from nodeguard.bundle.manifest import FrameManifest, Manifest, Presence
 from nodeguard.bundle.mask import is_private, public_records
 from nodeguard.bundle.mount_table import is_mount_table, public_mounts
-from nodeguard.bundle.nvml import Nvml, NvmlEvent
-from nodeguard.bundle.nvml_round import after_round, frame_document
-from nodeguard.bundle.overlay import difference
-from nodeguard.bundle.patch import changes_between
-from nodeguard.bundle.store import Store
-from nodeguard.bundle.survey import Failure, Survey
+from nodeguard.bundle.nvml import NvmlEvent, NvmlState, after_round, frame_document
+from nodeguard.bundle.observed_tree import ObservedTree, ReadFailure
+from nodeguard.bundle.overlay import changes_between, tree_difference
 from nodeguard.model.failure import UnansweredError
 from nodeguard.model.instant import Instant
 
-__all__ = ["BundleWriter", "Failure"]
+__all__ = ["BundleWriter", "ReadFailure"]
 
 # A clock that is off by less between two frames has not jumped: a frame's second is a whole number.
 _CLOCK_SLACK = 1.0
@@ -38,7 +36,7 @@ class _Known(Struct, frozen=True):
     tree: Directory
     errors: dict[str, str]
     calls: Answers
-    nvml: Nvml | None
+    nvml: NvmlState | None
 
 
 class BundleWriter:
@@ -62,7 +60,7 @@ class BundleWriter:
         *,
         anonymise: bool = False,
     ) -> None:
-        self._store = Store(directory)
+        self._store = BundleDirectory(directory)
         self.notes: list[str] = []
         self._anonymiser = Anonymiser(manifest.hostname) if anonymise else None
         self._readlink = readlink
@@ -75,13 +73,13 @@ class BundleWriter:
 
     def _begin(self, known: _Known) -> None:
         self._before = known
-        self._survey = Survey(known.tree, known.errors, self._readlink)
+        self._survey = ObservedTree(known.tree, known.errors, self._readlink)
         self._calls = dict(known.calls)
         self._nvml = known.nvml
         self._events: list[NvmlEvent] = []
         self._records: list[str] | None = None
 
-    def file(self, path: str, said: str | Failure) -> None:
+    def file(self, path: str, said: str | ReadFailure) -> None:
         """What came of reading a file. What no recording may hold is left out; what is too long is cut."""
         if is_private(path):
             return
@@ -95,11 +93,11 @@ class BundleWriter:
                 said = data[:FILE_LIMIT].decode(errors="ignore")
         self._survey.file(path, said)
 
-    def link(self, path: str, said: str | Failure) -> None:
+    def link(self, path: str, said: str | ReadFailure) -> None:
         """What came of reading a link."""
         self._survey.link(path, said)
 
-    def names(self, path: str, said: Iterable[str] | Failure) -> None:
+    def names(self, path: str, said: Iterable[str] | ReadFailure) -> None:
         """What came of listing a directory."""
         self._survey.names(path, said)
 
@@ -112,13 +110,13 @@ class BundleWriter:
 
         A failed result is `{"error": NAME}`, also of nvmlInit and nvmlDeviceGetHandleByIndex.
         """
-        self._nvml = after_round(self._nvml or Nvml(), entries)
+        self._nvml = after_round(self._nvml or NvmlState(), entries)
 
     def event(self, device: int, kind: int, data: int) -> None:
         """An NVML event: the device's index, the type of event, and what came with it."""
         self._events.append(NvmlEvent(device, kind, data))
 
-    def log(self, said: Iterable[str] | Failure) -> None:
+    def log(self, said: Iterable[str] | ReadFailure) -> None:
         """What came of reading the kernel log: new records, as /dev/kmsg gives them, or a failure."""
         if isinstance(said, OSError | UnansweredError):
             self._survey.refused(KMSG, said)
@@ -182,14 +180,14 @@ class BundleWriter:
         """Write the base or frame that was told, and begin the next."""
         before = self._before
         known = _Known(self._survey.tree, self._survey.errors, self._calls, self._nvml)
-        removed, tree = difference(before.tree, known.tree)
+        removed, tree = tree_difference(before.tree, known.tree)
         for name in [name for name in tree if is_reserved(name)]:
             self._note(f"/{name}: not recorded, the name is the bundle's own")
             del tree[name]
         manifest = self._manifest
         if isinstance(manifest, FrameManifest):
             manifest = replace(manifest, removed=tuple(removed))
-        content = Content(
+        content = LayerContent(
             manifest=manifest,
             tree=tree,
             errors=changes_between(before.errors, known.errors),
@@ -198,9 +196,9 @@ class BundleWriter:
             kmsg=None if self._records is None else tuple(self._records),
         )
         if self._anonymiser:
-            content = anonymised(content, self._anonymiser)
+            content = anonymise_layer(content, self._anonymiser)
         self._open = False
-        self._store.put(self._seconds, files(content))
+        self._store.write_layer(self._seconds, layer_files(content))
         self._open = True
         self._begin(known)
 
@@ -210,7 +208,7 @@ class BundleWriter:
         if after is None:
             return None
         base = isinstance(self._manifest, Manifest)
-        document = after.document() if base else frame_document(before or Nvml(), after)
-        if events := [event for event in self._events if event.device < after.places]:
+        document = after.document() if base else frame_document(before or NvmlState(), after)
+        if events := [event for event in self._events if event.device < after.numbers_used]:
             document["events"] = events
         return document if document or before is None else None

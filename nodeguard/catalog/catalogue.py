@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 COMPILED = "compiled.msgpack"
 
 # All signals that exist, given the table of log patterns, which makes some.
-Signals = Callable[[tuple[LogPattern, ...]], Mapping[str, Signal]]
+SignalFactory = Callable[[tuple[LogPattern, ...]], Mapping[str, Signal]]
 
 # Files with sizes and moments of change, to tell a compiled catalogue of a working tree from an old one.
 Fingerprint = tuple[tuple[str, int, int], ...]
 
 
-class Compiled(msgspec.Struct, frozen=True):
+class CompiledCatalogue(msgspec.Struct, frozen=True):
     """A compiled catalogue. made_from: fingerprint of its YAML in a working tree, empty in a package."""
 
-    made_from: Fingerprint
+    source_fingerprint: Fingerprint
     catalogue: Catalogue
 
 
-def builtin(signals: Signals) -> Catalogue:
+def load_builtin(signals: SignalFactory) -> Catalogue:
     """The catalogue that comes with nodeguard. Reads no YAML where it was compiled and is still true."""
     from importlib.resources import files  # noqa: PLC0415 - slow to import, and not wanted by who brings a catalogue
 
@@ -38,30 +38,30 @@ def builtin(signals: Signals) -> Catalogue:
     compiled = folder / COMPILED
     if compiled.is_file():
         try:
-            found = msgspec.msgpack.decode(compiled.read_bytes(), type=Compiled)
+            found = msgspec.msgpack.decode(compiled.read_bytes(), type=CompiledCatalogue)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            return compiled_from(folder, signals)
-        if not found.made_from or found.made_from == fingerprint(folder):
+            return compile_catalogue(folder, signals)
+        if not found.source_fingerprint or found.source_fingerprint == fingerprint(folder):
             return found.catalogue
-    return compiled_from(folder, signals)
+    return compile_catalogue(folder, signals)
 
 
-def compiled_from(folder: Traversable, signals: Signals) -> Catalogue:
+def compile_catalogue(folder: Traversable, signals: SignalFactory) -> Catalogue:
     """The catalogue of a folder's YAML: *.yaml, tables/ and platforms/. Raises CatalogueError."""
-    from nodeguard.catalog.checks import combined, read  # noqa: PLC0415 - only who compiles parses YAML
+    from nodeguard.catalog.check_files import combine_check_files, read_check_file  # noqa: PLC0415 - only who compiles parses YAML
     from nodeguard.catalog.platforms import load_platforms  # noqa: PLC0415
     from nodeguard.catalog.tables import load_tables  # noqa: PLC0415
 
     tables = load_tables(folder / "tables")
     known = signals(tables.patterns)
-    checks, disabled = combined(read(path, known) for path in _yaml(folder))
+    checks, disabled = combine_check_files(read_check_file(path, known) for path in _yaml(folder))
     platforms = load_platforms(folder / "platforms")
     return replace(tables, checks=checks, disabled=disabled, platforms=platforms)
 
 
-def encoded(catalogue: Catalogue, made_from: Fingerprint = ()) -> bytes:
+def encode_catalogue(catalogue: Catalogue, made_from: Fingerprint = ()) -> bytes:
     """A catalogue in its compiled form."""
-    return msgspec.msgpack.encode(Compiled(made_from, catalogue))
+    return msgspec.msgpack.encode(CompiledCatalogue(made_from, catalogue))
 
 
 def fingerprint(folder: Traversable) -> Fingerprint:
@@ -79,22 +79,27 @@ def fingerprint(folder: Traversable) -> Fingerprint:
     )
 
 
-def with_site(
+def add_site_checks(
     catalogue: Catalogue, folders: Iterable[Traversable], signals: Mapping[str, Signal]
 ) -> Catalogue:
     """A catalogue with what the files of some folders override, add and disable, in the order of folders.
 
     Raises CatalogueError where one is wrong: then nothing of them is to be used.
     """
-    from nodeguard.catalog.checks import CheckFile, combined, read  # noqa: PLC0415 - only where there are site files
-    from nodeguard.catalog.site import held_apart, site_files  # noqa: PLC0415
+    from nodeguard.catalog.check_files import (  # noqa: PLC0415 - only where there are site files  # noqa: PLC0415
+        CheckFile,
+        combine_check_files,
+        list_site_files,
+        read_check_file,
+        require_unique_ids,
+    )
 
     files = [CheckFile("the built-in catalogue", catalogue.checks, (), {})]
     for folder in folders:
-        of_folder = [read(path, signals) for path in site_files(folder)]
-        held_apart(of_folder)
+        of_folder = [read_check_file(path, signals) for path in list_site_files(folder)]
+        require_unique_ids(of_folder)
         files += of_folder
-    checks, disabled = combined(files)
+    checks, disabled = combine_check_files(files)
     return replace(catalogue, checks=checks, disabled={**catalogue.disabled, **disabled})
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import asdict
 
-from nodeguard.catalog.located import Located, convert, load
-from nodeguard.model.platform import Match, Platform
+from nodeguard.config.yaml_document import YamlDocument, convert, load_yaml
+from nodeguard.model.platform import Platform, PlatformMatch
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -19,7 +19,7 @@ _Count = Annotated[int, Meta(ge=0)] | UnsetType
 _Names = Annotated[tuple[str, ...], Meta(min_length=1)]
 
 
-class _Match(Match, frozen=True, forbid_unknown_fields=True):
+class _Match(PlatformMatch, frozen=True, forbid_unknown_fields=True):
     pass
 
 
@@ -59,10 +59,10 @@ def load_platforms(folder: Path | Traversable) -> tuple[Platform, ...]:
     cannot be, or two platforms are known by the same words.
     """
     found: list[Platform] = []
-    known: dict[Match, str] = {}
+    known: dict[PlatformMatch, str] = {}
     for path in sorted(folder.iterdir(), key=lambda path: path.name):
         if path.name.endswith(".yaml"):
-            located = load(path)
+            located = load_yaml(path)
             platform = _platform(located, path.name.removesuffix(".yaml"))
             for at, match in enumerate(platform.match):
                 if match in known:
@@ -73,13 +73,13 @@ def load_platforms(folder: Path | Traversable) -> tuple[Platform, ...]:
     return tuple(sorted(found, key=_by_board))
 
 
-def _platform(located: Located, name: str) -> Platform:
+def _platform(located: YamlDocument, name: str) -> Platform:
     file = convert(located, _File)
     if file.id != name:
         raise located.error(
             ("id",), f"{file.id!r} is not the file's name", f"write {name}, or rename the file"
         )
-    matches = tuple(Match(**asdict(match)) for match in file.match)
+    matches = tuple(PlatformMatch(**asdict(match)) for match in file.match)
     for at, match in enumerate(matches):
         if not (match.product_name or match.instance_type or match.gpu):
             problem = "names neither product_name nor instance_type nor gpu, so it would match too much"

@@ -6,17 +6,25 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from nodeguard.catalog.forms import Place
-from nodeguard.catalog.located import Located, read, unique
-from nodeguard.catalog.patterns import load_patterns
-from nodeguard.model.catalogue import Catalogue, Nvlink5Rule, Recovery, Response, Sxid, Xid, Xid74Bits
+from nodeguard.catalog.log_patterns import load_log_patterns
+from nodeguard.config.field_path import FieldPath
+from nodeguard.config.yaml_document import YamlDocument, read_yaml, require_unique
+from nodeguard.model.catalogue import (
+    ActionResponse,
+    Catalogue,
+    Nvlink5Rule,
+    RecoveryAction,
+    Sxid,
+    Xid,
+    Xid74Bits,
+)
 from nodeguard.model.finding import Action
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
     from pathlib import Path
 
-Responses = dict[str, Response]
+Responses = dict[str, ActionResponse]
 Word32 = Annotated[int, Meta(ge=0, lt=1 << 32)]
 Topic = (
     Literal["lost", "ecc", "repair", "gsp", "nvlink", "nvlink5", "recovery"]
@@ -62,7 +70,7 @@ class _Xid74Row(Xid74Bits, frozen=True, kw_only=True, forbid_unknown_fields=True
     bits: tuple[Annotated[int, Meta(ge=0, le=31)], ...]
 
 
-class _RecoveryRow(Recovery, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _RecoveryRow(RecoveryAction, frozen=True, kw_only=True, forbid_unknown_fields=True):
     action: Action
 
 
@@ -86,30 +94,30 @@ def load_tables(folder: Path | Traversable) -> Catalogue:
         nvlink5=rules,
         link_down_reasons=reasons,
         responses=responses,
-        patterns=load_patterns(folder),
+        patterns=load_log_patterns(folder),
         xid74=_xid74(folder, responses),
         recovery=_recovery(folder),
     )
 
 
 def _responses(folder: Path | Traversable) -> Responses:
-    located, rows = read(folder / "responses.yaml", tuple[_ResponseRow, ...])
-    unique(located, (((at, "word"), row.word) for at, row in enumerate(rows)))
-    return {row.word: Response(row.verdict, row.action.value, row.meaning) for row in rows}
+    located, rows = read_yaml(folder / "responses.yaml", tuple[_ResponseRow, ...])
+    require_unique(located, (((at, "word"), row.word) for at, row in enumerate(rows)))
+    return {row.word: ActionResponse(row.verdict, row.action.value, row.meaning) for row in rows}
 
 
 def _xids(folder: Path | Traversable, responses: Responses) -> dict[int, Xid]:
-    located, rows = read(folder / "xid.yaml", tuple[_XidRow, ...])
-    unique(located, (((at, "code"), row.code) for at, row in enumerate(rows)))
+    located, rows = read_yaml(folder / "xid.yaml", tuple[_XidRow, ...])
+    require_unique(located, (((at, "code"), row.code) for at, row in enumerate(rows)))
     for at, row in enumerate(rows):
         _answered(located, (at,), responses, action=row.action, investigate=row.investigate)
     return {row.code: _plain(Xid, row) for row in rows}
 
 
 def _sxids(folder: Path | Traversable, responses: Responses) -> dict[int, Sxid]:
-    located, blocks = read(folder / "sxid.yaml", tuple[_SxidBlock, ...])
+    located, blocks = read_yaml(folder / "sxid.yaml", tuple[_SxidBlock, ...])
     rows = [((b, "codes", c), row) for b, block in enumerate(blocks) for c, row in enumerate(block.codes)]
-    unique(located, (((*place, "code"), row.code) for place, row in rows))
+    require_unique(located, (((*place, "code"), row.code) for place, row in rows))
     for place, row in rows:
         _answered(located, place, responses, action=row.action)
     return {row.code: _plain(Sxid, row, block=block.block) for block in blocks for row in block.codes}
@@ -118,7 +126,7 @@ def _sxids(folder: Path | Traversable, responses: Responses) -> dict[int, Sxid]:
 def _nvlink5(
     folder: Path | Traversable, responses: Responses
 ) -> tuple[tuple[Nvlink5Rule, ...], dict[int, str]]:
-    located, file = read(folder / "nvlink5.yaml", _Nvlink5File)
+    located, file = read_yaml(folder / "nvlink5.yaml", _Nvlink5File)
     for at, row in enumerate(file.rules):
         _answered(located, ("rules", at), responses, action=row.action, investigate=row.investigate)
         for field, (mask, value) in (("v1", row.v1), ("v2", row.v2)):
@@ -129,20 +137,22 @@ def _nvlink5(
 
 
 def _xid74(folder: Path | Traversable, responses: Responses) -> tuple[Xid74Bits, ...]:
-    located, rows = read(folder / "xid74.yaml", tuple[_Xid74Row, ...])
-    unique(located, (((at, "bits"), (row.register, bit)) for at, row in enumerate(rows) for bit in row.bits))
+    located, rows = read_yaml(folder / "xid74.yaml", tuple[_Xid74Row, ...])
+    require_unique(
+        located, (((at, "bits"), (row.register, bit)) for at, row in enumerate(rows) for bit in row.bits)
+    )
     for at, row in enumerate(rows):
         _answered(located, (at,), responses, action=row.action)
     return tuple(_plain(Xid74Bits, row) for row in rows)
 
 
-def _recovery(folder: Path | Traversable) -> dict[int, Recovery]:
-    located, rows = read(folder / "recovery.yaml", tuple[_RecoveryRow, ...])
-    unique(located, (((at, "value"), row.value) for at, row in enumerate(rows)))
-    return {row.value: _plain(Recovery, row, action=row.action.value) for row in rows}
+def _recovery(folder: Path | Traversable) -> dict[int, RecoveryAction]:
+    located, rows = read_yaml(folder / "recovery.yaml", tuple[_RecoveryRow, ...])
+    require_unique(located, (((at, "value"), row.value) for at, row in enumerate(rows)))
+    return {row.value: _plain(RecoveryAction, row, action=row.action.value) for row in rows}
 
 
-def _answered(located: Located, place: Place, responses: Responses, **words: str) -> None:
+def _answered(located: YamlDocument, place: FieldPath, responses: Responses, **words: str) -> None:
     for field, word in words.items():
         if word not in responses:
             remedy = "use a word of responses.yaml, or add it there"

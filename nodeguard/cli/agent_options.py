@@ -10,11 +10,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from nodeguard.agent.config import Aggregator, Config, config
 from nodeguard.agent.control import PATH
-from nodeguard.catalog.located import CatalogueError
-from nodeguard.cli.options import add_checks, add_site, folder
-from nodeguard.cli.usage import Parser, UsageError, address, duration
+from nodeguard.agent.options import AggregatorOptions, OptionsFile, read_options_file
+from nodeguard.cli.options import add_checks, add_site, directory
+from nodeguard.cli.usage import ArgumentParser, UsageError, address, duration
+from nodeguard.config.errors import ConfigError
 
 _LISTEN = "127.0.0.1:9434"
 _SPREAD = "1m"
@@ -46,7 +46,7 @@ class Options(Struct, frozen=True):
     bundle: str | None
     speed: float
     socket: str
-    aggregator: Aggregator | None
+    aggregator: AggregatorOptions | None
 
     def named(self, setting: str) -> str:
         """A setting as the user said it: with its file, or as an option."""
@@ -84,8 +84,8 @@ def options(arguments: Sequence[str]) -> Options:
     )
 
 
-def _parser() -> Parser:
-    parser = Parser(
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser(
         prog="nodeguard agent",
         description="Judge this machine all the time, and serve what is found as metrics.",
     )
@@ -93,11 +93,17 @@ def _parser() -> Parser:
     add("--config", metavar="FILE", help="settings, which the options below override")
     add("--listen", metavar="HOST:PORT", type=address,
         help=f"where to serve /metrics, /healthz and /readyz ({_LISTEN})")  # fmt: skip
-    add("--state", metavar="DIR", type=folder, help="remember here what a restart must not forget")
+    add("--state", metavar="DIR", type=directory, help="remember here what a restart must not forget")
     add("--socket", metavar="PATH", help=f"where release and clear are asked for ({PATH})")
     add("--node", metavar="NAME", default="", help="the node's name ($NODE_NAME, or the machine's)")
-    add("--root", metavar="DIR", type=folder, help="where the machine's root directory is (/)")
-    add("--from", dest="bundle", metavar="DIR", type=folder, help="a recording instead of this machine, live")
+    add("--root", metavar="DIR", type=directory, help="where the machine's root directory is (/)")
+    add(
+        "--from",
+        dest="bundle",
+        metavar="DIR",
+        type=directory,
+        help="a recording instead of this machine, live",
+    )
     add("--speed", metavar="N", type=_speed, default=1.0, help="with --from: so many times as fast")
     about = f"on SIGHUP, adopt new checks within so long, each node at a time of its own ({_SPREAD})"
     add("--spread", metavar="TIME", type=duration, help=about)
@@ -107,10 +113,10 @@ def _parser() -> Parser:
     return parser
 
 
-def _config(path: str | None) -> Config:
+def _config(path: str | None) -> OptionsFile:
     try:
-        return config(path) if path else Config()
-    except CatalogueError as error:
+        return read_options_file(path) if path else OptionsFile()
+    except ConfigError as error:
         raise UsageError(str(error)) from None
 
 

@@ -6,22 +6,22 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 
 from nodeguard import __version__
-from nodeguard.cli.streams import UnwritableError, complain, let_go, prepare, say
-from nodeguard.cli.usage import OK, UNKNOWN, UsageError, near
+from nodeguard.cli.streams import UnwritableError, discard_output, prepare_streams, print_error, print_output
+from nodeguard.cli.usage import OK, UNKNOWN, UsageError, did_you_mean
 
 
 def dispatch(commands: Mapping[str, str], given: Sequence[str]) -> int:
     """Run a command; returns its exit code. commands: what each is for, by name. given: the command line."""
     name = f"nodeguard {given[0]}" if given and given[0] in commands else "nodeguard"
     try:
-        prepare()
+        prepare_streams()
         return _run(commands, given)
     except (UsageError, UnwritableError) as error:
-        complain(f"{name}: {error}")
+        print_error(f"{name}: {error}")
         if isinstance(error, UnwritableError):
-            let_go()
+            discard_output()
     except BrokenPipeError:
-        let_go()  # The reader of a pipe left, as `head` does, and wants no more.
+        discard_output()  # The reader of a pipe left, as `head` does, and wants no more.
     return UNKNOWN
 
 
@@ -30,13 +30,13 @@ def _run(commands: Mapping[str, str], given: Sequence[str]) -> int:
     if name in {"--help", "-h", "help"}:
         if name == "help" and len(given) > 1:
             return _run(commands, [given[1], "--help"])
-        say(_help(commands))
+        print_output(_help(commands))
         return OK if given else UNKNOWN
     if name == "--version":
-        say(f"nodeguard {__version__}")
+        print_output(f"nodeguard {__version__}")
         return OK
     if name not in commands:
-        raise UsageError(f"'{name}' is no command: {near(name, commands)}see nodeguard --help")
+        raise UsageError(f"'{name}' is no command: {did_you_mean(name, commands)}see nodeguard --help")
     code: int = import_module(f"nodeguard.cli.commands.{name}").run(given[1:])
     return code
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from msgspec import DecodeError, ValidationError, json
 
-from nodeguard.agent.control import PATH, ask
-from nodeguard.cli.usage import Parser, UsageError
+from nodeguard.agent.control import PATH, send_instruction
+from nodeguard.cli.usage import ArgumentParser, UsageError
 from nodeguard.wire.instruction import Instruction
 
 
-def add_socket(parser: Parser) -> None:
+def add_socket(parser: ArgumentParser) -> None:
     """Add --socket."""
     parser.add_argument("--socket", metavar="PATH", default=PATH, help=f"where the agent listens ({PATH})")
 
@@ -26,7 +26,7 @@ def asked(path: str, wanted: Instruction, within: float) -> str:
     except UnicodeEncodeError as error:
         raise UsageError(f"{error.object!r} is no UTF-8: write it anew") from None
     try:
-        answer = ask(path, wanted, within)
+        answer = send_instruction(path, wanted, within)
     except TimeoutError:
         raise UsageError(
             f"{path}: no answer within {within:g} s, and it may be done still: see the agent's log"
@@ -37,5 +37,5 @@ def asked(path: str, wanted: Instruction, within: float) -> str:
         remedy = "see that nodeguard agent runs here, or name its --socket"
         raise UsageError(f"no agent answers at {path} ({error}): {remedy}") from None
     if not answer.done:
-        raise UsageError(answer.said)
-    return answer.said
+        raise UsageError(answer.message)
+    return answer.message

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from threading import Event, Thread
 
-from nodeguard.judge.words import span
+from nodeguard.judge.formatting import format_duration
 
 
 @contextmanager
@@ -34,7 +34,7 @@ def progress(doing: str, seconds: float, clock: Callable[[], float] = time.monot
 def _tell(doing: str, over: Event, left: Callable[[], float]) -> None:
     wide = 0
     while True:
-        line = said(doing, left())
+        line = progress_text(doing, left())
         _write(f"\r{line:<{wide}}")
         wide = max(wide, len(line))
         if over.wait(1.0):
@@ -42,9 +42,9 @@ def _tell(doing: str, over: Event, left: Callable[[], float]) -> None:
             return
 
 
-def said(doing: str, left: float) -> str:
+def progress_text(doing: str, left: float) -> str:
     """The line, so many seconds before the end."""
-    return f"{doing}: {f'{span(round(left))} left' if left >= 1 else 'almost done'}"
+    return f"{doing}: {f'{format_duration(round(left))} left' if left >= 1 else 'almost done'}"
 
 
 def _write(text: str) -> None:

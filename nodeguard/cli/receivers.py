@@ -6,20 +6,21 @@ import random
 from collections.abc import Callable
 from functools import partial
 
-from nodeguard.agent.config import Aggregator
-from nodeguard.agent.reporting.address import Address, AddressError, parsed
-from nodeguard.agent.reporting.credential import TokenFile
-from nodeguard.agent.reporting.https import HttpsTransport
-from nodeguard.agent.reporting.mailbox import Mailbox
-from nodeguard.agent.reporting.places import asked
-from nodeguard.agent.reporting.replicas import Name
+from nodeguard.agent.options import AggregatorOptions
+from nodeguard.agent.reporting.credentials import TokenFile
+from nodeguard.agent.reporting.delivery_state import DeliveryQueue
+from nodeguard.agent.reporting.endpoint import Address, AddressError, asked, parse_address
+from nodeguard.agent.reporting.endpoint_pool import Name
+from nodeguard.agent.reporting.http1 import HttpsTransport
 from nodeguard.agent.reporting.senders import Senders
-from nodeguard.agent.reporting.trust import CertificateFiles, TrustError, trusting
-from nodeguard.agent.transitions import Line
+from nodeguard.agent.reporting.tls import CertificateFiles, TrustError, tls_context
+from nodeguard.agent.transitions import LogLine
 from nodeguard.cli.usage import UsageError
 
 
-def senders(config: str, aggregator: Aggregator, mailbox: Mailbox, log: Callable[[Line], None]) -> Senders:
+def senders(
+    config: str, aggregator: AggregatorOptions, mailbox: DeliveryQueue, log: Callable[[LogLine], None]
+) -> Senders:
     """A sender to everybody behind each address. config: the file that names them. Raises UsageError where
     one is none, or where there is nothing to trust it by.
     """
@@ -29,8 +30,8 @@ def senders(config: str, aggregator: Aggregator, mailbox: Mailbox, log: Callable
         shown = CertificateFiles(aggregator.certificate_file, aggregator.key_file)
     try:
         if ca_file is not None:
-            trusting(ca_file)
-        addresses = [parsed(one) for one in aggregator.addresses]
+            tls_context(ca_file)
+        addresses = [parse_address(one) for one in aggregator.addresses]
     except AddressError as error:
         raise UsageError(f"{config}: aggregator.addresses: {error}") from None
     except TrustError as error:
@@ -51,5 +52,5 @@ def senders(config: str, aggregator: Aggregator, mailbox: Mailbox, log: Callable
     )
 
 
-def _token(aggregator: Aggregator) -> TokenFile | None:
+def _token(aggregator: AggregatorOptions) -> TokenFile | None:
     return TokenFile(aggregator.token_file) if aggregator.token_file else None

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from nodeguard.model.check import Check, Compare, Happened
-from nodeguard.model.finding import Knowledge, Verdict, worst
+from nodeguard.model.check import Check, Compare, EventOccurred
+from nodeguard.model.finding import DataStatus, Verdict, worst
 from nodeguard.model.observation import DERIVED
-from nodeguard.model.slot import NODE
+from nodeguard.model.target import NODE
 from nodeguard.sources.source import Source
 
 # Derived signals that begin with these words follow from what sources read under another word, or the same.
@@ -31,21 +31,21 @@ NOUNS = {
 }
 
 
-def knowledge(verdict: Verdict) -> Knowledge:
+def verdict_data_status(verdict: Verdict) -> DataStatus:
     """How well a verdict is known: not at all where nothing could be judged."""
-    return verdict.knowledge if verdict.judged else Knowledge.UNKNOWN
+    return verdict.data_status if verdict.evaluated else DataStatus.UNKNOWN
 
 
-def within(verdict: Verdict, checks: Iterable[Check], sources: Sequence[Source]) -> Verdict:
+def restrict_verdict(verdict: Verdict, checks: Iterable[Check], sources: Sequence[Source]) -> Verdict:
     """A verdict without what was not read and none of these checks looks at."""
-    wanted = looked_at(checks, {source.name: frozenset(source.signals) for source in sources})
-    unread = tuple(one for one in verdict.unread if one.source in wanted or one.source == DERIVED)
-    known = Knowledge.UNKNOWN if unread else Knowledge.FRESH
-    known = worst(known, *(one.knowledge for one in verdict.findings))
+    wanted = required_sources(checks, {source.name: frozenset(source.signals) for source in sources})
+    unread = tuple(one for one in verdict.read_failures if one.source in wanted or one.source == DERIVED)
+    known = DataStatus.UNKNOWN if unread else DataStatus.FRESH
+    known = worst(known, *(one.data_status for one in verdict.findings))
     return replace(verdict, unread=unread, knowledge=known)
 
 
-def looked_at(checks: Iterable[Check], sources: Mapping[str, frozenset[str]]) -> frozenset[str]:
+def required_sources(checks: Iterable[Check], sources: Mapping[str, frozenset[str]]) -> frozenset[str]:
     """The sources that some checks look at. sources: the signals of each."""
     return frozenset(
         name for check in checks for signal in _signals(check) for name in _from(signal, sources)
@@ -53,8 +53,8 @@ def looked_at(checks: Iterable[Check], sources: Mapping[str, frozenset[str]]) ->
 
 
 def _signals(check: Check) -> Iterator[str]:
-    for leaf in (*check.leaves(), *((check.applies,) if check.applies else ())):
-        yield leaf.event if isinstance(leaf, Happened) else leaf.signal
+    for leaf in (*check.leaves(), *((check.applies_when,) if check.applies_when else ())):
+        yield leaf.event if isinstance(leaf, EventOccurred) else leaf.signal
         if isinstance(leaf, Compare) and leaf.than is not None:
             yield leaf.than.name
 
@@ -70,7 +70,7 @@ def _from(signal: str, sources: Mapping[str, frozenset[str]]) -> Iterable[str]:
     return sources
 
 
-def why_nothing(families: Iterable[str], checks: Sequence[Check]) -> str:
+def reason_not_evaluated(families: Iterable[str], checks: Sequence[Check]) -> str:
     """Why checks of some families, all of which were wanted, came to no answer though all was read."""
     kinds = {kind for check in checks for kind in check.targets} - {NODE}
     names = [NOUNS[kind][1] for kind in sorted(kinds)]

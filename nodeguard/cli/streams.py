@@ -16,7 +16,7 @@ class UnwritableError(Exception):
     """Standard output cannot be written to. Its text says why."""
 
 
-def prepare() -> None:
+def prepare_streams() -> None:
     """Make both fit to write to: what an encoding lacks is written as `?`."""
     # What is opened later must not be taken for a stream that was closed.
     while (opened := os.open(os.devnull, os.O_RDWR)) <= _LAST_STREAM:
@@ -29,7 +29,7 @@ def prepare() -> None:
             stream.reconfigure(errors="replace")
 
 
-def say(text: str, end: str = "\n") -> None:
+def print_output(text: str, end: str = "\n") -> None:
     """Write to standard output, all of it now. Raises UnwritableError, and BrokenPipeError."""
     if sys.stdout is None:
         raise UnwritableError("standard output is closed: redirect it to a file or to /dev/null")
@@ -44,7 +44,7 @@ def say(text: str, end: str = "\n") -> None:
         ) from None
 
 
-def complain(text: str) -> None:
+def print_error(text: str) -> None:
     """Write a line to standard error, where that is possible."""
     try:
         print(text, file=sys.stderr, flush=True)
@@ -52,7 +52,7 @@ def complain(text: str) -> None:
         _give_up(sys.stderr)
 
 
-def let_go() -> None:
+def discard_output() -> None:
     """Give up standard output, so that what is still buffered raises nothing when Python ends."""
     _give_up(sys.stdout)
 

@@ -6,14 +6,14 @@ import os
 from argparse import Namespace
 from typing import NamedTuple
 
-from nodeguard.agent.judgement import Judgement
-from nodeguard.cli.options import hear_instance_type, hold_platform
+from nodeguard.cli.options import validate_platform, warn_about_instance_type
 from nodeguard.cli.usage import UsageError
-from nodeguard.derive.derive import Site
+from nodeguard.derive.derive import PlatformHints
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.finding import Verdict
 from nodeguard.model.instant import Instant
 from nodeguard.model.signal import Signal
+from nodeguard.pipeline.pipeline import Pipeline
 from nodeguard.sources.source import Source
 
 
@@ -26,11 +26,11 @@ class Task(NamedTuple):
     only: frozenset[str] | None
     sources: tuple[Source, ...]
 
-    def judgement(self, site: Site) -> Judgement:
+    def judgement(self, site: PlatformHints) -> Pipeline:
         """A judgement of a node of which the site says so much. Raises UsageError."""
-        hold_platform(self.catalogue, site.platform)
-        hear_instance_type(self.catalogue, self.options.instance_type, self.options.platform)
-        return Judgement(self.catalogue, self.signals, site, self.only, one_look=True)
+        validate_platform(self.catalogue, site.platform)
+        warn_about_instance_type(self.catalogue, self.options.instance_type, self.options.platform)
+        return Pipeline(self.catalogue, self.signals, site, self.only, one_shot=True)
 
 
 class Told(NamedTuple):
@@ -43,9 +43,9 @@ class Told(NamedTuple):
 
 def recorded(task: Task) -> Told:
     """The verdict of a recording. Raises UsageError where it cannot be read."""
-    from nodeguard.agent.replay import replayed  # noqa: PLC0415 - a live check wants no recordings
     from nodeguard.bundle.defect import BundleError  # noqa: PLC0415
     from nodeguard.bundle.recording import Recording  # noqa: PLC0415
+    from nodeguard.pipeline.replay import replay_verdicts  # noqa: PLC0415 - a live check wants no recordings
 
     options = task.options
     if options.seconds is not None:
@@ -55,19 +55,21 @@ def recorded(task: Task) -> Told:
     except BundleError as error:
         raise UsageError(str(error)) from None
     manifest = recording.manifest
-    site = Site(options.platform or manifest.platform, options.instance_type or manifest.instance_type)
-    *_, (at, verdict) = replayed(recording, task.sources, task.judgement(site))
-    return Told(manifest.hostname, verdict, recording.at(at).instant)
+    site = PlatformHints(
+        options.platform or manifest.platform, options.instance_type or manifest.instance_type
+    )
+    *_, (at, verdict) = replay_verdicts(recording, task.sources, task.judgement(site))
+    return Told(manifest.hostname, verdict, recording.state_at(at).instant)
 
 
 def live(task: Task) -> Told:
     """The verdict of this machine, after one look or one that lasts. Raises UsageError."""
-    from nodeguard.agent.look import look  # noqa: PLC0415 - a replay wants no threads
     from nodeguard.cli.progress import progress  # noqa: PLC0415
-    from nodeguard.sources.live import LiveMachine  # noqa: PLC0415
+    from nodeguard.pipeline.one_shot import evaluate_live  # noqa: PLC0415 - a replay wants no threads
+    from nodeguard.sources.machines.live import LiveMachine  # noqa: PLC0415
 
     options = task.options
-    judgement = task.judgement(Site(options.platform, options.instance_type))
+    judgement = task.judgement(PlatformHints(options.platform, options.instance_type))
     with LiveMachine() as machine, progress("looking", options.seconds or 0.0):
-        verdict = look(machine, task.sources, judgement, options.seconds or 0.0, options.timeout)
+        verdict = evaluate_live(machine, task.sources, judgement, options.seconds or 0.0, options.timeout)
         return Told(os.uname().nodename, verdict, machine.now())

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterable
 from typing import IO, Any, NoReturn
 
-from nodeguard.cli.streams import complain, say
+from nodeguard.cli.streams import print_error, print_output
 
 # Exit codes of the monitoring-plugins convention.
 OK, WARNING, FATAL, UNKNOWN = 0, 1, 2, 3
@@ -18,12 +18,12 @@ class UsageError(Exception):
     """Something that the user can put right. Its text says what is wrong and how to mend it."""
 
 
-class Parser(argparse.ArgumentParser):
+class ArgumentParser(argparse.ArgumentParser):
     """A parser whose errors end with UNKNOWN, as 2 means fatal here."""
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong and leave."""
-        complain(f"{self.prog}: {message}; see {self.prog} --help")
+        print_error(f"{self.prog}: {message}; see {self.prog} --help")
         raise SystemExit(UNKNOWN)
 
     def print_help(self, file: IO[str] | Any = None) -> None:
@@ -31,10 +31,10 @@ class Parser(argparse.ArgumentParser):
         if file is not None:
             super().print_help(file)
         else:
-            say(self.format_help(), end="")
+            print_output(self.format_help(), end="")
 
 
-def near(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, known: Iterable[str]) -> str:
     """A question whether one of the known names was meant, empty where none is near."""
     from difflib import get_close_matches  # noqa: PLC0415 - only for a misspelt name
 

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 
 from msgspec.structs import replace
 
-from nodeguard.derive.storage import disk
+from nodeguard.derive.storage import disk_of_device
 from nodeguard.model.observation import UNREADABLE, Event, Observation, Reading
-from nodeguard.model.slot import filesystem, gpu_index, kind, parent, pci
+from nodeguard.model.target import filesystem_target, gpu_index, parent_target, pci_target, target_kind
 
 _Claims = dict[str, list[str]]
 
@@ -34,7 +34,7 @@ _VOLUME_EVENTS = {
 _CLAIMS = frozenset({"pci.upstream", "port.pci", "fs.device"})
 
 
-def owners(latest: Mapping[str, Reading], before: Mapping[str, str]) -> dict[str, str]:
+def find_owners(latest: Mapping[str, Reading], before: Mapping[str, str]) -> dict[str, str]:
     """Return the slot that owns each other name for it.
 
     A GPU's or NVSwitch's own address, the address of a device with exactly one RDMA port, and that of the
@@ -50,11 +50,11 @@ def owners(latest: Mapping[str, Reading], before: Mapping[str, str]) -> dict[str
     below: _Claims = {}
     for reading in latest.values():
         for observation in reading.observations:
-            slot, signals = observation.slot, observation.signals
+            slot, signals = observation.target, observation.signals
             if "pci.upstream" in signals:
-                below.setdefault(pci(str(signals["pci.upstream"])), []).append(slot)
-            if kind(slot) in {"gpu", "nvswitch"} and gpu_index(slot) is None:
-                found[pci(slot.split("/")[1])] = slot
+                below.setdefault(pci_target(str(signals["pci.upstream"])), []).append(slot)
+            if target_kind(slot) in {"gpu", "nvswitch"} and gpu_index(slot) is None:
+                found[pci_target(slot.split("/")[1])] = slot
             name = _name(observation)
             if name:
                 named.setdefault(name, []).append(slot)
@@ -64,36 +64,36 @@ def owners(latest: Mapping[str, Reading], before: Mapping[str, str]) -> dict[str
             found[bridge] = found.get(slots[0], slots[0])
     unread = _unread_claims(latest)
     kept = {name: slot for name, slot in before.items() if slot in unread} if unread else {}
-    return {**kept, **found, **unnamed_gpus(latest)}
+    return {**kept, **found, **match_unnamed_gpus(latest)}
 
 
-def with_last_mounts(owners: Mapping[str, str], before: Mapping[str, str]) -> dict[str, str]:
+def keep_last_mounts(owners: Mapping[str, str], before: Mapping[str, str]) -> dict[str, str]:
     """Return the owners with the mounts of the last round that are gone now.
 
     systemd unmounts a file system when its disk disappears, so the round that reads the loss may find none.
     """
-    return {**{name: slot for name, slot in before.items() if kind(name) == "fs"}, **owners}
+    return {**{name: slot for name, slot in before.items() if target_kind(name) == "fs"}, **owners}
 
 
 def _unread_claims(latest: Mapping[str, Reading]) -> set[str]:
     """Slots whose claim to another name could not be read."""
     return {
-        seen.slot
+        seen.target
         for reading in latest.values()
         for seen in reading.observations
-        if seen.status in UNREADABLE or not _CLAIMS.isdisjoint(seen.unread)
+        if seen.status in UNREADABLE or not _CLAIMS.isdisjoint(seen.unreadable)
     }
 
 
-def unnamed_gpus(latest: Mapping[str, Reading]) -> dict[str, str]:
+def match_unnamed_gpus(latest: Mapping[str, Reading]) -> dict[str, str]:
     """Return the slot of each GPU that NVML knows by its index alone, and of its NVLinks.
 
     The driver has as many GPUs on the bus that NVML does not name as NVML has without an address: they are
     the same. Where there are several, NVML's order decides, if it is that of the bus for all others.
     """
     nvml, bus = latest.get("nvml"), latest.get("pci")
-    slots = [seen.slot for seen in nvml.observations] if nvml is not None else []
-    listed = list(dict.fromkeys(slot for slot in slots if kind(slot) == "gpu"))
+    slots = [seen.target for seen in nvml.observations] if nvml is not None else []
+    listed = list(dict.fromkeys(slot for slot in slots if target_kind(slot) == "gpu"))
     unnamed = [slot for slot in listed if gpu_index(slot) is not None]
     if not unnamed or bus is None or bus.unlisted("gpu"):
         return {}
@@ -104,45 +104,49 @@ def unnamed_gpus(latest: Mapping[str, Reading]) -> dict[str, str]:
     order = [names.get(slot, slot) for slot in listed]
     if len(unnamed) > 1 and order != sorted(order):
         return {}
-    links = {slot: parent(slot) for slot in slots if kind(slot) == "nvlink" and parent(slot) in names}
+    links = {
+        slot: parent_target(slot)
+        for slot in slots
+        if target_kind(slot) == "nvlink" and parent_target(slot) in names
+    }
     return {**names, **{link: link.replace(gpu, names[gpu], 1) for link, gpu in links.items()}}
 
 
 def _bound_gpus(bus: Reading) -> set[str]:
     """GPUs on the bus that the driver has, as far as this container may see them."""
-    gpus = [seen for seen in bus.observations if kind(seen.slot) == "gpu"]
-    shown = {seen.slot for seen in gpus if seen.signals.get("pci.procfs") is True}
-    return shown or {seen.slot for seen in gpus if seen.signals.get("pci.driver") == "nvidia"}
+    gpus = [seen for seen in bus.observations if target_kind(seen.target) == "gpu"]
+    shown = {seen.target for seen in gpus if seen.signals.get("pci.procfs") is True}
+    return shown or {seen.target for seen in gpus if seen.signals.get("pci.driver") == "nvidia"}
 
 
 def _name(observation: Observation) -> str:
     """The kernel's own name for a port's device, a file system's or a DIMM, as a slot; empty for others."""
     signals = observation.signals
     if "port.pci" in signals:
-        return pci(str(signals["port.pci"]))
+        return pci_target(str(signals["port.pci"]))
     if "fs.device" in signals:
-        return filesystem(str(signals["fs.device"]).removeprefix("/dev/"))
-    if kind(observation.slot) == "dimm" and observation.part is not None:
-        return f"dimm/{observation.part.id}"
+        return filesystem_target(str(signals["fs.device"]).removeprefix("/dev/"))
+    if target_kind(observation.target) == "dimm" and observation.component is not None:
+        return f"dimm/{observation.component.id}"
     return ""
 
 
-def attributed(reading: Reading, owners: Mapping[str, str]) -> Reading:
+def attribute_reading(reading: Reading, owners: Mapping[str, str]) -> Reading:
     """Return a reading in which each observation is at the slot that owns it."""
-    if not any(seen.events or seen.unlisted or seen.slot in owners for seen in reading.observations):
+    if not any(seen.events or seen.unlisted or seen.target in owners for seen in reading.observations):
         return reading
     disks = _mounted_disks(owners)
     moved = tuple(
         part for seen in reading.observations for part in _owned(_with_volumes(seen, owners, disks), owners)
     )
-    if any(gpu_index(seen.slot) is not None for seen in moved):
+    if any(gpu_index(seen.target) is not None for seen in moved):
         return replace(reading, observations=moved)
     return replace(reading, observations=tuple(_all_named(seen) for seen in moved))
 
 
 def _mounted_disks(owners: Mapping[str, str]) -> frozenset[str]:
     """Return the slots of the disks that file systems of the host are mounted from."""
-    return frozenset(disk(name.removeprefix("fs:")) for name in owners if kind(name) == "fs")
+    return frozenset(disk_of_device(name.removeprefix("fs:")) for name in owners if target_kind(name) == "fs")
 
 
 def _with_volumes(observation: Observation, owners: Mapping[str, str], disks: frozenset[str]) -> Observation:
@@ -150,10 +154,10 @@ def _with_volumes(observation: Observation, owners: Mapping[str, str], disks: fr
 
     disks: slots of disks with a mount. A file system's event needs a mount of the very device.
     """
-    if kind(observation.slot) != "disk" or not observation.events:
+    if target_kind(observation.target) != "disk" or not observation.events:
         return observation
-    device = observation.slot.removeprefix("disk/")
-    has_mount = {"fs": filesystem(device) in owners, "disk": disk(device) in disks}
+    device = observation.target.removeprefix("disk/")
+    has_mount = {"fs": filesystem_target(device) in owners, "disk": disk_of_device(device) in disks}
     events = tuple(
         replace(event, signal=_VOLUME_EVENTS[event.signal])
         if event.signal in _VOLUME_EVENTS and not has_mount[event.signal.split(".")[0]]
@@ -174,7 +178,7 @@ def _all_named(observation: Observation) -> Observation:
 
 def _owned(observation: Observation, owners: Mapping[str, str]) -> Iterator[Observation]:
     """An observation at its owner's slot, in parts where its events have several owners."""
-    slot = observation.slot
+    slot = observation.target
     by_place: dict[str, tuple[Event, ...]] = {}
     for event in observation.events:
         place = _place(slot, event, owners)
@@ -189,7 +193,11 @@ def _owned(observation: Observation, owners: Mapping[str, str]) -> Iterator[Obse
 def _place(slot: str, event: Event, owners: Mapping[str, str]) -> str:
     if "label" in event.fields:
         return owners.get(f"dimm/{event.fields['label']}", slot)
-    if kind(slot) != "disk":
+    if target_kind(slot) != "disk":
         return owners.get(slot, slot)
     device = slot.removeprefix("disk/")
-    return owners.get(filesystem(device), slot) if event.signal.startswith("fs.") else disk(device)
+    return (
+        owners.get(filesystem_target(device), slot)
+        if event.signal.startswith("fs.")
+        else disk_of_device(device)
+    )

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, NamedTuple, TypeVar
 
-from nodeguard.derive.latest import LatestReadings, UnreadError
+from nodeguard.derive.latest_readings import LatestReadings, UnreadError
 from nodeguard.model.signal import Scalar
-from nodeguard.model.slot import NODE
+from nodeguard.model.target import NODE
 
 Values = Iterator[tuple[str, Scalar]]
 
@@ -48,10 +48,10 @@ class Once(Generic[Result]):
         return self._result[0]
 
 
-def run(latest: LatestReadings, derivations: Iterable[Derivation]) -> None:
+def run_derivations(latest: LatestReadings, derivations: Iterable[Derivation]) -> None:
     """Derive signals of every slot that a derivation is for, and add them to the readings."""
     for derivation in derivations:
-        for slot in (NODE,) if derivation.kind == NODE else latest.slots(derivation.kind):
+        for slot in (NODE,) if derivation.kind == NODE else latest.targets(derivation.kind):
             try:
                 for signal, value in derivation.compute(latest, slot):
                     latest.add(slot, signal, value)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from nodeguard.derive.derivation import Derivation, Values
-from nodeguard.derive.latest import LatestReadings, UnreadError
+from nodeguard.derive.latest_readings import LatestReadings, UnreadError
 from nodeguard.model.platform import Platform
-from nodeguard.model.slot import parent
+from nodeguard.model.target import parent_target
 
 # Fields of the fabric health mask: (words, shift, width, values that are a problem). Source: nvml.h, GPU
 # fabric health mask.
@@ -61,7 +61,7 @@ def _problems(latest: LatestReadings, gpu: str) -> Iterator[str]:
         yield _SUMMARIES[summary]
 
 
-def gpus(platform: Platform | None, most: Mapping[str, float]) -> tuple[Derivation, ...]:
+def gpu_derivations(platform: Platform | None, most: Mapping[str, float]) -> tuple[Derivation, ...]:
     """Return the derivations for the GPUs' own readings. most: see links."""
 
     def ready(latest: LatestReadings, gpu: str) -> Values:
@@ -91,14 +91,14 @@ def _has_fabric(latest: LatestReadings, platform: Platform | None, most: Mapping
         return True
     services = ("service/nvidia-fabricmanager", "service/nvidia-imex")
     is_managed = any(latest.get(service, "service.enabled") for service in services)
-    return is_managed or bool(latest.node("nvswitch.pci_count"))
+    return is_managed or bool(latest.node_signal("nvswitch.pci_count"))
 
 
 # What a platform with an NVLink fabric expects.
 _FABRIC = {"nvlink_links", "nvswitches", "fabric_manager"}
 
 
-def links(platform: Platform | None, most: Mapping[str, float]) -> Derivation:
+def nvlink_derivation(platform: Platform | None, most: Mapping[str, float]) -> Derivation:
     """Return the derivation of `nvlink.down` for NVLinks that are not active.
 
     A link is down where it does not sleep and its GPU should have more active links: as many as the platform
@@ -110,7 +110,7 @@ def links(platform: Platform | None, most: Mapping[str, float]) -> Derivation:
     """
 
     def down(latest: LatestReadings, link: str) -> Values:
-        gpu = parent(link)
+        gpu = parent_target(link)
         mig = latest.get(gpu, "gpu.mig.enabled")
         if latest.get(link, "nvlink.active") is not False or mig is True:
             return
@@ -133,7 +133,7 @@ def _is_card(latest: LatestReadings, gpu: str) -> bool:
     """Whether a GPU is a PCIe card, which bridges connect: it is in no fabric and not named as a module
     (SXM).
     """
-    in_fabric = latest.get(gpu, "gpu.fabric.state") or latest.node("nvswitch.pci_count")
+    in_fabric = latest.get(gpu, "gpu.fabric.state") or latest.node_signal("nvswitch.pci_count")
     return not in_fabric and "SXM" not in str(latest.get(gpu, "gpu.name") or "")
 
 

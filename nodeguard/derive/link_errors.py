@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nodeguard.model.observation import UNREADABLE, Event, Observation, Reading
-from nodeguard.model.slot import NODE, kind, parent
+from nodeguard.model.target import NODE, parent_target, target_kind
 
 # Seconds for which the links are active without an error before an error is over. Ours.
 SOAK = 300.0
@@ -48,13 +48,13 @@ class LinkErrors(Struct, frozen=True, array_like=True):
     """
 
     times: dict[int, tuple[float, ...]] = {}
-    well_since: float | None = None
+    active_since: float | None = None
     counters: float = 0.0
     recovered: bool = False
 
 
 # By slot of the GPU.
-Errors = Mapping[str, LinkErrors]
+LinkErrorsByGpu = Mapping[str, LinkErrors]
 
 
 class LinkErrorCounter:
@@ -64,7 +64,7 @@ class LinkErrorCounter:
     them ends the errors before it.
     """
 
-    def __init__(self, before: Errors, readings: Iterable[Reading]) -> None:
+    def __init__(self, before: LinkErrorsByGpu, readings: Iterable[Reading]) -> None:
         self._errors = dict(before)
         self._resets = _resets(readings)
 
@@ -115,7 +115,7 @@ def _resets(readings: Iterable[Reading]) -> dict[str, list[float]]:
         for observation in reading.observations:
             for event in observation.events:
                 if event.signal in {"gpu.reset", "driver.load"}:
-                    found.setdefault(observation.slot, []).append(event.at)
+                    found.setdefault(observation.target, []).append(event.at)
     return {slot: sorted(times) for slot, times in found.items()}
 
 
@@ -123,8 +123,8 @@ def _last(errors: LinkErrors) -> float:
     return max(row[-1] for row in errors.times.values())
 
 
-def with_recovery(
-    before: Errors, readings: Iterable[Reading], links: Mapping[str, float]
+def report_recoveries(
+    before: LinkErrorsByGpu, readings: Iterable[Reading], links: Mapping[str, float]
 ) -> tuple[dict[str, LinkErrors], list[Reading]]:
     """Return the errors after these readings, and the readings with an event for each GPU that recovered.
 
@@ -150,8 +150,12 @@ def with_recovery(
 
 def _observed(errors: LinkErrors, slot: str, reading: Reading, most: float) -> LinkErrors:
     """Return the errors of one GPU after a reading of NVML. most: the most active links that it has had."""
-    links = [one for one in reading.observations if kind(one.slot) == "nvlink" and parent(one.slot) == slot]
-    active = {one.slot.rpartition("/")[2] for one in links if one.signals.get(_ACTIVE) is True}
+    links = [
+        one
+        for one in reading.observations
+        if target_kind(one.target) == "nvlink" and parent_target(one.target) == slot
+    ]
+    active = {one.target.rpartition("/")[2] for one in links if one.signals.get(_ACTIVE) is True}
     if (
         reading.began <= _last(errors)
         or reading.unlisted("nvlink")
@@ -162,13 +166,13 @@ def _observed(errors: LinkErrors, slot: str, reading: Reading, most: float) -> L
     ):
         return replace(errors, well_since=None)
     counters = sum(_number(one.signals.get(name)) for one in links for name in _COUNTERS)
-    if errors.well_since is None or counters != errors.counters:
+    if errors.active_since is None or counters != errors.counters:
         return replace(errors, well_since=reading.began, counters=counters)
-    return replace(errors, recovered=reading.began - errors.well_since >= SOAK)
+    return replace(errors, recovered=reading.began - errors.active_since >= SOAK)
 
 
 def _is_unread(link: Observation) -> bool:
-    return link.status in UNREADABLE or any(name in link.unread for name in (_ACTIVE, *_COUNTERS))
+    return link.status in UNREADABLE or any(name in link.unreadable for name in (_ACTIVE, *_COUNTERS))
 
 
 def _number(value: object) -> float:

@@ -32,7 +32,7 @@ _WORDS = {
 _START = 300.0
 
 
-def decoded(event: Event) -> Event:
+def decode_machine_check(event: Event) -> Event:
     """Return the event `cpu.machine_check` for a line of a machine check.
 
     Its severity is corrected, deferred, uncorrected, fatal, before_boot (fatal, and kept from before the

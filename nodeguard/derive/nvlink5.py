@@ -19,7 +19,7 @@ _FORM = re.compile(
 )
 
 
-class Nvlink5(Struct, frozen=True):
+class Nvlink5Error(Struct, frozen=True):
     """What a message of Xid 144 to 150 says.
 
     link: -1 where the message names none. injected: a test, not a fault. rule: how its sub-code is read, None
@@ -33,7 +33,9 @@ class Nvlink5(Struct, frozen=True):
     rule: Nvlink5Rule | None
 
 
-def nvlink5(xid: int, message: str, rules: Iterable[Nvlink5Rule], driver: int | None) -> Nvlink5 | None:
+def decode_nvlink5(
+    xid: int, message: str, rules: Iterable[Nvlink5Rule], driver: int | None
+) -> Nvlink5Error | None:
     """Decode a message of Xid 144 to 150; None where it has not their form.
 
     driver: branch, such as 580; where it is unknown the layout is the one in which a rule for the printed
@@ -55,7 +57,7 @@ def nvlink5(xid: int, message: str, rules: Iterable[Nvlink5Rule], driver: int | 
             or _first(candidates, info, second=False)
             or _first(candidates, info, second=True)
         )
-    return Nvlink5(
+    return Nvlink5Error(
         form["unit"], form["severity"] == "Fatal", form["injected"] == "1", int(form["link"]), found
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from nodeguard.derive.derivation import Derivation, Once, Values
-from nodeguard.derive.latest import LatestReadings
+from nodeguard.derive.latest_readings import LatestReadings
 from nodeguard.model.signal import Scalar
 
 _WIDTH = "pci.link.width"
@@ -49,14 +49,14 @@ def _widths(latest: LatestReadings) -> dict[_Make, dict[str, int]]:
     found: dict[_Make, dict[str, int]] = {}
     for kind in _KINDS:
         for slot, width in latest.read_values(kind, _WIDTH):
-            signals = latest.read(slot)
+            signals = latest.read_signals(slot)
             if isinstance(width, int):
                 make = signals.get("pci.vendor"), signals.get("pci.device")
                 found.setdefault(make, {})[slot] = width
     return found
 
 
-def pcie() -> tuple[Derivation, ...]:
+def pcie_derivations() -> tuple[Derivation, ...]:
     """Return the derivations for PCIe links."""
     widest_alike = _widest_alike(Once(_widths))
     return (

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from nodeguard.derive.latest import LatestReadings, UnreadError
-from nodeguard.model.platform import Match, Platform
+from nodeguard.derive.latest_readings import LatestReadings, UnreadError
+from nodeguard.model.platform import Platform, PlatformMatch
 
 
-def platform(
+def match_platform(
     latest: LatestReadings, platforms: Iterable[Platform], named: str, instance_type: str, before: str
 ) -> Platform | None:
     """Return the platform with this id where one is named, else the first that matches, else the one before.
@@ -28,7 +28,7 @@ def platform(
     }
     for fact, signal in _SIGNALS.items():
         try:
-            facts[fact] = latest.node(signal)
+            facts[fact] = latest.node_signal(signal)
         except UnreadError:
             if known is not None:
                 return known
@@ -47,7 +47,7 @@ _SIGNALS = {
 }
 
 
-def _equal(match: Match, facts: dict[str, object]) -> bool:
+def _equal(match: PlatformMatch, facts: dict[str, object]) -> bool:
     wanted = {name: getattr(match, name) for name in match.__struct_fields__}
     given = {name: value for name, value in wanted.items() if value not in {"", None}}
     least, switches = given.pop("nvswitches", 0), facts["nvswitches"]

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from nodeguard.derive.derivation import Derivation, Once, Values
-from nodeguard.derive.latest import LatestReadings, UnreadError
+from nodeguard.derive.latest_readings import LatestReadings, UnreadError
 from nodeguard.model.platform import Platform
 from nodeguard.model.signal import Scalar
-from nodeguard.model.slot import NODE
+from nodeguard.model.target import NODE
 
 _MAKE = ("port.link_layer", "port.device_type", "port.board")
 
 
-def ports(platform: Platform | None, were_up: Mapping[str, float]) -> tuple[Derivation, ...]:
+def port_derivations(platform: Platform | None, were_up: Mapping[str, float]) -> tuple[Derivation, ...]:
     """Return the derivations of `port.expected`, `port.expected_by` (platform, inventory, peers or itself),
     `port.in_fabric`.
 
@@ -75,19 +75,19 @@ def _expected_by(
     return ""
 
 
-def fabric_count(platform: Platform | None) -> Derivation:
+def fabric_count_derivation(platform: Platform | None) -> Derivation:
     """Return the derivation of `port.fabric_count`, for a node of a known platform."""
 
     def count(latest: LatestReadings, _node: str) -> Values:
         listed = latest.listed("infiniband", "port")
         if platform is None or listed is None:
             return
-        if not listed and latest.node("rdma.function_count") is None:
+        if not listed and latest.node_signal("rdma.function_count") is None:
             raise UnreadError("neither RDMA devices nor a PCI bus are there to be read")
         devices = {port.split("/")[1] for port in listed}
         if len(devices) < _devices_on_the_bus(latest):
             raise UnreadError("the bus has RDMA devices of which no port is listed")
-        yield "port.fabric_count", len(fabric(platform, latest))
+        yield "port.fabric_count", len(fabric_ports(platform, latest))
 
     return Derivation(NODE, ("port.fabric_count",), count)
 
@@ -96,14 +96,14 @@ def _wanted_of_fabric(platform: Platform | None, latest: LatestReadings) -> set[
     """Ports of the fabric that should be up: those that are, where that is enough of them, else all."""
     if platform is None:
         return set()
-    ports_of_fabric = fabric(platform, latest)
+    ports_of_fabric = fabric_ports(platform, latest)
     if "port_devices" in platform.expect:
         return ports_of_fabric
     up = {port for port in ports_of_fabric if latest.get(port, "port.up")}
     return up if len(up) >= _wanted(platform) else ports_of_fabric
 
 
-def fabric(platform: Platform, latest: LatestReadings) -> set[str]:
+def fabric_ports(platform: Platform, latest: LatestReadings) -> set[str]:
     """Ports of the platform's compute fabric that are there. Raises UnreadError.
 
     They are those with the names that the platform fixes; else, of those with its link layer, the most

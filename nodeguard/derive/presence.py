@@ -6,9 +6,9 @@ Pure.
 from __future__ import annotations
 
 from nodeguard.derive.derivation import Derivation, Values
-from nodeguard.derive.latest import LatestReadings, UnreadError
-from nodeguard.model.observation import RELEASED
-from nodeguard.model.slot import NODE, is_passed_on
+from nodeguard.derive.latest_readings import LatestReadings, UnreadError
+from nodeguard.model.observation import DETACHED
+from nodeguard.model.target import NODE, is_passthrough_driver
 
 # Errors by which NVML refuses a handle and that say that the GPU is gone. Source: nvml.h, nvmlReturn_t.
 _GONE = frozenset({"GPU_IS_LOST", "GPU_NOT_FOUND", "NOT_FOUND"})
@@ -16,8 +16,8 @@ _GONE = frozenset({"GPU_IS_LOST", "GPU_NOT_FOUND", "NOT_FOUND"})
 
 def _bound(latest: LatestReadings, gpu: str) -> Values:
     """`gpu.bound`: whether the driver has the GPU; it says something only while the driver is loaded."""
-    changing = latest.node("driver.module_state") in {"coming", "going"}
-    if latest.node("driver.loaded") is not True or changing or not _is_of_this_host(latest, gpu):
+    changing = latest.node_signal("driver.module_state") in {"coming", "going"}
+    if latest.node_signal("driver.loaded") is not True or changing or not _is_of_this_host(latest, gpu):
         return
     if latest.get(gpu, "pci.driver") is not None:
         yield "gpu.bound", _is_bound(latest, gpu)
@@ -31,20 +31,20 @@ def _lost(latest: LatestReadings, gpu: str) -> Values:
     handle for, for another reason than that it is gone, is not lost: the reason is given where it is one of
     the GPU, and nothing where it is one of this process.
     """
-    if latest.unreadable("nvml", gpu) == RELEASED:
-        raise UnreadError(RELEASED)
+    if latest.unreadable_reason("nvml", gpu) == DETACHED:
+        raise UnreadError(DETACHED)
     if not _is_of_this_host(latest, gpu):
         return
     if latest.get(gpu, "pci.present") is False:
         yield "gpu.lost", True
         yield "gpu.seen_by", _seen_by(latest, gpu)
         return
-    if latest.node("nvml.ready") is not True:
+    if latest.node_signal("nvml.ready") is not True:
         return
     listed = latest.listed("nvml", "gpu") or frozenset()
     bound = _is_bound(latest, gpu)
     if bound and gpu not in listed:
-        missing = sum(_is_missing(latest, other, listed) for other in latest.slots("gpu"))
+        missing = sum(_is_missing(latest, other, listed) for other in latest.targets("gpu"))
         refused = _handle_error(latest, missing)
         if refused is not None:
             if refused:
@@ -70,7 +70,7 @@ def _is_of_this_host(latest: LatestReadings, gpu: str) -> bool:
     container: the driver's procfs shows other GPUs, and neither it nor NVML shows this one.
     """
     driver = latest.get(gpu, "pci.driver")
-    if is_passed_on(str(driver or "")) or latest.get(gpu, "pci.virtual"):
+    if is_passthrough_driver(str(driver or "")) or latest.get(gpu, "pci.virtual"):
         return False
     if driver != "nvidia" or latest.get(gpu, "pci.procfs") is not False:
         return True
@@ -85,10 +85,10 @@ def _handle_error(latest: LatestReadings, missing: int) -> str | None:
     missing: how many it does not list. None where it refuses none of them, or reports that they are gone, or
     lists fewer than it refuses: then one at least is gone, and which one is not known.
     """
-    hidden = latest.node("gpu.handles_hidden") or 0
-    error = str(latest.node("gpu.handle_error") or "none")
+    hidden = latest.node_signal("gpu.handles_hidden") or 0
+    error = str(latest.node_signal("gpu.handle_error") or "none")
     # Where handles are hidden, NVML does not say whether any of them is refused for another reason.
-    refused = (latest.node("gpu.handles_refused") or 0) if error != "none" or not hidden else 0
+    refused = (latest.node_signal("gpu.handles_refused") or 0) if error != "none" or not hidden else 0
     if error in _GONE or not isinstance(hidden, int) or not isinstance(refused, int):
         return None
     if not missing or missing > hidden + refused:
@@ -126,7 +126,7 @@ def _all_rdma_missing(latest: LatestReadings, _node: str) -> Values:
         return
     needing = [function for function in functions if _needs_rdma(latest, function)]
     lacking = sum(latest.get(function, "pci.rdma_devices") == 0 for function in needing)
-    total = len(needing) + sum(_is_rdma_only(latest, port) for port in latest.slots("port"))
+    total = len(needing) + sum(_is_rdma_only(latest, port) for port in latest.targets("port"))
     if total:
         yield "rdma.all_missing", lacking == total
         yield "rdma.missing_count", lacking
@@ -136,7 +136,7 @@ def _needs_rdma(latest: LatestReadings, function: str) -> bool:
     driver = str(latest.get(function, "pci.driver") or "")
     return (
         _is_rdma_only(latest, function)
-        and not is_passed_on(driver)
+        and not is_passthrough_driver(driver)
         and not latest.get(function, "pci.virtual")
     )
 

@@ -9,10 +9,10 @@ from statistics import median
 
 from msgspec import Struct
 
-from nodeguard.derive.latest import LatestReadings
+from nodeguard.derive.latest_readings import LatestReadings
 from nodeguard.model.check import Check, Compare
 from nodeguard.model.signal import Scalar
-from nodeguard.model.slot import kind, parent
+from nodeguard.model.target import parent_target, target_kind
 
 # Peers speak where more than half of them agree, and where they are at least so many.
 _PEERS = 2
@@ -22,14 +22,14 @@ _PEERS_FOR_MEDIAN = 3
 _SLOTS = 256
 
 
-class Best(Struct, frozen=True, array_like=True):
+class BestReadings(Struct, frozen=True, array_like=True):
     """The best that was ever read of a slot, by signal. part: what occupied it, empty where not known."""
 
-    part: str
+    component: str
     values: dict[str, float]
 
 
-_NONE = Best("", {})
+_NONE = BestReadings("", {})
 
 
 def _same(slot: str) -> str:
@@ -37,10 +37,10 @@ def _same(slot: str) -> str:
 
 
 # By slot.
-Inventory = Mapping[str, Best]
+Inventory = Mapping[str, BestReadings]
 
 
-def peers(latest: LatestReadings, wanted: Mapping[str, str]) -> None:
+def add_peer_references(latest: LatestReadings, wanted: Mapping[str, str]) -> None:
     """Add to each slot what its peers read: `SIGNAL~peers`.
 
     wanted: signal → its kind. For a gauge it is the median of the peers, at least three; else the value that
@@ -55,7 +55,7 @@ def peers(latest: LatestReadings, wanted: Mapping[str, str]) -> None:
     unread: Counter[tuple[str, ...]] = Counter()
     for slot, reasons in latest.unread():
         for signal in names & reasons.keys():
-            unread[(signal, *_make(signal, slot, latest.read(slot)))] += 1
+            unread[(signal, *_make(signal, slot, latest.read_signals(slot)))] += 1
     for group, values in groups.items():
         if len(values) > _PEERS:
             common = _median if wanted[group[0]] == "gauge" else _majority
@@ -65,7 +65,7 @@ def peers(latest: LatestReadings, wanted: Mapping[str, str]) -> None:
 
 def _make(signal: str, slot: str, signals: Mapping[str, Scalar]) -> tuple[str, ...]:
     """What slots must have in common to be peers for a signal, which itself may be a part of the make."""
-    what = kind(slot)
+    what = target_kind(slot)
     return (what, *(str(signals.get(name, "")) for name in _MAKES.get(what, ()) if name != signal))
 
 
@@ -96,7 +96,9 @@ def _median(values: list[tuple[str, Scalar]], unread: int) -> Iterator[tuple[str
         yield slot, median(value for other, value in numbers if other != slot)
 
 
-def inventory(latest: LatestReadings, wanted: frozenset[str], known: Inventory) -> dict[str, Best]:
+def update_inventory(
+    latest: LatestReadings, wanted: frozenset[str], known: Inventory
+) -> dict[str, BestReadings]:
     """Return the last good inventory after this look: the highest number ever read of each slot's component.
 
     Nothing is learned of a kind of slot in a look in which any source could not list all slots of that kind,
@@ -109,7 +111,7 @@ def inventory(latest: LatestReadings, wanted: frozenset[str], known: Inventory) 
     there = set()
     for slot, signals in latest.values():
         there.add(slot)
-        if (wanted.isdisjoint(signals) and slot not in known) or not latest.is_whole(slot):
+        if (wanted.isdisjoint(signals) and slot not in known) or not latest.is_fully_read(slot):
             continue
         now = {name: float(signals[name]) for name in wanted & signals.keys() if _is_number(signals[name])}
         old = _of_occupant(latest, slot, known)
@@ -118,7 +120,7 @@ def inventory(latest: LatestReadings, wanted: frozenset[str], known: Inventory) 
                 **old.values,
                 **{name: max(value, old.values.get(name, -inf)) for name, value in now.items()},
             }
-            after[slot] = Best(_occupant(latest, slot) or old.part, best)
+            after[slot] = BestReadings(_occupant(latest, slot) or old.component, best)
     gone = [slot for slot in after if slot not in there]
     for slot in gone[: max(0, len(gone) - _SLOTS)]:
         del after[slot]
@@ -131,20 +133,20 @@ def _is_number(value: Scalar) -> bool:
 
 def _occupant(latest: LatestReadings, slot: str) -> str:
     """What occupies a slot, empty where that is not known: a component, or the device of a file system."""
-    return latest.part(slot) or str(latest.read(slot).get("fs.device", ""))
+    return latest.component_id(slot) or str(latest.read_signals(slot).get("fs.device", ""))
 
 
-def _of_occupant(latest: LatestReadings, slot: str, known: Inventory) -> Best:
+def _of_occupant(latest: LatestReadings, slot: str, known: Inventory) -> BestReadings:
     """What is known of what occupies a slot now: nothing of what did before."""
     row, part = known.get(slot, _NONE), _occupant(latest, slot)
-    return _NONE if part and row.part and part != row.part else row
+    return _NONE if part and row.component and part != row.component else row
 
 
 # What is derived from the inventory by itself: the signal of which slot, by what is derived.
-_RESTS_ON = {"port.expected_by": ("port.up", _same), "nvlink.down": ("gpu.nvlink.active", parent)}
+_RESTS_ON = {"port.expected_by": ("port.up", _same), "nvlink.down": ("gpu.nvlink.active", parent_target)}
 
 
-def forgotten(known: Inventory, check: Check, slots: Iterable[str]) -> dict[str, Best]:
+def forget_inventory(known: Inventory, check: Check, slots: Iterable[str]) -> dict[str, BestReadings]:
     """The inventory without what a check on some slots is held against: what is read there next takes its
     place, as somebody took a part out for good.
     """
@@ -153,7 +155,7 @@ def forgotten(known: Inventory, check: Check, slots: Iterable[str]) -> dict[str,
         row = after.get(place, _NONE)
         if signal in row.values:
             values = {name: value for name, value in row.values.items() if name != signal}
-            after[place] = Best(row.part, values)
+            after[place] = BestReadings(row.component, values)
     return after
 
 
@@ -167,7 +169,7 @@ def _references(check: Check) -> Iterator[tuple[str, Callable[[str], str]]]:
             yield _RESTS_ON[leaf.signal]
 
 
-def before(latest: LatestReadings, known: Inventory, now: Inventory) -> None:
+def add_inventory_references(latest: LatestReadings, known: Inventory, now: Inventory) -> None:
     """Add to each slot its best before this look, or now where this is the first one: `SIGNAL~inventory`."""
     for slot in now:
         if latest.has(slot):
@@ -176,7 +178,7 @@ def before(latest: LatestReadings, known: Inventory, now: Inventory) -> None:
                 latest.add(slot, f"{name}~inventory", value)
 
 
-def best_of(latest: LatestReadings, known: Inventory, signal: str) -> dict[str, float]:
+def best_values(latest: LatestReadings, known: Inventory, signal: str) -> dict[str, float]:
     """Return by slot the best that was ever read of one signal of what occupies it now."""
     rows = {
         slot: _of_occupant(latest, slot, known).values for slot, row in known.items() if signal in row.values

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from nodeguard.derive.derivation import Derivation, Values
-from nodeguard.derive.latest import LatestReadings
+from nodeguard.derive.latest_readings import LatestReadings
 from nodeguard.model.platform import Platform
-from nodeguard.model.slot import NODE
+from nodeguard.model.target import NODE
 
 _KUBELET = "kubelet"
 _RUNTIME = "runtime"
@@ -29,10 +29,10 @@ _ROLES = {
 _FABRIC_MANAGER = "service/nvidia-fabricmanager"
 
 # Start of a service's main process, in clock ticks since boot, and how often it has changed.
-Starts = Mapping[str, tuple[int, int]]
+ServiceStarts = Mapping[str, tuple[int, int]]
 
 
-def starts(latest: LatestReadings, known: Starts) -> dict[str, tuple[int, int]]:
+def track_starts(latest: LatestReadings, known: ServiceStarts) -> dict[str, tuple[int, int]]:
     """Return each service's latest start and how many starts were seen after the first."""
     after = dict(known)
     for service, ticks in latest.read_values("service", "service.start_ticks"):
@@ -42,7 +42,7 @@ def starts(latest: LatestReadings, known: Starts) -> dict[str, tuple[int, int]]:
     return after
 
 
-def services(known: Starts, platform: Platform | None) -> tuple[Derivation, ...]:
+def service_derivations(known: ServiceStarts, platform: Platform | None) -> tuple[Derivation, ...]:
     """Return the derivations for services: what each is for, its starts, and whether the node needs and has a
     fabric manager.
 
@@ -76,10 +76,10 @@ def _fabric_manager(latest: LatestReadings, platform: Platform | None) -> Values
     if not latest.listed("services", "service"):
         return
     expected = platform.expect.get("fabric_manager") if platform else None
-    if expected is False or not (expected or latest.node("nvswitch.pci_count")):
+    if expected is False or not (expected or latest.node_signal("nvswitch.pci_count")):
         needed = False
     else:
         enabled = latest.get(_FABRIC_MANAGER, "service.enabled") is True
-        needed = enabled or (expected is True and not latest.node("driver.container"))
+        needed = enabled or (expected is True and not latest.node_signal("driver.container"))
     yield "fabric_manager.needed", needed
     yield "fabric_manager.running", latest.get(_FABRIC_MANAGER, "service.running") is True

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from nodeguard.model.signal import Signal, named
+from nodeguard.model.signal import Signal, signals_by_name
 
-SIGNALS = named(
+SIGNALS = signals_by_name(
     Signal("pci.link.width_slot", "state", "lanes that the device and the port above it are capable of"),
     Signal("pci.link.width_alike", "state", "most lanes of another device of the same make on this node"),
     Signal("driver.changing", "state", "whether the NVIDIA driver is being loaded, unloaded or changed"),

@@ -6,18 +6,18 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from nodeguard.derive.event_dedup import DedupState
 from nodeguard.derive.link_errors import LinkErrors
-from nodeguard.derive.references import Best
-from nodeguard.derive.repeats import Trap
-from nodeguard.derive.witness import Waiting
-from nodeguard.derive.xid_index import Said
+from nodeguard.derive.references import BestReadings
+from nodeguard.derive.repeated_traps import Trap
+from nodeguard.derive.xid_index import XidRecord
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.check import Compare
 from nodeguard.model.observation import Event, Reading
 from nodeguard.model.signal import Signal
 
 
-class Line(Struct, frozen=True, array_like=True):
+class XidLine(Struct, frozen=True, array_like=True):
     """A line of Xid, and the source that brought it."""
 
     source: str
@@ -37,19 +37,19 @@ class DeriveState(Struct, frozen=True):
     boot_id: str = ""
     platform: str = ""
     latest: dict[str, Reading] = {}
-    lines: dict[str, tuple[Line, ...]] = {}
-    said: dict[str, tuple[Said, ...]] = {}
-    best: dict[str, Best] = {}
-    moved: float | None = None
+    lines: dict[str, tuple[XidLine, ...]] = {}
+    xids: dict[str, tuple[XidRecord, ...]] = {}
+    best: dict[str, BestReadings] = {}
+    driver_changed_at: float | None = None
     starts: dict[str, tuple[int, int]] = {}
-    still: dict[str, tuple[float, float]] = {}
+    heartbeats: dict[str, tuple[float, float]] = {}
     traps: dict[str, tuple[Trap, ...]] = {}
-    waiting: Waiting = Waiting()
+    dedup: DedupState = DedupState()
     owners: dict[str, str] = {}
-    links: dict[str, LinkErrors] = {}
+    link_errors: dict[str, LinkErrors] = {}
 
 
-class Wanted(Struct, frozen=True):
+class DerivationPlan(Struct, frozen=True):
     """What derivation is to look for.
 
     peers: signal → its kind, where some check holds it against peers. inventory: signals that some check
@@ -68,7 +68,7 @@ _OWN_PEERS = {"port.up": "state", "gpu.nvlink.active": "state"}
 _OWN_INVENTORY = frozenset({"port.up", "gpu.nvlink.active"})
 
 
-def wanted(catalogue: Catalogue, signals: Mapping[str, Signal]) -> Wanted:
+def plan_derivation(catalogue: Catalogue, signals: Mapping[str, Signal]) -> DerivationPlan:
     """What the checks of a catalogue want. signals: all that exist, by name."""
     peers = dict(_OWN_PEERS)
     inventory = set(_OWN_INVENTORY)
@@ -81,7 +81,7 @@ def wanted(catalogue: Catalogue, signals: Mapping[str, Signal]) -> Wanted:
                     inventory.add(leaf.than.name)
     bits = {name: signal.bits for name, signal in signals.items() if signal.bits and signal.bits < _WIDE}
     sources = {name: signal.source for name, signal in signals.items()}
-    return Wanted(peers, frozenset(inventory), bits, sources)
+    return DerivationPlan(peers, frozenset(inventory), bits, sources)
 
 
 # Counters as wide as this do not come to their end.

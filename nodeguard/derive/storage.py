@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from nodeguard.derive.derivation import Derivation, Values
-from nodeguard.derive.latest import LatestReadings
+from nodeguard.derive.latest_readings import LatestReadings
 
 # A disk, and what its namespaces, paths and partitions are called: nvme3n1p2, nvme0c3n1, sda1, mmcblk0p1.
 # Source: Linux drivers/nvme/host; block (a `p` stands before the partition where the disk ends in a digit).
@@ -15,7 +15,7 @@ _DISK = re.compile(
 )
 
 
-def disk(device: str) -> str:
+def disk_of_device(device: str) -> str:
     """Slot of the disk that a block device is, or is a part of: `nvme3n1p2` → `disk/nvme3`.
 
     A device of which the name does not say so, such as `dm-0`, stays what it is.
@@ -38,7 +38,7 @@ def _disk(latest: LatestReadings, filesystem: str) -> Values:
     """`fs.disk`: the disk of this node that the file system is on."""
     device = str(latest.get(filesystem, "fs.device") or "")
     if device.startswith("/dev/"):
-        yield "fs.disk", disk(device.removeprefix("/dev/"))
+        yield "fs.disk", disk_of_device(device.removeprefix("/dev/"))
 
 
 DERIVATIONS = (

@@ -20,7 +20,7 @@ _ALARM, _ALARM_OVER, _SHUTDOWN = "thermal_alarm", "clear_thermal_alarm", "therma
 _SHUTS_DOWN = "Shutting Down"
 
 
-def held(event: Event, table: Catalogue) -> Event:
+def decode_sxid(event: Event, table: Catalogue) -> Event:
     """The event `nvswitch.sxid` that a line of SXid becomes: verdict `fatal`, `warning`, `hot` or `ignored`.
 
     The printed word decides, as the driver decides severity at run time; without one the table's fixed
@@ -46,7 +46,7 @@ def held(event: Event, table: Catalogue) -> Event:
     return Event("nvswitch.sxid", event.at, event.text, fields, event.count)
 
 
-def alarm_over(event: Event, table: Catalogue) -> Event | None:
+def decode_alarm_end(event: Event, table: Catalogue) -> Event | None:
     """Return the event `nvswitch.cool` for a line of SXid that ends an alarm, None for another line.
 
     It has the code of the alarm that it ends.

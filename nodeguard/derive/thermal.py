@@ -8,7 +8,7 @@ nvmlDeviceGetTemperatureThreshold.
 from __future__ import annotations
 
 from nodeguard.derive.derivation import Derivation, Values
-from nodeguard.derive.latest import LatestReadings
+from nodeguard.derive.latest_readings import LatestReadings
 
 
 def _margin(latest: LatestReadings, gpu: str) -> Values:

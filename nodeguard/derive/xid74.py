@@ -18,7 +18,7 @@ _REGISTERS = re.compile(r"\blink (\d+) ?\(((?:0x[0-9a-fA-F]+(?:, ?| )?)+)")
 _UNTRAINED = re.compile(r"[Ff]ailed to train link (\d+)|training failed")
 
 
-class Meaning(Struct, frozen=True):
+class XidMeaning(Struct, frozen=True):
     """How one Xid is held.
 
     response: NVIDIA's word for what to do. why: a half sentence that explains it. verdict, action: empty
@@ -27,14 +27,14 @@ class Meaning(Struct, frozen=True):
     """
 
     response: str
-    why: str = ""
+    reason: str = ""
     verdict: str = ""
     action: str = ""
     link: int = -1
     recoverable: bool = False
 
 
-def nvlink_error(message: str, table: Catalogue) -> Meaning:
+def decode_xid74(message: str, table: Catalogue) -> XidMeaning:
     """Return the meaning of an Xid 74.
 
     A link that failed to train needs a reset. The registers report what happened on a link; of several bits
@@ -46,17 +46,17 @@ def nvlink_error(message: str, table: Catalogue) -> Meaning:
     if named is None:
         untrained = _UNTRAINED.search(message)
         if untrained is None:
-            return Meaning("unknown")
+            return XidMeaning("unknown")
         link = int(untrained[1] or -1)
         name = f"link {link}" if link >= 0 else "a link"
-        return Meaning("RESET_GPU", f"{name} failed to train", link=link, recoverable=True)
+        return XidMeaning("RESET_GPU", f"{name} failed to train", link=link, recoverable=True)
     link = int(named[1])
     bits = _bits_of(registers[2] if registers else "", table)
     response = max((bit.action for bit in bits), key=lambda word: _rank(word, table), default="unknown")
     why = "; ".join((f"link {link}", *dict.fromkeys(bit.meaning for bit in bits)))
     if fatal is None or table.response(response).verdict != "warning":
-        return Meaning(response, why, link=link)
-    return Meaning(response, why, verdict="suspect", action="reset-gpu", link=link, recoverable=True)
+        return XidMeaning(response, why, link=link)
+    return XidMeaning(response, why, verdict="suspect", action="reset-gpu", link=link, recoverable=True)
 
 
 def _bits_of(registers: str, table: Catalogue) -> list[Xid74Bits]:

@@ -22,7 +22,7 @@ _REPAIRS = frozenset({63, 64})
 _UNLISTED = Xid(0, "", "a code that the table does not list", "unlisted", "unknown", "unlisted", "unknown")
 
 
-class Said(Struct, frozen=True, array_like=True):
+class XidRecord(Struct, frozen=True, array_like=True):
     """One Xid of a GPU.
 
     code; at: seconds since boot; recovery: the recovery action of a 154, -1 for other codes; worded: whether
@@ -32,7 +32,7 @@ class Said(Struct, frozen=True, array_like=True):
     code: int
     at: float
     recovery: int = -1
-    worded: bool = False
+    has_message: bool = False
 
 
 class XidIndex(Struct, frozen=True):
@@ -48,7 +48,7 @@ class XidIndex(Struct, frozen=True):
     repair_times: tuple[float, ...] = ()
     repair_codes: tuple[int, ...] = ()
     recovery_times: tuple[float, ...] = ()
-    worded_times: dict[int, tuple[float, ...]] = {}
+    message_times: dict[int, tuple[float, ...]] = {}
 
     def cause(self, at: float) -> int:
         """Return the code of the cause nearest to a time, 0 where none is within WINDOW."""
@@ -62,19 +62,19 @@ class XidIndex(Struct, frozen=True):
         """Return whether the driver asked for a recovery within WINDOW of a time."""
         return _nearest(self.recovery_times, at) is not None
 
-    def has_words(self, code: int, at: float) -> bool:
+    def has_message_near(self, code: int, at: float) -> bool:
         """Return whether a line with words reports the code within WINDOW of a time."""
-        return _nearest(self.worded_times.get(code, ()), at) is not None
+        return _nearest(self.message_times.get(code, ()), at) is not None
 
 
-def indexed(xids: Iterable[Said], table: Catalogue) -> XidIndex:
+def index_xids(xids: Iterable[XidRecord], table: Catalogue) -> XidIndex:
     """Return the index of the Xids of one GPU. table: has the codes that are errors of the GPU itself."""
     ordered = sorted(xids, key=lambda one: one.at)
     causes = [one for one in ordered if is_cause(one.code, table)]
     repairs = [one for one in ordered if one.code in _REPAIRS]
     worded: dict[int, list[float]] = {}
     for one in ordered:
-        if one.worded:
+        if one.has_message:
             worded.setdefault(one.code, []).append(one.at)
     return XidIndex(
         times=tuple(one.at for one in causes),
@@ -82,18 +82,18 @@ def indexed(xids: Iterable[Said], table: Catalogue) -> XidIndex:
         repair_times=tuple(one.at for one in repairs),
         repair_codes=tuple(one.code for one in repairs),
         recovery_times=tuple(one.at for one in ordered if one.recovery >= 1),
-        worded_times={code: tuple(times) for code, times in worded.items()},
+        message_times={code: tuple(times) for code, times in worded.items()},
     )
 
 
-def row_of(code: int, table: Catalogue) -> Xid:
+def xid_row(code: int, table: Catalogue) -> Xid:
     """Return the table's row of a code, or a row for a code that the table does not list."""
     return table.xids.get(code, _UNLISTED)
 
 
 def is_cause(code: int, table: Catalogue) -> bool:
     """Return whether a code reports an error of the GPU itself that needs an action."""
-    row = row_of(code, table)
+    row = xid_row(code, table)
     verdict = table.response(row.action).verdict
     return row.workload != "yes" and row.topic != "recovery" and verdict != "ignored"
 

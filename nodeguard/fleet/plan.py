@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from nodeguard.fleet.release import Freed
+from nodeguard.fleet.decide.release import ReleasedMark
 from nodeguard.model.incident import Incident
-from nodeguard.model.mark import Desired, DeviceRule
+from nodeguard.model.mark import DesiredNode, DeviceRule
 
 
 class Event(Struct, frozen=True):
@@ -31,10 +31,10 @@ class Plan(Struct, frozen=True):
     history alone.
     """
 
-    nodes: tuple[Desired, ...] = ()
+    nodes: tuple[DesiredNode, ...] = ()
     rules: tuple[DeviceRule, ...] = ()
     rules_gone: tuple[str, ...] = ()
     incidents: tuple[Incident, ...] = ()
     events: tuple[Event, ...] = ()
-    freed: tuple[tuple[str, Freed], ...] = ()
-    brief: tuple[Incident, ...] = ()
+    released: tuple[tuple[str, ReleasedMark], ...] = ()
+    transient_incidents: tuple[Incident, ...] = ()

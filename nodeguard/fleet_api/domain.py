@@ -5,33 +5,95 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Set
 
-from nodeguard.fleet.blame.blamed import Blamed, Tally
-from nodeguard.fleet.domains.covering import Cover
-from nodeguard.fleet.domains.incidents import named
-from nodeguard.fleet.domains.words import until_cleared, why_blamed
+from nodeguard.fleet.decide.domain_decision import DomainDecision
+from nodeguard.fleet.diagnosis.explanation import clearing_message, degraded_message, suppressed_message
+from nodeguard.fleet.diagnosis.results import DegradedDomain, VoteTally
+from nodeguard.fleet.incidents.domain_incidents import shared_incident_name
 from nodeguard.fleet.planner import Planner
-from nodeguard.fleet_api.ages import age
-from nodeguard.fleet_api.domain_forms import (
-    ClassTold,
-    DomainLine,
+from nodeguard.fleet.state.topology.topologies import MissingLabel
+from nodeguard.fleet_api.schema.domain import (
     DomainList,
-    DomainPage,
-    OthersTold,
-    VoteTold,
+    DomainSummary,
+    DomainView,
+    FaultClassView,
+    MemberGroupView,
+    MissingLabelView,
+    SuppressedCheckView,
+    TopologyView,
+    VoteView,
 )
-from nodeguard.fleet_api.forms import VERSION
-from nodeguard.fleet_api.views import held, view_of, views
-from nodeguard.model.incident import State
+from nodeguard.fleet_api.schema.status import VERSION
+from nodeguard.fleet_api.service_state import age
+from nodeguard.model.diagnosis import LOCATION_TOPOLOGIES, VERSION_TOPOLOGIES
+from nodeguard.model.incident import IncidentState
 from nodeguard.model.instant import Instant, rfc3339
 
+_LACKING_NAMES = 8
+
+
+def list_topologies(planner: Planner) -> tuple[TopologyView, ...]:
+    """Every view that has domains, those of places first."""
+    counts, lacking = count_domains(planner), planner.state.topologies.missing_labels()
+    known = [view for view in (*LOCATION_TOPOLOGIES, *VERSION_TOPOLOGIES) if view in counts]
+    others = sorted(counts.keys() - {*LOCATION_TOPOLOGIES, *VERSION_TOPOLOGIES})
+    return tuple(_view(planner, view, counts[view], lacking) for view in (*known, *others))
+
+
+def describe_topology(planner: Planner, view: str) -> TopologyView:
+    """One view."""
+    return _view(
+        planner, view, count_domains(planner).get(view, 0), planner.state.topologies.missing_labels()
+    )
+
+
+def _view(
+    planner: Planner, view: str, many: int, lacking: Mapping[tuple[str, str], MissingLabel]
+) -> TopologyView:
+    lacks = tuple(
+        MissingLabelView(key, lack.nodes, lack.names[:_LACKING_NAMES])
+        for (of, key), lack in lacking.items()
+        if of == view
+    )
+    return TopologyView(view, many, planner.state.topologies.label_keys().get(view, ()), lacks)
+
+
+def count_domains(planner: Planner) -> dict[str, int]:
+    """How many domains each view has."""
+    counts: dict[str, int] = {}
+    paths = {*planner.vote_collector.domain_members.domains(), *planner.diagnosis.members.domains()}
+    for path in paths:
+        view = path.partition("/")[0]
+        counts[view] = counts.get(view, 0) + 1
+    return counts
+
+
+def suppressed_checks(planner: Planner, now: Instant) -> tuple[SuppressedCheckView, ...]:
+    """The checks that are held, the first first."""
+    found = sorted(planner.diagnosis.suppressed_checks.values(), key=lambda one: (one.since, one.check))
+    told = []
+    for one in found:
+        since = now.wall_of(one.since)
+        told.append(
+            SuppressedCheckView(
+                one.check,
+                one.domain,
+                rfc3339(since),
+                age(now, since),
+                len(one.nodes),
+                suppressed_message(one),
+            )
+        )
+    return tuple(told)
+
+
 # Domains of one answer, votes and children of one page, and names that are named of more.
-MOST = 1000
+MAX_DOMAINS = 1000
 _VOTES = 64
 _CHILDREN = 16
-_NAMES = 8
+_LACKING_NAMES = 8
 
 
-def meant(planner: Planner, name: str) -> tuple[str, ...]:
+def domains_named(planner: Planner, name: str) -> tuple[str, ...]:
     """The domains that a name may mean: the one of that path, else all whose path ends with it."""
     known = _everything(planner)
     if name in known:
@@ -39,35 +101,44 @@ def meant(planner: Planner, name: str) -> tuple[str, ...]:
     return tuple(sorted(path for path in known if path.endswith(f"/{name}"))) if name else ()
 
 
-def domains(planner: Planner, now: Instant, *, every: bool = False) -> DomainList:
+def list_domains(planner: Planner, now: Instant, *, include_healthy: bool = False) -> DomainList:
     """The views, and the domains that are to blame, then those that show something. every: others, too."""
-    stirring = planner.diagnosis.voting.stirring(now.mono)
-    found = _everything(planner) if every else stirring.keys() | planner.diagnosis.blamed.keys()
+    stirring = planner.diagnosis.voting.affected_domains(now.mono)
+    found = (
+        _everything(planner)
+        if include_healthy
+        else stirring.keys() | planner.diagnosis.degraded_domains.keys()
+    )
     lines = [_line(planner, one, stirring) for one in found]
     lines.sort(key=lambda one: (one.state is None, -one.voters / max(1, one.members), one.domain))
-    told = tuple(lines[:MOST])
+    told = tuple(lines[:MAX_DOMAINS])
     return DomainList(
-        VERSION, rfc3339(now.wall), views(planner), told, len(lines) - len(told), held(planner, now)
+        VERSION,
+        rfc3339(now.wall),
+        list_topologies(planner),
+        told,
+        len(lines) - len(told),
+        suppressed_checks(planner, now),
     )
 
 
-def blamed(planner: Planner, now: Instant, most: int) -> tuple[DomainLine, ...]:
+def degraded_domains(planner: Planner, now: Instant, most: int) -> tuple[DomainSummary, ...]:
     """The first few domains that are to blame, those that are not marked before all."""
-    stirring = planner.diagnosis.voting.stirring(now.mono) if planner.covers else {}
-    order = (State.WITHHELD, State.DRY_RUN, State.MARKED, State.ADVISED)
-    lines = [_line(planner, path, stirring) for path in planner.covers]
-    lines.sort(key=lambda one: (order.index(one.state or State.MARKED), one.domain))
+    stirring = planner.diagnosis.voting.affected_domains(now.mono) if planner.domain_decisions else {}
+    order = (IncidentState.WITHHELD, IncidentState.DRY_RUN, IncidentState.MARKED, IncidentState.ADVISED)
+    lines = [_line(planner, path, stirring) for path in planner.domain_decisions]
+    lines.sort(key=lambda one: (order.index(one.state or IncidentState.MARKED), one.domain))
     return tuple(lines[:most])
 
 
-def domain(planner: Planner, path: str, now: Instant) -> DomainPage:
+def describe_domain(planner: Planner, path: str, now: Instant) -> DomainView:
     """Everything of the domain of a path."""
-    diagnosis, rule = planner.diagnosis, planner.policy.blame
-    blamed, cover = diagnosis.blamed.get(path), _cover(planner, path)
-    members, stirring = _members(planner, path), diagnosis.voting.stirring(now.mono)
+    diagnosis, rule = planner.diagnosis, planner.policy.diagnosis
+    blamed, cover = diagnosis.degraded_domains.get(path), _cover(planner, path)
+    members, stirring = _members(planner, path), diagnosis.voting.affected_domains(now.mono)
     tallies = diagnosis.voting.tallies(path, now.mono)
-    kinds = blamed.kinds if blamed else tuple(one.kind for one in tallies if one.voters)
-    votes = _votes(blamed, diagnosis.voting.votes(path, kinds), tallies) | _held_on(planner, path)
+    kinds = blamed.fault_classes if blamed else tuple(one.fault_class for one in tallies if one.voters)
+    votes = _votes(blamed, diagnosis.voting.latest_votes(path, kinds), tallies) | _held_on(planner, path)
     siblings = _siblings(planner, path)
     began = now.wall - (now.mono - blamed.began) if blamed else 0.0
     since = now.wall - (now.mono - blamed.since) if blamed else 0.0
@@ -76,83 +147,91 @@ def domain(planner: Planner, path: str, now: Instant) -> DomainPage:
         (_line(planner, one, stirring) for one in _children(planner, path)),
         key=lambda one: (one.state is None, -one.voters, one.domain),
     )
-    return DomainPage(
+    return DomainView(
         version=VERSION,
         at=rfc3339(now.wall),
         domain=path,
-        view=view_of(planner, diagnosis.members.view_of(path)),
+        topology=describe_topology(planner, diagnosis.members.topology_of(path)),
         state=cover.state if cover else None,
-        why=cover.why if cover else "",
-        kinds=blamed.kinds if blamed else (),
+        reason=cover.reason if cover else "",
+        fault_classes=blamed.fault_classes if blamed else (),
         since=rfc3339(since) if blamed else "",
         age=age(now, since) if blamed else 0.0,
-        began=rfc3339(began) if blamed and not blamed.recalled else "",
-        began_age=age(now, began) if blamed and not blamed.recalled else 0.0,
-        times=blamed.times if blamed else 0,
-        says=why_blamed(blamed, rule) if blamed else "",
-        until=until_cleared(blamed, rule) if blamed else "",
-        incident=named(blamed.name) if blamed else "",
+        began=rfc3339(began) if blamed and not blamed.restored else "",
+        began_age=age(now, began) if blamed and not blamed.restored else 0.0,
+        times_degraded=blamed.times if blamed else 0,
+        evidence=degraded_message(blamed, rule) if blamed else "",
+        clears_when=clearing_message(blamed, rule) if blamed else "",
+        incident=shared_incident_name(blamed.name) if blamed else "",
         marked=sum(
             1
             for uid in members
-            if any(one.domain == path for one in planner.roster.observed(uid).node.degraded)
+            if any(one.domain == path for one in planner.state.observed_marks(uid).node.degraded)
         ),
         members=len(members),
         voting=diagnosis.members.size(path),
-        others=tuple(_others(planner, members)),
+        member_groups=tuple(_others(planner, members)),
         classes=tuple(
-            ClassTold(one.kind, one.says, one.window, len(one.voters), one.by_share, one.by_chance, one.needs)
+            FaultClassView(
+                one.fault_class,
+                one.description,
+                one.window,
+                len(one.voters),
+                one.by_share,
+                one.by_chance,
+                one.required,
+            )
             for one in tallies
         ),
         votes=tuple(_told(planner, votes, kinds, now)),
-        votes_more=max(0, len(votes) - _VOTES),
+        votes_omitted=max(0, len(votes) - _VOTES),
         siblings=len(siblings),
         siblings_members=sum(diagnosis.members.size(one) for one in siblings),
         siblings_voters=_elsewhere(planner, siblings, kinds, now),
         parent=_line(planner, parent, stirring) if parent else None,
         children=tuple(children[:_CHILDREN]),
-        children_more=max(0, len(children) - _CHILDREN),
-        held=tuple(one for one in held(planner, now) if one.domain == path),
+        children_omitted=max(0, len(children) - _CHILDREN),
+        suppressed_checks=tuple(one for one in suppressed_checks(planner, now) if one.domain == path),
     )
 
 
 def _everything(planner: Planner) -> Set[str]:
-    return {*planner.witness.everyone.domains(), *planner.diagnosis.members.domains()}
+    return {*planner.vote_collector.domain_members.domains(), *planner.diagnosis.members.domains()}
 
 
 def _members(planner: Planner, path: str) -> Set[str]:
     """All nodes of a domain. Those that may not vote are of no version."""
-    return planner.witness.everyone.of(path) | planner.diagnosis.members.of(path)
+    return planner.vote_collector.domain_members.nodes(path) | planner.diagnosis.members.nodes(path)
 
 
 def _children(planner: Planner, path: str) -> Set[str]:
-    return planner.witness.everyone.children(path) | planner.diagnosis.members.children(path)
+    return planner.vote_collector.domain_members.children(path) | planner.diagnosis.members.children(path)
 
 
 def _siblings(planner: Planner, path: str) -> Set[str]:
     members = planner.diagnosis.members
-    return _children(planner, members.parent(path) or members.view_of(path)) - {path}
+    return _children(planner, members.parent(path) or members.topology_of(path)) - {path}
 
 
-def _cover(planner: Planner, path: str) -> Cover | None:
+def _cover(planner: Planner, path: str) -> DomainDecision | None:
     """What becomes of a domain that is to blame; the latest plan may tell of one that is not any more."""
-    return planner.covers.get(path) if path in planner.diagnosis.blamed else None
+    return planner.domain_decisions.get(path) if path in planner.diagnosis.degraded_domains else None
 
 
-def _line(planner: Planner, path: str, stirring: Mapping[str, int]) -> DomainLine:
-    blamed, cover = planner.diagnosis.blamed.get(path), _cover(planner, path)
-    return DomainLine(
+def _line(planner: Planner, path: str, stirring: Mapping[str, int]) -> DomainSummary:
+    blamed, cover = planner.diagnosis.degraded_domains.get(path), _cover(planner, path)
+    return DomainSummary(
         path,
         len(_members(planner, path)),
         stirring.get(path, 0),
         cover.state if cover else None,
-        blamed.kinds if blamed else (),
-        cover.why if cover else "",
+        blamed.fault_classes if blamed else (),
+        cover.reason if cover else "",
     )
 
 
 def _votes(
-    blamed: Blamed | None, remembered: Mapping[str, float], tallies: Iterable[Tally]
+    blamed: DegradedDomain | None, remembered: Mapping[str, float], tallies: Iterable[VoteTally]
 ) -> dict[str, float | None]:
     """Who shows it, and when each did, None where that is forgotten; the first comes first."""
     found: dict[str, float | None] = {}
@@ -165,9 +244,9 @@ def _votes(
 
 def _held_on(planner: Planner, path: str) -> dict[str, float | None]:
     """Where the checks fire that are held on a version alone, and when each began there."""
-    watches = planner.diagnosis.voting.watches
+    watches = planner.diagnosis.voting.firings
     found: dict[str, float | None] = {}
-    for check, one in planner.diagnosis.held.items():
+    for check, one in planner.diagnosis.suppressed_checks.items():
         if one.domain == path:
             latest = watches[check].latest if check in watches else {}
             found.update((uid, latest.get(uid)) for uid in one.nodes)
@@ -179,21 +258,21 @@ def _elsewhere(planner: Planner, siblings: Iterable[str], kinds: Iterable[str], 
     found: set[str] = set()
     for one in siblings:
         for tally in planner.diagnosis.voting.tallies(one, now.mono):
-            if tally.kind in kinds:
+            if tally.fault_class in kinds:
                 found |= tally.voters.keys()
     return len(found)
 
 
 def _told(
     planner: Planner, votes: Mapping[str, float | None], kinds: tuple[str, ...], now: Instant
-) -> Iterator[VoteTold]:
+) -> Iterator[VoteView]:
     for uid, at in list(votes.items())[:_VOTES]:
-        seat = planner.roster.seats.get(uid)
+        seat = planner.state.placements.get(uid)
         if seat is None:
             continue
-        sight = planner.witness.sight(uid, kinds)
+        sight = planner.vote_collector.symptom(uid, kinds)
         wall = now.wall_of(at) if at is not None else 0.0
-        yield VoteTold(
+        yield VoteView(
             seat.name,
             rfc3339(wall) if at is not None else "",
             age(now, wall) if at is not None else 0.0,
@@ -203,22 +282,22 @@ def _told(
         )
 
 
-def _others(planner: Planner, members: Set[str]) -> Iterator[OthersTold]:
+def _others(planner: Planner, members: Set[str]) -> Iterator[MemberGroupView]:
     """Members that do not vote, or are not like the rest, by why."""
     found: dict[tuple[str, bool], list[str]] = defaultdict(list)
     for uid in members:
-        seat = planner.roster.seats.get(uid)
+        seat = planner.state.placements.get(uid)
         if seat is None:
             continue
-        if seat.out:
+        if seat.cordoned_by_user:
             found["cordoned by people", False].append(seat.name)
         elif seat.maintenance:
             found["under maintenance", False].append(seat.name)
-        elif uid not in planner.last:
+        elif uid not in planner.last_reports:
             found["never heard", False].append(seat.name)
-        elif uid in planner.silence.silent:
+        elif uid in planner.stale_agents.stale:
             found["silent", True].append(seat.name)
         if seat.hold:
             found["held, so nothing is changed on them", True].append(seat.name)
     for (why, votes), names in sorted(found.items()):
-        yield OthersTold(why, votes, len(names), tuple(sorted(names)[:_NAMES]))
+        yield MemberGroupView(why, votes, len(names), tuple(sorted(names)[:_LACKING_NAMES]))

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nodeguard.fleet.domains.words import until_cleared
-from nodeguard.fleet.holding import Holding
+from nodeguard.fleet.decide.release import RELEASING, ReleaseWait, cause_key
+from nodeguard.fleet.diagnosis.explanation import clearing_message
 from nodeguard.fleet.planner import Planner
-from nodeguard.fleet.release import RELEASING, Stay, key
-from nodeguard.fleet_api.ages import age
-from nodeguard.fleet_api.node_forms import DEGRADED, MarkTold, Wait
+from nodeguard.fleet.state.node_marks import NodeMarks
+from nodeguard.fleet_api.schema.node import DEGRADED, MarkView, ReleaseWait
+from nodeguard.fleet_api.service_state import age
 from nodeguard.model.instant import Instant, rfc3339
-from nodeguard.model.mark import Cause, Mark
+from nodeguard.model.mark import Mark, MarkCause
 from nodeguard.model.node import Device
 
 
-def marks(planner: Planner, uid: str, now: Instant) -> tuple[MarkTold, ...]:
+def marks_of_node(planner: Planner, uid: str, now: Instant) -> tuple[MarkView, ...]:
     """What stands on a node and its devices, is about to, or is about to go; worst and oldest first."""
-    holding, seen = planner.roster.holding(uid), planner.roster.observed(uid)
-    stay = planner.releases.stay
+    holding, seen = planner.state.marks(uid), planner.state.observed_marks(uid)
+    stay = planner.releases.wait
     told = [
         _mark(place, cause, _wait(stay(uid, place, cause), now), now, written=_holds(seen, place, cause))
         for place, cause in _causes(holding)
@@ -34,24 +34,24 @@ def marks(planner: Planner, uid: str, now: Instant) -> tuple[MarkTold, ...]:
     return tuple(sorted(told, key=lambda one: (order.index(one.mark), -one.age, one.check, one.target)))
 
 
-def _of_domains(planner: Planner, holding: Holding, seen: Holding, now: Instant) -> Iterator[MarkTold]:
+def _of_domains(planner: Planner, holding: NodeMarks, seen: NodeMarks, now: Instant) -> Iterator[MarkView]:
     """The marks of domains, which all of their nodes carry, whatever they show themselves."""
     for one in dict.fromkeys((*holding.node.degraded, *seen.node.degraded)):
-        blamed = planner.diagnosis.blamed.get(one.domain)
+        blamed = planner.diagnosis.degraded_domains.get(one.domain)
         if one in holding.node.degraded and blamed is not None:
-            wait = Wait(
-                "domain", f"{one.domain} to be in order: {until_cleared(blamed, planner.policy.blame)}"
+            wait = ReleaseWait(
+                "domain", f"{one.domain} to be in order: {clearing_message(blamed, planner.policy.diagnosis)}"
             )
         else:
             wait = _wait(RELEASING, now)
-        yield MarkTold(
+        yield MarkView(
             mark=DEGRADED,
             device="",
-            check=one.kinds[0] if one.kinds else DEGRADED,
+            check=one.fault_classes[0] if one.fault_classes else DEGRADED,
             target=one.domain,
-            slots=(),
-            part="",
-            word=one.view,
+            targets=(),
+            component="",
+            fault_class=one.topology,
             since=rfc3339(one.since),
             age=age(now, one.since),
             written=one in seen.node.degraded,
@@ -59,25 +59,27 @@ def _of_domains(planner: Planner, holding: Holding, seen: Holding, now: Instant)
         )
 
 
-def _causes(holding: Holding) -> Iterator[tuple[Device | None, Cause]]:
-    for place in holding.places:
-        for cause in holding.of(place).causes:
+def _causes(holding: NodeMarks) -> Iterator[tuple[Device | None, MarkCause]]:
+    for place in holding.carriers:
+        for cause in holding.record_of(place).causes:
             yield place, cause
 
 
-def _holds(holding: Holding, place: Device | None, cause: Cause) -> bool:
-    return any(key(place, one) == key(place, cause) for one in holding.of(place).causes)
+def _holds(holding: NodeMarks, place: Device | None, cause: MarkCause) -> bool:
+    return any(cause_key(place, one) == cause_key(place, cause) for one in holding.record_of(place).causes)
 
 
-def _mark(place: Device | None, cause: Cause, wait: Wait, now: Instant, *, written: bool) -> MarkTold:
-    return MarkTold(
+def _mark(
+    place: Device | None, cause: MarkCause, wait: ReleaseWait, now: Instant, *, written: bool
+) -> MarkView:
+    return MarkView(
         mark=cause.mark,
         device=place.name if place else "",
         check=cause.check,
         target=cause.target,
-        slots=cause.slots,
-        part=cause.part,
-        word=cause.word,
+        targets=cause.targets,
+        component=cause.component,
+        fault_class=cause.fault_class,
         since=rfc3339(cause.since),
         age=age(now, cause.since),
         written=written,
@@ -85,9 +87,9 @@ def _mark(place: Device | None, cause: Cause, wait: Wait, now: Instant, *, writt
     )
 
 
-def _wait(one: Stay, now: Instant) -> Wait:
+def _wait(one: ReleaseWait, now: Instant) -> ReleaseWait:
     """What a mark waits for."""
     if not one.until:
-        return Wait(one.on, one.says)
+        return ReleaseWait(one.kind, one.message)
     left = max(0.0, one.until - now.mono)
-    return Wait(one.on, one.says, rfc3339(now.wall + left), round(left, 1))
+    return ReleaseWait(one.kind, one.message, rfc3339(now.wall + left), round(left, 1))

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec.structs import replace
 
-from nodeguard.judge.state import Occurrence
-from nodeguard.model.check import Happened, Sign
+from nodeguard.judge.state import RememberedEvent
+from nodeguard.model.check import ClearSign, EventOccurred
 from nodeguard.model.observation import Event
 
 # Distinct events remembered of one slot, and moments of each, newest kept: a flood costs no memory. A check
@@ -23,10 +23,10 @@ _TEXT = 400
 _SETTLING = 5.0
 
 # An event older than this, with nothing else to corroborate it, is no more than a warning.
-OLD = 86_400.0
+UNCORROBORATED_LIMIT = 86_400.0
 
 # Events that are a sign that earlier ones are over.
-SIGNS: dict[str, Sign] = {
+SIGNS: dict[str, ClearSign] = {
     "gpu.reset": "reset",
     "nvswitch.reset": "reset",
     "driver.load": "driver-reload",
@@ -34,7 +34,7 @@ SIGNS: dict[str, Sign] = {
 }
 
 # What has come since, where an event is over; what another part did is nothing to tell of this one.
-_SINCE: dict[Sign, str] = {
+_SINCE: dict[ClearSign, str] = {
     "reset": "it was reset since",
     "driver-reload": "the driver was loaded since",
     "recovery-none": "the driver asks for no recovery any more",
@@ -42,7 +42,7 @@ _SINCE: dict[Sign, str] = {
     "operator": "cleared by {by}",
 }
 
-_PERSON: Sign = "operator"
+_PERSON: ClearSign = "operator"
 
 # Fields that tell one event from another of the same signal.
 _DISTINGUISHING = (
@@ -51,14 +51,14 @@ _DISTINGUISHING = (
 )  # fmt: skip
 
 
-def remember(
-    known: Mapping[str, Occurrence], source: str, events: Iterable[Event]
-) -> tuple[dict[str, Occurrence], dict[Sign, float]]:
+def record_events(
+    known: Mapping[str, RememberedEvent], source: str, events: Iterable[Event]
+) -> tuple[dict[str, RememberedEvent], dict[ClearSign, float]]:
     """What a slot remembers after new events, and the signs among them with the moment of each (seconds since
     boot).
     """
     after = dict(known)
-    signs: dict[Sign, float] = {}
+    signs: dict[ClearSign, float] = {}
     for event in events:
         sign = SIGNS.get(event.signal)
         if sign is not None:
@@ -87,8 +87,8 @@ def _key(source: str, event: Event) -> str:
     return " ".join([source, event.signal, *distinct])
 
 
-def _first(source: str, event: Event) -> Occurrence:
-    return Occurrence(
+def _first(source: str, event: Event) -> RememberedEvent:
+    return RememberedEvent(
         signal=event.signal,
         source=source,
         first=event.at,
@@ -100,9 +100,9 @@ def _first(source: str, event: Event) -> Occurrence:
     )
 
 
-def _again(old: Occurrence, event: Event) -> Occurrence:
+def _again(old: RememberedEvent, event: Event) -> RememberedEvent:
     newer = event.at >= old.last
-    return Occurrence(
+    return RememberedEvent(
         signal=old.signal,
         source=old.source,
         first=min(old.first, event.at),
@@ -114,7 +114,9 @@ def _again(old: Occurrence, event: Event) -> Occurrence:
     )
 
 
-def cleared(event: Occurrence, clears: Iterable[Sign], signs: Mapping[str, float]) -> Sign | None:
+def clearing_sign(
+    event: RememberedEvent, clears: Iterable[ClearSign], signs: Mapping[str, float]
+) -> ClearSign | None:
     """The first sign that may clear this event and was seen after it, None where there is none.
 
     `recovery-none`, the driver's own word that nothing is left to be done, clears only what the driver
@@ -124,7 +126,7 @@ def cleared(event: Occurrence, clears: Iterable[Sign], signs: Mapping[str, float
     return next((sign for sign in (*clears, _PERSON) if _is_over(event, event.last, sign, signs)), None)
 
 
-def _is_over(event: Occurrence, moment: float, sign: Sign, signs: Mapping[str, float]) -> bool:
+def _is_over(event: RememberedEvent, moment: float, sign: ClearSign, signs: Mapping[str, float]) -> bool:
     """Whether a sign came after one moment of an event, and may clear it."""
     at = signs.get(sign)
     if at is None:
@@ -134,7 +136,7 @@ def _is_over(event: Occurrence, moment: float, sign: Sign, signs: Mapping[str, f
     return at >= moment if sign == _PERSON else at > moment
 
 
-def _left(event: Occurrence, clears: Iterable[Sign], signs: Mapping[str, float]) -> Occurrence:
+def _left(event: RememberedEvent, clears: Iterable[ClearSign], signs: Mapping[str, float]) -> RememberedEvent:
     """An event without what of it came before a sign that cleared it: that began anew since."""
     ends = [sign for sign in (*clears, _PERSON) if _is_over(event, event.first, sign, signs)]
     if not ends:
@@ -145,43 +147,45 @@ def _left(event: Occurrence, clears: Iterable[Sign], signs: Mapping[str, float])
     return replace(event, first=min((*left, event.last)), count=count, times=left)
 
 
-def matching(
-    events: Mapping[str, Occurrence],
-    wanted: Happened,
-    clears: tuple[Sign, ...],
+def active_events(
+    events: Mapping[str, RememberedEvent],
+    wanted: EventOccurred,
+    clears: tuple[ClearSign, ...],
     signs: Mapping[str, float],
     now: float,
-) -> list[Occurrence]:
+) -> list[RememberedEvent]:
     """Events that a condition asks for and that nothing has cleared, in the order they were last seen."""
     found = [
         _left(event, clears, signs)
         for event in _meant(events, wanted, now)
-        if cleared(event, clears, signs) is None
+        if clearing_sign(event, clears, signs) is None
     ]
     if wanted.times > 1 and sum(_times(event, wanted.over, now) for event in found) < wanted.times:
         return []
     return sorted(found, key=lambda event: event.last)
 
 
-def over(
-    events: Mapping[str, Occurrence],
-    wanted: Happened,
-    clears: tuple[Sign, ...],
+def cleared_events(
+    events: Mapping[str, RememberedEvent],
+    wanted: EventOccurred,
+    clears: tuple[ClearSign, ...],
     signs: Mapping[str, float],
     now: float,
     by: str = "",
-) -> Iterator[tuple[Occurrence, str]]:
+) -> Iterator[tuple[RememberedEvent, str]]:
     """Events of the last day that a condition asks for and that something has cleared, and what did.
 
     by: who cleared those that a person did.
     """
     for event in _meant(events, wanted, now):
-        since = _SINCE.get(cleared(event, clears, signs) or "reboot", "").format(by=by)
-        if since and event.last > now - OLD:
+        since = _SINCE.get(clearing_sign(event, clears, signs) or "reboot", "").format(by=by)
+        if since and event.last > now - UNCORROBORATED_LIMIT:
             yield event, since
 
 
-def _meant(events: Mapping[str, Occurrence], wanted: Happened, now: float) -> Iterator[Occurrence]:
+def _meant(
+    events: Mapping[str, RememberedEvent], wanted: EventOccurred, now: float
+) -> Iterator[RememberedEvent]:
     for event in events.values():
         if event.signal != wanted.event or (wanted.over and event.last <= now - wanted.over):
             continue
@@ -191,18 +195,18 @@ def _meant(events: Mapping[str, Occurrence], wanted: Happened, now: float) -> It
             yield event
 
 
-def _ends(other: Occurrence, event: Occurrence, until: str) -> bool:
+def _ends(other: RememberedEvent, event: RememberedEvent, until: str) -> bool:
     """Whether another event came after this one and is the end of it: it speaks of the same."""
     if other.signal != until or other.last < event.last:
         return False
     return all(event.fields[field] == other.fields[field] for field in event.fields.keys() & other.fields)
 
 
-def _times(event: Occurrence, over: float, now: float) -> int:
+def _times(event: RememberedEvent, over: float, now: float) -> int:
     return sum(1 for at in event.times if at > now - over) if over else event.count
 
 
-def moved(at: float, ended: float) -> float:
+def to_new_boot(at: float, ended: float) -> float:
     """A moment of the boot before on this boot's clock, where it is negative.
 
     ended: when that boot was last heard of, in seconds since it began; it took a second at least to come to
@@ -211,16 +215,16 @@ def moved(at: float, ended: float) -> float:
     return min(at - ended, 0.0) - 1.0
 
 
-def carried_over(
-    events: Mapping[str, Occurrence], signals: Iterable[str], ended: float
-) -> dict[str, Occurrence]:
+def carry_over_events(
+    events: Mapping[str, RememberedEvent], signals: Iterable[str], ended: float
+) -> dict[str, RememberedEvent]:
     """Events of some signals from the boot before, on this boot's clock; see moved."""
     return {
         key: replace(
             event,
-            first=moved(event.first, ended),
-            last=moved(event.last, ended),
-            times=tuple(moved(at, ended) for at in event.times),
+            first=to_new_boot(event.first, ended),
+            last=to_new_boot(event.last, ended),
+            times=tuple(to_new_boot(at, ended) for at in event.times),
         )
         for key, event in events.items()
         if event.signal in signals

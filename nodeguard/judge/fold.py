@@ -11,13 +11,13 @@ from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
-from nodeguard.judge.findings import joined
+from nodeguard.judge.findings import merge_symptoms
 from nodeguard.model.check import Check
 from nodeguard.model.finding import Finding, Health, worst
-from nodeguard.model.slot import NODE, kind, label, parent
+from nodeguard.model.target import NODE, parent_target, target_kind, target_label
 
 # A check and the slot that it found something on.
-Key = tuple[str, str]
+FindingKey = tuple[str, str]
 
 _PLURAL = {
     "nvlink": "NVLinks",
@@ -36,7 +36,7 @@ _LEAST = 3
 _NUMBERED = re.compile(r"\S*\d\S*")
 
 
-def explained(
+def attach_symptoms(
     findings: Iterable[Finding], checks: Mapping[str, Check], holders: Mapping[str, str]
 ) -> list[Finding]:
     """Findings without those that another one causes; the cause, at the end of the chain, has their evidence.
@@ -47,17 +47,17 @@ def explained(
     that holds it; that of a GPU or link also on any NVSwitch, that of a check of the node alone on any slot.
     """
     standing = {(one.check, one.target): one for one in findings}
-    symptoms: dict[Key, list[Finding]] = defaultdict(list)
-    for key, cause in roots(standing, checks, holders).items():
+    symptoms: dict[FindingKey, list[Finding]] = defaultdict(list)
+    for key, cause in root_causes(standing, checks, holders).items():
         symptoms[cause].append(standing.pop(key))
-    return [joined(one, symptoms[key]) if key in symptoms else one for key, one in standing.items()]
+    return [merge_symptoms(one, symptoms[key]) if key in symptoms else one for key, one in standing.items()]
 
 
-def roots(
-    standing: Mapping[Key, Finding], checks: Mapping[str, Check], holders: Mapping[str, str]
-) -> dict[Key, Key]:
+def root_causes(
+    standing: Mapping[FindingKey, Finding], checks: Mapping[str, Check], holders: Mapping[str, str]
+) -> dict[FindingKey, FindingKey]:
     """For each finding that another one causes, the cause at the end of the chain; see explained."""
-    causes: dict[Key, Key] = {}
+    causes: dict[FindingKey, FindingKey] = {}
     for key in sorted(standing, key=lambda key: (standing[key].health.rank, key)):
         cause = _cause(key, standing, checks[key[0]], holders)
         root = key if cause is None or key in causes else _root(cause, causes)
@@ -68,7 +68,9 @@ def roots(
     return {key: _root(key, causes) for key in causes}
 
 
-def _cause(key: Key, standing: Mapping[Key, Finding], check: Check, holders: Mapping[str, str]) -> Key | None:
+def _cause(
+    key: FindingKey, standing: Mapping[FindingKey, Finding], check: Check, holders: Mapping[str, str]
+) -> FindingKey | None:
     """The finding that explains this one, None where none stands."""
     slot = key[1]
     for other in check.symptom_of:
@@ -79,7 +81,7 @@ def _cause(key: Key, standing: Mapping[Key, Finding], check: Check, holders: Map
     return None
 
 
-def _root(key: Key, causes: Mapping[Key, Key]) -> Key:
+def _root(key: FindingKey, causes: Mapping[FindingKey, FindingKey]) -> FindingKey:
     while key in causes:
         key = causes[key]
     return key
@@ -92,17 +94,17 @@ def _shared(cause: str, slot: str, check: Check) -> bool:
     """
     if slot == NODE:
         return check.targets == (NODE,)
-    return kind(cause) == "nvswitch" and kind(slot) in {"gpu", "nvlink"}
+    return target_kind(cause) == "nvswitch" and target_kind(slot) in {"gpu", "nvlink"}
 
 
 def _above(slot: str) -> Iterable[str]:
     yield slot
     while slot != NODE:
-        slot = parent(slot)
+        slot = parent_target(slot)
         yield slot
 
 
-def folded(findings: Iterable[Finding], slots: Mapping[str, int]) -> list[Finding]:
+def fold_findings(findings: Iterable[Finding], slots: Mapping[str, int]) -> list[Finding]:
     """Findings, those of one check on many slots of one parent as one finding of the parent that counts them.
 
     Only findings that say the same, but for numbers, fold. slots: how many slots of each kind the node has.
@@ -111,21 +113,21 @@ def folded(findings: Iterable[Finding], slots: Mapping[str, int]) -> list[Findin
     links: list[Finding] = []
     rest: list[Finding] = []
     for one in findings:
-        (links if kind(one.target) == "nvlink" else rest).append(one)
+        (links if target_kind(one.target) == "nvlink" else rest).append(one)
     return _across(rest + _within(links), slots)
 
 
 def _within(links: list[Finding]) -> list[Finding]:
     groups: dict[tuple[str, str, str], list[Finding]] = defaultdict(list)
     for one in links:
-        groups[one.check, _said(one), parent(one.target)].append(one)
+        groups[one.check, _said(one), parent_target(one.target)].append(one)
     return [_one(group, target) if len(group) > 1 else group[0] for (*_, target), group in groups.items()]
 
 
 def _across(findings: list[Finding], slots: Mapping[str, int]) -> list[Finding]:
     groups: dict[tuple[str, str, str], list[Finding]] = defaultdict(list)
     for one in findings:
-        groups[one.check, _said(one), kind(one.target)].append(one)
+        groups[one.check, _said(one), target_kind(one.target)].append(one)
     result: list[Finding] = []
     for (*_, what), group in groups.items():
         all_of = slots.get(what, 0)
@@ -146,18 +148,18 @@ def _one(group: list[Finding], target: str) -> Finding:
     All slots are named, the first one's words speak for all.
     """
     first = min(group, key=lambda one: (-one.health.rank, one.target))
-    slots = tuple(sorted((slot for one in group for slot in one.slots or (one.target,)), key=_natural))
-    part = first.part if len({one.part for one in group}) == 1 else ""
-    what = _PLURAL.get(kind(slots[0]), "slots")
-    owner = f" of {label(target)}" if target != NODE else ""
-    message = first.message.split(": ", 1)[1] if ": " in first.message and first.slots else first.message
-    message = message.replace(label(first.target), "each")
+    slots = tuple(sorted((slot for one in group for slot in one.targets or (one.target,)), key=_natural))
+    part = first.component if len({one.component for one in group}) == 1 else ""
+    what = _PLURAL.get(target_kind(slots[0]), "slots")
+    owner = f" of {target_label(target)}" if target != NODE else ""
+    message = first.message.split(": ", 1)[1] if ": " in first.message and first.targets else first.message
+    message = message.replace(target_label(first.target), "each")
     return replace(
         first,
         target=target,
         part=part,
         health=worst(*(one.health for one in group)),
-        knowledge=worst(*(one.knowledge for one in group)),
+        knowledge=worst(*(one.data_status for one in group)),
         action=worst(*(one.action for one in group)),
         since=min(one.since for one in group),
         message=f"{len(slots)} {what}{owner}: {message}",
@@ -170,7 +172,7 @@ def _natural(slot: str) -> tuple[str, int]:
     return (head, int(tail)) if tail.isdigit() else (slot, 0)
 
 
-def ordered(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+def sort_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Findings worst first, then by slot and check."""
     return tuple(sorted(findings, key=lambda one: (-one.health.rank, one.target, one.check)))
 

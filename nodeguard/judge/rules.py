@@ -11,16 +11,16 @@ from math import inf
 
 from msgspec import Struct
 
-from nodeguard.judge.conditions import prepare
-from nodeguard.judge.leaves import compare
-from nodeguard.judge.view import Test
+from nodeguard.judge.conditions import compile_condition
+from nodeguard.judge.context import ConditionTest
+from nodeguard.judge.signal_conditions import compile_comparison
 from nodeguard.model.catalogue import Catalogue
-from nodeguard.model.check import Check, Compare, Happened, Increase
+from nodeguard.model.check import Check, Compare, EventOccurred, Increase
 from nodeguard.model.signal import Signal
-from nodeguard.model.slot import KINDS
+from nodeguard.model.target import TARGET_KINDS
 
 # Signals that tell what a slot hangs on besides its parent.
-HOLDERS = ("fs.disk", "port.pci")
+DEPENDENCY_SIGNALS = ("fs.disk", "port.pci")
 
 _PLACE = re.compile(r"\{([^}]*)\}")
 
@@ -33,10 +33,10 @@ class Rule(Struct, frozen=True):
     """
 
     check: Check
-    test: Test
-    of_events: bool
-    events: tuple[Happened, ...]
-    applies: Test | None
+    test: ConditionTest
+    is_event_only: bool
+    events: tuple[EventOccurred, ...]
+    applies: ConditionTest | None
 
 
 class Rules(Struct, frozen=True):
@@ -48,35 +48,35 @@ class Rules(Struct, frozen=True):
     those that have one.
     """
 
-    of: dict[str, tuple[Rule, ...]]
-    spans: dict[str, dict[str, float]]
-    looked_at: dict[str, frozenset[str]]
-    heard: dict[str, dict[str, float]]
+    by_kind: dict[str, tuple[Rule, ...]]
+    counter_windows: dict[str, dict[str, float]]
+    signals_used: dict[str, frozenset[str]]
+    event_windows: dict[str, dict[str, float]]
     units: dict[str, str]
     catalogue: Catalogue
 
 
-def rules(
+def compile_rules(
     catalogue: Catalogue, signals: Mapping[str, Signal], families: frozenset[str] | None = None
 ) -> Rules:
     """Rules of a catalogue. signals: all that exist, by name. families: judge these alone; None for all."""
     units = {name: signal.unit for name, signal in signals.items() if signal.unit}
-    of: dict[str, list[Rule]] = {kind: [] for kind in KINDS}
-    spans: dict[str, dict[str, float]] = {kind: {} for kind in KINDS}
-    looked_at: dict[str, set[str]] = {kind: set(HOLDERS) for kind in KINDS}
-    heard: dict[str, dict[str, float]] = {kind: {} for kind in KINDS}
+    of: dict[str, list[Rule]] = {kind: [] for kind in TARGET_KINDS}
+    spans: dict[str, dict[str, float]] = {kind: {} for kind in TARGET_KINDS}
+    looked_at: dict[str, set[str]] = {kind: set(DEPENDENCY_SIGNALS) for kind in TARGET_KINDS}
+    heard: dict[str, dict[str, float]] = {kind: {} for kind in TARGET_KINDS}
     for check in catalogue.checks:
         if families is not None and check.family not in families:
             continue
-        test = prepare(check.when, check.id, check.clears, units)
+        test = compile_condition(check.when, check.id, check.clears, units)
         leaves = tuple(check.leaves())
-        events = tuple(leaf for leaf in leaves if isinstance(leaf, Happened))
+        events = tuple(leaf for leaf in leaves if isinstance(leaf, EventOccurred))
         rule = Rule(
             check,
             test,
             len(events) == len(leaves),
             events,
-            compare(check.applies, units) if check.applies else None,
+            compile_comparison(check.applies_when, units) if check.applies_when else None,
         )
         for kind in check.targets:
             of[kind].append(rule)
@@ -84,14 +84,14 @@ def rules(
             for leaf in leaves:
                 if isinstance(leaf, Increase):
                     spans[kind][leaf.signal] = max(leaf.over, spans[kind].get(leaf.signal, 0.0))
-                if isinstance(leaf, Happened):
+                if isinstance(leaf, EventOccurred):
                     for event in filter(None, (leaf.event, leaf.until)):
                         heard[kind][event] = max(leaf.over or inf, heard[kind].get(event, 0.0))
     return Rules(
-        of={kind: tuple(rows) for kind, rows in of.items()},
-        spans=spans,
-        looked_at={kind: frozenset(names) for kind, names in looked_at.items()},
-        heard=heard,
+        by_kind={kind: tuple(rows) for kind, rows in of.items()},
+        counter_windows=spans,
+        signals_used={kind: frozenset(names) for kind, names in looked_at.items()},
+        event_windows=heard,
         units=units,
         catalogue=catalogue,
     )
@@ -100,8 +100,8 @@ def rules(
 def _signals(check: Check) -> Iterator[str]:
     """Signals that a check looks at or tells of, references such as `port.rate~peers` among them."""
     yield from _PLACE.findall(check.message + check.remedy)
-    for leaf in (*check.leaves(), *([check.applies] if check.applies else [])):
-        if isinstance(leaf, Happened):
+    for leaf in (*check.leaves(), *([check.applies_when] if check.applies_when else [])):
+        if isinstance(leaf, EventOccurred):
             continue
         yield leaf.signal
         if isinstance(leaf, Compare) and leaf.than is not None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from msgspec import Struct
 
 from nodeguard.model.finding import Finding
-from nodeguard.model.observation import Part
+from nodeguard.model.observation import Component
 from nodeguard.model.signal import Scalar
 
 
-class Rise(Struct, frozen=True, array_like=True):
+class CounterIncrease(Struct, frozen=True, array_like=True):
     """A counter found higher than before.
 
     at: seconds since boot. by: how much. gap: seconds since the reading before it.
@@ -20,7 +20,7 @@ class Rise(Struct, frozen=True, array_like=True):
     gap: float
 
 
-class Counter(Struct, frozen=True, array_like=True):
+class CounterState(Struct, frozen=True, array_like=True):
     """A counter's baseline and its rises.
 
     value: as last read. since: seconds since boot of the baseline. risen: oldest first. fell: how often it
@@ -29,11 +29,11 @@ class Counter(Struct, frozen=True, array_like=True):
 
     value: float
     since: float
-    risen: tuple[Rise, ...] = ()
-    fell: int = 0
+    increases: tuple[CounterIncrease, ...] = ()
+    resets: int = 0
 
 
-class Occurrence(Struct, frozen=True):
+class RememberedEvent(Struct, frozen=True):
     """An event that a slot remembers, one for each distinct signal and code, however often it came.
 
     first, last: seconds since boot; negative for one of an earlier boot. times: the latest moments, for
@@ -50,7 +50,7 @@ class Occurrence(Struct, frozen=True):
     times: tuple[float, ...]
 
 
-class SourceMemory(Struct, frozen=True):
+class SourceSnapshot(Struct, frozen=True):
     """What one source last read of a slot.
 
     lapsed: when it last read anything there (seconds since boot), where its later rounds did not.
@@ -59,10 +59,10 @@ class SourceMemory(Struct, frozen=True):
     signals: dict[str, Scalar] = {}
     unread: dict[str, str] = {}
     epoch: str = ""
-    lapsed: float | None = None
+    unread_since: float | None = None
 
 
-class Standing(Struct, frozen=True):
+class ActiveFinding(Struct, frozen=True):
     """A finding as it stood after the last round.
 
     since: seconds since boot; the wall clock that a finding tells may be set in the meantime.
@@ -72,24 +72,24 @@ class Standing(Struct, frozen=True):
     finding: Finding
 
 
-class SlotState(Struct, frozen=True):
+class TargetState(Struct, frozen=True):
     """All that is remembered of one slot.
 
     first: seconds since boot of the first look at it. held: condition → since when it has held. signs: what
     may clear an event → when it was last seen. active: check → its finding as it stood after the last round.
     """
 
-    first: float
-    sources: dict[str, SourceMemory] = {}
-    counters: dict[str, Counter] = {}
-    events: dict[str, Occurrence] = {}
-    held: dict[str, float] = {}
+    first_seen: float
+    sources: dict[str, SourceSnapshot] = {}
+    counters: dict[str, CounterState] = {}
+    events: dict[str, RememberedEvent] = {}
+    true_since: dict[str, float] = {}
     signs: dict[str, float] = {}
-    active: dict[str, Standing] = {}
-    part: Part | None = None
+    active: dict[str, ActiveFinding] = {}
+    component: Component | None = None
 
 
-class Cleared(Struct, frozen=True, array_like=True):
+class OperatorClear(Struct, frozen=True, array_like=True):
     """A person's word that a finding is over: what its check heard and counted until then counts no more.
 
     part: only while it sits there, whatever does where empty. at: seconds since boot, negative where it was
@@ -97,13 +97,13 @@ class Cleared(Struct, frozen=True, array_like=True):
     """
 
     check: str
-    slot: str
-    part: str
+    target: str
+    component: str
     at: float
     by: str
 
 
-class Judged(Struct, frozen=True):
+class TargetResult(Struct, frozen=True):
     """What the checks said of a slot.
 
     findings: of the checks that fired, those of health `ok` among them. past: what is told of events that are
@@ -112,16 +112,16 @@ class Judged(Struct, frozen=True):
     settled: whether time alone changes nothing of it.
     """
 
-    state: SlotState
+    state: TargetState
     findings: tuple[Finding, ...]
-    past: tuple[Finding, ...]
-    fine: int
-    missing: tuple[tuple[str, str, str], ...]
+    past_findings: tuple[Finding, ...]
+    passed_rules: int
+    unreadable: tuple[tuple[str, str, str], ...]
     pending: dict[str, float]
     settled: bool
 
 
-class SourceState(Struct, frozen=True):
+class SourceStatus(Struct, frozen=True):
     """How a source's latest round ended: `read`, `absent`, `failed` or `hung`, and why."""
 
     status: str
@@ -139,7 +139,7 @@ class Background(Struct, frozen=True):
     expect: dict[str, Scalar | tuple[Scalar, ...]] = {}
     kinds: frozenset[str] = frozenset()
     statuses: dict[str, str] = {}
-    one_look: bool = False
+    one_shot: bool = False
 
 
 class JudgeState(Struct, frozen=True):
@@ -151,8 +151,8 @@ class JudgeState(Struct, frozen=True):
     """
 
     boot_id: str = ""
-    slots: dict[str, SlotState] = {}
-    sources: dict[str, SourceState] = {}
+    targets: dict[str, TargetState] = {}
+    sources: dict[str, SourceStatus] = {}
     background: Background = Background()
-    settled: dict[str, Judged] = {}
-    cleared: tuple[Cleared, ...] = ()
+    settled: dict[str, TargetResult] = {}
+    cleared: tuple[OperatorClear, ...] = ()

@@ -25,14 +25,14 @@ class AccessError(Exception):
     """There is no way to the API to be had; says why and how to remedy, and never a token."""
 
 
-class Access:
+class ApiAccess:
     """An API server and the right to ask it. trust: None for plain http."""
 
     def __init__(self, kubeconfig: str | None) -> None:
         self._kubeconfig = kubeconfig
         self._configuration = Configuration()
         self._renewing = asyncio.Lock()
-        self.trust: ssl.SSLContext | None = None
+        self.ssl_context: ssl.SSLContext | None = None
 
     @property
     def url(self) -> str:
@@ -61,7 +61,7 @@ class Access:
                 async with asyncio.timeout(_PATIENCE):
                     await _of_file(self._kubeconfig, client_configuration=made, persist_config=False)
             if made.host.startswith("https:"):
-                self.trust = _trust(made)
+                self.ssl_context = _trust(made)
             _checked(made.api_key.get("BearerToken", ""))
         except ConfigException as error:
             raise AccessError(f"{self._name}: {error}; {_REMEDY}") from None
@@ -91,10 +91,10 @@ class Access:
             raise AccessError(f"{self._name}: the token cannot be read any more: {error}") from None
         return _checked(said or "")
 
-    async def renew(self, refused: str) -> None:
+    async def renew(self, rejected_header: str) -> None:
         """Read all of it anew where a header was refused, once for all that were. Raises AccessError."""
         async with self._renewing:
-            if await self.authorization() == refused:
+            if await self.authorization() == rejected_header:
                 await self.load()
 
     @property

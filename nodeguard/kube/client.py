@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Self
 
@@ -22,16 +22,55 @@ from aiohttp import (
 from yarl import URL
 
 from nodeguard import __version__
-from nodeguard.kube.access import Access, AccessError
-from nodeguard.kube.lines import Lines, LineTooLongError
-from nodeguard.kube.refusal import ApiError, refused
+from nodeguard.kube.access import AccessError, ApiAccess
+from nodeguard.kube.errors import ApiError, response_error
 from nodeguard.local.certificate_validity import validity_problem
 
-__all__ = ["MERGE", "MOST", "MOST_OF_A_LINE", "STRATEGIC", "Api", "ApiError", "Query"]
+
+class LineTooLongError(Exception):
+    """A line longer than is taken."""
+
+
+class LineSplitter:
+    """Puts pieces together to lines of at most `most` bytes; holds the unfinished one alone."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._begun: list[bytes] = []
+        self._length = 0
+
+    def feed(self, piece: bytes) -> Iterator[bytes]:
+        """The lines that a piece ends, without the empty ones. Raises LineTooLongError."""
+        first, *rest = piece.split(b"\n")
+        self._begin(first)
+        for part in rest:
+            line = b"".join(self._begun)
+            self._begun, self._length = [], 0
+            if line:
+                yield line
+            self._begin(part)
+
+    def _begin(self, part: bytes) -> None:
+        self._length += len(part)
+        if self._length > self._most:
+            raise LineTooLongError
+        if part:
+            self._begun.append(part)
+
+
+__all__ = [
+    "MERGE_PATCH",
+    "MAX_RESPONSE_BYTES",
+    "MAX_LINE_BYTES",
+    "STRATEGIC_MERGE_PATCH",
+    "ApiClient",
+    "ApiError",
+    "Query",
+]
 
 # Bytes of an answer, of a line of a watch, and of what is read of a refusal.
-MOST = 64 * 1024 * 1024
-MOST_OF_A_LINE = 4 * 1024 * 1024
+MAX_RESPONSE_BYTES = 64 * 1024 * 1024
+MAX_LINE_BYTES = 4 * 1024 * 1024
 _MOST_OF_A_REFUSAL = 64 * 1024
 
 # Seconds to get a connection, and until a watch has begun. A watch that says nothing for so long is dead: a
@@ -39,16 +78,16 @@ _MOST_OF_A_REFUSAL = 64 * 1024
 _CONNECT = 5.0
 _QUIET = 90.0
 
-MERGE = "application/merge-patch+json"
-STRATEGIC = "application/strategic-merge-patch+json"
+MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 
 Query = Mapping[str, str | int]
 
 
-class Api:
+class ApiClient:
     """Speaks to one API server. Made by `connect`; to be closed."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: ApiAccess) -> None:
         self._access = access
         self._session = ClientSession(
             connector=TCPConnector(limit=0),
@@ -63,7 +102,7 @@ class Api:
 
         kubeconfig: a file's path, None for what a pod finds in itself. Raises ApiError where there is no way.
         """
-        access = Access(kubeconfig)
+        access = ApiAccess(kubeconfig)
         try:
             await access.load()
         except AccessError as error:
@@ -88,8 +127,8 @@ class Api:
         *,
         query: Query | None = None,
         body: object = None,
-        content: str = "application/json",
-        within: float = 5.0,
+        content_type: str = "application/json",
+        timeout: float = 5.0,
     ) -> bytes:
         """What the server answers.
 
@@ -97,11 +136,11 @@ class Api:
         body's type. within: seconds for all of it. Raises ApiError, also for an answer of more than MOST.
         """
         data = body if body is None or isinstance(body, bytes) else msgspec.json.encode(body)
-        headers = {} if data is None else {"Content-Type": content}
-        timeout = ClientTimeout(total=within, sock_connect=min(within, _CONNECT))
+        headers = {} if data is None else {"Content-Type": content_type}
+        timeout = ClientTimeout(total=timeout, sock_connect=min(timeout, _CONNECT))
         async with self._answer(method, path, query, timeout, data, headers) as answer:
-            whole = await _read(answer, MOST)
-            if len(whole) > MOST:
+            whole = await _read(answer, MAX_RESPONSE_BYTES)
+            if len(whole) > MAX_RESPONSE_BYTES:
                 raise _TooLargeError
             return whole
 
@@ -113,7 +152,7 @@ class Api:
         leaves off before its end closes it, with `contextlib.aclosing`.
         """
         timeout = ClientTimeout(total=None, sock_connect=_CONNECT, sock_read=_QUIET)
-        lines = Lines(MOST_OF_A_LINE)
+        lines = LineSplitter(MAX_LINE_BYTES)
         async with self._answer("GET", path, query, timeout, None, {}) as answer:
             async for piece in answer.content.iter_any():
                 for line in lines.feed(piece):
@@ -146,7 +185,7 @@ class Api:
                             headers={**headers, "Authorization": who} if who else headers,
                             timeout=timeout,
                             allow_redirects=False,
-                            ssl=self._access.trust or True,
+                            ssl=self._access.ssl_context or True,
                             proxy=self._access.proxy,
                             server_hostname=self._access.server_name,
                         )
@@ -157,7 +196,7 @@ class Api:
                     await self._access.renew(who)
                 if not 200 <= answer.status < 300:
                     text = await _read(answer, _MOST_OF_A_REFUSAL)
-                    raise refused(answer.status, answer.reason or "", answer.headers, text, asked)
+                    raise response_error(answer.status, answer.reason or "", answer.headers, text, asked)
                 try:
                     yield answer
                 finally:
@@ -228,3 +267,8 @@ def _drop(answer: ClientResponse) -> None:
 
 def _no_access(error: AccessError) -> ApiError:
     return ApiError(0, "Access", str(error))
+
+
+def version_number(version: str) -> int:
+    """A resourceVersion as a number; they are decimal and grow. What is none is older than all."""
+    return int(version) if version.isascii() and version.isdigit() else -1

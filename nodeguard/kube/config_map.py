@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 import msgspec
 from msgspec import Struct, field
 
-from nodeguard.kube.client import MERGE, Api
-from nodeguard.kube.refusal import ApiError, plain
-from nodeguard.kube.trouble import Tell
-from nodeguard.kube.watching import Watching
+from nodeguard.kube.client import MERGE_PATCH, ApiClient
+from nodeguard.kube.error_log import Log
+from nodeguard.kube.errors import ApiError, single_line
+from nodeguard.kube.watch import Watch
 
 # How often it is tried to change what others change at the same time.
 _TRIES = 8
@@ -21,7 +21,7 @@ class _Meta(Struct, frozen=True):
     version: str = field(name="resourceVersion")
 
 
-class Kept(Struct, frozen=True):
+class ConfigMapObject(Struct, frozen=True):
     """A ConfigMap as it is. data: text by key."""
 
     metadata: _Meta
@@ -38,13 +38,13 @@ class Kept(Struct, frozen=True):
         return self.metadata.version
 
 
-_DECODER = msgspec.json.Decoder(Kept)
+_DECODER = msgspec.json.Decoder(ConfigMapObject)
 
 
 class ConfigMap:
     """One ConfigMap that need not be there: what is not there is empty."""
 
-    def __init__(self, api: Api, namespace: str, name: str) -> None:
+    def __init__(self, api: ApiClient, namespace: str, name: str) -> None:
         self._api = api
         self._collection = f"/api/v1/namespaces/{namespace}/configmaps"
         self._name = name
@@ -54,7 +54,7 @@ class ConfigMap:
         found = await self._read()
         return {} if found is None else found.data
 
-    async def change(self, edit: Callable[[Mapping[str, str]], dict[str, str]]) -> dict[str, str]:
+    async def update(self, edit: Callable[[Mapping[str, str]], dict[str, str]]) -> dict[str, str]:
         """Let it hold what `edit` makes of what it holds; made where it is not there.
 
         edit: may be called again, where another has changed it meanwhile. Raises ApiError.
@@ -74,9 +74,9 @@ class ConfigMap:
                     raise
         return after
 
-    def watching(self, give: Callable[[Mapping[str, str]], None], tell: Tell) -> Watching[Kept]:
+    def watch(self, give: Callable[[Mapping[str, str]], None], tell: Log) -> Watch[ConfigMapObject]:
         """What follows it. give: is told what it holds, first at once, then at each change."""
-        return Watching(
+        return Watch(
             self._api,
             self._collection,
             f"ConfigMap {self._name}",
@@ -86,12 +86,12 @@ class ConfigMap:
             {"fieldSelector": f"metadata.name={self._name}"},
         )
 
-    async def _read(self) -> Kept | None:
+    async def _read(self) -> ConfigMapObject | None:
         try:
             return _DECODER.decode(await self._api.request("GET", f"{self._collection}/{self._name}"))
         except msgspec.MsgspecError as error:
             raise ApiError(
-                0, "Unreadable", f"ConfigMap {self._name} cannot be read: {plain(str(error))}"
+                0, "Unreadable", f"ConfigMap {self._name} cannot be read: {single_line(str(error))}"
             ) from None
         except ApiError as error:
             if error.status == 404:
@@ -103,10 +103,12 @@ class ConfigMap:
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
         await self._api.request("POST", self._collection, body=body)
 
-    async def _patch(self, found: Kept, data: dict[str, str]) -> None:
+    async def _patch(self, found: ConfigMapObject, data: dict[str, str]) -> None:
         removed = dict.fromkeys(found.data.keys() - data.keys())
         body = {"metadata": {"resourceVersion": found.version}, "data": {**removed, **data}}
-        await self._api.request("PATCH", f"{self._collection}/{self._name}", body=body, content=MERGE)
+        await self._api.request(
+            "PATCH", f"{self._collection}/{self._name}", body=body, content_type=MERGE_PATCH
+        )
 
 
 class _Taker:
@@ -117,7 +119,7 @@ class _Taker:
         self._uid: str | None = None
         self._is_told = False
 
-    def changed(self, thing: Kept) -> None:
+    def changed(self, thing: ConfigMapObject) -> None:
         self._uid = thing.uid
         self._is_told = True
         self._give(thing.data)

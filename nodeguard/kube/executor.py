@@ -9,18 +9,16 @@ from enum import StrEnum
 from msgspec import Struct
 
 from nodeguard.kube import nodes
-from nodeguard.kube.client import STRATEGIC
-from nodeguard.kube.conditions import condition_patch
-from nodeguard.kube.lane import ConflictError, Lane
-from nodeguard.kube.marking import MarkError, held, marking
-from nodeguard.kube.permit import FencedError, Permit
-from nodeguard.kube.refusal import ApiError
-from nodeguard.kube.versions import number
-from nodeguard.model.mark import Desired
+from nodeguard.kube.client import STRATEGIC_MERGE_PATCH, version_number
+from nodeguard.kube.errors import ApiError
+from nodeguard.kube.fenced_client import FencedClient, FencedError
+from nodeguard.kube.node_patch import MarkError, check_hold, condition_patch, mark_patch
+from nodeguard.kube.write_queue import ConflictError, WriteQueue
+from nodeguard.model.mark import DesiredNode
 from nodeguard.model.node import Node
 
 
-class Result(StrEnum):
+class WriteResult(StrEnum):
     """What became of a write.
 
     `written`: the Node carries what was desired. `failed`: not yet; it is asked again. `gone`: there is no
@@ -35,14 +33,14 @@ class Result(StrEnum):
     FENCED = "fenced"
 
 
-class Outcome(Struct, frozen=True):
+class WriteOutcome(Struct, frozen=True):
     """What became of the marks desired of a Node. why: a sentence, where they are not written. node: as it is
     now, which a watch tells only later; None where it is not known.
     """
 
-    desired: Desired
-    result: Result
-    why: str = ""
+    desired: DesiredNode
+    result: WriteResult
+    reason: str = ""
     node: Node | None = None
 
 
@@ -55,24 +53,24 @@ class Executor:
 
     def __init__(
         self,
-        permit: Permit,
-        marks: Lane,
-        later: Lane,
+        client: FencedClient,
+        marks: WriteQueue,
+        later: WriteQueue,
         *,
-        observed: Callable[[str], Node | None],
-        outcome: Callable[[Outcome], None],
+        observed_node: Callable[[str], Node | None],
+        on_outcome: Callable[[WriteOutcome], None],
         wall: Callable[[], float] = time.time,
     ) -> None:
-        self._permit = permit
+        self._permit = client
         self._marks = marks
         self._later = later
-        self._observed = observed
-        self._outcome = outcome
+        self._observed = observed_node
+        self._outcome = on_outcome
         self._wall = wall
         # What an answer said of a Node, by uid, until the watch says it too.
         self._answered: dict[str, Node] = {}
 
-    def want(self, desired: Desired) -> None:
+    def set_desired(self, desired: DesiredNode) -> None:
         """Have a Node carry what is desired, in place of what was desired of it before."""
         node = self._known(desired)
         if node is not None and node.uid != desired.uid:
@@ -83,9 +81,9 @@ class Executor:
         else:
             self._marks.put(_key(desired), desired, self._mark)
 
-    def is_under_way(self, uid: str) -> bool:
+    def is_in_flight(self, uid: str) -> bool:
         """Whether marks of a Node are being written."""
-        return self._marks.is_under_way(("node", uid))
+        return self._marks.is_in_flight(("node", uid))
 
     def forget(self, uid: str) -> None:
         """Desire nothing of a Node any more: it is gone."""
@@ -93,15 +91,15 @@ class Executor:
         self._marks.drop(("node", uid))
         self._later.drop(("condition", uid))
 
-    def _carries(self, node: Node, desired: Desired) -> bool:
-        if self._marks.is_under_way(_key(desired)):
+    def _carries(self, node: Node, desired: DesiredNode) -> bool:
+        if self._marks.is_in_flight(_key(desired)):
             return False
         try:
-            return marking(node, desired, self._permit.epoch) is None
+            return mark_patch(node, desired, self._permit.epoch) is None
         except MarkError:
             return False
 
-    async def _mark(self, desired: Desired) -> None:
+    async def _mark(self, desired: DesiredNode) -> None:
         node = None
         try:
             node = self._known(desired) or await self._read(desired)
@@ -110,23 +108,25 @@ class Executor:
             if node.uid != desired.uid:
                 self._gone(desired)
                 return
-            self._permit.check(f"Node {node.name}", node.annotations)
-            if (patch := marking(node, desired, self._permit.epoch)) is not None:
-                held(node, desired)
-                node = nodes.node(await self._permit.write("PATCH", f"{nodes.PATH}/{node.name}", patch))
+            self._permit.check_epoch(f"Node {node.name}", node.annotations)
+            if (patch := mark_patch(node, desired, self._permit.epoch)) is not None:
+                check_hold(node, desired)
+                node = nodes.decode_node(
+                    await self._permit.write("PATCH", f"{nodes.PATH}/{node.name}", patch)
+                )
                 self._answered[node.uid] = node
         except MarkError as error:
-            self._outcome(Outcome(desired, Result.REFUSED, str(error), node))
+            self._outcome(WriteOutcome(desired, WriteResult.REFUSED, str(error), node))
         except FencedError as error:
-            self._outcome(Outcome(desired, Result.FENCED, str(error)))
+            self._outcome(WriteOutcome(desired, WriteResult.FENCED, str(error)))
             raise
         except ApiError as error:
             await self._refused(desired, error)
         else:
-            self._outcome(Outcome(desired, Result.WRITTEN, node=node))
+            self._outcome(WriteOutcome(desired, WriteResult.WRITTEN, node=node))
             self._want_condition(node, desired)
 
-    async def _refused(self, desired: Desired, error: ApiError) -> None:
+    async def _refused(self, desired: DesiredNode, error: ApiError) -> None:
         """Raises ConflictError where the Node has changed, and the error where it has not."""
         if error.status == 404:
             self._gone(desired)
@@ -139,23 +139,23 @@ class Executor:
             error = second
         if error.status == 409:
             raise ConflictError from None
-        self._outcome(Outcome(desired, Result.FAILED, error.message))
+        self._outcome(WriteOutcome(desired, WriteResult.FAILED, error.message))
         raise error
 
-    def _known(self, desired: Desired) -> Node | None:
+    def _known(self, desired: DesiredNode) -> Node | None:
         """The Node as the watch or an answer says it, whichever is newer."""
         seen, answered = self._observed(desired.name), self._answered.get(desired.uid)
         if answered is None or (seen is not None and seen.uid != desired.uid):
             return seen
-        if seen is not None and number(seen.version) >= number(answered.version):
+        if seen is not None and version_number(seen.version) >= version_number(answered.version):
             del self._answered[desired.uid]
             return seen
         return answered
 
-    async def _read(self, desired: Desired) -> Node | None:
+    async def _read(self, desired: DesiredNode) -> Node | None:
         """The Node as it is now; None where it is another, or none, of which the outcome is told then."""
         try:
-            node = nodes.node(await self._permit.read(f"{nodes.PATH}/{desired.name}"))
+            node = nodes.decode_node(await self._permit.read(f"{nodes.PATH}/{desired.name}"))
         except ApiError as error:
             if error.status != 404:
                 raise
@@ -166,18 +166,20 @@ class Executor:
         self._answered[node.uid] = node
         return node
 
-    def _gone(self, desired: Desired) -> None:
+    def _gone(self, desired: DesiredNode) -> None:
         self._answered.pop(desired.uid, None)
-        self._outcome(Outcome(desired, Result.GONE, f"there is no Node {desired.name} of that uid any more"))
+        self._outcome(
+            WriteOutcome(desired, WriteResult.GONE, f"there is no Node {desired.name} of that uid any more")
+        )
 
-    def _want_condition(self, node: Node, desired: Desired) -> None:
+    def _want_condition(self, node: Node, desired: DesiredNode) -> None:
         key = ("condition", desired.uid)
         if desired.condition is not None and condition_patch(node, desired.condition, 0.0) is not None:
             self._later.put(key, desired, self._set_condition)
         else:
             self._later.drop(key)
 
-    async def _set_condition(self, desired: Desired) -> None:
+    async def _set_condition(self, desired: DesiredNode) -> None:
         node = self._known(desired)
         if node is None or node.uid != desired.uid or desired.condition is None:
             return
@@ -186,7 +188,7 @@ class Executor:
             return
         path = f"{nodes.PATH}/{node.name}/status"
         try:
-            node = nodes.node(await self._permit.write("PATCH", path, patch, STRATEGIC))
+            node = nodes.decode_node(await self._permit.write("PATCH", path, patch, STRATEGIC_MERGE_PATCH))
         except ApiError as error:
             if error.status not in {404, 409}:
                 raise
@@ -194,5 +196,5 @@ class Executor:
             self._answered[node.uid] = node
 
 
-def _key(desired: Desired) -> tuple[str, str]:
+def _key(desired: DesiredNode) -> tuple[str, str]:
     return "node", desired.uid

@@ -8,22 +8,21 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
-from nodeguard.kube.moments import seconds
 from nodeguard.model.finding import Action, Health
-from nodeguard.model.incident import Decision, Incident, State, Symptom
-from nodeguard.model.instant import rfc3339
+from nodeguard.model.incident import Incident, IncidentState, OperatorDecision, Symptom
+from nodeguard.model.instant import parse_or_zero, rfc3339
 
-VERSION = "nodeguard.dev/v1alpha1"
+API_VERSION = "nodeguard.dev/v1alpha1"
 KIND = "NodeIncident"
 
 # What an object holds at most, in characters and in number: far from what a cluster takes. The definition of
 # the resource has the same bounds.
-WORD = 256
-MESSAGE = 1024
-DETAIL = 4096
-SYMPTOMS = 20
-EVIDENCE = 5
-LINE = 512
+MAX_NAME = 256
+MAX_MESSAGE = 1024
+MAX_DETAIL = 4096
+MAX_SYMPTOMS = 20
+MAX_EVIDENCE = 5
+MAX_LINE = 512
 
 
 class _Symptom(Struct, frozen=True, omit_defaults=True):
@@ -34,28 +33,28 @@ class _Symptom(Struct, frozen=True, omit_defaults=True):
     evidence: tuple[str, ...] = ()
 
 
-class Status(Struct, frozen=True):
+class IncidentStatus(Struct, frozen=True):
     """The status of an incident; what is empty is not there. where: the domain or Node, else `check/NAME`."""
 
-    where: str = ""
+    subject: str = ""
     node: str = ""
     uid: str = ""
     domain: str = ""
-    resource: str = ""
+    target: str = ""
     scope: str = ""
-    part: str = ""
+    component: str = ""
     cause: str = ""
-    word: str = field(name="class", default="")
+    fault_class: str = field(name="class", default="")
     health: str = ""
     state: str = ""
     action: str = ""
     message: str = ""
     detail: str = ""
     symptoms: tuple[_Symptom, ...] = ()
-    since: str = ""
-    changed: str = ""
-    resolved: str = ""
-    times: int = 0
+    first_seen: str = ""
+    last_transition_time: str = ""
+    resolved_at: str = ""
+    occurrences: int = 0
     parent: str = ""
     budget: str = ""
 
@@ -74,63 +73,63 @@ class _Spec(Struct):
 class _Object(Struct):
     metadata: _Meta
     spec: _Spec = field(default_factory=_Spec)
-    status: Status = Status()
+    status: IncidentStatus = IncidentStatus()
 
 
-class Seen(Struct, frozen=True):
+class ObservedIncident(Struct, frozen=True):
     """An incident as it stands in the cluster."""
 
     name: str
     uid: str
     version: str
-    decision: Decision
-    status: Status
+    decision: OperatorDecision
+    status: IncidentStatus
 
 
 _DECODER = msgspec.json.Decoder(_Object)
 
 
-def seen(raw: msgspec.Raw | bytes) -> Seen:
+def decode_incident(raw: msgspec.Raw | bytes) -> ObservedIncident:
     """An object's JSON. Raises msgspec.MsgspecError."""
     said = _DECODER.decode(raw)
     meta = said.metadata
-    decision = Decision(meta.name, said.spec.acknowledged.strip(), said.spec.clear.strip())
-    return Seen(meta.name, meta.uid, meta.version, decision, said.status)
+    decision = OperatorDecision(meta.name, said.spec.acknowledged.strip(), said.spec.clear.strip())
+    return ObservedIncident(meta.name, meta.uid, meta.version, decision, said.status)
 
 
-def is_of_many(one: Seen) -> bool:
+def is_shared(one: ObservedIncident) -> bool:
     """Whether an object tells of a domain or a check, and so of no single Node."""
-    return one.status.where != "" and one.status.node == ""
+    return one.status.subject != "" and one.status.node == ""
 
 
-def status(incident: Incident) -> Status:
+def incident_status(incident: Incident) -> IncidentStatus:
     """What the object of an incident is to say."""
-    return Status(
-        where=(incident.domain or incident.node or incident.resource)[:WORD],
-        node=incident.node[:WORD],
-        uid=incident.uid[:WORD],
-        domain=incident.domain[:WORD],
-        resource=incident.resource[:WORD],
-        scope=incident.scope[:WORD],
-        part=incident.part[:WORD],
-        cause=incident.cause[:WORD],
-        word=incident.word[:WORD],
+    return IncidentStatus(
+        subject=(incident.domain or incident.node or incident.target)[:MAX_NAME],
+        node=incident.node[:MAX_NAME],
+        uid=incident.uid[:MAX_NAME],
+        domain=incident.domain[:MAX_NAME],
+        target=incident.target[:MAX_NAME],
+        scope=incident.scope[:MAX_NAME],
+        component=incident.component[:MAX_NAME],
+        cause=incident.cause[:MAX_NAME],
+        fault_class=incident.fault_class[:MAX_NAME],
         health=incident.health,
         state=incident.state,
         action=incident.action,
-        message=incident.message[:MESSAGE],
-        detail=incident.detail[:DETAIL],
+        message=incident.message[:MAX_MESSAGE],
+        detail=incident.detail[:MAX_DETAIL],
         symptoms=tuple(_symptoms(incident.symptoms)),
-        since=rfc3339(incident.since),
-        changed=rfc3339(incident.changed),
-        resolved=rfc3339(incident.resolved) if incident.resolved else "",
-        times=incident.times,
-        parent=incident.parent[:WORD],
-        budget=incident.budget[:WORD],
+        first_seen=rfc3339(incident.first_seen),
+        last_transition_time=rfc3339(incident.last_transition),
+        resolved_at=rfc3339(incident.resolved_at) if incident.resolved_at else "",
+        occurrences=incident.occurrences,
+        parent=incident.parent[:MAX_NAME],
+        budget=incident.budget[:MAX_NAME],
     )
 
 
-def incident(one: Seen) -> Incident | None:
+def to_incident(one: ObservedIncident) -> Incident | None:
     """The incident that an object tells of; None where it tells of none yet."""
     said = one.status
     try:
@@ -138,16 +137,16 @@ def incident(one: Seen) -> Incident | None:
             name=one.name,
             node=said.node,
             uid=said.uid,
-            resource=said.resource,
+            target=said.target,
             cause=said.cause,
             health=Health(said.health),
-            state=State(said.state),
-            since=seconds(said.since),
-            changed=seconds(said.changed),
+            state=IncidentState(said.state),
+            first_seen=parse_or_zero(said.first_seen),
+            last_transition=parse_or_zero(said.last_transition_time),
             domain=said.domain,
             scope=said.scope,
-            part=said.part,
-            word=said.word,
+            component=said.component,
+            fault_class=said.fault_class,
             action=Action(said.action),
             message=said.message,
             detail=said.detail,
@@ -155,8 +154,8 @@ def incident(one: Seen) -> Incident | None:
                 Symptom(each.check, each.target, Health(each.health), each.message, each.evidence)
                 for each in said.symptoms
             ),
-            resolved=seconds(said.resolved),
-            times=said.times,
+            resolved_at=parse_or_zero(said.resolved_at),
+            occurrences=said.occurrences,
             parent=said.parent,
             budget=said.budget,
         )
@@ -164,17 +163,19 @@ def incident(one: Seen) -> Incident | None:
         return None
 
 
-def new(name: str) -> dict[str, Any]:
+def new_object(name: str) -> dict[str, Any]:
     """The object of an incident before it has a status."""
-    return {"apiVersion": VERSION, "kind": KIND, "metadata": {"name": name}, "spec": {}}
+    return {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": name}, "spec": {}}
 
 
-def patch(said: Status) -> dict[str, Any]:
+def status_patch(said: IncidentStatus) -> dict[str, Any]:
     """The merge patch of an object's status, after which it says this and nothing else."""
     return {"status": {name: value or None for name, value in msgspec.to_builtins(said).items()}}
 
 
 def _symptoms(symptoms: Iterable[Symptom]) -> Iterable[_Symptom]:
-    for one, _ in zip(symptoms, range(SYMPTOMS), strict=False):
-        evidence = tuple(line[:LINE] for line in one.evidence[:EVIDENCE])
-        yield _Symptom(one.check[:WORD], one.target[:WORD], one.health, one.message[:LINE], evidence)
+    for one, _ in zip(symptoms, range(MAX_SYMPTOMS), strict=False):
+        evidence = tuple(line[:MAX_LINE] for line in one.evidence[:MAX_EVIDENCE])
+        yield _Symptom(
+            one.check[:MAX_NAME], one.target[:MAX_NAME], one.health, one.message[:MAX_LINE], evidence
+        )

@@ -13,16 +13,16 @@ from datetime import UTC, datetime
 import msgspec
 from msgspec import Struct, field
 
-from nodeguard.kube.client import MERGE, Api
-from nodeguard.kube.refusal import ApiError, plain
-from nodeguard.kube.trouble import Tell, Trouble
+from nodeguard.kube.client import MERGE_PATCH, ApiClient
+from nodeguard.kube.error_log import ErrorLog, Log
+from nodeguard.kube.errors import ApiError, single_line
 
 # Seconds without a renewal after which another may take it.
-DURATION = 15
+LEASE_SECONDS = 15
 
 # Seconds after a renewal began for which it is held. What is written then is over, or given up, within what
 # is left of DURATION.
-HELD = 10.0
+HOLD_SECONDS = 10.0
 
 # Seconds between renewals, between looks at one that another holds, and for each request.
 _RENEW = 3.0
@@ -40,7 +40,7 @@ _LAST_EPOCH = 2**30
 
 class _Spec(Struct):
     holder: str = field(name="holderIdentity", default="")
-    duration: int = field(name="leaseDurationSeconds", default=DURATION)
+    duration: int = field(name="leaseDurationSeconds", default=LEASE_SECONDS)
     transitions: int = field(name="leaseTransitions", default=0)
 
 
@@ -48,14 +48,14 @@ class _Meta(Struct):
     version: str = field(name="resourceVersion")
 
 
-class Record(Struct):
+class LeaseRecord(Struct):
     """A Lease object, as far as it matters here."""
 
     metadata: _Meta
     spec: _Spec = field(default_factory=_Spec)
 
 
-_DECODER = msgspec.json.Decoder(Record)
+_DECODER = msgspec.json.Decoder(LeaseRecord)
 
 
 class Lease:
@@ -65,14 +65,14 @@ class Lease:
     who holds it. Times are seconds of a clock that never jumps.
     """
 
-    def __init__(self, api: Api, namespace: str, lease: str, name: str, tell: Tell) -> None:
+    def __init__(self, api: ApiClient, namespace: str, lease: str, name: str, tell: Log) -> None:
         self._api = api
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._lease = lease
         self.identity = f"{name}_{secrets.token_hex(4)}"
         self._tell = tell
-        self._trouble = Trouble("Lease", tell)
-        self._known: Record | None = None  # None: to be read before anything is written
+        self._trouble = ErrorLog("Lease", tell)
+        self._known: LeaseRecord | None = None  # None: to be read before anything is written
         self._holder = ""  # whoever held it when it was last read, with the token of its identity
         self._seen = ("", 0.0)  # its version, and when that was first seen
         self._due = _NEVER
@@ -85,15 +85,15 @@ class Lease:
         """Return the name of who held it when it was last read or written; empty for nobody."""
         return self._holder.rpartition("_")[0]
 
-    def held(self, now: float) -> bool:
+    def is_held(self, now: float) -> bool:
         """Whether it may be written at this moment, with 5 s at most for the write."""
         return now < self._until
 
-    def left(self, now: float) -> float:
+    def seconds_left(self, now: float) -> float:
         """Seconds for which it is held if it is never renewed again; 0 where it is not held."""
         return max(0.0, self._until - now)
 
-    def outgrow(self, epoch: int) -> None:
+    def raise_epoch_above(self, epoch: int) -> None:
         """Let the epoch be higher than one that was found written: a lease that was deleted begins anew.
 
         One that no lease can have is not outgrown.
@@ -111,14 +111,14 @@ class Lease:
         if now >= self._due:
             try:
                 await self._step(now)
-                self._trouble.over()
+                self._trouble.recovered()
             except ApiError as error:
                 self._known = None
                 self._due = now + _LOOK
                 # Another was quicker: what it wrote is read the next time.
                 if error.status != 409:
-                    self._trouble.met(error)
-        return self.held(now)
+                    self._trouble.failed(error)
+        return self.is_held(now)
 
     async def release(self) -> None:
         """Give it back, where it is held: another may begin at once. Nothing may be written after."""
@@ -128,7 +128,7 @@ class Lease:
             if known is not None and known.spec.holder == self.identity:
                 await self._write(known, "", known.spec.transitions)
         except ApiError as error:
-            self._trouble.met(error)
+            self._trouble.failed(error)
         self._known = None
 
     async def _step(self, now: float) -> None:
@@ -145,18 +145,18 @@ class Lease:
         epoch = max(spec.transitions, self._outgrown) + 1 if anew else spec.transitions
         self._won(await self._write(known, self.identity, epoch, anew=anew), now)
 
-    def _is_free(self, known: Record, now: float) -> bool:
+    def _is_free(self, known: LeaseRecord, now: float) -> bool:
         spec, version = known.spec, known.metadata.version
-        self._lost(f"{plain(spec.holder)} holds it" if spec.holder else "nobody holds it")
+        self._lost(f"{single_line(spec.holder)} holds it" if spec.holder else "nobody holds it")
         if version != self._seen[0]:
             self._seen = (version, now)
         return not spec.holder or now >= self._seen[1] + min(max(spec.duration, 1), _LONGEST) + _WITHIN
 
-    def _won(self, record: Record, now: float) -> None:
+    def _won(self, record: LeaseRecord, now: float) -> None:
         if self._until == _NEVER or self.epoch != record.spec.transitions:
             self._tell(f"Lease: this aggregator writes now, in epoch {record.spec.transitions}")
         self._known, self.epoch = record, record.spec.transitions
-        self._until, self._due = now + HELD, now + _RENEW
+        self._until, self._due = now + HOLD_SECONDS, now + _RENEW
 
     def _lost(self, why: str) -> None:
         self._known = None
@@ -164,9 +164,9 @@ class Lease:
             self._until = _NEVER
             self._tell(f"Lease: this aggregator writes no more: {why}")
 
-    async def _read(self) -> Record | None:
+    async def _read(self) -> LeaseRecord | None:
         try:
-            record = _record(await self._api.request("GET", self._path, within=_WITHIN))
+            record = _record(await self._api.request("GET", self._path, timeout=_WITHIN))
         except ApiError as error:
             if error.status == 404:
                 self._holder = ""
@@ -175,25 +175,25 @@ class Lease:
         self._holder = record.spec.holder
         return record
 
-    async def _create(self) -> Record:
+    async def _create(self) -> LeaseRecord:
         body = {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
             "metadata": {"name": self._lease},
             "spec": _spec(self.identity, self._outgrown + 1, anew=True),
         }
-        return self._wrote(await self._api.request("POST", self._collection, body=body, within=_WITHIN))
+        return self._wrote(await self._api.request("POST", self._collection, body=body, timeout=_WITHIN))
 
-    async def _write(self, known: Record, holder: str, epoch: int, *, anew: bool = False) -> Record:
+    async def _write(self, known: LeaseRecord, holder: str, epoch: int, *, anew: bool = False) -> LeaseRecord:
         body = {
             "metadata": {"resourceVersion": known.metadata.version},
             "spec": _spec(holder, epoch, anew=anew),
         }
         return self._wrote(
-            await self._api.request("PATCH", self._path, body=body, content=MERGE, within=_WITHIN)
+            await self._api.request("PATCH", self._path, body=body, content_type=MERGE_PATCH, timeout=_WITHIN)
         )
 
-    def _wrote(self, answer: bytes) -> Record:
+    def _wrote(self, answer: bytes) -> LeaseRecord:
         record = _record(answer)
         self._holder = record.spec.holder
         return record
@@ -207,15 +207,15 @@ def _spec(holder: str, epoch: int, *, anew: bool) -> dict[str, str | int]:
     now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
     said: dict[str, str | int] = {
         "holderIdentity": holder,
-        "leaseDurationSeconds": DURATION,
+        "leaseDurationSeconds": LEASE_SECONDS,
         "renewTime": now,
         "leaseTransitions": epoch,
     }
     return {**said, "acquireTime": now} if anew else said
 
 
-def _record(body: bytes) -> Record:
+def _record(body: bytes) -> LeaseRecord:
     try:
         return _DECODER.decode(body)
     except msgspec.MsgspecError as error:
-        raise ApiError(0, "Unreadable", f"the Lease cannot be read: {plain(str(error))}") from None
+        raise ApiError(0, "Unreadable", f"the Lease cannot be read: {single_line(str(error))}") from None

@@ -7,15 +7,15 @@ import re
 import msgspec
 from msgspec import Struct, field
 
-from nodeguard.kube.client import Api
-from nodeguard.kube.trouble import Tell
-from nodeguard.kube.watching import Taker, Watching
-from nodeguard.model.node import PREFIX, Condition, Node, Taint
+from nodeguard.kube.client import ApiClient
+from nodeguard.kube.error_log import Log
+from nodeguard.kube.watch import Watch, WatchHandler
+from nodeguard.model.node import PREFIX, Node, NodeCondition, Taint
 
 PATH = "/api/v1/nodes"
 
 # The one condition that is nodeguard's, and the kubelet's.
-HEALTHY = "NodeguardHealthy"
+HEALTHY_CONDITION = "NodeguardHealthy"
 _READY = "Ready"
 
 
@@ -63,11 +63,11 @@ _MOST = 16_384
 _WORDS: dict[str, str] = {}
 
 
-def node(raw: msgspec.Raw | bytes) -> Node:
+def decode_node(raw: msgspec.Raw | bytes) -> Node:
     """A Node object's JSON as a Node. Raises msgspec.MsgspecError."""
     said = _DECODER.decode(raw)
     meta, spec = said.metadata, said.spec
-    own = [one for one in said.status.conditions if one.type == HEALTHY]
+    own = [one for one in said.status.conditions if one.type == HEALTHY_CONDITION]
     gpus = said.status.capacity.gpus
     return Node(
         name=meta.name,
@@ -77,7 +77,7 @@ def node(raw: msgspec.Raw | bytes) -> Node:
         annotations={key: value for key, value in meta.annotations.items() if key.startswith(PREFIX)},
         taints=spec.taints,
         unschedulable=spec.unschedulable,
-        condition=Condition(own[0].status, own[0].reason, own[0].message) if own else None,
+        condition=NodeCondition(own[0].status, own[0].reason, own[0].message) if own else None,
         gpus=int(gpus) if _COUNT.match(gpus) else 0,
         ready=all(one.status == "True" for one in said.status.conditions if one.type == _READY),
     )
@@ -91,6 +91,6 @@ def _shared(word: str) -> str:
     return word
 
 
-def watching(api: Api, taker: Taker[Node], tell: Tell) -> Watching[Node]:
+def watch_nodes(api: ApiClient, taker: WatchHandler[Node], tell: Log) -> Watch[Node]:
     """What follows all Nodes of a cluster for a taker."""
-    return Watching(api, PATH, "Nodes", node, taker, tell)
+    return Watch(api, PATH, "Nodes", decode_node, taker, tell)

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Struct
 
-from nodeguard.kube.client import Api
+from nodeguard.kube.client import ApiClient
 
 # Bytes of an answer that are looked at.
 _LIMIT = 1024 * 1024
@@ -66,14 +66,14 @@ class _Pod(Struct, frozen=True):
     spec: _PodSpec = _PodSpec()
 
 
-async def published_keys(api: Api) -> tuple[str, bytes]:
+async def published_keys(api: ApiClient) -> tuple[str, bytes]:
     """Who issues the cluster's tokens, and the document of its keys. Raises ApiError, UnreadableError."""
     discovery = await api.request("GET", "/.well-known/openid-configuration")
     document = await api.request("GET", "/openid/v1/jwks")
     return _read(discovery, _Discovery).issuer, document
 
 
-async def review(api: Api, token: str, audience: str) -> Reviewed | None:
+async def review(api: ApiClient, token: str, audience: str) -> Reviewed | None:
     """What the API server says of a token; None where it is not good, or not for this audience.
 
     Raises ApiError, UnreadableError.
@@ -97,7 +97,7 @@ async def review(api: Api, token: str, audience: str) -> Reviewed | None:
     )
 
 
-async def node_of_pod(api: Api, namespace: str, pod: str, uid: str) -> str:
+async def node_of_pod(api: ApiClient, namespace: str, pod: str, uid: str) -> str:
     """Name of the Node that a pod is bound to; empty where it is bound to none, or is another by now.
 
     Raises ApiError, UnreadableError.

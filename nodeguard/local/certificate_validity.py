@@ -18,10 +18,10 @@ def validity_problem(error: ssl.SSLCertVerificationError, wall: float) -> str:
     """
     if error.verify_code == _NOT_YET_VALID:
         return f"is not valid yet {_clock(wall)}, else the clock of the machine that issued the certificate"
-    return expired(wall) if error.verify_code == _EXPIRED else ""
+    return expired_problem(wall) if error.verify_code == _EXPIRED else ""
 
 
-def expired(wall: float, where: str = "this machine") -> str:
+def expired_problem(wall: float, where: str = "this machine") -> str:
     """Return the same of a certificate that has expired. where: whose clock it is, for the reader."""
     return f"has expired {_clock(wall, where)}, else renew the certificate"
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 RESERVED = 256
 
 
-class Capacity(Struct, frozen=True):
+class ConnectionCapacity(Struct, frozen=True):
     """How many agents can connect. open_files: the limit on open files. connections: that are accepted."""
 
     open_files: int
@@ -22,7 +22,7 @@ class Capacity(Struct, frozen=True):
         """Return why not all expected agents can connect, and the remedy; empty where they can."""
         if expected <= self.connections:
             return ""
-        if self.connections < connections(self.open_files):
+        if self.connections < most_connections(self.open_files):
             return (
                 f"{expected} agents are expected, and an aggregator accepts {self.connections}: run several, "
                 "each for a part of the fleet"
@@ -34,12 +34,12 @@ class Capacity(Struct, frozen=True):
         )
 
 
-def capacity(open_files: int, most: int) -> Capacity:
+def connection_capacity(open_files: int, most: int) -> ConnectionCapacity:
     """Return how many agents can connect under a limit on open files. most: connections in any case."""
-    return Capacity(open_files, min(most, connections(open_files)))
+    return ConnectionCapacity(open_files, min(most, most_connections(open_files)))
 
 
-def connections(open_files: int) -> int:
+def most_connections(open_files: int) -> int:
     """Return how many connections a limit on open files leaves room for."""
     return open_files - min(RESERVED, open_files // 2)
 

@@ -7,7 +7,7 @@ import hashlib
 import socket
 
 
-def hold(directory: str, who: str = "") -> socket.socket | None:
+def acquire_state_lock(directory: str, who: str = "") -> socket.socket | None:
     """What keeps others off a directory for as long as it is open; None where another like it here has it.
 
     who: the kind of service, empty for an agent; one of another kind has files of other names.

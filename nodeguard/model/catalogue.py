@@ -78,7 +78,7 @@ class Xid74Bits(Struct, frozen=True):
     meaning: str = ""
 
 
-class Recovery(Struct, frozen=True):
+class RecoveryAction(Struct, frozen=True):
     """One value of the GPU recovery action, as NVML and Xid 154 report it.
 
     name: in a few words. action: one of ours. remedy: a sentence. text: Xid 154's words for it; empty where
@@ -92,7 +92,7 @@ class Recovery(Struct, frozen=True):
     text: str = ""
 
 
-class Response(Struct, frozen=True):
+class ActionResponse(Struct, frozen=True):
     """What to make of an action word.
 
     verdict: how it is held, `fatal`, `warning` or `ignored`. action: one of ours.
@@ -115,8 +115,8 @@ class LogPattern(Struct, frozen=True):
     hint: str
     pattern: str
     signal: str
-    slot: str
-    about: str
+    target: str
+    description: str
     example: str = ""
 
 
@@ -132,16 +132,16 @@ class Catalogue(Struct, frozen=True):
     sxids: dict[int, Sxid] = {}
     nvlink5: tuple[Nvlink5Rule, ...] = ()
     link_down_reasons: dict[int, str] = {}
-    responses: dict[str, Response] = {}
+    responses: dict[str, ActionResponse] = {}
     patterns: tuple[LogPattern, ...] = ()
     platforms: tuple[Platform, ...] = ()
     disabled: dict[str, str] = {}
     xid74: tuple[Xid74Bits, ...] = ()
-    recovery: dict[int, Recovery] = {}
+    recovery: dict[int, RecoveryAction] = {}
 
-    def response(self, word: str) -> Response:
+    def response(self, word: str) -> ActionResponse:
         """Return what to make of an action word; one that the table does not have proves no harm."""
         return self.responses.get(word, _UNKNOWN)
 
 
-_UNKNOWN = Response("warning", "watch")
+_UNKNOWN = ActionResponse("warning", "watch")

@@ -13,7 +13,9 @@ from nodeguard.model.signal import Scalar
 Operator = Literal["is", "is_not", "in", "below", "at_most", "above", "at_least"]
 
 # What ends an event's finding besides a window; each is an event or a change that the judge can see.
-Sign = Literal["reset", "driver-reload", "reboot", "part-replaced", "recovery-none", "retest", "operator"]
+ClearSign = Literal[
+    "reset", "driver-reload", "reboot", "part-replaced", "recovery-none", "retest", "operator"
+]
 
 
 class Reference(Struct, frozen=True):
@@ -52,7 +54,7 @@ class Increase(Struct, frozen=True, tag="increase"):
     bits: int = 0
 
 
-class Happened(Struct, frozen=True, tag="happened"):
+class EventOccurred(Struct, frozen=True, tag="happened"):
     """An event, at least `times` within the last `over` seconds, or in this boot where over is 0.
 
     where: allowed values by field; an event counts when each field named has one of its values. until: an
@@ -66,13 +68,13 @@ class Happened(Struct, frozen=True, tag="happened"):
     until: str = ""
 
 
-class Every(Struct, frozen=True, tag="all"):
+class AllOf(Struct, frozen=True, tag="all"):
     """All of some conditions."""
 
     of: tuple[Condition, ...]
 
 
-class Either(Struct, frozen=True, tag="any"):
+class AnyOf(Struct, frozen=True, tag="any"):
     """At least one of some conditions."""
 
     of: tuple[Condition, ...]
@@ -90,7 +92,7 @@ class Sustained(Struct, frozen=True, tag="sustained"):
     seen_once: bool = True
 
 
-Condition = Compare | Increase | Happened | Every | Either | Sustained
+Condition = Compare | Increase | EventOccurred | AllOf | AnyOf | Sustained
 
 
 class Check(Struct, frozen=True):
@@ -113,24 +115,24 @@ class Check(Struct, frozen=True):
     when: Condition
     message: str
     remedy: str
-    explain: str
-    basis: str
-    clears: tuple[Sign, ...] = ()
-    views: tuple[str, ...] = ()
+    explanation: str
+    source: str
+    clears: tuple[ClearSign, ...] = ()
+    topologies: tuple[str, ...] = ()
     symptom_of: tuple[str, ...] = ()
     runbook: str = ""
     hardware: tuple[str, ...] = ()
-    applies: Compare | None = None
+    applies_when: Compare | None = None
 
-    def leaves(self) -> Iterator[Compare | Increase | Happened]:
+    def leaves(self) -> Iterator[Compare | Increase | EventOccurred]:
         """The conditions of this check that look at a signal themselves."""
         return leaves(self.when)
 
 
-def leaves(condition: Condition) -> Iterator[Compare | Increase | Happened]:
+def leaves(condition: Condition) -> Iterator[Compare | Increase | EventOccurred]:
     """The conditions that look at a signal themselves, left to right."""
     match condition:
-        case Compare() | Increase() | Happened():
+        case Compare() | Increase() | EventOccurred():
             yield condition
         case Sustained():
             yield from leaves(condition.condition)

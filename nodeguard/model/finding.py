@@ -26,7 +26,7 @@ class Health(_Ordered):
     FATAL = "fatal"
 
 
-class Knowledge(_Ordered):
+class DataStatus(_Ordered):
     """How well it is known, best first."""
 
     FRESH = "fresh"
@@ -41,28 +41,28 @@ class Action(_Ordered):
     """
 
     NONE = "none"
-    WATCH = "watch"
+    MONITOR = "watch"
     RESTART_WORKLOAD = "restart-workload"
     RESTART_SERVICE = "restart-service"
     RESET_GPU = "reset-gpu"
     REBOOT_NODE = "reboot-node"
-    REPLACE_PART = "replace-part"
+    REPLACE_COMPONENT = "replace-part"
     CONTACT_SUPPORT = "contact-support"
 
     @property
-    def words(self) -> str:
+    def phrase(self) -> str:
         """The action as an imperative: `reboot the node`."""
         return _ACTION_WORDS[self]
 
 
 _ACTION_WORDS = {
     Action.NONE: "nothing",
-    Action.WATCH: "watch it",
+    Action.MONITOR: "watch it",
     Action.RESTART_WORKLOAD: "restart the workload",
     Action.RESTART_SERVICE: "start or restart the service",
     Action.RESET_GPU: "reset the GPU",
     Action.REBOOT_NODE: "reboot the node",
-    Action.REPLACE_PART: "replace the part",
+    Action.REPLACE_COMPONENT: "replace the part",
     Action.CONTACT_SUPPORT: "contact support",
 }
 
@@ -75,7 +75,7 @@ class Evidence(Struct, frozen=True):
     """
 
     source: str
-    what: str
+    text: str
     at: float
     count: int = 1
 
@@ -90,9 +90,9 @@ class Finding(Struct, frozen=True, omit_defaults=True):
 
     check: str
     target: str
-    part: str
+    component: str
     health: Health
-    knowledge: Knowledge
+    data_status: DataStatus
     action: Action
     since: float
     message: str
@@ -101,38 +101,38 @@ class Finding(Struct, frozen=True, omit_defaults=True):
     title: str
     remedy: str
     runbook: str
-    slots: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
     note: str = ""
 
 
-class Unread(Struct, frozen=True):
+class ReadFailure(Struct, frozen=True):
     """Something that applies to this machine and could not be read: of which slots, and why."""
 
     source: str
-    slots: tuple[str, ...]
-    what: str
-    why: str
+    targets: tuple[str, ...]
+    subject: str
+    reason: str
 
 
-class Fine(Struct, frozen=True):
+class PassedFamily(Struct, frozen=True):
     """What one family of checks found in order: how many checks, on how many slots of each kind."""
 
     family: str
     checks: int
-    slots: dict[str, int]
+    targets: dict[str, int]
 
 
-class Proven(Struct, frozen=True):
+class PassingChecks(Struct, frozen=True):
     """Checks that could tell, on each of some slots, that nothing is wrong: what a mark is given back for."""
 
     checks: tuple[str, ...]
-    slots: tuple[str, ...]
+    targets: tuple[str, ...]
 
 
-class Total(Struct, frozen=True):
+class CounterTotal(Struct, frozen=True):
     """A counter whose increase is not known yet, because it was read once: its total so far."""
 
-    slot: str
+    target: str
     signal: str
     value: int | float
 
@@ -145,20 +145,20 @@ class Verdict(Struct, frozen=True):
     """
 
     health: Health
-    knowledge: Knowledge
+    data_status: DataStatus
     findings: tuple[Finding, ...] = ()
-    noted: tuple[Finding, ...] = ()
-    unread: tuple[Unread, ...] = ()
-    fine: tuple[Fine, ...] = ()
-    proven: tuple[Proven, ...] = ()
-    totals: tuple[Total, ...] = ()
-    judged: int = 0
+    informational: tuple[Finding, ...] = ()
+    read_failures: tuple[ReadFailure, ...] = ()
+    passed: tuple[PassedFamily, ...] = ()
+    passing: tuple[PassingChecks, ...] = ()
+    counter_totals: tuple[CounterTotal, ...] = ()
+    evaluated: int = 0
     platform: str = ""
 
     @property
     def known_health(self) -> Health | None:
         """The health that the checks come to; None where nothing could be judged, which is not healthy."""
-        return self.health if self.judged or self.findings else None
+        return self.health if self.evaluated or self.findings else None
 
 
 def worst(*states: Any) -> Any:

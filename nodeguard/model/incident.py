@@ -9,7 +9,7 @@ from msgspec import Struct
 from nodeguard.model.finding import Action, Health
 
 
-class State(StrEnum):
+class IncidentState(StrEnum):
     """How far the answer to an incident has come.
 
     `Open`: reported, and nothing is kept away. `Pending`: the grace period of its mark runs; nothing of it is
@@ -31,16 +31,16 @@ class State(StrEnum):
     @property
     def slug(self) -> str:
         """The state as options, queries and labels write it: `dry-run`."""
-        return "dry-run" if self == State.DRY_RUN else self.value.lower()
+        return "dry-run" if self == IncidentState.DRY_RUN else self.value.lower()
 
     @property
-    def words(self) -> str:
+    def phrase(self) -> str:
         """The state as a page shows it: `dry run`."""
         return self.slug.replace("-", " ")
 
 
 # The states of a mark that is granted, with a cluster and without.
-GRANTED = frozenset({State.MARKED, State.ADVISED})
+GRANTED_STATES = frozenset({IncidentState.MARKED, IncidentState.ADVISED})
 
 
 class Symptom(Struct, frozen=True, omit_defaults=True, rename="camel"):
@@ -67,29 +67,29 @@ class Incident(Struct, frozen=True, omit_defaults=True, rename="camel"):
     name: str
     node: str
     uid: str
-    resource: str
+    target: str
     cause: str
     health: Health
-    state: State
-    since: float
-    changed: float
+    state: IncidentState
+    first_seen: float
+    last_transition: float
     domain: str = ""
     scope: str = ""
-    part: str = ""
-    word: str = ""
+    component: str = ""
+    fault_class: str = ""
     action: Action = Action.NONE
     message: str = ""
     detail: str = ""
     symptoms: tuple[Symptom, ...] = ()
-    resolved: float = 0.0
-    times: int = 1
+    resolved_at: float = 0.0
+    occurrences: int = 1
     parent: str = ""
     budget: str = ""
 
     @property
     def is_open(self) -> bool:
         """Whether it is not over."""
-        return self.state != State.RESOLVED
+        return self.state != IncidentState.RESOLVED
 
 
 class ClearAnswer(StrEnum):
@@ -105,7 +105,7 @@ class ClearAnswer(StrEnum):
     REFUSED = "refused"
 
 
-class Decision(Struct, frozen=True, omit_defaults=True, rename="camel"):
+class OperatorDecision(Struct, frozen=True, omit_defaults=True, rename="camel"):
     """What people decided of one incident. acknowledged: they know. clear: they ask to clear it; by whom and
     when, in words, which also tell one clear from the next. answer: what became of that, None where it is not
     known; answer_says: the words of the node's agent.
@@ -115,4 +115,4 @@ class Decision(Struct, frozen=True, omit_defaults=True, rename="camel"):
     acknowledged: str = ""
     clear: str = ""
     answer: ClearAnswer | None = None
-    answer_says: str = ""
+    answer_message: str = ""

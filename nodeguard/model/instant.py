@@ -5,6 +5,8 @@ Time is always an argument: nothing below the input and output layers reads a cl
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from msgspec import Struct
 
 
@@ -54,3 +56,12 @@ def _new_year(year: int) -> int:
     """Days from the epoch to the first day of a year."""
     past = year - 1
     return 365 * (year - 1970) + past // 4 - past // 100 + past // 400 - 477
+
+
+def parse_or_zero(text: str) -> float:
+    """A moment as text in seconds since the epoch; 0 for what is none."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return 0.0
+    return moment.timestamp() if moment.tzinfo is not None else 0.0

@@ -6,21 +6,21 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from nodeguard.model.node import PREFIX, Condition, Taint
+from nodeguard.model.node import PREFIX, NodeCondition, Taint
 
 NO_SCHEDULE = "NoSchedule"
 
 # The annotation that holds a Record, and the one that holds the epoch of the lease it was written under.
-STATE = f"{PREFIX}state"
-EPOCH = f"{PREFIX}epoch"
+STATE_ANNOTATION = f"{PREFIX}state"
+EPOCH_ANNOTATION = f"{PREFIX}epoch"
 
 # People's own annotations: do not touch; under maintenance. The value says why.
-HOLD = f"{PREFIX}hold"
-MAINTENANCE = f"{PREFIX}maintenance"
+HOLD_ANNOTATION = f"{PREFIX}hold"
+MAINTENANCE_ANNOTATION = f"{PREFIX}maintenance"
 
 
 # The taint of Nodes whose domain is degraded.
-DEGRADED = f"{PREFIX}domain-degraded"
+DEGRADED_TAINT = f"{PREFIX}domain-degraded"
 
 
 class Mark(StrEnum):
@@ -35,7 +35,7 @@ class Mark(StrEnum):
         return f"{PREFIX}{self.value}"
 
 
-class Cause(Struct, frozen=True, omit_defaults=True):
+class MarkCause(Struct, frozen=True, omit_defaults=True):
     """One reason why a mark stands: a check's finding.
 
     check, target, slots, part: as in model.finding.Finding. word: the taint's value, the class of the fault.
@@ -45,10 +45,10 @@ class Cause(Struct, frozen=True, omit_defaults=True):
     mark: Mark
     check: str
     target: str
-    word: str
+    fault_class: str
     since: float
-    slots: tuple[str, ...] = ()
-    part: str = ""
+    targets: tuple[str, ...] = ()
+    component: str = ""
 
 
 class Charge(Struct, frozen=True, omit_defaults=True):
@@ -62,7 +62,7 @@ class Charge(Struct, frozen=True, omit_defaults=True):
     at: float
 
 
-class Past(Struct, frozen=True, omit_defaults=True):
+class PastCharge(Struct, frozen=True, omit_defaults=True):
     """A charge that was given back: of which check and since when, when it ended, and how often that has
     happened lately, which is what a soak doubles with. Times in seconds since the epoch.
     """
@@ -70,10 +70,10 @@ class Past(Struct, frozen=True, omit_defaults=True):
     check: str
     at: float
     ended: float
-    times: int = 1
+    occurrences: int = 1
 
 
-class Degraded(Struct, frozen=True, omit_defaults=True):
+class DegradedMark(Struct, frozen=True, omit_defaults=True):
     """That a domain in which a Node is, is to blame for what its nodes show, so that gangs keep off them all.
 
     domain: its path. name: the path under which it was first blamed, empty for the same. kinds: classes of
@@ -81,31 +81,31 @@ class Degraded(Struct, frozen=True, omit_defaults=True):
     """
 
     domain: str
-    kinds: tuple[str, ...]
+    fault_classes: tuple[str, ...]
     since: float
     name: str = ""
 
     @property
-    def view(self) -> str:
+    def topology(self) -> str:
         """The view that the domain is of, which is the taint's value."""
         return self.domain.partition("/")[0]
 
 
-class Record(Struct, frozen=True, omit_defaults=True):
+class MarkRecord(Struct, frozen=True, omit_defaults=True):
     """What is remembered on the Node or device itself: it is all that a new aggregator needs to go on.
 
     charge: None where nothing stands. cordoned: whether the cordon is nodeguard's own. degraded: which no
     charge is for.
     """
 
-    causes: tuple[Cause, ...] = ()
+    causes: tuple[MarkCause, ...] = ()
     charge: Charge | None = None
-    past: tuple[Past, ...] = ()
+    past_charges: tuple[PastCharge, ...] = ()
     cordoned: bool = False
-    degraded: tuple[Degraded, ...] = ()
+    degraded: tuple[DegradedMark, ...] = ()
 
 
-class Desired(Struct, frozen=True):
+class DesiredNode(Struct, frozen=True):
     """What of nodeguard's a Node is to carry; what is not nodeguard's stays as it is.
 
     uid: of the Node that is meant; one of the same name and another uid is another. taints: all whose keys
@@ -118,7 +118,7 @@ class Desired(Struct, frozen=True):
     taints: tuple[Taint, ...] = ()
     state: str = ""
     cordon: bool | None = None
-    condition: Condition | None = None
+    condition: NodeCondition | None = None
 
 
 class DeviceRule(Struct, frozen=True):

@@ -18,17 +18,17 @@ class Taint(Struct, frozen=True):
     key: str
     effect: str
     value: str = ""
-    added: str = field(name="timeAdded", default="")
+    time_added: str = field(name="timeAdded", default="")
 
 
 # What stands in a condition's message before the part that changes with the state alone, not with readings.
-DETAILS = "Details: "
+DETAILS_PREFIX = "Details: "
 
 # Characters of a condition's message at most: it is repeated in every listing of Nodes.
-LONGEST_MESSAGE = 1024
+MAX_CONDITION_MESSAGE = 1024
 
 
-class Condition(Struct, frozen=True):
+class NodeCondition(Struct, frozen=True):
     """The condition `NodeguardHealthy`. status: `True`, `False` or `Unknown`; reason: one word in CamelCase,
     the same as long as the state is. message: what happened, then DETAILS, where to read more, the checks and
     slots that it is about, and what to do.
@@ -41,19 +41,19 @@ class Condition(Struct, frozen=True):
     @property
     def state(self) -> tuple[str, str, str]:
         """What is written anew when it changes: not the words of readings."""
-        _, found, details = self.short_message.rpartition(DETAILS)
+        _, found, details = self.short_message.rpartition(DETAILS_PREFIX)
         return self.status, self.reason, details if found else ""
 
     @property
     def short_message(self) -> str:
         """The message as it is written: what is too long is cut before the details."""
-        head, found, details = self.message.rpartition(DETAILS)
-        if not found or len(self.message) <= LONGEST_MESSAGE:
-            return self.message[:LONGEST_MESSAGE]
-        rest = f"… {DETAILS}{details}"[:LONGEST_MESSAGE]
-        return head[: LONGEST_MESSAGE - len(rest)] + rest
+        head, found, details = self.message.rpartition(DETAILS_PREFIX)
+        if not found or len(self.message) <= MAX_CONDITION_MESSAGE:
+            return self.message[:MAX_CONDITION_MESSAGE]
+        rest = f"… {DETAILS_PREFIX}{details}"[:MAX_CONDITION_MESSAGE]
+        return head[: MAX_CONDITION_MESSAGE - len(rest)] + rest
 
-    def replaces(self, before: Condition | None) -> bool:
+    def replaces(self, before: NodeCondition | None) -> bool:
         """Return whether the condition is to be written on a Node that has another one, None for none.
 
         A condition without a status is one that is to be taken away.
@@ -79,7 +79,7 @@ class Node(Struct, frozen=True):
     annotations: dict[str, str] = {}
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
-    condition: Condition | None = None
+    condition: NodeCondition | None = None
     gpus: int = 0
     ready: bool = True
 

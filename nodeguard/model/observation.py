@@ -8,7 +8,7 @@ from typing import Literal
 from msgspec import Struct
 
 from nodeguard.model.signal import Scalar
-from nodeguard.model.slot import NODE
+from nodeguard.model.target import NODE
 
 # The source of what derivation makes of all other sources' readings.
 DERIVED = "derived"
@@ -19,10 +19,10 @@ Status = Literal["read", "absent", "failed", "hung", "lost", "released"]
 UNREADABLE = frozenset({"failed", "hung", "released"})
 
 # Why a signal was not read that somebody asked to leave alone: not knowing it is meant.
-RELEASED = "released"
+DETACHED = "released"
 
 
-class Part(Struct, frozen=True):
+class Component(Struct, frozen=True):
     """What occupies a slot: a thing with a serial number that can be carried away and replaced.
 
     id: the identity that counts, a UUID, serial or GUID; empty where it is unknown.
@@ -61,12 +61,12 @@ class Observation(Struct, frozen=True):
     """
 
     source: str
-    slot: str
+    target: str
     status: Status = "read"
     signals: dict[str, Scalar] = {}
-    unread: dict[str, str] = {}
+    unreadable: dict[str, str] = {}
     events: tuple[Event, ...] = ()
-    part: Part | None = None
+    component: Component | None = None
     epoch: str = ""
     detail: str = ""
     count: int = 0
@@ -86,19 +86,19 @@ class Reading(Struct, frozen=True):
     at: float
     observations: tuple[Observation, ...]
     complete: bool = True
-    took: float = 0.0
-    valid: float = inf
+    duration: float = 0.0
+    valid_for: float = inf
 
     @property
     def began(self) -> float:
         """Seconds since boot when the round began."""
-        return self.at - self.took
+        return self.at - self.duration
 
     def unlisted(self, kind: str) -> str:
         """Return why the round does not name every slot of a kind; empty where it does."""
         if not self.complete:
             bad = (
-                seen.detail for seen in self.observations if seen.slot == NODE and seen.status in UNREADABLE
+                seen.detail for seen in self.observations if seen.target == NODE and seen.status in UNREADABLE
             )
             return next(bad, "") or f"the round of {self.source} was cut short"
         return next((seen.unlisted[kind] for seen in self.observations if kind in seen.unlisted), "")

@@ -7,7 +7,7 @@ from msgspec import Struct
 from nodeguard.model.signal import Scalar
 
 
-class Match(Struct, frozen=True):
+class PlatformMatch(Struct, frozen=True):
     """One way to know a platform: every word that is given must be equal, to the letter.
 
     A node that lost a part must still be known for what it is: counts are of the least that there must be.
@@ -29,9 +29,9 @@ class Platform(Struct, frozen=True):
 
     id: str
     title: str
-    match: tuple[Match, ...]
+    match: tuple[PlatformMatch, ...]
     expect: dict[str, Scalar | tuple[Scalar, ...]]
-    basis: str
+    source: str
     notes: tuple[str, ...] = ()
 
 

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from nodeguard.model.blame import Blame
+from nodeguard.model.diagnosis import DiagnosisPolicy
 from nodeguard.model.mark import Mark
 
 
@@ -41,7 +41,7 @@ class CheckLimit(Struct, frozen=True):
     checks: tuple[str, ...] = ("*",)
     new: int = 5
     within: float = 600.0
-    standing: int = 15
+    active: int = 15
 
 
 class Budget(Struct, frozen=True):
@@ -59,13 +59,13 @@ class Budget(Struct, frozen=True):
     domain: float = 0.25
     suspect: float = 0.05
     check: CheckLimit = CheckLimit()
-    checks: tuple[CheckLimit, ...] = ()
+    check_overrides: tuple[CheckLimit, ...] = ()
     degraded: float = 0.10
     first: float = 0.25
     domains: int = 2
 
 
-class Settle(Struct, frozen=True):
+class GracePeriods(Struct, frozen=True):
     """Seconds for which a finding stands before it is marked, by mark. shared: where a part that nodes share
     may have caused it, so that this can be blamed first.
     """
@@ -75,17 +75,17 @@ class Settle(Struct, frozen=True):
     shared: float = 90.0
 
 
-class Soak(Struct, frozen=True):
+class SoakPeriod(Struct, frozen=True):
     """Seconds for which a fault is proven to be over before its mark goes: `first`, then twice as long each
     time, at most `most`; what lies `forget` seconds back does not count.
     """
 
     first: float = 600.0
-    most: float = 28_800.0
+    maximum: float = 28_800.0
     forget: float = 86_400.0
 
 
-class Writes(Struct, frozen=True):
+class MarkWrites(Struct, frozen=True):
     """What a mark writes. device: a taint on the one GPU instead of its node, where a cluster can."""
 
     taint: bool = True
@@ -102,7 +102,7 @@ class Hold(Struct, frozen=True):
     node: str = ""
     labels: dict[str, str] = {}
     checks: tuple[str, ...] = ()
-    why: str = ""
+    reason: str = ""
 
 
 class Silence(Struct, frozen=True):
@@ -113,10 +113,10 @@ class Silence(Struct, frozen=True):
     checks: tuple[str, ...] = ("*",)
     node: str = "*"
     until: float = 0.0
-    why: str = ""
+    reason: str = ""
 
 
-class Silent(Struct, frozen=True):
+class StalePolicy(Struct, frozen=True):
     """A node that has said nothing for `after` seconds is stale; when more than a share of `freeze` of all
     are, with no domain to explain it, nothing new is marked.
     """
@@ -125,14 +125,14 @@ class Silent(Struct, frozen=True):
     freeze: float = 0.10
 
 
-class View(Struct, frozen=True):
+class TopologyLabels(Struct, frozen=True):
     """How nodes share something: label keys, coarsest first; a node's values are the path of its domain."""
 
     name: str
     labels: tuple[str, ...]
 
 
-class Place(Struct, frozen=True):
+class NodeLocation(Struct, frozen=True):
     """Where nodes are that a name or a pattern (as of a shell) fits. paths: by view, coarsest first, with `/`
     between the steps.
     """
@@ -148,13 +148,13 @@ class Policy(Struct, frozen=True):
     modes: tuple[ModeRule, ...] = ()
     pools: tuple[Pool, ...] = ()
     budget: Budget = Budget()
-    settle: Settle = Settle()
-    soak: Soak = Soak()
-    marks: Writes = Writes()
+    grace: GracePeriods = GracePeriods()
+    soak: SoakPeriod = SoakPeriod()
+    marks: MarkWrites = MarkWrites()
     holds: tuple[Hold, ...] = ()
     silences: tuple[Silence, ...] = ()
-    silent: Silent = Silent()
-    views: tuple[View, ...] = ()
-    places: tuple[Place, ...] = ()
-    blame: Blame = Blame()
+    stale: StalePolicy = StalePolicy()
+    topologies: tuple[TopologyLabels, ...] = ()
+    locations: tuple[NodeLocation, ...] = ()
+    diagnosis: DiagnosisPolicy = DiagnosisPolicy()
     pause: bool = False

@@ -25,14 +25,14 @@ class Signal(Struct, frozen=True):
 
     name: str
     kind: SignalKind
-    about: str
+    description: str
     unit: str = ""
     bits: int = 0
     fields: tuple[str, ...] = ()
     source: str = ""
 
 
-def named(*signals: Signal) -> dict[str, Signal]:
+def signals_by_name(*signals: Signal) -> dict[str, Signal]:
     """Signals by name. Raises ValueError where a name stands twice."""
     table = {signal.name: signal for signal in signals}
     if len(table) != len(signals):

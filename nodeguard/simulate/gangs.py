@@ -5,9 +5,9 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from random import Random
 
-from nodeguard.simulate.background import DAY, GANG
-from nodeguard.simulate.troubles import Trouble
-from nodeguard.simulate.watcher import Standing, Watcher
+from nodeguard.simulate.faults import Fault
+from nodeguard.simulate.observer import NodeMarkState, Observer
+from nodeguard.simulate.random_faults import DAY, GANG_START
 
 # Seconds that a gang takes to come back: 15 to 30 minutes until it is started, and 15 of work done again.
 _RESTART, _REWORK = (900.0, 1800.0), 900.0
@@ -15,7 +15,7 @@ _RESTART, _REWORK = (900.0, 1800.0), 900.0
 GPUS_PER_NODE = 8
 
 
-class Gangs(Watcher):
+class Gangs(Observer):
     """Jobs that each take so many nodes at a time, next to one another as far as may be, and the whole of the
     time. A job dies of what happens on any of its nodes, and starts again on nodes that carry no mark.
 
@@ -30,7 +30,7 @@ class Gangs(Watcher):
         self._size, self._chance = size, chance
         self._free = [True] * nodes
         self._avoided: set[int] = set()
-        self._sick: dict[int, list[Trouble]] = {}
+        self._sick: dict[int, list[Fault]] = {}
         self._job: dict[int, int] = {}
         self._members: dict[int, list[int]] = {}
         self._waiting: list[tuple[float, int]] = []
@@ -42,16 +42,16 @@ class Gangs(Watcher):
         """Days of all jobs together."""
         return self.jobs * seconds / DAY
 
-    def begins(self, trouble: Trouble, at: float) -> None:
+    def begins(self, trouble: Fault, at: float) -> None:
         """See Watcher."""
         self._pass(at)
         self._sick.setdefault(trouble.node, []).append(trouble)
         job = self._job.get(trouble.node)
-        kills = 0.0 if trouble.cause == GANG else trouble.kind.kills
+        kills = 0.0 if trouble.cause == GANG_START else trouble.kind.kills
         if job is not None and self._chance.random() < kills:
             self._die(job, at)
 
-    def ends(self, trouble: Trouble, at: float) -> None:
+    def ends(self, trouble: Fault, at: float) -> None:
         """See Watcher."""
         self._pass(at)
         left = [one for one in self._sick.get(trouble.node, ()) if one is not trouble]
@@ -60,7 +60,7 @@ class Gangs(Watcher):
         else:
             self._sick.pop(trouble.node, None)
 
-    def marked(self, node: int, now: Standing, at: float) -> None:
+    def marked(self, node: int, now: NodeMarkState, at: float) -> None:
         """See Watcher."""
         self._pass(at)
         if now.avoided:

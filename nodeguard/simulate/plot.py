@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from nodeguard.simulate.background import DAY
-from nodeguard.simulate.watcher import Standing, Watcher
+from nodeguard.simulate.observer import NodeMarkState, Observer
+from nodeguard.simulate.random_faults import DAY
 
 _WIDTH, _HEIGHT, _LEFT, _TOP = 960, 320, 60, 40
 
@@ -13,7 +13,7 @@ _STYLE = (
 )
 
 
-class Curve(Watcher):
+class Curve(Observer):
     """How many nodes were out, from each moment on at which that changed, and when domains were blamed."""
 
     def __init__(self) -> None:
@@ -21,7 +21,7 @@ class Curve(Watcher):
         self.blames: list[tuple[float, str]] = []
         self._out: set[int] = set()
 
-    def marked(self, node: int, now: Standing, at: float) -> None:
+    def marked(self, node: int, now: NodeMarkState, at: float) -> None:
         """See Watcher."""
         if now.quarantine == (node in self._out):
             return

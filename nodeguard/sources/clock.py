@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nodeguard.model.observation import Observation
-from nodeguard.model.signal import Signal, named
-from nodeguard.model.slot import NODE
+from nodeguard.model.signal import Signal, signals_by_name
+from nodeguard.model.target import NODE
 from nodeguard.sources.machine import Machine
-from nodeguard.sources.readings import Draft, attempt, reason, senseless, word
+from nodeguard.sources.readings import ObservationDraft, failure_reason, implausible, parse_line, try_read
 
 _SOURCE = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
 
@@ -19,14 +19,14 @@ _STA_UNSYNC = 0x40
 _FIELDS = {"clock.synchronized": "status", "clock.offset": "offset_us", "clock.max_error": "maxerror_us"}
 
 
-class Clock:
+class ClockSource:
     """Asks adjtimex and reads the clock source; one observation, of the node."""
 
     name = "clock"
     interval = 60.0
     deadline = 5.0
     paths: tuple[str, ...] = ("call:adjtimex", "/sys/devices/system/clocksource")
-    signals = named(
+    signals = signals_by_name(
         Signal(
             "clock.synchronized", "state", "whether a time service keeps the clock: STA_UNSYNC is not set"
         ),
@@ -37,16 +37,16 @@ class Clock:
 
     def read(self, machine: Machine) -> Iterator[Observation]:
         """One round; see Source.read."""
-        draft = Draft(machine, self.name, NODE)
-        answer = attempt(machine.call, "adjtimex")
+        draft = ObservationDraft(machine, self.name, NODE)
+        answer = try_read(machine.call, "adjtimex")
         if isinstance(answer, OSError):
-            draft.refuse(reason(answer), *_FIELDS)
+            draft.mark_unread(failure_reason(answer), *_FIELDS)
         elif answer is not None:
             for signal, field in _FIELDS.items():
                 value = answer.get(field)
                 if not isinstance(value, int):
-                    draft.refuse(senseless(f"adjtimex: {field}", value), signal)
+                    draft.mark_unread(implausible(f"adjtimex: {field}", value), signal)
                 else:
                     draft.signals[signal] = not value & _STA_UNSYNC if field == "status" else value / 1e6
-        draft.take("clock.source", _SOURCE, word)
-        yield draft.observation()
+        draft.read("clock.source", _SOURCE, parse_line)
+        yield draft.build()

@@ -5,14 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from nodeguard.model import slot as slots
+from nodeguard.model import target as slots
 from nodeguard.model.observation import Observation
-from nodeguard.model.signal import Signal, named
+from nodeguard.model.signal import Signal, signals_by_name
 from nodeguard.sources.machine import Machine
-from nodeguard.sources.mounts import mounts, worth_asking
-from nodeguard.sources.readings import DENIED, Draft, contents, count, reason, senseless
-from nodeguard.worker.answer import Answer
-from nodeguard.worker.ask import error as error_of
+from nodeguard.sources.mounts import mounts_to_check, parse_mounts
+from nodeguard.sources.readings import (
+    DENIED,
+    ObservationDraft,
+    failure_reason,
+    implausible,
+    parse_count,
+    read_text,
+)
+from nodeguard.worker.call_log import error_name as error_of
+from nodeguard.worker.result import LaneResult
 
 _MOUNTS = "/proc/self/mounts"
 _FSTAB = "/etc/fstab"
@@ -26,14 +33,14 @@ _OF_THE_CALLER = frozenset(
 _MEASURED = ("fs.used_ratio", "fs.free", "fs.inodes_used_ratio")
 
 
-class Filesystem:
+class FilesystemSource:
     """Reads the mounts, and asks statvfs of one mount of each device through the file-system lane."""
 
     name = "filesystem"
     interval = 30.0
     deadline = 20.0
     paths: tuple[str, ...] = (_MOUNTS, "call:statvfs")
-    signals = named(
+    signals = signals_by_name(
         Signal("fs.type", "state", "type of the file system, as mounted"),
         Signal("fs.device", "state", "device or server that it is on"),
         Signal("fs.network", "state", "whether it is served from elsewhere"),
@@ -49,31 +56,35 @@ class Filesystem:
 
     def read(self, machine: Machine) -> Iterator[Observation]:
         """One round; see Source.read."""
-        text = contents(machine, _MOUNTS)
-        if not isinstance(text, str) or (text.strip() and not any(mounts(text))):
-            why = f"{_MOUNTS}: {reason(text)}" if isinstance(text, OSError) else senseless(_MOUNTS, text)
+        text = read_text(machine, _MOUNTS)
+        if not isinstance(text, str) or (text.strip() and not any(parse_mounts(text))):
+            why = (
+                f"{_MOUNTS}: {failure_reason(text)}"
+                if isinstance(text, OSError)
+                else implausible(_MOUNTS, text)
+            )
             yield Observation(self.name, slots.NODE, "failed", detail=why)
             return
-        asked = worth_asking(text)
+        asked = mounts_to_check(text)
         if not asked:
             return
-        fstab = Draft(machine, self.name, slots.NODE)
+        fstab = ObservationDraft(machine, self.name, slots.NODE)
         writable = {
             mount.path.rstrip("/") or "/"
-            for mount in mounts(fstab.text(_FSTAB, "fs.fstab_writable") or "")
+            for mount in parse_mounts(fstab.read_text(_FSTAB, "fs.fstab_writable") or "")
             if not mount.read_only
         }
         answer = machine.statvfs(tuple(mount.path for mount in asked))
-        results = {entry.call: entry.result for entry in answer.entries}
+        results = {entry.call: entry.result for entry in answer.results}
         stalled = {entry.call for entry in (*answer.stalled, *answer.resting)}
         for mount in asked:
-            draft = Draft(machine, self.name, slots.filesystem(mount.path))
+            draft = ObservationDraft(machine, self.name, slots.filesystem_target(mount.path))
             draft.unread.update(fstab.unread)
             draft.signals.update(
                 {
                     "fs.type": mount.type,
                     "fs.device": mount.device,
-                    "fs.network": mount.network,
+                    "fs.network": mount.is_network,
                     "fs.read_only": mount.read_only,
                 }
             )
@@ -84,7 +95,7 @@ class Filesystem:
             hung = answer.hung is not None and answer.hung.call == call
             if hung or call in stalled:
                 draft.signals.update({"fs.answers": False, "fs.hung": hung})
-                yield draft.observation(status="hung", detail=f"{call} gave no answer")
+                yield draft.build(status="hung", detail=f"{call} gave no answer")
                 continue
             if call in results:
                 # It was taken away meanwhile, or a mount above it hides it.
@@ -93,38 +104,38 @@ class Filesystem:
                 draft.signals.update({"fs.answers": True, "fs.hung": False})
                 _take_result(draft, call, results[call])
             else:
-                draft.refuse(_why_not_asked(answer), "fs.answers", "fs.hung", "fs.error", *_MEASURED)
-            yield draft.observation()
+                draft.mark_unread(_why_not_asked(answer), "fs.answers", "fs.hung", "fs.error", *_MEASURED)
+            yield draft.build()
 
 
-def _why_not_asked(answer: Answer) -> str:
+def _why_not_asked(answer: LaneResult) -> str:
     if answer.hung is not None:
         return f"not asked: {answer.hung.call} never came back, and holds the process that asks"
-    if answer.cut is not None:
-        return f"not asked: {answer.cut.call} took all the time there was"
+    if answer.interrupted is not None:
+        return f"not asked: {answer.interrupted.call} took all the time there was"
     return answer.failed or answer.missing or "not asked"
 
 
-def _take_result(draft: Draft, call: str, result: Any) -> None:
+def _take_result(draft: ObservationDraft, call: str, result: Any) -> None:
     error = error_of(result)
     if error in {"EACCES", "EPERM"}:
         # A directory on the way is closed to this user: that says nothing of the file system.
-        draft.refuse(DENIED, "fs.error", *_MEASURED)
+        draft.mark_unread(DENIED, "fs.error", *_MEASURED)
         return
     if error in _OF_THE_CALLER:
-        draft.refuse(f"statvfs failed ({error})", "fs.error", *_MEASURED)
+        draft.mark_unread(f"statvfs failed ({error})", "fs.error", *_MEASURED)
         return
     if error:
         draft.signals["fs.error"] = error
-        draft.refuse(f"statvfs failed ({error})", *_MEASURED)
+        draft.mark_unread(f"statvfs failed ({error})", *_MEASURED)
         return
     draft.signals["fs.error"] = ""
     if not isinstance(result, dict) or not all(_is_size(result.get(field)) for field in _SIZES):
-        draft.refuse(senseless(call, result), *_MEASURED)
+        draft.mark_unread(implausible(call, result), *_MEASURED)
         return
     size, blocks, free, available, files, free_files, flag = (result[field] for field in _SIZES)
     used = blocks - free
-    draft.value("fs.free", call, str(available * size), count)
+    draft.parse("fs.free", call, str(available * size), parse_count)
     if used >= 0 and used + available > 0:
         draft.signals["fs.used_ratio"] = used / (used + available)
     if files > 0:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nodeguard.model.observation import Observation
-from nodeguard.model.signal import Signal, named
-from nodeguard.model.slot import NODE
+from nodeguard.model.signal import Signal, signals_by_name
+from nodeguard.model.target import NODE
 from nodeguard.sources.machine import Machine
-from nodeguard.sources.readings import Draft, number, word
+from nodeguard.sources.readings import ObservationDraft, parse_line, parse_number
 
 _DMI = "/sys/class/dmi/id"
 _KERNEL = "/proc/sys/kernel/osrelease"
@@ -17,14 +17,14 @@ _DRIVER = "/proc/driver/nvidia/version"
 _MODULE = "/sys/module/nvidia"
 
 
-class Host:
+class HostSource:
     """Reads DMI, /proc and the nvidia module's state; one observation, of the node."""
 
     name = "host"
     interval = 60.0
     deadline = 5.0
     paths: tuple[str, ...] = (_DMI, _KERNEL, _UPTIME, _DRIVER, f"{_MODULE}/initstate")
-    signals = named(
+    signals = signals_by_name(
         Signal("host.product_name", "state", "DMI product name"),
         Signal("host.sys_vendor", "state", "DMI system vendor"),
         Signal(
@@ -39,20 +39,20 @@ class Host:
 
     def read(self, machine: Machine) -> Iterator[Observation]:
         """One round; see Source.read."""
-        draft = Draft(machine, self.name, NODE)
+        draft = ObservationDraft(machine, self.name, NODE)
         for field in ("product_name", "sys_vendor", "chassis_asset_tag"):
-            draft.take(f"host.{field}", f"{_DMI}/{field}", word)
-        draft.take("host.kernel", _KERNEL, word)
-        draft.take("host.uptime", _UPTIME, lambda text: number(text.partition(" ")[0]))
-        draft.take("driver.module_state", f"{_MODULE}/initstate", _module_state)
-        version = draft.text(_DRIVER, "driver.version", "driver.loaded")
+            draft.read(f"host.{field}", f"{_DMI}/{field}", parse_line)
+        draft.read("host.kernel", _KERNEL, parse_line)
+        draft.read("host.uptime", _UPTIME, lambda text: parse_number(text.partition(" ")[0]))
+        draft.read("driver.module_state", f"{_MODULE}/initstate", _module_state)
+        version = draft.read_text(_DRIVER, "driver.version", "driver.loaded")
         if version is not None:
-            draft.value("driver.version", _DRIVER, version, driver_version)
-        if version is not None or draft.names(_MODULE, "driver.loaded") is not None:
+            draft.parse("driver.version", _DRIVER, version, driver_version)
+        if version is not None or draft.list_names(_MODULE, "driver.loaded") is not None:
             draft.signals["driver.loaded"] = True
         elif "driver.loaded" not in draft.unread:
             draft.signals["driver.loaded"] = False
-        yield draft.observation()
+        yield draft.build()
 
 
 def driver_version(text: str) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator
 
-from nodeguard.model import slot as slots
-from nodeguard.model.observation import Observation, Part
-from nodeguard.model.signal import Signal, named
+from nodeguard.model import target as slots
+from nodeguard.model.observation import Component, Observation
+from nodeguard.model.signal import Signal, signals_by_name
 from nodeguard.sources.machine import Machine
-from nodeguard.sources.rdma_counters import EFA, MLX5, PMA, take_counters
-from nodeguard.sources.readings import Draft, count, counter, number, word
+from nodeguard.sources.rdma_counters import EFA, MLX5, PMA, read_counters
+from nodeguard.sources.readings import ObservationDraft, parse_count, parse_counter, parse_line, parse_number
 
 _CLASS = "/sys/class/infiniband"
 
@@ -29,7 +29,7 @@ _PHYSICAL_STATES = (
 _SDR_LANE = 2.5
 
 
-class Infiniband:
+class InfinibandSource:
     """Reads each port of each RDMA device, and its counters.
 
     Remembers which counters a device refused, as long as it is there with the same node GUID and PCI address.
@@ -39,7 +39,7 @@ class Infiniband:
     interval = 10.0
     deadline = 5.0
     paths: tuple[str, ...] = (_CLASS,)
-    signals = named(
+    signals = signals_by_name(
         Signal("rdma.port_count", "state", "ports of all RDMA devices"),
         Signal("port.link_layer", "state", "InfiniBand, Ethernet (RoCE) or EFA"),
         Signal("port.state", "state", "logical state: DOWN, INIT, ARMED, ACTIVE"),
@@ -64,7 +64,7 @@ class Infiniband:
         # Device → what it is, and the error's name by group of counters.
         self._refused: dict[str, tuple[tuple[str, str], dict[str, str]]] = {}
 
-    def spare(self, wanted: Container[str]) -> None:
+    def select_counters(self, wanted: Container[str]) -> None:
         """Read no counters of InfiniBand and mlx5 but these from the next round on: each asks the adapter.
 
         To be called between two rounds, by anybody; until then all are read.
@@ -75,10 +75,10 @@ class Infiniband:
 
     def read(self, machine: Machine) -> Iterator[Observation]:
         """One round; see Source.read."""
-        node = Draft(machine, self.name, slots.NODE)
-        devices = node.listing(_CLASS, "port")
+        node = ObservationDraft(machine, self.name, slots.NODE)
+        devices = node.list_targets(_CLASS, "port")
         if not devices and not node.unlisted:
-            yield node.observation(status="absent", detail=f"no RDMA device: {_CLASS} is empty or not there")
+            yield node.build(status="absent", detail=f"no RDMA device: {_CLASS} is empty or not there")
             return
         if devices is not None:
             self._refused = {device: known for device, known in self._refused.items() if device in devices}
@@ -88,38 +88,38 @@ class Infiniband:
                 ports += 1
                 yield observation
         if node.unlisted:
-            node.refuse(node.unlisted["port"], "rdma.port_count")
+            node.mark_unread(node.unlisted["port"], "rdma.port_count")
         else:
             node.signals["rdma.port_count"] = ports
-        yield node.observation()
+        yield node.build()
 
-    def _device(self, node: Draft, device: str) -> Iterator[Observation]:
+    def _device(self, node: ObservationDraft, device: str) -> Iterator[Observation]:
         """One observation for each port; what belongs to the whole adapter stands in each."""
         path = f"{_CLASS}/{device}"
-        adapter = Draft(node.machine, self.name, device)
-        guid = _guid(adapter.text(f"{path}/node_guid") or "")
+        adapter = ObservationDraft(node.machine, self.name, device)
+        guid = _guid(adapter.read_text(f"{path}/node_guid") or "")
         is_mlx5 = device.startswith("mlx5")
-        model = adapter.take("port.device_type", f"{path}/hca_type", word, always=is_mlx5)
-        adapter.take("port.board", f"{path}/board_id", word, always=is_mlx5)
-        adapter.take("port.firmware", f"{path}/fw_ver", _firmware)
-        function = (adapter.link(f"{path}/device", "port.pci") or "").rpartition("/")[2]
+        model = adapter.read("port.device_type", f"{path}/hca_type", parse_line, required=is_mlx5)
+        adapter.read("port.board", f"{path}/board_id", parse_line, required=is_mlx5)
+        adapter.read("port.firmware", f"{path}/fw_ver", _firmware)
+        function = (adapter.read_link(f"{path}/device", "port.pci") or "").rpartition("/")[2]
         address = slots.function_address(function)
         if address:
             adapter.signals["port.pci"] = address
-        interfaces = adapter.names(f"{path}/device/net", "port.netdev")
+        interfaces = adapter.list_names(f"{path}/device/net", "port.netdev")
         if interfaces:
             adapter.signals["port.netdev"] = interfaces[0]
         refused = self._refusals(device, (guid, function))
         efa = _is_efa(adapter, path, device)
         if efa:
-            take_counters(adapter, f"{path}/hw_counters", EFA, refused)
-        part = Part(id=guid, model=model or "") if guid or model else None
-        ports = node.listing(f"{path}/ports", "port")
+            read_counters(adapter, f"{path}/hw_counters", EFA, refused)
+        part = Component(id=guid, model=model or "") if guid or model else None
+        ports = node.list_targets(f"{path}/ports", "port")
         if ports is None:
             # Every RDMA device has this directory: one without it is on its way in or out.
             node.unlisted.setdefault("port", f"{device}: it vanished while it was read")
         for port in ports or ():
-            draft = Draft(node.machine, self.name, slots.port(device, port))
+            draft = ObservationDraft(node.machine, self.name, slots.port_target(device, port))
             draft.signals.update(adapter.signals)
             draft.unread.update(adapter.unread)
             directory = f"{path}/ports/{port}"
@@ -128,9 +128,9 @@ class Infiniband:
                 draft.signals["port.link_layer"] = "EFA"
             else:
                 _link(draft, directory)
-                take_counters(draft, f"{directory}/counters", self._pma, refused)
-            take_counters(draft, f"{directory}/hw_counters", EFA if efa else self._mlx5, refused)
-            yield draft.observation(part)
+                read_counters(draft, f"{directory}/counters", self._pma, refused)
+            read_counters(draft, f"{directory}/hw_counters", EFA if efa else self._mlx5, refused)
+            yield draft.build(part)
 
     def _refusals(self, device: str, identity: tuple[str, str]) -> dict[str, str]:
         """Error's name by group of counters that this device, still the same one, has refused before."""
@@ -166,7 +166,7 @@ def is_up(state: str | None, phys_state: str | None) -> bool | None:
     return None if state is None or phys_state is None else True
 
 
-def rate(text: str) -> float | None:
+def parse_rate(text: str) -> float | None:
     """Gb/s of `400 Gb/sec (4X NDR)`; None where it is SDR, which is never believed.
 
     Kernels print a speed that they do not know as SDR: `10 Gb/sec (4X SDR)`, older ones `10 Gb/sec (4X)`. A
@@ -177,46 +177,48 @@ def rate(text: str) -> float | None:
     lanes, x, _ = rest.partition("X")
     if not unit or not x:
         raise ValueError(text)
-    return None if number(value) == _SDR_LANE * count(lanes) else number(value)
+    return None if parse_number(value) == _SDR_LANE * parse_count(lanes) else parse_number(value)
 
 
-def _link(draft: Draft, directory: str) -> None:
-    layer = draft.take("port.link_layer", f"{directory}/link_layer", _LAYER, always=True)
-    state = draft.take("port.state", f"{directory}/state", _STATE, always=True)
-    phys_state = draft.take("port.phys_state", f"{directory}/phys_state", _PHYSICAL_STATE, always=True)
+def _link(draft: ObservationDraft, directory: str) -> None:
+    layer = draft.read("port.link_layer", f"{directory}/link_layer", _LAYER, required=True)
+    state = draft.read("port.state", f"{directory}/state", _STATE, required=True)
+    phys_state = draft.read("port.phys_state", f"{directory}/phys_state", _PHYSICAL_STATE, required=True)
     up = is_up(state, phys_state)
     if up is not None:
         draft.signals["port.up"] = up
     elif draft.unread.keys() & {"port.state", "port.phys_state"}:
-        draft.refuse("the port's state could not be read", "port.up")
+        draft.mark_unread("the port's state could not be read", "port.up")
     if state == "ACTIVE":
-        said = draft.text(f"{directory}/rate", "port.rate")
-        if said is not None and draft.value("port.rate", f"{directory}/rate", said, rate) is None:
+        said = draft.read_text(f"{directory}/rate", "port.rate")
+        if said is not None and draft.parse("port.rate", f"{directory}/rate", said, parse_rate) is None:
             draft.unread.setdefault(
                 "port.rate",
                 f"says {said!r}, as of any speed that the kernel does not know: update its RDMA drivers",
             )
     if layer == "InfiniBand":
-        draft.take("port.lid", f"{directory}/lid", lambda text: count(text, 16))
-        draft.take("port.sm_lid", f"{directory}/sm_lid", lambda text: count(text, 16))
+        draft.read("port.lid", f"{directory}/lid", lambda text: parse_count(text, 16))
+        draft.read("port.sm_lid", f"{directory}/sm_lid", lambda text: parse_count(text, 16))
     if layer == "Ethernet" and "port.netdev" in draft.signals:
         interface = f"/sys/class/net/{draft.signals['port.netdev']}"
         # Kernels before 4.16 count losses and returns together only.
-        draft.take("port.carrier_losses", f"{interface}/carrier_down_count", counter)
+        draft.read("port.carrier_losses", f"{interface}/carrier_down_count", parse_counter)
         if "port.carrier_losses" not in draft.signals.keys() | draft.unread.keys():
-            draft.take("port.carrier_losses", f"{interface}/carrier_changes", lambda text: counter(text) // 2)
+            draft.read(
+                "port.carrier_losses", f"{interface}/carrier_changes", lambda text: parse_counter(text) // 2
+            )
 
 
-def _is_efa(adapter: Draft, path: str, device: str) -> bool:
-    vendor = adapter.text(f"{path}/device/vendor")
+def _is_efa(adapter: ObservationDraft, path: str, device: str) -> bool:
+    vendor = adapter.read_text(f"{path}/device/vendor")
     if vendor:
         return vendor == "0x1d0f"
-    driver = (adapter.link(f"{path}/device/driver") or "").rpartition("/")[2]
+    driver = (adapter.read_link(f"{path}/device/driver") or "").rpartition("/")[2]
     return driver == "efa" if driver else device.startswith("rdmap")
 
 
 def _firmware(text: str) -> str | None:
-    return word(text) if text.strip("0.") else None
+    return parse_line(text) if text.strip("0.") else None
 
 
 def _guid(text: str) -> str:

@@ -14,9 +14,9 @@ from msgspec import Struct
 from nodeguard.model.catalogue import LogPattern
 from nodeguard.model.observation import Event, Observation
 from nodeguard.model.signal import Scalar, Signal
-from nodeguard.model.slot import NODE, bus_address, gpu, nvswitch, pci, port
+from nodeguard.model.target import NODE, bus_address, gpu_target, nvswitch_target, pci_target, port_target
 from nodeguard.sources.event_batch import EventBatch
-from nodeguard.sources.machine import Log, Machine
+from nodeguard.sources.machine import LogRecords, Machine
 
 _TEXT = 400
 # Characters of a record that the patterns see: a line of the kernel is shorter.
@@ -34,7 +34,7 @@ _TEXTS = frozenset({"pci", "dev", "status"})
 _LONGEST = 32 << 10
 
 
-class Record(Struct, frozen=True):
+class LogRecord(Struct, frozen=True):
     """One record of the kernel's own: seconds since boot and text.
 
     fragment: whether it goes on with a line that was begun before. caller: the task or CPU that said it,
@@ -47,7 +47,7 @@ class Record(Struct, frozen=True):
     caller: str = ""
 
 
-class Kmsg:
+class KmsgSource:
     """Reads what is new in the kernel log since the last round.
 
     patterns: in the order in which they are tried; the first that matches names the event.
@@ -60,10 +60,10 @@ class Kmsg:
 
     def __init__(self, patterns: Iterable[LogPattern]) -> None:
         table = tuple(patterns)
-        self._by_start = sorted_by_start(table)
+        self._by_start = patterns_by_prefix(table)
         self._others = self._by_start[""]
         self._compiled: dict[str, re.Pattern[str]] = {}
-        self.signals = signals(table)
+        self.signals = pattern_signals(table)
 
     def read(self, machine: Machine) -> Iterator[Observation]:
         """One round; see Source.read."""
@@ -73,7 +73,7 @@ class Kmsg:
         if log.lost or log.more:
             yield _not_read(log, machine.now().mono)
         batch = EventBatch()
-        for record in whole(parsed(log.records)):
+        for record in join_fragments(parse_records(log.records)):
             text = record.text[:_MATCHED]
             for pattern in self._by_start.get(text[:_START], self._others):
                 if pattern.hint in text and (match := self._match(pattern, text)):
@@ -92,20 +92,20 @@ class Kmsg:
         return compiled.match(text)
 
 
-def sorted_by_start(patterns: Iterable[LogPattern]) -> dict[str, tuple[LogPattern, ...]]:
+def patterns_by_prefix(patterns: Iterable[LogPattern]) -> dict[str, tuple[LogPattern, ...]]:
     """Return the patterns to try for a line, by the line's first characters, in the order of the table.
 
     The empty string stands for lines that begin like no pattern: only a pattern without a fixed start can
     match them.
     """
-    starts = [(start(pattern.pattern), pattern) for pattern in patterns]
+    starts = [(literal_prefix(pattern.pattern), pattern) for pattern in patterns]
     return {
         wanted: tuple(pattern for begin, pattern in starts if begin in {"", wanted})
         for wanted in {"", *(begin for begin, _ in starts)}
     }
 
 
-def start(pattern: str) -> str:
+def literal_prefix(pattern: str) -> str:
     """Return the first characters of all lines that an expression matches; empty where they are not fixed.
 
     A character before a quantifier is not fixed. The expressions of the table have no alternatives at the
@@ -118,7 +118,7 @@ def start(pattern: str) -> str:
     return fixed[:_START] if len(fixed) >= _START else ""
 
 
-def _not_read(log: Log, now: float) -> Observation:
+def _not_read(log: LogRecords, now: float) -> Observation:
     """What the node is told of records that were overwritten, and of the newest that wait to be read."""
     text = f"{log.lost} records were overwritten before they were read"
     lost = (Event("kmsg.lost", now, text, {"records": log.lost}),) if log.lost else ()
@@ -135,7 +135,7 @@ def _not_evaluated(events: int, now: float) -> Observation:
     return Observation("kmsg", NODE, "lost", events=(lost,), count=events)
 
 
-def signals(patterns: Iterable[LogPattern]) -> dict[str, Signal]:
+def pattern_signals(patterns: Iterable[LogPattern]) -> dict[str, Signal]:
     """The events that a table of patterns gives, each with the fields of all its patterns."""
     found = {
         "kmsg.sequence": Signal("kmsg.sequence", "state", "sequence number of the last record that was read"),
@@ -146,12 +146,12 @@ def signals(patterns: Iterable[LogPattern]) -> dict[str, Signal]:
             continue
         known = found.get(pattern.signal)
         fields = (*(known.fields if known else ()), *_GROUP.findall(pattern.pattern))
-        about = known.about if known else pattern.about
+        about = known.description if known else pattern.description
         found[pattern.signal] = Signal(pattern.signal, "event", about, fields=tuple(dict.fromkeys(fields)))
     return found
 
 
-def parsed(records: Iterable[str]) -> Iterator[Record]:
+def parse_records(records: Iterable[str]) -> Iterator[LogRecord]:
     """The records of the kernel facility; those of user processes, and what is no record, are left out.
 
     A process can write to /dev/kmsg, but never as the kernel: its facility is not 0.
@@ -168,7 +168,7 @@ def parsed(records: Iterable[str]) -> Iterator[Record]:
         if "\\x" in text:
             text = _ESCAPED.sub(_unescaped, text)
         caller = next((field[7:] for field in fields[4:] if field.startswith("caller=")), "")
-        yield Record(int(moment) / 1e6, text, flags[:1] in {"c", "+"}, caller)
+        yield LogRecord(int(moment) / 1e6, text, flags[:1] in {"c", "+"}, caller)
 
 
 def _unescaped(run: re.Match[str]) -> str:
@@ -180,13 +180,13 @@ def _short_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= 18
 
 
-def whole(records: Iterable[Record]) -> list[Record]:
+def join_fragments(records: Iterable[LogRecord]) -> list[LogRecord]:
     """Records with the pieces of a line put together, in the order in which the lines began.
 
     A piece goes on with the last line of the same caller, whatever others said in between; where the kernel
     does not tell the caller, with the line before it. The first piece of all has the flag of a whole line.
     """
-    lines: list[tuple[Record, list[str]]] = []
+    lines: list[tuple[LogRecord, list[str]]] = []
     lengths: list[int] = []
     latest: dict[str, int] = {}
     for record in records:
@@ -200,15 +200,15 @@ def whole(records: Iterable[Record]) -> list[Record]:
         lengths[place] += len(pieces[-1])
         latest[record.caller] = latest[""] = place
     return [
-        Record(first.at, "".join(pieces), caller=first.caller) if len(pieces) > 1 else first
+        LogRecord(first.at, "".join(pieces), caller=first.caller) if len(pieces) > 1 else first
         for first, pieces in lines
     ]
 
 
-def _event(pattern: LogPattern, match: re.Match[str], record: Record) -> tuple[str, Event]:
+def _event(pattern: LogPattern, match: re.Match[str], record: LogRecord) -> tuple[str, Event]:
     groups = {name: text for name, text in match.groupdict().items() if text is not None}
     fields: dict[str, Scalar] = {name: _value(name, text) for name, text in groups.items()}
-    return _slot(pattern.slot, groups), Event(pattern.signal, record.at, record.text[:_TEXT], fields)
+    return _slot(pattern.target, groups), Event(pattern.signal, record.at, record.text[:_TEXT], fields)
 
 
 def _value(name: str, text: str) -> Scalar:
@@ -219,10 +219,10 @@ def _slot(kind: str, groups: dict[str, str]) -> str:
     """The slot that a match speaks of; the node where it does not say."""
     address, device = groups.get("pci", ""), groups.get("dev", "")
     if kind == "port":
-        return port(device, 1) if device else NODE
+        return port_target(device, 1) if device else NODE
     if kind == "disk":
         return f"disk/{device}" if device else NODE
     if kind == "dimm":
         return f"dimm/{groups['dimm']}" if groups.get("dimm") else NODE
-    make = {"gpu": gpu, "nvswitch": nvswitch, "pci": pci}.get(kind)
+    make = {"gpu": gpu_target, "nvswitch": nvswitch_target, "pci": pci_target}.get(kind)
     return make(address) if make is not None and bus_address(address) else NODE

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from nodeguard.model.observation import Observation
-from nodeguard.model.signal import Signal, named
-from nodeguard.model.slot import NODE
+from nodeguard.model.signal import Signal, signals_by_name
+from nodeguard.model.target import NODE
 from nodeguard.sources.machine import Machine
-from nodeguard.sources.readings import Draft, contents
+from nodeguard.sources.readings import ObservationDraft, read_text
 
 if TYPE_CHECKING:
     from nodeguard.sources.clouds.cloud import Cloud
@@ -27,7 +27,7 @@ _MARKS = {
 }
 
 
-class Maintenance:
+class MaintenanceSource:
     """Asks the metadata service of the cloud that DMI names; one observation, of the node."""
 
     name = "maintenance"
@@ -36,7 +36,7 @@ class Maintenance:
     deadline = 10.0
     # DMI is the host's to be recorded: what this source has of its own is what it asked.
     paths: tuple[str, ...] = ("call:http",)
-    signals = named(
+    signals = signals_by_name(
         Signal("maintenance.pending", "state", "whether the cloud has planned anything for this machine"),
         Signal(
             "maintenance.kind",
@@ -55,18 +55,20 @@ class Maintenance:
         if cloud is None:
             return
         # Loaded here, as most machines need none of it.
-        from nodeguard.sources.clouds.asking import asked  # noqa: PLC0415
-        from nodeguard.sources.clouds.telling import told  # noqa: PLC0415
+        from nodeguard.sources.clouds.cloud import (
+            plan_signals,  # noqa: PLC0415
+            query,  # noqa: PLC0415
+        )
 
-        draft = Draft(machine, self.name, NODE)
-        round_ = asked(machine, cloud)
+        draft = ObservationDraft(machine, self.name, NODE)
+        round_ = query(machine, cloud)
         if round_.planned:
-            draft.signals, draft.unread = told(round_.planned, machine.now().wall)
+            draft.signals, draft.unread = plan_signals(round_.planned, machine.now().wall)
         elif round_.unread:
-            draft.refuse(round_.unread, "maintenance.pending", "maintenance.kind")
-        elif round_.told:
+            draft.mark_unread(round_.unread, "maintenance.pending", "maintenance.kind")
+        elif round_.has_feed:
             draft.signals |= {"maintenance.pending": False, "maintenance.kind": "none"}
-        yield draft.observation()
+        yield draft.build()
 
 
 def _cloud(machine: Machine) -> Cloud | None:
@@ -89,5 +91,5 @@ def _cloud(machine: Machine) -> Cloud | None:
 
 
 def _says(machine: Machine, file: str) -> str:
-    text = contents(machine, f"{_DMI}/{file}")
+    text = read_text(machine, f"{_DMI}/{file}")
     return text.strip() if isinstance(text, str) else ""

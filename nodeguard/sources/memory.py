@@ -5,25 +5,32 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator
 
-from nodeguard.model.observation import Observation, Part
-from nodeguard.model.signal import Signal, named
-from nodeguard.model.slot import NODE
+from nodeguard.model.observation import Component, Observation
+from nodeguard.model.signal import Signal, signals_by_name
+from nodeguard.model.target import NODE
 from nodeguard.sources.machine import Machine
-from nodeguard.sources.readings import Draft, contents, count, counter, number, reason
+from nodeguard.sources.readings import (
+    ObservationDraft,
+    failure_reason,
+    parse_count,
+    parse_counter,
+    parse_number,
+    read_text,
+)
 
 _MEMINFO = "/proc/meminfo"
 _PRESSURE = "/proc/pressure/memory"
 _EDAC = "/sys/devices/system/edac/mc"
 
 
-class Memory:
+class MemorySource:
     """Reads /proc/meminfo, pressure stall information, and EDAC: the node, and each DIMM that is watched."""
 
     name = "memory"
     interval = 30.0
     deadline = 5.0
     paths: tuple[str, ...] = (_MEMINFO, _PRESSURE, _EDAC)
-    signals = named(
+    signals = signals_by_name(
         Signal("memory.total", "gauge", "memory that the kernel can use", "bytes"),
         Signal(
             "memory.available_ratio", "gauge", "share of it that new work can have without swapping", "ratio"
@@ -46,11 +53,11 @@ class Memory:
 
     def read(self, machine: Machine) -> Iterator[Observation]:
         """One round; see Source.read."""
-        node = Draft(machine, self.name, NODE)
+        node = ObservationDraft(machine, self.name, NODE)
         _meminfo(node)
         _pressure(node)
-        controllers = node.names(_EDAC, "dimm.corrected", "dimm.uncorrected") or ()
-        yield node.observation()
+        controllers = node.list_names(_EDAC, "dimm.corrected", "dimm.uncorrected") or ()
+        yield node.build()
         for controller in controllers:
             if controller.removeprefix("mc").isdecimal():
                 yield from self._controller(machine, controller)
@@ -61,54 +68,54 @@ class Memory:
         Where it does not count by DIMM, these are all errors. Its own counts, else, are the sum of all the
         others (Linux Documentation/driver-api/edac.rst).
         """
-        whole = Draft(machine, self.name, f"dimm/{controller}")
+        whole = ObservationDraft(machine, self.name, f"dimm/{controller}")
         found = False
-        for name in whole.names(f"{_EDAC}/{controller}", "dimm.corrected", "dimm.uncorrected") or ():
+        for name in whole.list_names(f"{_EDAC}/{controller}", "dimm.corrected", "dimm.uncorrected") or ():
             if name[:4] not in {"dimm", "rank"} or not name[4:].isdecimal():
                 continue
-            draft = Draft(machine, self.name, f"dimm/{controller}/{name}")
+            draft = ObservationDraft(machine, self.name, f"dimm/{controller}/{name}")
             path = f"{_EDAC}/{controller}/{name}"
-            draft.take("dimm.corrected", f"{path}/dimm_ce_count", counter)
-            draft.take("dimm.uncorrected", f"{path}/dimm_ue_count", counter)
+            draft.read("dimm.corrected", f"{path}/dimm_ce_count", parse_counter)
+            draft.read("dimm.uncorrected", f"{path}/dimm_ue_count", parse_counter)
             if draft.signals or draft.unread:
                 found = True
-                label = draft.text(f"{path}/dimm_label")
-                yield draft.observation(Part(id=label) if label else None)
+                label = draft.read_text(f"{path}/dimm_label")
+                yield draft.build(Component(id=label) if label else None)
         if not whole.unread:
             of = "noinfo_count" if found else "count"
-            whole.take("dimm.corrected", f"{_EDAC}/{controller}/ce_{of}", counter)
-            whole.take("dimm.uncorrected", f"{_EDAC}/{controller}/ue_{of}", counter)
+            whole.read("dimm.corrected", f"{_EDAC}/{controller}/ce_{of}", parse_counter)
+            whole.read("dimm.uncorrected", f"{_EDAC}/{controller}/ue_{of}", parse_counter)
         if whole.signals or whole.unread:
-            yield whole.observation()
+            yield whole.build()
 
 
-def _meminfo(draft: Draft) -> None:
-    text = draft.text(_MEMINFO, "memory.total", "memory.available_ratio", "memory.hardware_corrupted")
+def _meminfo(draft: ObservationDraft) -> None:
+    text = draft.read_text(_MEMINFO, "memory.total", "memory.available_ratio", "memory.hardware_corrupted")
     if text is None:
         return
     lines = {name: size.strip() for name, _, size in (line.partition(":") for line in text.splitlines())}
-    total = draft.value("memory.total", _MEMINFO, lines.get("MemTotal", text), _bytes)
+    total = draft.parse("memory.total", _MEMINFO, lines.get("MemTotal", text), _bytes)
     if "HardwareCorrupted" in lines:
-        draft.value("memory.hardware_corrupted", _MEMINFO, lines["HardwareCorrupted"], _bytes)
+        draft.parse("memory.hardware_corrupted", _MEMINFO, lines["HardwareCorrupted"], _bytes)
     if "MemAvailable" in lines:
         if total:
-            draft.value(
+            draft.parse(
                 "memory.available_ratio", _MEMINFO, lines["MemAvailable"], lambda said: _bytes(said) / total
             )
         else:
-            draft.refuse("the total is not known", "memory.available_ratio")
+            draft.mark_unread("the total is not known", "memory.available_ratio")
 
 
-def _pressure(draft: Draft) -> None:
-    answer = contents(draft.machine, _PRESSURE)
+def _pressure(draft: ObservationDraft) -> None:
+    answer = read_text(draft.machine, _PRESSURE)
     if isinstance(answer, OSError):
         # The file stands there and refuses where pressure stall information was switched off at boot.
         if answer.errno != errno.EOPNOTSUPP:
-            draft.refuse(reason(answer), "memory.pressure.some", "memory.pressure.full")
+            draft.mark_unread(failure_reason(answer), "memory.pressure.some", "memory.pressure.full")
         return
     for line in (answer or "").splitlines():
         kind = "full" if line.startswith("full") else "some"
-        draft.value(f"memory.pressure.{kind}", _PRESSURE, line, _minute)
+        draft.parse(f"memory.pressure.{kind}", _PRESSURE, line, _minute)
 
 
 def _bytes(text: str) -> int:
@@ -116,10 +123,10 @@ def _bytes(text: str) -> int:
     size, unit = text.split()
     if unit != "kB":
         raise ValueError(text)
-    return count(size) * 1024
+    return parse_count(size) * 1024
 
 
 def _minute(line: str) -> float:
     """avg60 of `some avg10=0.00 avg60=1.50 avg300=0.40 total=12345`, as a ratio."""
     averages = dict(part.split("=") for part in line.split()[1:])
-    return number(averages.get("avg60", "")) / 100
+    return parse_number(averages.get("avg60", "")) / 100

@@ -39,12 +39,12 @@ class Mount(Struct, frozen=True):
     read_only: bool
 
     @property
-    def network(self) -> bool:
+    def is_network(self) -> bool:
         """Whether it is served from elsewhere."""
         return self.type in _NETWORK or self.type == "fuse" or self.type.startswith("fuse.")
 
 
-def mounts(text: str) -> Iterator[Mount]:
+def parse_mounts(text: str) -> Iterator[Mount]:
     """Mounts in a file's order. A line with fewer than three fields or a comment is none."""
     for line in text.splitlines():
         fields = line.split()
@@ -53,14 +53,14 @@ def mounts(text: str) -> Iterator[Mount]:
             yield Mount(device, path, fields[2], read_only="ro" in "".join(fields[3:4]).split(","))
 
 
-def worth_asking(text: str) -> tuple[Mount, ...]:
+def mounts_to_check(text: str) -> tuple[Mount, ...]:
     """Of each device the mount with the shortest path, from the text of /proc/self/mounts.
 
     Local ones come first, so that a dead server cannot hide them. A mount hides what was mounted at its path
     or below before; of the root alone that is not so, since processes stay in the one they are in.
     """
     visible: dict[str, Mount] = {}
-    for mount in mounts(text):
+    for mount in parse_mounts(text):
         below = f"{mount.path.rstrip('/')}/"
         hidden = [path for path in visible if path.startswith(below)] if below != "/" else []
         for path in hidden:
@@ -71,7 +71,7 @@ def worth_asking(text: str) -> tuple[Mount, ...]:
         # The device's name of FUSE and tmpfs is only a label that many mounts can bear.
         own = mount.type == "tmpfs" or mount.type.startswith("fuse")
         chosen.setdefault(mount.path if own else mount.device, mount)
-    return tuple(sorted(chosen.values(), key=lambda mount: (mount.network, mount.path)))
+    return tuple(sorted(chosen.values(), key=lambda mount: (mount.is_network, mount.path)))
 
 
 def unescape(text: str) -> str:
@@ -93,4 +93,4 @@ def _is_asked(mount: Mount) -> bool:
         return mount.path in _SHARED_MEMORY
     if mount.type == "overlay":
         return mount.path == "/"
-    return mount.type in _LOCAL or (mount.network and mount.type.removeprefix("fuse.") not in _LOCAL_FUSE)
+    return mount.type in _LOCAL or (mount.is_network and mount.type.removeprefix("fuse.") not in _LOCAL_FUSE)

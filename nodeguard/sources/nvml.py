@@ -11,14 +11,14 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from nodeguard.model.observation import RELEASED, Event, Observation, Part, Status
-from nodeguard.model.signal import Scalar, Signal, named
-from nodeguard.model.slot import NODE, bus_address, gpu, gpu_index, label, unnamed_gpu
+from nodeguard.model.observation import DETACHED, Component, Event, Observation, Status
+from nodeguard.model.signal import Scalar, Signal, signals_by_name
+from nodeguard.model.target import NODE, bus_address, gpu_index, gpu_target, target_label, unnamed_gpu_target
 from nodeguard.sources.machine import Machine
-from nodeguard.sources.nvml_results import Links, error_of, read, reason
+from nodeguard.sources.nvml_results import NvlinkReader, error_name, nvml_reason, read_rows
 from nodeguard.sources.nvml_table import C2C, GPU, NVLINK
-from nodeguard.worker.answer import SYSTEM, Answer, Entry
 from nodeguard.worker.nvml_calls import DEVICE_COUNT
+from nodeguard.worker.result import SYSTEM, CallResult, LaneResult
 
 _NVLINK_STATE = re.compile(r"nvmlDeviceGetNvLinkState\((\d{1,3})\)")
 _C2C_STATUS = re.compile(r"nvmlDeviceGetFieldValues\(171,(\d{1,3})\)")
@@ -42,14 +42,14 @@ _WHOLE = (
 _OF_A_HANDLE = (*_WHOLE, "NVML_ERROR_NOT_FOUND")
 
 
-class Nvml:
+class NvmlSource:
     """Reads NVML through the worker's lane."""
 
     name = "nvml"
     interval = 10.0
     deadline = 120.0
     paths: tuple[str, ...] = ("nvml.json",)
-    signals = named(
+    signals = signals_by_name(
         Signal("nvml.library", "state", "whether the driver's library is on the machine"),
         Signal("nvml.ready", "state", "whether NVML initialises"),
         Signal("nvml.error", "state", "NVML's error on initialising, without its prefix, or `none`"),
@@ -77,11 +77,11 @@ class Nvml:
 
     def __init__(self) -> None:
         # Slots of GPUs to be left alone, NODE for all of them. To be set between two rounds, by anybody.
-        self.left: frozenset[str] = frozenset()
+        self.detached: frozenset[str] = frozenset()
         self._slots: dict[int, str] = {}
         self._of_uuid: dict[str, str] = {}
         self._links: dict[str, frozenset[str]] = {}
-        self._nvlinks = Links()
+        self._nvlinks = NvlinkReader()
 
     def read(self, machine: Machine) -> Iterator[Observation]:
         """One round; see Source.read."""
@@ -89,17 +89,17 @@ class Nvml:
         yield from self._events(machine)
 
     def _round(self, machine: Machine) -> Iterator[Observation]:
-        left = self.left
+        left = self.detached
         known = {slot: index for index, slot in self._slots.items()}
         if not known.keys() >= left:
             # All of them, or one whose index is not known yet: to find that would be to open it.
-            yield Observation(self.name, NODE, "released", detail=RELEASED)
+            yield Observation(self.name, NODE, "released", detail=DETACHED)
             return
         answer = machine.nvml(leave=frozenset(known[slot] for slot in left))
         if answer.missing:
             yield Observation(self.name, NODE, "absent", {"nvml.library": False}, detail=answer.missing)
             return
-        if answer.failed and not answer.entries:
+        if answer.failed and not answer.results:
             yield Observation(self.name, NODE, "failed", detail=answer.failed)
             return
         scopes = _by_scope(answer)
@@ -119,7 +119,7 @@ class Nvml:
             yield from self._unreached(observed)
         for slot in sorted(left):
             for place in (slot, *sorted(self._links.get(slot, ()))):
-                yield Observation(self.name, place, "released", detail=RELEASED)
+                yield Observation(self.name, place, "released", detail=DETACHED)
 
     def _names(self, handled: dict[int, dict[str, Any]], indices: Iterable[int]) -> dict[int, str]:
         """The slot of each device, by its index.
@@ -132,33 +132,35 @@ class Nvml:
         for index in indices:
             if index not in names:
                 before = self._of_uuid.get(_uuid(handled.get(index, {}))) or self._slots.get(index)
-                names[index] = before if before and before not in names.values() else unnamed_gpu(index)
+                names[index] = (
+                    before if before and before not in names.values() else unnamed_gpu_target(index)
+                )
         return names
 
     def _unreached(self, observed: list[Observation]) -> Iterator[Observation]:
         """The NVLinks of a GPU that fell silent before they were asked: not read, but not gone either."""
         whole, *links = observed
         if whole.status == "read":
-            self._links[whole.slot] = frozenset(link.slot for link in links)
+            self._links[whole.target] = frozenset(link.target for link in links)
             return
-        read_now = {link.slot for link in links}
-        for slot in sorted(self._links.get(whole.slot, ())):
+        read_now = {link.target for link in links}
+        for slot in sorted(self._links.get(whole.target, ())):
             if slot not in read_now:
                 yield Observation(self.name, slot, "hung", detail=whole.detail)
 
     def _events(self, machine: Machine) -> Iterator[Observation]:
         for event in machine.nvml_events():
             # Its own address counts: the GPUs may have other indices since, after a restart of the worker.
-            slot = gpu(event.address) if bus_address(event.address) else self._slots.get(event.device)
+            slot = gpu_target(event.address) if bus_address(event.address) else self._slots.get(event.device)
             if event.type == _XID_EVENT and slot is not None:
                 xid, at = event.data, machine.now().mono if event.at is None else event.at
                 line = Event("gpu.xid.line", at, f"NVML event: Xid {xid}", {"xid": xid, "rest": ""})
                 yield Observation(self.name, slot, events=(line,))
 
 
-def _by_scope(answer: Answer) -> dict[int, dict[str, Any]]:
+def _by_scope(answer: LaneResult) -> dict[int, dict[str, Any]]:
     scopes: dict[int, dict[str, Any]] = {}
-    for scope, entries in groupby(answer.entries, attrgetter("scope")):
+    for scope, entries in groupby(answer.results, attrgetter("scope")):
         scopes.setdefault(scope, {}).update({entry.call: entry.result for entry in entries})
     return scopes
 
@@ -168,7 +170,7 @@ def _slot(calls: dict[str, Any]) -> str | None:
         found = calls.get(name)
         address = found.get("busId") if isinstance(found, dict) else None
         if isinstance(address, str) and bus_address(address):
-            return gpu(address)
+            return gpu_target(address)
     return None
 
 
@@ -184,12 +186,12 @@ def _unlisted(names: dict[int, str]) -> dict[str, str]:
 
 
 def _node(
-    answer: Answer, system: dict[str, Any], scopes: dict[int, dict[str, Any]], slots: dict[int, str]
+    answer: LaneResult, system: dict[str, Any], scopes: dict[int, dict[str, Any]], slots: dict[int, str]
 ) -> Observation:
     """What NVML says as a whole: whether it is there, initialises, answers."""
-    init = error_of(system.get("nvmlInit"))
+    init = error_name(system.get("nvmlInit"))
     late = answer.hung or next(iter((*answer.stalled, *answer.resting)), None)
-    whole = answer.cut is None and not answer.failed
+    whole = answer.interrupted is None and not answer.failed
     signals: dict[str, Scalar] = {"nvml.library": True, "nvml.hung": answer.hung is not None}
     if late is not None:
         signals["nvml.unanswered"] = _told(late, slots)
@@ -205,14 +207,14 @@ def _node(
             signals[name] = value
     ready = system.get("nvmlSystemGetConfComputeGpusReadyState")
     state = system.get("nvmlSystemGetConfComputeState")
-    if isinstance(state, dict) and not error_of(state) and isinstance(ready, int):
+    if isinstance(state, dict) and not error_name(state) and isinstance(ready, int):
         signals["nvml.confidential"] = bool(state.get("ccFeature"))
         signals["nvml.confidential_ready"] = bool(ready)
-    errors = [error_of(calls[_HANDLE]) for calls in scopes.values() if _HANDLE in calls]
+    errors = [error_name(calls[_HANDLE]) for calls in scopes.values() if _HANDLE in calls]
     refused = sorted((error for error in errors if error in _OF_A_HANDLE), key=_OF_A_HANDLE.index)
     hidden = [error for error in errors if error not in _OF_A_HANDLE]
     status, detail = _ended(answer, system, slots)
-    unread = {"gpu.handles_refused": reason(hidden[0])} if hidden and not refused else {}
+    unread = {"gpu.handles_refused": nvml_reason(hidden[0])} if hidden and not refused else {}
     # That no handle was refused is known only where each was asked for.
     if errors or status == "read":
         signals["gpu.handles_hidden"] = len(hidden)
@@ -222,35 +224,35 @@ def _node(
     return Observation("nvml", NODE, status, signals, unread, detail=detail)
 
 
-def _ended(answer: Answer, system: dict[str, Any], slots: dict[int, str]) -> tuple[Status, str]:
+def _ended(answer: LaneResult, system: dict[str, Any], slots: dict[int, str]) -> tuple[Status, str]:
     """How a round ended as a whole, and why not well."""
     if answer.hung is not None:
         return "hung", f"{_told(answer.hung, slots)} does not return, not even to SIGKILL"
     stalled = next((entry.call for entry in answer.stalled if entry.scope == SYSTEM), "")
     if stalled:
         return "hung", f"{stalled} met no answer"
-    if answer.cut is not None:
-        return "hung", f"there was no time for what comes after {_told(answer.cut, slots)}"
+    if answer.interrupted is not None:
+        return "hung", f"there was no time for what comes after {_told(answer.interrupted, slots)}"
     if answer.failed:
         return "failed", answer.failed
     for call in ("nvmlInit", DEVICE_COUNT):
-        if error := error_of(system.get(call)):
-            return "failed", reason(error) if call == "nvmlInit" else f"{call}: {reason(error)}"
+        if error := error_name(system.get(call)):
+            return "failed", nvml_reason(error) if call == "nvmlInit" else f"{call}: {nvml_reason(error)}"
     return "read", ""
 
 
 _SYSTEM = {"nvml.driver_version": "nvmlSystemGetDriverVersion", "nvml.version": "nvmlSystemGetNVMLVersion"}
 
 
-def _told(entry: Entry, slots: dict[int, str]) -> str:
+def _told(entry: CallResult, slots: dict[int, str]) -> str:
     """A call as a person reads it, with the GPU that it was about."""
     if entry.scope == SYSTEM:
         return entry.call
-    return f"{entry.call} of {label(slots.get(entry.scope, unnamed_gpu(entry.scope)))}"
+    return f"{entry.call} of {target_label(slots.get(entry.scope, unnamed_gpu_target(entry.scope)))}"
 
 
 def _gpu(
-    slot: str, calls: dict[str, Any], unanswered: str, links: Links, before: Collection[str]
+    slot: str, calls: dict[str, Any], unanswered: str, links: NvlinkReader, before: Collection[str]
 ) -> Iterator[Observation]:
     """A GPU and its NVLinks.
 
@@ -258,37 +260,39 @@ def _gpu(
     round that came to its end.
     """
     complete = not unanswered
-    signals, unread = read(GPU, calls, complete=complete)
+    signals, unread = read_rows(GPU, calls, complete=complete)
     nvlinks = [links.read(slot, link, calls, complete=complete) for link in _numbers(_NVLINK_STATE, calls)]
     if not signals.get("gpu.mig.enabled"):
-        nvlinks = [_not_vanished(link) if link.slot in before else link for link in nvlinks]
-    c2c = [read(C2C, calls, link) for link in _numbers(_C2C_STATUS, calls)]
+        nvlinks = [_not_vanished(link) if link.target in before else link for link in nvlinks]
+    c2c = [read_rows(C2C, calls, link) for link in _numbers(_C2C_STATUS, calls)]
     if complete:
-        _count_active("nvlink.active", [(link.signals, link.unread) for link in nvlinks], signals, unread)
+        _count_active("nvlink.active", [(link.signals, link.unreadable) for link in nvlinks], signals, unread)
         _count_active("c2c.active", c2c, signals, unread)
         answering = sum("c2c.active" in link for link, _ in c2c)
         if "gpu.c2c.active" in signals and answering != signals.get("gpu.c2c.count", answering):
             del signals["gpu.c2c.active"]
             unread["gpu.c2c.active"] = f"{answering} links to the CPU gave a status"
     _total("gpu.retired_pages", ("corrected", "uncorrected"), signals, unread)
-    signals["gpu.error"] = _whole(list(filter(None, map(error_of, calls.values()))), len(calls))
+    signals["gpu.error"] = _whole(list(filter(None, map(error_name, calls.values()))), len(calls))
     signals["gpu.answers"] = not unanswered
     if unanswered:
         signals["gpu.unanswered"] = unanswered
     status: Status = "hung" if unanswered else "read"
     mode = "mig" if signals.get("gpu.mig.enabled") else ""
     detail = f"{unanswered} met no answer" if unanswered else ""
-    yield Observation("nvml", slot, status, signals, unread, part=_part(calls), epoch=mode, detail=detail)
+    yield Observation(
+        "nvml", slot, status, signals, unread, component=_part(calls), epoch=mode, detail=detail
+    )
     counted = isinstance(signals.get("gpu.nvlink.count"), int)
     for link in nvlinks:
         # Where the links are not counted, one that fails may well be none.
-        if link.signals or (link.unread and counted):
+        if link.signals or (link.unreadable and counted):
             yield link
 
 
 def _not_vanished(link: Observation) -> Observation:
     """An NVLink that was there: a GPU does not lose one, so where NVML has no state for it, it is unread."""
-    if link.signals or link.unread:
+    if link.signals or link.unreadable:
         return link
     return replace(link, unread={"nvlink.active": "NVML gives no state for it, and did before"})
 
@@ -340,7 +344,7 @@ def _total(name: str, parts: Collection[str], signals: dict[str, Scalar], unread
         signals[f"{name}.total"] = sum(counts)
 
 
-def _part(calls: dict[str, Any]) -> Part | None:
+def _part(calls: dict[str, Any]) -> Component | None:
     words = [calls.get(name) for name in ("nvmlDeviceGetUUID", "nvmlDeviceGetName", "nvmlDeviceGetSerial")]
     uuid, name, serial = (word if isinstance(word, str) else "" for word in words)
-    return Part(uuid, name, serial) if uuid else None
+    return Component(uuid, name, serial) if uuid else None

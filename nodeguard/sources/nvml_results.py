@@ -1,6 +1,6 @@
 """What the result of an NVML call says: a value, nothing, or why there is none.
 
-A result is as nodeguard.worker.answer.Entry has it, whatever a driver or a recording may have put there.
+A result is as nodeguard.worker.result.Entry has it, whatever a driver or a recording may have put there.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from nodeguard.model.observation import Observation
 from nodeguard.model.signal import Scalar
-from nodeguard.model.slot import nvlink
+from nodeguard.model.target import nvlink_target
 from nodeguard.sources.nvml_table import NVLINK, Row
 
 _FIELD = re.compile(r"fields\((\d+)(?:,(\d+))?\)")
@@ -41,17 +41,17 @@ _REASONS = {
 }
 
 
-def error_of(result: Any) -> str:
+def error_name(result: Any) -> str:
     """Name of the error that a result is, empty where it is none."""
     return str(result["error"]) if isinstance(result, dict) and "error" in result else ""
 
 
-def reason(error: str) -> str:
+def nvml_reason(error: str) -> str:
     """Why a call failed, in an operator's words; the error's name where there are none."""
     return _REASONS.get(error, error)
 
 
-def read(
+def read_rows(
     rows: tuple[Row, ...], calls: dict[str, Any], link: int | None = None, *, complete: bool = True
 ) -> tuple[dict[str, Scalar], dict[str, str]]:
     """Signals of some rows, and why those could not be read that should have been.
@@ -79,11 +79,11 @@ def _value(row: Row, calls: dict[str, Any], link: str, *, complete: bool) -> tup
         # A field's value is taken out of its envelope.
         if is_field and isinstance(result, dict) and "error" not in result:
             result = result.get("value")
-        error = error_of(result)
+        error = error_name(result)
         if result is None:
             why = why or ("" if complete else "a call before it met no answer")
         elif error:
-            why = why if error in _NOT_THERE else reason(error)
+            why = why if error in _NOT_THERE else nvml_reason(error)
         # A struct of an older version has not all fields.
         elif not (isinstance(item, str) and isinstance(result, dict) and item not in result):
             try:
@@ -101,7 +101,7 @@ def _named(template: str, link: str) -> tuple[str, bool]:
     return (f"nvmlDeviceGetFieldValues({field[1]},{field[2] or 0})", True) if field else (call, False)
 
 
-class Links:
+class NvlinkReader:
     """Reads NVLinks. Of one whose results are those of before, the very same observation is given again.
 
     There are many of them, nothing ever happens on most, and whoever gets the same object has nothing to do.
@@ -116,8 +116,8 @@ class Links:
         before = self._before.get((gpu, link))
         if before is not None and before[0] == told:
             return before[1]
-        signals, unread = read(NVLINK, calls, link, complete=complete)
-        observation = Observation("nvml", nvlink(gpu, link), "read", signals, unread)
+        signals, unread = read_rows(NVLINK, calls, link, complete=complete)
+        observation = Observation("nvml", nvlink_target(gpu, link), "read", signals, unread)
         self._before[gpu, link] = (told, observation)
         return observation
 

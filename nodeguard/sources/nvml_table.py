@@ -30,7 +30,7 @@ class Row(Struct, frozen=True):
     convert: Callable[[Any], Scalar]
 
 
-class Sort(Struct, frozen=True):
+class ValueType(Struct, frozen=True):
     """A sort of value: kind and unit of the signal, and how it comes from a result."""
 
     kind: SignalKind
@@ -85,27 +85,27 @@ def _length(value: Any) -> int:
     return len(value)
 
 
-def _bit(mask: int) -> Sort:
-    return Sort("state", lambda value: bool(_count(value) & mask))
+def _bit(mask: int) -> ValueType:
+    return ValueType("state", lambda value: bool(_count(value) & mask))
 
 
-_TEXT = Sort("state", _text)
-_NUMBER = Sort("state", _whole)
-_TRUTH = Sort("state", lambda value: _whole(value) != 0)
-_LENGTH = Sort("state", _length)
-_COUNTER = Sort("counter", _count)
-_GAUGE = Sort("gauge", _count)
-_BYTES = Sort("state", _count, "bytes")
-_CELSIUS = Sort("gauge", _scaled(1), "celsius")
-_LIMIT = Sort("state", _scaled(1), "celsius")
-_MILLIWATTS = Sort("gauge", _scaled(1e-3), "watts")
-_PERCENT = Sort("gauge", _scaled(1e-2), "ratio")
-_NANOSECONDS = Sort("counter", _scaled(1e-9), "seconds")
+_TEXT = ValueType("state", _text)
+_NUMBER = ValueType("state", _whole)
+_TRUTH = ValueType("state", lambda value: _whole(value) != 0)
+_LENGTH = ValueType("state", _length)
+_COUNTER = ValueType("counter", _count)
+_GAUGE = ValueType("gauge", _count)
+_BYTES = ValueType("state", _count, "bytes")
+_CELSIUS = ValueType("gauge", _scaled(1), "celsius")
+_LIMIT = ValueType("state", _scaled(1), "celsius")
+_MILLIWATTS = ValueType("gauge", _scaled(1e-3), "watts")
+_PERCENT = ValueType("gauge", _scaled(1e-2), "ratio")
+_NANOSECONDS = ValueType("counter", _scaled(1e-9), "seconds")
 
 _CALL = re.compile(r"(\w+(?:\([^)]*\))?)(?:\[(\d+)\]|\.(\w+))?")
 
 
-def _rows(*rows: tuple[str, Sort, str, str]) -> tuple[Row, ...]:
+def _rows(*rows: tuple[str, ValueType, str, str]) -> tuple[Row, ...]:
     return tuple(
         Row(Signal(name, sort.kind, about, sort.unit), tuple(map(_item, calls.split(" | "))), sort.convert)
         for name, sort, calls, about in rows

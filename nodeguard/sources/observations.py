@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from nodeguard.model.observation import Observation
-from nodeguard.model.signal import Scalar, Signal, named
-from nodeguard.model.slot import NODE, probe
+from nodeguard.model.signal import Scalar, Signal, signals_by_name
+from nodeguard.model.target import NODE, probe_target
 from nodeguard.sources.machine import Machine
-from nodeguard.sources.probe_file import ProbeFile, Said, ago, parsed
-from nodeguard.sources.readings import attempt, reason
+from nodeguard.sources.probe_file import ProbeFile, ProbeObservation, format_duration, parse_probe_file
+from nodeguard.sources.readings import failure_reason, try_read
 
 _FOLDER = "/run/nodeguard/observations.d"
 _MOST_FILES = 64
@@ -20,7 +20,7 @@ _MOST_FILES = 64
 _CLAIMS = ("probe.health", "probe.value", "probe.message")
 
 
-class Observations:
+class ObservationsSource:
     """Reads the files of probes; one observation for each slot that a probe speaks of, in a slot of its own.
 
     What cannot be believed is unread: of the slots that its file last spoke of, else of a slot by the file's
@@ -32,7 +32,7 @@ class Observations:
     interval = 30.0
     deadline = 5.0
     paths: tuple[str, ...] = (_FOLDER,)
-    signals = named(
+    signals = signals_by_name(
         Signal("probe.health", "state", "health that a site's own probe claims: ok, warning, suspect, fatal"),
         Signal("probe.value", "gauge", "figure that a site's own probe gives"),
         Signal("probe.message", "state", "what a site's own probe says, in its words"),
@@ -46,9 +46,9 @@ class Observations:
 
     def read(self, machine: Machine) -> Iterator[Observation]:
         """One round; see Source.read."""
-        names = attempt(machine.names, _FOLDER)
+        names = try_read(machine.names, _FOLDER)
         if isinstance(names, OSError):
-            yield Observation(self.name, NODE, "failed", detail=f"{_FOLDER}: {reason(names)}")
+            yield Observation(self.name, NODE, "failed", detail=f"{_FOLDER}: {failure_reason(names)}")
             return
         # A name that begins with a dot is of a file that is still being written.
         names = tuple(name for name in names or () if name.endswith(".json") and not name.startswith("."))
@@ -56,11 +56,11 @@ class Observations:
         refused: dict[str, str] = {}
         now = machine.now().wall
         for name in names[:_MOST_FILES]:
-            text = attempt(machine.read, f"{_FOLDER}/{name}")
+            text = try_read(machine.read, f"{_FOLDER}/{name}")
             if isinstance(text, OSError):
-                refused[name] = reason(text)
+                refused[name] = failure_reason(text)
             elif text is not None:
-                files[name] = parsed(text, now)
+                files[name] = parse_probe_file(text, now)
         left = names[_MOST_FILES:]
         more = (
             f"is left, as only {_MOST_FILES} files are read of {len(names)}: remove those of no use any more"
@@ -82,17 +82,17 @@ class Observations:
         """What a file says, into `found` by slot; why some of it does not count."""
         own: dict[str, Observation] = {}
         defects = list(file.defects)
-        for said in file.said:
-            slot = probe(said.name, said.slot)
+        for said in file.observations:
+            slot = probe_target(said.name, said.slot)
             if slot in found:
                 other = found[slot].signals["probe.file"]
                 defects.append(f"{slot} stands in {other}, too: remove one, or give it another name")
             else:
                 own[slot] = Observation(self.name, slot, signals=_signals(said, name))
-        kept = (one for one in self._last.get(name, ()) if one.slot not in own) if defects else ()
+        kept = (one for one in self._last.get(name, ()) if one.target not in own) if defects else ()
         self._last[name] = (*own.values(), *kept)
         if now > file.until:
-            why = f"written {ago(now - file.written)} ago and valid for {ago(file.until - file.written)}"
+            why = f"written {format_duration(now - file.written)} ago and valid for {format_duration(file.until - file.written)}"
             why = f"{_path(name)}: {why}: let the probe write again, or remove the file"
             own = {slot: _lapsed(one, why) for slot, one in own.items()}
         found.update(own)
@@ -101,16 +101,16 @@ class Observations:
     def _unread(self, name: str, why: str, found: dict[str, Observation]) -> dict[str, Observation]:
         """What is unread for a file, or a part of one, that does not count."""
         why = f"{_path(name)}: {why}"
-        slots = {one.slot: _lapsed(one, why) for one in self._last.get(name, ()) if one.slot not in found}
+        slots = {one.target: _lapsed(one, why) for one in self._last.get(name, ()) if one.target not in found}
         if slots:
             return slots
         # No probe can have this name, as it has a dot.
-        slot = probe(_shown(name), NODE)
+        slot = probe_target(_shown(name), NODE)
         unread = {"probe.health": why}
-        return {slot: Observation(self.name, slot, signals={"probe.file": _path(name)}, unread=unread)}
+        return {slot: Observation(self.name, slot, signals={"probe.file": _path(name)}, unreadable=unread)}
 
 
-def _signals(said: Said, name: str) -> dict[str, Scalar]:
+def _signals(said: ProbeObservation, name: str) -> dict[str, Scalar]:
     signals: dict[str, Scalar] = {
         "probe.name": said.name,
         "probe.slot": said.slot,

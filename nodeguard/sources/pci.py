@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from nodeguard.model import slot as slots
+from nodeguard.model import target as slots
 from nodeguard.model.observation import Observation
-from nodeguard.model.signal import Scalar, Signal, named
+from nodeguard.model.signal import Scalar, Signal, signals_by_name
 from nodeguard.sources.machine import Machine
-from nodeguard.sources.pcie import lanes, take_errors, take_link
-from nodeguard.sources.readings import Draft, count
+from nodeguard.sources.pcie import parse_lanes, read_aer_totals, read_pcie_link
+from nodeguard.sources.readings import ObservationDraft, parse_count
 
 _BUS = "/sys/bus/pci/devices"
 _PROCFS = "/proc/driver/nvidia/gpus"
@@ -22,7 +22,7 @@ _NVSWITCH = "0680"
 _NETWORK = ("02", "0c06")
 
 
-class Identity(Struct, frozen=True):
+class FunctionIdentity(Struct, frozen=True):
     """What a function is: hexadecimal ids as text, the class without its programming interface.
 
     virtual: whether it is an SR-IOV virtual function of another; None where that could not be read.
@@ -34,7 +34,7 @@ class Identity(Struct, frozen=True):
     virtual: bool | None
 
 
-class Pci:
+class PciSource:
     """Reads each watched function of the bus, and what the NVIDIA driver lists in /proc.
 
     Remembers what sits at an address as long as every round lists that address.
@@ -44,7 +44,7 @@ class Pci:
     interval = 10.0
     deadline = 5.0
     paths: tuple[str, ...] = ("/sys/bus/pci", _PROCFS)
-    signals = named(
+    signals = signals_by_name(
         Signal("pci.present", "state", "whether the bus lists the function"),
         Signal("pci.vendor", "state", "vendor id, hexadecimal"),
         Signal("pci.device", "state", "device id, hexadecimal"),
@@ -73,18 +73,18 @@ class Pci:
     )
 
     def __init__(self) -> None:
-        self._identities: dict[str, Identity | None] = {}
+        self._identities: dict[str, FunctionIdentity | None] = {}
         self._widths: dict[str, int | None] = {}
 
     def read(self, machine: Machine) -> Iterator[Observation]:
         """One round; see Source.read."""
-        node = Draft(machine, self.name, slots.NODE)
-        addresses = node.listing(_BUS, *_COUNTS)
+        node = ObservationDraft(machine, self.name, slots.NODE)
+        addresses = node.list_targets(_BUS, *_COUNTS)
         if addresses is None and not node.unlisted:
-            yield node.observation(status="absent", detail=f"no PCI bus: {_BUS} is not there")
+            yield node.build(status="absent", detail=f"no PCI bus: {_BUS} is not there")
             return
-        listed = node.names(_PROCFS, "pci.procfs") or ()
-        driven = {slots.gpu(name): name for name in listed if slots.bus_address(name)}
+        listed = node.list_names(_PROCFS, "pci.procfs") or ()
+        driven = {slots.gpu_target(name): name for name in listed if slots.bus_address(name)}
         counts = dict.fromkeys(_COUNTS, 0)
         seen: set[str] = set()
         for address in addresses or ():
@@ -93,18 +93,18 @@ class Pci:
             if draft is None or draft.slot in seen:
                 continue
             seen.add(draft.slot)
-            kind = slots.kind(draft.slot)
+            kind = slots.target_kind(draft.slot)
             if kind == "gpu":
                 _take_procfs(draft, node, driven)
             if draft.unread.keys() & {"pci.virtual", "pci.driver"}:
-                node.refuse(f"{address}: {next(iter(draft.unread.values()))}", _COUNTS[kind])
+                node.mark_unread(f"{address}: {next(iter(draft.unread.values()))}", _COUNTS[kind])
             counts[kind] += not draft.signals.get("pci.virtual") and not _is_passed_on(draft)
-            yield draft.observation()
+            yield draft.build()
         if addresses is not None:
             self._forget_all_but(addresses)
             yield from self._gone(driven, seen, frozenset(addresses))
         _take_counts(node, counts)
-        yield node.observation()
+        yield node.build()
 
     def _forget_all_but(self, addresses: tuple[str, ...]) -> None:
         present = frozenset(addresses)
@@ -118,16 +118,16 @@ class Pci:
                 signals: dict[str, Scalar] = {"pci.present": False, "pci.procfs": True}
                 yield Observation(self.name, slot, signals=signals)
 
-    def _function(self, node: Draft, address: str) -> Draft | None:
+    def _function(self, node: ObservationDraft, address: str) -> ObservationDraft | None:
         """What a function shows; None where it is none of those that are watched."""
         identity = self._identity(node, address)
         if identity is None:
             return None
         path = f"{_BUS}/{address}"
-        draft = Draft(node.machine, self.name, address)
+        draft = ObservationDraft(node.machine, self.name, address)
         rdma: tuple[str, ...] = ()
         if identity.class_code.startswith(_NETWORK):
-            rdma = draft.names(f"{path}/infiniband", "pci.rdma_devices") or ()
+            rdma = draft.list_names(f"{path}/infiniband", "pci.rdma_devices") or ()
         slot = slot_of(address, identity, has_rdma=bool(rdma))
         if slot is None:
             for why in draft.unread.values():
@@ -141,49 +141,49 @@ class Pci:
             "pci.class": identity.class_code,
         }
         if identity.virtual is None:
-            draft.link(f"{path}/physfn", "pci.virtual")
+            draft.read_link(f"{path}/physfn", "pci.virtual")
         else:
             draft.signals["pci.virtual"] = identity.virtual
-        driver = draft.link(f"{path}/driver", "pci.driver")
+        driver = draft.read_link(f"{path}/driver", "pci.driver")
         if "pci.driver" not in draft.unread:
             draft.signals["pci.driver"] = (driver or "").rpartition("/")[2]
-        above = (draft.link(path, "pci.upstream") or "").rpartition("/")[0]
+        above = (draft.read_link(path, "pci.upstream") or "").rpartition("/")[0]
         bridge = slots.function_address(above.rpartition("/")[2])
         if bridge:
             draft.signals["pci.upstream"] = bridge
             self._take_upstream(draft, bridge)
-        if slots.kind(slot) == "pci" and "pci.rdma_devices" not in draft.unread:
+        if slots.target_kind(slot) == "pci" and "pci.rdma_devices" not in draft.unread:
             draft.signals["pci.rdma_devices"] = len(rdma)
-        take_link(draft, path)
-        take_errors(draft, path)
+        read_pcie_link(draft, path)
+        read_aer_totals(draft, path)
         return draft
 
-    def _take_upstream(self, draft: Draft, bridge: str) -> None:
+    def _take_upstream(self, draft: ObservationDraft, bridge: str) -> None:
         """Width of the bridge above a function, which no reading changes."""
         signal = "pci.upstream.width_max"
         if bridge not in self._widths:
-            width = draft.take(signal, f"{_BUS}/{bridge}/max_link_width", lanes)
+            width = draft.read(signal, f"{_BUS}/{bridge}/max_link_width", parse_lanes)
             if signal not in draft.unread:
                 self._widths[bridge] = width
         elif (width := self._widths[bridge]) is not None:
             draft.signals[signal] = width
 
-    def _identity(self, node: Draft, address: str) -> Identity | None:
+    def _identity(self, node: ObservationDraft, address: str) -> FunctionIdentity | None:
         """What sits at an address; None where its class is none that is watched, or cannot be read."""
         if address in self._identities:
             return self._identities[address]
-        draft = Draft(node.machine, self.name, address)
+        draft = ObservationDraft(node.machine, self.name, address)
         path = f"{_BUS}/{address}"
         identity = None
-        class_code = draft.take("pci.class", f"{path}/class", _hexadecimal)
+        class_code = draft.read("pci.class", f"{path}/class", _hexadecimal)
         is_watched = class_code is not None and class_code.startswith((*_GPU, _NVSWITCH, *_NETWORK))
         if class_code is not None and is_watched:
-            vendor = draft.take("pci.vendor", f"{path}/vendor", _hexadecimal)
-            device = draft.take("pci.device", f"{path}/device", _hexadecimal)
+            vendor = draft.read("pci.vendor", f"{path}/vendor", _hexadecimal)
+            device = draft.read("pci.device", f"{path}/device", _hexadecimal)
             if vendor and device:
-                link = draft.link(f"{path}/physfn", "pci.virtual")
+                link = draft.read_link(f"{path}/physfn", "pci.virtual")
                 virtual = None if "pci.virtual" in draft.unread else link is not None
-                identity = Identity(vendor, device, class_code[:4], virtual)
+                identity = FunctionIdentity(vendor, device, class_code[:4], virtual)
         if identity is None and (is_watched or class_code is None):
             why = next(iter(draft.unread.values()), "it vanished while it was read")
             for kind in _COUNTS:
@@ -193,45 +193,45 @@ class Pci:
         return identity
 
 
-def _take_procfs(draft: Draft, node: Draft, driven: dict[str, str]) -> None:
+def _take_procfs(draft: ObservationDraft, node: ObservationDraft, driven: dict[str, str]) -> None:
     """Whether the driver lists a GPU; nothing where it lists none at all."""
     if "pci.procfs" in node.unread:
-        draft.refuse(node.unread["pci.procfs"], "pci.procfs")
+        draft.mark_unread(node.unread["pci.procfs"], "pci.procfs")
     elif driven:
         draft.signals["pci.procfs"] = draft.slot in driven
 
 
-def _take_counts(node: Draft, counts: dict[str, int]) -> None:
+def _take_counts(node: ObservationDraft, counts: dict[str, int]) -> None:
     """Counts of the functions of each kind, where all of them were found and could be told apart."""
     for kind, number in counts.items():
         if kind in node.unlisted:
-            node.refuse(node.unlisted[kind], _COUNTS[kind])
+            node.mark_unread(node.unlisted[kind], _COUNTS[kind])
         elif _COUNTS[kind] not in node.unread:
             node.signals[_COUNTS[kind]] = number
 
 
-def _is_passed_on(draft: Draft) -> bool:
+def _is_passed_on(draft: ObservationDraft) -> bool:
     """Whether a function is held for a virtual machine: by vfio-pci or a variant of it, pci-stub or Xen."""
-    return slots.is_passed_on(str(draft.signals.get("pci.driver", "")))
+    return slots.is_passthrough_driver(str(draft.signals.get("pci.driver", "")))
 
 
-def slot_of(address: str, identity: Identity, *, has_rdma: bool) -> str | None:
+def slot_of(address: str, identity: FunctionIdentity, *, has_rdma: bool) -> str | None:
     """Slot of a function that is watched: a GPU, an NVSwitch, or one that is made for RDMA or does it.
 
     Class codes: PCI Code and ID Assignment Specification; ids: NVIDIA, Mellanox, and Amazon's EFA.
     """
     vendor, device, class_code = identity.vendor, identity.device, identity.class_code
     if vendor == "10de" and class_code in _GPU:
-        return slots.gpu(address)
+        return slots.gpu_target(address)
     if vendor == "10de" and class_code == _NVSWITCH:
-        return slots.nvswitch(address)
+        return slots.nvswitch_target(address)
     mellanox = vendor == "15b3" and class_code in {"0200", "0207"}
     efa = vendor == "1d0f" and device.startswith("efa")
-    return slots.pci(address) if mellanox or efa or has_rdma else None
+    return slots.pci_target(address) if mellanox or efa or has_rdma else None
 
 
 def _hexadecimal(text: str) -> str:
     """`0x10de` without its prefix."""
-    if count(text, 16) >= 1 << 32:
+    if parse_count(text, 16) >= 1 << 32:
         raise ValueError(text)
     return text.removeprefix("0x").lower()

@@ -4,40 +4,47 @@ from __future__ import annotations
 
 import errno
 
-from nodeguard.sources.readings import Draft, contents, count, counter, number, reason
+from nodeguard.sources.readings import (
+    ObservationDraft,
+    failure_reason,
+    parse_count,
+    parse_counter,
+    parse_number,
+    read_text,
+)
 
 
-def take_link(draft: Draft, path: str) -> None:
+def read_pcie_link(draft: ObservationDraft, path: str) -> None:
     """Speed, width and whether the function answers, from files that Linux drivers/pci/pci-sysfs.c makes.
 
     All lane bits set, 63, is a function that no longer answers on the bus; EINVAL for width and speed
     alike, one that the kernel has given up. Width 0 or 255 is neither: virtual functions, and endpoints
     that a hypervisor puts on the root complex, have no link of their own.
     """
-    said = contents(draft.machine, f"{path}/current_link_width")
+    said = read_text(draft.machine, f"{path}/current_link_width")
     if said is None:
         return
     if isinstance(said, OSError):
-        speed = contents(draft.machine, f"{path}/current_link_speed")
+        speed = read_text(draft.machine, f"{path}/current_link_speed")
         if said.errno == errno.EINVAL and isinstance(speed, OSError) and speed.errno == errno.EINVAL:
             draft.signals["pci.answers"] = False
             return
-        draft.refuse(reason(said), "pci.link.width", "pci.answers")
+        draft.mark_unread(failure_reason(said), "pci.link.width", "pci.answers")
     elif said.strip() == "63":
         draft.signals["pci.answers"] = False
         return
-    elif draft.value("pci.link.width", f"{path}/current_link_width", said.strip(), lanes):
+    elif draft.parse("pci.link.width", f"{path}/current_link_width", said.strip(), parse_lanes):
         draft.signals["pci.answers"] = True
     elif "pci.link.width" not in draft.unread:
         return
-    draft.take("pci.link.width_max", f"{path}/max_link_width", lanes)
-    draft.take("pci.link.speed", f"{path}/current_link_speed", _gigatransfers)
-    draft.take("pci.link.speed_max", f"{path}/max_link_speed", _gigatransfers)
+    draft.read("pci.link.width_max", f"{path}/max_link_width", parse_lanes)
+    draft.read("pci.link.speed", f"{path}/current_link_speed", _gigatransfers)
+    draft.read("pci.link.speed_max", f"{path}/max_link_speed", _gigatransfers)
 
 
-def lanes(text: str) -> int | None:
+def parse_lanes(text: str) -> int | None:
     """Lanes of a link; None for 0 and 255, of what has no link of its own. Raises ValueError."""
-    number_of = count(text)
+    number_of = parse_count(text)
     if number_of in {0, 255}:
         return None
     if number_of not in {1, 2, 4, 8, 12, 16, 32}:
@@ -50,18 +57,18 @@ def _gigatransfers(text: str) -> float:
     value, unit, _ = text.partition(" GT/s")
     if not unit:
         raise ValueError(text)
-    return number(value)
+    return parse_number(value)
 
 
-def take_errors(draft: Draft, path: str) -> None:
+def read_aer_totals(draft: ObservationDraft, path: str) -> None:
     """Totals of Advanced Error Reporting, from files that Linux drivers/pci/pcie/aer.c makes."""
     for severity in ("correctable", "nonfatal", "fatal"):
-        draft.take(f"pci.aer.{severity}", f"{path}/aer_dev_{severity}", _aer_total)
+        draft.read(f"pci.aer.{severity}", f"{path}/aer_dev_{severity}", _aer_total)
 
 
 def _aer_total(text: str) -> int:
     """The line `TOTAL_ERR_…`, below one for each kind of error."""
     for line in reversed(text.splitlines()):
         if line.startswith("TOTAL_ERR_"):
-            return counter(line.rpartition(" ")[2])
+            return parse_counter(line.rpartition(" ")[2])
     raise ValueError(text)

@@ -8,9 +8,10 @@ from typing import Annotated, Any
 from msgspec import UNSET, DecodeError, Meta, Struct, UnsetType, ValidationError, convert, json
 
 from nodeguard.bundle.fields import moment
-from nodeguard.catalog.explained import explain, name
+from nodeguard.config.error_messages import explain_validation_error
+from nodeguard.config.field_path import field_name
 from nodeguard.model.finding import Health
-from nodeguard.model.slot import NODE, kind, normal
+from nodeguard.model.target import NODE, normalize_target, target_kind
 
 # Bytes of one file; observations in it.
 SIZE_LIMIT = 1 << 16
@@ -29,7 +30,7 @@ _LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
 _TIME = "write it like 2026-11-01T12:00:00Z"
 
 
-class Said(Struct, frozen=True):
+class ProbeObservation(Struct, frozen=True):
     """One observation of a probe. slot: what it speaks of. health: what it claims. value: a figure."""
 
     name: str
@@ -48,7 +49,7 @@ class ProbeFile(Struct, frozen=True):
 
     written: float = 0.0
     until: float = math.inf
-    said: tuple[Said, ...] = ()
+    observations: tuple[ProbeObservation, ...] = ()
     defects: tuple[str, ...] = ()
 
 
@@ -74,7 +75,7 @@ class _DefectError(Exception):
         super().__init__(": ".join((*said, remedy)))
 
 
-def parsed(text: str, now: float) -> ProbeFile:
+def parse_probe_file(text: str, now: float) -> ProbeFile:
     """What a file of probes says at a moment, in seconds since the epoch.
 
     A file that cannot be believed as a whole has one defect and says nothing; an observation that cannot does
@@ -85,7 +86,7 @@ def parsed(text: str, now: float) -> ProbeFile:
         written, until = _times(file, now)
     except _DefectError as defect:
         return ProbeFile(defects=(str(defect),))
-    said: list[Said] = []
+    said: list[ProbeObservation] = []
     defects: list[str] = []
     for at, one in enumerate(file.observations):
         try:
@@ -109,14 +110,14 @@ def _form(data: Any, form: Any) -> Any:
     try:
         return convert(data, form)
     except ValidationError as error:
-        place, problem, remedy = explain(str(error), form, data)
-        raise _DefectError(name(place), problem, remedy) from None
+        place, problem, remedy = explain_validation_error(str(error), form, data)
+        raise _DefectError(field_name(place), problem, remedy) from None
 
 
 def _times(file: _File, now: float) -> tuple[float, float]:
     written = _moment("written_at", file.written_at)
     if written > now + _SLACK:
-        problem = f"is {ago(written - now)} in the future"
+        problem = f"is {format_duration(written - now)} in the future"
         raise _DefectError("written_at", problem, "write the moment of writing, with its offset from UTC")
     if (file.valid_for is UNSET) == (file.until is UNSET):
         problem = "is missing" if file.until is UNSET else "stands beside until"
@@ -137,12 +138,12 @@ def _moment(field: str, text: Any) -> float:
         raise _DefectError(field, f"{text!r} is no RFC 3339 time", _TIME) from None
 
 
-def _said(one: _Observation, others: list[Said]) -> Said:
+def _said(one: _Observation, others: list[ProbeObservation]) -> ProbeObservation:
     if not _LETTERS.issuperset(one.name) or one.name.strip("-") != one.name:
         raise _DefectError("name", f"{one.name!r} is no name", "use small letters, digits and hyphens")
     if not one.message.isprintable():
         raise _DefectError("message", "is more than one line", "write one sentence, without tabs and colours")
-    slot = normal(one.slot)
+    slot = normalize_target(one.slot)
     if not _is_slot(slot):
         raise _DefectError("slot", f"{one.slot!r} is no slot", "write it like gpu/0000:3b:00 or fs:/scratch")
     if any((one.name, slot) == (other.name, other.slot) for other in others):
@@ -153,15 +154,15 @@ def _said(one: _Observation, others: list[Said]) -> Said:
         raise _DefectError("health", "is missing", "say health, or a value for a check of your own")
     if value is not None and not math.isfinite(value):
         raise _DefectError("value", f"{value} is no finite number", "leave it out where nothing was measured")
-    return Said(one.name, slot, health, value, one.message)
+    return ProbeObservation(one.name, slot, health, value, one.message)
 
 
 def _is_slot(slot: str) -> bool:
     place = slot[3:] if slot.startswith("fs:") else slot.partition("/")[2]
-    return slot == NODE or (place != "" and slot.isprintable() and kind(slot) not in {NODE, "probe"})
+    return slot == NODE or (place != "" and slot.isprintable() and target_kind(slot) not in {NODE, "probe"})
 
 
-def ago(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """A length of time in its largest unit: what is said again in each round should rarely read otherwise."""
     for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
         if seconds >= size:

@@ -7,17 +7,24 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from nodeguard.model.observation import Observation
-from nodeguard.model.signal import Signal, named
-from nodeguard.model.slot import NODE
+from nodeguard.model.signal import Signal, signals_by_name
+from nodeguard.model.target import NODE
 from nodeguard.sources.machine import Machine
-from nodeguard.sources.readings import Draft, attempt, contents, count, reason, senseless
+from nodeguard.sources.readings import (
+    ObservationDraft,
+    failure_reason,
+    implausible,
+    parse_count,
+    read_text,
+    try_read,
+)
 
 _NAMED = 5
 # Running, sleeping, idle, stopped, traced, parked: known at a glance, since nearly all processes are.
 _AT_EASE = frozenset("RSITtP")
 
 
-class Stat(Struct, frozen=True):
+class ProcessStat(Struct, frozen=True):
     """A process as /proc/PID/stat shows it. start: clock ticks from boot to its start."""
 
     pid: int
@@ -26,7 +33,7 @@ class Stat(Struct, frozen=True):
     start: int
 
 
-class Processes:
+class ProcessesSource:
     """Reads /proc/PID/stat of every process; one observation, of the node.
 
     Remembers since when each process has been seen blocked, and each zombie.
@@ -36,7 +43,7 @@ class Processes:
     interval = 60.0
     deadline = 5.0
     paths: tuple[str, ...] = ("/proc/1",)
-    signals = named(
+    signals = signals_by_name(
         Signal("process.blocked", "gauge", "processes in uninterruptible sleep, state D"),
         Signal("process.blocked_oldest", "gauge", "longest that one of them has been seen so", "seconds"),
         Signal("process.blocked_names", "state", "those seen longest, and where in the kernel they wait"),
@@ -50,7 +57,7 @@ class Processes:
 
     def read(self, machine: Machine) -> Iterator[Observation]:
         """One round; see Source.read."""
-        draft = Draft(machine, self.name, NODE)
+        draft = ObservationDraft(machine, self.name, NODE)
         stuck, hidden = _stuck(machine)
         now = machine.now()
         keys = [(now.boot_id, process.pid, process.start, process.state) for process in stuck]
@@ -68,21 +75,21 @@ class Processes:
         if hidden:
             # A count of some processes would pass for the count of all.
             draft.signals.clear()
-            draft.refuse(hidden, *self.signals)
-        yield draft.observation()
+            draft.mark_unread(hidden, *self.signals)
+        yield draft.build()
 
 
-def parse_stat(text: str) -> Stat:
+def parse_stat(text: str) -> ProcessStat:
     """Text of /proc/PID/stat; the name between parentheses may hold any character. Raises ValueError."""
     head, _, tail = text.rpartition(")")
     pid, _, comm = head.partition(" (")
     fields = tail.split()
     if len(fields) < 20:
         raise ValueError(text)
-    return Stat(count(pid), comm, fields[0], count(fields[19]))
+    return ProcessStat(parse_count(pid), comm, fields[0], parse_count(fields[19]))
 
 
-def _stuck(machine: Machine) -> tuple[list[Stat], str]:
+def _stuck(machine: Machine) -> tuple[list[ProcessStat], str]:
     """Processes in state D or Z, and why some could not be looked at, if so."""
     names = machine.names("/proc")
     stuck = []
@@ -93,25 +100,25 @@ def _stuck(machine: Machine) -> tuple[list[Stat], str]:
     for name in names:
         if not name.isdecimal():
             continue
-        text = contents(machine, f"/proc/{name}/stat")
+        text = read_text(machine, f"/proc/{name}/stat")
         if isinstance(text, OSError):
-            hidden = reason(text)
+            hidden = failure_reason(text)
         elif text is not None and text[text.rfind(")") + 1 :][1:2] not in _AT_EASE:
             try:
                 process = parse_stat(text)
             except ValueError:
-                hidden = senseless(f"/proc/{name}/stat", text)
+                hidden = implausible(f"/proc/{name}/stat", text)
             else:
                 if process.state in {"D", "Z"}:
                     stuck.append(process)
     return stuck, hidden
 
 
-def _described(draft: Draft, process: Stat) -> str:
+def _described(draft: ObservationDraft, process: ProcessStat) -> str:
     """`comm(pid) in wchan`; a process chooses its own name, so it may not bring control characters along."""
     comm = "".join(letter if letter.isprintable() else "?" for letter in process.comm)
     # The one file of /proc that the kernel does not end with a newline.
-    text = attempt(draft.machine.read, f"/proc/{process.pid}/wchan")
+    text = try_read(draft.machine.read, f"/proc/{process.pid}/wchan")
     waits = text.strip() if isinstance(text, str) else ""
     known = waits not in {"", "0"} and waits.isprintable()
     return f"{comm}({process.pid})" + (f" in {waits}" if known else "")

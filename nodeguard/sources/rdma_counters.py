@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 
 from nodeguard.model.signal import Signal
-from nodeguard.sources.readings import Draft, contents, counter, errno_name, reason
+from nodeguard.sources.readings import ObservationDraft, errno_name, failure_reason, parse_counter, read_text
 
 # What a restricted function (a virtual one, or one that a DPU manages) answers to the reading of a counter.
 _REFUSALS = frozenset((errno.EINVAL, errno.EIO, errno.EACCES, errno.EPERM, errno.EOPNOTSUPP))
@@ -110,28 +110,30 @@ MLX5 = {file: Signal(f"port.{file}", "counter", about) for file, about in _MLX5.
 EFA = {file: Signal(f"efa.{file}", "counter", about) for file, about in _EFA.items()}
 
 
-def take_counters(draft: Draft, directory: str, known: dict[str, Signal], refused: dict[str, str]) -> None:
+def read_counters(
+    draft: ObservationDraft, directory: str, known: dict[str, Signal], refused: dict[str, str]
+) -> None:
     """Signals of the counters in a directory that are known by name.
 
     refused: error's name by group (last part of the directory). A group that refused one counter is not asked
     again: each refusal writes to the kernel log. The groups are apart, since virtual functions have only one.
     """
     group = directory.rpartition("/")[2]
-    for file in draft.names(directory, *(signal.name for signal in known.values())) or ():
+    for file in draft.list_names(directory, *(signal.name for signal in known.values())) or ():
         if file not in known:
             continue
         signal = known[file].name
-        answer = None if group in refused else contents(draft.machine, f"{directory}/{file}")
+        answer = None if group in refused else read_text(draft.machine, f"{directory}/{file}")
         if isinstance(answer, OSError) and answer.errno in _REFUSALS:
             refused[group] = errno_name(answer)
         if group in refused:
-            draft.refuse(f"refused once ({refused[group]}): not asked again", signal)
+            draft.mark_unread(f"refused once ({refused[group]}): not asked again", signal)
         elif isinstance(answer, OSError):
-            draft.refuse(reason(answer), signal)
+            draft.mark_unread(failure_reason(answer), signal)
         elif answer is not None:
-            draft.value(signal, f"{directory}/{file}", answer.strip(), _counter)
+            draft.parse(signal, f"{directory}/{file}", answer.strip(), _counter)
 
 
 def _counter(text: str) -> int | None:
     """`N/A (no PMA)` is how older kernels say that the port has no such counters."""
-    return None if text.startswith("N/A") else counter(text)
+    return None if text.startswith("N/A") else parse_counter(text)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from os import strerror
 from typing import TypeVar
 
-from nodeguard.model.observation import Observation, Part, Status
+from nodeguard.model.observation import Component, Observation, Status
 from nodeguard.model.signal import Scalar
 from nodeguard.sources.machine import READ_LIMIT, Machine
 
@@ -25,7 +25,7 @@ Said = TypeVar("Said")
 Value = TypeVar("Value", bound=Scalar)
 
 
-def attempt(ask: Callable[[str], Said], path: str) -> Said | OSError | None:
+def try_read(ask: Callable[[str], Said], path: str) -> Said | OSError | None:
     """What the machine answers of a path; None where it is absent; the error where reading it is refused."""
     try:
         return ask(path)
@@ -33,14 +33,14 @@ def attempt(ask: Callable[[str], Said], path: str) -> Said | OSError | None:
         return None if error.errno in ABSENT else error
 
 
-def contents(machine: Machine, path: str) -> str | OSError | None:
+def read_text(machine: Machine, path: str) -> str | OSError | None:
     """Text of a file; None where it is absent; the error where reading it is refused.
 
     The kernel ends each file that it makes with a newline: one that does not end so was cut short, and its
     last line may hold another number than the one that was written. Of a file that is longer than
     READ_LIMIT, its whole lines are returned. Files that people write are taken as they are.
     """
-    text = attempt(machine.read, path)
+    text = try_read(machine.read, path)
     is_whole = not isinstance(text, str) or not text or text.endswith("\n")
     if is_whole or not path.startswith(_MADE_BY_THE_KERNEL):
         return text
@@ -56,7 +56,7 @@ def errno_name(error: OSError) -> str:
     return errno.errorcode.get(error.errno or 0, f"errno {error.errno}")
 
 
-def reason(error: OSError) -> str:
+def failure_reason(error: OSError) -> str:
     """Why something could not be read, in an operator's words."""
     if error.errno in {errno.EACCES, errno.EPERM}:
         return DENIED
@@ -65,13 +65,13 @@ def reason(error: OSError) -> str:
     return f"{strerror(error.errno or 0)} ({errno_name(error)})"
 
 
-def senseless(path: str, said: object) -> str:
+def implausible(path: str, said: object) -> str:
     """Why something that was read is not believed: `/proc/uptime says 'xyz'`."""
     shown = repr(said)
     return f"{path} says {shown if len(shown) <= _SHOWN else shown[:_SHOWN] + '…'}"
 
 
-def count(text: str, base: int = 10) -> int:
+def parse_count(text: str, base: int = 10) -> int:
     """A whole number of at most 64 bits, not negative. Raises ValueError."""
     value = int(text, base)
     if not 0 <= value <= _LARGEST:
@@ -79,18 +79,18 @@ def count(text: str, base: int = 10) -> int:
     return value
 
 
-def counter(text: str) -> int:
+def parse_counter(text: str) -> int:
     """The value of a hardware counter. Raises ValueError, also for one whose 32 or 64 bits are all ones.
 
     That is what a device that does not answer on its bus reads as.
     """
-    value = count(text)
+    value = parse_count(text)
     if value in _ALL_ONES:
         raise ValueError(text)
     return value
 
 
-def number(text: str) -> float:
+def parse_number(text: str) -> float:
     """A finite number that is not negative. Raises ValueError."""
     value = float(text)
     if not 0 <= value < float("inf"):
@@ -98,14 +98,14 @@ def number(text: str) -> float:
     return value
 
 
-def word(text: str) -> str | None:
+def parse_line(text: str) -> str | None:
     """One line that can be printed; None where it is empty. Raises ValueError."""
     if not text.isprintable() or len(text) > 256:
         raise ValueError(text)
     return text or None
 
 
-class Draft:
+class ObservationDraft:
     """The observation of one slot in the making.
 
     Each method is given the signals that it reads for: what cannot be read is noted for them in `unread`,
@@ -120,47 +120,47 @@ class Draft:
         self.unread: dict[str, str] = {}
         self.unlisted: dict[str, str] = {}
 
-    def refuse(self, why: str, *signals: str) -> None:
+    def mark_unread(self, why: str, *signals: str) -> None:
         """Signals that apply and cannot be read, for one reason."""
         self.unread.update(dict.fromkeys(signals, why))
 
-    def text(self, path: str, *signals: str) -> str | None:
+    def read_text(self, path: str, *signals: str) -> str | None:
         """Text of a file without white space around it, or None."""
-        text = contents(self.machine, path)
+        text = read_text(self.machine, path)
         if isinstance(text, OSError):
-            self.refuse(reason(text), *signals)
+            self.mark_unread(failure_reason(text), *signals)
             return None
         return None if text is None else text.strip()
 
-    def names(self, path: str, *signals: str) -> tuple[str, ...] | None:
+    def list_names(self, path: str, *signals: str) -> tuple[str, ...] | None:
         """Names in a directory, or None."""
-        names = attempt(self.machine.names, path)
+        names = try_read(self.machine.names, path)
         if isinstance(names, OSError):
-            self.refuse(reason(names), *signals)
+            self.mark_unread(failure_reason(names), *signals)
             return None
         return names
 
-    def listing(self, path: str, *kinds: str) -> tuple[str, ...] | None:
+    def list_targets(self, path: str, *kinds: str) -> tuple[str, ...] | None:
         """Names in a directory in which all slots of some kinds are found, or None.
 
         Where it is refused, `unlisted` says of these kinds why: what is not found there is not absent.
         """
-        names = attempt(self.machine.names, path)
+        names = try_read(self.machine.names, path)
         if isinstance(names, OSError):
-            self.unlisted.update(dict.fromkeys(kinds, f"{path}: {reason(names)}"))
+            self.unlisted.update(dict.fromkeys(kinds, f"{path}: {failure_reason(names)}"))
             return None
         return names
 
-    def link(self, path: str, *signals: str) -> str | None:
+    def read_link(self, path: str, *signals: str) -> str | None:
         """Text of a symbolic link, or None; also where a recording holds a directory in the link's place."""
-        link = attempt(self.machine.link, path)
+        link = try_read(self.machine.link, path)
         if isinstance(link, OSError):
             if link.errno != errno.EINVAL:
-                self.refuse(reason(link), *signals)
+                self.mark_unread(failure_reason(link), *signals)
             return None
         return link
 
-    def value(self, signal: str, path: str, text: str, parse: Callable[[str], Value | None]) -> Value | None:
+    def parse(self, signal: str, path: str, text: str, parse: Callable[[str], Value | None]) -> Value | None:
         """A signal from text that was read at a path, or None.
 
         parse: raises ValueError for what makes no sense; None is a signal that does not apply.
@@ -168,27 +168,27 @@ class Draft:
         try:
             value = parse(text)
         except ValueError:
-            self.unread[signal] = senseless(path, text)
+            self.unread[signal] = implausible(path, text)
             return None
         if value is not None:
             self.signals[signal] = value
         return value
 
-    def take(
-        self, signal: str, path: str, parse: Callable[[str], Value | None], *, always: bool = False
+    def read(
+        self, signal: str, path: str, parse: Callable[[str], Value | None], *, required: bool = False
     ) -> Value | None:
         """A signal from a file of its own, or None.
 
         always: whether the kernel has the file for each such slot. One without it could not be read: it is
         on its way in or out.
         """
-        text = self.text(path, signal)
-        value = None if text is None else self.value(signal, path, text, parse)
-        if value is None and always:
+        text = self.read_text(path, signal)
+        value = None if text is None else self.parse(signal, path, text, parse)
+        if value is None and required:
             self.unread.setdefault(signal, f"{path} is not there" if text is None else f"{path} is empty")
         return value
 
-    def observation(self, part: Part | None = None, status: Status = "read", detail: str = "") -> Observation:
+    def build(self, part: Component | None = None, status: Status = "read", detail: str = "") -> Observation:
         """What was made; a signal that was read in one place is not unread for another that refused."""
         unread = {signal: why for signal, why in self.unread.items() if signal not in self.signals}
         return Observation(
@@ -197,7 +197,7 @@ class Draft:
             status,
             self.signals,
             unread,
-            part=part,
+            component=part,
             detail=detail,
             unlisted=self.unlisted,
         )

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from nodeguard.bundle.failing import failure
+from nodeguard.bundle.failures import failure_from_name
 
 # The link-local address at which AWS, Azure and Google all answer; no name has to be resolved for it.
 ADDRESS = "169.254.169.254"
@@ -16,7 +16,7 @@ METADATA = (ADDRESS, 80)
 ANSWER_LIMIT = 1 << 16
 
 
-class Request(Struct, frozen=True):
+class MetadataRequest(Struct, frozen=True):
     """A GET of a machine's own metadata service.
 
     path: with its query. headers: what the service demands, nothing secret. session: whether it wants a token
@@ -33,14 +33,14 @@ class Request(Struct, frozen=True):
         return f"http(GET http://{ADDRESS}{self.path})"
 
 
-class Response(Struct, frozen=True):
+class MetadataResponse(Struct, frozen=True):
     """An answer. body: of status 200 alone, at most ANSWER_LIMIT bytes; what is no UTF-8 becomes U+FFFD."""
 
     status: int
     body: str = ""
 
 
-def replayed(answer: dict[str, Any] | None, call: str) -> Response:
+def recorded_response(answer: dict[str, Any] | None, call: str) -> MetadataResponse:
     """The response that calls.json holds for a call; None where it holds none.
 
     Raises the OSError or UnansweredError that the answer names, ENOSYS where there is none.
@@ -48,5 +48,5 @@ def replayed(answer: dict[str, Any] | None, call: str) -> Response:
     if answer is None:
         answer = {"error": "ENOSYS"}
     if "error" in answer:
-        raise failure(answer["error"], call)
-    return Response(answer["status"], answer.get("body", ""))
+        raise failure_from_name(answer["error"], call)
+    return MetadataResponse(answer["status"], answer.get("body", ""))

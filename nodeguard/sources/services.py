@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nodeguard.model.observation import Observation
-from nodeguard.model.signal import Signal, named
-from nodeguard.model.slot import NODE
+from nodeguard.model.signal import Signal, signals_by_name
+from nodeguard.model.target import NODE
 from nodeguard.sources.machine import Machine
 from nodeguard.sources.processes import parse_stat
-from nodeguard.sources.readings import Draft
+from nodeguard.sources.readings import ObservationDraft
 
 _SYSTEMD = "/etc/systemd/system"
 # There where systemd runs the machine. Source: sd_booted(3).
@@ -45,7 +45,7 @@ PROCESSES = frozenset(_SERVICES.values())
 _OTHER_SLICES = frozenset(("user.slice", "machine.slice", "kubepods.slice"))
 
 
-class Services:
+class ServicesSource:
     """Reads systemd's links and control groups, or process names where there are no control groups.
 
     Remembers which services it has seen running, so that one that stops is told of, and their main processes.
@@ -55,7 +55,7 @@ class Services:
     interval = 30.0
     deadline = 5.0
     paths: tuple[str, ...] = (_SYSTEMD, _BOOTED, _CGROUP, *_PEERMEM)
-    signals = named(
+    signals = signals_by_name(
         Signal("service.enabled", "state", "whether systemd is to start it at boot"),
         Signal("service.running", "state", "whether its main process is there"),
         Signal("service.start_ticks", "state", "start of its main process, clock ticks since boot"),
@@ -71,15 +71,15 @@ class Services:
 
     def read(self, machine: Machine) -> Iterator[Observation]:
         """One round; see Source.read."""
-        node = Draft(machine, self.name, NODE)
+        node = ObservationDraft(machine, self.name, NODE)
         _take_peermem(node)
         _take_container(node)
-        observations = list(self._services(node)) if node.listing(_BOOTED, "service") is not None else []
+        observations = list(self._services(node)) if node.list_targets(_BOOTED, "service") is not None else []
         if node.signals or node.unread or node.unlisted:
-            yield node.observation()
+            yield node.build()
         yield from observations
 
-    def _services(self, node: Draft) -> Iterator[Observation]:
+    def _services(self, node: ObservationDraft) -> Iterator[Observation]:
         """The services that systemd is to start or runs, on a machine that it runs."""
         enabled = _enabled(node)
         units = _units(node)
@@ -91,9 +91,9 @@ class Services:
         for service in _SERVICES:
             if service not in names:
                 continue
-            draft = Draft(node.machine, self.name, f"service/{service}")
+            draft = ObservationDraft(node.machine, self.name, f"service/{service}")
             if "service.enabled" in node.unread:
-                draft.refuse(node.unread["service.enabled"], "service.enabled")
+                draft.mark_unread(node.unread["service.enabled"], "service.enabled")
             elif enabled is not None:
                 draft.signals["service.enabled"] = service in enabled
             pids = by_name.get(service, ())
@@ -103,36 +103,36 @@ class Services:
                 draft.signals["service.running"] = bool(pids)
                 self._take_start(draft, service, pids)
             else:
-                draft.refuse(node.unread["service.running"], "service.running")
+                draft.mark_unread(node.unread["service.running"], "service.running")
             if draft.signals.get("service.running"):
                 self._seen.setdefault(service, "")
-            yield draft.observation()
+            yield draft.build()
 
-    def _take_unit(self, draft: Draft, service: str, directory: str) -> None:
+    def _take_unit(self, draft: ObservationDraft, service: str, directory: str) -> None:
         """Whether the main process is in a control group; not in one below, where services keep pods.
 
         Shims and helpers outlive it where systemd stops the main process alone (KillMode=process): where they
         are seen and it is not, it does not run. Where no process is seen, `populated` counts.
         """
         signal = "service.running"
-        pids = (draft.text(f"{directory}/cgroup.procs", signal) or "").split()
+        pids = (draft.read_text(f"{directory}/cgroup.procs", signal) or "").split()
         is_main_seen, others = self._take_start(draft, service, tuple(pid for pid in pids if pid.isdecimal()))
         if is_main_seen:
             draft.signals[signal] = True
         elif others:
             if others < len(pids):
-                draft.refuse("not all of its processes could be looked at", signal)
+                draft.mark_unread("not all of its processes could be looked at", signal)
             else:
                 draft.signals[signal] = False
         elif not directory.startswith(_CGROUP_V1):
-            if draft.take(signal, f"{directory}/cgroup.events", _populated) is None:
+            if draft.read(signal, f"{directory}/cgroup.events", _populated) is None:
                 draft.unread.setdefault(signal, f"{directory} vanished while it was read")
         elif pids or signal in draft.unread:
-            draft.refuse("its processes are hidden: run as root", signal)
+            draft.mark_unread("its processes are hidden: run as root", signal)
         else:
             draft.signals[signal] = False
 
-    def _take_start(self, draft: Draft, service: str, pids: tuple[str, ...]) -> tuple[bool, int]:
+    def _take_start(self, draft: ObservationDraft, service: str, pids: tuple[str, ...]) -> tuple[bool, int]:
         """Start of the main process, known by its name; whether it is among these, and the number of
         others.
         """
@@ -147,56 +147,56 @@ class Services:
 
         main = self._seen.get(service, "")
         for pid in sorted(pids, key=lambda pid: pid != main):
-            if draft.take("service.start_ticks", f"/proc/{pid}/stat", start) is not None:
+            if draft.read("service.start_ticks", f"/proc/{pid}/stat", start) is not None:
                 self._seen[service] = pid
                 return True, len(others)
         return False, len(others)
 
 
-def _take_peermem(node: Draft) -> None:
+def _take_peermem(node: ObservationDraft) -> None:
     signal = "module.nvidia_peermem"
-    if node.names(_NVIDIA, signal) is not None:
-        loaded = any(node.names(module, signal) is not None for module in _PEERMEM)
+    if node.list_names(_NVIDIA, signal) is not None:
+        loaded = any(node.list_names(module, signal) is not None for module in _PEERMEM)
         if loaded or signal not in node.unread:
             node.signals[signal] = loaded
 
 
-def _take_container(node: Draft) -> None:
-    names = node.names(_DRIVER_CONTAINER, "driver.container")
+def _take_container(node: ObservationDraft) -> None:
+    names = node.list_names(_DRIVER_CONTAINER, "driver.container")
     if names is not None:
         node.signals["driver.container"] = bool(names)
 
 
-def _enabled(node: Draft) -> set[str] | None:
+def _enabled(node: ObservationDraft) -> set[str] | None:
     """Services that systemd is to start; None where there is no systemd."""
-    entries = node.names(_SYSTEMD, "service.enabled")
+    entries = node.list_names(_SYSTEMD, "service.enabled")
     if entries is None:
         return None
     enabled: set[str] = set()
     for entry in entries:
         if entry.endswith(".wants"):
-            enabled |= _services(node.names(f"{_SYSTEMD}/{entry}", "service.enabled")).keys()
+            enabled |= _services(node.list_names(f"{_SYSTEMD}/{entry}", "service.enabled")).keys()
     # Masking overrules a link that asks for the service.
     for service, unit in _services(entries).items():
-        if service in enabled and (node.link(f"{_SYSTEMD}/{unit}", "service.enabled") or "").endswith(
+        if service in enabled and (node.read_link(f"{_SYSTEMD}/{unit}", "service.enabled") or "").endswith(
             "/dev/null"
         ):
             enabled.discard(service)
     return enabled
 
 
-def _units(node: Draft) -> dict[str, str] | None:
+def _units(node: ObservationDraft) -> dict[str, str] | None:
     """Control group of each service that has one; None where there are no control groups of systemd's.
 
     Not all are in system.slice: the machine images of EKS run kubelet and containerd in runtime.slice.
     """
     signal = "service.running"
     for root in (_CGROUP, _CGROUP_V1):
-        slices = [name for name in node.names(root, signal) or () if name.endswith(".slice")]
+        slices = [name for name in node.list_names(root, signal) or () if name.endswith(".slice")]
         if slices:
             units: dict[str, str] = {}
             for directory in set(slices) - _OTHER_SLICES:
-                names = node.names(f"{root}/{directory}", signal)
+                names = node.list_names(f"{root}/{directory}", signal)
                 if names is None:
                     node.unread.setdefault(signal, f"{root}/{directory} vanished while it was read")
                 units |= {service: f"{root}/{directory}/{unit}" for service, unit in _services(names).items()}
@@ -212,27 +212,27 @@ def _populated(text: str) -> bool:
     raise ValueError(text)
 
 
-def _by_name(node: Draft) -> dict[str, tuple[str, ...]]:
+def _by_name(node: ObservationDraft) -> dict[str, tuple[str, ...]]:
     """Processes of each service that has any, found by the name of its main process.
 
     Without control groups this tells which services do not run only where the processes of the whole machine
     are to be seen: its first one is systemd.
     """
-    if node.text("/proc/1/comm", "service.running") != "systemd":
-        node.refuse(
+    if node.read_text("/proc/1/comm", "service.running") != "systemd":
+        node.mark_unread(
             "neither control groups nor all processes of the machine are to be seen", "service.running"
         )
     services = {comm: service for service, comm in reversed(_SERVICES.items())}
     found: dict[str, tuple[str, ...]] = {}
-    for pid in node.names("/proc", "service.running") or ():
+    for pid in node.list_names("/proc", "service.running") or ():
         if pid.isdecimal():
-            service = services.get(node.text(f"/proc/{pid}/comm", "service.running") or "")
+            service = services.get(node.read_text(f"/proc/{pid}/comm", "service.running") or "")
             if service:
                 found[service] = (*found.get(service, ()), pid)
     return found
 
 
-def told(path: str, names: tuple[str, ...]) -> tuple[str, ...]:
+def relevant_names(path: str, names: tuple[str, ...]) -> tuple[str, ...]:
     """Of a directory's names those that say something of these services: people name the others.
 
     Kept of a listing that Services reads: units of the services, `.wants` directories, and slices.

@@ -22,11 +22,11 @@ def digest(report: Report) -> str:
     findings = tuple(
         replace(one, age=0.0, message="", evidence=(), more=0, note="") for one in report.findings
     )
-    unread = tuple(replace(one, why="") for one in report.unread)
+    unread = tuple(replace(one, why="") for one in report.unreadable)
     return _hashed(replace(_bare(report), findings=findings, unread=unread, proven=()))
 
 
-def wording(report: Report) -> str:
+def text_digest(report: Report) -> str:
     """Of the state with its words and what is proven, but not with how long anything has lasted."""
     findings = tuple(
         replace(one, age=0.0, evidence=tuple(replace(seen, age=0.0) for seen in one.evidence))

@@ -15,24 +15,24 @@ from nodeguard.wire.report import Count, Name, Seconds, Text
 Id = Annotated[str, Meta(max_length=128, pattern=r"^[A-Za-z0-9._:/-]+\Z")]
 
 
-class ClearCheck(Struct, frozen=True, tag_field="do", tag="clear-check"):
+class ClearFinding(Struct, frozen=True, tag_field="do", tag="clear-check"):
     """A person says that a check's finding on a slot is over; by: who. part: only while this part sits there,
     any where empty.
     """
 
     id: Id
     check: Name
-    slot: Name
-    part: Name = ""
+    target: Name
+    component: Name = ""
     by: Name = ""
 
 
-class ReleaseGpus(Struct, frozen=True, tag_field="do", tag="release-gpus"):
+class DetachGpus(Struct, frozen=True, tag_field="do", tag="release-gpus"):
     """Let go of the GPUs for so many seconds from now on; of all where slots is empty."""
 
     id: Id
     seconds: Seconds
-    slots: tuple[Name, ...] = ()
+    targets: tuple[Name, ...] = ()
 
 
 class Maintenance(Struct, frozen=True, tag_field="do", tag="maintenance"):
@@ -51,7 +51,7 @@ class RunTest(Struct, frozen=True, tag_field="do", tag="run-test"):
     slots: tuple[Name, ...] = ()
 
 
-Instruction = ClearCheck | ReleaseGpus | Maintenance | RunTest
+Instruction = ClearFinding | DetachGpus | Maintenance | RunTest
 
 
 class Reply(Struct, frozen=True, omit_defaults=True):
@@ -63,6 +63,6 @@ class Reply(Struct, frozen=True, omit_defaults=True):
     """
 
     version: int
-    heard: Count | None = None
+    acked_sequence: Count | None = None
     resend: bool = False
     instructions: tuple[Instruction, ...] = ()

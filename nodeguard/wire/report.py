@@ -10,7 +10,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from nodeguard.model.finding import Action, Health, Knowledge
+from nodeguard.model.finding import Action, DataStatus, Health
 
 # What this code writes. A reader of version N accepts N-1 and N+1, so a word that is new to an enumeration is
 # first accepted by one version and written by the next.
@@ -22,16 +22,16 @@ Count = Annotated[int, Meta(ge=0, le=2**53)]
 Seconds = Annotated[float, Meta(ge=0.0)]
 
 
-class Sight(Struct, frozen=True, omit_defaults=True):
+class ReportedEvidence(Struct, frozen=True, omit_defaults=True):
     """One piece of evidence: who saw it, what, how many seconds before the verdict, and how often."""
 
     source: Name
-    what: Text
+    message: Text
     age: Seconds = 0.0
     count: Count = 1
 
 
-class Active(Struct, frozen=True, omit_defaults=True):
+class ReportedFinding(Struct, frozen=True, omit_defaults=True):
     """A finding that is not ok.
 
     target, part, slots: as in model.finding.Finding. age: seconds from when it was first seen to the verdict.
@@ -42,36 +42,36 @@ class Active(Struct, frozen=True, omit_defaults=True):
     check: Name
     target: Name
     health: Health
-    part: Name = ""
-    slots: tuple[Name, ...] = ()
-    knowledge: Knowledge = Knowledge.FRESH
+    component: Name = ""
+    targets: tuple[Name, ...] = ()
+    data_status: DataStatus = DataStatus.FRESH
     action: Action = Action.NONE
     age: Seconds = 0.0
     message: Text = ""
-    evidence: tuple[Sight, ...] = ()
-    more: Count = 0
-    views: tuple[Name, ...] = ()
+    evidence: tuple[ReportedEvidence, ...] = ()
+    omitted: Count = 0
+    topologies: tuple[Name, ...] = ()
     note: Text = ""
     family: Name = ""
 
 
-class Blind(Struct, frozen=True, omit_defaults=True):
+class UnreadableTargets(Struct, frozen=True, omit_defaults=True):
     """Something that could not be read: what, by which source, of which slots, and why."""
 
     source: Name
-    what: Text = ""
-    why: Text = ""
-    slots: tuple[Name, ...] = ()
+    subject: Text = ""
+    reason: Text = ""
+    targets: tuple[Name, ...] = ()
 
 
-class InOrder(Struct, frozen=True):
+class PassingChecks(Struct, frozen=True):
     """Checks that could tell, on each of some slots, that nothing is wrong there."""
 
     checks: tuple[Name, ...]
-    slots: tuple[Name, ...]
+    targets: tuple[Name, ...]
 
 
-class Occupant(Struct, frozen=True, omit_defaults=True):
+class ReportedComponent(Struct, frozen=True, omit_defaults=True):
     """What occupies a slot; every field is empty where it is not known. firmware: a port's adapter's."""
 
     id: Name = ""
@@ -87,18 +87,18 @@ class Inventory(Struct, frozen=True, omit_defaults=True):
     driver: Name = ""
     kernel: Name = ""
     platform: Name = ""
-    parts: dict[Name, Occupant] = {}
-    more: Count = 0
+    components: dict[Name, ReportedComponent] = {}
+    omitted: Count = 0
 
 
-class Answered(Struct, frozen=True, omit_defaults=True):
+class InstructionResult(Struct, frozen=True, omit_defaults=True):
     """What became of an instruction, by its id. done: whether it was carried out; said: in words, why not
     where it was not.
     """
 
     id: Name
     done: bool = False
-    said: Text = ""
+    message: Text = ""
 
 
 class Report(Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="report", kw_only=True):
@@ -117,20 +117,20 @@ class Report(Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="rep
     boot_id: Annotated[Name, Meta(min_length=1)]
     sequence: Count
     health: Health
-    knowledge: Knowledge = Knowledge.UNKNOWN
+    data_status: DataStatus = DataStatus.UNKNOWN
     digest: Name = ""
     agent: Name = ""
     catalogue: Name = ""
     age: Seconds = 0.0
-    findings: tuple[Active, ...] = ()
-    more: Count = 0
-    unread: tuple[Blind, ...] = ()
+    findings: tuple[ReportedFinding, ...] = ()
+    omitted: Count = 0
+    unreadable: tuple[UnreadableTargets, ...] = ()
     inventory: Inventory = Inventory()
     acknowledged: tuple[Name, ...] = ()
-    answers: tuple[Answered, ...] = ()
+    results: tuple[InstructionResult, ...] = ()
     dropped: Count = 0
     leaving: bool = False
-    proven: tuple[InOrder, ...] = ()
+    passing: tuple[PassingChecks, ...] = ()
 
 
 class Heartbeat(Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="heartbeat", kw_only=True):
@@ -142,7 +142,7 @@ class Heartbeat(Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="
     sequence: Count
     digest: Name = ""
     acknowledged: tuple[Name, ...] = ()
-    answers: tuple[Answered, ...] = ()
+    results: tuple[InstructionResult, ...] = ()
     dropped: Count = 0
 
 

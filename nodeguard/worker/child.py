@@ -15,7 +15,7 @@ import sys
 import time
 from functools import lru_cache
 
-from nodeguard.worker.ask import SYSTEM, TYPE_CHECKING, Ask
+from nodeguard.worker.call_log import SYSTEM, TYPE_CHECKING, CallLog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,19 +53,19 @@ def _nvml(path: str, root: str, events: int | None) -> None:
     from nodeguard.worker import nvml_calls  # noqa: PLC0415  (each lane loads only what it asks)
 
     try:
-        from nodeguard.worker.nvml_library import Nvml  # noqa: PLC0415
+        from nodeguard.worker.nvml_library import NvmlSession  # noqa: PLC0415
     except ImportError as absent:
         failed = f"the Python package nvidia-ml-py cannot be imported ({absent}): install it"
-        ask = Ask(lambda *_: {"failed": failed}, _write)
+        ask = CallLog(lambda *_: {"failed": failed}, _write)
         for _ in _requests():
             nvml_calls.ask_all(ask, frozenset())
         return
-    nvml = Nvml(path, root, events)
-    ask = Ask(nvml.call, _write, nvml.fields)
+    nvml = NvmlSession(path, root, events)
+    ask = CallLog(nvml.call, _write, nvml.fields)
     known: dict[int, frozenset[int]] = {}
     until = 0.0
     for request, _ in _requests():
-        if nvml.stirred() or time.monotonic() >= until:
+        if nvml.take_activity() or time.monotonic() >= until:
             known, until = {}, time.monotonic() + nvml_calls.SLOW
         known = nvml_calls.ask_all(ask, frozenset(request["resting"]), known)
         if nvml.broken:
@@ -76,7 +76,7 @@ def _nvml(path: str, root: str, events: int | None) -> None:
 def _filesystem(root: str) -> None:
     from nodeguard.worker import filesystem_calls  # noqa: PLC0415
 
-    ask = Ask(lambda scope, call: filesystem_calls.statvfs(scope, call, root), _write)
+    ask = CallLog(lambda scope, call: filesystem_calls.statvfs(scope, call, root), _write)
     for request, data in _requests():
         if request["file"]:
             _file(request["file"], data)
@@ -87,7 +87,7 @@ def _filesystem(root: str) -> None:
 def _file(call: str, data: bytes) -> None:
     from nodeguard.worker import file_calls  # noqa: PLC0415
 
-    Ask(lambda _, asked: file_calls.answer(asked, data), _write)(SYSTEM, call)
+    CallLog(lambda _, asked: file_calls.execute(asked, data), _write)(SYSTEM, call)
 
 
 def _requests() -> Iterator[tuple[dict[str, Any], bytes]]:

@@ -10,10 +10,10 @@ from msgspec import Struct
 # as fsync does on a disk that has much to write for others.
 _SLOW = frozenset({"start", "nvmlInit", "nvmlDeviceGetHandleByIndex", "write"})
 
-Verdict = Literal["waiting", "over", "died", "overdue", "stalled", "hung"]
+RunStatus = Literal["waiting", "over", "died", "overdue", "stalled", "hung"]
 
 
-class Pace(Struct, frozen=True):
+class RunPace(Struct, frozen=True):
     """What is known of a running round; times are seconds of one clock that never jumps.
 
     call: name of the call under way. moved: when progress was last seen. killed: when it was given SIGKILL.
@@ -21,7 +21,7 @@ class Pace(Struct, frozen=True):
     """
 
     call: str
-    moved: float
+    last_progress: float
     killed: float | None = None
     over: bool = False
     status: int | None = None
@@ -36,7 +36,7 @@ class Deadlines(Struct, frozen=True):
     first: float = 30.0
     grace: float = 5.0
 
-    def judge(self, pace: Pace, now: float) -> Verdict:
+    def status(self, pace: RunPace, now: float) -> RunStatus:
         """What has become of a round: it is waited for, is over, or ended in one of the ways it can fail.
 
         `overdue` asks for SIGKILL. After that a worker that ends was `stalled`, and one that does not is
@@ -50,9 +50,9 @@ class Deadlines(Struct, frozen=True):
             return "over"
         if pace.status is not None:
             return "died"
-        return "overdue" if now >= pace.moved + self._allowed(pace.call) else "waiting"
+        return "overdue" if now >= pace.last_progress + self._allowed(pace.call) else "waiting"
 
-    def look(self, pace: Pace, now: float) -> float:
+    def next_check(self, pace: RunPace, now: float) -> float:
         """When to look again at the latest.
 
         Progress is only noticed by looking, so calls are looked at five times within their deadline: none
@@ -60,13 +60,13 @@ class Deadlines(Struct, frozen=True):
         """
         if pace.killed is not None:
             return pace.killed + self.grace
-        return min(pace.moved + self._allowed(pace.call), now + self.call / 5)
+        return min(pace.last_progress + self._allowed(pace.call), now + self.call / 5)
 
-    def slow(self, pace: Pace, now: float) -> bool:
+    def is_slow(self, pace: RunPace, now: float) -> bool:
         """Whether the call under way has taken so long that it will hardly come back: a fifth of its
         deadline, while those that do come back take a thousandth.
         """
-        return now >= pace.moved + self._allowed(pace.call) / 5
+        return now >= pace.last_progress + self._allowed(pace.call) / 5
 
     def _allowed(self, call: str) -> float:
         return self.first if call.partition("(")[0] in _SLOW else self.call

@@ -32,7 +32,7 @@ class DeviceEvent(Struct, frozen=True, array_like=True):
 _event = msgspec.json.Decoder(DeviceEvent)
 
 
-class DeviceEvents:
+class DeviceEventQueue:
     """What workers have heard and nobody has asked for, the oldest first; what finds no room is lost.
 
     Room is a pipe's: some thousand events. Nobody ever waits for it, neither the worker that writes nor who

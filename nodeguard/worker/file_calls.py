@@ -9,7 +9,7 @@ import os
 from binascii import b2a_base64
 from errno import errorcode
 
-from nodeguard.worker.ask import TYPE_CHECKING
+from nodeguard.worker.call_log import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Any
@@ -25,7 +25,7 @@ _KIND, _PLAIN, _DIRECTORY = 0o170000, 0o100000, 0o040000
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
-def answer(call: str, data: bytes = b"") -> Any:
+def execute(call: str, data: bytes = b"") -> Any:
     """Answer `read(PATH)`, `write(PATH)` or `set-aside(PATH)`, or `{"error": "EIO"}` by the errno's name.
 
     data: what a write is to leave in the file. A reading gives base64, a write the number of bytes, a setting

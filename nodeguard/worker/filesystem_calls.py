@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from errno import errorcode
 
-from nodeguard.worker.ask import TYPE_CHECKING, Ask
+from nodeguard.worker.call_log import TYPE_CHECKING, CallLog
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,7 +15,7 @@ _NAME = "statvfs"
 _FIELDS = ("f_frsize", "f_blocks", "f_bfree", "f_bavail", "f_files", "f_ffree", "f_favail", "f_flag")
 
 
-def ask_all(ask: Ask, resting: frozenset[int], mounts: Sequence[str]) -> None:
+def ask_all(ask: CallLog, resting: frozenset[int], mounts: Sequence[str]) -> None:
     """One round: statvfs of each mount point; the scope is its index. resting: scopes to leave alone."""
     for index, mount in enumerate(mounts):
         if index not in resting:

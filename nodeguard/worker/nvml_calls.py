@@ -7,7 +7,7 @@ after the handle. Fields are NVML_FI_DEV_* of nvml.h, by number.
 
 from __future__ import annotations
 
-from nodeguard.worker.ask import FIELD_VALUES, SYSTEM, TYPE_CHECKING, Ask, error
+from nodeguard.worker.call_log import FIELD_VALUES, SYSTEM, TYPE_CHECKING, CallLog, error_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -155,7 +155,7 @@ _LACKED = frozenset(
 ) | {""}
 
 
-def ask_all(ask: Ask, resting: frozenset[int], known: Links | None = None) -> dict[int, frozenset[int]]:
+def ask_all(ask: CallLog, resting: frozenset[int], known: Links | None = None) -> dict[int, frozenset[int]]:
     """One round of all calls: the system's, then device after device, each to its end before the next.
 
     resting: scopes to leave alone; of a resting SYSTEM only what the devices cannot do without is asked.
@@ -178,14 +178,14 @@ def ask_all(ask: Ask, resting: frozenset[int], known: Links | None = None) -> di
     return after
 
 
-def _ask_device(ask: Ask, index: int, known: frozenset[int] | None) -> frozenset[int] | None:
+def _ask_device(ask: CallLog, index: int, known: frozenset[int] | None) -> frozenset[int] | None:
     """Ask one device. Returns the NVLinks whose errors are known now; None where the device is in trouble."""
     if known is None:
         for row in IDENTITY:
             _first(ask, index, row)
         ask.fields(index, [(field, 0) for field in IDENTITY_FIELDS])
     else:
-        ask.as_before(index, [IDENTITY_GROUP])
+        ask.mark_unchanged(index, [IDENTITY_GROUP])
     ask.fields(index, [(RECOVERY_ACTION, 0)])
     errors = {_first(ask, index, row) for row in HEALTH}
     ask.fields(index, [(field, 0) for field in HEALTH_FIELDS])
@@ -196,19 +196,19 @@ def _ask_device(ask: Ask, index: int, known: frozenset[int] | None) -> frozenset
         if known is None or link not in known:
             ask.fields(index, [(field, link) for field in LINK_FIELDS])
     if known:
-        ask.as_before(index, [link for link in active if link in known])
+        ask.mark_unchanged(index, [link for link in active if link in known])
     ask.fields(index, [(LINK_POWER, link) for link, state in states.items() if state == 0])
     ask.fields(index, [(C2C_STATUS, link) for link in range(c2c_links or 0)])
     ask(index, REGISTER_EVENTS)
-    errors |= {error(state) for state in states.values()}
+    errors |= {error_name(state) for state in states.values()}
     return frozenset(active) if errors <= _LACKED else None
 
 
-def _first(ask: Ask, scope: int, row: str) -> str:
+def _first(ask: CallLog, scope: int, row: str) -> str:
     """Ask the names of a row in turn until one does not fail. Returns the last one's error, or ``."""
     failed = ""
     for call in row.split(" | "):
-        failed = error(ask(scope, call))
+        failed = error_name(ask(scope, call))
         if not failed:
             break
     return failed
@@ -220,7 +220,7 @@ def _count(result: Any) -> int | None:
     return min(value, MAX_LINKS) if isinstance(value, int) else None
 
 
-def _link_states(ask: Ask, index: int, count: int | None) -> dict[int, Any]:
+def _link_states(ask: CallLog, index: int, count: int | None) -> dict[int, Any]:
     """State of each NVLink; where their count is not known, each is tried until one fails.
 
     That may be the first that is not there, or a GPU that fails all it is asked.
@@ -228,7 +228,7 @@ def _link_states(ask: Ask, index: int, count: int | None) -> dict[int, Any]:
     states = {}
     for link in range(MAX_LINKS if count is None else count):
         state = ask(index, f"nvmlDeviceGetNvLinkState({link})")
-        if count is None and error(state):
+        if count is None and error_name(state):
             break
         states[link] = state
     return states

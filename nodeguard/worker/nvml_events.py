@@ -10,7 +10,7 @@ from json import JSONEncoder
 
 import pynvml
 
-from nodeguard.worker.ask import TYPE_CHECKING
+from nodeguard.worker.call_log import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Any
@@ -48,7 +48,7 @@ class _Set:
         self.alive = True
 
 
-class Watch:
+class EventWatch:
     """Registers devices, and writes each event of theirs to a descriptor, a JSON line for each.
 
     A line is what device_events.DeviceEvent has. Registering is for the main thread, between its other calls;
@@ -62,7 +62,7 @@ class Watch:
         self._present: set[int] = set()
         self._stirred = False
 
-    def stirred(self) -> bool:
+    def take_activity(self) -> bool:
         """Whether anything was told since the last time that this was asked."""
         stirred, self._stirred = self._stirred, False
         return stirred

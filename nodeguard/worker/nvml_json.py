@@ -5,8 +5,8 @@ from __future__ import annotations
 import ctypes
 import math
 
-from nodeguard.worker.ask import TYPE_CHECKING
-from nodeguard.worker.nvml_returns import failure
+from nodeguard.worker.call_log import TYPE_CHECKING
+from nodeguard.worker.nvml_errors import failure
 
 if TYPE_CHECKING:
     from typing import Any

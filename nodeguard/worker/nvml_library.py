@@ -8,11 +8,11 @@ from functools import cache
 
 import pynvml
 
-from nodeguard.worker.ask import TYPE_CHECKING
+from nodeguard.worker.call_log import TYPE_CHECKING
 from nodeguard.worker.nvml_calls import REGISTER_EVENTS
-from nodeguard.worker.nvml_events import Watch
+from nodeguard.worker.nvml_errors import failure
+from nodeguard.worker.nvml_events import EventWatch
 from nodeguard.worker.nvml_json import as_json, field_result
-from nodeguard.worker.nvml_returns import failure
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,7 +78,7 @@ def _load(path: str, root: str) -> str:
     return f"NVML cannot be loaded ({tried}): install the NVIDIA driver, or say where {SONAME} is"
 
 
-class Nvml:
+class NvmlSession:
     """One session of NVML, begun by the first `nvmlInit` that succeeds and kept until the process ends.
 
     events: descriptor for what NVML tells unasked, None where nobody listens. broken: whether the session, or
@@ -87,7 +87,7 @@ class Nvml:
 
     def __init__(self, path: str = "", root: str = "", events: int | None = None) -> None:
         self.broken = False
-        self._watch = Watch(events) if events is not None else None
+        self._watch = EventWatch(events) if events is not None else None
         self._refused: dict[int, Any] = {}
         self._addresses: dict[int, str] = {}
         self._path, self._root = path, root
@@ -126,9 +126,9 @@ class Nvml:
         self._unsupported |= {(scope, *field) for field, result in results.items() if result == _UNSUPPORTED}
         return [results.get(field, _UNSUPPORTED) for field in fields]
 
-    def stirred(self) -> bool:
+    def take_activity(self) -> bool:
         """Whether a device has told of something since the last time that this was asked."""
-        return self._watch is not None and self._watch.stirred()
+        return self._watch is not None and self._watch.take_activity()
 
     def listen(self) -> None:
         """Tell from now on of the events of the devices that this round has registered."""

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 import nodeguard
-from nodeguard.worker.file import FileCall
+from nodeguard.worker.file_request import FileRequest
 
 # Of the environment only this reaches the worker: a Python that a site has built itself, or loads as a
 # module, may not start without it.
@@ -34,7 +34,7 @@ def _module_path() -> list[str]:
     return list(dict.fromkeys((ours, *filter(os.path.isabs, sys.path))))
 
 
-class Worker:
+class WorkerProcess:
     """A worker process, started at once. Raises OSError where it cannot be.
 
     lane: `nvml` or `filesystem`. library: see nvml_library. root: where the machine's root is mounted. debug:
@@ -94,7 +94,7 @@ class Worker:
         """
         return (self._done, self._life)
 
-    def request(self, resting: list[int], mounts: tuple[str, ...], file: FileCall | None = None) -> None:
+    def request(self, resting: list[int], mounts: tuple[str, ...], file: FileRequest | None = None) -> None:
         """Begin a round. The request goes through memory, so that no stuck reader can block this process."""
         wanted = {"resting": resting, "mounts": mounts, "file": file.call if file else ""}
         data = file.data if file else b""
@@ -106,7 +106,7 @@ class Worker:
         except BrokenPipeError:
             return  # it died just now, which `status` tells
 
-    def over(self) -> bool:
+    def take_round_end(self) -> bool:
         """Whether a round is over; says so once for each."""
         try:
             return os.read(self._done, 1) != b""
@@ -120,7 +120,7 @@ class Worker:
             self._status = os.waitstatus_to_exitcode(status) if pid else None
         return self._status
 
-    def news(self) -> bytes:
+    def read_log(self) -> bytes:
         """What the log of this round has gained since the last look."""
         gained = os.pread(self._log, max(0, os.fstat(self._log).st_size - self._read), self._read)
         self._read += len(gained)

@@ -6,24 +6,24 @@ from typing import Any
 
 import msgspec
 
-from nodeguard.worker.answer import SYSTEM, Entry
 from nodeguard.worker.nvml_calls import group_of
+from nodeguard.worker.result import SYSTEM, CallResult
 
 _line = msgspec.json.Decoder(tuple[int, str | list[int] | dict[str, Any]])
 
 
 # Results that a worker may say to be as before, by scope and group of calls, see nvml_calls.
-Told = dict[tuple[int, int], dict[str, Entry]]
+GroupResults = dict[tuple[int, int], dict[str, CallResult]]
 
 # What a worker is at before its first call: it is starting, and has not touched what it is to ask.
-START = Entry(SYSTEM, "start")
+START = CallResult(SYSTEM, "start")
 
 
 class GarbledLogError(Exception):
     """A worker's log holds a line that no worker writes."""
 
 
-class Progress:
+class RunProgress:
     """One run of a worker, or of its rehearsal.
 
     entries: what was read, in order. call: what was asked last; before the first call, START. missing: why
@@ -32,9 +32,9 @@ class Progress:
     told: what the same worker has told in earlier runs; this one's is added.
     """
 
-    def __init__(self, told: Told | None = None) -> None:
-        self._told: Told = {} if told is None else told
-        self.entries: list[Entry] = []
+    def __init__(self, told: GroupResults | None = None) -> None:
+        self._told: GroupResults = {} if told is None else told
+        self.results: list[CallResult] = []
         self.call = START
         self.missing = ""
         self.failed = ""
@@ -62,11 +62,11 @@ class Progress:
         """
         scope, what = line
         if isinstance(what, str):
-            self.call = Entry(scope, what)
+            self.call = CallResult(scope, what)
             return
         if isinstance(what, list):
             for group in what:
-                self.entries += self._told.get((scope, group), {}).values()
+                self.results += self._told.get((scope, group), {}).values()
             return
         for call, result in what.items():
             if isinstance(result, dict) and "missing" in result:
@@ -74,8 +74,8 @@ class Progress:
             elif isinstance(result, dict) and "failed" in result:
                 self.failed = result["failed"]
             elif result is not None:
-                entry = Entry(scope, call, result)
-                self.entries.append(entry)
+                entry = CallResult(scope, call, result)
+                self.results.append(entry)
                 group = group_of(call)
                 if group is not None:
                     self._told.setdefault((scope, group), {})[call] = entry

@@ -4,7 +4,7 @@ import pytest
 
 from nodeguard.agent import service
 from nodeguard.agent.reporting import thread
-from nodeguard.agent.reporting.transport import DEADLINE
+from nodeguard.agent.reporting.http1 import DEADLINE
 from tests.fuse import fuse_mount
 from tests.nvml_double import nvml_builds, nvml_double
 from tests.waiting import PATIENCE

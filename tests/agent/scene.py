@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from nodeguard.agent.judgement import Judgement
-from nodeguard.derive.derive import Site
+from nodeguard.derive.derive import PlatformHints
 from nodeguard.model.catalogue import Catalogue
-from nodeguard.model.finding import Health, Knowledge, Verdict
+from nodeguard.model.finding import DataStatus, Health, Verdict
 from nodeguard.model.instant import Instant
 from nodeguard.model.observation import Observation, Reading
 from nodeguard.model.signal import Signal
-from nodeguard.model.slot import NODE
+from nodeguard.model.target import NODE
+from nodeguard.pipeline.pipeline import Pipeline
 from nodeguard.sources.machine import Machine
 
 Read = Callable[[Machine], Iterator[Observation]]
@@ -52,13 +52,13 @@ class Scripted:
         yield from self._read(machine)
 
 
-class Noting(Judgement):
+class Noting(Pipeline):
     """A judgement that only notes what it is given: (seconds since boot, names of the sources)."""
 
     def __init__(self) -> None:
-        super().__init__(Catalogue(), {}, Site())
+        super().__init__(Catalogue(), {}, PlatformHints())
         self.rounds: list[tuple[float, tuple[str, ...]]] = []
 
     def judge(self, readings: Sequence[Reading], instant: Instant) -> Verdict:
         self.rounds.append((instant.mono, tuple(reading.source for reading in readings)))
-        return Verdict(Health.OK, Knowledge.FRESH, judged=len(self.rounds))
+        return Verdict(Health.OK, DataStatus.FRESH, evaluated=len(self.rounds))

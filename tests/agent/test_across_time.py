@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from nodeguard.agent.judgement import Judgement
-from nodeguard.agent.memory import Memory, decoded, encoded, resumed
-from nodeguard.cli.knowledge import knowledge
-from nodeguard.derive.derive import Site
+from nodeguard.agent.state import AgentState, decode_state, encode_state, resume_state
+from nodeguard.cli.check_catalogue import load_catalogue
+from nodeguard.derive.derive import PlatformHints
 from nodeguard.model.finding import Finding, Health, Verdict
 from nodeguard.model.instant import Instant
-from nodeguard.model.observation import Event, Observation, Part, Reading
+from nodeguard.model.observation import Component, Event, Observation, Reading
 from nodeguard.model.signal import Scalar
-from nodeguard.model.slot import NODE
-from nodeguard.sources.machine import Hangs
+from nodeguard.model.target import NODE
+from nodeguard.pipeline.pipeline import Pipeline
+from nodeguard.sources.machine import LaneHangs
 from tests.derive.look import GPUS, xid
 
 BOOTED = 1e9
@@ -32,8 +32,8 @@ class Node:
     """A node with two GPUs, its agent restarted whenever `down` is passed."""
 
     def __init__(self) -> None:
-        self.memory = Memory()
-        self.judgement = Judgement(*knowledge(), Site(), memory=self.memory)
+        self.memory = AgentState()
+        self.judgement = Pipeline(*load_catalogue(), PlatformHints(), memory=self.memory)
 
     def round(
         self,
@@ -48,24 +48,24 @@ class Node:
         """A round at so many seconds since boot; events happen on the first GPU, or on the node."""
         signals: dict[str, Scalar] = {"gpu.pcie.replay_rollovers": errors}
         gpus = (
-            Observation("nvml", GPU, signals=signals, part=Part(part), epoch=epoch),
-            Observation("nvml", OTHER, signals={"gpu.ecc.uncorrected": 0}, part=Part("GPU-2")),
+            Observation("nvml", GPU, signals=signals, component=Component(part), epoch=epoch),
+            Observation("nvml", OTHER, signals={"gpu.ecc.uncorrected": 0}, component=Component("GPU-2")),
         )
         said = [Event(one.signal, one.at or at, one.text, one.fields) for one in events]
         logged = tuple(
             Observation("kmsg", NODE if one.signal == LOADED.signal else GPU, events=(one,)) for one in said
         )
         now = Instant(booted + at, at, boot)
-        verdict = self.judgement.judge([Reading("nvml", at, gpus), Reading("kmsg", at, logged)], now)
-        self.memory = decoded(encoded(self.judgement.memory(now, Hangs())))
+        verdict = self.judgement.evaluate([Reading("nvml", at, gpus), Reading("kmsg", at, logged)], now)
+        self.memory = decode_state(encode_state(self.judgement.memory(now, LaneHangs())))
         return verdict
 
     def down(self, now: Instant | None = None) -> None:
         """The agent ends and starts again."""
         memory = self.memory
         if now is not None:
-            memory, _ = resumed(memory, now)
-        self.judgement = Judgement(*knowledge(), Site(), memory=memory)
+            memory, _ = resume_state(memory, now)
+        self.judgement = Pipeline(*load_catalogue(), PlatformHints(), memory=memory)
 
 
 def found(verdict: Verdict) -> dict[str, Finding]:
@@ -233,13 +233,15 @@ def test_a_clock_that_is_set_while_the_agent_runs_ends_and_ages_nothing(jump: fl
 
 def test_a_machine_that_slept_while_the_agent_ran_has_not_waited() -> None:
     """What has to last must last while somebody looks: three days of sleep are no five minutes of heat."""
-    judgement = Judgement(*knowledge(), Site())
+    judgement = Pipeline(*load_catalogue(), PlatformHints())
     hot: dict[str, Scalar] = {"gpu.clocks.sw_thermal": True}
     slept, heard = 0.0, []
     for at in range(0, 400, 10):
         slept = 3 * DAY if at >= 200 else 0.0
         now = Instant(BOOTED + at + slept, float(at), "boot")
-        verdict = judgement.judge([Reading("nvml", now.mono, (Observation("nvml", GPU, signals=hot),))], now)
+        verdict = judgement.evaluate(
+            [Reading("nvml", now.mono, (Observation("nvml", GPU, signals=hot),))], now
+        )
         heard.append((at, "gpu-software-thermal" in found(verdict)))
     assert [at for at, hot_now in heard if hot_now] == list(range(300, 400, 10))
 
@@ -248,7 +250,7 @@ class Watched:
     """One slot of a node, with one source that reads it every so many seconds."""
 
     def __init__(self, source: str, slot: str, every: float) -> None:
-        self.judgement = Judgement(*knowledge(), Site())
+        self.judgement = Pipeline(*load_catalogue(), PlatformHints())
         self.source, self.slot, self.every, self.at = source, slot, every, 0.0
 
     def through(self, until: float, **signals: Scalar) -> list[str]:
@@ -258,7 +260,7 @@ class Watched:
             self.at += self.every
             now = Instant(BOOTED + self.at, self.at, "boot")
             row = Observation(self.source, self.slot, signals=values)
-            verdict = self.judgement.judge([Reading(self.source, self.at, (row,))], now)
+            verdict = self.judgement.evaluate([Reading(self.source, self.at, (row,))], now)
         return sorted(found(verdict))
 
 
@@ -325,11 +327,11 @@ def test_a_burst_of_warnings_is_more_than_a_warning_until_it_is_over() -> None:
 
 
 def test_what_a_reading_agrees_with_is_fatal_however_old_it_is() -> None:
-    judgement = Judgement(*knowledge(), Site())
+    judgement = Pipeline(*load_catalogue(), PlatformHints())
     gpu = Observation("nvml", GPU, signals={"gpu.recovery_action": 1})
     line = Observation("kmsg", GPU, events=(xid(95, at=DAY),))
     at = 40 * DAY
-    verdict = judgement.judge(
+    verdict = judgement.evaluate(
         [Reading("nvml", at, (gpu,)), Reading("kmsg", at, (line,))], Instant(BOOTED + at, at, "boot")
     )
     assert verdict.health == Health.FATAL
@@ -338,14 +340,14 @@ def test_what_a_reading_agrees_with_is_fatal_however_old_it_is() -> None:
 
 def test_a_driver_that_moved_in_the_boot_before_does_not_move_now() -> None:
     """Else its moment, far ahead of the new boot's clock, would excuse all that is missing for as long."""
-    judgement = Judgement(*knowledge(), Site())
+    judgement = Pipeline(*load_catalogue(), PlatformHints())
 
     def looked(at: float, boot: str, *events: Event) -> Verdict:
         host = Observation("host", NODE, signals={"host.uptime": at, "driver.loaded": False})
         bus = Observation("pci", NODE, signals={"gpu.pci_count": 8})
         log = (Observation("kmsg", NODE, events=events),) if events else ()
         rows = [Reading("host", at, (host,)), Reading("pci", at, (bus,)), Reading("kmsg", at, log)]
-        return judgement.judge(rows, Instant(BOOTED + at, at, boot))
+        return judgement.evaluate(rows, Instant(BOOTED + at, at, boot))
 
     at = 50 * DAY
     looked(at - 700, "boot")

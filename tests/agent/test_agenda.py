@@ -6,15 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeguard.agent.agenda import Agenda, ages
+from nodeguard.agent.agent import SourceSchedule, source_ages
 from tests.agent.scene import Scripted
 
 
-def agenda(*intervals: float, offset: float = 0.0) -> Agenda:
-    return Agenda([Scripted(f"every-{interval:g}", interval=interval) for interval in intervals], offset)
+def agenda(*intervals: float, offset: float = 0.0) -> SourceSchedule:
+    return SourceSchedule(
+        [Scripted(f"every-{interval:g}", interval=interval) for interval in intervals], offset
+    )
 
 
-def names(one: Agenda, now: float) -> list[str]:
+def names(one: SourceSchedule, now: float) -> list[str]:
     return [source.name for source in one.due(now)]
 
 
@@ -57,4 +59,4 @@ def test_without_sources_nothing_is_ever_due() -> None:
 
 
 def test_ages() -> None:
-    assert ages({"nvml": 90.0}, 100.0) == {"nvml": 10.0}
+    assert source_ages({"nvml": 90.0}, 100.0) == {"nvml": 10.0}

@@ -9,12 +9,12 @@ import pytest
 
 from nodeguard.agent import agent as agent_module
 from nodeguard.agent.agent import Agent
-from nodeguard.agent.transitions import Line
-from nodeguard.model.finding import Health, Knowledge
+from nodeguard.agent.transitions import LogLine
+from nodeguard.model.finding import DataStatus, Health
 from nodeguard.model.observation import Observation
 from nodeguard.sources.machine import Machine
 from tests.agent.scene import NEVER, Scripted
-from tests.agent.test_judgement import LOW, judgement
+from tests.pipeline.test_pipeline import LOW, judgement
 from tests.sources.fake_machine import FakeMachine
 from tests.waiting import until_async
 
@@ -34,8 +34,8 @@ async def until(agent: Agent, condition: Any) -> None:
         agent.stop()
 
 
-def made(*sources: Scripted) -> tuple[Agent, list[Line]]:
-    lines: list[Line] = []
+def made(*sources: Scripted) -> tuple[Agent, list[LogLine]]:
+    lines: list[LogLine] = []
     machine: Any = FakeMachine()
     for source in sources:
         source.interval = NEVER
@@ -46,12 +46,12 @@ async def test_what_is_read_together_is_judged_once_and_told(monkeypatch: pytest
     # However far apart the two readings end: the judgement waits for the end of the agent.
     monkeypatch.setattr(agent_module, "_TOGETHER", NEVER)
     agent, lines = made(Scripted("memory", low), Scripted("clock"))
-    await asyncio.gather(agent.run(), until(agent, lambda: not list(agent.unheard())))
-    assert agent.rounds == 1
+    await asyncio.gather(agent.run(), until(agent, lambda: not list(agent.unread_sources())))
+    assert agent.evaluations == 1
     assert [line["event"] for line in lines] == ["finding", "node"]
     assert agent.verdict is not None
     assert agent.verdict.health is Health.SUSPECT
-    assert (list(agent.unheard()), agent.ages()) == ([], {"memory": 0.0, "clock": 0.0})
+    assert (list(agent.unread_sources()), agent.ages()) == ([], {"memory": 0.0, "clock": 0.0})
 
 
 async def test_a_source_that_does_not_answer_keeps_no_other_waiting() -> None:
@@ -63,12 +63,12 @@ async def test_a_source_that_does_not_answer_keeps_no_other_waiting() -> None:
 
     agent, _ = made(Scripted("memory", low), Scripted("stuck", stuck, deadline=0.5))
     try:
-        await asyncio.gather(agent.run(), until(agent, lambda: agent.verdict and agent.verdict.unread))
+        await asyncio.gather(agent.run(), until(agent, lambda: agent.verdict and agent.verdict.read_failures))
     finally:
         released.set()
     assert agent.verdict is not None
     assert [one.check for one in agent.verdict.findings] == ["check-0"]
-    assert [(one.source, one.why) for one in agent.verdict.unread] == [
+    assert [(one.source, one.reason) for one in agent.verdict.read_failures] == [
         ("stuck", "gave no answer within 0.5 s")
     ]
 
@@ -80,7 +80,7 @@ async def test_an_error_of_our_own_is_told_and_ends_nothing(monkeypatch: pytest.
 
     async def again() -> None:
         await until_async(lambda: lines)
-        agent.judge()
+        agent.evaluate()
         monkeypatch.undo()
         agent.read("memory")
 
@@ -96,13 +96,13 @@ async def test_a_round_on_request_is_judged_at_once_and_never_twice_at_a_time(
     agent, _ = made(Scripted("memory", low), log)
 
     async def ask() -> None:
-        await until_async(lambda: not list(agent.unheard()) and agent._judging is None)
+        await until_async(lambda: not list(agent.unread_sources()) and agent._judging is None)
         monkeypatch.setattr(agent_module, "_TOGETHER", NEVER)
-        before = agent.rounds
+        before = agent.evaluations
         agent.read("kmsg", together=0.0)
         assert agent.is_reading("kmsg")
         agent.read("kmsg", together=0.0)
-        await until_async(lambda: log.rounds == 2 and agent.rounds > before)
+        await until_async(lambda: log.rounds == 2 and agent.evaluations > before)
         agent.stop()
 
     await asyncio.gather(agent.run(), ask())
@@ -130,9 +130,9 @@ async def test_what_cannot_be_judged_any_more_is_not_known(monkeypatch: pytest.M
         await until_async(lambda: agent.verdict)
         failing: Any = lambda *_: 1 / 0  # noqa: E731
         monkeypatch.setattr(agent._judgement, "judge", failing)
-        agent.judge()
+        agent.evaluate()
         agent.stop()
 
     await asyncio.gather(agent.run(), fail())
     assert agent.verdict is not None
-    assert (agent.verdict.health, agent.verdict.knowledge) == (Health.SUSPECT, Knowledge.UNKNOWN)
+    assert (agent.verdict.health, agent.verdict.data_status) == (Health.SUSPECT, DataStatus.UNKNOWN)

@@ -8,14 +8,14 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from nodeguard.agent.judgement import Judgement
-from nodeguard.agent.memory import LONGEST, Memory, decoded, encoded
-from nodeguard.cli.knowledge import knowledge
-from nodeguard.derive.derive import Site
+from nodeguard.agent.state import MAX_BYTES, AgentState, decode_state, encode_state
+from nodeguard.cli.check_catalogue import load_catalogue
+from nodeguard.derive.derive import PlatformHints
 from nodeguard.model.instant import Instant
-from nodeguard.model.observation import Event, Observation, Part, Reading
+from nodeguard.model.observation import Component, Event, Observation, Reading
 from nodeguard.model.signal import Scalar
-from nodeguard.sources.machine import Hangs
+from nodeguard.pipeline.pipeline import Pipeline
+from nodeguard.sources.machine import LaneHangs
 from tests.derive.look import GPUS, xid
 
 Round = Callable[[random.Random, float], Reading]
@@ -106,22 +106,22 @@ def parts(chance: random.Random, at: float) -> Reading:
             "infiniband",
             f"port/{word(chance, 20)}/1",
             signals={"port.up": True, "port.rate": 400},
-            part=Part(word(chance, 32)),
+            component=Component(word(chance, 32)),
         )
         for _ in range(100)
     ]
     return Reading("infiniband", at, tuple(rows))
 
 
-def after(make: Round, rounds: int) -> Memory:
+def after(make: Round, rounds: int) -> AgentState:
     """What is remembered after so many rounds."""
     chance = random.Random(7)
-    judgement = Judgement(*knowledge(), Site())
+    judgement = Pipeline(*load_catalogue(), PlatformHints())
     for step in range(rounds):
         now = Instant(1e9 + step * 10, 1000.0 + step * 10, "boot")
         gpus = tuple(Observation("nvml", slot, signals={"gpu.answers": True}) for slot in GPUS)
-        judgement.judge([make(chance, now.mono), Reading("nvml", now.mono, gpus)], now)
-    return judgement.memory(now, Hangs())
+        judgement.evaluate([make(chance, now.mono), Reading("nvml", now.mono, gpus)], now)
+    return judgement.memory(now, LaneHangs())
 
 
 @pytest.mark.parametrize(
@@ -130,9 +130,9 @@ def after(make: Round, rounds: int) -> Memory:
 )
 def test_whatever_is_said_what_is_remembered_stays_small(make: Round, rounds: int) -> None:
     few, many = after(make, rounds), after(make, 2 * rounds)
-    written = encoded(many)
-    assert len(written) <= LONGEST
-    kept = decoded(written)
-    assert set(GPUS) <= kept.judged.slots.keys(), "what is there is not forgotten for what is said"
-    sizes = [len(msgspec.msgpack.encode([one.derived, one.judged.slots])) for one in (few, many)]
+    written = encode_state(many)
+    assert len(written) <= MAX_BYTES
+    kept = decode_state(written)
+    assert set(GPUS) <= kept.judged.targets.keys(), "what is there is not forgotten for what is said"
+    sizes = [len(msgspec.msgpack.encode([one.derived, one.judged.targets])) for one in (few, many)]
     assert sizes[1] <= sizes[0] * 1.1, "it does not grow"

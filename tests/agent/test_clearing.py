@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from nodeguard.agent.judgement import Judgement
-from nodeguard.agent.memory import decoded, encoded, resumed
-from nodeguard.cli.knowledge import knowledge
-from nodeguard.derive.derive import Site
-from nodeguard.judge.clear import Wanted
+from nodeguard.agent.state import decode_state, encode_state, resume_state
+from nodeguard.cli.check_catalogue import load_catalogue
+from nodeguard.derive.derive import PlatformHints
+from nodeguard.judge.clear import ClearRequest
 from nodeguard.model.finding import Verdict
 from nodeguard.model.instant import Instant
 from nodeguard.model.observation import Observation, Reading
 from nodeguard.model.signal import Scalar
-from nodeguard.model.slot import NODE
-from nodeguard.sources.machine import Hangs
+from nodeguard.model.target import NODE
+from nodeguard.pipeline.pipeline import Pipeline
+from nodeguard.sources.machine import LaneHangs
 from tests.derive.look import GPUS, seen, xid
 
 GPU = GPUS[0]
@@ -32,8 +32,8 @@ class Node:
     """A node, its agent restarted whenever `restart` is called."""
 
     def __init__(self, platform: str = "") -> None:
-        self.site = Site(platform)
-        self.judgement = Judgement(*knowledge(), self.site)
+        self.site = PlatformHints(platform)
+        self.judgement = Pipeline(*load_catalogue(), self.site)
         self.at = 1_000_000.0
 
     def now(self) -> Instant:
@@ -50,20 +50,20 @@ class Node:
             ]
             if step:
                 readings = [one for one in readings if one.source != "kmsg"]
-            verdict = self.judgement.judge(readings, self.now())
+            verdict = self.judgement.evaluate(readings, self.now())
         return verdict
 
     def restart(self, *, rereads: bool = False) -> None:
         """Ends the agent and starts it again; where it rereads, with nothing but what people cleared."""
-        memory = decoded(encoded(self.judgement.memory(self.now(), Hangs())))
+        memory = decode_state(encode_state(self.judgement.memory(self.now(), LaneHangs())))
         if rereads:
             # Written at a later moment of this boot than it is now: only people's words are of any use.
-            memory, _ = resumed(memory, Instant(1e9, self.at - 1.0, "boot"))
-        self.judgement = Judgement(*knowledge(), self.site, memory=memory)
+            memory, _ = resume_state(memory, Instant(1e9, self.at - 1.0, "boot"))
+        self.judgement = Pipeline(*load_catalogue(), self.site, memory=memory)
 
     def clears(self, check: str, slot: str = NODE, part: str = "") -> str:
         """A person clears a finding; why nothing was cleared, empty where something was."""
-        return self.judgement.clear(Wanted(check, slot, part, "ann"), self.now()).why
+        return self.judgement.clear(ClearRequest(check, slot, part, "ann"), self.now()).reason
 
 
 def found(verdict: Verdict) -> set[str]:
@@ -92,7 +92,7 @@ def test_cleared_by_a_person_and_agent_restarted(rereads: bool) -> None:
     node.at += 30.0
     after = node.round(*([line] if rereads else []), empty=("kmsg",))
     assert found(after) == {"gpu-ecc-uncorrectable"}, "nobody cleared the other one"
-    [past] = (one for one in after.noted if one.check == "gpu-security-fault")
+    [past] = (one for one in after.informational if one.check == "gpu-security-fault")
     assert past.message.endswith("; cleared by ann")
     assert "gpu-security-fault" in found(node.round(log(110, at=node.at)))
 
@@ -101,11 +101,11 @@ def test_a_gpu_that_was_taken_out_for_good_is_missed_until_a_person_says_so() ->
     node = Node()
     node.round(*gpus(4))
     assert "gpu-count" in found(node.round(*gpus(3)))
-    clearing = node.judgement.clear(Wanted("gpu-count", NODE, "", "ann"), node.now())
-    assert clearing.said == "gpu-count on node is cleared: what is there now is what should be there"
+    clearing = node.judgement.clear(ClearRequest("gpu-count", NODE, "", "ann"), node.now())
+    assert clearing.message == "gpu-count on node is cleared: what is there now is what should be there"
     after = node.round(*gpus(3))
     assert "gpu-count" not in found(after)
-    [past] = (one for one in after.noted if one.check == "gpu-count")
+    [past] = (one for one in after.informational if one.check == "gpu-count")
     assert past.message.endswith("; cleared by ann")
     node.restart()
     assert "gpu-count" not in found(node.round(*gpus(3)))
@@ -125,11 +125,13 @@ def test_a_platform_that_has_more_is_not_argued_with() -> None:
     node = Node("dgx-h100")
     node.round(*gpus(4))
     assert "gpu-count" in found(node.round(*gpus(3)))
-    clearing = node.judgement.clear(Wanted("gpu-count", NODE, "", "ann"), node.now())
-    assert clearing.why == "holds"
+    clearing = node.judgement.clear(ClearRequest("gpu-count", NODE, "", "ann"), node.now())
+    assert clearing.reason == "holds"
     assert "gpu-count" in found(node.round(*gpus(3)))
     assert (
-        decoded(encoded(node.judgement.memory(node.now(), Hangs()))).derived.best[NODE].values["gpu.count"]
+        decode_state(encode_state(node.judgement.memory(node.now(), LaneHangs())))
+        .derived.best[NODE]
+        .values["gpu.count"]
         == 4
     )
 

@@ -11,25 +11,25 @@ from typing import Any, cast
 
 import pytest
 
-from nodeguard.agent import following
+from nodeguard.agent import fd_watch as following
 from nodeguard.agent.agent import Agent
-from nodeguard.agent.following import follow
-from nodeguard.agent.judgement import Judgement
-from nodeguard.cli.knowledge import knowledge
-from nodeguard.derive.derive import Site
+from nodeguard.agent.fd_watch import watch_descriptors
+from nodeguard.cli.check_catalogue import load_catalogue
+from nodeguard.derive.derive import PlatformHints
 from nodeguard.model.observation import Observation
-from nodeguard.sources import live
-from nodeguard.sources.kmsg import Kmsg
-from nodeguard.sources.live import LiveMachine
+from nodeguard.pipeline.pipeline import Pipeline
+from nodeguard.sources.kmsg import KmsgSource
 from nodeguard.sources.machine import Machine
-from nodeguard.sources.nvml import Nvml
+from nodeguard.sources.machines import live
+from nodeguard.sources.machines.live import LiveMachine
+from nodeguard.sources.nvml import NvmlSource
 from nodeguard.sources.source import Source
 from nodeguard.worker.deadlines import Deadlines
-from nodeguard.worker.lane import Lane, nvml_lane
+from nodeguard.worker.lane import WorkerLane, nvml_lane
 from tests.agent.scene import NEVER, Scripted
-from tests.agent.test_judgement import LOW, judgement
 from tests.fuse import Manner, Server
 from tests.nvml_double import Build, Double
+from tests.pipeline.test_pipeline import LOW, judgement
 from tests.sources.fake_machine import FakeMachine
 from tests.waiting import PATIENCE, until_async
 from tests.worker import recordings
@@ -68,7 +68,7 @@ def deadlines() -> Deadlines:
 def double(nvml_double: Build, deadlines: Deadlines, monkeypatch: pytest.MonkeyPatch) -> Double:
     double = nvml_double(_gpus(2))
 
-    def lane(**more: Any) -> Lane:
+    def lane(**more: Any) -> WorkerLane:
         return nvml_lane(str(double.path), deadlines=deadlines, **more)
 
     monkeypatch.setattr(live, "nvml_lane", lane)
@@ -78,11 +78,11 @@ def double(nvml_double: Build, deadlines: Deadlines, monkeypatch: pytest.MonkeyP
 @asynccontextmanager
 async def _watching(root: Path, *sources: Source) -> AsyncIterator[Agent]:
     """An agent at work, and following its machine, once each source was read."""
-    catalogue, signals = knowledge()
+    catalogue, signals = load_catalogue()
     with LiveMachine(str(root)) as machine:
-        judgement = Judgement(catalogue, signals, Site())
+        judgement = Pipeline(catalogue, signals, PlatformHints())
         agent = Agent(machine, sources, judgement, lambda _: None, 0.0)
-        follow(machine, agent)
+        watch_descriptors(machine, agent)
         running = asyncio.create_task(agent.run())
         names = {source.name for source in sources}
         await until_async(lambda: judgement._derived.latest.keys() >= names)
@@ -101,9 +101,9 @@ def _findings(agent: Agent) -> dict[str, str]:
 
 
 async def test_an_event_is_a_finding_at_once(root: Path, double: Double) -> None:
-    nvml = Nvml()
+    nvml = NvmlSource()
     nvml.interval = NEVER
-    async with _watching(root, nvml, Kmsg(knowledge()[0].patterns)) as agent:
+    async with _watching(root, nvml, KmsgSource(load_catalogue()[0].patterns)) as agent:
         assert "gpu-xid-fatal" not in _findings(agent)
         double.tell(1, _XID, 62)
         await until_async(lambda: "gpu-xid-fatal" in _findings(agent))
@@ -134,7 +134,7 @@ async def test_what_sigkill_does_not_end_is_told_and_everything_else_goes_on(
 ) -> None:
     server = fuse_mount("swallowing")
     other = Scripted("memory", interval=0.05)
-    nvml = Nvml()
+    nvml = NvmlSource()
     nvml.interval = 0.05
     async with _watching(root, nvml, other) as agent:
         machine: Any = agent._machine
@@ -142,8 +142,8 @@ async def test_what_sigkill_does_not_end_is_told_and_everything_else_goes_on(
         await until_async(lambda: "driver-unresponsive" in _findings(agent))
         worker, rounds = machine._gpus._worker, other.rounds
         assert worker.status() is None, "it is stuck"
-        heard = agent.rounds
-        await until_async(lambda: other.rounds > rounds + 5 and agent.rounds > heard + 5)
+        heard = agent.evaluations
+        await until_async(lambda: other.rounds > rounds + 5 and agent.evaluations > heard + 5)
         assert "driver-unresponsive" in _findings(agent), "it is latched"
         assert machine._gpus._worker is worker, "no second one is started behind it"
         assert machine.hangs().nvml is not None
@@ -153,14 +153,14 @@ async def test_what_sigkill_does_not_end_is_told_and_everything_else_goes_on(
 
 
 async def test_a_gpu_that_vanishes_and_returns(root: Path, double: Double) -> None:
-    nvml = Nvml()
+    nvml = NvmlSource()
     nvml.interval = 0.05
 
     def seen(agent: Agent) -> set[str]:
         reading = agent._judgement._derived.latest["nvml"]
-        return {one.slot for one in reading.observations if one.slot.startswith("gpu/")}
+        return {one.target for one in reading.observations if one.target.startswith("gpu/")}
 
-    async with _watching(root, nvml, Kmsg(knowledge()[0].patterns)) as agent:
+    async with _watching(root, nvml, KmsgSource(load_catalogue()[0].patterns)) as agent:
         assert _SLOT in seen(agent)
         double.answer(_gpus(1))
         await until_async(lambda: _SLOT not in seen(agent))

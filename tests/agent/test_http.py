@@ -9,14 +9,14 @@ from contextlib import suppress
 import pytest
 
 from nodeguard.agent import http
-from nodeguard.agent.http import Page, serve
+from nodeguard.agent.http import HttpPage, serve_http
 from tests.agent.scene import NEVER
 from tests.waiting import PATIENCE
 
 
 async def asked(request: bytes) -> bytes:
-    pages: dict[str, Callable[[], Page]] = {"/metrics": lambda: (200, "text/plain", "up 1\n")}
-    async with await serve("127.0.0.1", 0, pages) as server:
+    pages: dict[str, Callable[[], HttpPage]] = {"/metrics": lambda: (200, "text/plain", "up 1\n")}
+    async with await serve_http("127.0.0.1", 0, pages) as server:
         host, port = server.sockets[0].getsockname()
         reader, writer = await asyncio.open_connection(host, port)
         writer.write(request)
@@ -57,8 +57,8 @@ async def test_a_head_is_answered_without_a_body() -> None:
 
 async def test_who_waits_longest_gives_way_to_a_newcomer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "_PATIENCE", NEVER)
-    pages: dict[str, Callable[[], Page]] = {"/healthz": lambda: (200, "text/plain", "alive\n")}
-    async with await serve("127.0.0.1", 0, pages) as server:
+    pages: dict[str, Callable[[], HttpPage]] = {"/healthz": lambda: (200, "text/plain", "alive\n")}
+    async with await serve_http("127.0.0.1", 0, pages) as server:
         host, port = server.sockets[0].getsockname()
         silent = [await asyncio.open_connection(host, port) for _ in range(60)]
         reader, writer = await asyncio.open_connection(host, port)
@@ -75,4 +75,4 @@ async def test_who_waits_longest_gives_way_to_a_newcomer(monkeypatch: pytest.Mon
 @pytest.mark.parametrize("host", ["a" * 70, "..", "nosuch.invalid", "a\0b"])
 async def test_what_is_no_host_is_told_as_an_error_of_the_system(host: str) -> None:
     with pytest.raises(OSError, match=r"."):
-        await serve(host, 80, {})
+        await serve_http(host, 80, {})

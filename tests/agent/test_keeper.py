@@ -7,18 +7,18 @@ from pathlib import Path
 import pytest
 
 from nodeguard.agent import keeper
-from nodeguard.agent.keeper import Keeper
-from nodeguard.agent.memory import Memory, decoded
+from nodeguard.agent.keeper import StateKeeper
+from nodeguard.agent.state import AgentState, decode_state
 from nodeguard.agent.state_file import StateFile
-from nodeguard.sources.machine import Cursor
+from nodeguard.sources.machine import LogCursor
 from nodeguard.worker.deadlines import Deadlines
-from nodeguard.worker.lane import Lane, filesystem_lane
+from nodeguard.worker.lane import WorkerLane, filesystem_lane
 from tests.agent.scene import workers
 from tests.waiting import PATIENCE, until_async
 
 
 @pytest.fixture
-def lane() -> Iterator[Lane]:
+def lane() -> Iterator[WorkerLane]:
     with filesystem_lane(deadlines=Deadlines(call=PATIENCE, first=PATIENCE, grace=PATIENCE)) as lane:
         yield lane
 
@@ -26,29 +26,29 @@ def lane() -> Iterator[Lane]:
 class Kept:
     """A keeper of a memory that counts, and what came of each writing."""
 
-    def __init__(self, directory: Path, lane: Lane) -> None:
+    def __init__(self, directory: Path, lane: WorkerLane) -> None:
         self.sequence = 0
         self.wrong: list[str] = []
         self.heard = asyncio.Event()
-        self.keeper = Keeper(StateFile(str(directory), lane), self.remember, self.heed)
+        self.keeper = StateKeeper(StateFile(str(directory), lane), self.remember, self.heed)
 
-    def remember(self) -> Memory | None:
-        return Memory("boot", 1.0, 1e9, Cursor("boot", self.sequence)) if self.sequence else None
+    def remember(self) -> AgentState | None:
+        return AgentState("boot", 1.0, 1e9, LogCursor("boot", self.sequence)) if self.sequence else None
 
-    def heed(self, memory: Memory, wrong: str) -> None:
+    def heed(self, memory: AgentState, wrong: str) -> None:
         assert memory.cursor is not None
         self.wrong.append(wrong)
         self.heard.set()
 
 
 def on_disk(directory: Path) -> int:
-    cursor = decoded((directory / "memory").read_bytes()).cursor
+    cursor = decode_state((directory / "memory").read_bytes()).cursor
     assert cursor is not None
     return cursor.sequence
 
 
 async def test_what_changes_is_written_at_once_and_what_follows_together(
-    tmp_path: Path, lane: Lane, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, lane: WorkerLane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keeper, "_GAP", 0.1)
     kept = Kept(tmp_path / "state", lane)
@@ -57,7 +57,7 @@ async def test_what_changes_is_written_at_once_and_what_follows_together(
         for last in (1, 50):
             while kept.sequence < last:
                 kept.sequence += 1
-                kept.keeper.changed()
+                kept.keeper.mark_changed()
             await kept.heard.wait()
             kept.heard.clear()
             assert on_disk(tmp_path / "state") == last
@@ -66,20 +66,20 @@ async def test_what_changes_is_written_at_once_and_what_follows_together(
     running.cancel()
 
 
-async def test_nothing_is_written_before_anything_is_known(tmp_path: Path, lane: Lane) -> None:
+async def test_nothing_is_written_before_anything_is_known(tmp_path: Path, lane: WorkerLane) -> None:
     kept = Kept(tmp_path / "state", lane)
     await kept.keeper.end()
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_the_last_moment_is_on_the_disk_at_the_end(tmp_path: Path, lane: Lane) -> None:
+async def test_the_last_moment_is_on_the_disk_at_the_end(tmp_path: Path, lane: WorkerLane) -> None:
     kept = Kept(tmp_path / "state", lane)
     kept.sequence = 7
     await kept.keeper.end()
     assert on_disk(tmp_path / "state") == 7
 
 
-async def test_what_cannot_be_written_is_told(tmp_path: Path, lane: Lane) -> None:
+async def test_what_cannot_be_written_is_told(tmp_path: Path, lane: WorkerLane) -> None:
     (tmp_path / "state").write_text("no directory")
     kept = Kept(tmp_path / "state", lane)
     kept.sequence = 1
@@ -87,18 +87,18 @@ async def test_what_cannot_be_written_is_told(tmp_path: Path, lane: Lane) -> Non
     assert "part of its path is no directory" in kept.wrong[0]
 
 
-async def test_who_must_know_waits_until_it_is_on_the_disk(tmp_path: Path, lane: Lane) -> None:
+async def test_who_must_know_waits_until_it_is_on_the_disk(tmp_path: Path, lane: WorkerLane) -> None:
     kept = Kept(tmp_path / "state", lane)
     kept.sequence = 3
     running = asyncio.ensure_future(kept.keeper.run())
     async with asyncio.timeout(PATIENCE):
-        assert await kept.keeper.kept() == ""
+        assert await kept.keeper.save_now() == ""
     assert on_disk(tmp_path / "state") == 3
     running.cancel()
 
 
 async def test_an_error_of_our_own_is_told_and_the_next_writing_tried(
-    tmp_path: Path, lane: Lane, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, lane: WorkerLane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keeper, "_GAP", 0.01)
     kept = Kept(tmp_path / "state", lane)
@@ -112,6 +112,6 @@ async def test_an_error_of_our_own_is_told_and_the_next_writing_tried(
     monkeypatch.setattr(StateFile, "save", broken)
     running = asyncio.ensure_future(kept.keeper.run())
     async with asyncio.timeout(PATIENCE):
-        assert await kept.keeper.kept() == f"{tmp_path}/state/memory: please report it: TypeError: no"
-        assert await kept.keeper.kept() == ""
+        assert await kept.keeper.save_now() == f"{tmp_path}/state/memory: please report it: TypeError: no"
+        assert await kept.keeper.save_now() == ""
     running.cancel()

@@ -5,15 +5,15 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from nodeguard.agent.metrics import as_metrics
-from nodeguard.model.finding import Health, Knowledge, Unread, Verdict
+from nodeguard.agent.metrics import render_metrics
+from nodeguard.model.finding import DataStatus, Health, ReadFailure, Verdict
 from nodeguard.wire.exposition import gauge
 from tests.judge.scene import finding
 
 
 def series(verdict: Verdict) -> dict[tuple[str, ...], float]:
     """Values by name and values of the labels."""
-    text = as_metrics(verdict, {"nvml": 3.5}, 7)
+    text = render_metrics(verdict, {"nvml": 3.5}, 7)
     return {
         (sample.name, *sample.labels.values()): sample.value
         for family in text_string_to_metric_families(text)
@@ -22,8 +22,10 @@ def series(verdict: Verdict) -> dict[tuple[str, ...], float]:
 
 
 def test_states_findings_and_ages() -> None:
-    unread = (Unread("kmsg", ("node", "gpu/0000:1b:00"), "kmsg", "refused"),)
-    found = series(Verdict(Health.FATAL, Knowledge.STALE, (finding("a", "gpu/0000:1b:00"),), unread=unread))
+    unread = (ReadFailure("kmsg", ("node", "gpu/0000:1b:00"), "kmsg", "refused"),)
+    found = series(
+        Verdict(Health.FATAL, DataStatus.STALE, (finding("a", "gpu/0000:1b:00"),), read_failures=unread)
+    )
     assert found["nodeguard_node_health", "fatal"] == 1
     assert found["nodeguard_node_health", "ok"] == 0
     assert found["nodeguard_node_knowledge", "stale"] == 1
@@ -34,17 +36,17 @@ def test_states_findings_and_ages() -> None:
 
 
 def test_a_healthy_node_costs_few_series() -> None:
-    assert len(series(Verdict(Health.OK, Knowledge.FRESH, judged=1))) <= 15
+    assert len(series(Verdict(Health.OK, DataStatus.FRESH, evaluated=1))) <= 15
 
 
 def test_a_node_where_nothing_could_be_judged_has_no_health() -> None:
-    found = series(Verdict(Health.OK, Knowledge.UNKNOWN))
+    found = series(Verdict(Health.OK, DataStatus.UNKNOWN))
     assert {value for (name, *_), value in found.items() if name == "nodeguard_node_health"} == {0.0}
 
 
 def test_many_findings_are_counted_beyond_the_worst() -> None:
     many = tuple(finding(f"check-{at}") for at in range(50))
-    found = series(Verdict(Health.SUSPECT, Knowledge.FRESH, many))
+    found = series(Verdict(Health.SUSPECT, DataStatus.FRESH, many))
     assert sum(1 for name, *_ in found if name == "nodeguard_finding") == 20
     assert found["nodeguard_findings_left_out",] == 30
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeguard.agent.notify import notify, watchdog
+from nodeguard.agent.process import notify_systemd, watchdog_interval
 from tests.waiting import PATIENCE
 
 
@@ -16,7 +16,7 @@ def test_a_state_reaches_who_started_us(tmp_path: Path, monkeypatch: pytest.Monk
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind(path)
         monkeypatch.setenv("NOTIFY_SOCKET", path)
-        notify("READY=1")
+        notify_systemd("READY=1")
         assert systemd.recv(100) == b"READY=1"
 
 
@@ -24,7 +24,7 @@ def test_a_state_reaches_who_started_us(tmp_path: Path, monkeypatch: pytest.Monk
 def test_nobody_to_tell_is_no_error(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NOTIFY_SOCKET", address)
     before = os.listdir("/proc/self/fd")
-    notify("READY=1")
+    notify_systemd("READY=1")
     assert os.listdir("/proc/self/fd") == before, "what was opened is closed"
 
 
@@ -36,7 +36,7 @@ def test_who_does_not_read_keeps_nobody_waiting(tmp_path: Path, monkeypatch: pyt
 
         def tell() -> None:
             for _ in range(5000):
-                notify("WATCHDOG=1")
+                notify_systemd("WATCHDOG=1")
 
         telling = threading.Thread(target=tell, daemon=True)
         telling.start()
@@ -51,4 +51,4 @@ def test_the_watchdog_is_told_twice_as_often_as_it_asks(
     said: str, every: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WATCHDOG_USEC", said) if said else monkeypatch.delenv("WATCHDOG_USEC", raising=False)
-    assert watchdog() == every
+    assert watchdog_interval() == every

@@ -7,20 +7,20 @@ from pathlib import Path
 import pytest
 
 from fixtures.build.expect import bundles, expected
-from nodeguard.agent import judgement
-from nodeguard.agent.judgement import Judgement
-from nodeguard.agent.memory import Memory, decoded, encoded
-from nodeguard.agent.reading import read
-from nodeguard.agent.replay import moments
+from nodeguard.agent.state import AgentState, decode_state, encode_state
 from nodeguard.bundle.recording import Recording
-from nodeguard.cli.knowledge import knowledge
-from nodeguard.derive.derive import Site
-from nodeguard.judge.rules import Rules, rules
+from nodeguard.cli.check_catalogue import load_catalogue
+from nodeguard.derive.derive import PlatformHints
+from nodeguard.judge.rules import Rules, compile_rules
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.finding import Verdict
 from nodeguard.model.signal import Signal
-from nodeguard.sources.every import every_source
-from nodeguard.sources.replay import ReplayMachine
+from nodeguard.pipeline import pipeline as judgement
+from nodeguard.pipeline.pipeline import Pipeline
+from nodeguard.pipeline.reader import read_source
+from nodeguard.pipeline.replay import due_times
+from nodeguard.sources.machines.replay import ReplayMachine
+from nodeguard.sources.registry import all_sources
 
 # Of a healthy eight-GPU, eight-port node; what a state file may take.
 _MOST = 256 << 10
@@ -33,10 +33,10 @@ def _rules_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def once(catalogue: Catalogue, signals: dict[str, Signal], families: None = None) -> Rules:
         if id(catalogue) not in made:
-            made[id(catalogue)] = catalogue, rules(catalogue, signals, families)
+            made[id(catalogue)] = catalogue, compile_rules(catalogue, signals, families)
         return made[id(catalogue)][1]
 
-    monkeypatch.setattr(judgement, "rules", once)
+    monkeypatch.setattr(judgement, "compile_rules", once)
 
 
 class Agent:
@@ -44,37 +44,40 @@ class Agent:
 
     def __init__(self, directory: Path) -> None:
         self.recording = Recording.open(str(directory))
-        self.catalogue, self.signals = knowledge()
-        sources = every_source(self.catalogue.patterns)
+        self.catalogue, self.signals = load_catalogue()
+        sources = all_sources(self.catalogue.patterns)
         self.sources = [one for one in sources if self.recording.is_recorded(one.name, one.paths)]
         self.end = self.recording.end + 30.0 if self.recording.end else 0.0
-        self.start(0.0, Memory())
+        self.start(0.0, AgentState())
 
-    def start(self, at: float, memory: Memory) -> None:
+    def start(self, at: float, memory: AgentState) -> None:
         manifest = self.recording.manifest
-        self.judgement = Judgement(
-            self.catalogue, self.signals, Site(manifest.platform, manifest.instance_type), memory=memory
+        self.judgement = Pipeline(
+            self.catalogue,
+            self.signals,
+            PlatformHints(manifest.platform, manifest.instance_type),
+            memory=memory,
         )
         self.machine = ReplayMachine(self.recording, at or None, memory.cursor, memory.hangs)
 
     def round(self, at: float) -> Verdict:
         self.machine.seek(at)
         due = [one for one in self.sources if at == self.end or at % one.interval == 0]
-        readings = [read(one, self.machine) for one in due]
+        readings = [read_source(one, self.machine) for one in due]
         now = self.machine.now()
-        return self.judgement.judge(readings, now)
+        return self.judgement.evaluate(readings, now)
 
-    def memory(self) -> Memory:
+    def memory(self) -> AgentState:
         return self.judgement.memory(self.machine.now(), self.machine.hangs())
 
     def restart(self, at: float) -> int:
         """The size of what was written down."""
-        data = encoded(self.memory())
-        self.start(at, decoded(data))
+        data = encode_state(self.memory())
+        self.start(at, decode_state(data))
         return len(data)
 
     def moments(self) -> list[float]:
-        return list(moments([one.interval for one in self.sources], self.end))
+        return list(due_times([one.interval for one in self.sources], self.end))
 
 
 def told(directory: Path, restart: bool) -> list[Verdict]:
@@ -100,7 +103,7 @@ def test_a_restart_between_any_two_rounds_changes_no_verdict(directory: Path) ->
 def test_what_was_judged_after_the_last_write_is_judged_again_and_not_twice(name: str) -> None:
     """Killed after every second round, before it was written down."""
     [directory] = [path for path in FRAMED if path.name == name]
-    agent, written, since = Agent(directory), Memory(), 0.0
+    agent, written, since = Agent(directory), AgentState(), 0.0
     for number, at in enumerate(agent.moments()):
         verdict = agent.round(at)
         if number % 2 and at < agent.end:

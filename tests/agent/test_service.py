@@ -13,25 +13,25 @@ from typing import Any
 import pytest
 
 from nodeguard.agent.agent import Agent
-from nodeguard.agent.control import Answer
-from nodeguard.agent.memory import decoded
-from nodeguard.agent.reporting.credential import TokenFile
-from nodeguard.agent.reporting.https import HttpsTransport
-from nodeguard.agent.reporting.mailbox import Mailbox, Post
-from nodeguard.agent.reporting.reporter import Reporter, facts
+from nodeguard.agent.control import InstructionOutcome
+from nodeguard.agent.reporting.credentials import TokenFile
+from nodeguard.agent.reporting.delivery_state import DeliveryQueue, DeliveryState
+from nodeguard.agent.reporting.http1 import HttpsTransport
+from nodeguard.agent.reporting.reporter import Reporter, node_facts
 from nodeguard.agent.reporting.senders import Senders
 from nodeguard.agent.service import Service
+from nodeguard.agent.state import decode_state
 from nodeguard.agent.state_file import StateFile
-from nodeguard.agent.transitions import Line
+from nodeguard.agent.transitions import LogLine
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.finding import Verdict
 from nodeguard.model.observation import Observation
-from nodeguard.sources.machine import Hangs, Machine
-from nodeguard.wire.instruction import ClearCheck
+from nodeguard.sources.machine import LaneHangs, Machine
+from nodeguard.wire.instruction import ClearFinding
 from nodeguard.worker.lane import filesystem_lane
 from tests.agent.reporting.receiver import Receiver, closed_port, receiving
 from tests.agent.scene import Scripted
-from tests.agent.test_judgement import LOW, judgement
+from tests.pipeline.test_pipeline import LOW, judgement
 from tests.sources.fake_machine import FakeMachine
 from tests.waiting import PROMPTLY, until_async
 
@@ -45,25 +45,25 @@ class Node:
         self,
         path: Path,
         receiver: Receiver | None,
-        post: Post | None = None,
+        post: DeliveryState | None = None,
         lost: tuple[str, float] = ("", 0.0),
     ) -> None:
         self.level = 3
-        self.lines: list[Line] = []
+        self.lines: list[LogLine] = []
         self.carried: list[str] = []
         machine: Any = FakeMachine()
         self.source = Scripted("memory", self.read)
         judge = judgement(LOW)
         self.agent = Agent(machine, [self.source], judge, self.lines.append, 0.0)
-        mailbox = Mailbox(post)
+        mailbox = DeliveryQueue(post)
         (path / "token").write_text("secret")
         way = HttpsTransport(receiver.address, TokenFile(str(path / "token"))) if receiver else None
         senders = Senders([way], mailbox, Random(7).random, self.say) if way else None
         self.reporter = Reporter(
-            mailbox, facts("node-1", Catalogue()), {ClearCheck: self.carry}, self.lines.append
+            mailbox, node_facts("node-1", Catalogue()), {ClearFinding: self.carry}, self.lines.append
         )
         file = StateFile(str(path / "state"), filesystem_lane())
-        remember = lambda instant: judge.memory(instant, Hangs())  # noqa: E731
+        remember = lambda instant: judge.memory(instant, LaneHangs())  # noqa: E731
         self.service = Service(self.agent, self.reporter, remember, file, lost, senders)
 
     def read(self, _: Machine) -> Iterator[Observation]:
@@ -72,9 +72,9 @@ class Node:
     def say(self, why: str) -> None:
         self.lines.append({"event": "unreported", "why": why})
 
-    async def carry(self, one: ClearCheck) -> Answer:
+    async def carry(self, one: ClearFinding) -> InstructionOutcome:
         self.carried.append(one.id)
-        return Answer(done=True, said="cleared")
+        return InstructionOutcome(done=True, message="cleared")
 
     def own(self, signal: str) -> str:
         told = self.agent.latest.get("agent")
@@ -100,10 +100,10 @@ async def test_what_is_found_is_told_and_remembered_and_the_end_is_told_too(tmp_
         async with asyncio.timeout(PROMPTLY):
             await running
         assert [one.leaving for one in receiver.applied] == [False, False, True]
-    memory = decoded((tmp_path / "state" / "memory").read_bytes())
-    assert memory.told == node.agent.told
-    assert memory.post.digest == receiver.applied[-1].digest
-    assert len(memory.post.spool) == 0
+    memory = decode_state((tmp_path / "state" / "memory").read_bytes())
+    assert memory.logged == node.agent.logged
+    assert memory.delivery.digest == receiver.applied[-1].digest
+    assert len(memory.delivery.spool) == 0
 
 
 async def test_a_transition_that_nobody_heard_is_heard_after_a_restart_and_only_once(tmp_path: Path) -> None:
@@ -111,14 +111,14 @@ async def test_a_transition_that_nobody_heard_is_heard_after_a_restart_and_only_
     nobody.address = f"http://127.0.0.1:{closed_port()}/"
     node = Node(tmp_path, nobody)
     running = asyncio.ensure_future(node.run())
-    await until_async(lambda: len(node.reporter.mailbox.post.spool) == 1)
+    await until_async(lambda: len(node.reporter.queue.state.spool) == 1)
     os.kill(os.getpid(), signal.SIGTERM)
     await running
-    memory = decoded((tmp_path / "state" / "memory").read_bytes())
+    memory = decode_state((tmp_path / "state" / "memory").read_bytes())
     with receiving() as receiver:
-        again = Node(tmp_path, receiver, memory.post)
+        again = Node(tmp_path, receiver, memory.delivery)
         running = asyncio.ensure_future(again.run())
-        await until_async(lambda: receiver.applied and len(again.reporter.mailbox.post.spool) == 0)
+        await until_async(lambda: receiver.applied and len(again.reporter.queue.state.spool) == 0)
         os.kill(os.getpid(), signal.SIGTERM)
         await running
         assert len({one.digest for one in receiver.applied}) == 1
@@ -127,12 +127,12 @@ async def test_a_transition_that_nobody_heard_is_heard_after_a_restart_and_only_
 
 async def test_an_instruction_is_acknowledged_once_what_it_did_is_on_the_disk(tmp_path: Path) -> None:
     with receiving() as receiver:
-        receiver.instructions["i-1"] = ClearCheck("i-1", "check-0", "node")
+        receiver.instructions["i-1"] = ClearFinding("i-1", "check-0", "node")
         node = Node(tmp_path, receiver)
         running = asyncio.ensure_future(node.run())
         await until_async(lambda: node.carried)
-        await until_async(lambda: node.reporter.mailbox.written == ("i-1",))
-        assert decoded((tmp_path / "state" / "memory").read_bytes()).post.inbox.done == ("i-1",)
+        await until_async(lambda: node.reporter.queue.written == ("i-1",))
+        assert decode_state((tmp_path / "state" / "memory").read_bytes()).delivery.inbox.done == ("i-1",)
         os.kill(os.getpid(), signal.SIGTERM)
         await running
         assert receiver.instructions == {}
@@ -144,10 +144,10 @@ async def test_what_a_person_asks_for_is_on_the_disk_when_the_answer_comes(tmp_p
         node = Node(tmp_path, receiver)
         running = asyncio.ensure_future(node.run())
         await until_async(lambda: checks(receiver))
-        node.reporter.mailbox.receive([ClearCheck("i-1", "check-0", "node")])
-        answer = await node.service.carry_out(ClearCheck("local", "check-0", "node"))
-        assert (answer.done, answer.said) == (True, "cleared")
-        assert decoded((tmp_path / "state" / "memory").read_bytes()).post.inbox.done == ("i-1",)
+        node.reporter.queue.receive([ClearFinding("i-1", "check-0", "node")])
+        answer = await node.service.carry_out(ClearFinding("local", "check-0", "node"))
+        assert (answer.done, answer.message) == (True, "cleared")
+        assert decode_state((tmp_path / "state" / "memory").read_bytes()).delivery.inbox.done == ("i-1",)
         os.kill(os.getpid(), signal.SIGTERM)
         await running
 
@@ -159,7 +159,7 @@ async def test_a_memory_that_was_lost_is_told_for_a_day_over_restarts(tmp_path: 
     await until_async(lambda: node.own("agent.memory_lost") == "none")
     os.kill(os.getpid(), signal.SIGTERM)
     await running
-    assert decoded((tmp_path / "state" / "memory").read_bytes()).lost == ""
+    assert decode_state((tmp_path / "state" / "memory").read_bytes()).load_error == ""
 
 
 async def test_a_disk_that_fails_is_told_of_and_ends_nothing(tmp_path: Path) -> None:

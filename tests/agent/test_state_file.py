@@ -11,26 +11,26 @@ import pytest
 from msgspec.structs import replace
 
 from nodeguard.agent import state_file
-from nodeguard.agent.memory import Memory, UnusableMemoryError
-from nodeguard.agent.reporting.mailbox import Post
+from nodeguard.agent.reporting.delivery_state import DeliveryState
 from nodeguard.agent.reporting.spool import Spool, put
+from nodeguard.agent.state import AgentState, UnusableStateError
 from nodeguard.agent.state_file import StateFile
 from nodeguard.model.instant import Instant
-from nodeguard.sources.machine import Cursor
+from nodeguard.sources.machine import LogCursor
 from nodeguard.worker.deadlines import Deadlines
-from nodeguard.worker.lane import Lane, filesystem_lane
-from nodeguard.worker.process import Worker
+from nodeguard.worker.lane import WorkerLane, filesystem_lane
+from nodeguard.worker.process import WorkerProcess
 from tests.agent.scene import workers
 from tests.fuse import Manner, Server, _call
 from tests.waiting import PATIENCE
 
 NOW = Instant(1e9, 100.0, "boot")
-MEMORY = Memory("boot", 90.0, 1e9, Cursor("boot", 7))
+MEMORY = AgentState("boot", 90.0, 1e9, LogCursor("boot", 7))
 _MS_RDONLY, _MNT_DETACH = 1, 2
 
 
 @pytest.fixture
-def lane() -> Iterator[Lane]:
+def lane() -> Iterator[WorkerLane]:
     with filesystem_lane(deadlines=Deadlines(call=0.5, first=PATIENCE, grace=0.5)) as lane:
         yield lane
 
@@ -55,9 +55,9 @@ def tmpfs(tmp_path: Path) -> Iterator[Callable[[int, str], Path]]:
         _call("umount2", str(path).encode(), _MNT_DETACH)
 
 
-def test_what_is_saved_is_loaded_after_a_restart(tmp_path: Path, lane: Lane) -> None:
+def test_what_is_saved_is_loaded_after_a_restart(tmp_path: Path, lane: WorkerLane) -> None:
     directory = str(tmp_path / "nodeguard")
-    assert StateFile(directory, lane).load(NOW) == (Memory(), "")
+    assert StateFile(directory, lane).load(NOW) == (AgentState(), "")
     assert StateFile(directory, lane).save(MEMORY) == ""
     assert StateFile(f"{directory}/", lane).load(NOW) == (MEMORY, "")
     assert os.listdir(directory) == ["memory"]
@@ -72,21 +72,21 @@ def test_what_is_saved_is_loaded_after_a_restart(tmp_path: Path, lane: Lane) -> 
     ],
 )
 def test_a_file_that_cannot_be_understood_is_set_aside(
-    content: bytes, wrong: str, tmp_path: Path, lane: Lane
+    content: bytes, wrong: str, tmp_path: Path, lane: WorkerLane
 ) -> None:
     (tmp_path / "memory").write_bytes(content)
     path = f"{tmp_path}/memory"
     memory, told = StateFile(str(tmp_path), lane).load(NOW)
-    assert memory == Memory()
+    assert memory == AgentState()
     assert told == (
         f"{path} {wrong}; what the agent knew of the past is forgotten: it was set aside as {path}.aside-1; "
         "remove that once nobody needs it"
     )
     assert (tmp_path / "memory.aside-1").read_bytes() == content
-    assert StateFile(str(tmp_path), lane).load(NOW) == (Memory(), ""), "told once"
+    assert StateFile(str(tmp_path), lane).load(NOW) == (AgentState(), ""), "told once"
 
 
-def test_a_machine_that_was_set_back_is_told(tmp_path: Path, lane: Lane) -> None:
+def test_a_machine_that_was_set_back_is_told(tmp_path: Path, lane: WorkerLane) -> None:
     file = StateFile(str(tmp_path), lane)
     assert file.save(MEMORY) == ""
     memory, wrong = file.load(Instant(1e9, 30.0, "boot"))
@@ -98,14 +98,14 @@ def test_a_machine_that_was_set_back_is_told(tmp_path: Path, lane: Lane) -> None
 
 
 def test_a_full_disk_degrades_to_memory_and_keeps_the_old_file(
-    lane: Lane, tmpfs: Callable[[int, str], Path]
+    lane: WorkerLane, tmpfs: Callable[[int, str], Path]
 ) -> None:
     disk = tmpfs(0, "size=16k")
     file = StateFile(str(disk), lane)
     assert file.save(MEMORY) == ""
     (disk / "hog").write_bytes(b"x" * 8192)
     noise = Random(1).randbytes(8192)  # that no compression makes small
-    assert file.save(replace(MEMORY, post=Post(spool=put(Spool(), noise)))) == (
+    assert file.save(replace(MEMORY, post=DeliveryState(spool=put(Spool(), noise)))) == (
         f"{disk}/memory cannot be written: the disk is full: free space or inodes on it; "
         "until then a restart of the agent forgets what came after the last write"
     )
@@ -113,26 +113,26 @@ def test_a_full_disk_degrades_to_memory_and_keeps_the_old_file(
     assert file.load(NOW) == (MEMORY, "")
 
 
-def test_a_read_only_disk_degrades_to_memory(lane: Lane, tmpfs: Callable[[int, str], Path]) -> None:
+def test_a_read_only_disk_degrades_to_memory(lane: WorkerLane, tmpfs: Callable[[int, str], Path]) -> None:
     disk = tmpfs(_MS_RDONLY, "")
-    assert StateFile(str(disk), lane).load(NOW) == (Memory(), "")
+    assert StateFile(str(disk), lane).load(NOW) == (AgentState(), "")
     told = StateFile(str(disk), lane).save(MEMORY)
     assert told.startswith(f"{disk}/memory cannot be written: the file system is read-only: make it writable")
 
 
 def test_a_corrupt_file_on_a_read_only_disk_is_told_and_left(
-    tmp_path: Path, lane: Lane, tmpfs: Callable[[int, str], Path]
+    tmp_path: Path, lane: WorkerLane, tmpfs: Callable[[int, str], Path]
 ) -> None:
     disk = tmpfs(0, "")
     (disk / "memory").write_bytes(b"x")
     _call("mount", b"", str(disk).encode(), b"", _MS_RDONLY | 32, b"")  # MS_REMOUNT
     memory, told = StateFile(str(disk), lane).load(NOW)
-    assert memory == Memory()
+    assert memory == AgentState()
     assert told.endswith("; it could not be set aside (EROFS): remove it")
 
 
 @pytest.mark.parametrize("missing", ["none/nodeguard", "file"])
-def test_a_directory_that_cannot_be_is_told(missing: str, tmp_path: Path, lane: Lane) -> None:
+def test_a_directory_that_cannot_be_is_told(missing: str, tmp_path: Path, lane: WorkerLane) -> None:
     (tmp_path / "file").touch()
     assert "name another" in StateFile(f"{tmp_path}/{missing}", lane).save(MEMORY)
 
@@ -141,12 +141,12 @@ def test_a_directory_that_cannot_be_is_told(missing: str, tmp_path: Path, lane: 
     "manner", ["swallowing", "silent"], ids=["what SIGKILL does not end", "what SIGKILL ends"]
 )
 def test_a_hung_disk_degrades_to_memory(
-    manner: Manner, lane: Lane, fuse_mount: Callable[[Manner], Server]
+    manner: Manner, lane: WorkerLane, fuse_mount: Callable[[Manner], Server]
 ) -> None:
     server = fuse_mount(manner)
     file = StateFile(server.path, lane)
     memory, wrong = file.load(NOW, within=1.0)
-    assert memory == Memory()
+    assert memory == AgentState()
     assert wrong.startswith(f"{server.path}/memory cannot be read: ")
     told = file.save(MEMORY, within=1.0)
     assert told.startswith(f"{server.path}/memory cannot be written: ")
@@ -154,9 +154,9 @@ def test_a_hung_disk_degrades_to_memory(
     server.release()
 
 
-def test_what_cannot_be_encoded_is_told(monkeypatch: pytest.MonkeyPatch, lane: Lane) -> None:
-    def encoded(_: Memory) -> bytes:
-        raise UnusableMemoryError("cannot be encoded (why)")
+def test_what_cannot_be_encoded_is_told(monkeypatch: pytest.MonkeyPatch, lane: WorkerLane) -> None:
+    def encoded(_: AgentState) -> bytes:
+        raise UnusableStateError("cannot be encoded (why)")
 
     monkeypatch.setattr(state_file, "encoded", encoded)
     told = StateFile("/none", lane).save(MEMORY)
@@ -164,27 +164,27 @@ def test_what_cannot_be_encoded_is_told(monkeypatch: pytest.MonkeyPatch, lane: L
 
 
 def test_a_worker_that_cannot_be_started_is_told() -> None:
-    def start() -> Worker:
+    def start() -> WorkerProcess:
         raise OSError("no processes left")
 
-    assert "no processes left" in StateFile("/none", Lane(start)).save(MEMORY)
+    assert "no processes left" in StateFile("/none", WorkerLane(start)).save(MEMORY)
 
 
-def test_between_two_writings_there_is_no_process(tmp_path: Path, lane: Lane) -> None:
+def test_between_two_writings_there_is_no_process(tmp_path: Path, lane: WorkerLane) -> None:
     file = StateFile(str(tmp_path), lane)
     assert file.save(MEMORY) == ""
     assert len(workers()) == 1
-    file.let_go()
+    file.stop_worker()
     assert workers() == []
     assert file.save(MEMORY) == ""
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
 def test_what_is_no_file_is_told_at_once_and_named(
-    tmp_path: Path, lane: Lane, make: Callable[[str], None]
+    tmp_path: Path, lane: WorkerLane, make: Callable[[str], None]
 ) -> None:
     make(str(tmp_path / "memory"))
     memory, wrong = StateFile(str(tmp_path), lane).load(NOW)
-    assert memory == Memory()
+    assert memory == AgentState()
     assert wrong.startswith(f"{tmp_path}/memory cannot be read: it is ")
     assert ": remove it" in wrong

@@ -1,16 +1,19 @@
 from __future__ import annotations
 
-from nodeguard.agent.transitions import told, transitions
-from nodeguard.model.finding import Finding, Health, Knowledge, Verdict
+from nodeguard.agent.transitions import logged_verdict, transitions
+from nodeguard.model.finding import DataStatus, Finding, Health, Verdict
 from tests.judge.scene import finding
 
 
 def verdict(*findings: Finding, health: Health = Health.OK) -> Verdict:
-    return Verdict(health, Knowledge.FRESH, findings, judged=1)
+    return Verdict(health, DataStatus.FRESH, findings, evaluated=1)
 
 
 def events(before: Verdict | None, after: Verdict) -> list[object]:
-    return [line["event"] for line in transitions(told(before) if before else None, told(after))]
+    return [
+        line["event"]
+        for line in transitions(logged_verdict(before) if before else None, logged_verdict(after))
+    ]
 
 
 def test_what_begins_changes_and_ends_is_told_once() -> None:
@@ -25,11 +28,14 @@ def test_what_begins_changes_and_ends_is_told_once() -> None:
 
 
 def test_a_node_where_nothing_could_be_judged_is_unknown() -> None:
-    [line] = transitions(None, told(Verdict(Health.OK, Knowledge.UNKNOWN)))
+    [line] = transitions(None, logged_verdict(Verdict(Health.OK, DataStatus.UNKNOWN)))
     assert (line["health"], line["knowledge"]) == ("unknown", "unknown")
 
 
 def test_a_line_says_what_where_and_what_to_do() -> None:
-    [line] = transitions(told(verdict()), told(verdict(finding("a", "gpu/0000:1b:00", message="it is hot"))))
+    [line] = transitions(
+        logged_verdict(verdict()),
+        logged_verdict(verdict(finding("a", "gpu/0000:1b:00", message="it is hot"))),
+    )
     assert (line["check"], line["target"], line["message"]) == ("a", "gpu/0000:1b:00", "it is hot")
     assert (line["health"], line["action"]) == ("suspect", "watch")

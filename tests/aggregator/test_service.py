@@ -5,17 +5,17 @@ import time
 
 import pytest
 
-from nodeguard.aggregator.hearing import Hearing
+from nodeguard.aggregator.backends.standalone import StandaloneBackend
 from nodeguard.aggregator.identity.caller import Caller
-from nodeguard.aggregator.outbox import Outbox
-from nodeguard.aggregator.service import Service, rest
-from nodeguard.aggregator.world.alone import Alone
+from nodeguard.aggregator.outbox import InstructionOutbox
+from nodeguard.aggregator.report_handler import ReportHandler
+from nodeguard.aggregator.service import AggregatorService, pause_after
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
-from nodeguard.local.open_files import Capacity
+from nodeguard.local.open_files import ConnectionCapacity
 from nodeguard.model.instant import Instant
 from nodeguard.model.node import Node
-from tests.aggregator.test_hearing import report
+from tests.aggregator.test_report_handler import report
 from tests.fleet.scene import AT_ONCE, CHECKS
 from tests.waiting import PATIENCE, until_async
 
@@ -23,10 +23,10 @@ from tests.waiting import PATIENCE, until_async
 ONE = Caller("node-1", "node-1")
 
 
-class Watched(Alone):
+class Watched(StandaloneBackend):
     """A world that remembers what it was asked to carry out, leads when it is told to, and knows little."""
 
-    def __init__(self, planner: Planner, outbox: Outbox) -> None:
+    def __init__(self, planner: Planner, outbox: InstructionOutbox) -> None:
         super().__init__(
             None, planner, outbox, news=lambda: None, happened=lambda _: None, tell=lambda _: None
         )
@@ -40,18 +40,20 @@ class Watched(Alone):
 
     def carry_out(self, plan: Plan, now: Instant) -> None:
         self.plans.append(plan)
-        super().carry_out(plan, now)
+        super().apply_plan(plan, now)
 
 
 class Scene:
     def __init__(self) -> None:
-        self.planner, outbox, self.woken = Planner(AT_ONCE, CHECKS), Outbox(), asyncio.Event()
+        self.planner, outbox, self.woken = Planner(AT_ONCE, CHECKS), InstructionOutbox(), asyncio.Event()
         self.world = Watched(self.planner, outbox)
         self.mono = 0.0
-        self.hearing = Hearing(self.planner, outbox, lambda: self.now, self.woken.set, self.world.met)
+        self.hearing = ReportHandler(
+            self.planner, outbox, lambda: self.now, self.woken.set, self.world.node_reported
+        )
         self.reloads = 0
-        self.service = Service(self.planner, self.world, self.hearing, self._reload, self.woken)
-        self.service.began = self.mono = 1000.0
+        self.service = AggregatorService(self.planner, self.world, self.hearing, self._reload, self.woken)
+        self.service.started_at = self.mono = 1000.0
 
     def _reload(self, _: Instant) -> None:
         self.reloads += 1
@@ -72,28 +74,28 @@ def scene() -> Scene:
 
 async def test_nothing_is_carried_out_before_enough_is_heard_or_a_minute_is_over(scene: Scene) -> None:
     for number in range(10):
-        scene.world.met(Caller(f"n{number}", f"n{number}"), report())
-        scene.planner.roster.hear(f"n{number}")
+        scene.world.node_reported(Caller(f"n{number}", f"n{number}"), report())
+        scene.planner.state.add_agent(f"n{number}")
     scene.hearing(Caller("n1", "n1"), report(fatal=True))
     await scene.turn(1.0)
-    assert (scene.service.acts, scene.world.plans) == (False, [])
-    assert scene.service.waits_for(scene.now).startswith("1 of 10 agents have reported")
+    assert (scene.service.is_active, scene.world.plans) == (False, [])
+    assert scene.service.inactive_reason(scene.now).startswith("1 of 10 agents have reported")
     for number in range(9):
         scene.hearing(Caller(f"n{number}", f"n{number}"), report(2, fatal=number == 1))
     await scene.turn(1.0)
-    assert scene.service.acts
+    assert scene.service.is_active
     assert [one.name for one in scene.world.plans[0].nodes] == ["n1"]
 
 
 async def test_after_a_minute_who_was_not_heard_is_silent_and_freezes(scene: Scene) -> None:
     for number in range(10):
-        scene.world.met(Caller(f"n{number}", f"n{number}"), report())
-        scene.planner.roster.hear(f"n{number}")
+        scene.world.node_reported(Caller(f"n{number}", f"n{number}"), report())
+        scene.planner.state.add_agent(f"n{number}")
     await scene.turn(60.0)
     scene.hearing(Caller("n1", "n1"), report(fatal=True))
     await scene.turn(1.0)
-    assert scene.service.acts
-    assert scene.planner.silence.frozen.startswith("9 of 10 agents are silent")
+    assert scene.service.is_active
+    assert scene.planner.stale_agents.frozen.startswith("9 of 10 agents are silent")
     assert not any(plan.nodes for plan in scene.world.plans)
 
 
@@ -112,7 +114,7 @@ async def test_who_does_not_know_the_world_yet_does_not_plan(scene: Scene) -> No
     scene.hearing(ONE, report(fatal=True))
     await scene.turn(100.0)
     assert scene.service.plans == 0
-    assert scene.service.waits_for(scene.now) == "not known yet: Nodes"
+    assert scene.service.inactive_reason(scene.now) == "not known yet: Nodes"
 
 
 async def test_news_are_planned_for_at_once_and_the_policy_is_looked_at_each_second(scene: Scene) -> None:
@@ -125,7 +127,7 @@ async def test_news_are_planned_for_at_once_and_the_policy_is_looked_at_each_sec
         while scene.service.plans == before:
             await asyncio.sleep(0.001)
     running.cancel()
-    assert scene.planner.outcomes
+    assert scene.planner.decisions
     assert scene.reloads >= 1
 
 
@@ -143,20 +145,20 @@ async def test_a_plan_that_takes_long_leaves_the_loop_to_others(
     await until_async(lambda: scene.service.plans > 5)
     running.cancel()
     # A rest of twice the time after each plan.
-    assert time.monotonic() - began >= 5 * (0.02 + rest(0.02))
+    assert time.monotonic() - began >= 5 * (0.02 + pause_after(0.02))
 
 
 def test_who_was_frozen_while_it_planned_does_not_rest_for_twice_as_long() -> None:
-    assert rest(0.0) == 0.005
-    assert rest(0.03) == 0.06
-    assert rest(20.0) == 1.0
+    assert pause_after(0.0) == 0.005
+    assert pause_after(0.03) == 0.06
+    assert pause_after(20.0) == 1.0
 
 
 async def test_a_plan_that_fails_ends_nothing_and_is_told_once(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[str] = []
-    scene.service = Service(
+    scene.service = AggregatorService(
         scene.planner, scene.world, scene.hearing, scene._reload, scene.woken, told.append
     )
     scene.hearing(ONE, report(fatal=True))
@@ -172,12 +174,12 @@ async def test_a_plan_that_fails_ends_nothing_and_is_told_once(
 
 async def test_a_fleet_that_outgrows_the_limit_on_open_files_is_logged_once(scene: Scene) -> None:
     told: list[str] = []
-    scene.service = Service(
+    scene.service = AggregatorService(
         scene.planner, scene.world, scene.hearing, scene._reload, scene.woken, told.append
     )
-    scene.service.capacity = Capacity(64, 2)
+    scene.service.capacity = ConnectionCapacity(64, 2)
     for number in range(4):
-        scene.planner.node(Node(f"node-{number}", f"uid-{number}", gpus=8))
+        scene.planner.update_node(Node(f"node-{number}", f"uid-{number}", gpus=8))
         await scene.turn(1.0)
-    assert scene.service.shortage.startswith("4 agents are expected, and an aggregator accepts 2")
+    assert scene.service.capacity_problem.startswith("4 agents are expected, and an aggregator accepts 2")
     assert [line.partition(",")[0] for line in told] == ["3 agents are expected"]

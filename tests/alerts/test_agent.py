@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from nodeguard.cli.render.prometheus import as_metrics
-from nodeguard.model.finding import Action, Finding, Health, Knowledge, Verdict
+from nodeguard.cli.render.verdict_metrics import as_metrics
+from nodeguard.model.finding import Action, DataStatus, Finding, Health, Verdict
 from nodeguard.model.instant import Instant
 from tests.alerts.rules import OF_PROMETHEUS, alerts, labels_by_metric, promtool, rules, told
 
@@ -20,9 +20,9 @@ OF_THE_AGENT = {"nodeguard_findings_left_out": set[str](), "nodeguard_source_age
 def metrics() -> dict[str, set[str]]:
     """Labels by metric, as nodeguard writes them."""
     finding = Finding(
-        "a", "node", "", Health.FATAL, Knowledge.FRESH, Action.WATCH, 0.0, "", (), "", "", "", ""
+        "a", "node", "", Health.FATAL, DataStatus.FRESH, Action.MONITOR, 0.0, "", (), "", "", "", ""
     )
-    verdict = Verdict(Health.FATAL, Knowledge.FRESH, (finding,), judged=1)
+    verdict = Verdict(Health.FATAL, DataStatus.FRESH, (finding,), evaluated=1)
     return {**OF_THE_AGENT, **labels_by_metric(as_metrics(verdict, Instant(0, 0, "")))}
 
 

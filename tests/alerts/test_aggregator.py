@@ -7,14 +7,14 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from nodeguard.aggregator.identity.caller import RefusedError
-from nodeguard.aggregator.identity.loopback import Anybody
-from nodeguard.aggregator.ingest.server import Ingest
-from nodeguard.aggregator.metrics import as_metrics
-from nodeguard.aggregator.reload import PolicyFile
-from nodeguard.local.open_files import Capacity
-from nodeguard.model.policy import Place
-from tests.aggregator.test_hearing import report
+from nodeguard.aggregator.identity.caller import RequestRefusedError
+from nodeguard.aggregator.identity.insecure import InsecureAuthenticator
+from nodeguard.aggregator.ingest.server import IngestServer
+from nodeguard.aggregator.metrics import render_metrics
+from nodeguard.aggregator.policy.reload import PolicyReloader
+from nodeguard.local.open_files import ConnectionCapacity
+from nodeguard.model.policy import NodeLocation
+from tests.aggregator.test_report_handler import report
 from tests.aggregator.test_service import ONE, Scene
 from tests.alerts.rules import OF_PROMETHEUS, alerts, labels_by_metric, promtool
 
@@ -22,17 +22,19 @@ from tests.alerts.rules import OF_PROMETHEUS, alerts, labels_by_metric, promtool
 async def _metrics() -> str:
     """What an aggregator serves that has marked a node of a rack, and holds a check."""
     scene = Scene()
-    scene.planner.adopt(replace(scene.planner.policy, places=(Place("node-1", {"rack": "r1"}),)))
+    scene.planner.set_policy(replace(scene.planner.policy, places=(NodeLocation("node-1", {"rack": "r1"}),)))
     scene.hearing(ONE, report(fatal=True))
     await scene.turn()
     await scene.turn(1.0)
-    scene.service.capacity = Capacity(1024, 768)
-    scene.hearing.refused("node-1", RefusedError(409, "another boot: wait", reason="other-boot"))
-    ingest = Ingest(Anybody("127.0.0.1"), scene.hearing, lambda: None, lambda _: None)
-    ingest.exchange.counts.update({"report": 1, "bytes": 100, "refused 401": 2})
-    policy = PolicyFile(Path("/nowhere"), {}, lambda _: None)
-    scene.planner.diagnosis.recall_held("gpu-lost", "", scene.now.mono)
-    return as_metrics(scene.service, ingest, policy, scene.now)
+    scene.service.capacity = ConnectionCapacity(1024, 768)
+    scene.hearing.message_refused(
+        "node-1", RequestRefusedError(409, "another boot: wait", reason="other-boot")
+    )
+    ingest = IngestServer(InsecureAuthenticator("127.0.0.1"), scene.hearing, lambda: None, lambda _: None)
+    ingest.endpoint.counts.update({"report": 1, "bytes": 100, "refused 401": 2})
+    policy = PolicyReloader(Path("/nowhere"), {}, lambda _: None)
+    scene.planner.diagnosis.restore_suppression("gpu-lost", "", scene.now.mono)
+    return render_metrics(scene.service, ingest, policy, scene.now)
 
 
 async def test_each_looks_at_metrics_that_nodeguard_writes() -> None:

@@ -7,25 +7,31 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from nodeguard.backtest.account import Account, Entry
-from nodeguard.backtest.backtest import Tested, tested
-from nodeguard.fleet.steps import Gone, Quiet, Reported, Seen, Step
-from nodeguard.model.blame import Blame
-from nodeguard.model.finding import Health, Knowledge
-from nodeguard.model.incident import State
+from nodeguard.backtest.backtest import BacktestResult, run_backtest
+from nodeguard.backtest.policy_result import MarkResult, PolicyResult
+from nodeguard.fleet.state.history_events import (
+    AgentLivenessChanged,
+    HistoryEvent,
+    NodeObserved,
+    NodeRemoved,
+    ReportReceived,
+)
+from nodeguard.model.diagnosis import DiagnosisPolicy
+from nodeguard.model.finding import DataStatus, Health
+from nodeguard.model.incident import IncidentState
 from nodeguard.model.node import Node
-from nodeguard.model.policy import Mode, Policy, Settle, Soak
+from nodeguard.model.policy import GracePeriods, Mode, Policy, SoakPeriod
 from nodeguard.wire.digest import digest
-from nodeguard.wire.report import VERSION, Active, Report
+from nodeguard.wire.report import VERSION, Report, ReportedFinding
 from tests.fleet.scene import CHECKS, WIDE, finding, in_order
 
 START = 1_700_000_000.0
 FREE = Policy(
     mode=Mode.ENFORCE,
     budget=WIDE,
-    settle=Settle(5.0, 60.0, 5.0),
-    soak=Soak(600.0, 28_800.0, 86_400.0),
-    blame=Blame(held=10_000),
+    grace=GracePeriods(5.0, 60.0, 5.0),
+    soak=SoakPeriod(600.0, 28_800.0, 86_400.0),
+    diagnosis=DiagnosisPolicy(held=10_000),
 )
 
 
@@ -33,7 +39,7 @@ class Told:
     """Steps of a fleet of so many nodes, all well at second 0; later ones are told in seconds from there."""
 
     def __init__(self, size: int = 10) -> None:
-        self.steps: list[Step] = []
+        self.steps: list[HistoryEvent] = []
         self._sequence = 0
         for number in range(size):
             self.see(0.0, number)
@@ -42,45 +48,45 @@ class Told:
     def see(self, at: float, number: int, **more: Any) -> None:
         labels = {"rack": f"r{number // 8}"}
         node = Node(f"node-{number}", f"uid-{number}", labels=labels, gpus=8)
-        self.steps.append(Seen(START + at, replace(node, **more)))
+        self.steps.append(NodeObserved(START + at, replace(node, **more)))
 
-    def say(self, at: float, number: int, *findings: Active, **more: Any) -> None:
+    def say(self, at: float, number: int, *findings: ReportedFinding, **more: Any) -> None:
         self._sequence += 1
         values: dict[str, Any] = {
             "version": VERSION, "node": f"node-{number}", "boot_id": "b1", "sequence": self._sequence,
             "health": max((one.health for one in findings), key=lambda one: one.rank, default=Health.OK),
-            "knowledge": Knowledge.FRESH, "proven": () if findings else (in_order(),), "findings": findings,
+            "knowledge": DataStatus.FRESH, "proven": () if findings else (in_order(),), "findings": findings,
         }  # fmt: skip
         made = Report(**{**values, **more})
-        self.steps.append(Reported(START + at, f"uid-{number}", replace(made, digest=digest(made))))
+        self.steps.append(ReportReceived(START + at, f"uid-{number}", replace(made, digest=digest(made))))
 
     def sick(self, at: float, number: int, check: str = "gpu-lost", **more: Any) -> None:
         self.say(at, number, finding(check, **{"age": 0.0, **more}))
 
     def quiet(self, at: float, number: int, *, silent: bool) -> None:
-        self.steps.append(Quiet(START + at, f"uid-{number}", f"node-{number}", silent))
+        self.steps.append(AgentLivenessChanged(START + at, f"uid-{number}", f"node-{number}", silent))
 
     def gone(self, at: float, number: int) -> None:
-        self.steps.append(Gone(START + at, f"uid-{number}", f"node-{number}"))
+        self.steps.append(NodeRemoved(START + at, f"uid-{number}", f"node-{number}"))
 
-    def tested(self, *policies: Policy, since: float = 0.0, until: float = 0.0) -> Tested:
+    def tested(self, *policies: Policy, since: float = 0.0, until: float = 0.0) -> BacktestResult:
         steps = sorted(self.steps, key=lambda one: one.at)
-        return tested(steps, policies or (FREE,), CHECKS, START + since, START + until)
+        return run_backtest(steps, policies or (FREE,), CHECKS, START + since, START + until)
 
-    def account(self, policy: Policy = FREE, **times: float) -> Account:
-        return self.tested(policy, **times).accounts[0]
+    def account(self, policy: Policy = FREE, **times: float) -> PolicyResult:
+        return self.tested(policy, **times).results[0]
 
 
 def shown(
-    entries: Iterable[Entry], state: State = State.MARKED
+    entries: Iterable[MarkResult], state: IncidentState = IncidentState.MARKED
 ) -> list[tuple[str, float, float | None, str]]:
     """Spans of a state: node, begin and end in seconds of the scene, and how it ended."""
     return [
         (
-            one.asked.node,
-            round(one.began - START),
-            None if one.ended is None else round(one.ended - START),
-            one.end.value,
+            one.request.node,
+            round(one.start - START),
+            None if one.end is None else round(one.end - START),
+            one.end_reason.value,
         )
         for one in entries
         if one.state == state

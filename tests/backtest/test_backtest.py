@@ -2,13 +2,13 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from nodeguard.backtest.backtest import difference
+from nodeguard.backtest.backtest import compare_policies
 from nodeguard.model.finding import Health
-from nodeguard.model.policy import CheckLimit, Settle
+from nodeguard.model.policy import CheckLimit, GracePeriods
 from tests.backtest.scene import FREE, Told, shown
 from tests.fleet.scene import WIDE
 
-SLOW = replace(FREE, settle=Settle(300.0, 300.0))
+SLOW = replace(FREE, settle=GracePeriods(300.0, 300.0))
 ONE = replace(FREE, budget=replace(WIDE, check=CheckLimit(("*",), 1, 600.0, 1)))
 
 
@@ -19,21 +19,21 @@ def test_two_policies_are_told_apart_mark_by_mark() -> None:
     told.say(200.0, 2)
     told.sick(1000.0, 3, "gpu-ecc")
     tested = told.tested(FREE, SLOW, until=5000.0)
-    found = difference(*tested.accounts)
+    found = compare_policies(*tested.results)
     assert shown(found.first) == [("node-2", 105, 801, "proven")]
     assert shown(found.second) == []
     assert [(shown([one]), shown([other])) for one, other in found.both] == [
         ([("node-1", 105, None, "open")], [("node-1", 400, None, "open")]),
         ([("node-3", 1005, None, "open")], [("node-3", 1300, None, "open")]),
     ]
-    back = difference(*reversed(tested.accounts))
+    back = compare_policies(*reversed(tested.results))
     assert (shown(back.first), shown(back.second)) == ([], [("node-2", 105, 801, "proven")])
 
 
 def test_a_policy_differs_from_itself_in_nothing() -> None:
     told = Told()
     told.sick(100.0, 1, health=Health.SUSPECT)
-    found = difference(*told.tested(FREE, FREE, until=5000.0).accounts)
+    found = compare_policies(*told.tested(FREE, FREE, until=5000.0).results)
     assert (found.first, found.second, len(found.both)) == ((), (), 1)
 
 
@@ -42,17 +42,17 @@ def test_what_was_never_marked_under_either_is_no_difference() -> None:
     for number in range(3):
         told.sick(100.0, number)
     tested = told.tested(FREE, ONE, until=5000.0)
-    found = difference(*tested.accounts)
+    found = compare_policies(*tested.results)
     assert len(found.first) == 2
-    assert [one.most for one in tested.accounts] == [3, 1]
-    assert [round(one.seconds) for one in tested.accounts] == [3 * 4895, 4895]
+    assert [one.max_marked for one in tested.results] == [3, 1]
+    assert [round(one.seconds) for one in tested.results] == [3 * 4895, 4895]
 
 
 def test_time_goes_on_until_what_was_told_last_has_settled() -> None:
     told = Told()
     told.sick(100.0, 1)
     tested = told.tested(FREE, SLOW)
-    assert [shown(one.entries) for one in tested.accounts] == [
+    assert [shown(one.marks) for one in tested.results] == [
         [("node-1", 105, None, "open")],
         [("node-1", 400, None, "open")],
     ]

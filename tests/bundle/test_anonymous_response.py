@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 
 from nodeguard.bundle.anonymise import Anonymiser
-from nodeguard.bundle.anonymous_response import anonymous_response
+from nodeguard.bundle.layer_content import anonymous_response
 from nodeguard.bundle.replacement import Replacements
 
 NAME = "http(GET http://169.254.169.254/metadata/instance/compute/name?api-version=2021-02-01&format=text)"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeguard.bundle.inotify import Change, Inotify
+from nodeguard.bundle.inotify import DirectoryChange, Inotify
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def test_what_happens_in_a_directory_is_told_by_name(tmp_path: Path, inotify: In
     names = [change.name for change in inotify.take()]
     assert list(dict.fromkeys(names)) == ["made", "written", "named ü"]
     (tmp_path / "made").rmdir()
-    assert inotify.take() == [Change(watch, "made")]
+    assert inotify.take() == [DirectoryChange(watch, "made")]
     assert not is_readable(inotify)
 
 
@@ -43,7 +43,7 @@ def test_what_was_open_all_along_is_told_of_at_each_write(tmp_path: Path, inotif
         for _ in range(2):
             log.write("line\n")
             log.flush()
-            assert inotify.take() == [Change(watch, "log")]
+            assert inotify.take() == [DirectoryChange(watch, "log")]
 
 
 def test_reading_is_no_change(tmp_path: Path, inotify: Inotify) -> None:

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nodeguard.bundle.defect import BundleError
-from nodeguard.bundle.kmsg import Sifted, is_record, read_records, sifted
+from nodeguard.bundle.kmsg import LogLines, is_record, parse_lines, read_records
 
 LINK_DOWN = (
     "4,1024,5000000,-;mlx5_core 0000:0c:00.0 rdma0: Link down\n SUBSYSTEM=pci\n DEVICE=+pci:0000:0c:00.0"
@@ -64,8 +64,8 @@ def test_records_are_read_as_they_were_written(written: list[str]) -> None:
 
 def test_of_a_log_that_is_being_written_what_is_no_record_is_left_out() -> None:
     lines = [b" SUBSYSTEM=gone", b"6,1,1,-;one \xff", b" SUBSYSTEM=pci", b"", b"Xid 79", b"6,2,2,-;two", b"x"]
-    found = sifted(lines, "kmsg", 11)
+    found = parse_lines(lines, "kmsg", 11)
     assert found.records == ("6,1,1,-;one \N{REPLACEMENT CHARACTER}\n SUBSYSTEM=pci", "6,2,2,-;two")
     assert found.left_out == 2
     assert str(found.defect).startswith("kmsg: line 15: is no record of /dev/kmsg: write it like 6,1024,")
-    assert sifted([], "kmsg", 1) == Sifted()
+    assert parse_lines([], "kmsg", 1) == LogLines()

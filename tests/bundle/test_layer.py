@@ -13,16 +13,16 @@ from nodeguard.bundle.layer import (
     File,
     Layer,
     Link,
-    content,
+    escapes_root,
     frame_directories,
-    leads_out,
-    scan,
+    read_plain_file,
+    scan_layer,
 )
 from tests.bundle.bundles import lay
 
 
 def base(directory: Path, room: int = MOST_FILES) -> Layer:
-    return scan(str(directory), base=True, room=room)
+    return scan_layer(str(directory), base=True, room=room)
 
 
 def refusal(directory: Path, *, room: int = MOST_FILES) -> str:
@@ -52,7 +52,7 @@ def test_a_layer_holds_files_links_and_empty_directories(tmp_path: Path) -> None
     ],
 )
 def test_a_link_leads_out_where_it_climbs_above_the_root(text: str, depth: int, out: bool) -> None:
-    assert leads_out(text, depth) is out
+    assert escapes_root(text, depth) is out
 
 
 def test_links_that_lead_out_are_refused(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_links_that_lead_out_are_refused(tmp_path: Path) -> None:
 def test_a_directory_of_the_host_behind_a_link_is_never_entered(tmp_path: Path) -> None:
     lay(tmp_path, {"outside/secret": "s", "bundle/sys/l": Link("../../outside")})
     with pytest.raises(BundleError, match="leads out of the bundle"):
-        scan(str(tmp_path / "bundle"), base=True, room=10)
+        scan_layer(str(tmp_path / "bundle"), base=True, room=10)
 
 
 def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
@@ -99,30 +99,30 @@ def test_a_pipe_that_took_a_files_place_is_not_waited_for(tmp_path: Path) -> Non
     (tmp_path / "sys/a").unlink()
     os.mkfifo(tmp_path / "sys/a")
     with pytest.raises(BundleError, match="is no plain file any more"):
-        content(f"{tmp_path}/sys/a", 10)
+        read_plain_file(f"{tmp_path}/sys/a", 10)
 
 
 def test_what_somebody_else_reads_is_left_apart(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "kmsg")
     lay(tmp_path, {"nvml.json": "{}", "sys/kmsg": "x"})
-    layer = scan(
-        str(tmp_path), base=True, room=9, apart=frozenset({"kmsg"}), reads=lambda path, _: path.encode()
+    layer = scan_layer(
+        str(tmp_path), base=True, room=9, exclude=frozenset({"kmsg"}), read_file=lambda path, _: path.encode()
     )
     assert layer.own == {"nvml.json"}
     assert layer.tree == {"sys": {"kmsg": File(f"{tmp_path}/sys/kmsg")}}
-    assert layer.content("nvml.json") == f"{tmp_path}/nvml.json".encode()
+    assert layer.read("nvml.json") == f"{tmp_path}/nvml.json".encode()
 
 
 def test_a_link_that_took_a_files_place_is_not_followed(tmp_path: Path) -> None:
     lay(tmp_path, {"secret": "s", "a": Link("secret")})
     with pytest.raises(BundleError, match="cannot be read"):
-        content(f"{tmp_path}/a", 10)
+        read_plain_file(f"{tmp_path}/a", 10)
 
 
 def test_only_so_much_of_a_huge_file_is_read(tmp_path: Path) -> None:
     with (tmp_path / "huge").open("wb") as file:
         file.truncate(1 << 40)
-    assert len(content(f"{tmp_path}/huge", 1000)) == 1000
+    assert len(read_plain_file(f"{tmp_path}/huge", 1000)) == 1000
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_a_file_that_only_looks_like_the_formats_own_is_refused(
 def test_a_frame_is_no_base(tmp_path: Path, name: str) -> None:
     lay(tmp_path, {name: ""})
     with pytest.raises(BundleError, match="has no place in a frame"):
-        scan(str(tmp_path), base=False, room=10)
+        scan_layer(str(tmp_path), base=False, room=10)
 
 
 def test_the_formats_own_files_may_not_be_links(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_too_deep_directories_are_refused(tmp_path: Path) -> None:
 def test_a_file_of_the_formats_own_has_a_limit(tmp_path: Path) -> None:
     lay(tmp_path, {"bundle.yaml": "#" * 65537})
     with pytest.raises(BundleError, match=r"bundle\.yaml: is longer than 64 KiB: shorten it"):
-        base(tmp_path).content("bundle.yaml")
+        base(tmp_path).read("bundle.yaml")
 
 
 def test_frames_come_in_order_of_their_number(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeguard.bundle.mount_table import anonymous_mounts, is_mount_table, public_mounts
-from nodeguard.sources.mounts import Mount, mounts
+from nodeguard.sources.mounts import Mount, parse_mounts
 
 
 @pytest.mark.parametrize(
@@ -39,11 +39,11 @@ LINES = st.lists(st.lists(st.text("ab/#,=:ro\\\\ 01", min_size=1), max_size=5).m
 
 
 def said(text: str) -> list[tuple[str, str, bool]]:
-    return [(mount.path, mount.type, mount.read_only) for mount in mounts(text)]
+    return [(mount.path, mount.type, mount.read_only) for mount in parse_mounts(text)]
 
 
 @given(LINES)
 def test_what_a_source_reads_stays(text: str) -> None:
     assert said(public_mounts(text)) == said(text)
     assert said(anonymous_mounts(public_mounts(text), lambda word: word)) == said(text)
-    assert all(isinstance(mount, Mount) for mount in mounts(public_mounts(text)))
+    assert all(isinstance(mount, Mount) for mount in parse_mounts(public_mounts(text)))

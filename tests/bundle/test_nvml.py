@@ -6,27 +6,27 @@ from typing import Any
 import pytest
 
 from nodeguard.bundle.defect import BundleError
-from nodeguard.bundle.nvml import Device, Nvml, NvmlEvent, read_base, read_frame
+from nodeguard.bundle.nvml import NvmlEvent, NvmlState, RecordedDevice, read_base, read_frame
 
 LOST = {"error": "NVML_ERROR_GPU_IS_LOST"}
 
 
-def base(document: Any) -> Nvml:
+def base(document: Any) -> NvmlState:
     return read_base(json.dumps(document).encode(), "nvml.json")[0]
 
 
-def frame(before: Nvml, document: Any) -> Nvml:
+def frame(before: NvmlState, document: Any) -> NvmlState:
     return read_frame(before, json.dumps(document).encode(), "frames/1/nvml.json")[0]
 
 
-def three() -> Nvml:
+def three() -> NvmlState:
     uuids = [{"nvmlDeviceGetUUID": f"GPU-{letter}", "nvmlDeviceGetMigMode": [0, 0]} for letter in "abc"]
     return base(
         {"system": {"nvmlSystemGetDriverVersion": "580.95.05", "nvmlDeviceGetCount": 3}, "devices": uuids}
     )
 
 
-def uuids(nvml: Nvml) -> list[str]:
+def uuids(nvml: NvmlState) -> list[str]:
     return [device.get("nvmlDeviceGetUUID", "") for device in nvml.document()["devices"]]
 
 
@@ -190,4 +190,6 @@ def test_a_frame_of_another_shape_is_refused(document: Any, message: str) -> Non
 
 
 def test_what_waits_behind_a_lost_handle_is_not_shown() -> None:
-    assert Nvml(devices={0: Device({"nvmlX": 1}, "NVML_ERROR_GPU_IS_LOST")}).document()["devices"] == [LOST]
+    assert NvmlState(devices={0: RecordedDevice({"nvmlX": 1}, "NVML_ERROR_GPU_IS_LOST")}).document()[
+        "devices"
+    ] == [LOST]

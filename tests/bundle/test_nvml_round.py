@@ -6,15 +6,14 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nodeguard.bundle.nvml import Nvml, read_base, read_frame
-from nodeguard.bundle.nvml_round import after_round, frame_document
+from nodeguard.bundle.nvml import NvmlState, after_round, frame_document, read_base, read_frame
 
 LOST = {"error": "NVML_ERROR_GPU_IS_LOST"}
 
 
 def test_a_round_becomes_what_nvml_answered() -> None:
     told = after_round(
-        Nvml(),
+        NvmlState(),
         [
             (-1, "nvmlSystemGetDriverVersion", "580.95.05"),
             (-1, "nvmlDeviceGetCount", 3),
@@ -36,7 +35,7 @@ def test_a_round_becomes_what_nvml_answered() -> None:
 
 
 def test_the_next_round_changes_what_it_asked_and_drops_what_is_beyond_the_count() -> None:
-    first = after_round(Nvml(), [(0, "nvmlDeviceGetUUID", "a"), (1, "nvmlDeviceGetUUID", "b")])
+    first = after_round(NvmlState(), [(0, "nvmlDeviceGetUUID", "a"), (1, "nvmlDeviceGetUUID", "b")])
     lost = after_round(first, [(1, "nvmlDeviceGetHandleByIndex", LOST)])
     assert lost.document()["devices"] == [{"nvmlDeviceGetUUID": "a"}, LOST]
     one = after_round(lost, [(-1, "nvmlDeviceGetCount", 1)])
@@ -47,7 +46,7 @@ def test_the_next_round_changes_what_it_asked_and_drops_what_is_beyond_the_count
 
 
 def test_a_device_that_was_never_asked_has_no_handle() -> None:
-    assert after_round(Nvml(), [(1, "nvmlDeviceGetUUID", "b")]).document()["devices"] == [
+    assert after_round(NvmlState(), [(1, "nvmlDeviceGetUUID", "b")]).document()["devices"] == [
         {"error": "NVML_ERROR_UNKNOWN"},
         {"nvmlDeviceGetUUID": "b"},
     ]
@@ -65,7 +64,7 @@ entries = st.one_of(
 @settings(deadline=None)
 @given(st.lists(st.lists(entries), min_size=1, max_size=4))
 def test_rounds_are_read_back_from_base_and_frames(rounds: list[list[tuple[int, str, Any]]]) -> None:
-    told = after_round(Nvml(), rounds[0])
+    told = after_round(NvmlState(), rounds[0])
     read = read_base(json.dumps(told.document()).encode(), "nvml.json")[0]
     for entries in rounds[1:]:
         after = after_round(told, entries)

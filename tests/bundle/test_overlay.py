@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nodeguard.bundle.layer import Directory, Link
-from nodeguard.bundle.overlay import Draft, difference, overlaid
+from nodeguard.bundle.overlay import TreeDraft, apply_frame, tree_difference
 
 names = st.sampled_from(["a", "b", "c"])
 links = st.sampled_from([Link("a"), Link("../b"), Link("a/c"), Link("nowhere")])
@@ -20,35 +20,35 @@ directories = st.dictionaries(names, trees, max_size=3)
 @given(directories, directories)
 def test_a_difference_laid_over_what_was_gives_what_is(before: Directory, after: Directory) -> None:
     kept = copy.deepcopy((before, after))
-    removed, new = difference(before, after)
-    assert overlaid(before, removed, new) == after
+    removed, new = tree_difference(before, after)
+    assert apply_frame(before, removed, new) == after
     assert (before, after) == kept
 
 
 @settings(deadline=None)
 @given(directories)
 def test_nothing_new_is_no_difference(tree: Directory) -> None:
-    assert difference(tree, copy.deepcopy(tree)) == ([], {})
+    assert tree_difference(tree, copy.deepcopy(tree)) == ([], {})
 
 
 @settings(deadline=None)
 @given(directories, directories)
 def test_no_tree_is_changed(before: Directory, above: Directory) -> None:
     kept = copy.deepcopy((before, above))
-    overlaid(before, ["/a/b", "/c"], above)
+    apply_frame(before, ["/a/b", "/c"], above)
     assert (before, above) == kept
 
 
 def test_what_a_frame_does_not_touch_is_shared() -> None:
     before: Directory = {"sys": {"a": {"x": "1"}, "b": {"y": "2"}}}
-    after = overlaid(before, ["/sys/a/x"], {})
+    after = apply_frame(before, ["/sys/a/x"], {})
     assert after == {"sys": {"a": {}, "b": {"y": "2"}}}
     assert after["sys"]["b"] is before["sys"]["b"]  # type: ignore[index]
 
 
 def test_removed_takes_whole_names_with_all_below_and_comes_before_the_frames_files() -> None:
     before: Directory = {"sys": {"mlx5_1": {"a": "1", "b": "2"}, "mlx5_10": {"a": "3"}}}
-    after = overlaid(before, ["/sys/mlx5_1", "/sys/never/there"], {"sys": {"mlx5_1": {"c": "4"}}})
+    after = apply_frame(before, ["/sys/mlx5_1", "/sys/never/there"], {"sys": {"mlx5_1": {"c": "4"}}})
     assert after == {"sys": {"mlx5_1": {"c": "4"}, "mlx5_10": {"a": "3"}}}
 
 
@@ -57,26 +57,26 @@ def test_a_frames_files_land_where_their_path_leads() -> None:
         "class": {"eth0": Link("../devices/eth0")},
         "devices": {"eth0": {"state": "up", "mtu": "9000"}},
     }
-    after = overlaid(before, [], {"class": {"eth0": {"state": "down"}}})
+    after = apply_frame(before, [], {"class": {"eth0": {"state": "down"}}})
     assert after["devices"] == {"eth0": {"state": "down", "mtu": "9000"}}
     assert after["class"] == before["class"]
-    assert overlaid(before, ["/class/eth0/mtu"], {})["devices"] == {"eth0": {"state": "up"}}
+    assert apply_frame(before, ["/class/eth0/mtu"], {})["devices"] == {"eth0": {"state": "up"}}
 
 
 def test_a_removed_link_leaves_what_it_led_to() -> None:
     before: Directory = {"class": {"eth0": Link("../devices/eth0")}, "devices": {"eth0": {"state": "up"}}}
-    assert overlaid(before, ["/class/eth0"], {}) == {"class": {}, "devices": {"eth0": {"state": "up"}}}
+    assert apply_frame(before, ["/class/eth0"], {}) == {"class": {}, "devices": {"eth0": {"state": "up"}}}
 
 
 def test_a_file_gives_way_to_a_directory_and_the_other_way_round() -> None:
-    assert overlaid({"a": "1", "b": {"c": "2"}}, [], {"a": {"d": "3"}, "b": "4"}) == {
+    assert apply_frame({"a": "1", "b": {"c": "2"}}, [], {"a": {"d": "3"}, "b": "4"}) == {
         "a": {"d": "3"},
         "b": "4",
     }
 
 
 def test_a_draft_makes_the_directories_on_its_way() -> None:
-    draft = Draft({"a": "file"})
+    draft = TreeDraft({"a": "file"})
     draft.put(("a", "b", "c"), "1")
     draft.drop(("x", "y"))
     assert draft.root == {"a": {"b": {"c": "1"}}}

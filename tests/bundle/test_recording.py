@@ -25,7 +25,7 @@ def opened(tmp_path: Path, files: dict[str, Any]) -> Recording:
 def test_a_bundle_of_one_instant(tmp_path: Path) -> None:
     recording = opened(tmp_path, {"sys/class/net/eth0/mtu": "9000\n"})
     assert (recording.manifest.hostname, recording.end) == ("gpu-17", 0.0)
-    moment = recording.at(0)
+    moment = recording.state_at(0)
     assert moment.instant == Instant(NOON, 864000.0, BOOT)
     assert moment.read("/sys/class/net/eth0/mtu") == "9000\n"
     assert (moment.calls, moment.nvml) == ({}, None)
@@ -40,11 +40,11 @@ def test_time_goes_on_from_the_last_frame_that_sets_it(tmp_path: Path) -> None:
     }
     recording = opened(tmp_path, frames)
     assert recording.end == 90.0
-    assert recording.at(29.5).instant == Instant(NOON + 29.5, 864029.5, BOOT)
-    assert recording.at(30).instant == Instant(NOON + 3600, 864030.0, BOOT)
-    assert recording.at(59).instant == Instant(NOON + 3629, 864059.0, BOOT)
-    assert recording.at(60).instant == Instant(NOON + 3630, 5.0, "two")
-    assert recording.at(120).instant == Instant(NOON + 3690, 65.0, "two")
+    assert recording.state_at(29.5).instant == Instant(NOON + 29.5, 864029.5, BOOT)
+    assert recording.state_at(30).instant == Instant(NOON + 3600, 864030.0, BOOT)
+    assert recording.state_at(59).instant == Instant(NOON + 3629, 864059.0, BOOT)
+    assert recording.state_at(60).instant == Instant(NOON + 3630, 5.0, "two")
+    assert recording.state_at(120).instant == Instant(NOON + 3690, 65.0, "two")
 
 
 def test_frames_change_files_in_order_of_their_number(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_frames_change_files_in_order_of_their_number(tmp_path: Path) -> None:
             "frames/30/sys/dev/z": "30",
         },
     )
-    assert [recording.at(t).read("/sys/a") for t in (0, 29, 30, 99, 100, 1000)] == [
+    assert [recording.state_at(t).read("/sys/a") for t in (0, 29, 30, 99, 100, 1000)] == [
         "0",
         "0",
         "30",
@@ -68,8 +68,8 @@ def test_frames_change_files_in_order_of_their_number(tmp_path: Path) -> None:
         "100",
         "100",
     ]
-    assert recording.at(0).tree.names("/sys/dev") == ("x", "y")
-    assert recording.at(100).tree.names("/sys/dev") == ("z",)
+    assert recording.state_at(0).tree.names("/sys/dev") == ("x", "y")
+    assert recording.state_at(100).tree.names("/sys/dev") == ("z",)
 
 
 def test_links_lead_across_base_and_frames(tmp_path: Path) -> None:
@@ -84,7 +84,11 @@ def test_links_lead_across_base_and_frames(tmp_path: Path) -> None:
             "frames/60/sys/devices/other/state": "new",
         },
     )
-    assert [recording.at(t).read("/sys/class/net/eth0/state") for t in (0, 30, 60)] == ["up", "down", "new"]
+    assert [recording.state_at(t).read("/sys/class/net/eth0/state") for t in (0, 30, 60)] == [
+        "up",
+        "down",
+        "new",
+    ]
 
 
 def test_the_fields_win_over_files_that_say_the_same(tmp_path: Path) -> None:
@@ -96,12 +100,12 @@ def test_the_fields_win_over_files_that_say_the_same(tmp_path: Path) -> None:
             "frames/30/frame.yaml": "boot_id: two\nuptime_s: 3\n",
         },
     )
-    assert recording.at(10).read("/proc/uptime") == "864010.00 77.00\n"
-    assert recording.at(10).read("/proc/sys/kernel/random/boot_id") == f"{BOOT}\n"
-    assert recording.at(31).read("/proc/uptime") == "4.00 77.00\n"
-    assert recording.at(31).read("/proc/sys/kernel/random/boot_id") == "two\n"
+    assert recording.state_at(10).read("/proc/uptime") == "864010.00 77.00\n"
+    assert recording.state_at(10).read("/proc/sys/kernel/random/boot_id") == f"{BOOT}\n"
+    assert recording.state_at(31).read("/proc/uptime") == "4.00 77.00\n"
+    assert recording.state_at(31).read("/proc/sys/kernel/random/boot_id") == "two\n"
     with pytest.raises(FileNotFoundError):
-        opened(tmp_path / "other", {}).at(0).read("/proc/uptime")
+        opened(tmp_path / "other", {}).state_at(0).read("/proc/uptime")
 
 
 def test_errors_and_calls_are_merged_by_key_and_null_takes_away(tmp_path: Path) -> None:
@@ -117,13 +121,13 @@ def test_errors_and_calls_are_merged_by_key_and_null_takes_away(tmp_path: Path) 
         },
     )
     with pytest.raises(OSError, match="Input/output"):
-        recording.at(0).read("/sys/a")
-    assert recording.at(0).read("/sys/b") == "b"
-    assert recording.at(30).read("/sys/a") == "a"
+        recording.state_at(0).read("/sys/a")
+    assert recording.state_at(0).read("/sys/b") == "b"
+    assert recording.state_at(30).read("/sys/a") == "a"
     with pytest.raises(HungError):
-        recording.at(30).read("/sys/b")
-    assert recording.at(0).calls["adjtimex"] == {"status": 64}
-    assert recording.at(30).calls == {"adjtimex": {"error": "EPERM"}}
+        recording.state_at(30).read("/sys/b")
+    assert recording.state_at(0).calls["adjtimex"] == {"status": 64}
+    assert recording.state_at(30).calls == {"adjtimex": {"error": "EPERM"}}
 
 
 def test_nvml_is_merged_and_its_events_happen_once(tmp_path: Path) -> None:
@@ -139,7 +143,7 @@ def test_nvml_is_merged_and_its_events_happen_once(tmp_path: Path) -> None:
             "frames/60/frame.yaml": "{}",
         },
     )
-    assert [(recording.at(t).nvml or {})["devices"][0]["nvmlDeviceGetUUID"] for t in (0, 30, 60)] == [
+    assert [(recording.state_at(t).nvml or {})["devices"][0]["nvmlDeviceGetUUID"] for t in (0, 30, 60)] == [
         "a",
         "b",
         "b",
@@ -152,8 +156,8 @@ def test_nvml_is_merged_and_its_events_happen_once(tmp_path: Path) -> None:
 
 def test_nvml_may_come_with_a_frame(tmp_path: Path) -> None:
     recording = opened(tmp_path, {"frames/30/nvml.json": {"devices": {"0": {"nvmlDeviceGetUUID": "a"}}}})
-    assert recording.at(0).nvml is None
-    assert recording.at(30).nvml == {"system": {}, "devices": [{"nvmlDeviceGetUUID": "a"}]}
+    assert recording.state_at(0).nvml is None
+    assert recording.state_at(30).nvml == {"system": {}, "devices": [{"nvmlDeviceGetUUID": "a"}]}
 
 
 def test_the_kernel_log_is_appended_and_a_boot_begins_it_anew(tmp_path: Path) -> None:
@@ -182,7 +186,7 @@ def test_moments_between_frames_share_everything(tmp_path: Path) -> None:
     recording = opened(
         tmp_path, {"sys/a": "a", "calls.json": {}, "nvml.json": {}, "frames/30/frame.yaml": "{}"}
     )
-    first, later = recording.at(1), recording.at(50)
+    first, later = recording.state_at(1), recording.state_at(50)
     assert first.tree is later.tree
     assert first.calls is later.calls
     assert first.nvml is later.nvml
@@ -279,8 +283,8 @@ def test_the_limit_on_files_is_one_for_base_and_frames(
 def test_a_link_loop_is_harmless(tmp_path: Path) -> None:
     recording = opened(tmp_path, {"sys/a": Link("b"), "sys/b": Link("a"), "frames/30/sys/a/x": "1"})
     with pytest.raises(OSError, match="Too many levels"):
-        recording.at(0).read("/sys/a/x")
-    assert recording.at(30).read("/sys/a/x") == "1"
+        recording.state_at(0).read("/sys/a/x")
+    assert recording.state_at(30).read("/sys/a/x") == "1"
 
 
 def test_deep_json_is_refused(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from nodeguard.bundle.layer import FILE_LIMIT, Directory, File, Link
-from nodeguard.bundle.tree import Texts, Tree
+from nodeguard.bundle.tree import FileCache, RecordedTree
 from nodeguard.model.failure import HungError, StalledError
 
 ROOT: Directory = {
@@ -18,12 +18,12 @@ ROOT: Directory = {
 }
 
 
-def tree() -> Tree:
-    return Tree(ROOT, {}, Texts())
+def tree() -> RecordedTree:
+    return RecordedTree(ROOT, {}, FileCache())
 
 
-def failing(path: str, word: str) -> Tree:
-    return Tree(ROOT, {path: word}, Texts())
+def failing(path: str, word: str) -> RecordedTree:
+    return RecordedTree(ROOT, {path: word}, FileCache())
 
 
 def test_files_directories_and_links_are_read() -> None:
@@ -118,7 +118,7 @@ def test_what_stands_at_a_path_or_below_is_recorded() -> None:
 def test_files_are_read_up_to_a_limit_and_once(tmp_path: Path) -> None:
     (tmp_path / "long").write_bytes(b"a" * FILE_LIMIT + b"b")
     (tmp_path / "odd").write_bytes(b"a\xffb")
-    on_disk = Tree({name: File(f"{tmp_path}/{name}") for name in ("long", "odd")}, {}, Texts())
+    on_disk = RecordedTree({name: File(f"{tmp_path}/{name}") for name in ("long", "odd")}, {}, FileCache())
     assert on_disk.read("/long") == "a" * FILE_LIMIT
     assert on_disk.read("/odd") == "a�b"
     (tmp_path / "odd").unlink()
@@ -127,5 +127,5 @@ def test_files_are_read_up_to_a_limit_and_once(tmp_path: Path) -> None:
 
 def test_a_frame_without_files_shares_the_tree() -> None:
     first = tree()
-    assert first.after((), {}, {}) is first
-    assert first.after((), {}, {"/a": "EIO"}).root is first.root
+    assert first.with_frame((), {}, {}) is first
+    assert first.with_frame((), {}, {"/a": "EIO"}).root is first.root

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nodeguard.bundle.layer import Directory, Link
-from nodeguard.bundle.walk import walk
+from nodeguard.bundle.walk import resolve
 
 ROOT: Directory = {
     "sys": {
@@ -37,13 +37,13 @@ ROOT: Directory = {
     ],
 )
 def test_a_path_is_followed_through_links_in_the_tree(path: str, real: str) -> None:
-    place = walk(ROOT, path)
+    place = resolve(ROOT, path)
     assert place.path == real
     assert place.entry is not None
 
 
 def test_the_last_link_is_left_where_it_is_asked_for() -> None:
-    place = walk(ROOT, "/run/net/eth0", follow=False)
+    place = resolve(ROOT, "/run/net/eth0", follow=False)
     assert (place.path, place.entry) == ("/sys/class/net/eth0", Link("../../devices/nic/net/eth0"))
 
 
@@ -60,13 +60,13 @@ def test_the_last_link_is_left_where_it_is_asked_for() -> None:
     ],
 )
 def test_where_nothing_is_the_kernels_errno_says_why(path: str, code: int, real: str) -> None:
-    place = walk(ROOT, path)
+    place = resolve(ROOT, path)
     assert (place.entry, place.code) == (None, code)
     assert place.path == real
 
 
 def test_links_that_grow_end_like_a_loop() -> None:
-    assert walk({"a": Link("a/" * 1500 + "b")}, "/a").code == errno.ELOOP
+    assert resolve({"a": Link("a/" * 1500 + "b")}, "/a").code == errno.ELOOP
 
 
 names = st.sampled_from(["a", "b", "c", ".."])
@@ -99,7 +99,7 @@ def test_a_walk_ends_where_the_kernels_does(
     # Below a root that is deep enough, no `..` climbs to anything of this machine.
     top = tmp_path_factory.mktemp("walk")
     build(f"{top}/r", tree)
-    place = walk({"r": tree}, "/r/" + "/".join(path))
+    place = resolve({"r": tree}, "/r/" + "/".join(path))
     if not place.path.startswith("/r"):
         return
     asked = f"{top}/r/" + "/".join(path)

@@ -1,4 +1,4 @@
-"""A bundle that is watched; what a machine makes of it stands in tests/agent/test_paced.py."""
+"""A bundle that is watched; what a machine makes of it stands in tests/agent/test_live_replay.py."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ def test_it_is_read_again_after_a_look_and_once(tmp_path: Path) -> None:
     with WatchedBundle(bundle(tmp_path, {"sys/a": "1"}), print) as live:
         first = live.recording
         lay(tmp_path, {"sys/a": "2"})
-        assert live.renewed() is first
-        live.look()
-        second = live.renewed()
+        assert live.reload() is first
+        live.note_changes()
+        second = live.reload()
         assert second is not first
-        assert second.at(0).read("/sys/a") == "2"
-        live.look()
-        assert live.renewed() is second
+        assert second.state_at(0).read("/sys/a") == "2"
+        live.note_changes()
+        assert live.reload() is second
 
 
 def test_who_asks_while_it_is_read_again_waits_for_it(tmp_path: Path) -> None:
     with WatchedBundle(bundle(tmp_path, {"sys/a": "1"}), print) as live:
         for value in range(20):
             lay(tmp_path, {"sys/a": str(value)})
-            live.look()
+            live.note_changes()
             found: list[str] = []
             askers = [
-                threading.Thread(target=lambda: found.append(live.renewed().at(0).read("/sys/a")))  # noqa: B023
+                threading.Thread(target=lambda: found.append(live.reload().state_at(0).read("/sys/a")))  # noqa: B023
                 for _ in range(4)
             ]
             for asker in askers:
@@ -70,11 +70,11 @@ def test_a_frame_that_fits_no_more_keeps_all_as_it_was(tmp_path: Path) -> None:
     }
     with WatchedBundle(bundle(tmp_path, files), told.append) as live:
         lay(tmp_path, {"nvml.json": {"devices": [{}]}})
-        live.look()
-        assert len((live.renewed().at(0).nvml or {})["devices"]) == 2
+        live.note_changes()
+        assert len((live.reload().state_at(0).nvml or {})["devices"]) == 2
         lay(tmp_path, {"nvml.json": {"devices": [{}, {}, {}]}})
-        live.look()
-        assert len((live.renewed().at(0).nvml or {})["devices"]) == 3
+        live.note_changes()
+        assert len((live.reload().state_at(0).nvml or {})["devices"]) == 3
     file = f"{tmp_path}/frames/000010/nvml.json"
     assert [(line["event"], line["file"]) for line in told] == [
         ("bundle refused", file),
@@ -92,8 +92,8 @@ def test_where_the_kernel_does_not_watch_it_says_so_and_goes_on(
     monkeypatch.setattr(watched, "Inotify", refused)
     told: list[Told] = []
     with WatchedBundle(bundle(tmp_path, {"kmsg": ""}), told.append) as live:
-        live.look()
+        live.note_changes()
         (tmp_path / "kmsg").write_text(f"{ONE}\n")
-        assert live.log(1.0).since.records == (ONE,)
+        assert live.read_log(1.0).appended.records == (ONE,)
     assert [line["event"] for line in told] == ["bundle not watched"]
     assert "inotify: Too many open files: raise fs.inotify.max_user_watches" in str(told[0]["why"])

@@ -12,15 +12,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from nodeguard.bundle.bundle_directory import BundleDirectory
 from nodeguard.bundle.defect import BundleError
 from nodeguard.bundle.layer import FILE_LIMIT, Directory, Link
 from nodeguard.bundle.manifest import Manifest
 from nodeguard.bundle.nvml import NvmlEvent
-from nodeguard.bundle.recording import Moment, Recording
-from nodeguard.bundle.store import Store
-from nodeguard.bundle.survey import portable
-from nodeguard.bundle.tree import Texts, Tree
-from nodeguard.bundle.walk import walk
+from nodeguard.bundle.observed_tree import portable_link
+from nodeguard.bundle.recording import RecordedState, Recording
+from nodeguard.bundle.tree import FileCache, RecordedTree
+from nodeguard.bundle.walk import resolve
 from nodeguard.bundle.writer import BundleWriter
 from nodeguard.model.failure import UnansweredError
 from nodeguard.model.instant import Instant
@@ -28,8 +28,10 @@ from nodeguard.model.instant import Instant
 MANIFEST = Manifest("gpu-17", "5c8f1d2e-0a1b-2c3d-4e5f-60718293a4b5", 1793534400.0, 864000.0, "dgx-h100")
 
 
-def writer(directory: Path, machine: Tree | None = None, **options: bool) -> BundleWriter:
-    return BundleWriter(str(directory), MANIFEST, (machine or Tree({}, {}, Texts())).link, **options)
+def writer(directory: Path, machine: RecordedTree | None = None, **options: bool) -> BundleWriter:
+    return BundleWriter(
+        str(directory), MANIFEST, (machine or RecordedTree({}, {}, FileCache())).link, **options
+    )
 
 
 def later(seconds: float) -> Instant:
@@ -107,9 +109,9 @@ def test_a_frame_holds_only_what_changed(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "frames/000060").iterdir()] == ["frame.yaml"]
     recording = Recording.open(str(tmp_path))
     assert recording.end == 60.0
-    assert recording.at(30).tree.names("/sys") == ("a", "b")
-    assert recording.at(60).calls == {"adjtimex": {"status": 64}, "statvfs(/)": {"error": "stall"}}
-    assert recording.at(60).nvml == {
+    assert recording.state_at(30).tree.names("/sys") == ("a", "b")
+    assert recording.state_at(60).calls == {"adjtimex": {"status": 64}, "statvfs(/)": {"error": "stall"}}
+    assert recording.state_at(60).nvml == {
         "system": {},
         "devices": [{"nvmlDeviceGetUUID": "a", "nvmlDeviceGetPerformanceState": 8}],
     }
@@ -129,8 +131,8 @@ def test_a_clock_that_jumped_a_suspend_and_a_boot_are_said(tmp_path: Path) -> No
         told.frame(seconds, instant)
     told.close()
     recording = Recording.open(str(tmp_path))
-    assert recording.at(30).instant == later(30)
-    assert [recording.at(seconds).instant for seconds, _ in moments[1:]] == [
+    assert recording.state_at(30).instant == later(30)
+    assert [recording.state_at(seconds).instant for seconds, _ in moments[1:]] == [
         instant for _, instant in moments[1:]
     ]
 
@@ -160,9 +162,13 @@ def test_nvml_that_comes_later_and_changes_nothing_else(tmp_path: Path) -> None:
         told.frame(60, later(60))
         told.nvml([(-1, "nvmlDeviceGetCount", 1), (0, "nvmlDeviceGetUUID", "a")])
     recording = Recording.open(str(tmp_path))
-    assert recording.at(0).nvml is None
-    assert recording.at(30).nvml == {"system": {}, "devices": [], "error": "NVML_ERROR_DRIVER_NOT_LOADED"}
-    assert recording.at(60).nvml == {
+    assert recording.state_at(0).nvml is None
+    assert recording.state_at(30).nvml == {
+        "system": {},
+        "devices": [],
+        "error": "NVML_ERROR_DRIVER_NOT_LOADED",
+    }
+    assert recording.state_at(60).nvml == {
         "system": {"nvmlDeviceGetCount": 1},
         "devices": [{"nvmlDeviceGetUUID": "a"}],
     }
@@ -181,7 +187,7 @@ def test_a_long_file_is_cut_and_a_note_says_so(tmp_path: Path) -> None:
 def test_a_bundle_that_grows_too_large_stops_and_stays_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nodeguard.bundle.store.BUNDLE_LIMIT", 1 << 20)
+    monkeypatch.setattr("nodeguard.bundle.bundle_directory.BUNDLE_LIMIT", 1 << 20)
     told = writer(tmp_path)
     told.file("/sys/a", "1")
     told.frame(30, later(30))
@@ -203,15 +209,15 @@ def test_private_files_and_the_formats_own_names_are_left_out(tmp_path: Path) ->
     told.file("/kmsg", "x")
     told.close()
     assert told.notes == ["/kmsg: not recorded, the name is the bundle's own"]
-    assert Recording.open(str(tmp_path)).at(0).tree.names("/proc") == ("1",)
-    assert Recording.open(str(tmp_path)).at(0).tree.names("/proc/1") == ("comm",)
+    assert Recording.open(str(tmp_path)).state_at(0).tree.names("/proc") == ("1",)
+    assert Recording.open(str(tmp_path)).state_at(0).tree.names("/proc/1") == ("comm",)
 
 
 def test_a_mount_table_is_recorded_without_its_options(tmp_path: Path) -> None:
     with writer(tmp_path / "b") as told:
         told.file("/etc/fstab", "//files/x /x cifs username=alice,password=hunter2 0 0\n")
         told.file("/proc/self/mounts", OSError(13, "EACCES"))
-    assert Recording.open(str(tmp_path / "b")).at(0).read("/etc/fstab") == "//files/x /x cifs rw 0 0\n"
+    assert Recording.open(str(tmp_path / "b")).state_at(0).read("/etc/fstab") == "//files/x /x cifs rw 0 0\n"
 
 
 def test_records_are_masked_and_broken_ones_left_out(tmp_path: Path) -> None:
@@ -252,7 +258,7 @@ def test_anonymised_recordings_agree_with_themselves(tmp_path: Path) -> None:
         assert original not in written
     recording = Recording.open(str(tmp_path / "b"))
     name, boot_id = recording.manifest.hostname, recording.manifest.boot_id
-    moment = recording.at(0)
+    moment = recording.state_at(0)
     serial = (moment.nvml or {})["devices"][0]["nvmlDeviceGetSerial"]
     assert moment.read("/proc/sys/kernel/hostname") == f"{name}\n"
     assert moment.read("/sys/class/infiniband/mlx5_0/node_desc").startswith(f"{name} ")
@@ -263,7 +269,7 @@ def test_anonymised_recordings_agree_with_themselves(tmp_path: Path) -> None:
     assert f" /mnt/{name} nfs4 " in moment.read("/proc/self/mounts")
     assert (moment.nvml or {})["devices"][0]["nvmlDeviceGetUUID"] == f"GPU-{boot_id}"
     assert recording.log(0) == (f"6,1,1,-;{name} NVRM: GPU Board Serial Number: {serial}",)
-    assert recording.at(30).tree.names(f"/run/{name}") == ()
+    assert recording.state_at(30).tree.names(f"/run/{name}") == ()
 
 
 def test_this_machine_is_read_again(tmp_path: Path) -> None:
@@ -279,7 +285,7 @@ def test_this_machine_is_read_again(tmp_path: Path) -> None:
             told.file(path, said(Path(path).read_text))
         for path in listings:
             told.names(path, said(partial(os.listdir, path)))
-    tree = Recording.open(str(tmp_path)).at(0).tree
+    tree = Recording.open(str(tmp_path)).state_at(0).tree
     assert [outcome(partial(tree.read, path)) for path in files] == [
         outcome(Path(path).read_text) for path in files
     ]
@@ -298,14 +304,14 @@ trees = st.recursive(
 )
 
 
-def machine_of(root: Directory, errors: dict[str, str]) -> Tree:
+def machine_of(root: Directory, errors: dict[str, str]) -> RecordedTree:
     """A machine; only what is there can fail to be read."""
     there = {
         path: word
         for path, word in errors.items()
-        if walk(root, path).path == path and walk(root, path).entry
+        if resolve(root, path).path == path and resolve(root, path).entry
     }
-    return Tree(root, there, Texts())
+    return RecordedTree(root, there, FileCache())
 
 
 words = st.sampled_from(["EIO", "stall", "hang"])
@@ -315,20 +321,22 @@ paths = st.lists(names, min_size=1, max_size=4).map(lambda parts: "/" + "/".join
 readings = st.lists(st.tuples(st.sampled_from(["read", "names", "link"]), paths), min_size=1, max_size=12)
 
 
-def tell(told: BundleWriter, machine: Tree, asked: list[tuple[str, str]]) -> None:
+def tell(told: BundleWriter, machine: RecordedTree, asked: list[tuple[str, str]]) -> None:
     for kind, path in asked:
         heard = said(partial(getattr(machine, kind), path))
         {"read": told.file, "names": told.names, "link": told.link}[kind](path, heard)
 
 
-def expected(machine: Tree, kind: str, path: str) -> Any:
+def expected(machine: RecordedTree, kind: str, path: str) -> Any:
     found = outcome(partial(getattr(machine, kind), path))
     if kind == "link" and isinstance(found, str):
-        return portable(walk(machine.root, path, follow=False).names[:-1], found)
+        return portable_link(resolve(machine.root, path, follow=False).names[:-1], found)
     return found
 
 
-def differing(moment: Moment, machine: Tree, asked: list[tuple[str, str]]) -> list[tuple[str, str]]:
+def differing(
+    moment: RecordedState, machine: RecordedTree, asked: list[tuple[str, str]]
+) -> list[tuple[str, str]]:
     """What a recording answers otherwise than the machine did."""
     return [
         (kind, path)
@@ -338,14 +346,16 @@ def differing(moment: Moment, machine: Tree, asked: list[tuple[str, str]]) -> li
 
 
 @settings(deadline=None)
-@example([Tree({"c": {"c": Link("b/c"), "a": "", "b": Link(".")}}, {}, Texts())], [("read", "/c/b/c")])
+@example(
+    [RecordedTree({"c": {"c": Link("b/c"), "a": "", "b": Link(".")}}, {}, FileCache())], [("read", "/c/b/c")]
+)
 @given(st.lists(machines, min_size=1, max_size=3), readings)
 @example(
-    [Tree({"a": {}}, {}, Texts()), Tree({"a": ""}, {}, Texts())],
+    [RecordedTree({"a": {}}, {}, FileCache()), RecordedTree({"a": ""}, {}, FileCache())],
     [("link", "/a"), ("read", "/a/a"), ("names", "/a")],
 )
 def test_what_was_read_is_read_again(
-    tmp_path_factory: pytest.TempPathFactory, lives: list[Tree], asked: list[tuple[str, str]]
+    tmp_path_factory: pytest.TempPathFactory, lives: list[RecordedTree], asked: list[tuple[str, str]]
 ) -> None:
     directory = tmp_path_factory.mktemp("written")
     now = lives[0]
@@ -361,7 +371,7 @@ def test_what_was_read_is_read_again(
             tell(told, machine, asked)
     recording = Recording.open(str(directory))
     for turn, machine in enumerate(lives):
-        assert differing(recording.at(turn), machine, asked) == []
+        assert differing(recording.state_at(turn), machine, asked) == []
 
 
 answers = st.dictionaries(
@@ -387,19 +397,19 @@ def test_calls_and_records_are_read_again(
     known: dict[str, dict[str, int]] = {}
     for turn, (calls, new) in enumerate(turns):
         known |= calls
-        assert recording.at(turn).calls == known
+        assert recording.state_at(turn).calls == known
         assert recording.log(turn, since=turn - 1) == tuple(new)
 
 
 def test_a_frame_that_the_disk_refuses_is_taken_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write = Store._write
+    write = BundleDirectory._write
 
-    def full(store: Store, frame: tuple[str, ...], *layer: Any) -> None:
+    def full(store: BundleDirectory, frame: tuple[str, ...], *layer: Any) -> None:
         write(store, frame, *layer)
         if frame:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(Store, "_write", full)
+    monkeypatch.setattr(BundleDirectory, "_write", full)
     told = writer(tmp_path / "b")
     told.file("/sys/a", "1")
     told.frame(10, later(10))
@@ -407,12 +417,12 @@ def test_a_frame_that_the_disk_refuses_is_taken_away(tmp_path: Path, monkeypatch
     with pytest.raises(OSError, match="No space left"):
         told.frame(20, later(20))
     recording = Recording.open(str(tmp_path / "b"))
-    assert (recording.end, recording.at(60).tree.read("/sys/a")) == (0, "1")
+    assert (recording.end, recording.state_at(60).tree.read("/sys/a")) == (0, "1")
 
 
 def test_the_manifest_is_written_last(tmp_path: Path) -> None:
     layer = {"bundle.yaml": "x", "bundle.yaml/none": "no file can be here", "sys/a": "1"}
-    write = Store(str(tmp_path / "b"))._write
+    write = BundleDirectory(str(tmp_path / "b"))._write
     with pytest.raises(FileExistsError):
         write((), layer, {path: text.encode() for path, text in layer.items()})
     assert (tmp_path / "b/sys/a").read_text() == "1"

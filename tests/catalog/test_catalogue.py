@@ -11,23 +11,24 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from nodeguard.config.errors import ConfigError
 
-from nodeguard.agent.signals import known
 from nodeguard.catalog import catalogue as module
 from nodeguard.catalog.catalogue import (
     COMPILED,
-    Compiled,
-    builtin,
-    compiled_from,
-    encoded,
+    CompiledCatalogue,
+    add_site_checks,
+    compile_catalogue,
+    encode_catalogue,
     fingerprint,
-    with_site,
+    load_builtin,
 )
-from nodeguard.catalog.located import CatalogueError, load
+from nodeguard.config.yaml_document import load_yaml
 from nodeguard.model.catalogue import Catalogue, LogPattern
 from nodeguard.model.check import Check
 from nodeguard.model.signal import Signal
-from tests.catalog.test_checks import one
+from nodeguard.pipeline.signal_registry import all_signals
+from tests.catalog.test_check_files import one
 from tests.catalog.test_conditions import SIGNALS
 from tests.paths import ROOT
 
@@ -35,7 +36,7 @@ CHECKS = ROOT / "checks"
 
 
 def signals(patterns: tuple[LogPattern, ...]) -> Mapping[str, Signal]:
-    return {**SIGNALS, **known(patterns)}
+    return {**SIGNALS, **all_signals(patterns)}
 
 
 @pytest.fixture(scope="module")
@@ -67,32 +68,32 @@ def ids(catalogue: Catalogue) -> list[str]:
 
 
 def test_a_folder_is_compiled_whole(small: Path) -> None:
-    catalogue = compiled_from(small, signals)
+    catalogue = compile_catalogue(small, signals)
     assert ids(catalogue) == ["a", "b"]
     assert catalogue.patterns
     assert catalogue.xids
 
 
 def test_the_compiled_form_says_the_same(small: Path) -> None:
-    catalogue = compiled_from(small, signals)
-    assert msgspec.msgpack.decode(encoded(catalogue), type=Compiled).catalogue == catalogue
+    catalogue = compile_catalogue(small, signals)
+    assert msgspec.msgpack.decode(encode_catalogue(catalogue), type=CompiledCatalogue).catalogue == catalogue
 
 
 def test_the_built_in_catalogue_is_what_its_yaml_says() -> None:
-    from_yaml = compiled_from(CHECKS, known)
-    assert builtin(known) == from_yaml
-    assert msgspec.msgpack.decode(encoded(from_yaml), type=Compiled).catalogue == from_yaml
+    from_yaml = compile_catalogue(CHECKS, all_signals)
+    assert load_builtin(all_signals) == from_yaml
+    assert msgspec.msgpack.decode(encode_catalogue(from_yaml), type=CompiledCatalogue).catalogue == from_yaml
 
 
 def test_no_check_of_the_built_in_catalogue_is_written_twice() -> None:
-    written = [check["id"] for path in CHECKS.glob("*.yaml") for check in load(path).data["checks"]]
-    assert sorted(written) == ids(builtin(known))
+    written = [check["id"] for path in CHECKS.glob("*.yaml") for check in load_yaml(path).data["checks"]]
+    assert sorted(written) == ids(load_builtin(all_signals))
 
 
 def compiled_with(folder: Path, made_from: module.Fingerprint) -> None:
     """Puts a compiled catalogue in a folder that its YAML does not say."""
     (folder / COMPILED).write_bytes(
-        encoded(Catalogue(link_down_reasons={1: "from the compiled file"}), made_from)
+        encode_catalogue(Catalogue(link_down_reasons={1: "from the compiled file"}), made_from)
     )
 
 
@@ -102,17 +103,17 @@ def is_read_from_yaml(catalogue: Catalogue) -> bool:
 
 def test_a_compiled_catalogue_that_is_true_is_taken(folder: Path) -> None:
     compiled_with(folder, fingerprint(folder))
-    assert not is_read_from_yaml(builtin(signals))
+    assert not is_read_from_yaml(load_builtin(signals))
 
 
 def test_a_package_s_compiled_catalogue_is_taken_as_it_is(folder: Path) -> None:
     compiled_with(folder, ())
     (folder / "x.yaml").write_text("changed: by nobody\n")
-    assert not is_read_from_yaml(builtin(signals))
+    assert not is_read_from_yaml(load_builtin(signals))
 
 
 def test_without_a_compiled_one_the_yaml_is_read(folder: Path) -> None:
-    assert ids(builtin(signals)) == ["a", "b"]
+    assert ids(load_builtin(signals)) == ["a", "b"]
 
 
 @pytest.mark.parametrize("change", ["write", "touch", "add", "remove", "table"])
@@ -129,10 +130,10 @@ def test_a_compiled_catalogue_of_other_yaml_is_not_taken(change: str, folder: Pa
             (folder / "y.yaml").unlink()
         case "table":
             os.utime(folder / "tables" / "xid.yaml", ns=(1, 1))
-    assert is_read_from_yaml(builtin(signals))
+    assert is_read_from_yaml(load_builtin(signals))
 
 
-WHOLE = encoded(builtin(known))
+WHOLE = encode_catalogue(load_builtin(all_signals))
 
 
 @settings(max_examples=200, deadline=None)
@@ -142,7 +143,7 @@ def test_a_damaged_catalogue_is_whole_or_refused(at: int, damage: bytes, cut: bo
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("importlib.resources.files", lambda _: _Packed(broken))
         patch.setattr(module, "compiled_from", lambda *_: Catalogue())
-        assert isinstance(builtin(known), Catalogue)
+        assert isinstance(load_builtin(all_signals), Catalogue)
 
 
 class _Packed:
@@ -167,13 +168,13 @@ class _Packed:
 )
 def test_a_damaged_catalogue_is_made_anew_from_yaml(damage: bytes, folder: Path) -> None:
     (folder / COMPILED).write_bytes(damage)
-    assert ids(builtin(signals)) == ["a", "b"]
+    assert ids(load_builtin(signals)) == ["a", "b"]
 
 
 def test_wrong_yaml_is_an_error_with_its_place(folder: Path) -> None:
     (folder / "x.yaml").write_text("family: x\nchecks:\n" + one("a", when="{signal: a.levle, below: 1}"))
-    with pytest.raises(CatalogueError, match=r"x\.yaml:8: signal: 'a\.levle' is no signal"):
-        builtin(signals)
+    with pytest.raises(ConfigError, match=r"x\.yaml:8: signal: 'a\.levle' is no signal"):
+        load_builtin(signals)
 
 
 # What a site adds.
@@ -188,7 +189,7 @@ def site(folder: Path, name: str, *checks: str, disable: str = "", family: str =
 
 @pytest.fixture(scope="module")
 def base(small: Path) -> Catalogue:
-    return compiled_from(small, signals)
+    return compile_catalogue(small, signals)
 
 
 def of(catalogue: Catalogue) -> dict[str, Check]:
@@ -197,7 +198,7 @@ def of(catalogue: Catalogue) -> dict[str, Check]:
 
 def test_a_site_overrides_adds_and_disables(base: Catalogue, tmp_path: Path) -> None:
     folder = site(tmp_path / "d", "s.yaml", one("a", title="Ours"), one("c"), disable="b")
-    catalogue = with_site(base, [folder], SIGNALS)
+    catalogue = add_site_checks(base, [folder], SIGNALS)
     assert {name: check.family for name, check in of(catalogue).items()} == {"a": "site", "c": "site"}
     assert of(catalogue)["a"].title == "Ours"
     assert catalogue.disabled == {"b": f"{folder}/s.yaml"}
@@ -208,15 +209,15 @@ def test_a_site_overrides_adds_and_disables(base: Catalogue, tmp_path: Path) -> 
 def test_a_later_folder_wins(base: Catalogue, tmp_path: Path) -> None:
     first = site(tmp_path / "1", "z.yaml", one("a", title="First folder"), one("c", title="First folder"))
     second = site(tmp_path / "2", "a.yaml", one("c", title="Second folder"))
-    found = of(with_site(base, [first, second], SIGNALS))
+    found = of(add_site_checks(base, [first, second], SIGNALS))
     assert (found["a"].title, found["c"].title) == ("First folder", "Second folder")
 
 
 def test_one_id_in_two_files_of_a_folder_is_refused(base: Catalogue, tmp_path: Path) -> None:
     site(tmp_path, "a.yaml", one("c"))
     site(tmp_path, "b.yaml", one("d"), one("c"))
-    with pytest.raises(CatalogueError) as caught:
-        with_site(base, [tmp_path], SIGNALS)
+    with pytest.raises(ConfigError) as caught:
+        add_site_checks(base, [tmp_path], SIGNALS)
     assert (caught.value.file, caught.value.field) == (f"{tmp_path}/b.yaml", "id")
     assert caught.value.line > 3
     assert caught.value.problem == f"'c' stands in {tmp_path}/a.yaml:3, too"
@@ -227,17 +228,17 @@ def test_files_that_have_nothing_in_common_may_come_in_any_order(base: Catalogue
         site(tmp_path / name, f"{name}.yaml", one(name), disable=gone)
         for name, gone in (("c", "a"), ("d", "b"))
     ]
-    assert with_site(base, folders, SIGNALS) == with_site(base, folders[::-1], SIGNALS)
+    assert add_site_checks(base, folders, SIGNALS) == add_site_checks(base, folders[::-1], SIGNALS)
 
 
 def test_a_site_check_may_be_a_symptom_of_a_built_in_one(base: Catalogue, tmp_path: Path) -> None:
     folder = site(tmp_path / "d", "s.yaml", one("c", symptom_of="[a]"))
-    assert of(with_site(base, [folder], SIGNALS))["c"].symptom_of == ("a",)
+    assert of(add_site_checks(base, [folder], SIGNALS))["c"].symptom_of == ("a",)
 
 
 def test_a_built_in_check_whose_cause_is_disabled_stands(base: Catalogue, tmp_path: Path) -> None:
     folder = site(tmp_path / "d", "s.yaml", disable="a")
-    assert ids(with_site(base, [folder], SIGNALS)) == ["b"]
+    assert ids(add_site_checks(base, [folder], SIGNALS)) == ["b"]
 
 
 @pytest.mark.parametrize("names", [(), ("README.md",), ("..data", ".keep")])
@@ -246,12 +247,12 @@ def test_a_folder_without_check_files_adds_nothing(
 ) -> None:
     for name in names:
         (tmp_path / name).write_text("x")
-    assert with_site(base, [tmp_path], SIGNALS) == base
+    assert add_site_checks(base, [tmp_path], SIGNALS) == base
 
 
 def test_a_folder_that_does_not_exist_is_refused(base: Catalogue, tmp_path: Path) -> None:
-    with pytest.raises(CatalogueError) as caught:
-        with_site(base, [tmp_path / "missing"], SIGNALS)
+    with pytest.raises(ConfigError) as caught:
+        add_site_checks(base, [tmp_path / "missing"], SIGNALS)
     assert str(caught.value) == (
         f"{tmp_path}/missing: cannot be read: No such file or directory: name a folder of YAML files"
     )
@@ -259,8 +260,8 @@ def test_a_folder_that_does_not_exist_is_refused(base: Catalogue, tmp_path: Path
 
 def test_a_folder_with_nothing_but_a_subfolder_is_refused(base: Catalogue, tmp_path: Path) -> None:
     (tmp_path / "folder.yaml").mkdir()
-    with pytest.raises(CatalogueError) as caught:
-        with_site(base, [tmp_path], SIGNALS)
+    with pytest.raises(ConfigError) as caught:
+        add_site_checks(base, [tmp_path], SIGNALS)
     assert str(caught.value) == (
         f"{tmp_path}: holds no .yaml file, only the folder folder.yaml, which is not read: "
         "put the files directly into the folder, with names that end in .yaml"
@@ -270,8 +271,8 @@ def test_a_folder_with_nothing_but_a_subfolder_is_refused(base: Catalogue, tmp_p
 def test_a_file_that_would_be_passed_over_is_refused(base: Catalogue, tmp_path: Path) -> None:
     site(tmp_path, "s.yaml", one("c"))
     site(tmp_path, "t.yml", one("d"))
-    with pytest.raises(CatalogueError) as caught:
-        with_site(base, [tmp_path], SIGNALS)
+    with pytest.raises(ConfigError) as caught:
+        add_site_checks(base, [tmp_path], SIGNALS)
     assert str(caught.value) == (
         f"{tmp_path}/t.yml: is not read, as it does not end in .yaml: rename it to .yaml"
     )
@@ -281,7 +282,7 @@ def test_what_a_mount_of_kubernetes_holds_besides_is_passed_over(base: Catalogue
     site(tmp_path / "..2026", "s.yaml", one("c"))
     (tmp_path / "..data").symlink_to("..2026")
     (tmp_path / "s.yaml").symlink_to("..data/s.yaml")
-    assert ids(with_site(base, [tmp_path], SIGNALS)) == ["a", "b", "c"]
+    assert ids(add_site_checks(base, [tmp_path], SIGNALS)) == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize(
@@ -299,14 +300,14 @@ def test_what_a_mount_of_kubernetes_holds_besides_is_passed_over(base: Catalogue
 )
 def test_a_wrong_site_file_is_refused(base: Catalogue, text: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text(text)
-    with pytest.raises(CatalogueError) as caught:
-        with_site(base, [tmp_path], SIGNALS)
+    with pytest.raises(ConfigError) as caught:
+        add_site_checks(base, [tmp_path], SIGNALS)
     assert str(caught.value).startswith(f"{tmp_path}/{said}")
 
 
 def test_a_folder_that_is_not_there_is_refused(base: Catalogue, tmp_path: Path) -> None:
-    with pytest.raises(CatalogueError) as caught:
-        with_site(base, [tmp_path / "none"], SIGNALS)
+    with pytest.raises(ConfigError) as caught:
+        add_site_checks(base, [tmp_path / "none"], SIGNALS)
     assert (
         str(caught.value)
         == f"{tmp_path}/none: cannot be read: No such file or directory: name a folder of YAML files"
@@ -317,5 +318,5 @@ def test_a_built_in_check_that_lost_its_cause_is_an_error_and_no_crash(
     tmp_path: Path, base: Catalogue
 ) -> None:
     halved = msgspec.structs.replace(base, checks=base.checks[1:])
-    with pytest.raises(CatalogueError, match="the built-in catalogue: symptom_of: 'a' is no check"):
-        with_site(halved, [site(tmp_path, "s.yaml", one("c"))], SIGNALS)
+    with pytest.raises(ConfigError, match="the built-in catalogue: symptom_of: 'a' is no check"):
+        add_site_checks(halved, [site(tmp_path, "s.yaml", one("c"))], SIGNALS)

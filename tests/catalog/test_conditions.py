@@ -8,19 +8,19 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from nodeguard.config.units import parse_duration
 
-from nodeguard.agent.judgement import Judgement
-from nodeguard.catalog.conditions import DefectError, condition
-from nodeguard.catalog.written import ConditionForm, seconds
-from nodeguard.cli.render import wording
-from nodeguard.derive.derive import Site
+from nodeguard.catalog.check_schema import ConditionSchema
+from nodeguard.catalog.conditions import ConditionError, parse_condition
+from nodeguard.cli.render import check_text as wording
+from nodeguard.derive.derive import PlatformHints
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.check import (
+    AllOf,
+    AnyOf,
     Compare,
     Condition,
-    Either,
-    Every,
-    Happened,
+    EventOccurred,
     Increase,
     Reference,
     Sustained,
@@ -28,11 +28,12 @@ from nodeguard.model.check import (
 from nodeguard.model.instant import Instant
 from nodeguard.model.observation import Event, Observation, Reading
 from nodeguard.model.platform import EXPECTATIONS, Platform
-from nodeguard.model.signal import Signal, named
-from nodeguard.model.slot import NODE
+from nodeguard.model.signal import Signal, signals_by_name
+from nodeguard.model.target import NODE
+from nodeguard.pipeline.pipeline import Pipeline
 from tests.judge.scene import check
 
-SIGNALS = named(
+SIGNALS = signals_by_name(
     Signal("a.level", "gauge", ""),
     Signal("a.limit", "gauge", ""),
     Signal("a.errors", "counter", "", bits=16),
@@ -46,7 +47,7 @@ SIGNALS = named(
 def compiled(**form: Any) -> Condition:
     """The condition of a form; `for_`, `is_`, `in_`, `any_`, `all_` stand for the words without `_`."""
     written = {name.rstrip("_"): value for name, value in form.items()}
-    return condition(msgspec.convert(written, ConditionForm), SIGNALS)
+    return parse_condition(msgspec.convert(written, ConditionSchema), SIGNALS)
 
 
 @pytest.mark.parametrize(
@@ -75,10 +76,10 @@ def compiled(**form: Any) -> Condition:
             Compare("a.level", "below", None, Reference("inventory", "a.level")),
         ),
         ({"signal": "a.errors", "increases_by": 3, "over": "1h"}, Increase("a.errors", 3.0, 3600.0, 16)),
-        ({"event": "a.happened"}, Happened("a.happened")),
+        ({"event": "a.happened"}, EventOccurred("a.happened")),
         (
             {"event": "a.happened", "where": {"code": [1, 2], "word": "x"}, "times": 64, "over": "2d"},
-            Happened("a.happened", {"code": (1, 2), "word": ("x",)}, 64, 172_800.0),
+            EventOccurred("a.happened", {"code": (1, 2), "word": ("x",)}, 64, 172_800.0),
         ),
         (
             {"signal": "a.level", "below": 5, "for": "5m"},
@@ -90,7 +91,7 @@ def compiled(**form: Any) -> Condition:
         ),
         (
             {"any": [{"signal": "a.level", "below": 5}, {"all": [{"event": "a.happened"}], "for": "1m"}]},
-            Either((Compare("a.level", "below", 5), Sustained(Every((Happened("a.happened"),)), 60.0))),
+            AnyOf((Compare("a.level", "below", 5), Sustained(AllOf((EventOccurred("a.happened"),)), 60.0))),
         ),
     ],
 )
@@ -202,7 +203,7 @@ LEVEL = {"signal": "a.level"}
     ],
 )
 def test_what_makes_no_sense_is_refused(form: dict[str, Any], field: str, problem: str, remedy: str) -> None:
-    with pytest.raises(DefectError) as refused:
+    with pytest.raises(ConditionError) as refused:
         compiled(**form)
     defect = refused.value
     assert defect.field == field
@@ -235,7 +236,7 @@ def test_what_the_form_itself_does_not_allow(form: dict[str, Any]) -> None:
     ("text", "length"), [("30s", 30.0), ("5m", 300.0), ("24h", 86_400.0), ("7d", 604_800.0)]
 )
 def test_a_duration(text: str, length: float) -> None:
-    assert seconds(text) == length
+    assert parse_duration(text) == length
 
 
 # Whatever compiles can be said and judged.
@@ -312,21 +313,21 @@ def test_whatever_compiles_can_be_said_and_judged(
     form: dict[str, Any], rounds: list[tuple[dict[str, Any], dict[str, str], list[Event]]], one_look: Any
 ) -> None:
     meant = compiled(**form)
-    said = wording.condition(meant)
+    said = wording.condition_text(meant)
     assert said
     assert "None" not in said
     assert "  " not in said
     platform = Platform("p", "P", (), {"gpus": 4, "pcie_gen": 5}, "")
     catalogue = Catalogue(checks=(check(meant, clears=("reboot",)),), platforms=(platform,))
-    judgement = Judgement(catalogue, SIGNALS, Site("p"), one_look=one_look)
+    judgement = Pipeline(catalogue, SIGNALS, PlatformHints("p"), one_shot=one_look)
     for at, (signals, unread, events) in enumerate(rounds):
         hidden = {name: why for name, why in unread.items() if name not in signals}
         now = 1000.0 + 100.0 * at
         readings = [
-            Reading("memory", now, (Observation("memory", NODE, signals=signals, unread=hidden),)),
+            Reading("memory", now, (Observation("memory", NODE, signals=signals, unreadable=hidden),)),
             Reading("kmsg", now, (Observation("kmsg", NODE, events=tuple(events)),)),
         ]
-        verdict = judgement.judge(readings, Instant(1e9 + now, now, "boot"))
+        verdict = judgement.evaluate(readings, Instant(1e9 + now, now, "boot"))
         assert len(verdict.findings) <= 1
 
 
@@ -350,5 +351,5 @@ def test_a_text_where_a_number_is_expected_ends_no_round(
     platform = Platform("p", "P", (), {"gpu_name": "NVIDIA H100 80GB HBM3"}, "")
     catalogue = Catalogue(checks=(check(compiled(**form)),), platforms=(platform,))
     reading = Reading("memory", 1.0, (Observation("memory", NODE, signals=signals),))
-    verdict = Judgement(catalogue, SIGNALS, Site("p")).judge([reading], Instant(1e9, 1.0, "boot"))
+    verdict = Pipeline(catalogue, SIGNALS, PlatformHints("p")).evaluate([reading], Instant(1e9, 1.0, "boot"))
     assert verdict.findings == ()

@@ -9,17 +9,17 @@ from collections import Counter
 import pytest
 from msgspec import Struct
 
-from nodeguard.catalog.located import read
-from nodeguard.catalog.patterns import load_patterns
-from nodeguard.cli.knowledge import knowledge
-from nodeguard.model.check import Happened
-from nodeguard.sources.kmsg import Kmsg
-from nodeguard.sources.machine import Log
+from nodeguard.catalog.log_patterns import load_log_patterns
+from nodeguard.cli.check_catalogue import load_catalogue
+from nodeguard.config.yaml_document import read_yaml
+from nodeguard.model.check import EventOccurred
+from nodeguard.sources.kmsg import KmsgSource
+from nodeguard.sources.machine import LogRecords
 from tests.paths import ROOT
 from tests.sources.fake_machine import FakeMachine
 
 TABLES = ROOT / "checks" / "tables"
-PATTERNS = load_patterns(TABLES)
+PATTERNS = load_log_patterns(TABLES)
 
 
 class Format(Struct, forbid_unknown_fields=True, rename={"versions": "in"}):
@@ -54,7 +54,7 @@ class Formats(Struct, forbid_unknown_fields=True):
     few: tuple[Few, ...]
 
 
-TABLE = read(TABLES / "kmsg-formats.yaml", Formats)[1]
+TABLE = read_yaml(TABLES / "kmsg-formats.yaml", Formats)[1]
 FORMATS = [each for source in TABLE.sources for each in source.formats]
 
 
@@ -65,15 +65,15 @@ class OneRecord(FakeMachine):
         super().__init__()
         self.text = text
 
-    def log(self, within: float = math.inf) -> Log:
+    def log(self, within: float = math.inf) -> LogRecords:
         escaped = self.text.replace("\n", "\\x0a")
-        return Log((f"3,17,5000000,-;{escaped}\n",), 0)
+        return LogRecords((f"3,17,5000000,-;{escaped}\n",), 0)
 
 
 def events(text: str) -> list[tuple[str, str]]:
     """Return the event and the slot that a line becomes."""
-    observations = Kmsg(PATTERNS).read(OneRecord(text))
-    return [(event.signal, each.slot) for each in observations for event in each.events]
+    observations = KmsgSource(PATTERNS).read(OneRecord(text))
+    return [(event.signal, each.target) for each in observations for event in each.events]
 
 
 @pytest.mark.parametrize("source", TABLE.sources, ids=lambda source: source.file.rpartition(" ")[2])
@@ -132,9 +132,9 @@ NOT_CHECKED = {
 def test_each_event_reaches_a_check_at_its_slot() -> None:
     targets: dict[str, set[str]] = {}
     ends = set()
-    for check in knowledge()[0].checks:
+    for check in load_catalogue()[0].checks:
         for leaf in check.leaves():
-            if isinstance(leaf, Happened):
+            if isinstance(leaf, EventOccurred):
                 targets.setdefault(leaf.event, set()).update(check.targets)
                 ends.add(leaf.until)
     for each in FORMATS:

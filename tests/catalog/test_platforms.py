@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from nodeguard.config.errors import ConfigError
 
-from nodeguard.catalog.located import CatalogueError
 from nodeguard.catalog.platforms import _Expect, load_platforms
-from nodeguard.model.platform import EXPECTATIONS, Match, Platform
+from nodeguard.model.platform import EXPECTATIONS, Platform, PlatformMatch
 from tests.paths import ROOT
 
 PLATFORMS = load_platforms(ROOT / "checks" / "platforms")
@@ -40,7 +40,7 @@ def test_the_platforms_are_there() -> None:
             "oci-gb300",
         ),
     }
-    assert all(platform.basis and platform.title for platform in PLATFORMS)
+    assert all(platform.source and platform.title for platform in PLATFORMS)
 
 
 def test_the_names_that_may_be_expected_are_those_of_the_model() -> None:
@@ -48,13 +48,13 @@ def test_the_names_that_may_be_expected_are_those_of_the_model() -> None:
 
 
 def test_a_platform_is_known_by_exact_words() -> None:
-    assert BY_ID["dgx-h100"].match == (Match(sys_vendor="NVIDIA", product_name="DGXH100"),)
-    assert BY_ID["hgx-h100"].match == (Match(gpu="NVIDIA H100 80GB HBM3", nvswitches=1),)
+    assert BY_ID["dgx-h100"].match == (PlatformMatch(sys_vendor="NVIDIA", product_name="DGXH100"),)
+    assert BY_ID["hgx-h100"].match == (PlatformMatch(gpu="NVIDIA H100 80GB HBM3", nvswitches=1),)
     assert {match.nvswitches for match in BY_ID["hgx-a100"].match} == {1}
-    assert Match(sys_vendor="Amazon EC2", product_name="p5.48xlarge") in BY_ID["aws-p5"].match
-    assert Match(instance_type="a3-highgpu-8g") in BY_ID["gcp-a3-high"].match
+    assert PlatformMatch(sys_vendor="Amazon EC2", product_name="p5.48xlarge") in BY_ID["aws-p5"].match
+    assert PlatformMatch(instance_type="a3-highgpu-8g") in BY_ID["gcp-a3-high"].match
     tag = "7783-7084-3265-9085-8269-3286-77"
-    assert Match(chassis_asset_tag=tag, gpu="NVIDIA H200") in BY_ID["azure-nd-h200-v5"].match
+    assert PlatformMatch(chassis_asset_tag=tag, gpu="NVIDIA H200") in BY_ID["azure-nd-h200-v5"].match
 
 
 def test_a_name_of_the_machine_goes_before_its_board() -> None:
@@ -104,7 +104,7 @@ def test_a_platform_is_read(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("not a platform")
     (platform,) = load_platforms(tmp_path)
     assert platform.expect == {"gpus": 8, "ecc": False, "port_devices": ("efa_0",)}
-    assert (platform.id, platform.basis, platform.notes) == ("one", "a page", ())
+    assert (platform.id, platform.source, platform.notes) == ("one", "a page", ())
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_a_platform_is_read(tmp_path: Path) -> None:
 )
 def test_a_platform_that_cannot_be_is_refused(tmp_path: Path, old: str, new: str, said: str) -> None:
     (tmp_path / "one.yaml").write_text(FILE.replace(old, new))
-    with pytest.raises(CatalogueError) as caught:
+    with pytest.raises(ConfigError) as caught:
         load_platforms(tmp_path)
     assert str(caught.value).startswith(f"{tmp_path}/one.yaml:{said}")
 
@@ -138,7 +138,5 @@ def test_a_platform_that_cannot_be_is_refused(tmp_path: Path, old: str, new: str
 def test_two_platforms_are_not_known_by_the_same_words(tmp_path: Path) -> None:
     (tmp_path / "one.yaml").write_text(FILE)
     (tmp_path / "two.yaml").write_text(FILE.replace("id: one", "id: two"))
-    with pytest.raises(
-        CatalogueError, match=r"two\.yaml:4: match\[0\]: one is known by the same words: take"
-    ):
+    with pytest.raises(ConfigError, match=r"two\.yaml:4: match\[0\]: one is known by the same words: take"):
         load_platforms(tmp_path)

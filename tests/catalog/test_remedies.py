@@ -6,11 +6,11 @@ import re
 
 import pytest
 
-from nodeguard.cli.knowledge import knowledge
+from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.model.check import Check
 from nodeguard.model.finding import Action
 
-CATALOGUE, _ = knowledge()
+CATALOGUE, _ = load_catalogue()
 
 # How a remedy begins that asks for an action. A sentence with "if" or "again" in it is for later.
 _BEGINNINGS = {
@@ -20,7 +20,7 @@ _BEGINNINGS = {
     ),
     Action.RESET_GPU: r"reset\b",
     Action.REBOOT_NODE: r"reboot\b|restart the (server|node)|power-cycle",
-    Action.REPLACE_PART: r"(clean or )?replace\b|reseat\b",
+    Action.REPLACE_COMPONENT: r"(clean or )?replace\b|reseat\b",
     Action.CONTACT_SUPPORT: r"contact support|ask the vendor",
 }
 

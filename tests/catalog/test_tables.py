@@ -8,8 +8,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from nodeguard.config.errors import ConfigError
 
-from nodeguard.catalog.located import CatalogueError
 from nodeguard.catalog.tables import load_tables
 from nodeguard.model.catalogue import Catalogue, Nvlink5Rule, Sxid
 from nodeguard.model.finding import Action
@@ -332,12 +332,12 @@ RULE = (
 )
 def test_a_table_that_cannot_be_is_refused(folder: Path, table: str, text: str, said: str) -> None:
     (folder / f"{table}.yaml").write_text(text)
-    with pytest.raises(CatalogueError) as caught:
+    with pytest.raises(ConfigError) as caught:
         load_tables(folder)
     assert str(caught.value).startswith(f"{folder}/{said}")
 
 
 def test_a_table_that_is_not_there_is_told_of(folder: Path) -> None:
     (folder / "sxid.yaml").unlink()
-    with pytest.raises(CatalogueError, match=r"sxid\.yaml: cannot be read: No such file"):
+    with pytest.raises(ConfigError, match=r"sxid\.yaml: cannot be read: No such file"):
         load_tables(folder)

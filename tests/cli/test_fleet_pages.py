@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from nodeguard.cli.render.incident import incident_page, incidents_page
-from nodeguard.cli.render.node import node_page
-from nodeguard.cli.render.status import status_page
-from nodeguard.fleet.refusals import Refusal
-from nodeguard.fleet_api.incidents import incident, listed
-from nodeguard.fleet_api.node import node
-from nodeguard.fleet_api.status import status
-from nodeguard.model.blame import Blame
-from nodeguard.model.finding import Health, Knowledge
-from nodeguard.model.incident import Decision
-from nodeguard.model.mark import HOLD, MAINTENANCE
-from nodeguard.model.policy import Mode, Policy, Pool, View
-from nodeguard.wire.report import Blind, Inventory
+from nodeguard.cli.render.incident import incident_lines, incident_list_lines
+from nodeguard.cli.render.node import node_lines
+from nodeguard.cli.render.status import status_lines
+from nodeguard.fleet.state.rejected_reports import RejectedReport
+from nodeguard.fleet_api.incident import describe_incident, list_incidents
+from nodeguard.fleet_api.node import describe_node
+from nodeguard.fleet_api.status import fleet_status
+from nodeguard.model.diagnosis import DiagnosisPolicy
+from nodeguard.model.finding import DataStatus, Health
+from nodeguard.model.incident import OperatorDecision
+from nodeguard.model.mark import HOLD_ANNOTATION, MAINTENANCE_ANNOTATION
+from nodeguard.model.policy import Mode, Policy, Pool, TopologyLabels
+from nodeguard.wire.report import Inventory, UnreadableTargets
 from tests.cli.fleet_look import LEADER, explained, look, page
 from tests.fleet.scene import AT_ONCE, Fleet, finding, foreign
 
@@ -28,8 +28,8 @@ def storm() -> Fleet:
     policy = Policy(
         mode=Mode.ENFORCE,
         pools=(Pool("training", {"pool": "a"}),),
-        views=(View("rack", ("rack",)),),
-        blame=Blame(held=10_000),
+        topologies=(TopologyLabels("rack", ("rack",)),),
+        diagnosis=DiagnosisPolicy(held=10_000),
     )
     fleet = Fleet(7500, policy)
     fleet.say(2, finding("gpu-ecc", "gpu/0000:3c:00", message="12 uncorrectable errors in SRAM"))
@@ -41,8 +41,8 @@ def storm() -> Fleet:
     for number in (0, 1, 2, 3, 7):
         fleet.say(number, finding(message="GPU 0000:3b:00 has fallen off the bus: Xid 79"))
     fleet.say(11, finding("gpu-hot", health=Health.SUSPECT, message="91 °C, slowed by hardware"))
-    fleet.change(7, annotations={HOLD: "alice debugs it"})
-    fleet.change(8, annotations={MAINTENANCE: "rack move"})
+    fleet.change(7, annotations={HOLD_ANNOTATION: "alice debugs it"})
+    fleet.change(8, annotations={MAINTENANCE_ANNOTATION: "rack move"})
     fleet.after(70.0)
     fleet.carry_out()
     return fleet
@@ -52,8 +52,8 @@ STORM = storm()
 
 
 def test_a_storm_in_short() -> None:
-    told = status(STORM.planner, LEADER, STORM.now)
-    assert look(status_page(told)) == page("""
+    told = fleet_status(STORM.planner, LEADER, STORM.now)
+    assert look(status_lines(told)) == page("""
     FATAL  7500 nodes: 417 fatal, 1 suspect; 410 marks withheld.
       agents    7500 expected, 7500 reporting
       nodes     7082 ok, 1 suspect, 417 fatal; 1 on hold, 1 under maintenance
@@ -90,15 +90,15 @@ def test_a_storm_in_short() -> None:
 
 def test_no_page_of_a_storm_is_too_wide() -> None:
     for columns in (80, 100, 120):
-        lines = status_page(status(STORM.planner, LEADER, STORM.now))
-        lines += incidents_page(listed(STORM.planner, LEADER, STORM.now), columns)
+        lines = status_lines(fleet_status(STORM.planner, LEADER, STORM.now))
+        lines += incident_list_lines(list_incidents(STORM.planner, LEADER, STORM.now), columns)
         assert max(map(len, look(lines, columns).splitlines())) <= columns
 
 
 def test_a_fleet_that_is_well() -> None:
     fleet = Fleet(3)
     fleet.after(1.0)
-    assert look(status_page(status(fleet.planner, LEADER, fleet.now))) == page("""
+    assert look(status_lines(fleet_status(fleet.planner, LEADER, fleet.now))) == page("""
     OK  3 nodes: nothing wrong found.
       agents    3 expected, 3 reporting
       nodes     3 ok
@@ -112,7 +112,7 @@ def test_a_fleet_that_is_well() -> None:
 
 
 def test_a_fleet_that_is_not_known_yet() -> None:
-    text = look(status_page(status(Fleet(0).planner, LEADER, Fleet(0).now)))
+    text = look(status_lines(fleet_status(Fleet(0).planner, LEADER, Fleet(0).now)))
     assert text.startswith("UNKNOWN  no node is known yet.\n")
 
 
@@ -125,7 +125,7 @@ def test_what_keeps_it_from_its_work_comes_first() -> None:
     fleet.planner.paused = "paused by alice: a bad driver"
     service = replace(LEADER, waits="not known yet: Nodes", started=fleet.mono - 12.0, plan_age=None, policy_file="",
         policy_error="policy.yaml, line 3: modes[0].check: must be text: write a check's name")  # fmt: skip
-    assert look(status_page(status(fleet.planner, service, fleet.now))) == page("""
+    assert look(status_lines(fleet_status(fleet.planner, service, fleet.now))) == page("""
     FATAL  4 nodes: 1 fatal, 1 unknown.
     OBSERVE MODE - no new mark is set. 1 node would be quarantined: 1 withheld (too
     many agents are silent: see nodeguard status).
@@ -154,12 +154,12 @@ def test_what_keeps_it_from_its_work_comes_first() -> None:
 def test_a_standby_names_the_leader() -> None:
     fleet = Fleet(1)
     fleet.after(1.0)
-    told = status(fleet.planner, replace(LEADER, leads=False, leader="replica-1"), fleet.now)
+    told = fleet_status(fleet.planner, replace(LEADER, leads=False, leader="replica-1"), fleet.now)
     assert "  leader    replica-1; this one up 1 d 3 h, planned just now; nodeguard 0.1.0" in look(
-        status_page(told)
+        status_lines(told)
     )
-    told = status(fleet.planner, replace(LEADER, leader="standalone"), fleet.now)
-    assert "  leader    standalone, up 1 d 3 h" in look(status_page(told))
+    told = fleet_status(fleet.planner, replace(LEADER, leader="standalone"), fleet.now)
+    assert "  leader    standalone, up 1 d 3 h" in look(status_lines(told))
 
 
 def test_a_node_that_is_marked() -> None:
@@ -233,9 +233,9 @@ def test_a_gpu_that_soaks_on_a_node_that_is_read_in_part() -> None:
     fleet.after(10.0)
     fleet.carry_out()
     fleet.say(0)
-    report = replace(fleet.reports["uid-0"], agent="0.1.0", knowledge=Knowledge.UNKNOWN, unread=(Blind("infiniband", "counters", "permission denied", (PORT,)),),
+    report = replace(fleet.reports["uid-0"], agent="0.1.0", knowledge=DataStatus.UNKNOWN, unread=(UnreadableTargets("infiniband", "counters", "permission denied", (PORT,)),),
         inventory=Inventory(driver="580.82.07", platform="dgx-h100"))  # fmt: skip
-    fleet.planner.hear("uid-0", report, fleet.now)
+    fleet.planner.record_report("uid-0", report, fleet.now)
     fleet.carry_out()
     fleet.after(30.0)
     fleet.carry_out()
@@ -298,13 +298,13 @@ def test_what_agents_call_their_checks_is_not_obeyed() -> None:
     fleet.say(0, finding("\x1b[2J\x9b1m", message="\x1b]0;owned\x07", health=Health.WARNING))
     fleet.after(10.0)
     fleet.carry_out()
-    told = listed(fleet.planner, LEADER, fleet.now)
-    seen = incident(fleet.planner, LEADER, told.incidents[0].name, fleet.now)
+    told = list_incidents(fleet.planner, LEADER, fleet.now)
+    seen = describe_incident(fleet.planner, LEADER, told.incidents[0].name, fleet.now)
     assert seen is not None
     for text in (
-        look(status_page(status(fleet.planner, LEADER, fleet.now))),
-        look(incidents_page(told, 80)),
-        look(incident_page(seen)),
+        look(status_lines(fleet_status(fleet.planner, LEADER, fleet.now))),
+        look(incident_list_lines(told, 80)),
+        look(incident_lines(seen)),
         explained(fleet, 0),
     ):
         assert text.replace("\n", "").isprintable()
@@ -312,10 +312,10 @@ def test_what_agents_call_their_checks_is_not_obeyed() -> None:
 
 
 def test_incidents_in_a_list() -> None:
-    told = listed(STORM.planner, LEADER, STORM.now)
+    told = list_incidents(STORM.planner, LEADER, STORM.now)
     few = replace(told, incidents=(*told.incidents[:2], *told.incidents[-2:]), more=3)
     few = replace(few, incidents=(replace(few.incidents[0], acknowledged="alice"), *few.incidents[1:]))
-    assert look(incidents_page(few, 120), 120) == page("""
+    assert look(incident_list_lines(few, 120), 120) == page("""
     HEALTH   STATE     AGE         CAUSE      INCIDENT
     fatal    withheld  2 min 10 s  gpu-lost   node-1-gpu-0000-3b-00-f750a6f0 (acknowledged: alice)
     fatal    withheld  2 min 10 s  port-down  node-102-port-mlx5-0-1-690d486f
@@ -324,7 +324,7 @@ def test_incidents_in_a_list() -> None:
 
     4 incidents and 3 more: narrow it with --node or --state
     """)
-    assert look(incidents_page(few, 70), 70) == page("""
+    assert look(incident_list_lines(few, 70), 70) == page("""
     HEALTH   STATE     AGE         CAUSE
     fatal    withheld  2 min 10 s  gpu-lost
       node-1-gpu-0000-3b-00-f750a6f0 (acknowledged: alice)
@@ -341,11 +341,11 @@ def test_incidents_in_a_list() -> None:
 
 def test_an_incident_in_full() -> None:
     name = next(name for name, one in STORM.planner.incidents["uid-2"].items() if one.cause == "gpu-ecc")
-    told = incident(
-        STORM.planner, replace(LEADER, decisions={name: Decision(name, "alice", "")}), name, STORM.now
+    told = describe_incident(
+        STORM.planner, replace(LEADER, decisions={name: OperatorDecision(name, "alice", "")}), name, STORM.now
     )
     assert told is not None
-    assert look(incident_page(told)) == page("""
+    assert look(incident_lines(told)) == page("""
     FATAL  gpu-ecc - GPU 0000:3c:00 of node-2
       state     marked, new work is kept away: kept until proven to be over by
                 gpu-ecc
@@ -366,21 +366,21 @@ def test_an_incident_in_full() -> None:
 
 def test_a_suspect_keeps_only_gangs_away() -> None:
     [name] = STORM.planner.incidents["uid-11"]
-    told = incident(STORM.planner, LEADER, name, STORM.now)
+    told = describe_incident(STORM.planner, LEADER, name, STORM.now)
     assert told is not None
     assert "  state     marked, new gang work is kept away\n  concerns  node node-11\n" in look(
-        incident_page(told)
+        incident_lines(told)
     )
 
 
 def test_a_node_whose_messages_are_refused_is_shown_at_the_top() -> None:
     fleet = Fleet(8)
-    refusal = Refusal(
+    refusal = RejectedReport(
         "node-0", "other-boot", "another boot of this node is reporting: wait 30 s", 0.0, fleet.mono - 12.0, 3
     )
     service = replace(LEADER, refused=(refusal,))
     line = "  refused   3 messages of node-0 in the past minutes, the latest 12 s ago: another boot of this node is reporting: wait 30 s"
-    assert look(status_page(status(fleet.planner, service, fleet.now)), 200).splitlines()[1] == line
-    found = node(fleet.planner, service, "node-0", fleet.now)
+    assert look(status_lines(fleet_status(fleet.planner, service, fleet.now)), 200).splitlines()[1] == line
+    found = describe_node(fleet.planner, service, "node-0", fleet.now)
     assert found is not None
-    assert line in look(node_page(found), 200).splitlines()
+    assert line in look(node_lines(found), 200).splitlines()

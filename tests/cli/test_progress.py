@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from nodeguard.cli.progress import progress, said
+from nodeguard.cli.progress import progress, progress_text
 
 
 class Terminal(io.StringIO):
@@ -24,7 +24,7 @@ class Terminal(io.StringIO):
     ],
 )
 def test_what_is_left_is_said(left: float, line: str) -> None:
-    assert said("looking", left) == line
+    assert progress_text("looking", left) == line
 
 
 def test_a_terminal_sees_it_and_keeps_nothing_of_it(monkeypatch: pytest.MonkeyPatch) -> None:

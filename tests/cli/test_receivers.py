@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from nodeguard.agent.config import Aggregator
-from nodeguard.agent.reporting.mailbox import Mailbox
+from nodeguard.agent.options import AggregatorOptions
+from nodeguard.agent.reporting.delivery_state import DeliveryQueue
 from nodeguard.cli.receivers import senders
 from nodeguard.cli.usage import UsageError
 from tests.agent.reporting.receiver import TLS
@@ -15,7 +15,7 @@ from tests.agent.reporting.receiver import TLS
 
 def refused(address: str, ca_file: str) -> str:
     with pytest.raises(UsageError) as found:
-        senders("agent.yaml", Aggregator((address,), "/none", ca_file), Mailbox(), print)
+        senders("agent.yaml", AggregatorOptions((address,), "/none", ca_file), DeliveryQueue(), print)
     return str(found.value)
 
 
@@ -34,8 +34,8 @@ def test_what_can_be_known_at_the_start_is_refused_there(tmp_path: Path) -> None
 
 
 def test_each_address_is_told() -> None:
-    both = Aggregator(("https://a/", "https://b/"), "/none")
-    assert list(senders("agent.yaml", both, Mailbox(), print).heard()) == ["https://a", "https://b"]
+    both = AggregatorOptions(("https://a/", "https://b/"), "/none")
+    assert list(senders("agent.yaml", both, DeliveryQueue(), print).heard()) == ["https://a", "https://b"]
 
 
 def test_http_is_imported_where_somebody_is_told_alone() -> None:

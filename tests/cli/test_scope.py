@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from nodeguard.cli.scope import looked_at, why_nothing
-from nodeguard.model.check import Compare, Condition, Happened, Reference
+from nodeguard.cli.scope import reason_not_evaluated, required_sources
+from nodeguard.model.check import Compare, Condition, EventOccurred, Reference
 from tests.judge.scene import check
 
 SOURCES = {
@@ -18,7 +18,7 @@ SOURCES = {
     ("when", "sources"),
     [
         (Compare("gpu.name", "is", "x"), {"nvml"}),
-        (Happened("fs.shut_down"), {"kmsg"}),
+        (EventOccurred("fs.shut_down"), {"kmsg"}),
         (Compare("fs.disk", "is", "derived of its own"), {"filesystem", "kmsg"}),
         (Compare("gpu.lost", "is", "derived of anything"), set(SOURCES)),
         (Compare("gpu.name", "is", than=Reference("peers", "gpu.name")), {"nvml"}),
@@ -26,19 +26,19 @@ SOURCES = {
     ],
 )
 def test_a_check_looks_at_what_its_signals_come_from(when: Condition, sources: set[str]) -> None:
-    assert looked_at([check(when)], SOURCES) == sources
+    assert required_sources([check(when)], SOURCES) == sources
 
 
 def test_what_a_check_is_for_is_looked_at_too() -> None:
     one = check(Compare("gpu.name", "is", "x"), applies=Compare("clock.state", "is", 1))
-    assert looked_at([one], SOURCES) == {"nvml", "clock"}
+    assert required_sources([one], SOURCES) == {"nvml", "clock"}
 
 
 def test_why_nothing_was_judged_names_what_is_not_there() -> None:
     on_node = check(Compare("a", "is", 1))
     on_ports = check(Compare("a", "is", 1), targets=("port", "gpu"))
-    assert why_nothing(["b", "a"], [on_node]) == "a, b do not apply"
+    assert reason_not_evaluated(["b", "a"], [on_node]) == "a, b do not apply"
     assert (
-        why_nothing(["a"], [on_ports])
+        reason_not_evaluated(["a"], [on_ports])
         == "a does not apply, as this machine has no GPUs and no ports to judge"
     )

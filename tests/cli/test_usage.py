@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeguard.cli.usage import FATAL, OK, UNKNOWN, WARNING, Parser, duration
+from nodeguard.cli.usage import FATAL, OK, UNKNOWN, WARNING, ArgumentParser, duration
 
 
 def test_exit_codes_are_those_of_monitoring_plugins() -> None:
@@ -40,7 +40,7 @@ def test_any_text_is_a_length_of_time_or_refused(text: str) -> None:
 
 def test_a_wrong_option_ends_with_3_as_2_means_fatal(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
-        Parser(prog="nodeguard check").parse_args(["--frob"])
+        ArgumentParser(prog="nodeguard check").parse_args(["--frob"])
     assert left.value.code == UNKNOWN
     assert capsys.readouterr().err == (
         "nodeguard check: unrecognized arguments: --frob; see nodeguard check --help\n"
@@ -48,7 +48,7 @@ def test_a_wrong_option_ends_with_3_as_2_means_fatal(capsys: pytest.CaptureFixtu
 
 
 def test_a_wrong_value_names_its_option(capsys: pytest.CaptureFixture[str]) -> None:
-    parser = Parser(prog="nodeguard check")
+    parser = ArgumentParser(prog="nodeguard check")
     parser.add_argument("--for", type=duration)
     with pytest.raises(SystemExit):
         parser.parse_args(["--for", "soon"])

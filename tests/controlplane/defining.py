@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nodeguard.kube.incidents import PATH
+from nodeguard.kube.incident_writer import PATH
 from tests.controlplane.api import ApiError
 from tests.controlplane.cluster import Cluster
 from tests.paths import ROOT

@@ -11,13 +11,13 @@ import pytest
 import yaml
 
 from nodeguard import __version__
-from nodeguard.agent.reporting.address import parsed
-from nodeguard.aggregator.identity.token import Expected
-from nodeguard.aggregator.policy.file import read
-from nodeguard.cli import aggregator_options
+from nodeguard.agent.reporting.endpoint import parse_address
+from nodeguard.aggregator import options as aggregator_options
+from nodeguard.aggregator.identity.token import TokenRequirements
+from nodeguard.aggregator.policy.policy_file import read_policy
 from nodeguard.cli.agent_options import options
-from nodeguard.cli.knowledge import knowledge
-from nodeguard.kube.authority import BUNDLE, CONFIG_MAP
+from nodeguard.cli.check_catalogue import load_catalogue
+from nodeguard.kube.authority_store import CA_BUNDLE_KEY, CONFIG_MAP_NAME
 from tests.daemonset.manifests import AGENT, AGGREGATOR, DAEMONSET, NAMESPACE, document, documents, listed
 from tests.daemonset.pods import Mounts, container, pod
 
@@ -101,7 +101,7 @@ def test_the_agent_starts_without_site_checks(tmp_path: Path) -> None:
     volume = next(one for one in pod("DaemonSet", AGENT)["volumes"] if one["name"] == mount["name"])
     assert volume["configMap"]["optional"]
     # The kubelet mounts an empty folder in its place.
-    assert knowledge([str(tmp_path)]) == knowledge()
+    assert load_catalogue([str(tmp_path)]) == load_catalogue()
 
 
 def test_the_identity_of_the_agent_is_projected_where_its_settings_name_it() -> None:
@@ -115,8 +115,8 @@ def test_the_identity_of_the_agent_is_projected_where_its_settings_name_it() -> 
     }
     assert settings["token_file"] == str(directory / account["serviceAccountToken"]["path"])
     assert settings["ca_file"] == str(directory / item["path"])
-    assert (authority["configMap"]["name"], item["key"]) == (CONFIG_MAP, BUNDLE)
-    assert account["serviceAccountToken"]["audience"] == Expected(frozenset()).audience
+    assert (authority["configMap"]["name"], item["key"]) == (CONFIG_MAP_NAME, CA_BUNDLE_KEY)
+    assert account["serviceAccountToken"]["audience"] == TokenRequirements(frozenset()).audience
 
 
 def test_the_aggregator_accepts_its_command_line(tmp_path: Path, environment: Environment) -> None:
@@ -137,7 +137,7 @@ def test_the_aggregator_accepts_its_command_line(tmp_path: Path, environment: En
     assert given.policy is not None
     file = Mounts(made, tmp_path).local(str(given.policy))
     file.write_text(document("ConfigMap", "nodeguard-policy")["data"][file.name])
-    assert read(file, {}, 0.0).doubts == ()
+    assert read_policy(file, {}, 0.0).warnings == ()
 
 
 def test_the_service_has_the_ports_of_the_aggregator() -> None:
@@ -148,7 +148,7 @@ def test_the_service_has_the_ports_of_the_aggregator() -> None:
 def test_the_agents_reach_every_aggregator_by_the_services_name() -> None:
     told = re.search(r"https://\S+?(?=])", document("ConfigMap", AGENT)["data"]["agent.yaml"])
     assert told is not None
-    address = parsed(told[0])
+    address = parse_address(told[0])
     service = document("Service", AGGREGATOR)
     assert address.host == f"{AGGREGATOR}.{NAMESPACE}.svc"
     assert service["spec"]["clusterIP"] == "None"

@@ -10,9 +10,9 @@ import pytest
 import yaml
 
 from nodeguard import __version__
-from nodeguard.aggregator.world.cluster import LEASE
-from nodeguard.aggregator.world.people import DECISIONS
-from nodeguard.kube.authority import CONFIG_MAP, SECRET
+from nodeguard.aggregator.backends.kubernetes import LEASE_NAME
+from nodeguard.aggregator.backends.kubernetes_actions import DECISIONS_NAME
+from nodeguard.kube.authority_store import CONFIG_MAP_NAME, SECRET_NAME
 from tests.controlplane.api import Object
 from tests.daemonset.manifests import AGENT, AGGREGATOR, DAEMONSET, FILL, NAMESPACE, documents
 from tests.daemonset.pods import container, pod
@@ -34,10 +34,10 @@ BUILT_IN = {
 }
 # What the aggregator creates at its first start.
 MADE = {
-    ("Secret", NAMESPACE, SECRET),
-    ("ConfigMap", NAMESPACE, CONFIG_MAP),
-    ("ConfigMap", NAMESPACE, DECISIONS),
-    ("Lease", NAMESPACE, LEASE),
+    ("Secret", NAMESPACE, SECRET_NAME),
+    ("ConfigMap", NAMESPACE, CONFIG_MAP_NAME),
+    ("ConfigMap", NAMESPACE, DECISIONS_NAME),
+    ("Lease", NAMESPACE, LEASE_NAME),
 }
 
 

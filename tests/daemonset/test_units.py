@@ -12,10 +12,11 @@ import pytest
 import yaml
 
 from nodeguard.agent import control
-from nodeguard.agent.config import config
-from nodeguard.aggregator.api import asking
-from nodeguard.aggregator.policy.file import read
-from nodeguard.cli import agent_options, aggregator_options
+from nodeguard.agent.options import read_options_file
+from nodeguard.aggregator import options as aggregator_options
+from nodeguard.aggregator.api import requests as asking
+from nodeguard.aggregator.policy.policy_file import read_policy
+from nodeguard.cli import agent_options
 from tests.daemonset.manifests import document
 from tests.daemonset.units import BINARY, ETC, UNITS, arguments, path, settings, shipped, value, writable
 
@@ -101,10 +102,10 @@ def test_the_aggregator_accepts_its_command_line() -> None:
     assert {given.state, given.history} <= {*writable(AGGREGATOR)}
     assert given.hosts == ("aggregator-1",)
     assert given.listen[1] == defaults.listen[1]
-    assert (given.metrics, given.socket) == (defaults.metrics, asking.PATH)
+    assert (given.metrics, given.socket) == (defaults.metrics, asking.SOCKET_PATH)
 
 
-@pytest.mark.parametrize(("unit", "socket"), [(AGENT, control.PATH), (AGGREGATOR, asking.PATH)])
+@pytest.mark.parametrize(("unit", "socket"), [(AGENT, control.PATH), (AGGREGATOR, asking.SOCKET_PATH)])
 def test_commands_find_the_socket_without_an_option(unit: str, socket: str) -> None:
     assert str(Path(socket).parent) in writable(unit)
 
@@ -117,10 +118,10 @@ def test_no_two_units_share_a_directory() -> None:
 
 def test_the_shipped_settings_name_no_aggregator_and_show_how_to(tmp_path: Path) -> None:
     shipped_file = ETC / "nodeguard" / "agent.yaml"
-    assert config(str(shipped_file)).aggregator is None
+    assert read_options_file(str(shipped_file)).aggregator is None
     uncommented = tmp_path / "agent.yaml"
     uncommented.write_text(re.sub(r"^#(?! [A-Z])", "", shipped_file.read_text(), flags=re.MULTILINE))
-    example = config(str(uncommented))
+    example = read_options_file(str(uncommented))
     assert example.checks == ("/etc/nodeguard/checks.d",)
     assert example.aggregator is not None
     page = (ETC.parent.parent / "docs" / "standalone.md").read_text()
@@ -130,13 +131,13 @@ def test_the_shipped_settings_name_no_aggregator_and_show_how_to(tmp_path: Path)
 
 def test_the_shipped_policy_is_that_of_the_manifests() -> None:
     policy = ETC / "nodeguard" / "policy.yaml"
-    _, doubts = read(policy, {}, 0.0)
+    _, doubts = read_policy(policy, {}, 0.0)
     assert doubts == ()
     manifest = document("ConfigMap", "nodeguard-policy")["data"]["policy.yaml"]
     assert yaml.safe_load(policy.read_text()) == yaml.safe_load(manifest)
 
 
 def test_systemd_waits_for_the_agent_to_be_ready_and_watches_it() -> None:
-    # nodeguard.agent.notify sends both; the aggregator sends neither.
+    # nodeguard.agent.process sends both; the aggregator sends neither.
     assert (value(AGENT, "Type"), value(AGENT, "WatchdogSec")) == ("notify", "30")
     assert (value(AGGREGATOR, "Type"), value(AGGREGATOR, "WatchdogSec")) == ("", "")

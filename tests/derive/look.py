@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 
-from nodeguard.cli.knowledge import knowledge
-from nodeguard.derive.derivation import Derivation, run
-from nodeguard.derive.latest import LatestReadings
-from nodeguard.derive.state import wanted
+from nodeguard.cli.check_catalogue import load_catalogue
+from nodeguard.derive.derivation import Derivation, run_derivations
+from nodeguard.derive.latest_readings import LatestReadings
+from nodeguard.derive.state import plan_derivation
 from nodeguard.model.catalogue import Catalogue
-from nodeguard.model.observation import Event, Observation, Part, Reading
+from nodeguard.model.observation import Component, Event, Observation, Reading
 from nodeguard.model.platform import Platform
 from nodeguard.model.signal import Scalar
 
@@ -20,7 +20,7 @@ GPUS = [f"gpu/0000:{bus:02x}:00" for bus in (0x1B, 0x43, 0x52, 0x61)]
 @cache
 def tables() -> Catalogue:
     """The catalogue that comes with nodeguard."""
-    return knowledge()[0]
+    return load_catalogue()[0]
 
 
 def seen(
@@ -28,7 +28,7 @@ def seen(
 ) -> Observation:
     """What a source read of a slot. part: its model."""
     return Observation(
-        source, slot, signals=dict(signals or {}), part=Part("id", model=part) if part else None
+        source, slot, signals=dict(signals or {}), component=Component("id", model=part) if part else None
     )
 
 
@@ -46,7 +46,7 @@ def readings(
 @cache
 def sources() -> Mapping[str, str]:
     """The source of each signal."""
-    return wanted(*knowledge()).sources
+    return plan_derivation(*load_catalogue()).sources
 
 
 def machine(
@@ -73,11 +73,11 @@ def xid(code: int, rest: str = "pid=1234, name=python3, Ch 00000008", at: float 
 
 def derived(look: LatestReadings, *derivations: Derivation) -> dict[str, dict[str, Scalar]]:
     """Derived signals by slot."""
-    run(look, derivations)
+    run_derivations(look, derivations)
     return look.derived
 
 
 def unread(look: LatestReadings, *derivations: Derivation) -> dict[str, dict[str, str]]:
     """Why signals could not be derived, by slot."""
-    run(look, derivations)
+    run_derivations(look, derivations)
     return look.derived_unread

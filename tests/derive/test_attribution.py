@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from nodeguard.derive.attribution import attributed, owners
-from nodeguard.model.observation import Event, Observation, Part, Reading
+from nodeguard.derive.attribution import attribute_reading, find_owners
+from nodeguard.model.observation import Component, Event, Observation, Reading
 from nodeguard.model.signal import Scalar
 from tests.derive.look import GPUS, readings, seen
 
@@ -19,9 +19,11 @@ ROUND = readings(
     seen("filesystem", "fs:/raid", {"fs.device": "/dev/nvme1n1"}),
     seen("filesystem", "fs:/", {"fs.device": "/dev/nvme0n1p2"}),
     seen("filesystem", "fs:/home", {"fs.device": "10.0.0.5:/home"}),
-    Observation("memory", "dimm/mc0/dimm0", signals={"dimm.corrected": 0}, part=Part("CPU0_DIMM_A1")),
-    Observation("memory", "dimm/mc1/dimm0", signals={"dimm.corrected": 0}, part=Part("DIMM")),
-    Observation("memory", "dimm/mc1/dimm1", signals={"dimm.corrected": 0}, part=Part("DIMM")),
+    Observation(
+        "memory", "dimm/mc0/dimm0", signals={"dimm.corrected": 0}, component=Component("CPU0_DIMM_A1")
+    ),
+    Observation("memory", "dimm/mc1/dimm0", signals={"dimm.corrected": 0}, component=Component("DIMM")),
+    Observation("memory", "dimm/mc1/dimm1", signals={"dimm.corrected": 0}, component=Component("DIMM")),
 )
 LATEST = {reading.source: reading for reading in ROUND}
 
@@ -29,8 +31,8 @@ LATEST = {reading.source: reading for reading in ROUND}
 def place(slot: str, signal: str = "pci.fatal_error", **fields: str) -> str:
     """Where an event of a slot is said to have happened."""
     log = Reading("kmsg", 100, (Observation("kmsg", slot, events=(Event(signal, 99, fields=dict(fields)),)),))
-    [one] = attributed(log, owners(LATEST, {})).observations
-    return one.slot
+    [one] = attribute_reading(log, find_owners(LATEST, {})).observations
+    return one.target
 
 
 @pytest.mark.parametrize(
@@ -88,7 +90,7 @@ def test_an_error_of_a_disk_without_a_mount_is_an_error_of_a_volume(
 ) -> None:
     event = Event(signal, 99, fields={"dev": device})
     log = Reading("kmsg", 100, (Observation("kmsg", f"disk/{device}", events=(event,)),))
-    [observation] = attributed(log, owners(LATEST, {})).observations
+    [observation] = attribute_reading(log, find_owners(LATEST, {})).observations
     assert [event.signal for event in observation.events] == [expected]
 
 
@@ -105,31 +107,31 @@ def test_events_of_one_observation_may_have_several_owners() -> None:
         Event("dimm.corrected_error", float(at), fields={"label": label}) for at, label in enumerate(labels)
     )
     log = Reading("kmsg", 100, (Observation("kmsg", "node", events=events),))
-    moved = attributed(log, owners(LATEST, {})).observations
-    assert {one.slot: [event.at for event in one.events] for one in moved} == {
+    moved = attribute_reading(log, find_owners(LATEST, {})).observations
+    assert {one.target: [event.at for event in one.events] for one in moved} == {
         "dimm/mc0/dimm0": [0, 2],
         "node": [1],
     }
 
 
 def test_readings_move_as_events_do_and_others_stay_as_they_are() -> None:
-    owned = owners(LATEST, {})
+    owned = find_owners(LATEST, {})
     functions = Reading("pci", 100, (seen("pci", "pci/0000:9c:00.0", {"b": 1}),))
-    assert [one.slot for one in attributed(functions, owned).observations] == ["port/mlx5_0/1"]
-    assert attributed(ROUND[0], owned) is ROUND[0]
+    assert [one.target for one in attribute_reading(functions, owned).observations] == ["port/mlx5_0/1"]
+    assert attribute_reading(ROUND[0], owned) is ROUND[0]
 
 
 def test_an_owner_stays_while_its_claim_cannot_be_read() -> None:
-    before = owners(LATEST, {})
+    before = find_owners(LATEST, {})
     port = "port/mlx5_0/1"
     for seen_now in (
         Observation("infiniband", port, "failed", detail="refused"),
-        Observation("infiniband", port, signals={"port.up": True}, unread={"port.pci": "refused"}),
+        Observation("infiniband", port, signals={"port.up": True}, unreadable={"port.pci": "refused"}),
     ):
         now = {**LATEST, "infiniband": Reading("infiniband", 110, (seen_now,))}
-        assert owners(now, before)["pci/0000:9c:00.0"] == port
+        assert find_owners(now, before)["pci/0000:9c:00.0"] == port
     gone = {**LATEST, "infiniband": Reading("infiniband", 110, ())}
-    assert "pci/0000:9c:00.0" not in owners(gone, before)
+    assert "pci/0000:9c:00.0" not in find_owners(gone, before)
 
 
 BOUND: dict[str, Scalar] = {"pci.present": True, "pci.driver": "nvidia", "pci.procfs": True}
@@ -159,18 +161,18 @@ def enumerated(*nvml: str, bus: tuple[str, ...] = tuple(GPUS), unlisted: bool = 
 def test_gpus_that_nvml_does_not_name_are_those_of_the_bus_that_it_does_not_list(
     nvml: tuple[str, ...], names: dict[str, str]
 ) -> None:
-    found = owners(enumerated(*nvml), {})
+    found = find_owners(enumerated(*nvml), {})
     assert {slot: owner for slot, owner in found.items() if "index" in slot} == names
 
 
 def test_an_unnamed_gpu_is_nobody_where_the_bus_could_not_be_listed() -> None:
     latest = enumerated(GPUS[0], "gpu/index-1", bus=(GPUS[0], GPUS[1]), unlisted=True)
-    assert "gpu/index-1" not in owners(latest, {})
+    assert "gpu/index-1" not in find_owners(latest, {})
 
 
 def test_a_gpu_under_its_name_completes_the_list() -> None:
     latest = enumerated(GPUS[0], "gpu/index-1", "gpu/index-1/nvlink/3", bus=(GPUS[0], GPUS[1]))
-    moved = attributed(latest["nvml"], owners(latest, {}))
-    assert [one.slot for one in moved.observations] == ["node", GPUS[0], GPUS[1], f"{GPUS[1]}/nvlink/3"]
+    moved = attribute_reading(latest["nvml"], find_owners(latest, {}))
+    assert [one.target for one in moved.observations] == ["node", GPUS[0], GPUS[1], f"{GPUS[1]}/nvlink/3"]
     assert moved.unlisted("gpu") == ""
     assert latest["nvml"].unlisted("gpu") != ""

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-from nodeguard.derive.derivation import Derivation, Values, run
-from nodeguard.derive.latest import LatestReadings
+from nodeguard.derive.derivation import Derivation, Values, run_derivations
+from nodeguard.derive.latest_readings import LatestReadings
 from nodeguard.model.observation import Observation
-from nodeguard.model.slot import NODE
+from nodeguard.model.target import NODE
 from tests.derive.look import GPUS, machine, seen
 
 
@@ -19,18 +19,18 @@ DOUBLED = Derivation("gpu", ("first", "second"), doubled)
 
 def test_each_slot_of_the_kind_is_asked_for() -> None:
     look = machine(*(seen("nvml", gpu, {"gpu.error": "x", "gpu.name": "H100"}) for gpu in GPUS))
-    run(look, [DOUBLED])
+    run_derivations(look, [DOUBLED])
     assert look.derived == {gpu: {"first": "xx", "second": True} for gpu in GPUS}
     assert look.derived_unread == {}
 
 
 def test_a_signal_that_rests_on_an_unread_one_is_unread_for_the_same_reason() -> None:
     look = machine(
-        Observation("nvml", GPUS[0], signals={"gpu.error": "x"}, unread={"gpu.name": "refused"}),
-        Observation("nvml", GPUS[1], unread={"gpu.error": "denied"}),
+        Observation("nvml", GPUS[0], signals={"gpu.error": "x"}, unreadable={"gpu.name": "refused"}),
+        Observation("nvml", GPUS[1], unreadable={"gpu.error": "denied"}),
         seen("nvml", GPUS[2], {"gpu.name": "H100"}),
     )
-    run(look, [DOUBLED])
+    run_derivations(look, [DOUBLED])
     assert look.derived == {GPUS[0]: {"first": "xx"}}
     assert look.derived_unread == {
         GPUS[0]: {"second": "refused"},
@@ -44,9 +44,9 @@ def test_a_later_derivation_rests_on_an_earlier_one() -> None:
 
     look = machine(
         seen("nvml", GPUS[0], {"gpu.error": "x", "gpu.name": "H100"}),
-        Observation("nvml", GPUS[1], signals={"gpu.error": "x"}, unread={"gpu.name": "refused"}),
+        Observation("nvml", GPUS[1], signals={"gpu.error": "x"}, unreadable={"gpu.name": "refused"}),
     )
-    run(look, [DOUBLED, Derivation("gpu", ("third",), again)])
+    run_derivations(look, [DOUBLED, Derivation("gpu", ("third",), again)])
     assert look.derived[GPUS[0]]["third"] is True
     assert look.derived_unread[GPUS[1]]["third"] == "refused"
 
@@ -58,8 +58,8 @@ def test_the_node_itself_is_always_asked_for() -> None:
             yield "count", len(listed)
 
     look = machine(empty=("nvml",))
-    run(look, [Derivation(NODE, ("count",), count)])
+    run_derivations(look, [Derivation(NODE, ("count",), count)])
     assert look.derived == {NODE: {"count": 0}}
     look = machine(cut=("nvml",))
-    run(look, [Derivation(NODE, ("count",), count)])
+    run_derivations(look, [Derivation(NODE, ("count",), count)])
     assert look.derived_unread[NODE].keys() == {"count"}

@@ -5,16 +5,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nodeguard.agent.signals import known
-from nodeguard.derive.derive import Derived, Site, derive
-from nodeguard.derive.state import DeriveState, wanted
+from nodeguard.derive.derive import DerivedReadings, PlatformHints, derive
+from nodeguard.derive.state import DeriveState, plan_derivation
 from nodeguard.model.instant import Instant
 from nodeguard.model.observation import Event, Observation, Reading
 from nodeguard.model.signal import Scalar
-from nodeguard.model.slot import NODE
+from nodeguard.model.target import NODE
+from nodeguard.pipeline.signal_registry import all_signals
 from tests.derive.look import GPUS, readings, seen, tables, xid
 
-WANTS = wanted(tables(), known(tables().patterns))
+WANTS = plan_derivation(tables(), all_signals(tables().patterns))
 
 
 class Node:
@@ -25,10 +25,10 @@ class Node:
 
     def round(
         self, at: float, *observations: Observation, boot: str = "boot", empty: tuple[str, ...] = ()
-    ) -> Derived:
+    ) -> DerivedReadings:
         instant = Instant(1_000_000 + at, at, boot)
         self.state, derived = derive(
-            tables(), WANTS, self.state, readings(*observations, at=at, empty=empty), instant, Site()
+            tables(), WANTS, self.state, readings(*observations, at=at, empty=empty), instant, PlatformHints()
         )
         return derived
 
@@ -40,7 +40,7 @@ class Node:
             (
                 one
                 for one in self.round(at, *observations, boot=boot).readings[-1].observations
-                if one.slot == slot
+                if one.target == slot
             ),
             None,
         )
@@ -87,7 +87,7 @@ def test_the_inventory_outlives_a_reboot_and_nothing_else_does() -> None:
         seen("host", NODE, {"host.uptime": 1000.0}),
     )
     assert node.signals(30, memory(48), boot="next")["memory.total~inventory"] == 64
-    assert (node.state.lines, node.state.said, set(node.state.latest)) == ({}, {}, {"memory"})
+    assert (node.state.lines, node.state.xids, set(node.state.latest)) == ({}, {}, {"memory"})
 
 
 def test_events_happen_once() -> None:
@@ -110,7 +110,7 @@ def test_what_the_log_says_of_an_address_is_told_of_what_sits_there() -> None:
     node = Node()
     node.round(0, seen("infiniband", "port/mlx5_0/1", {"port.pci": "0000:9c:00.0", "port.up": True}))
     log = Observation("kmsg", "pci/0000:9c:00.0", events=(Event("nic.firmware_dead", 5),))
-    assert [one.slot for one in node.round(10, log).readings[0].observations] == ["port/mlx5_0/1"]
+    assert [one.target for one in node.round(10, log).readings[0].observations] == ["port/mlx5_0/1"]
 
 
 def test_a_disk_lost_in_the_round_that_unmounts_it_is_a_disk_of_the_host() -> None:
@@ -144,7 +144,7 @@ def test_the_drivers_word_in_a_reading_is_a_sign_too() -> None:
         seen("nvml", GPUS[1], {"gpu.recovery_action": 1}),
     )
     signs = {
-        one.slot: [event.signal for event in one.events]
+        one.target: [event.signal for event in one.events]
         for one in derived.readings[-1].observations
         if one.events
     }
@@ -153,9 +153,9 @@ def test_the_drivers_word_in_a_reading_is_a_sign_too() -> None:
 
 def test_the_drivers_word_speaks_of_when_it_was_asked() -> None:
     node, none = Node(), seen("nvml", GPUS[0], {"gpu.recovery_action": 0})
-    slow = Reading("nvml", 20.0, (none,), took=19.0)
+    slow = Reading("nvml", 20.0, (none,), duration=19.0)
     node.state, derived = derive(
-        tables(), WANTS, node.state, [slow], Instant(1_000_020, 20.0, "boot"), Site()
+        tables(), WANTS, node.state, [slow], Instant(1_000_020, 20.0, "boot"), PlatformHints()
     )
     [[sign]] = [one.events for one in derived.readings[-1].observations if one.events]
     assert sign.at == 1.0
@@ -209,6 +209,6 @@ def test_the_same_input_from_the_same_memory_comes_to_the_same(
         instant = Instant(at, at, f"boot {number // 6}")
         lent = msgspec.msgpack.decode(msgspec.msgpack.encode(lent), type=DeriveState)
         (kept, derived), (lent, again) = (
-            derive(tables(), WANTS, state, [one], instant, Site()) for state in (kept, lent)
+            derive(tables(), WANTS, state, [one], instant, PlatformHints()) for state in (kept, lent)
         )
         assert (kept, derived) == (lent, again)

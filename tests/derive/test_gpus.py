@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from nodeguard.derive import thermal
-from nodeguard.derive.gpus import gpus, links
+from nodeguard.derive.gpus import gpu_derivations, nvlink_derivation
 from nodeguard.model.observation import Observation
 from nodeguard.model.signal import Scalar
 from tests.derive import look as looks
@@ -17,7 +17,7 @@ READY: dict[str, Scalar] = {"gpu.fabric.state": 3, "gpu.fabric.status": 0}
 
 def derived(signals: Mapping[str, Scalar]) -> dict[str, Scalar]:
     look = machine(seen("nvml", GPUS[0], signals))
-    return looks.derived(look, *gpus(None, {GPUS[0]: 18}), *thermal.DERIVATIONS).get(GPUS[0], {})
+    return looks.derived(look, *gpu_derivations(None, {GPUS[0]: 18}), *thermal.DERIVATIONS).get(GPUS[0], {})
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def down(
         seen("nvml", GPUS[0], {**counts, **({"gpu.nvlink.active~peers": peers} if peers else {})}),
         seen("nvml", link, {"nvlink.active": False, "nvlink.sleeping": sleeping}),
     )
-    expected = links(expecting(nvlink_links=platform) if platform else None, {GPUS[0]: before})
+    expected = nvlink_derivation(expecting(nvlink_links=platform) if platform else None, {GPUS[0]: before})
     return bool(looks.derived(look, expected).get(link, {}).get("nvlink.down"))
 
 
@@ -130,7 +130,10 @@ def test_a_gpu_without_a_mig_mode_beside_one_in_mig_mode_has_no_link_that_is_dow
             seen("nvml", GPUS[1], {"gpu.mig.enabled": other}),
             seen("nvml", link, {"nvlink.active": False, "nvlink.sleeping": False}),
         )
-        assert looks.derived(look, links(None, {GPUS[0]: 12})).get(link, {}).get("nvlink.down") is is_down
+        assert (
+            looks.derived(look, nvlink_derivation(None, {GPUS[0]: 12})).get(link, {}).get("nvlink.down")
+            is is_down
+        )
 
 
 def test_a_card_without_an_active_link_has_no_bridge() -> None:
@@ -145,16 +148,16 @@ def test_a_card_without_an_active_link_has_no_bridge() -> None:
         look = machine(
             seen("nvml", GPUS[0], signals), seen("nvml", link, {"nvlink.active": False}), empty=("pci",)
         )
-        assert looks.derived(look, links(None, {GPUS[0]: before}))[link]["nvlink.down"] is is_down
+        assert looks.derived(look, nvlink_derivation(None, {GPUS[0]: before}))[link]["nvlink.down"] is is_down
 
 
 def test_a_link_of_a_gpu_whose_links_were_not_all_read_is_unknown() -> None:
     link = f"{GPUS[0]}/nvlink/7"
     look = machine(
-        Observation("nvml", GPUS[0], signals={"gpu.name": "x"}, unread={"gpu.nvlink.active": "refused"}),
+        Observation("nvml", GPUS[0], signals={"gpu.name": "x"}, unreadable={"gpu.nvlink.active": "refused"}),
         seen("nvml", link, {"nvlink.active": False}),
     )
-    assert looks.unread(look, links(None, {GPUS[0]: 18}))[link]["nvlink.down"] == "refused"
+    assert looks.unread(look, nvlink_derivation(None, {GPUS[0]: 18}))[link]["nvlink.down"] == "refused"
 
 
 @pytest.mark.parametrize(
@@ -174,7 +177,9 @@ def test_a_fabric_is_waited_for_where_this_machine_has_one(
 ) -> None:
     joining: dict[str, Scalar] = {"gpu.fabric.state": 2, "gpu.fabric.status": 0}
     look = machine(seen("nvml", GPUS[0], joining), *rows)
-    found = looks.derived(look, *gpus(expecting(**platform) if platform else None, {GPUS[0]: before}))
+    found = looks.derived(
+        look, *gpu_derivations(expecting(**platform) if platform else None, {GPUS[0]: before})
+    )
     assert found[GPUS[0]].get("gpu.fabric.ready") is (False if has_fabric else None)
 
 
@@ -183,4 +188,4 @@ def test_nothing_is_said_of_links_that_are_active() -> None:
         seen("nvml", GPUS[0], {"gpu.nvlink.active": 18}),
         seen("nvml", f"{GPUS[0]}/nvlink/0", {"nvlink.active": True}),
     )
-    assert looks.derived(look, links(None, {})) == {}
+    assert looks.derived(look, nvlink_derivation(None, {})) == {}

@@ -5,13 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from nodeguard.derive.events import decoded
+from nodeguard.derive.event_decoding import decode_events
 from nodeguard.derive.link_errors import LinkErrors
-from nodeguard.derive.references import Best
+from nodeguard.derive.references import BestReadings
 from nodeguard.derive.state import DeriveState
 from nodeguard.model.observation import Event, Observation, Reading
 from nodeguard.model.signal import Scalar
-from nodeguard.model.slot import NODE, nvlink
+from nodeguard.model.target import NODE, nvlink_target
 from tests.derive.look import GPUS, tables, xid
 
 GPU = GPUS[0]
@@ -37,7 +37,7 @@ def nvml(
         missing = {"nvlink.active": "Timeout"} if unread and link == 0 else {}
         for name in missing:
             del signals[name]
-        rows.append(Observation("nvml", nvlink(GPU, link), signals=signals, unread=missing))
+        rows.append(Observation("nvml", nvlink_target(GPU, link), signals=signals, unreadable=missing))
     return Reading("nvml", at, tuple(rows))
 
 
@@ -45,7 +45,7 @@ def run(*readings: Reading, state: DeriveState | None = None) -> tuple[DeriveSta
     """The state and the events after some readings, each in a round of its own."""
     state, events = state or DeriveState(), []
     for reading in readings:
-        state, result = decoded(state, [reading], tables(), 570)
+        state, result = decode_events(state, [reading], tables(), 570)
         events += [event for new in result for one in new.observations for event in one.events]
     return state, events
 
@@ -83,7 +83,7 @@ def test_a_reset_or_a_load_of_the_driver_begins_the_count_again() -> None:
         reset = log(Event(sign, 300.0), slot=slot)
         state, events = run(log(error(3, 100.0)), log(error(3, 200.0)), reset, log(error(3, 400.0)))
         assert verdicts(events) == ["suspect"] * 3
-        assert state.links == {GPU: LinkErrors({3: (400.0,)})}
+        assert state.link_errors == {GPU: LinkErrors({3: (400.0,)})}
 
 
 def test_a_reset_between_errors_of_one_reading_begins_the_count_again() -> None:
@@ -91,13 +91,13 @@ def test_a_reset_between_errors_of_one_reading_begins_the_count_again() -> None:
     errors = Observation("kmsg", GPU, events=tuple(error(3, at) for at in (100.0, 200.0, 400.0, 500.0)))
     state, events = run(Reading("kmsg", 600.0, (errors, reset)))
     assert verdicts(events) == ["suspect"] * 4
-    assert state.links == {GPU: LinkErrors({3: (400.0, 500.0)})}
+    assert state.link_errors == {GPU: LinkErrors({3: (400.0, 500.0)})}
 
 
 def test_an_event_that_counts_a_storm_is_as_many_errors() -> None:
     state, events = run(log(replace(error(3, 100.0), count=100_000)))
     assert verdicts(events) == ["fatal"]
-    assert state.links[GPU].times == {3: (100.0,) * 3}
+    assert state.link_errors[GPU].times == {3: (100.0,) * 3}
 
 
 def test_links_that_stay_active_without_an_error_have_recovered_after_five_minutes() -> None:
@@ -128,7 +128,7 @@ def test_links_that_the_board_does_not_wire_may_be_inactive() -> None:
 
 
 def test_a_gpu_with_fewer_active_links_than_it_had_has_not_recovered() -> None:
-    state = DeriveState(best={GPU: Best("", {"gpu.nvlink.active": 4.0})})
+    state = DeriveState(best={GPU: BestReadings("", {"gpu.nvlink.active": 4.0})})
     _, events = run(log(error(1, 100.0)), *(nvml(at, links=5) for at in (110.0, 410.0)), state=state)
     assert recoveries(events) == []
 
@@ -141,10 +141,10 @@ def test_a_reading_of_nvml_that_was_cut_short_proves_nothing() -> None:
 @pytest.mark.parametrize(
     "unread",
     [
-        Observation("nvml", nvlink(GPU, 2), "hung", detail="no answer"),
-        Observation("nvml", nvlink(GPU, 2), "released", detail="released"),
-        Observation("nvml", nvlink(GPU, 2), unread={"nvlink.active": "Timeout"}),
-        Observation("nvml", nvlink(GPU, 2), signals={"nvlink.active": True}, unread={"nvlink.replays": "Timeout"}),
+        Observation("nvml", nvlink_target(GPU, 2), "hung", detail="no answer"),
+        Observation("nvml", nvlink_target(GPU, 2), "released", detail="released"),
+        Observation("nvml", nvlink_target(GPU, 2), unreadable={"nvlink.active": "Timeout"}),
+        Observation("nvml", nvlink_target(GPU, 2), signals={"nvlink.active": True}, unreadable={"nvlink.replays": "Timeout"}),
         Observation("nvml", NODE, unlisted={"nvlink": "NVML was not asked for all links"}),
     ],
     ids=["hung", "released", "unread state", "unread counter", "unlisted"],
@@ -158,7 +158,7 @@ def test_links_that_were_not_read_prove_nothing(unread: Observation) -> None:
 
 def test_an_error_without_words_is_not_counted() -> None:
     state, events = run(log(xid(74, "")), nvml(500.0), nvml(900.0))
-    assert state.links == {}
+    assert state.link_errors == {}
     assert recoveries(events) == []
 
 
@@ -168,7 +168,7 @@ def test_a_link_that_failed_to_train_has_recovered_as_well() -> None:
         ("training failed", -1),
     ):
         failure = xid(74, words, 100.0)
-        assert run(log(failure))[0].links == {GPU: LinkErrors({link: (100.0,)})}
+        assert run(log(failure))[0].link_errors == {GPU: LinkErrors({link: (100.0,)})}
         _, events = run(log(failure), nvml(110.0), nvml(410.0))
         assert verdicts(events) == ["fatal"]
         assert recoveries(events) == [410.0]
@@ -181,7 +181,7 @@ def test_what_ends_by_a_recovery_is_what_a_link_can_recover_from() -> None:
     fabric = ", ".join(["0x0", "0x0", "0x0", "0x40000", *["0x0"] * 3])
     state, [event] = run(log(xid(74, f"NVLink: fatal error detected on link 3({fabric})")))
     assert (event.fields["verdict"], event.fields["recoverable"]) == ("fatal", False)
-    assert state.links == {}
+    assert state.link_errors == {}
     _, [*_, recovery] = run(log(error(1, 100.0)), nvml(110.0), nvml(410.0))
     assert recovery.fields == {"recoverable": True}
 
@@ -191,6 +191,6 @@ def test_a_log_that_names_any_gpu_and_link_costs_little_memory(errors: list[tupl
     state = DeriveState()
     for gpu, link, at in errors:
         state, _ = run(log(error(link, at), slot=f"gpu/{gpu}"), state=state)
-    assert len(state.links) <= 64
-    assert all(len(one.times) <= 64 for one in state.links.values())
-    assert all(1 <= len(row) <= 3 for one in state.links.values() for row in one.times.values())
+    assert len(state.link_errors) <= 64
+    assert all(len(one.times) <= 64 for one in state.link_errors.values())
+    assert all(1 <= len(row) <= 3 for one in state.link_errors.values() for row in one.times.values())

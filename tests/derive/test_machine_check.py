@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from nodeguard.derive.machine_check import decoded
+from nodeguard.derive.machine_check import decode_machine_check
 from nodeguard.model.observation import Event
 from nodeguard.model.signal import Scalar
 
@@ -10,7 +10,7 @@ HOUR = 3600.0
 
 
 def severity(at: float = HOUR, **fields: Scalar) -> Scalar:
-    event = decoded(Event("cpu.machine_check.line", at, "text", fields))
+    event = decode_machine_check(Event("cpu.machine_check.line", at, "text", fields))
     assert (event.signal, event.at, event.text) == ("cpu.machine_check", at, "text")
     return event.fields["severity"]
 
@@ -65,5 +65,5 @@ def test_other_fields_are_kept() -> None:
     event = Event(
         "cpu.machine_check.line", HOUR, "text", {"cpu": 3, "bank": 7, "status": "8c00004000010093"}, 5
     )
-    kept = decoded(event)
+    kept = decode_machine_check(event)
     assert (kept.fields["cpu"], kept.fields["bank"], kept.count) == (3, 7, 5)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from nodeguard.derive.nvlink5 import Nvlink5, nvlink5
+from nodeguard.derive.nvlink5 import Nvlink5Error, decode_nvlink5
 from nodeguard.model.catalogue import Nvlink5Rule
 
 # In the first layout a value of 0x21 in the low ten bits, in the second 0x1 in the low seven.
@@ -37,8 +37,8 @@ def message(
     return f"{unit} {severity} XC0 i{injected} Link {link:02d} (0x{info:08x} 0x{status:08x} 0x00000000 0x00000000)"
 
 
-def read(text: str, driver: int | None = 570) -> Nvlink5:
-    found = nvlink5(144, text, RULES, driver)
+def read(text: str, driver: int | None = 570) -> Nvlink5Error:
+    found = decode_nvlink5(144, text, RULES, driver)
     assert found is not None
     return found
 
@@ -95,4 +95,4 @@ def test_a_message_may_name_no_link() -> None:
 
 @pytest.mark.parametrize("text", ["", "GPU has fallen off the bus.", "SAW_MVB Fatal XC0 i0 Link 08 ()"])
 def test_what_has_another_form_is_not_read(text: str) -> None:
-    assert nvlink5(144, text, RULES, 570) is None
+    assert decode_nvlink5(144, text, RULES, 570) is None

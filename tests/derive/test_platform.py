@@ -2,22 +2,22 @@ from __future__ import annotations
 
 import pytest
 
-from nodeguard.derive.latest import LatestReadings
-from nodeguard.derive.platform import platform
+from nodeguard.derive.latest_readings import LatestReadings
+from nodeguard.derive.platform import match_platform
 from nodeguard.model.observation import Observation
-from nodeguard.model.platform import Match, Platform
+from nodeguard.model.platform import Platform, PlatformMatch
 from tests.derive.look import GPUS, machine, seen, tables
 
 
-def known(name: str, *match: Match) -> Platform:
+def known(name: str, *match: PlatformMatch) -> Platform:
     return Platform(name, name, match, {}, "")
 
 
 PLATFORMS = (
-    known("dgx", Match(product_name="DGXH100", sys_vendor="NVIDIA")),
-    known("cloud", Match(instance_type="p5.48xlarge"), Match(product_name="p5.48xlarge")),
-    known("board", Match(gpu="NVIDIA H200", nvswitches=1)),
-    known("nothing", Match()),
+    known("dgx", PlatformMatch(product_name="DGXH100", sys_vendor="NVIDIA")),
+    known("cloud", PlatformMatch(instance_type="p5.48xlarge"), PlatformMatch(product_name="p5.48xlarge")),
+    known("board", PlatformMatch(gpu="NVIDIA H200", nvswitches=1)),
+    known("nothing", PlatformMatch()),
 )
 
 
@@ -49,28 +49,28 @@ def node(product: str = "", *, names: tuple[str, ...] = (), switches: int | None
 def test_a_platform_is_known_to_the_letter_or_not_at_all(
     look: LatestReadings, instance: str, name: str | None
 ) -> None:
-    found = platform(look, PLATFORMS, "", instance, "")
+    found = match_platform(look, PLATFORMS, "", instance, "")
     assert (found.id if found else None) == name
 
 
 def test_what_a_site_names_counts() -> None:
-    found = platform(node("DGXH100"), PLATFORMS, "board", "", "")
+    found = match_platform(node("DGXH100"), PLATFORMS, "board", "", "")
     assert found is not None
     assert found.id == "board"
-    assert platform(node("DGXH100"), PLATFORMS, "unheard-of", "", "") is None
+    assert match_platform(node("DGXH100"), PLATFORMS, "unheard-of", "", "") is None
 
 
 def test_what_breaks_does_not_make_another_machine_of_it() -> None:
-    found = [platform(node(product), PLATFORMS, "", "", "board") for product in ("", "DGXH100")]
+    found = [match_platform(node(product), PLATFORMS, "", "", "board") for product in ("", "DGXH100")]
     assert [one.id if one else None for one in found] == ["board", "dgx"]
 
 
 def test_a_platform_stays_while_what_it_is_known_by_cannot_be_read() -> None:
     names = [seen("nvml", gpu, {"gpu.name": "NVIDIA H200"}) for gpu in GPUS]
     switches = seen("pci", "node", {"nvswitch.pci_count": 4})
-    host = Observation("host", "node", unread={"host.product_name": "refused"})
+    host = Observation("host", "node", unreadable={"host.product_name": "refused"})
     look = machine(*names, switches, host)
-    found = [platform(look, PLATFORMS, "", "", before) for before in ("dgx", "")]
+    found = [match_platform(look, PLATFORMS, "", "", before) for before in ("dgx", "")]
     assert [one.id if one else None for one in found] == ["dgx", "board"]
 
 

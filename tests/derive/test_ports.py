@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from nodeguard.derive.latest import LatestReadings
-from nodeguard.derive.ports import fabric, fabric_count, ports
+from nodeguard.derive.latest_readings import LatestReadings
+from nodeguard.derive.ports import fabric_count_derivation, fabric_ports, port_derivations
 from nodeguard.model.observation import Observation
 from nodeguard.model.platform import Platform
 from nodeguard.model.signal import Scalar
@@ -32,7 +32,7 @@ def wanted(
     look: LatestReadings, platform: Platform | None = None, were_up: Mapping[str, float] | None = None
 ) -> dict[str, str]:
     """Who expects each port that is expected."""
-    result = derived(look, *ports(platform, were_up or {}))
+    result = derived(look, *port_derivations(platform, were_up or {}))
     return {
         slot.split("/")[1]: str(one["port.expected_by"])
         for slot, one in result.items()
@@ -68,12 +68,12 @@ def test_a_port_of_another_make_is_not_of_the_fabric() -> None:
 
 
 def test_a_port_of_another_link_layer_is_not_of_the_fabric() -> None:
-    assert fabric(EIGHT, node(2, layer="Ethernet")) == set()
+    assert fabric_ports(EIGHT, node(2, layer="Ethernet")) == set()
 
 
 def test_a_platform_may_fix_the_names() -> None:
     platform = expecting(port_devices=("p1", "p9"))
-    assert fabric(platform, node(1, 1)) == {"port/p1/1"}
+    assert fabric_ports(platform, node(1, 1)) == {"port/p1/1"}
     assert wanted(node(0, 2), platform) == {"p1": "platform"}
 
 
@@ -81,17 +81,17 @@ def test_a_platform_may_fix_the_names() -> None:
 def test_whether_a_port_is_of_the_fabric_is_said_where_the_platform_knows(
     platform: Platform | None, says: bool | None
 ) -> None:
-    result = derived(node(4), *ports(platform, {}))
+    result = derived(node(4), *port_derivations(platform, {}))
     assert {one.get("port.in_fabric") for one in result.values()} == {says}
 
 
 def test_a_port_is_expected_by_others_where_the_platform_s_ports_could_not_be_read() -> None:
-    dark = Observation("infiniband", "port/p1/1", unread={"port.device_type": "refused"})
+    dark = Observation("infiniband", "port/p1/1", unreadable={"port.device_type": "refused"})
     down = seen("infiniband", "port/p0/1", {"port.up": False, "port.link_layer": "InfiniBand"})
     look = machine(down, dark)
     assert wanted(look, EIGHT, were_up={"port/p0/1": 1.0}) == {"p0": "inventory"}
     look = machine(down, dark)
-    assert unread(look, *ports(EIGHT, {}))["port/p0/1"].keys() == {
+    assert unread(look, *port_derivations(EIGHT, {}))["port/p0/1"].keys() == {
         "port.expected",
         "port.expected_by",
         "port.in_fabric",
@@ -101,13 +101,13 @@ def test_a_port_is_expected_by_others_where_the_platform_s_ports_could_not_be_re
 def test_ports_that_the_bus_has_and_the_class_does_not_list_are_not_missing() -> None:
     adapter = seen("pci", "pci/0000:9c:00.0", {"pci.rdma_devices": 1})
     look = machine(adapter, empty=("infiniband",))
-    assert unread(look, fabric_count(EIGHT))["node"].keys() == {"port.fabric_count"}
+    assert unread(look, fabric_count_derivation(EIGHT))["node"].keys() == {"port.fabric_count"}
     bus = seen("pci", "node", {"rdma.function_count": 1})
     look = machine(bus, seen("pci", "pci/0000:9c:00.0", {"pci.rdma_devices": 0}), empty=("infiniband",))
-    assert derived(look, fabric_count(EIGHT))["node"] == {"port.fabric_count": 0}
+    assert derived(look, fabric_count_derivation(EIGHT))["node"] == {"port.fabric_count": 0}
 
 
 def test_ports_are_not_missing_on_a_machine_of_which_nothing_is_to_be_seen() -> None:
-    assert unread(machine(empty=("infiniband", "pci")), fabric_count(EIGHT))["node"].keys() == {
+    assert unread(machine(empty=("infiniband", "pci")), fabric_count_derivation(EIGHT))["node"].keys() == {
         "port.fabric_count"
     }

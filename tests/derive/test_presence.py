@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from nodeguard.derive.latest import LatestReadings
+from nodeguard.derive.latest_readings import LatestReadings
 from nodeguard.derive.presence import DERIVATIONS
 from nodeguard.model.observation import Observation
 from nodeguard.model.signal import Scalar
@@ -169,7 +169,7 @@ REFUSED = {"gpu": "/sys/bus/pci/devices: refused", "pci": "/sys/bus/pci/devices:
         (on_bus(GPUS[0]), Observation("nvml", "node", unlisted={"gpu": "GPU 4 has no address"})),
         # Whether the driver has it could not be read.
         (
-            Observation("pci", GPUS[0], signals={"pci.present": True}, unread={"pci.driver": "refused"}),
+            Observation("pci", GPUS[0], signals={"pci.present": True}, unreadable={"pci.driver": "refused"}),
             seen("nvml", GPUS[0], {"a": 1}),
         ),
     ],

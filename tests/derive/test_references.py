@@ -6,9 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeguard.derive.latest import LatestReadings
-from nodeguard.derive.references import Best, before, best_of, inventory, peers
-from nodeguard.model.observation import Observation, Part
+from nodeguard.derive.latest_readings import LatestReadings
+from nodeguard.derive.references import (
+    BestReadings,
+    add_inventory_references,
+    add_peer_references,
+    best_values,
+    update_inventory,
+)
+from nodeguard.model.observation import Component, Observation
 from nodeguard.model.signal import Scalar
 from tests.derive.look import machine, seen
 
@@ -16,14 +22,14 @@ GPU = "gpu/0000:01:00"
 
 
 def of_peers(look: LatestReadings, wanted: Mapping[str, str]) -> dict[str, dict[str, Scalar]]:
-    peers(look, wanted)
+    add_peer_references(look, wanted)
     return look.derived
 
 
 def bests(
-    look: LatestReadings, known: Mapping[str, Best], now: Mapping[str, Best]
+    look: LatestReadings, known: Mapping[str, BestReadings], now: Mapping[str, BestReadings]
 ) -> dict[str, dict[str, Scalar]]:
-    before(look, known, now)
+    add_inventory_references(look, known, now)
     return look.derived
 
 
@@ -93,44 +99,44 @@ X = frozenset({"x"})
 
 
 def gpu(value: Scalar | None, uuid: str = "") -> LatestReadings:
-    part = Part(uuid) if uuid else None
-    return machine(Observation("nvml", GPU, signals={} if value is None else {"x": value}, part=part))
+    part = Component(uuid) if uuid else None
+    return machine(Observation("nvml", GPU, signals={} if value is None else {"x": value}, component=part))
 
 
 @given(values=st.lists(st.none() | st.integers() | st.booleans() | st.text(), min_size=1, max_size=5))
 def test_the_best_never_gets_worse(values: list[Scalar | None]) -> None:
-    known: dict[str, Best] = {}
+    known: dict[str, BestReadings] = {}
     for value in values:
-        after = inventory(gpu(value), X, known)
+        after = update_inventory(gpu(value), X, known)
         assert all(
             after[slot] == row or after[slot].values["x"] > row.values["x"] for slot, row in known.items()
         )
-        assert inventory(gpu(value), X, after) == after
+        assert update_inventory(gpu(value), X, after) == after
         known = after
     numbers = [float(value) for value in values if isinstance(value, (int, float))]
-    assert known == ({GPU: Best("", {"x": max(numbers)})} if numbers else {})
+    assert known == ({GPU: BestReadings("", {"x": max(numbers)})} if numbers else {})
 
 
 def test_a_slot_is_held_against_what_it_was_before_this_look() -> None:
     look = gpu(3)
-    known = {GPU: Best("", {"x": 4.0})}
-    assert bests(gpu(3), known, inventory(look, X, known)) == {GPU: {"x~inventory": 4.0}}
-    assert bests(gpu(3), {}, inventory(look, X, {})) == {GPU: {"x~inventory": 3.0}}
-    assert best_of(look, known, "x") == {GPU: 4.0}
+    known = {GPU: BestReadings("", {"x": 4.0})}
+    assert bests(gpu(3), known, update_inventory(look, X, known)) == {GPU: {"x~inventory": 4.0}}
+    assert bests(gpu(3), {}, update_inventory(look, X, {})) == {GPU: {"x~inventory": 3.0}}
+    assert best_values(look, known, "x") == {GPU: 4.0}
 
 
 def test_another_part_is_not_held_against_what_was_there_before_it() -> None:
-    known = inventory(gpu(4, "old"), X, {})
-    assert inventory(gpu(None), X, known) == known
-    after = inventory(gpu(3, "new"), X, known)
-    assert after == {GPU: Best("new", {"x": 3.0})}
+    known = update_inventory(gpu(4, "old"), X, {})
+    assert update_inventory(gpu(None), X, known) == known
+    after = update_inventory(gpu(3, "new"), X, known)
+    assert after == {GPU: BestReadings("new", {"x": 3.0})}
     assert bests(gpu(3, "new"), known, after) == {GPU: {"x~inventory": 3.0}}
-    assert best_of(gpu(3, "new"), known, "x") == {}
+    assert best_values(gpu(3, "new"), known, "x") == {}
 
 
 def test_a_peer_that_could_not_be_read_agrees_with_nobody() -> None:
     rows = [seen("nvml", f"gpu/0000:0{at}:00", {"x": 18 if at else 17}) for at in range(4)]
-    dark = [Observation("nvml", f"gpu/0000:1{at}:00", unread={"x": "refused"}) for at in range(3)]
+    dark = [Observation("nvml", f"gpu/0000:1{at}:00", unreadable={"x": "refused"}) for at in range(3)]
     assert of_peers(machine(*rows), {"x": "state"})["gpu/0000:00:00"] == {"x~peers": 18}
     assert of_peers(machine(*rows, *dark), {"x": "state"}) == {}
 
@@ -144,13 +150,15 @@ def test_a_peer_that_could_not_be_read_agrees_with_nobody() -> None:
 )
 def test_the_inventory_learns_nothing_of_gpus_that_could_not_all_be_read(dark: Observation) -> None:
     look = machine(seen("nvml", GPU, {"x": 9}), dark)
-    assert inventory(look, X, {GPU: Best("", {"x": 8.0})}) == {GPU: Best("", {"x": 8.0})}
-    assert inventory(look, X, {}) == {}
+    assert update_inventory(look, X, {GPU: BestReadings("", {"x": 8.0})}) == {
+        GPU: BestReadings("", {"x": 8.0})
+    }
+    assert update_inventory(look, X, {}) == {}
 
 
 def test_mounts_that_come_and_go_do_not_fill_the_inventory() -> None:
-    known: dict[str, Best] = {}
+    known: dict[str, BestReadings] = {}
     for at in range(3000):
-        known = inventory(machine(seen("filesystem", f"fs:/m{at}", {"x": 1})), X, known)
+        known = update_inventory(machine(seen("filesystem", f"fs:/m{at}", {"x": 1})), X, known)
     assert len(known) <= 2048
     assert "fs:/m2999" in known

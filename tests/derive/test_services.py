@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from nodeguard.derive.services import services, starts
+from nodeguard.derive.services import service_derivations, track_starts
 from nodeguard.model.observation import Observation
 from nodeguard.model.platform import Platform
 from nodeguard.model.signal import Scalar
-from nodeguard.model.slot import NODE
+from nodeguard.model.target import NODE
 from tests.derive.look import derived, expecting, machine, seen, unread
 
 KUBELET = "service/kubelet"
@@ -26,7 +26,7 @@ MANAGER = "service/nvidia-fabricmanager"
 )
 def test_a_service_has_a_role(service: str, role: str) -> None:
     look = machine(seen("services", f"service/{service}", {"service.running": True}))
-    assert derived(look, *services({}, None))[f"service/{service}"] == {"service.role": role}
+    assert derived(look, *service_derivations({}, None))[f"service/{service}"] == {"service.role": role}
 
 
 def test_only_starts_that_were_seen_count() -> None:
@@ -34,11 +34,11 @@ def test_only_starts_that_were_seen_count() -> None:
     counted = []
     for ticks in (500, 500, 700, None, 700, 900):
         look = machine(seen("services", KUBELET, {} if ticks is None else {"service.start_ticks": ticks}))
-        known = starts(look, known)
+        known = track_starts(look, known)
         counted.append(known[KUBELET][1])
     assert counted == [0, 0, 1, 1, 1, 2]
     look = machine(seen("services", KUBELET, {"service.running": True}))
-    assert derived(look, *services(known, None))[KUBELET]["service.restarts"] == 2
+    assert derived(look, *service_derivations(known, None))[KUBELET]["service.restarts"] == 2
 
 
 def manager(
@@ -53,7 +53,7 @@ def manager(
     if signals:
         rows.append(seen("services", MANAGER, {f"service.{name}": value for name, value in signals.items()}))
     make: Platform | None = None if platform is None else expecting(fabric_manager=platform)
-    node = derived(machine(*rows, empty=("services",)), *services({}, make))["node"]
+    node = derived(machine(*rows, empty=("services",)), *service_derivations({}, make))["node"]
     return node["fabric_manager.needed"], node["fabric_manager.running"]
 
 
@@ -76,20 +76,20 @@ def test_one_in_a_driver_container_is_not_missed() -> None:
 
 def test_what_sees_no_service_at_all_misses_none() -> None:
     look = machine(seen("services", "node", {"driver.container": False}))
-    assert derived(look, *services({}, expecting(fabric_manager=True))) == {}
+    assert derived(look, *service_derivations({}, expecting(fabric_manager=True))) == {}
 
 
 @pytest.mark.parametrize("cut", [(), ("services",)])
 def test_nothing_is_needed_where_nobody_could_look(cut: tuple[str, ...]) -> None:
     look = machine(seen("pci", "node", {"nvswitch.pci_count": 4}), cut=cut)
-    assert derived(look, *services({}, expecting(fabric_manager=True))) == {}
+    assert derived(look, *service_derivations({}, expecting(fabric_manager=True))) == {}
 
 
 @pytest.mark.parametrize(
     "manager",
     [
         Observation(
-            "services", MANAGER, signals={"service.enabled": True}, unread={"service.running": "refused"}
+            "services", MANAGER, signals={"service.enabled": True}, unreadable={"service.running": "refused"}
         ),
         Observation("services", NODE, unlisted={"service": "refused"}),
     ],
@@ -99,7 +99,7 @@ def test_a_fabric_manager_that_could_not_be_looked_at_is_not_missed(manager: Obs
     switches = seen("pci", NODE, {"nvswitch.pci_count": 4})
     look = machine(kubelet, switches, manager)
     assert (
-        unread(look, *services({}, expecting(fabric_manager=True)))[NODE]["fabric_manager.running"]
+        unread(look, *service_derivations({}, expecting(fabric_manager=True)))[NODE]["fabric_manager.running"]
         == "refused"
     )
     assert look.derived.get(NODE, {}).get("fabric_manager.running") is None

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from nodeguard.derive.storage import DERIVATIONS, disk
+from nodeguard.derive.storage import DERIVATIONS, disk_of_device
 from tests.derive.look import derived, machine, seen
 
 
@@ -25,7 +25,7 @@ from tests.derive.look import derived, machine, seen
     ],
 )
 def test_a_device_is_of_its_disk(device: str, name: str) -> None:
-    assert disk(device) == f"disk/{name}"
+    assert disk_of_device(device) == f"disk/{name}"
 
 
 def test_a_file_system_can_be_written_to_unless_it_is_read_only() -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from nodeguard.derive.sxid import alarm_over, held
+from nodeguard.derive.sxid import decode_alarm_end, decode_sxid
 from nodeguard.model.observation import Event
 from nodeguard.model.signal import Scalar
 from tests.derive.look import tables
@@ -11,7 +11,7 @@ from tests.derive.look import tables
 def said(code: int, severity: str = "") -> tuple[str, str, str]:
     """How a line of SXid is held: verdict, action and severity."""
     line: dict[str, Scalar] = {"sxid": code, "msg": "", **({"sev": severity} if severity else {})}
-    fields = held(Event("nvswitch.sxid.line", 10, "text", line), tables()).fields
+    fields = decode_sxid(Event("nvswitch.sxid.line", 10, "text", line), tables()).fields
     return str(fields["verdict"]), str(fields["action"]), str(fields["severity"])
 
 
@@ -56,9 +56,9 @@ def test_what_the_guide_asks_for_is_carried_where_it_is_no_more_than_a_warning()
 def test_an_alarm_of_temperature_begins_with_one_code_and_ends_with_the_next(begin: int) -> None:
     assert said(begin) == ("hot", "watch", "no severity")
     assert said(begin + 1) == ("ignored", "none", "no severity")
-    end = alarm_over(Event("nvswitch.sxid.line", 12, "text", {"sxid": begin + 1}), tables())
+    end = decode_alarm_end(Event("nvswitch.sxid.line", 12, "text", {"sxid": begin + 1}), tables())
     assert end == Event("nvswitch.cool", 12, "text", {"sxid": begin})
-    assert alarm_over(Event("nvswitch.sxid.line", 12, "text", {"sxid": begin}), tables()) is None
+    assert decode_alarm_end(Event("nvswitch.sxid.line", 12, "text", {"sxid": begin}), tables()) is None
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_an_alarm_of_temperature_begins_with_one_code_and_ends_with_the_next(beg
 )
 def test_a_switch_that_shuts_down_for_its_temperature_is_fatal(code: int, words: str) -> None:
     line = Event("nvswitch.sxid.line", 10, "text", {"sxid": code, "msg": words})
-    event = held(line, tables())
+    event = decode_sxid(line, tables())
     assert (event.fields["verdict"], event.fields["action"]) == ("fatal", "reboot-node")
 
 
@@ -85,7 +85,7 @@ def test_a_switch_that_shuts_down_for_its_temperature_is_fatal(code: int, words:
 )
 def test_a_switch_that_only_slows_down_is_hot(words: str) -> None:
     line = Event("nvswitch.sxid.line", 10, "text", {"sxid": 10004, "msg": words})
-    assert held(line, tables()).fields["verdict"] == "hot"
+    assert decode_sxid(line, tables()).fields["verdict"] == "hot"
 
 
 def test_link_and_words_of_the_line_are_kept() -> None:
@@ -96,6 +96,6 @@ def test_link_and_words_of_the_line_are_kept() -> None:
         {"sxid": 20034, "sev": "Fatal", "link": 48, "msg": "LTSSM Fault Up"},
         3,
     )
-    event = held(line, tables())
+    event = decode_sxid(line, tables())
     assert (event.signal, event.at, event.text, event.count) == ("nvswitch.sxid", 10, "text", 3)
     assert (event.fields["link"], event.fields["summary"]) == (48, "LTSSM Fault Up")

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from nodeguard.derive.xid import held, recovery_in, said
-from nodeguard.derive.xid_index import Said, XidIndex, indexed
-from nodeguard.model.check import Happened
+from nodeguard.derive.xid import decode_xid, recovery_action_in, summarize_xid
+from nodeguard.derive.xid_index import XidIndex, XidRecord, index_xids
+from nodeguard.model.check import EventOccurred
 from nodeguard.model.finding import Action
 from nodeguard.model.observation import Event
 from tests.derive.look import tables, xid
@@ -13,16 +13,18 @@ RECOVERY = "GPU recovery action changed from 0x0 (None) to {} ({})"
 
 
 def read(
-    code: int, rest: str = "pid=1234, name=python3, Ch 00000008", *near: Said, driver: int | None = 580
+    code: int, rest: str = "pid=1234, name=python3, Ch 00000008", *near: XidRecord, driver: int | None = 580
 ) -> Event:
-    return held(xid(code, rest), tables(), driver, index(Said(code, 100.0), *near))
+    return decode_xid(xid(code, rest), tables(), driver, index(XidRecord(code, 100.0), *near))
 
 
-def index(*xids: Said) -> XidIndex:
-    return indexed(xids, tables())
+def index(*xids: XidRecord) -> XidIndex:
+    return index_xids(xids, tables())
 
 
-def verdict(code: int, rest: str = "pid=1234, name=python3, Ch 00000008", *near: Said) -> tuple[str, str]:
+def verdict(
+    code: int, rest: str = "pid=1234, name=python3, Ch 00000008", *near: XidRecord
+) -> tuple[str, str]:
     fields = read(code, rest, *near).fields
     return str(fields["verdict"]), str(fields["action"])
 
@@ -50,7 +52,7 @@ def test_a_code_that_the_table_does_not_list_is_kept_and_told() -> None:
 
 def test_text_moment_and_count_of_a_line_stay() -> None:
     line = Event("gpu.xid.line", 42.0, "text", {"xid": 79, "rest": ""}, 7)
-    event = held(line, tables(), 580, XidIndex())
+    event = decode_xid(line, tables(), 580, XidIndex())
     assert (event.signal, event.at, event.text, event.count) == ("gpu.xid.lost", 42.0, "text", 7)
 
 
@@ -58,8 +60,8 @@ def test_a_repair_is_nothing_and_an_error_asks_for_a_reset_and_both_ask_to_drain
     assert verdict(63)[0] == "ignored"
     assert (verdict(48), read(48).fields["response"]) == (("fatal", "reset-gpu"), "RESET_GPU")
     for code in (63, 64):
-        assert read(48, "", Said(code, 110.0)).fields["response"] == "DRAIN_AND_RESET"
-    assert read(48, "", Said(63, 161.0)).fields["response"] == "RESET_GPU"
+        assert read(48, "", XidRecord(code, 110.0)).fields["response"] == "DRAIN_AND_RESET"
+    assert read(48, "", XidRecord(63, 161.0)).fields["response"] == "RESET_GPU"
 
 
 @pytest.mark.parametrize(
@@ -88,7 +90,7 @@ def test_an_uncontained_error_asks_for_a_reset_whatever_its_flags() -> None:
 def test_a_channel_that_goes_with_another_error_is_none_of_its_own() -> None:
     event = read(45, "pid=4242, name=trainer, Ch 00000011 caused by previous Xid 94")
     assert (event.fields["verdict"], event.fields["why"]) == ("ignored", " (follows Xid 94)")
-    assert verdict(45, "pid=4242, name=trainer, Ch 00000011", Said(79, 99.0)) == ("ignored", "none")
+    assert verdict(45, "pid=4242, name=trainer, Ch 00000011", XidRecord(79, 99.0)) == ("ignored", "none")
 
 
 @pytest.mark.parametrize(
@@ -104,11 +106,11 @@ def test_a_channel_that_goes_with_another_error_is_none_of_its_own() -> None:
 def test_the_recovery_action_is_read_by_its_number(value: str, words: str, held_as: tuple[str, str]) -> None:
     rest = f"pid='<unknown>', name=<unknown>, {RECOVERY.format(value, words)}"
     assert verdict(154, rest) == held_as
-    assert recovery_in(rest) == int(value, 16)
+    assert recovery_action_in(rest) == int(value, 16)
 
 
 def test_a_recovery_action_that_is_not_said_is_not_known() -> None:
-    assert recovery_in("pid='<unknown>', name=<unknown>") is None
+    assert recovery_action_in("pid='<unknown>', name=<unknown>") is None
     assert verdict(154, "")[0] == "warning"
 
 
@@ -195,7 +197,7 @@ def test_only_a_cold_reset_clears_a_security_fault() -> None:
 
 @pytest.mark.parametrize("code", [74, *range(144, 151), 154])
 def test_a_number_without_its_words_is_no_more_than_a_warning(code: int) -> None:
-    event = held(xid(code, ""), tables(), 580, index(Said(code, 100.0)))
+    event = decode_xid(xid(code, ""), tables(), 580, index(XidRecord(code, 100.0)))
     assert (event.fields["verdict"], event.fields["action"]) == ("warning", "watch")
     assert event.fields["told_elsewhere"] is False
 
@@ -203,18 +205,18 @@ def test_a_number_without_its_words_is_no_more_than_a_warning(code: int) -> None
 @pytest.mark.parametrize("code", [74, *range(144, 151), 154])
 @pytest.mark.parametrize("at", [60.0, 140.0])
 def test_a_number_whose_words_stand_elsewhere_says_nothing_more(code: int, at: float) -> None:
-    near = index(Said(code, 100.0), Said(code, at, worded=True))
-    event = held(xid(code, ""), tables(), 580, near)
+    near = index(XidRecord(code, 100.0), XidRecord(code, at, has_message=True))
+    event = decode_xid(xid(code, ""), tables(), 580, near)
     assert event.fields["told_elsewhere"] is True
-    far = index(Said(code, 300.0, worded=True), Said(48, at, worded=True))
-    other = held(xid(code, ""), tables(), 580, far)
+    far = index(XidRecord(code, 300.0, has_message=True), XidRecord(48, at, has_message=True))
+    other = decode_xid(xid(code, ""), tables(), 580, far)
     assert other.fields["told_elsewhere"] is False
 
 
 def test_a_line_leaves_behind_whether_it_has_words() -> None:
-    assert said(xid(149, "")) == Said(149, 100.0)
-    assert said(xid(79, "pid='<unknown>', name=<unknown>, GPU has fallen off the bus.")).worded
-    assert said(xid(154, RECOVERY.format("0x1", "x"))).recovery == 1
+    assert summarize_xid(xid(149, "")) == XidRecord(149, 100.0)
+    assert summarize_xid(xid(79, "pid='<unknown>', name=<unknown>, GPU has fallen off the bus.")).has_message
+    assert summarize_xid(xid(154, RECOVERY.format("0x1", "x"))).recovery == 1
 
 
 def nvlink5(info: int, status: int, *, injected: int = 0, severity: str = "Nonfatal") -> str:
@@ -224,8 +226,8 @@ def nvlink5(info: int, status: int, *, injected: int = 0, severity: str = "Nonfa
 def test_an_nvlink5_error_that_leaves_it_to_the_driver_waits_for_its_word() -> None:
     text = nvlink5(0x4, 0x1)
     assert verdict(145, text) == ("warning", "restart-workload")
-    assert verdict(145, text, Said(154, 105.0, 1)) == ("fatal", "reset-gpu")
-    assert verdict(145, text, Said(154, 105.0, 0)) == ("warning", "restart-workload")
+    assert verdict(145, text, XidRecord(154, 105.0, 1)) == ("fatal", "reset-gpu")
+    assert verdict(145, text, XidRecord(154, 105.0, 0)) == ("warning", "restart-workload")
     assert read(145, text).fields["link"] == 8
 
 
@@ -242,7 +244,7 @@ def test_an_nvlink5_sub_code_that_is_not_listed_is_held_by_its_printed_word() ->
 def test_every_code_of_the_table_is_held_in_some_known_way(code: int) -> None:
     event = read(code, "")
     assert event.fields["verdict"] in {"fatal", "warning", "workload", "ignored", "injected"}
-    assert Action(str(event.fields["action"])) is not Action.REPLACE_PART
+    assert Action(str(event.fields["action"])) is not Action.REPLACE_COMPONENT
 
 
 # What a line may say besides its number, that its verdict depends on.
@@ -270,7 +272,7 @@ _WORDS = (
 def heard(event: Event) -> bool:
     """Whether some check listens to an event like this."""
     return any(
-        isinstance(leaf, Happened)
+        isinstance(leaf, EventOccurred)
         and leaf.event == event.signal
         and all(event.fields.get(field) in allowed for field, allowed in leaf.where.items())
         for check in tables().checks

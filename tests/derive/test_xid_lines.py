@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from nodeguard.catalog.located import load
-from nodeguard.derive.xid import held, said
-from nodeguard.derive.xid_index import indexed
+from nodeguard.config.yaml_document import load_yaml
+from nodeguard.derive.xid import decode_xid, summarize_xid
+from nodeguard.derive.xid_index import index_xids
 from nodeguard.model.observation import Event
-from nodeguard.sources.kmsg import Kmsg
+from nodeguard.sources.kmsg import KmsgSource
 from tests.catalog.test_formats import OneRecord
-from tests.catalog.test_patterns import PATTERNS
+from tests.catalog.test_log_patterns import PATTERNS
 from tests.derive.look import tables
 
-LINES = load(Path(__file__).parent / "xid-lines.yaml").data
+LINES = load_yaml(Path(__file__).parent / "xid-lines.yaml").data
 
 # Topics of which no line is public: the GPU's firmware prints them, or they are new.
 WITHOUT_LINES = {"power", "confidential", "c2c", "test"}
@@ -23,9 +23,9 @@ WITHOUT_LINES = {"power", "confidential", "c2c", "test"}
 
 def decoded(text: str) -> Event:
     """Return the event that a line of Xid becomes where nothing else happened. The driver is of branch 580."""
-    [observation] = Kmsg(PATTERNS).read(OneRecord(text))
+    [observation] = KmsgSource(PATTERNS).read(OneRecord(text))
     [event] = observation.events
-    return held(event, tables(), 580, indexed((said(event),), tables()))
+    return decode_xid(event, tables(), 580, index_xids((summarize_xid(event),), tables()))
 
 
 @pytest.mark.parametrize("topic", LINES)

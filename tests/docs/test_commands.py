@@ -11,9 +11,10 @@ from typing import NoReturn
 import pytest
 import yaml
 
-from nodeguard.cli import agent_options, aggregator_options
+from nodeguard.aggregator import options as aggregator_options
+from nodeguard.cli import agent_options
 from nodeguard.cli.main import main
-from nodeguard.cli.usage import Parser
+from nodeguard.cli.usage import ArgumentParser
 from tests.daemonset.manifests import DAEMONSET, NAMESPACE, documents
 from tests.daemonset.pods import pod
 from tests.daemonset.units import BINARY, UNITS, shipped
@@ -37,18 +38,20 @@ class RefusedError(Exception):
 def parse_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have each command end once its parser has accepted or refused the command line."""
     for name in ("parse_args", "parse_intermixed_args"):
-        original = getattr(Parser, name)
+        original = getattr(ArgumentParser, name)
 
-        def accept(self: Parser, words: Sequence[str], of: Callable[..., object] = original) -> object:
+        def accept(
+            self: ArgumentParser, words: Sequence[str], of: Callable[..., object] = original
+        ) -> object:
             of(self, words)
             raise AcceptedError
 
-        monkeypatch.setattr(Parser, name, accept)
+        monkeypatch.setattr(ArgumentParser, name, accept)
 
-    def refuse(_: Parser, message: str) -> NoReturn:
+    def refuse(_: ArgumentParser, message: str) -> NoReturn:
         raise RefusedError(message)
 
-    monkeypatch.setattr(Parser, "error", refuse)
+    monkeypatch.setattr(ArgumentParser, "error", refuse)
 
 
 def refusal(words: Sequence[str]) -> str:

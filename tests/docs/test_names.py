@@ -8,16 +8,17 @@ from pathlib import Path
 import pytest
 
 from nodeguard.agent import control
-from nodeguard.aggregator.api import asking
-from nodeguard.cli import agent_options, aggregator_options
-from nodeguard.sources.observations import Observations
+from nodeguard.aggregator import options as aggregator_options
+from nodeguard.aggregator.api import requests as asking
+from nodeguard.cli import agent_options
+from nodeguard.sources.observations import ObservationsSource
 from tests.daemonset.manifests import AGENT, AGGREGATOR
 from tests.daemonset.pods import container
 from tests.daemonset.units import UNITS, shipped, writable
 from tests.docs.pages import PAGES, commands, text
 from tests.paths import ROOT
 
-SOCKETS = {control.PATH, asking.PATH}
+SOCKETS = {control.PATH, asking.SOCKET_PATH}
 
 # The folder that examples use for site checks; docs/agent.md introduces it.
 SITE_CHECKS = "/etc/nodeguard/checks.d"
@@ -82,7 +83,7 @@ def test_a_port_is_a_default(file: str) -> None:
 
 
 def test_observations_are_read_below_the_runtime_directory_of_the_agent() -> None:
-    [path] = Observations.paths
+    [path] = ObservationsSource.paths
     assert any(Path(path).is_relative_to(one) for one in made())
     assert path in text("docs/observations.md")
 

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import yaml
 
-from nodeguard.aggregator.api.asking import PATH
+from nodeguard.aggregator.api.requests import SOCKET_PATH
 from tests.controlplane.cluster import Cluster
 from tests.controlplane.credentials import write_kubeconfig
 from tests.controlplane.objects import node
@@ -168,9 +168,12 @@ class Aggregator(Process):
         self.directory.mkdir()
         self._container = container("Deployment", AGGREGATOR)
         # The path of a socket may have 107 bytes.
-        shared = {str(Path(_POLICY).parent): fleet.policy.parent, str(Path(PATH).parent): self.directory}
+        shared = {
+            str(Path(_POLICY).parent): fleet.policy.parent,
+            str(Path(SOCKET_PATH).parent): self.directory,
+        }
         self._mounts = Mounts(self._container, self.directory, shared)
-        self.socket = self._mounts.local(PATH)
+        self.socket = self._mounts.local(SOCKET_PATH)
         cluster, self.kubeconfig = fleet.cluster, self.directory / "kubeconfig"
         write_kubeconfig(self.kubeconfig, cluster.url, cluster.ca, token(cluster, AGGREGATOR, pod))
 

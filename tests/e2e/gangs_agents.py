@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from msgspec.structs import replace
 
 from nodeguard.model.finding import Action, Health
-from nodeguard.wire.report import Active, InOrder, Report, Sight
+from nodeguard.wire.report import PassingChecks, Report, ReportedEvidence, ReportedFinding
 from tests.controlplane.cluster import Cluster
 from tests.e2e.fleet import Aggregator, fleet
 from tests.e2e.gangs import LEAF, POD, Floor
@@ -29,27 +29,27 @@ blame: {{enforce: [fabric], settle: 2s, clear: {{first: 2s, most: 2s, forget: 1m
 
 _PORT = "port/mlx5_0/1"
 _HEALTHY = in_order(("gpu-retired-pages-limit",))
-_HEALTHY = replace(_HEALTHY, proven=(*_HEALTHY.proven, InOrder(("port-down",), (_PORT,))))
-_CUT_OFF = Active(
+_HEALTHY = replace(_HEALTHY, proven=(*_HEALTHY.passing, PassingChecks(("port-down",), (_PORT,))))
+_CUT_OFF = ReportedFinding(
     check="port-down",
     target=_PORT,
     health=Health.FATAL,
     action=Action.CONTACT_SUPPORT,
     age=60.0,
     message=f"{_PORT} is DOWN/Polling and should be up, going by its inventory",
-    evidence=(Sight("ports", "port.phys_state is Polling"),),
-    views=("fabric",),
+    evidence=(ReportedEvidence("ports", "port.phys_state is Polling"),),
+    topologies=("fabric",),
     family="port",
 )
-_DOUBTED = Active(
+_DOUBTED = ReportedFinding(
     check="gpu-retired-pages-limit",
     target=SLOT,
     health=Health.SUSPECT,
-    part="GPU-1",
-    action=Action.REPLACE_PART,
+    component="GPU-1",
+    action=Action.REPLACE_COMPONENT,
     age=3_600.0,
     message=f"{SLOT} has retired 64 pages",
-    evidence=(Sight("nvml", "gpu.retired_pages is 64"),),
+    evidence=(ReportedEvidence("nvml", "gpu.retired_pages is 64"),),
     family="gpu-memory",
 )
 
@@ -101,8 +101,8 @@ def by_agents(floor: Floor) -> Iterator[ByAgents]:
             yield ByAgents(floor, agents, aggregator)
 
 
-def _told(finding: Active) -> Report:
-    proven = tuple(one for one in _HEALTHY.proven if finding.check not in one.checks)
+def _told(finding: ReportedFinding) -> Report:
+    proven = tuple(one for one in _HEALTHY.passing if finding.check not in one.checks)
     return replace(_HEALTHY, health=finding.health, findings=(finding,), proven=proven)
 
 

@@ -12,7 +12,7 @@ import jwt
 import uvloop
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from nodeguard.kube.client import Api
+from nodeguard.kube.client import ApiClient
 from tests.controlplane.cluster import Cluster
 from tests.controlplane.objects import node
 from tests.daemonset.manifests import AGENT, NAMESPACE
@@ -59,8 +59,8 @@ class Mint:
 def make_nodes(cluster: Cluster, names: Iterable[str]) -> dict[str, str]:
     """Make Nodes, on which the DaemonSet puts no pods. Gives their uids by name."""
 
-    async def make(api: Api, name: str) -> tuple[str, str]:
-        answer = await api.request("POST", "/api/v1/nodes", body=node(name), within=PATIENCE)
+    async def make(api: ApiClient, name: str) -> tuple[str, str]:
+        answer = await api.request("POST", "/api/v1/nodes", body=node(name), timeout=PATIENCE)
         return name, json.loads(answer)["metadata"]["uid"]
 
     return dict(for_each(cluster, names, make))
@@ -80,16 +80,19 @@ def settled(cluster: Cluster) -> None:
 
 
 def for_each(
-    cluster: Cluster, many: Iterable[One], ask: Callable[[Api, One], Awaitable[Made]], at_once: int = _AT_ONCE
+    cluster: Cluster,
+    many: Iterable[One],
+    ask: Callable[[ApiClient, One], Awaitable[Made]],
+    at_once: int = _AT_ONCE,
 ) -> list[Made]:
     """What the API server answers of each of many, some at once."""
     return uvloop.run(_for_each(cluster, many, ask, at_once))
 
 
 async def _for_each(
-    cluster: Cluster, many: Iterable[One], ask: Callable[[Api, One], Awaitable[Made]], at_once: int
+    cluster: Cluster, many: Iterable[One], ask: Callable[[ApiClient, One], Awaitable[Made]], at_once: int
 ) -> list[Made]:
-    api = await Api.connect(str(cluster.kubeconfig))
+    api = await ApiClient.connect(str(cluster.kubeconfig))
     left, found = iter(many), list[Made]()
 
     async def work() -> None:

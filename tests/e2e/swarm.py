@@ -18,10 +18,18 @@ from typing import Any, Self, TypeVar
 import uvloop
 from msgspec.structs import replace
 
-from nodeguard.model.finding import Action, Health, Knowledge
+from nodeguard.model.finding import Action, DataStatus, Health
 from nodeguard.wire.digest import digest
 from nodeguard.wire.encoding import decode_reply, encode
-from nodeguard.wire.report import VERSION, Active, Heartbeat, InOrder, Message, Report, Sight
+from nodeguard.wire.report import (
+    VERSION,
+    Heartbeat,
+    Message,
+    PassingChecks,
+    Report,
+    ReportedEvidence,
+    ReportedFinding,
+)
 from tests.e2e.fleet import HOST, Aggregator, Fleet
 from tests.e2e.minted import Mint
 from tests.waiting import PATIENCE, until
@@ -37,17 +45,17 @@ SLOT = "gpu/0000:1b:00"
 Word = TypeVar("Word")
 
 
-def fault(check: str, *seen_by: str, age: float = 0.0) -> Active:
+def fault(check: str, *seen_by: str, age: float = 0.0) -> ReportedFinding:
     """A fatal finding of a check, of so many seconds ago, that these sources speak for."""
-    return Active(
+    return ReportedFinding(
         check=check,
         target=SLOT,
         health=Health.FATAL,
-        part="GPU-1",
+        component="GPU-1",
         action=Action.RESET_GPU,
         age=age,
         message=f"{check} at {SLOT}",
-        evidence=tuple(Sight(source, "said so") for source in seen_by or ("kmsg",)),
+        evidence=tuple(ReportedEvidence(source, "said so") for source in seen_by or ("kmsg",)),
         family="gpu-bus",
     )
 
@@ -60,8 +68,8 @@ def in_order(checks: Iterable[str]) -> Report:
         boot_id="boot-1",
         sequence=0,
         health=Health.OK,
-        knowledge=Knowledge.FRESH,
-        proven=(InOrder(tuple(checks), (SLOT,)),),
+        data_status=DataStatus.FRESH,
+        passing=(PassingChecks(tuple(checks), (SLOT,)),),
     )
 
 
@@ -294,6 +302,6 @@ def swarm(fleet: Fleet, uids: Mapping[str, str], report: Report, *aggregators: A
     return Swarm(tokens, report, [one.number for one in aggregators], fleet.port, fleet.ca, HOST)
 
 
-def sick(healthy: Report, *findings: Active) -> Report:
+def sick(healthy: Report, *findings: ReportedFinding) -> Report:
     """The same node with findings; nothing is proven of it."""
     return replace(healthy, health=Health.FATAL, findings=findings, proven=())

@@ -19,8 +19,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from nodeguard.agent.memory import decoded
-from nodeguard.model.slot import gpu
+from nodeguard.agent.state import decode_state
+from nodeguard.model.target import gpu_target
 from nodeguard.wire.report import Report
 from tests.agent.reporting.receiver import Receiver, receiving
 from tests.paths import ROOT
@@ -51,7 +51,7 @@ class Node:
             f"aggregator: {{addresses: ['{receiver.address}'], token_file: {directory}/token}}\n"
         )
         known = (json.loads((self.bundle / "nvml.json").read_text()))["devices"]
-        self.gpus = [gpu(device["nvmlDeviceGetPciInfo_v3"]["busId"]) for device in known]
+        self.gpus = [gpu_target(device["nvmlDeviceGetPciInfo_v3"]["busId"]) for device in known]
         self.written: Counter[Fault] = Counter()
         self.heard: list[dict[str, object]] = []
 
@@ -84,7 +84,7 @@ class Node:
         return f"3,{5000 + number},{1_000_000_000_000 + number},-;{text}\n"
 
     def remembered(self) -> Counter[Fault]:
-        slots = decoded((self.state / "memory").read_bytes()).judged.slots
+        slots = decode_state((self.state / "memory").read_bytes()).judged.targets
         return Counter(
             {
                 (name, int(one.fields["xid"])): one.count

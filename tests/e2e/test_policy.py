@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nodeguard.aggregator.ingest.exchange import PATH
+from nodeguard.aggregator.ingest.endpoint import MESSAGES_PATH
 from tests.aggregator.ingest.scene import heartbeat
 from tests.controlplane.cluster import Cluster
 from tests.controlplane.objects import clear
@@ -53,7 +53,7 @@ def test_strangers_change_nothing_and_no_token_is_told(made: Fleet) -> None:
     body = b'{"version":1,"filler":"' + b"x" * (64 << 20)
     assert _said(made, good, body) in {0, 413}
     with _line(made) as slow:
-        slow.putrequest("POST", PATH)
+        slow.putrequest("POST", MESSAGES_PATH)
         slow.putheader("Authorization", f"Bearer {good}")
         slow.putheader("Content-Length", "1000")
         slow.endheaders(b"{")
@@ -122,7 +122,7 @@ def _said(made: Fleet, shown: str, body: bytes) -> int:
     """The status of the answer to a message; 0 where the line was cut."""
     with _line(made) as line:
         try:
-            line.request("POST", PATH, body, {"Authorization": f"Bearer {shown}"})
+            line.request("POST", MESSAGES_PATH, body, {"Authorization": f"Bearer {shown}"})
             return line.getresponse().status
         except OSError:
             return 0

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from nodeguard.fleet.record import read
-from nodeguard.model.mark import STATE
+from nodeguard.fleet.state.annotation_codec import decode_record
+from nodeguard.model.mark import STATE_ANNOTATION
 from tests.controlplane.cluster import Cluster
 from tests.e2e.fleet import Aggregator, Fleet, fleet
 from tests.e2e.minted import make_nodes
@@ -203,9 +203,9 @@ def check(states: list[State]) -> None:
 def once(cluster: Cluster) -> None:
     """Each node that is marked is charged once."""
     for node in cluster.api.get("/api/v1/nodes")["items"]:
-        text = node["metadata"].get("annotations", {}).get(STATE, "")
-        record = read(text)
+        text = node["metadata"].get("annotations", {}).get(STATE_ANNOTATION, "")
+        record = decode_record(text)
         assert record is not None
         assert (record.charge is not None) == (node["metadata"]["name"] in WORST)
-        assert not record.past
+        assert not record.past_charges
         assert len(record.causes) == (1 if text else 0), json.loads(text)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeguard.aggregator.api import asking
+from nodeguard.aggregator.api import requests as asking
 from tests.daemonset.units import UNITS, arguments
 from tests.docs.pages import commands, text
 from tests.e2e.processes import answer, installed, live_bundle, page, running, until
@@ -60,7 +60,7 @@ class Machine:
     @contextmanager
     def aggregator(self) -> Iterator[Path]:
         """The aggregator as its unit starts it. Gives its socket."""
-        own, log = Path(f"{self.root}{asking.PATH}"), self.here / "aggregator.log"
+        own, log = Path(f"{self.root}{asking.SOCKET_PATH}"), self.here / "aggregator.log"
         own.parent.mkdir()
         words = [self.local(word) for word in arguments(AGGREGATOR, HOST)]
         more = ("--socket", str(own), "--metrics", f"127.0.0.1:{self.metrics}")

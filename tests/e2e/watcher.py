@@ -12,7 +12,7 @@ from typing import Self
 import msgspec
 from msgspec import Struct, field
 
-from nodeguard.model.mark import EPOCH
+from nodeguard.model.mark import EPOCH_ANNOTATION
 from nodeguard.model.node import PREFIX, Taint
 from tests.controlplane.cluster import Cluster
 from tests.waiting import PATIENCE
@@ -133,5 +133,5 @@ def most(states: list[State]) -> int:
 def _state(node: _Node, at: float) -> State:
     meta = node.metadata
     marks = tuple(sorted(f"{one.key}={one.value}" for one in node.spec.taints if one.key.startswith(PREFIX)))
-    epoch = int(meta.annotations.get(EPOCH, "0"))
+    epoch = int(meta.annotations.get(EPOCH_ANNOTATION, "0"))
     return State(at, meta.name, int(meta.version), marks, epoch, meta.labels)

@@ -1,17 +1,17 @@
-"""Who is silent, told by a look at every node: what `nodeguard.fleet.silence` is held against."""
+"""Who is silent, told by a look at every node: what `nodeguard.fleet.state.liveness` is held against."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
 
-from nodeguard.fleet.seat import Seat
-from nodeguard.fleet.silence import Silence
+from nodeguard.fleet.state.liveness import StaleAgents
+from nodeguard.fleet.state.node_placement import NodePlacement
 
 
 def silence(
-    seats: Mapping[str, Seat], heard: Mapping[str, float], now: float, after: float, freeze: float
-) -> Silence:
+    seats: Mapping[str, NodePlacement], heard: Mapping[str, float], now: float, after: float, freeze: float
+) -> StaleAgents:
     since = now - after
     silent = frozenset(uid for uid in seats if heard.get(uid, since) <= since)
     known = sum(1 for uid in seats if uid in heard)
@@ -25,4 +25,4 @@ def silence(
             f"{len(silent)} of {len(seats)} agents are silent and no domain explains {alone} of them: "
             "see whether they can reach this aggregator"
         )
-    return Silence(silent, len(seats), known, why)
+    return StaleAgents(silent, len(seats), known, why)

@@ -7,17 +7,17 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from nodeguard.fleet.carried import carried
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
-from nodeguard.model.blame import Blame
-from nodeguard.model.finding import Action, Health, Knowledge
-from nodeguard.model.incident import State
+from nodeguard.fleet.state.node_marks import apply_desired
+from nodeguard.model.diagnosis import DiagnosisPolicy
+from nodeguard.model.finding import Action, DataStatus, Health
+from nodeguard.model.incident import IncidentState
 from nodeguard.model.instant import Instant
-from nodeguard.model.mark import Desired, DeviceRule
+from nodeguard.model.mark import DesiredNode, DeviceRule
 from nodeguard.model.node import PREFIX, Device, Node, Taint
-from nodeguard.model.policy import Budget, CheckLimit, Mode, Policy, Settle, Soak
-from nodeguard.wire.report import VERSION, Active, InOrder, Report, Sight
+from nodeguard.model.policy import Budget, CheckLimit, GracePeriods, Mode, Policy, SoakPeriod
+from nodeguard.wire.report import VERSION, PassingChecks, Report, ReportedEvidence, ReportedFinding
 
 CHECKS = ("gpu-lost", "gpu-ecc", "port-down", "gpu-hot")
 
@@ -26,23 +26,23 @@ WIDE = Budget(1.0, 0.0, 1.0, 1.0, 1.0, CheckLimit(("*",), 10_000, 600.0, 10_000)
 AT_ONCE = Policy(
     mode=Mode.ENFORCE,
     budget=WIDE,
-    settle=Settle(0.0, 0.0, 0.0),
-    soak=Soak(0.0, 0.0, 86_400.0),
-    blame=Blame(held=10_000),
+    grace=GracePeriods(0.0, 0.0, 0.0),
+    soak=SoakPeriod(0.0, 0.0, 86_400.0),
+    diagnosis=DiagnosisPolicy(held=10_000),
 )
 
 
-def finding(check: str = "gpu-lost", target: str = "gpu/0000:3b:00", **more: Any) -> Active:
+def finding(check: str = "gpu-lost", target: str = "gpu/0000:3b:00", **more: Any) -> ReportedFinding:
     """A fatal finding, fresh, of a minute ago."""
     values: dict[str, Any] = {
         "health": Health.FATAL, "part": "GPU-1", "action": Action.RESET_GPU, "age": 60.0, "family": "gpu-bus",
-        "message": f"{check} at {target}", "evidence": (Sight("nvml", "gone"),),
+        "message": f"{check} at {target}", "evidence": (ReportedEvidence("nvml", "gone"),),
     }  # fmt: skip
-    return Active(check=check, target=target, **{**values, **more})
+    return ReportedFinding(check=check, target=target, **{**values, **more})
 
 
-def in_order(checks: Iterable[str] = CHECKS, slots: Iterable[str] = ("gpu/0000:3b:00",)) -> InOrder:
-    return InOrder(tuple(checks), tuple(slots))
+def in_order(checks: Iterable[str] = CHECKS, slots: Iterable[str] = ("gpu/0000:3b:00",)) -> PassingChecks:
+    return PassingChecks(tuple(checks), tuple(slots))
 
 
 class Fleet:
@@ -74,13 +74,15 @@ class Fleet:
 
     def see(self, node: Node) -> None:
         self.nodes[node.uid] = node
-        self.planner.node(node)
+        self.planner.update_node(node)
 
     def change(self, number: int, **more: Any) -> None:
         """What somebody else does to a Node."""
         self.see(replace(self.nodes[f"uid-{number}"], **more))
 
-    def say(self, number: int, *findings: Active, proven: tuple[InOrder, ...] | None = None) -> None:
+    def say(
+        self, number: int, *findings: ReportedFinding, proven: tuple[PassingChecks, ...] | None = None
+    ) -> None:
         """What a node's agent says: findings, and what is in order; all of it where nothing is found."""
         uid = f"uid-{number}"
         if proven is None:
@@ -88,16 +90,16 @@ class Fleet:
         health = max((one.health for one in findings), key=lambda one: one.rank, default=Health.OK)
         self.reports[uid] = Report(
             version=VERSION, node=f"node-{number}", boot_id="b", sequence=1, health=health,
-            knowledge=Knowledge.FRESH, findings=findings, proven=proven,
+            data_status=DataStatus.FRESH, findings=findings, passing=proven,
         )  # fmt: skip
-        self.planner.hear(uid, self.reports[uid], self.now)
+        self.planner.record_report(uid, self.reports[uid], self.now)
 
     def after(self, seconds: float) -> None:
         """Time passes, and every agent beats."""
         self.wall += seconds
         self.mono += seconds
         for uid in self.reports:
-            self.planner.beat(uid, self.now)
+            self.planner.record_heartbeat(uid, self.now)
         self.planner.tick(self.now)
 
     def plan(self) -> Plan:
@@ -107,7 +109,7 @@ class Fleet:
         """Plan and write until nothing is left to do; returns the first plan."""
         first = plan = self.plan()
         for _ in range(rounds):
-            self.planner.issued(plan)
+            self.planner.record_issued(plan)
             self.write(plan)
             plan = self.plan()
             if not (plan.nodes or plan.rules or plan.rules_gone):
@@ -119,26 +121,26 @@ class Fleet:
             self.mark(one)
         for rule in plan.rules:
             self.rules[rule.name] = rule
-            self.planner.roster.rule(rule)
+            self.planner.state.update_rule(rule)
         for name in plan.rules_gone:
             self.rules.pop(name, None)
-            self.planner.roster.rule_gone(name)
+            self.planner.state.remove_rule(name)
 
-    def mark(self, what: Desired) -> None:
+    def mark(self, what: DesiredNode) -> None:
         """Write on a Node as the executor does."""
-        self.see(carried(self.nodes[what.uid], what))
+        self.see(apply_desired(self.nodes[what.uid], what))
 
-    def restart(self, granted: State = State.MARKED) -> None:
+    def restart(self, granted: IncidentState = IncidentState.MARKED) -> None:
         """A new aggregator: all that it knows are Nodes, rules and what agents say anew."""
         self.planner = Planner(self.policy, CHECKS, granted)
         for node in self.nodes.values():
-            self.planner.node(node)
+            self.planner.update_node(node)
         for name, devices in self.devices.items():
-            self.planner.devices(name, devices)
+            self.planner.update_devices(name, devices)
         for rule in self.rules.values():
-            self.planner.roster.rule(rule)
+            self.planner.state.update_rule(rule)
         for uid, report in self.reports.items():
-            self.planner.hear(uid, report, self.now)
+            self.planner.record_report(uid, report, self.now)
         self.planner.tick(self.now)
 
     def taints(self, number: int) -> list[str]:
@@ -159,12 +161,12 @@ class Fleet:
             Device(name, "gpu.nvidia.com", name, f"gpu-{at}", f"0000:{0x3B + at:02x}:00", f"GPU-{at}")
             for at in range(count)
         )
-        self.planner.devices(name, self.devices[name])
+        self.planner.update_devices(name, self.devices[name])
 
 
 def foreign(key: str = "nvidia.com/gpu", value: str = "present") -> Taint:
     return Taint(key, "NoSchedule", value)
 
 
-def states(fleet: Fleet) -> dict[str, State]:
-    return {one.resource: one.state for told in fleet.planner.incidents.values() for one in told.values()}
+def states(fleet: Fleet) -> dict[str, IncidentState]:
+    return {one.target: one.state for told in fleet.planner.incidents.values() for one in told.values()}

@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from nodeguard.fleet.admission import Outcome
-from nodeguard.fleet.budgets import fleet_limits, group_limit
+from nodeguard.fleet.budget_limits import fleet_limits, group_limit
+from nodeguard.fleet.decide.admission import MarkDecision
 from nodeguard.fleet.plan import Plan
-from nodeguard.fleet.record import read, written
+from nodeguard.fleet.state.annotation_codec import decode_record, encode_record
 from nodeguard.model.finding import Health
-from nodeguard.model.incident import State
-from nodeguard.model.mark import STATE, Mark
-from nodeguard.model.policy import Budget, CheckLimit, Mode, Policy, Pool, View
+from nodeguard.model.incident import IncidentState
+from nodeguard.model.mark import STATE_ANNOTATION, Mark
+from nodeguard.model.policy import Budget, CheckLimit, Mode, Policy, Pool, TopologyLabels
 from tests.fleet.scene import AT_ONCE, Fleet, finding, in_order
 
 CHECKS = CheckLimit(("*",), 10**6, 600.0, 10**6)
@@ -44,7 +44,7 @@ def report(fleet: Fleet, number: int, what: str) -> None:
 
 
 def policy_of(budget: Budget, mode: Mode = Mode.ENFORCE) -> Policy:
-    return replace(AT_ONCE, mode=mode, budget=budget, pools=POOLS, views=(View("rack", ("rack",)),))
+    return replace(AT_ONCE, mode=mode, budget=budget, pools=POOLS, views=(TopologyLabels("rack", ("rack",)),))
 
 
 budgets = st.builds(
@@ -94,14 +94,14 @@ def check_limits(fleet: Fleet) -> None:
             assert len(suspect) <= fleet_limits(budget, len(members)).suspect
         assert len(members & quarantined) <= limit.nodes, name
         assert len(members & suspect) <= limit.suspect, name
-        if not limit.apart:
+        if not limit.separate:
             assert len(members & (quarantined | suspect)) <= limit.nodes, name
 
 
 def check_printed(fleet: Fleet) -> None:
     """Assert that the planner reports what Nodes carry."""
     quarantined, suspect = carried(fleet, Mark.QUARANTINE), carried(fleet, Mark.SUSPECT)
-    printed = {name: (used, beside) for name, used, _, beside in fleet.planner.roster.ledgers.told()}
+    printed = {name: (used, beside) for name, used, _, beside in fleet.planner.state.budgets.rows()}
     for name, uids in groups(fleet).items():
         used, beside = printed.get(name, (0.0, 0.0))
         both = set(uids) & quarantined, set(uids) & suspect
@@ -115,22 +115,22 @@ def settle(fleet: Fleet) -> None:
     for _ in range(3):
         plan = fleet.plan()
         while plan.nodes:
-            fleet.planner.issued(plan)
+            fleet.planner.record_issued(plan)
             for one in plan.nodes:
                 fleet.write(Plan(nodes=(one,)))
                 check_limits(fleet)
             plan = fleet.plan()
-        fleet.planner.issued(plan)
+        fleet.planner.record_issued(plan)
 
 
 def granted(fleet: Fleet) -> set[tuple[str, str, Mark]]:
     """The requests that are granted, or that a dry run would grant."""
-    outcomes = [one for found in fleet.planner.outcomes.values() for one in found]
-    return {(one.want.node, one.want.check, one.want.mark) for one in outcomes if _is_granted(one)}
+    outcomes = [one for found in fleet.planner.decisions.values() for one in found]
+    return {(one.request.node, one.request.check, one.request.mark) for one in outcomes if _is_granted(one)}
 
 
-def _is_granted(one: Outcome) -> bool:
-    return one.is_granted or (one.state == State.DRY_RUN and not one.why)
+def _is_granted(one: MarkDecision) -> bool:
+    return one.is_granted or (one.state == IncidentState.DRY_RUN and not one.reason)
 
 
 @settings(deadline=None, max_examples=150)
@@ -156,9 +156,9 @@ def test_no_group_is_ever_above_its_printed_limit(
         assert not lost or what in {"recovered", "suspect", "other fatal"}
         lost = before[Mark.SUSPECT] - carried(fleet, Mark.SUSPECT)
         assert lost <= {f"uid-{number % size}"} | carried(fleet, Mark.QUARANTINE)
-        marks, ledgers = fleet.marked(), list(fleet.planner.roster.ledgers.told())
+        marks, ledgers = fleet.marked(), list(fleet.planner.state.budgets.rows())
         fleet.restart()
-        assert (fleet.marked(), list(fleet.planner.roster.ledgers.told())) == (marks, ledgers)
+        assert (fleet.marked(), list(fleet.planner.state.budgets.rows())) == (marks, ledgers)
 
 
 @pytest.mark.parametrize("mode", Mode)
@@ -171,7 +171,7 @@ def test_a_suspect_node_that_turns_fatal_uses_the_place_of_a_quarantined_node(si
     assert granted(fleet) == {("node-0", "gpu-ecc", Mark.QUARANTINE)}
     if mode == Mode.ENFORCE:
         assert fleet.marked() == [0]
-        assert ("fleet", 1.0, 1.0, 0.0) in fleet.planner.roster.ledgers.told()
+        assert ("fleet", 1.0, 1.0, 0.0) in fleet.planner.state.budgets.rows()
 
 
 @pytest.mark.parametrize("second", ["fatal", "suspect and fatal"])
@@ -181,7 +181,7 @@ def test_a_suspect_node_that_finds_no_place_stays_suspect(second: str) -> None:
         report(fleet, number, what)
         fleet.carry_out()
     assert fleet.taints(0) == ["nodeguard.dev/suspect=gpu-bus"]
-    [why] = [one.why for one in fleet.planner.outcomes["uid-0"] if one.state == State.WITHHELD]
+    [why] = [one.reason for one in fleet.planner.decisions["uid-0"] if one.state == IncidentState.WITHHELD]
     assert why == "fleet budget used up: 1 of 1 nodes quarantined"
     report(fleet, 1, "recovered")
     fleet.carry_out()
@@ -219,7 +219,7 @@ def test_a_quarantined_node_uses_no_place_of_a_suspect_one() -> None:
     report(fleet, 0, "suspect")
     fleet.carry_out()
     assert fleet.taints(0) == []
-    assert [one.state for one in fleet.planner.outcomes["uid-0"]] == [State.WITHHELD]
+    assert [one.state for one in fleet.planner.decisions["uid-0"]] == [IncidentState.WITHHELD]
 
 
 def test_a_node_whose_fatal_fault_ends_uses_no_reserve_as_a_suspect_one() -> None:
@@ -228,22 +228,22 @@ def test_a_node_whose_fatal_fault_ends_uses_no_reserve_as_a_suspect_one() -> Non
         report(fleet, number, what)
         fleet.carry_out()
     assert fleet.marked() == [1]
-    [one] = fleet.planner.outcomes["uid-0"]
-    assert one.why == "fleet budget used up: 1 of 2 nodes marked, 1 kept for quarantine"
+    [one] = fleet.planner.decisions["uid-0"]
+    assert one.reason == "fleet budget used up: 1 of 2 nodes marked, 1 kept for quarantine"
 
 
 def test_the_records_of_earlier_versions_count_by_their_causes() -> None:
     fleet = Fleet(20, SMALL)
     report(fleet, 0, "fatal")
     fleet.carry_out()
-    record = read(fleet.nodes["uid-0"].annotations[STATE])
+    record = decode_record(fleet.nodes["uid-0"].annotations[STATE_ANNOTATION])
     assert record is not None
     assert record.charge is not None
     # As an earlier version left a suspect node that turned fatal.
     old = replace(record, charge=replace(record.charge, mark=Mark.SUSPECT))
-    fleet.change(0, annotations={STATE: written(old)})
+    fleet.change(0, annotations={STATE_ANNOTATION: encode_record(old)})
     fleet.restart()
-    assert ("fleet", 1.0, 1.0, 0.0) in fleet.planner.roster.ledgers.told()
+    assert ("fleet", 1.0, 1.0, 0.0) in fleet.planner.state.budgets.rows()
     report(fleet, 1, "other fatal")
     fleet.carry_out()
     assert fleet.marked() == [0]

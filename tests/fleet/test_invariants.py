@@ -10,23 +10,23 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from msgspec.structs import replace
 
-from nodeguard.fleet.record import read
-from nodeguard.fleet.seat import WHOLE
-from nodeguard.model.blame import Blame
+from nodeguard.fleet.state.annotation_codec import decode_record
+from nodeguard.fleet.state.node_placement import WHOLE
+from nodeguard.model.diagnosis import DiagnosisPolicy
 from nodeguard.model.finding import Health
-from nodeguard.model.mark import HOLD, STATE, Desired, Record
+from nodeguard.model.mark import HOLD_ANNOTATION, STATE_ANNOTATION, DesiredNode, MarkRecord
 from nodeguard.model.node import PREFIX
 from nodeguard.model.policy import (
     Budget,
     CheckLimit,
+    GracePeriods,
     Hold,
+    MarkWrites,
     Mode,
     ModeRule,
     Policy,
-    Settle,
-    Soak,
-    View,
-    Writes,
+    SoakPeriod,
+    TopologyLabels,
 )
 from tests.fleet.scene import CHECKS, Fleet, finding, foreign, in_order
 
@@ -60,18 +60,18 @@ policies = st.builds(
         suspect=st.sampled_from([0.05, 0.2]),
         check=st.sampled_from([CheckLimit(("*",), 2, 600.0, 4), CheckLimit(("*",), 9, 600.0, 9)]),
     ),
-    settle=st.just(Settle(0.0, 0.0)),
-    soak=st.sampled_from([Soak(0.0, 0.0, 3600.0), Soak(300.0, 1200.0, 3600.0)]),
-    marks=st.sampled_from([Writes(), Writes(cordon=True), Writes(condition=False)]),
+    settle=st.just(GracePeriods(0.0, 0.0)),
+    soak=st.sampled_from([SoakPeriod(0.0, 0.0, 3600.0), SoakPeriod(300.0, 1200.0, 3600.0)]),
+    marks=st.sampled_from([MarkWrites(), MarkWrites(cordon=True), MarkWrites(condition=False)]),
     holds=st.sampled_from([(), (), (Hold(checks=("gpu-ecc",)),)]),
-    views=st.just((View("rack", ("rack",)),)),
+    views=st.just((TopologyLabels("rack", ("rack",)),)),
     # What many nodes find at once is tried elsewhere.
-    blame=st.just(Blame(held=10_000)),
+    blame=st.just(DiagnosisPolicy(held=10_000)),
 )
 
 
-def record(fleet: Fleet, uid: str) -> Record:
-    return read(fleet.nodes[uid].annotations.get(STATE, "")) or Record()
+def record(fleet: Fleet, uid: str) -> MarkRecord:
+    return decode_record(fleet.nodes[uid].annotations.get(STATE_ANNOTATION, "")) or MarkRecord()
 
 
 def used(fleet: Fleet) -> dict[str, float]:
@@ -84,7 +84,7 @@ def used(fleet: Fleet) -> dict[str, float]:
     now = fleet.wall
     for uid, node in fleet.nodes.items():
         own = record(fleet, uid)
-        devices = [read(one.state) or Record() for one in fleet.rules.values() if one.uid == uid]
+        devices = [decode_record(one.state) or MarkRecord() for one in fleet.rules.values() if one.uid == uid]
         charges = [one.charge for one in (own, *devices) if one.charge]
         parts = WHOLE if own.charge else min(WHOLE, 105 * len(devices))
         if not (node.unschedulable and not own.cordoned):
@@ -101,7 +101,9 @@ def used(fleet: Fleet) -> dict[str, float]:
             if now - charge.at < 600.0:
                 add(f"new {charge.check}", 1)
         # A mark that is given back before it was seen is both for a moment.
-        for past in {(one.check, one.at) for one in own.past} - {(one.check, one.at) for one in charges}:
+        for past in {(one.check, one.at) for one in own.past_charges} - {
+            (one.check, one.at) for one in charges
+        }:
             if now - past[1] < 600.0:
                 add(f"new {past[0]}", 1)
     return found
@@ -110,7 +112,7 @@ def used(fleet: Fleet) -> dict[str, float]:
 def most(fleet: Fleet, key: str) -> float:
     budget, total = fleet.policy.budget, len(fleet.nodes)
     if key.startswith("standing"):
-        return budget.check.standing
+        return budget.check.active
     if key.startswith("new"):
         return budget.check.new
     if key == "suspect":
@@ -169,8 +171,10 @@ class Life(RuleBasedStateMachine):
     @rule(number=numbers, held=st.booleans())
     def hold(self, number: int, held: bool) -> None:
         uid = f"uid-{number}"
-        kept = {key: text for key, text in self.fleet.nodes[uid].annotations.items() if key != HOLD}
-        self.fleet.change(number, annotations={**kept, HOLD: "x"} if held else kept)
+        kept = {
+            key: text for key, text in self.fleet.nodes[uid].annotations.items() if key != HOLD_ANNOTATION
+        }
+        self.fleet.change(number, annotations={**kept, HOLD_ANNOTATION: "x"} if held else kept)
 
     @rule(seconds=st.sampled_from([1.0, 299.0, 601.0, 4000.0]))
     def time(self, seconds: float) -> None:
@@ -180,7 +184,7 @@ class Life(RuleBasedStateMachine):
     @rule(policy=policies)
     def decide(self, policy: Policy) -> None:
         self.fleet.policy = policy
-        self.fleet.planner.adopt(policy)
+        self.fleet.planner.set_policy(policy)
 
     @rule()
     def restart(self) -> None:
@@ -194,8 +198,8 @@ class Life(RuleBasedStateMachine):
         plan = self.fleet.plan()
         assert self.fleet.plan() == replace(plan, incidents=(), events=(), brief=())
         self.freed_for_a_reason(plan)
-        self.fleet.planner.issued(plan)
-        assert not any(HOLD in self.fleet.nodes[one.uid].annotations for one in plan.nodes)
+        self.fleet.planner.record_issued(plan)
+        assert not any(HOLD_ANNOTATION in self.fleet.nodes[one.uid].annotations for one in plan.nodes)
         self.flying.update({one.uid: one for one in plan.nodes})
         self.flying.update({one.name: one for one in plan.rules})
         self.flying.update({name: name for name in plan.rules_gone})
@@ -216,29 +220,29 @@ class Life(RuleBasedStateMachine):
                 assert [taint for taint in node.taints if not taint.key.startswith(PREFIX)] == theirs
         for _, one in writes[done:]:
             if not isinstance(one, str):
-                self.fleet.planner.failed(one.uid)
+                self.fleet.planner.record_failed(one.uid)
         self.flying.clear()
 
     def write(self, one: Any) -> None:
-        if isinstance(one, Desired):
-            self.fleet.planner.written(one.uid, one.state)
+        if isinstance(one, DesiredNode):
+            self.fleet.planner.record_written(one.uid, one.state)
             self.fleet.mark(one)
         elif isinstance(one, str):
             self.fleet.rules.pop(one, None)
-            self.fleet.planner.roster.rule_gone(one)
+            self.fleet.planner.state.remove_rule(one)
         else:
             self.fleet.rules[one.name] = one
-            self.fleet.planner.roster.rule(one)
+            self.fleet.planner.state.update_rule(one)
 
     def freed_for_a_reason(self, plan: Any) -> None:
         for uid, one in plan.freed:
             report, cause = self.fleet.reports[uid], one.cause
-            assert HOLD not in self.fleet.nodes[uid].annotations
+            assert HOLD_ANNOTATION not in self.fleet.nodes[uid].annotations
             if one.why == "retracted":
                 assert any(cause.check in hold.checks for hold in self.fleet.policy.holds)
             elif one.why == "proven":
                 places = {
-                    slot for group in report.proven for slot in group.slots if cause.check in group.checks
+                    slot for group in report.passing for slot in group.targets if cause.check in group.checks
                 }
                 assert set(cause.slots or (cause.target,)) <= places
                 assert all(active.check != cause.check for active in report.findings)

@@ -2,13 +2,13 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from nodeguard.fleet.heard import Shared
 from nodeguard.fleet.planner import Planner
-from nodeguard.fleet.record import read, written
+from nodeguard.fleet.state.annotation_codec import decode_record, encode_record
+from nodeguard.fleet.state.latest_report import TupleInterner
 from nodeguard.model.finding import Health
-from nodeguard.model.incident import State
-from nodeguard.model.mark import STATE, Mark, Record
-from nodeguard.model.policy import CheckLimit, Mode, Policy, Settle, Soak, Writes
+from nodeguard.model.incident import IncidentState
+from nodeguard.model.mark import STATE_ANNOTATION, Mark, MarkRecord
+from nodeguard.model.policy import CheckLimit, GracePeriods, MarkWrites, Mode, Policy, SoakPeriod
 from tests.fleet.scene import AT_ONCE, CHECKS, WIDE, Fleet, finding, foreign, in_order, states
 
 QUARANTINE = "nodeguard.dev/quarantine=gpu-bus"
@@ -24,7 +24,7 @@ def test_a_fatal_finding_becomes_a_taint_a_condition_and_an_incident() -> None:
     assert (condition.status, condition.reason) == ("False", "Quarantined")
     [incident] = plan.incidents
     assert (incident.node, incident.cause, incident.state, incident.scope) == (
-        "node-1", "gpu-lost", State.MARKED, "node node-1",
+        "node-1", "gpu-lost", IncidentState.MARKED, "node node-1",
     )  # fmt: skip
     assert [event.reason for event in plan.events] == ["NodeguardMarked"]
     assert fleet.marked() == [1]
@@ -45,13 +45,13 @@ def test_in_observe_nothing_is_written_and_it_is_said_what_would_be() -> None:
     fleet.say(1, finding())
     plan = fleet.carry_out()
     assert (plan.nodes, plan.rules) == ((), ())
-    assert [one.state for one in plan.incidents] == [State.DRY_RUN]
+    assert [one.state for one in plan.incidents] == [IncidentState.DRY_RUN]
     assert [one.reason for one in plan.events] == ["NodeguardDryRun"]
     assert fleet.plan().incidents == ()
 
 
 def test_a_restart_comes_to_the_same_plan() -> None:
-    fleet = Fleet(100, Policy(mode=Mode.ENFORCE, settle=Settle(0.0, 0.0)))
+    fleet = Fleet(100, Policy(mode=Mode.ENFORCE, grace=GracePeriods(0.0, 0.0)))
     for number in range(20):
         fleet.say(number, finding(age=100.0 + number))
     fleet.carry_out()
@@ -67,12 +67,12 @@ def test_a_plan_that_is_on_its_way_counts() -> None:
     fleet = Fleet(20, replace(AT_ONCE, budget=replace(WIDE, fleet=0.05)))
     fleet.say(0, finding(age=10.0))
     first = fleet.plan()
-    fleet.planner.issued(first)
+    fleet.planner.record_issued(first)
     fleet.say(1, finding(age=1000.0))
     second = fleet.plan()
     assert [one.name for one in first.nodes] == ["node-0"]
     assert second.nodes == ()
-    fleet.planner.failed("uid-0")
+    fleet.planner.record_failed("uid-0")
     assert [one.name for one in fleet.plan().nodes] == ["node-1"]
 
 
@@ -85,20 +85,20 @@ def test_a_node_of_the_same_name_is_another_one() -> None:
     fleet.see(other)
     plan = fleet.carry_out()
     assert [(one.uid, one.state, one.detail) for one in plan.incidents] == [
-        ("uid-0", State.RESOLVED, "its Node is gone")
+        ("uid-0", IncidentState.RESOLVED, "its Node is gone")
     ]
     assert fleet.taints(9) == []
 
 
 def test_unmark_leaves_nothing() -> None:
-    fleet = Fleet(3, replace(AT_ONCE, marks=Writes(cordon=True)))
+    fleet = Fleet(3, replace(AT_ONCE, marks=MarkWrites(cordon=True)))
     fleet.publish(2)
     for number in range(3):
         fleet.say(number, finding())
     fleet.change(1, taints=(foreign(),))
     fleet.carry_out()
     fleet.planner.paused = "unmarked"
-    fleet.write(fleet.planner.unmark())
+    fleet.write(fleet.planner.unmark_all())
     fleet.carry_out()
     assert fleet.rules == {}
     for node in fleet.nodes.values():
@@ -112,10 +112,10 @@ def test_incidents_from_before_go_on_and_those_of_nodes_that_are_gone_end() -> N
     fleet.carry_out()
     [known] = fleet.planner.incidents["uid-0"].values()
     fleet.restart()
-    fleet.planner.recall([known, replace(known, name="lost", uid="uid-77")])
+    fleet.planner.restore_incidents([known, replace(known, name="lost", uid="uid-77")])
     fleet.after(5.0)
     plan = fleet.carry_out()
-    assert [(one.name, one.state) for one in plan.incidents] == [("lost", State.RESOLVED)]
+    assert [(one.name, one.state) for one in plan.incidents] == [("lost", IncidentState.RESOLVED)]
     assert fleet.planner.incidents["uid-0"][known.name] == known
 
 
@@ -123,17 +123,17 @@ def test_what_was_told_before_stands_until_its_node_is_heard() -> None:
     fleet = Fleet(1, replace(AT_ONCE, mode=Mode.OBSERVE))
     fleet.say(0, finding())
     [told] = fleet.carry_out().incidents
-    assert told.state == State.DRY_RUN
+    assert told.state == IncidentState.DRY_RUN
 
     fleet.planner = Planner(fleet.policy, CHECKS)
-    fleet.planner.recall([told])
+    fleet.planner.restore_incidents([told])
     fleet.see(fleet.nodes["uid-0"])
     assert fleet.plan().incidents == ()
     fleet.say(0, finding())
     assert fleet.carry_out().incidents == ()
     fleet.say(0)
     [over] = fleet.carry_out().incidents
-    assert (over.state, over.times) == (State.RESOLVED, 1)
+    assert (over.state, over.occurrences) == (IncidentState.RESOLVED, 1)
 
 
 def test_a_rule_that_somebody_edited_stays_and_stops_nothing() -> None:
@@ -152,7 +152,7 @@ def test_a_rule_that_somebody_edited_stays_and_stops_nothing() -> None:
         assert fleet.marked() == [1]
     fleet.say(0, finding())
     fleet.carry_out()
-    assert read(fleet.rules[rule.name].state)
+    assert decode_record(fleet.rules[rule.name].state)
 
 
 def test_a_node_that_is_written_tells_nothing_of_its_devices() -> None:
@@ -165,8 +165,8 @@ def test_a_node_that_is_written_tells_nothing_of_its_devices() -> None:
     fleet.say(0, *first, proven=(in_order(slots=every[:1]),))
     plan = fleet.plan()
     assert (len(plan.nodes), len(plan.rules), len(plan.rules_gone)) == (1, 1, 1)
-    fleet.planner.issued(plan)
-    fleet.planner.written("uid-0", plan.nodes[0].state)
+    fleet.planner.record_issued(plan)
+    fleet.planner.record_written("uid-0", plan.nodes[0].state)
     fleet.mark(plan.nodes[0])
     fleet.publish(1)
     fleet.say(1, *(finding(target=slot, part="") for slot in every))
@@ -181,16 +181,16 @@ def test_a_mark_of_a_device_is_given_back_once_however_late_its_rule_goes() -> N
     fleet.carry_out()
     fleet.say(0)
     plan = fleet.plan()
-    fleet.planner.issued(plan)
+    fleet.planner.record_issued(plan)
     for one in plan.nodes:
-        fleet.planner.written(one.uid, one.state)
+        fleet.planner.record_written(one.uid, one.state)
         fleet.mark(one)
     assert fleet.plan().nodes == ()
     fleet.restart()
     plan = fleet.plan()
     assert (plan.nodes, len(plan.rules_gone)) == ((), 1)
-    [past] = (read(fleet.nodes["uid-0"].annotations[STATE]) or Record()).past
-    assert past.times == 1
+    [past] = (decode_record(fleet.nodes["uid-0"].annotations[STATE_ANNOTATION]) or MarkRecord()).past_charges
+    assert past.occurrences == 1
 
 
 def test_a_marked_node_is_charged_though_its_driver_is_dead_and_its_agent_silent() -> None:
@@ -213,11 +213,11 @@ def test_what_was_written_before_says_nothing_of_what_is_on_its_way() -> None:
     fleet.carry_out()
     fleet.say(0)
     away = fleet.plan()
-    fleet.planner.issued(away)
+    fleet.planner.record_issued(away)
     fleet.say(0, finding("gpu-ecc"))
-    fleet.planner.issued(again := fleet.plan())
+    fleet.planner.record_issued(again := fleet.plan())
     assert again.nodes
-    fleet.planner.written("uid-0", away.nodes[0].state)
+    fleet.planner.record_written("uid-0", away.nodes[0].state)
     fleet.mark(away.nodes[0])
     fleet.say(1, finding())
     assert fleet.plan().nodes == ()
@@ -233,12 +233,12 @@ def test_what_one_agent_says_has_a_bound_and_its_mark_is_given_back() -> None:
         fleet.say(0, *found)
         fleet.carry_out()
         assert fleet.marked() == [0]
-        record = read(fleet.nodes["uid-0"].annotations[STATE])
+        record = decode_record(fleet.nodes["uid-0"].annotations[STATE_ANNOTATION])
         assert record is not None
-        assert len(fleet.nodes["uid-0"].annotations[STATE]) < 40_000
+        assert len(fleet.nodes["uid-0"].annotations[STATE_ANNOTATION]) < 40_000
         assert fleet.plan().nodes == ()
         fleet.restart()
-        slots = {*found[0].slots, *(one.target for one in found)}
+        slots = {*found[0].targets, *(one.target for one in found)}
         fleet.say(0, proven=(in_order((one.check for one in found), slots),))
         fleet.carry_out()
         assert fleet.marked() == []
@@ -249,13 +249,13 @@ def test_ages_and_families_may_be_anything() -> None:
     fleet.say(0, finding(age=1.7e308, family="gp\u00fc\u00b2"))
     plan = fleet.carry_out()
     assert fleet.taints(0) == ["nodeguard.dev/quarantine=gp"]
-    assert [one.since for one in plan.incidents] == [0.0]
+    assert [one.first_seen for one in plan.incidents] == [0.0]
     fleet.say(1, finding(age=1.7e308, health=Health.WARNING))
-    assert [one.since for one in fleet.plan().incidents] == [0.0]
+    assert [one.first_seen for one in fleet.plan().incidents] == [0.0]
 
 
 def test_words_that_are_kept_once_are_not_kept_for_ever() -> None:
-    shared = Shared()
+    shared = TupleInterner()
     for number in range(300):
         shared(tuple(f"{number} {at}" for at in range(1000)))
     assert sum(map(len, shared._kept)) < 100_000
@@ -264,13 +264,13 @@ def test_words_that_are_kept_once_are_not_kept_for_ever() -> None:
 
 
 def test_a_taint_that_was_never_written_was_not_taken_away() -> None:
-    fleet = Fleet(1, replace(AT_ONCE, marks=Writes(taint=False)))
+    fleet = Fleet(1, replace(AT_ONCE, marks=MarkWrites(taint=False)))
     fleet.say(0, finding())
     fleet.carry_out()
     fleet.say(0, proven=())
-    for policy in (AT_ONCE, replace(AT_ONCE, marks=Writes(taint=False)), AT_ONCE):
-        fleet.planner.adopt(policy)
-        assert fleet.carry_out().freed == ()
+    for policy in (AT_ONCE, replace(AT_ONCE, marks=MarkWrites(taint=False)), AT_ONCE):
+        fleet.planner.set_policy(policy)
+        assert fleet.carry_out().released == ()
     assert fleet.marked() == [0]
 
 
@@ -279,9 +279,9 @@ def test_a_device_that_comes_back_is_marked_again() -> None:
     fleet.publish(0)
     fleet.say(0, finding(part=""))
     fleet.carry_out()
-    fleet.planner.devices("node-0", fleet.devices["node-0"][1:])
+    fleet.planner.update_devices("node-0", fleet.devices["node-0"][1:])
     plan = fleet.carry_out()
-    assert [one.why for _, one in plan.freed] == ["gone"]
+    assert [one.reason for _, one in plan.released] == ["gone"]
     assert (fleet.rules, fleet.marked()) == ({}, [])
     fleet.publish(0)
     fleet.carry_out()
@@ -292,7 +292,7 @@ def test_a_device_that_comes_back_is_marked_again() -> None:
 
 
 def test_a_clock_that_is_put_back_keeps_nothing_from_being_marked() -> None:
-    fleet = Fleet(1, replace(AT_ONCE, settle=Settle(5.0, 60.0)))
+    fleet = Fleet(1, replace(AT_ONCE, settle=GracePeriods(5.0, 60.0)))
     fleet.say(0, finding(age=0.0))
     fleet.carry_out()
     assert fleet.marked() == []
@@ -303,7 +303,7 @@ def test_a_clock_that_is_put_back_keeps_nothing_from_being_marked() -> None:
 
 
 def test_what_is_forgotten_on_nodes_is_forgotten_in_ledgers() -> None:
-    fleet = Fleet(1, replace(AT_ONCE, soak=Soak(0.0, 0.0, 60.0)))
+    fleet = Fleet(1, replace(AT_ONCE, soak=SoakPeriod(0.0, 0.0, 60.0)))
     for _ in range(3):
         fleet.say(0, finding())
         fleet.carry_out()
@@ -311,19 +311,19 @@ def test_what_is_forgotten_on_nodes_is_forgotten_in_ledgers() -> None:
         fleet.carry_out()
         fleet.after(61.0)
         fleet.carry_out()
-    assert not any(fleet.planner.roster.ledgers._new.values())
+    assert not any(fleet.planner.state.budgets._new.values())
 
 
 def test_a_record_that_somebody_edited_is_charged_just_where_it_has_a_cause() -> None:
     fleet = Fleet(20, replace(AT_ONCE, budget=replace(WIDE, fleet=0.05)))
     fleet.say(0, finding())
     fleet.carry_out()
-    whole = read(fleet.nodes["uid-0"].annotations[STATE]) or Record()
-    fleet.change(0, annotations={STATE: written(replace(whole, charge=None))})
+    whole = decode_record(fleet.nodes["uid-0"].annotations[STATE_ANNOTATION]) or MarkRecord()
+    fleet.change(0, annotations={STATE_ANNOTATION: encode_record(replace(whole, charge=None))})
     fleet.say(1, finding())
     fleet.carry_out()
     assert fleet.marked() == [0]
-    fleet.change(0, annotations={STATE: written(replace(whole, causes=()))}, taints=())
+    fleet.change(0, annotations={STATE_ANNOTATION: encode_record(replace(whole, causes=()))}, taints=())
     fleet.say(0)
     fleet.carry_out()
     assert fleet.marked() == [1]
@@ -333,24 +333,24 @@ def test_what_a_late_report_tells_counts_only_once_it_is_said_to_be_so_still() -
     fleet = Fleet(1)
     fleet.say(0, finding())
     fleet.carry_out()
-    fleet.planner.hear(
+    fleet.planner.record_report(
         "uid-0", replace(fleet.reports["uid-0"], findings=(), proven=(in_order(),), age=900.0), fleet.now
     )
     fleet.carry_out()
     assert fleet.marked() == [0]
-    fleet.planner.beat("uid-0", fleet.now)
+    fleet.planner.record_heartbeat("uid-0", fleet.now)
     fleet.carry_out()
     assert fleet.marked() == []
-    fleet.planner.hear("uid-0", replace(fleet.reports["uid-0"], age=900.0), fleet.now)
+    fleet.planner.record_report("uid-0", replace(fleet.reports["uid-0"], age=900.0), fleet.now)
     fleet.carry_out()
     assert fleet.marked() == []
-    fleet.planner.beat("uid-0", fleet.now)
+    fleet.planner.record_heartbeat("uid-0", fleet.now)
     fleet.carry_out()
     assert fleet.marked() == [0]
 
 
 def test_why_a_mark_is_withheld_is_told_when_it_changes() -> None:
-    fleet = Fleet(20, replace(AT_ONCE, settle=Settle(60.0, 60.0), budget=replace(WIDE, fleet=0.05)))
+    fleet = Fleet(20, replace(AT_ONCE, settle=GracePeriods(60.0, 60.0), budget=replace(WIDE, fleet=0.05)))
     for number in range(2):
         fleet.say(number, finding(age=0.0))
     fleet.after(60.0)
@@ -372,7 +372,7 @@ def test_a_taint_that_is_about_to_go_is_no_strangers() -> None:
     fleet.say(0)
     fleet.after(1.0)
     plan = fleet.plan()
-    fleet.planner.issued(plan)
+    fleet.planner.record_issued(plan)
     [gone] = plan.nodes
     assert gone.taints == ()
     # Before that is written, there is news.

@@ -13,31 +13,32 @@ from io import BytesIO
 from random import Random
 from typing import Any
 
-from nodeguard.agent.judgement import Judgement
-from nodeguard.agent.reading import read
+from nodeguard.config.errors import ConfigError
+
 from nodeguard.bundle.defect import BundleError
 from nodeguard.bundle.manifest import read_frame_manifest, read_manifest
 from nodeguard.bundle.nvml import read_base
 from nodeguard.bundle.recording import Recording
-from nodeguard.catalog.checks import read as read_checks
-from nodeguard.catalog.located import CatalogueError
-from nodeguard.cli.knowledge import knowledge
-from nodeguard.derive.derive import Site
+from nodeguard.catalog.check_files import read_check_file as read_checks
+from nodeguard.cli.check_catalogue import load_catalogue
+from nodeguard.derive.derive import PlatformHints
 from nodeguard.model.instant import Instant
 from nodeguard.model.observation import Reading
 from nodeguard.model.signal import Scalar
-from nodeguard.sources.every import every_source
-from nodeguard.sources.machine import Log
-from nodeguard.sources.replay import ReplayMachine
+from nodeguard.pipeline.pipeline import Pipeline
+from nodeguard.pipeline.reader import read_source
+from nodeguard.sources.machine import LogRecords
+from nodeguard.sources.machines.replay import ReplayMachine
+from nodeguard.sources.registry import all_sources
 from nodeguard.sources.source import Source
-from nodeguard.worker.answer import Answer
-from nodeguard.worker.memory import Memory
-from nodeguard.worker.rehearsal import rehearse_nvml
+from nodeguard.worker.lane_state import LaneState
+from nodeguard.worker.replay import replay_nvml
+from nodeguard.worker.result import LaneResult
 from tests.fuzz import mutation
 from tests.paths import ROOT
 
 HEALTHY = ROOT / "fixtures" / "healthy-dgx-h100"
-CATALOGUE, SIGNALS = knowledge()
+CATALOGUE, SIGNALS = load_catalogue()
 
 
 class Damaged(ReplayMachine):
@@ -47,7 +48,7 @@ class Damaged(ReplayMachine):
         recording = Recording.open(str(HEALTHY))
         super().__init__(recording)
         self._random = random
-        self._document = recording.at(0).nvml or {}
+        self._document = recording.state_at(0).nvml or {}
         self.lines: tuple[str, ...] = ()
         self.share = 0.0
         self.tried = 0
@@ -59,15 +60,15 @@ class Damaged(ReplayMachine):
         self.tried += 1
         return mutation.text(said, self._random)
 
-    def log(self, within: float = math.inf) -> Log:
-        return Log(self.lines)
+    def log(self, within: float = math.inf) -> LogRecords:
+        return LogRecords(self.lines)
 
-    def nvml(self, within: float = math.inf, leave: frozenset[int] = frozenset()) -> Answer:
+    def nvml(self, within: float = math.inf, leave: frozenset[int] = frozenset()) -> LaneResult:
         document = {
             "system": self._calls(self._document["system"]),
             "devices": [self._calls(one) for one in self._document["devices"]],
         }
-        return rehearse_nvml(Memory(), document)
+        return replay_nvml(LaneState(), document)
 
     def _calls(self, calls: dict[str, Any]) -> dict[str, Any]:
         damaged = dict(calls)
@@ -78,10 +79,10 @@ class Damaged(ReplayMachine):
         return damaged
 
 
-def _judged(judgement: Judgement, machine: Damaged, sources: list[Source], at: float) -> None:
-    readings = [read(source, machine) for source in sources]
+def _judged(judgement: Pipeline, machine: Damaged, sources: list[Source], at: float) -> None:
+    readings = [read_source(source, machine) for source in sources]
     assert_told(readings)
-    judgement.judge(readings, Instant(1.8e9 + at, 1e6 + at, "boot"))
+    judgement.evaluate(readings, Instant(1.8e9 + at, 1e6 + at, "boot"))
 
 
 def assert_told(readings: list[Reading]) -> None:
@@ -93,14 +94,14 @@ def assert_told(readings: list[Reading]) -> None:
 
 
 def _source(name: str) -> Source:
-    return next(source for source in every_source(CATALOGUE.patterns) if source.name == name)
+    return next(source for source in all_sources(CATALOGUE.patterns) if source.name == name)
 
 
 def log_lines(number: int, seed: int) -> int:
     """Lines of the kernel log, fifty at a time, and what the judge makes of them."""
     random = Random(seed)
     machine, source = Damaged(random), _source("kmsg")
-    judgement = Judgement(CATALOGUE, SIGNALS, Site(), one_look=True)
+    judgement = Pipeline(CATALOGUE, SIGNALS, PlatformHints(), one_shot=True)
     seeds = [pattern.example for pattern in CATALOGUE.patterns]
     for tried in range(0, number, 50):
         lines = []
@@ -118,8 +119,8 @@ def files(number: int, seed: int) -> int:
     random = Random(seed)
     machine = Damaged(random)
     machine.share = 0.25
-    judgement = Judgement(CATALOGUE, SIGNALS, Site(), one_look=True)
-    sources = [source for source in every_source(CATALOGUE.patterns) if source.name not in {"kmsg", "nvml"}]
+    judgement = Pipeline(CATALOGUE, SIGNALS, PlatformHints(), one_shot=True)
+    sources = [source for source in all_sources(CATALOGUE.patterns) if source.name not in {"kmsg", "nvml"}]
     at = 0.0
     while machine.tried < number:
         _judged(judgement, machine, sources, at)
@@ -132,7 +133,7 @@ def nvml(number: int, seed: int) -> int:
     random = Random(seed)
     machine = Damaged(random)
     machine.share = 0.1
-    judgement = Judgement(CATALOGUE, SIGNALS, Site(), one_look=True)
+    judgement = Pipeline(CATALOGUE, SIGNALS, PlatformHints(), one_shot=True)
     source, at = _source("nvml"), 0.0
     while machine.tried < number:
         _judged(judgement, machine, [source], at)
@@ -194,7 +195,7 @@ def check_files(number: int, seed: int) -> int:
         damaged = mutation.text(random.choice(seeds), random)
         try:
             read_checks(_File(damaged.encode()), SIGNALS)  # type: ignore[arg-type]
-        except CatalogueError as error:
+        except ConfigError as error:
             assert "\n" not in str(error)
     return number
 

@@ -14,21 +14,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nodeguard.agent.judgement import Judgement
-from nodeguard.agent.reading import read
-from nodeguard.bundle.failing import refusal
-from nodeguard.bundle.recording import Moment, Recording
-from nodeguard.cli.knowledge import knowledge
-from nodeguard.derive.derive import Site
+from nodeguard.bundle.failures import os_error
+from nodeguard.bundle.recording import RecordedState, Recording
+from nodeguard.cli.check_catalogue import load_catalogue
+from nodeguard.derive.derive import PlatformHints
 from nodeguard.model.finding import Finding, Health
 from nodeguard.model.observation import Reading
-from nodeguard.sources.every import every_source
-from nodeguard.sources.replay import ReplayMachine
-from nodeguard.worker.answer import Answer
-from nodeguard.worker.rehearsal import rehearse_nvml
+from nodeguard.pipeline.pipeline import Pipeline
+from nodeguard.pipeline.reader import read_source
+from nodeguard.sources.machines.replay import ReplayMachine
+from nodeguard.sources.registry import all_sources
+from nodeguard.worker.replay import replay_nvml
+from nodeguard.worker.result import LaneResult
 from tests.paths import FIXTURES
 
-CATALOGUE, SIGNALS = knowledge()
+CATALOGUE, SIGNALS = load_catalogue()
 
 ERRNOS = ("EACCES", "EIO", "ENOENT", "EMFILE", "EINVAL")
 # What NVML answers for a call when something other than the GPU is amiss: nvml.h, nvmlReturn_t.
@@ -103,7 +103,7 @@ class DamagedMachine(ReplayMachine):
         super().__init__(recording)
         self._second = 0.0
         self._damage = damage
-        self._rounds: dict[bool, Answer] = {}
+        self._rounds: dict[bool, LaneResult] = {}
         self.damaged = False
         self.asked: dict[Place, Any] = {}
 
@@ -135,26 +135,26 @@ class DamagedMachine(ReplayMachine):
         damage = self._damage
         if self.damaged and damage is not None and damage.hits(place):
             if damage.failure.startswith("E"):
-                raise refusal(getattr(errno, damage.failure), path)
+                raise os_error(getattr(errno, damage.failure), path)
             return _damaged_text(ask(path), damage.failure)
         self.asked.setdefault(place, None)
         answer = self.asked[place] = ask(path)
         return answer
 
-    def statvfs(self, mounts: tuple[str, ...], within: float = float("inf")) -> Answer:
+    def statvfs(self, mounts: tuple[str, ...], within: float = float("inf")) -> LaneResult:
         for mount in mounts:
             self.asked.setdefault(Place("statvfs", f"statvfs({mount})"), None)
         return super().statvfs(mounts, within)
 
-    def moment(self) -> Moment:
-        moment = super().moment()
+    def moment(self) -> RecordedState:
+        moment = super().state()
         damage = self._damage
         if not self.damaged or damage is None or damage.place.how != "statvfs":
             return moment
         calls = {**moment.calls, damage.place.path: {"error": damage.failure}}
-        return Moment(moment.instant, moment.tree, calls, moment.nvml)
+        return RecordedState(moment.instant, moment.tree, calls, moment.nvml)
 
-    def nvml(self, within: float = float("inf"), leave: frozenset[int] = frozenset()) -> Answer:
+    def nvml(self, within: float = float("inf"), leave: frozenset[int] = frozenset()) -> LaneResult:
         document = self.moment().nvml
         damage = self._damage if self.damaged else None
         if document is not None:
@@ -166,7 +166,7 @@ class DamagedMachine(ReplayMachine):
         # Nothing stalls here: one round on a document is like the other.
         key = damage is not None
         if key not in self._rounds:
-            self._rounds[key] = rehearse_nvml(self._gpus, document, leave)
+            self._rounds[key] = replay_nvml(self._gpus, document, leave)
         return self._rounds[key]
 
 
@@ -211,11 +211,11 @@ class Trial:
         self.name = directory.name
         self._recording = Recording.open(str(directory))
         manifest = self._recording.manifest
-        self._site = Site(manifest.platform, manifest.instance_type)
+        self._site = PlatformHints(manifest.platform, manifest.instance_type)
         self._healthy: dict[str, dict[float, Reading]] = {}
         self._sources: dict[Place, set[str]] = {}
         answers: dict[Place, Any] = {}
-        for source in every_source(CATALOGUE.patterns):
+        for source in all_sources(CATALOGUE.patterns):
             if self._recording.is_recorded(source.name, source.paths):
                 machine = DamagedMachine(self._recording)
                 self._healthy[source.name] = self._read(source.name, machine)
@@ -230,12 +230,12 @@ class Trial:
         self.damages = tuple(damage for damage in every if not damage.is_a_sign)
 
     def _read(self, name: str, machine: DamagedMachine) -> dict[float, Reading]:
-        source = next(source for source in every_source(CATALOGUE.patterns) if source.name == name)
+        source = next(source for source in all_sources(CATALOGUE.patterns) if source.name == name)
         readings = {}
         for at in LOOKS:
             machine.seek(at)
             machine.damaged = at not in HEALED
-            readings[at] = read(source, machine)
+            readings[at] = read_source(source, machine)
         return readings
 
     def judged(self, damage: Damage | None) -> list[tuple[float, Finding]]:
@@ -248,10 +248,10 @@ class Trial:
             readings[name] = self._read(name, DamagedMachine(self._recording, damage))
         found: list[tuple[float, Finding]] = []
         for looks in ((LOOKS[0],), LOOKS):
-            judgement = Judgement(CATALOGUE, SIGNALS, self._site, one_look=len(looks) == 1)
+            judgement = Pipeline(CATALOGUE, SIGNALS, self._site, one_shot=len(looks) == 1)
             for at in looks:
-                instant = self._recording.at(at).instant
-                verdict = judgement.judge([rounds[at] for rounds in readings.values()], instant)
+                instant = self._recording.state_at(at).instant
+                verdict = judgement.evaluate([rounds[at] for rounds in readings.values()], instant)
                 found += [(at, one) for one in verdict.findings if one.health.rank >= Health.SUSPECT.rank]
         return found
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from nodeguard.judge.judge import Outlook, judge
-from nodeguard.judge.rules import rules
+from nodeguard.judge.judge import JudgeSettings, judge
+from nodeguard.judge.rules import compile_rules
 from nodeguard.judge.state import JudgeState
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.check import Check, Condition
-from nodeguard.model.finding import Action, Evidence, Finding, Health, Knowledge, Verdict
+from nodeguard.model.finding import Action, DataStatus, Evidence, Finding, Health, Verdict
 from nodeguard.model.instant import Instant
-from nodeguard.model.observation import Event, Observation, Part, Reading
+from nodeguard.model.observation import Component, Event, Observation, Reading
 from nodeguard.model.signal import Scalar
-from nodeguard.model.slot import NODE
+from nodeguard.model.target import NODE
 
 # Seconds since the epoch when the machine of these tests booted.
 BOOTED = 1_000_000.0
@@ -25,7 +25,7 @@ def check(when: Condition, name: str = "one", **fields: Any) -> Check:
         "family": "family",
         "targets": (NODE,),
         "health": Health.SUSPECT,
-        "action": Action.WATCH,
+        "action": Action.MONITOR,
         "message": "{slot}",
         "remedy": "Look.",
         "explain": "",
@@ -40,8 +40,8 @@ def finding(name: str = "one", target: str = NODE, **fields: Any) -> Finding:
     words = {
         "part": "",
         "health": Health.SUSPECT,
-        "knowledge": Knowledge.FRESH,
-        "action": Action.WATCH,
+        "knowledge": DataStatus.FRESH,
+        "action": Action.MONITOR,
         "since": 0.0,
         "message": "m",
         "evidence": (Evidence("memory", f"{name} on {target}", 1.0),),
@@ -56,12 +56,12 @@ def finding(name: str = "one", target: str = NODE, **fields: Any) -> Finding:
 def seen(slot: str = NODE, source: str = "memory", *, part: str = "", **signals: Scalar) -> Observation:
     """What a source read of a slot; `a__b` stands for the signal `a.b`."""
     values = {name.replace("__", "."): value for name, value in signals.items()}
-    return Observation(source, slot, signals=values, part=Part(part) if part else None)
+    return Observation(source, slot, signals=values, component=Component(part) if part else None)
 
 
 def unread(slot: str, signal: str, why: str = "refused", source: str = "memory") -> Observation:
     """What a source could not read of a slot."""
-    return Observation(source, slot, unread={signal: why})
+    return Observation(source, slot, unreadable={signal: why})
 
 
 def told(slot: str, *events: Event) -> Observation:
@@ -73,9 +73,9 @@ class Scene:
     """Some checks, and what the judge remembers."""
 
     def __init__(self, *checks: Check, one_look: bool = False) -> None:
-        self.rules = rules(Catalogue(checks=checks), {})
+        self.rules = compile_rules(Catalogue(checks=checks), {})
         self.state = JudgeState()
-        self.outlook = Outlook(one_look=one_look)
+        self.outlook = JudgeSettings(one_shot=one_look)
 
     def round(
         self,

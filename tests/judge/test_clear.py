@@ -4,21 +4,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeguard.agent.memory import Memory, decoded, encoded
-from nodeguard.judge import cleared
-from nodeguard.judge.clear import Clearing, Wanted, clear
-from nodeguard.judge.state import Cleared, JudgeState
-from nodeguard.model.check import Check, Compare, Either, Happened, Increase
+from nodeguard.agent.state import AgentState, decode_state, encode_state
+from nodeguard.judge import operator_clears as cleared
+from nodeguard.judge.clear import ClearRequest, ClearResult, clear
+from nodeguard.judge.state import JudgeState, OperatorClear
+from nodeguard.model.check import AnyOf, Check, Compare, EventOccurred, Increase
 from nodeguard.model.finding import Verdict
 from nodeguard.model.instant import Instant
 from nodeguard.model.observation import Event, Observation
-from nodeguard.model.slot import NODE, gpu, nvlink
+from nodeguard.model.target import NODE, gpu_target, nvlink_target
 from tests.judge.scene import BOOTED, Scene, check, seen, told, unread
 
-GPU, OTHER = gpu("1b:00"), gpu("43:00")
-LINKS = [nvlink(GPU, at) for at in range(3)]
-HEARD = check(Happened("gpu.broke"), targets=("gpu",), clears=("reset", "part-replaced", "operator"))
-FLAPS = check(Happened("gpu.flap", times=3, over=3600.0), targets=("gpu",))
+GPU, OTHER = gpu_target("1b:00"), gpu_target("43:00")
+LINKS = [nvlink_target(GPU, at) for at in range(3)]
+HEARD = check(EventOccurred("gpu.broke"), targets=("gpu",), clears=("reset", "part-replaced", "operator"))
+FLAPS = check(EventOccurred("gpu.flap", times=3, over=3600.0), targets=("gpu",))
 RISEN = check(Increase("a.errors", 3, 3600.0))
 LOW = check(Compare("a.level", "below", 5))
 BY = "ann"
@@ -28,8 +28,8 @@ def now(at: float, boot: str = "boot") -> Instant:
     return Instant(BOOTED + at, at, boot)
 
 
-def clears(scene: Scene, at: float, slot: str = NODE, *, name: str = "one", part: str = "") -> Clearing:
-    scene.state, clearing = clear(scene.rules, scene.state, Wanted(name, slot, part, BY), now(at))
+def clears(scene: Scene, at: float, slot: str = NODE, *, name: str = "one", part: str = "") -> ClearResult:
+    scene.state, clearing = clear(scene.rules, scene.state, ClearRequest(name, slot, part, BY), now(at))
     return clearing
 
 
@@ -42,18 +42,18 @@ def fired(verdict: Verdict) -> list[tuple[str, str]]:
 
 
 def restarted(scene: Scene) -> None:
-    scene.state = decoded(encoded(Memory(judged=scene.state))).judged
+    scene.state = decode_state(encode_state(AgentState(judged=scene.state))).judged
 
 
 def test_what_was_heard_is_over_and_who_said_so_is_told() -> None:
     scene = Scene(HEARD)
     assert fired(scene.round(100, broke(90), sources=("kmsg",))) == [("one", GPU)]
-    assert clears(scene, 110, GPU) == Clearing("one on GPU 0000:1b:00 is cleared", (("one", GPU),))
+    assert clears(scene, 110, GPU) == ClearResult("one on GPU 0000:1b:00 is cleared", (("one", GPU),))
     after = scene.round(110)
     assert fired(after) == []
-    [past] = after.noted
+    [past] = after.informational
     assert (past.check, past.target, past.message) == ("one", GPU, "GPU 0000:1b:00; cleared by ann")
-    assert scene.round(110 + 86_400).noted == ()
+    assert scene.round(110 + 86_400).informational == ()
 
 
 def test_another_event_after_it_is_a_new_finding_that_counts_from_itself() -> None:
@@ -67,7 +67,7 @@ def test_another_event_after_it_is_a_new_finding_that_counts_from_itself() -> No
 
 
 def test_only_what_is_named_is_cleared() -> None:
-    scene = Scene(HEARD, check(Happened("gpu.broke"), "two", targets=("gpu",), clears=("operator",)))
+    scene = Scene(HEARD, check(EventOccurred("gpu.broke"), "two", targets=("gpu",), clears=("operator",)))
     scene.round(100, broke(90), broke(90, OTHER), sources=("kmsg",))
     clears(scene, 110, GPU)
     assert set(fired(scene.round(110))) == {("two", GPU), ("one", OTHER), ("two", OTHER)}
@@ -96,7 +96,7 @@ def test_what_a_reboot_does_not_end_stays_cleared_over_a_reboot() -> None:
 
 
 def test_a_new_boot_forgets_words_on_what_it_forgets() -> None:
-    gone = check(Happened("gpu.broke"), targets=("gpu",), clears=("reboot", "operator"))
+    gone = check(EventOccurred("gpu.broke"), targets=("gpu",), clears=("reboot", "operator"))
     scene = Scene(gone)
     scene.round(100, broke(90), sources=("kmsg",))
     clears(scene, 101, GPU)
@@ -117,10 +117,10 @@ def test_a_counter_counts_from_the_clearing_on() -> None:
     scene = Scene(RISEN)
     scene.round(100, seen(a__errors=0))
     assert fired(scene.round(110, seen(a__errors=5))) == [("one", NODE)]
-    assert clears(scene, 115).why == ""
+    assert clears(scene, 115).reason == ""
     after = scene.round(120, seen(a__errors=7))
     assert fired(after) == []
-    assert [one.message for one in after.noted] == ["node; cleared by ann"]
+    assert [one.message for one in after.informational] == ["node; cleared by ann"]
     assert fired(scene.round(130, seen(a__errors=8))) == [("one", NODE)]
 
 
@@ -129,23 +129,23 @@ def test_a_condition_that_holds_is_not_cleared() -> None:
     scene.round(100, seen(a__level=3))
     before = scene.state
     clearing = clears(scene, 110)
-    assert (clearing.why, clearing.holds, clearing.cleared) == ("holds", (("one", NODE),), ())
-    assert "its condition holds now" in clearing.said
+    assert (clearing.reason, clearing.still_active, clearing.cleared) == ("holds", (("one", NODE),), ())
+    assert "its condition holds now" in clearing.message
     assert scene.state is before
     assert fired(scene.round(120, seen(a__level=3))) == [("one", NODE)]
 
 
 def test_an_event_whose_reading_says_the_same_is_not_cleared() -> None:
     either = check(
-        Either((Happened("gpu.broke"), Compare("a.level", "below", 5))),
+        AnyOf((EventOccurred("gpu.broke"), Compare("a.level", "below", 5))),
         targets=("gpu",),
         clears=("operator",),
     )
     scene = Scene(either)
     scene.round(100, broke(90), seen(GPU, a__level=3))
-    assert clears(scene, 110, GPU).why == "holds"
+    assert clears(scene, 110, GPU).reason == "holds"
     scene.round(120, seen(GPU, a__level=9))
-    assert clears(scene, 130, GPU).why == ""
+    assert clears(scene, 130, GPU).reason == ""
     assert fired(scene.round(140, seen(GPU, a__level=9))) == []
 
 
@@ -153,7 +153,7 @@ def test_what_cannot_be_read_any_more_can_be_cleared_and_comes_back_with_a_bad_r
     scene = Scene(LOW)
     scene.round(100, seen(a__level=3))
     scene.round(110, unread(NODE, "a.level"))
-    assert clears(scene, 115).why == ""
+    assert clears(scene, 115).reason == ""
     assert fired(scene.round(120, unread(NODE, "a.level"))) == []
     assert fired(scene.round(130, seen(a__level=3))) == [("one", NODE)]
 
@@ -162,7 +162,7 @@ def test_another_part_that_sits_there_is_not_cleared() -> None:
     scene = Scene(HEARD)
     scene.round(100, seen(GPU, part="GPU-1", a__level=9), broke(90), sources=("kmsg",))
     wrong = clears(scene, 110, GPU, part="GPU-9")
-    assert (wrong.why, wrong.said) == (
+    assert (wrong.reason, wrong.message) == (
         "other-part",
         "one on GPU 0000:1b:00 is not cleared: GPU-1 sits there now, not GPU-9",
     )
@@ -171,7 +171,7 @@ def test_another_part_that_sits_there_is_not_cleared() -> None:
 
 
 def test_a_word_on_a_part_is_none_on_the_next() -> None:
-    only = check(Happened("gpu.broke"), targets=("gpu",), clears=("operator",))
+    only = check(EventOccurred("gpu.broke"), targets=("gpu",), clears=("operator",))
     scene = Scene(only)
     scene.round(100, seen(GPU, part="GPU-1", a__level=9), broke(90), sources=("kmsg",))
     clears(scene, 110, GPU, part="GPU-1")
@@ -181,9 +181,9 @@ def test_a_word_on_a_part_is_none_on_the_next() -> None:
 
 def test_a_word_on_a_part_counts_until_another_is_seen_to_sit_there() -> None:
     """The log may be read anew before anything tells what sits there."""
-    words = (Cleared("one", GPU, "GPU-1", 110.0, BY),)
+    words = (OperatorClear("one", GPU, "GPU-1", 110.0, BY),)
     for part, left in (("GPU-1", []), ("GPU-2", [("one", GPU)])):
-        scene = Scene(check(Happened("gpu.broke"), targets=("gpu",), clears=("operator",)))
+        scene = Scene(check(EventOccurred("gpu.broke"), targets=("gpu",), clears=("operator",)))
         scene.state = JudgeState(boot_id="boot", cleared=words)
         assert fired(scene.round(120, broke(90), sources=("kmsg",))) == []
         assert fired(scene.round(130, seen(GPU, part=part, a__level=9))) == left
@@ -192,17 +192,17 @@ def test_a_word_on_a_part_counts_until_another_is_seen_to_sit_there() -> None:
 def test_a_part_that_is_not_known_is_not_taken_for_the_one_that_is_meant() -> None:
     scene = Scene(HEARD)
     scene.round(100, broke(90), sources=("kmsg",))
-    assert "a part that is not known sits there" in clears(scene, 110, GPU, part="GPU-1").said
+    assert "a part that is not known sits there" in clears(scene, 110, GPU, part="GPU-1").message
 
 
 def test_a_cause_takes_what_it_explains_with_it() -> None:
-    symptom = check(Happened("gpu.felt"), "two", targets=("gpu",), symptom_of=("one",))
+    symptom = check(EventOccurred("gpu.felt"), "two", targets=("gpu",), symptom_of=("one",))
     scene = Scene(HEARD, symptom)
     felt = told(GPU, Event("gpu.broke", 90.0), Event("gpu.felt", 91.0))
     assert fired(scene.round(100, felt, sources=("kmsg",))) == [("one", GPU)]
     clearing = clears(scene, 110, GPU)
     assert set(clearing.cleared) == {("one", GPU), ("two", GPU)}
-    assert clearing.said.endswith("is cleared, and 1 more that it explained or stood for")
+    assert clearing.message.endswith("is cleared, and 1 more that it explained or stood for")
     assert fired(scene.round(110)) == []
 
 
@@ -211,13 +211,13 @@ def test_a_symptom_that_is_read_to_hold_stands_by_itself() -> None:
     scene = Scene(HEARD, symptom)
     scene.round(100, broke(90), seen(GPU, a__level=3))
     clearing = clears(scene, 110, GPU)
-    assert (clearing.cleared, clearing.holds) == ((("one", GPU),), (("two", GPU),))
-    assert "what is read to hold now stands: two on GPU 0000:1b:00" in clearing.said
+    assert (clearing.cleared, clearing.still_active) == ((("one", GPU),), (("two", GPU),))
+    assert "what is read to hold now stands: two on GPU 0000:1b:00" in clearing.message
     assert fired(scene.round(120, seen(GPU, a__level=3))) == [("two", GPU)]
 
 
 def test_what_many_slots_have_in_common_is_cleared_as_it_is_shown() -> None:
-    scene = Scene(check(Happened("a.link"), targets=("nvlink",), clears=("operator",)))
+    scene = Scene(check(EventOccurred("a.link"), targets=("nvlink",), clears=("operator",)))
     events = [told(link, Event("a.link", 90.0)) for link in LINKS]
     assert fired(scene.round(100, *events, sources=("kmsg",))) == [("one", GPU)]
     assert len(clears(scene, 110, GPU).cleared) == len(LINKS)
@@ -227,17 +227,17 @@ def test_what_many_slots_have_in_common_is_cleared_as_it_is_shown() -> None:
 @pytest.mark.parametrize(
     ("wanted", "boot", "why"),
     [
-        (Wanted("one", GPU), "next", "not-judged"),
-        (Wanted("none", GPU), "boot", "no-check"),
-        (Wanted("one", OTHER), "boot", "no-finding"),
-        (Wanted("one", NODE), "boot", "no-finding"),
+        (ClearRequest("one", GPU), "next", "not-judged"),
+        (ClearRequest("none", GPU), "boot", "no-check"),
+        (ClearRequest("one", OTHER), "boot", "no-finding"),
+        (ClearRequest("one", NODE), "boot", "no-finding"),
     ],
 )
-def test_what_is_not_there_is_said_and_changes_nothing(wanted: Wanted, boot: str, why: str) -> None:
+def test_what_is_not_there_is_said_and_changes_nothing(wanted: ClearRequest, boot: str, why: str) -> None:
     scene = Scene(HEARD)
     scene.round(100, broke(90), sources=("kmsg",))
     state, clearing = clear(scene.rules, scene.state, wanted, now(110, boot))
-    assert (clearing.why, clearing.cleared) == (why, ())
+    assert (clearing.reason, clearing.cleared) == (why, ())
     assert state is scene.state
 
 
@@ -245,7 +245,7 @@ def test_before_the_first_round_nothing_is_cleared() -> None:
     scene = Scene(HEARD)
     scene.round(100, broke(90), sources=("kmsg",))
     restarted(scene)
-    assert clears(scene, 110, GPU).why == "not-judged"
+    assert clears(scene, 110, GPU).reason == "not-judged"
 
 
 def test_twice_is_once_and_tells_who_did_it() -> None:
@@ -254,7 +254,7 @@ def test_twice_is_once_and_tells_who_did_it() -> None:
     clears(scene, 110, GPU)
     before = scene.state
     again = clears(scene, 120, GPU)
-    assert (again.why, again.said) == (
+    assert (again.reason, again.message) == (
         "no-finding",
         "one on GPU 0000:1b:00 does not stand: ann cleared it before",
     )
@@ -271,17 +271,17 @@ def test_a_log_whose_clock_runs_ahead_is_cleared_too() -> None:
 
 def test_people_s_words_are_bounded_and_the_oldest_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cleared, "_KEPT", 2)
-    words = [Cleared(name, NODE, "", float(at), BY) for at, name in enumerate("abc")]
-    kept = cleared.with_more(words[:2], words[2:])
+    words = [OperatorClear(name, NODE, "", float(at), BY) for at, name in enumerate("abc")]
+    kept = cleared.add_clears(words[:2], words[2:])
     assert [one.check for one in kept] == ["b", "c"]
-    assert cleared.with_more(kept, [Cleared("b", NODE, "", 9.0, "bob")])[-1] == Cleared(
+    assert cleared.add_clears(kept, [OperatorClear("b", NODE, "", 9.0, "bob")])[-1] == OperatorClear(
         "b", NODE, "", 9.0, "bob"
     )
 
 
 CHECKS: tuple[Check, ...] = (
     HEARD,
-    check(Happened("gpu.broke", times=2, over=50.0), "two", targets=("gpu",)),
+    check(EventOccurred("gpu.broke", times=2, over=50.0), "two", targets=("gpu",)),
 )
 STEPS = st.lists(
     st.tuples(st.integers(1, 20), st.sampled_from(["event", "clear", "clear two", "restart", "reread"])),
@@ -313,9 +313,9 @@ def test_whatever_comes_in_whatever_order_only_what_came_after_a_word_counts(
                 name = "two" if step.endswith("two") else "one"
                 stood = (name, GPU) in fired(scene.round(at))
                 state = scene.state
-                assert (clears(scene, at, GPU, name=name).why == "") == stood
+                assert (clears(scene, at, GPU, name=name).reason == "") == stood
                 once = scene.state
-                assert clears(scene, at, GPU, name=name).why == "no-finding"
+                assert clears(scene, at, GPU, name=name).reason == "no-finding"
                 assert scene.state is once, "a second time changes nothing"
                 assert stood or once is state
                 words[name] = at if stood else words[name]

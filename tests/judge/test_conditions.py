@@ -6,11 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeguard.judge.conditions import prepare
-from nodeguard.judge.outcome import FALSE, NOT_APPLICABLE, TRUE, UNKNOWN
-from nodeguard.judge.state import Counter, Occurrence, Rise, SourceMemory
-from nodeguard.judge.view import View
-from nodeguard.model.check import Compare, Condition, Either, Every, Happened, Increase, Reference, Sustained
+from nodeguard.judge.conditions import compile_condition
+from nodeguard.judge.context import FALSE, NOT_APPLICABLE, TRUE, UNKNOWN, EvaluationContext
+from nodeguard.judge.state import CounterIncrease, CounterState, RememberedEvent, SourceSnapshot
+from nodeguard.model.check import (
+    AllOf,
+    AnyOf,
+    Compare,
+    Condition,
+    EventOccurred,
+    Increase,
+    Reference,
+    Sustained,
+)
 from nodeguard.model.signal import Scalar
 
 A = "a.happened"
@@ -25,37 +33,37 @@ def view(
     one_look: bool = False,
     held: float | None = None,
     **signals: Scalar,
-) -> View:
+) -> EvaluationContext:
     """A view of a slot whose condition named `key` has held since `held`."""
     values = {name.replace("__", "~"): value for name, value in signals.items()}
-    return View(
+    return EvaluationContext(
         now=now,
         wall=1_000_000 + now,
         first=first,
-        one_look=one_look,
+        one_shot=one_look,
         signals=values,
         unread={},
-        memories={"memory": SourceMemory(values)},
+        sources={"memory": SourceSnapshot(values)},
         counters={},
         events={},
         signs={},
-        held={} if held is None else {"key": held},
+        true_since={} if held is None else {"key": held},
         expect={},
         statuses={"kmsg": "read"},
     )
 
 
-def outcome(condition: Condition, seen: View) -> int:
-    return prepare(condition, "key", (), {"warmth": "celsius"})(seen)
+def outcome(condition: Condition, seen: EvaluationContext) -> int:
+    return compile_condition(condition, "key", (), {"warmth": "celsius"})(seen)
 
 
-def happened(*times: float) -> dict[str, Occurrence]:
-    return {"a": Occurrence(A, "kmsg", times[0], times[-1], len(times), "text", {}, times)}
+def happened(*times: float) -> dict[str, RememberedEvent]:
+    return {"a": RememberedEvent(A, "kmsg", times[0], times[-1], len(times), "text", {}, times)}
 
 
 OUTCOMES = st.lists(st.sampled_from([NOT_APPLICABLE, FALSE, UNKNOWN, TRUE]), min_size=1, max_size=4)
 Group = Callable[[tuple[Condition, ...]], Condition]
-groups = pytest.mark.parametrize("group", [Every, Either])
+groups = pytest.mark.parametrize("group", [AllOf, AnyOf])
 
 
 def together(group: Group, outcomes: Iterable[int], nested: Iterable[int] = ()) -> int:
@@ -89,7 +97,7 @@ def together(group: Group, outcomes: Iterable[int], nested: Iterable[int] = ()) 
     ],
 )
 def test_all_and_any(parts: tuple[int, ...], every: int, either: int) -> None:
-    assert (together(Every, parts), together(Either, parts)) == (every, either)
+    assert (together(AllOf, parts), together(AnyOf, parts)) == (every, either)
 
 
 @groups
@@ -149,21 +157,21 @@ def test_what_should_be_there_and_is_not_is_unknown() -> None:
     seen = view()
     seen.unread = {"level": "refused"}
     assert outcome(HIGH, seen) == UNKNOWN
-    assert seen.missing == [("level", "refused")]
+    assert seen.unreadable == [("level", "refused")]
 
 
 def test_a_truth_against_the_best_that_it_was_is_told_as_a_truth() -> None:
     seen = view(loaded=False, loaded__inventory=1.0)
     assert outcome(Compare("loaded", "below", than=Reference("inventory", "loaded")), seen) == TRUE
-    assert seen.seen[0].tell(seen).what == "loaded = no (it had yes)"
+    assert seen.reasons[0].make_evidence(seen).text == "loaded = no (it had yes)"
 
 
 def test_an_event_is_true_for_as_long_as_its_window() -> None:
     seen = view()
     seen.events = happened(990.0)
-    assert outcome(Happened(A, over=60), seen) == TRUE
+    assert outcome(EventOccurred(A, over=60), seen) == TRUE
     seen.events = happened(900.0)
-    assert outcome(Happened(A, over=60), seen) == FALSE
+    assert outcome(EventOccurred(A, over=60), seen) == FALSE
 
 
 @pytest.mark.parametrize(
@@ -173,51 +181,55 @@ def test_an_event_is_true_for_as_long_as_its_window() -> None:
 def test_silence_means_something_where_the_log_can_be_read(status: str, comes_to: int) -> None:
     seen = view()
     seen.statuses = {"kmsg": status}
-    assert outcome(Happened(A), seen) == comes_to
+    assert outcome(EventOccurred(A), seen) == comes_to
     seen.statuses = {}
-    assert outcome(Happened(A), seen) == NOT_APPLICABLE
+    assert outcome(EventOccurred(A), seen) == NOT_APPLICABLE
 
 
 def test_a_counter_that_was_read_once_is_unknown_and_then_not() -> None:
     seen = view(n=5)
-    seen.counters = {"n": Counter(5, 1000)}
+    seen.counters = {"n": CounterState(5, 1000)}
     assert outcome(Increase("n", 1, 60), seen) == UNKNOWN
     assert seen.pending == ["n"]
-    seen.counters = {"n": Counter(5, 990)}
+    seen.counters = {"n": CounterState(5, 990)}
     assert outcome(Increase("n", 1, 60), seen) == FALSE
 
 
 def test_a_counter_at_its_end_is_unknown_and_says_so() -> None:
     seen = view(n=15)
-    seen.counters = {"n": Counter(15, 0)}
+    seen.counters = {"n": CounterState(15, 0)}
     assert outcome(Increase("n", 1, 60, bits=4), seen) == UNKNOWN
-    assert [name for name, _ in seen.missing] == ["n"]
+    assert [name for name, _ in seen.unreadable] == ["n"]
 
 
 def test_what_only_says_where_a_check_applies_is_not_told_of() -> None:
     seen = view(hot=True, level=5)
-    assert outcome(Every((Compare("hot", "is", value=True, evidence=False), HIGH)), seen) == TRUE
-    assert [one.tell(seen).what for one in seen.seen] == ["level = 5"]
+    assert outcome(AllOf((Compare("hot", "is", value=True, evidence=False), HIGH)), seen) == TRUE
+    assert [one.make_evidence(seen).text for one in seen.reasons] == ["level = 5"]
     assert outcome(Compare("hot", "is", value=False, evidence=False), view(hot=True)) == FALSE
 
 
 def test_a_rise_began_with_the_first_one_in_the_window() -> None:
     """Another check may watch the same counter for longer: its rises are none of this one's."""
     seen = view(n=30)
-    seen.counters = {"n": Counter(30, 0, tuple(Rise(at, 10, 10) for at in (100.0, 950.0, 990.0)))}
+    seen.counters = {
+        "n": CounterState(30, 0, tuple(CounterIncrease(at, 10, 10) for at in (100.0, 950.0, 990.0)))
+    }
     assert outcome(Increase("n", 20, 60), seen) == TRUE
-    assert [(one.since, one.tell(seen).what) for one in seen.seen] == [(950, "n rose by 20 to 30")]
+    assert [(one.since, one.make_evidence(seen).text) for one in seen.reasons] == [
+        (950, "n rose by 20 to 30")
+    ]
 
 
 def test_an_event_in_a_window_began_with_the_first_one_in_it() -> None:
     seen = view()
     seen.events = happened(100.0, 950.0, 990.0)
-    assert outcome(Happened(A, over=60), seen) == TRUE
-    assert [one.since for one in seen.seen] == [950]
+    assert outcome(EventOccurred(A, over=60), seen) == TRUE
+    assert [one.since for one in seen.reasons] == [950]
     seen = view()
     seen.events = happened(100.0, 950.0, 990.0)
-    assert outcome(Happened(A), seen) == TRUE
-    assert [one.since for one in seen.seen] == [100]
+    assert outcome(EventOccurred(A), seen) == TRUE
+    assert [one.since for one in seen.reasons] == [100]
 
 
 @pytest.mark.parametrize(
@@ -228,23 +240,23 @@ def test_an_event_in_a_window_began_with_the_first_one_in_it() -> None:
 def test_a_condition_must_hold_without_a_break(held: float | None, comes_to: int) -> None:
     seen = view(hot=True, held=held)
     assert outcome(Sustained(HOT, 300), seen) == comes_to
-    assert seen.holding == {"key": held or 1000.0}
+    assert seen.new_true_since == {"key": held or 1000.0}
 
 
 def test_what_has_held_began_when_it_began_to_hold() -> None:
     seen = view(hot=True, held=100.0)
     assert outcome(Sustained(HOT, 300), seen) == TRUE
-    assert [one.since for one in seen.seen] == [100]
+    assert [one.since for one in seen.reasons] == [100]
 
 
 def test_a_break_forgets_and_not_knowing_does_not() -> None:
     cold = view(hot=False, held=900.0)
     assert outcome(Sustained(HOT, 300), cold) == FALSE
-    assert cold.holding == {}
+    assert cold.new_true_since == {}
     blind = view(held=900.0)
     blind.unread = {"hot": "refused"}
     assert outcome(Sustained(HOT, 300), blind) == UNKNOWN
-    assert blind.holding == {"key": 900.0}
+    assert blind.new_true_since == {"key": 900.0}
 
 
 @pytest.mark.parametrize(
@@ -261,38 +273,38 @@ def test_one_look_tells_at_once_of_what_held_from_its_beginning(
 ) -> None:
     seen = view(hot=True, held=900.0, first=first, one_look=one_look)
     assert outcome(Sustained(HOT, 300, seen_once=seen_once), seen) == comes_to
-    assert seen.short == ((100, 300) if comes_to == TRUE else None)
+    assert seen.early == ((100, 300) if comes_to == TRUE else None)
 
 
 def test_what_is_certain_is_not_called_short() -> None:
     """One of two reasons has not held for long; the other one needs no time."""
     for parts in ((Sustained(HOT, 300), HIGH), (HIGH, Sustained(HOT, 300))):
         seen = view(hot=True, level=3, first=1000.0, one_look=True)
-        assert outcome(Either(parts), seen) == TRUE
-        assert seen.short is None
-        assert outcome(Every(parts), seen) == TRUE
-        assert seen.short == (0, 300)
+        assert outcome(AnyOf(parts), seen) == TRUE
+        assert seen.early is None
+        assert outcome(AllOf(parts), seen) == TRUE
+        assert seen.early == (0, 300)
 
 
 def test_reasons_of_a_part_that_fails_are_not_told() -> None:
     seen = view(hot=True, level=1, n=1)
-    both = Every((HOT, HIGH))
-    assert outcome(Either((both, Compare("n", "is", 1))), seen) == TRUE
-    assert [one.tell(seen).what for one in seen.seen] == ["n = 1"]
+    both = AllOf((HOT, HIGH))
+    assert outcome(AnyOf((both, Compare("n", "is", 1))), seen) == TRUE
+    assert [one.make_evidence(seen).text for one in seen.reasons] == ["n = 1"]
 
 
 def test_an_event_that_counts_nothing_is_still_told() -> None:
     """A line that reads differently in the light of a later one is told of again, with no count of its own."""
     seen = view()
-    seen.events = {"a": Occurrence(A, "kmsg", 990, 990, 0, "text", {}, ())}
-    assert outcome(Happened(A, over=60), seen) == TRUE
-    assert [one.since for one in seen.seen] == [990]
+    seen.events = {"a": RememberedEvent(A, "kmsg", 990, 990, 0, "text", {}, ())}
+    assert outcome(EventOccurred(A, over=60), seen) == TRUE
+    assert [one.since for one in seen.reasons] == [990]
 
 
 def test_a_reason_tells_of_values_in_their_units() -> None:
     seen = view(warmth=91.0, warmth__peers=60)
     assert outcome(Compare("warmth", "above", than=Reference("peers", "warmth"), by=20), seen) == TRUE
-    assert seen.seen[0].tell(seen).what == "warmth = 91 °C (its peers have 60 °C)"
+    assert seen.reasons[0].make_evidence(seen).text == "warmth = 91 °C (its peers have 60 °C)"
 
 
 def test_what_was_settled_needs_nothing_that_could_not_be_read() -> None:
@@ -300,13 +312,13 @@ def test_what_was_settled_needs_nothing_that_could_not_be_read() -> None:
     for parts in ((HOT, HIGH), (HIGH, HOT)):
         seen = view(level=1)
         seen.unread = {"hot": "refused"}
-        assert outcome(Every(parts), seen) == FALSE
-        assert seen.missing == []
+        assert outcome(AllOf(parts), seen) == FALSE
+        assert seen.unreadable == []
 
 
 def test_what_must_hold_keeps_its_time_while_another_part_is_false() -> None:
     for parts in ((HIGH, Sustained(HOT, 300)), (Sustained(HOT, 300), HIGH)):
         seen = view(hot=True, level=1)
-        assert outcome(Every(parts), seen) == FALSE
-        assert list(seen.holding.values()) == [1000.0]
-        assert seen.seen == []
+        assert outcome(AllOf(parts), seen) == FALSE
+        assert list(seen.new_true_since.values()) == [1000.0]
+        assert seen.reasons == []

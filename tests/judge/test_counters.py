@@ -4,83 +4,83 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeguard.judge.counters import advance, rise, saturated, unplaced
-from nodeguard.judge.state import Counter
+from nodeguard.judge.counters import has_unplaced_increase, increase_within, is_saturated, update_counters
+from nodeguard.judge.state import CounterState
 
 SPANS = {"n": 600.0}
 
 
-def followed(values: list[float], step: float = 10.0, span: float = 600.0) -> Counter:
+def followed(values: list[float], step: float = 10.0, span: float = 600.0) -> CounterState:
     """A counter after being read at every step from second 0 on."""
-    counters: dict[str, Counter] = {}
+    counters: dict[str, CounterState] = {}
     previous = None
     for number, value in enumerate(values):
         now = number * step
-        counters = advance(counters, {"n": span}, {"n": value}, previous, now)
+        counters = update_counters(counters, {"n": span}, {"n": value}, previous, now)
         previous = now
     return counters["n"]
 
 
 def test_a_first_reading_is_a_baseline_and_no_rise() -> None:
     counter = followed([5000])
-    assert (counter.value, rise(counter, 600, 0)) == (5000, 0)
+    assert (counter.value, increase_within(counter, 600, 0)) == (5000, 0)
 
 
 def test_a_rise_counts_within_its_window_alone() -> None:
     counter = followed([10, 10, 14, 15])
-    assert rise(counter, 600, 30) == 5
-    assert rise(counter, 10, 30) == 1
-    assert rise(counter, 10, 40) == 0
+    assert increase_within(counter, 600, 30) == 5
+    assert increase_within(counter, 10, 30) == 1
+    assert increase_within(counter, 10, 40) == 0
 
 
 def test_a_fall_is_counted_and_takes_no_rise_back() -> None:
     counter = followed([10, 14, 3, 5])
-    assert (counter.fell, rise(counter, 600, 30)) == (1, 6)
+    assert (counter.resets, increase_within(counter, 600, 30)) == (1, 6)
 
 
 def test_a_rise_in_a_gap_counts_only_in_windows_that_it_can_be_placed_in() -> None:
-    counters = advance({}, SPANS, {"n": 1}, None, 0)
-    counter = advance(counters, SPANS, {"n": 4}, 0, 1000)["n"]
-    assert (rise(counter, 600, 1000), unplaced(counter, 600, 1000)) == (3, False)
-    assert (rise(counter, 60, 1000), unplaced(counter, 60, 1000)) == (0, True)
-    assert not unplaced(counter, 60, 1100)
+    counters = update_counters({}, SPANS, {"n": 1}, None, 0)
+    counter = update_counters(counters, SPANS, {"n": 4}, 0, 1000)["n"]
+    assert (increase_within(counter, 600, 1000), has_unplaced_increase(counter, 600, 1000)) == (3, False)
+    assert (increase_within(counter, 60, 1000), has_unplaced_increase(counter, 60, 1000)) == (0, True)
+    assert not has_unplaced_increase(counter, 60, 1100)
 
 
 @pytest.mark.parametrize("previous", [None, 0.0])
 def test_what_rose_in_a_gap_or_another_epoch_cannot_be_placed(previous: float | None) -> None:
-    counters = advance({}, SPANS, {"n": 1}, None, 0)
-    after = advance(counters, SPANS, {"n": 100}, previous, 1201)
-    assert (after["n"].value, rise(after["n"], 600, 1201)) == (100, 0)
+    counters = update_counters({}, SPANS, {"n": 1}, None, 0)
+    after = update_counters(counters, SPANS, {"n": 100}, previous, 1201)
+    assert (after["n"].value, increase_within(after["n"], 600, 1201)) == (100, 0)
 
 
 def test_a_gap_of_twice_the_window_is_still_bridged() -> None:
-    counters = advance({}, SPANS, {"n": 1}, None, 0)
-    assert rise(advance(counters, SPANS, {"n": 100}, 0, 1200)["n"], 600, 1200) == 99
+    counters = update_counters({}, SPANS, {"n": 1}, None, 0)
+    assert increase_within(update_counters(counters, SPANS, {"n": 100}, 0, 1200)["n"], 600, 1200) == 99
 
 
 @pytest.mark.parametrize("value", [None, "many", True])
 def test_what_is_no_number_leaves_a_counter_as_it_was(value: object) -> None:
-    counters = followed_from = {"n": Counter(3.0, 0.0)}
+    counters = followed_from = {"n": CounterState(3.0, 0.0)}
     signals = {} if value is None else {"n": value}
-    assert advance(counters, SPANS, signals, 0, 10) == followed_from
+    assert update_counters(counters, SPANS, signals, 0, 10) == followed_from
 
 
 def test_only_what_some_check_watches_is_remembered() -> None:
-    assert advance({}, SPANS, {"other": 4}, None, 0) == {}
+    assert update_counters({}, SPANS, {"other": 4}, None, 0) == {}
 
 
 def test_a_narrow_counter_ends_at_its_maximum() -> None:
-    assert saturated(15, 4)
-    assert not saturated(14, 4)
-    assert not saturated(0xFFFF, 0)
+    assert is_saturated(15, 4)
+    assert not is_saturated(14, 4)
+    assert not is_saturated(0xFFFF, 0)
 
 
 @given(steps=st.lists(st.integers(0, 5), max_size=300))
 def test_merged_rises_keep_their_sum(steps: list[int]) -> None:
     values = [float(sum(steps[: number + 1])) for number in range(len(steps))] or [0.0]
     counter = followed(values, step=1, span=10_000)
-    assert rise(counter, 10_000, len(values)) == values[-1] - values[0]
-    assert len(counter.risen) <= 32
+    assert increase_within(counter, 10_000, len(values)) == values[-1] - values[0]
+    assert len(counter.increases) <= 32
 
 
 @given(values=st.lists(st.integers(0, 1000), min_size=1, max_size=200), over=st.floats(1, 3000))
@@ -88,11 +88,11 @@ def test_a_sum_of_rises_is_never_negative_and_never_more_than_was_read(
     values: list[int], over: float
 ) -> None:
     counter = followed([float(value) for value in values])
-    risen = rise(counter, over, 10.0 * len(values))
+    risen = increase_within(counter, over, 10.0 * len(values))
     assert 0 <= risen <= sum(values)
-    assert rise(counter, over * 2, 10.0 * len(values)) >= risen
+    assert increase_within(counter, over * 2, 10.0 * len(values)) >= risen
 
 
 def test_a_gap_of_more_than_twice_the_window_begins_a_new_baseline() -> None:
-    counters = advance({}, SPANS, {"n": 1}, None, 0)
-    assert advance(counters, SPANS, {"n": 4}, 0, 1201)["n"] == Counter(4, 1201)
+    counters = update_counters({}, SPANS, {"n": 1}, None, 0)
+    assert update_counters(counters, SPANS, {"n": 4}, 0, 1201)["n"] == CounterState(4, 1201)

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from nodeguard.model.check import Compare, Either, Happened, Increase, Sustained
-from nodeguard.model.finding import Health, Knowledge
+from nodeguard.model.check import AnyOf, Compare, EventOccurred, Increase, Sustained
+from nodeguard.model.finding import DataStatus, Health
 from nodeguard.model.observation import Event
 from tests.judge.scene import BOOTED, Scene, check, seen, told, unread
 
@@ -23,49 +23,50 @@ def test_a_check_judges_its_kinds_of_slot_alone() -> None:
 @pytest.mark.parametrize(("hot", "fine"), [(False, 1), (True, 0), (None, 0)])
 def test_only_what_was_looked_at_is_fine(hot: bool | None, fine: int) -> None:
     verdict = Scene(check(HOT)).round(0, seen(other=1) if hot is None else seen(hot=hot))
-    assert len(verdict.fine) == fine
+    assert len(verdict.passed) == fine
 
 
 def test_silence_of_a_node_that_stands_in_for_others_means_nothing() -> None:
-    scene = Scene(check(Happened("a.happened"), targets=DIMM))
-    assert scene.round(0, seen("dimm/mc0/dimm0", n=1), sources=("kmsg",)).fine[0].slots == {"dimm": 1}
+    scene = Scene(check(EventOccurred("a.happened"), targets=DIMM))
+    assert scene.round(0, seen("dimm/mc0/dimm0", n=1), sources=("kmsg",)).passed[0].targets == {"dimm": 1}
     assert (
-        Scene(check(Happened("a.happened"), targets=DIMM)).round(0, seen(n=1), sources=("kmsg",)).fine == ()
+        Scene(check(EventOccurred("a.happened"), targets=DIMM)).round(0, seen(n=1), sources=("kmsg",)).passed
+        == ()
     )
 
 
 @pytest.mark.parametrize(("slot", "fine"), [("gpu/0000:1b:00", 1), ("port/mlx5_0/1", 0)])
 def test_silence_about_hardware_that_is_not_there_means_nothing(slot: str, fine: int) -> None:
     scene = Scene(check(Compare("hot", "is", value=True), hardware=("gpu",)))
-    assert len(scene.round(0, seen(hot=False), seen(slot, n=1)).fine) == fine
+    assert len(scene.round(0, seen(hot=False), seen(slot, n=1)).passed) == fine
 
 
 @pytest.mark.parametrize(("make", "fine", "found"), [("a", 1, 1), ("b", 0, 0), (None, 1, 1)])
 def test_a_check_is_not_applied_to_what_it_is_not_for(make: str | None, fine: int, found: int) -> None:
     rule = check(HOT, applies=Compare("make", "is", "a"))
     more = {} if make is None else {"make": make}
-    assert len(Scene(rule).round(0, seen(hot=False, **more)).fine) == fine
+    assert len(Scene(rule).round(0, seen(hot=False, **more)).passed) == fine
     assert len(Scene(rule).round(0, seen(hot=True, **more)).findings) == found
 
 
 def test_a_make_that_cannot_be_read_is_no_fault_of_its_own() -> None:
     rule = check(HOT, applies=Compare("make", "is", "a"))
     verdict = Scene(rule).round(0, seen(hot=True), unread("node", "make", source="clock"))
-    assert (len(verdict.findings), verdict.unread) == (1, ())
+    assert (len(verdict.findings), verdict.read_failures) == (1, ())
 
 
 def test_a_finding_whose_signals_become_unread_stands_and_says_so() -> None:
     scene = Scene(check(HOT))
-    assert scene.round(0, seen(hot=True)).findings[0].knowledge is Knowledge.FRESH
+    assert scene.round(0, seen(hot=True)).findings[0].data_status is DataStatus.FRESH
     [one] = scene.round(10, unread("node", "hot")).findings
-    assert (one.knowledge, one.note) == (Knowledge.STALE, "not read any more: refused")
+    assert (one.data_status, one.note) == (DataStatus.STALE, "not read any more: refused")
     assert scene.round(20, unread("node", "hot")).findings[0].note == "not read any more: refused"
     assert scene.round(30, seen(hot=False)).findings == ()
 
 
 def test_what_was_never_seen_is_not_found_for_being_unread() -> None:
     verdict = Scene(check(HOT)).round(0, unread("node", "hot"))
-    assert (verdict.findings, verdict.knowledge) == ((), Knowledge.UNKNOWN)
+    assert (verdict.findings, verdict.data_status) == ((), DataStatus.UNKNOWN)
 
 
 def test_a_stale_finding_gives_its_own_reason() -> None:
@@ -88,20 +89,20 @@ def test_a_stale_finding_gives_its_own_reason() -> None:
         unread("node", "other", "first", "x"),
         unread("node", "more", "last", "y"),
     ).findings
-    assert (one.knowledge, one.note) == (Knowledge.STALE, "not read any more")
+    assert (one.data_status, one.note) == (DataStatus.STALE, "not read any more")
 
 
 def test_what_no_check_looks_at_or_tells_of_is_not_remembered() -> None:
     scene = Scene(check(HOT, message="{told}"))
     scene.round(0, seen(hot=False, told=1, traffic=1, fs__disk="disk/sda"))
-    assert scene.state.slots["node"].sources["memory"].signals == {
+    assert scene.state.targets["node"].sources["memory"].signals == {
         "hot": False,
         "told": 1,
         "fs.disk": "disk/sda",
     }
-    before = scene.state.slots["node"]
+    before = scene.state.targets["node"]
     scene.round(10, seen(hot=False, told=1, traffic=2, fs__disk="disk/sda"))
-    assert scene.state.slots["node"] is before
+    assert scene.state.targets["node"] is before
 
 
 def test_a_clock_that_is_set_moves_the_beginning_of_what_stands() -> None:
@@ -116,14 +117,14 @@ def test_a_clock_that_is_set_moves_the_beginning_of_what_stands() -> None:
 
 def test_an_event_that_is_over_is_noted_and_blamed_for_nothing() -> None:
     scene = Scene(
-        check(Happened("a.happened"), "a", clears=("reset",)),
+        check(EventOccurred("a.happened"), "a", clears=("reset",)),
         check(HOT, "b", symptom_of=("a",)),
     )
     happened = told("node", Event("a.happened", 5))
     assert [one.check for one in scene.round(10, happened, seen(hot=True)).findings] == ["a"]
     verdict = scene.round(20, told("node", Event("gpu.reset", 15)), seen(hot=True))
     assert [one.check for one in verdict.findings] == ["b"]
-    [noted] = verdict.noted
+    [noted] = verdict.informational
     assert (noted.check, noted.health, noted.message) == ("a", Health.OK, "node; it was reset since")
 
 
@@ -131,14 +132,14 @@ def test_a_slot_that_goes_away_takes_its_findings_along() -> None:
     scene = Scene(check(HOT, targets=("gpu",)))
     assert scene.round(0, seen("gpu/0000:1b:00", hot=True)).findings
     assert scene.round(10, sources=("memory",)).findings == ()
-    assert scene.state.slots == {}
+    assert scene.state.targets == {}
 
 
 def test_a_slot_that_a_cut_round_did_not_reach_keeps_its_findings() -> None:
     scene = Scene(check(HOT, targets=("gpu",)))
     scene.round(0, seen("gpu/0000:1b:00", hot=True))
     [one] = scene.round(10, sources=("memory",), complete=False).findings
-    assert one.knowledge is Knowledge.STALE
+    assert one.data_status is DataStatus.STALE
 
 
 def test_what_holds_for_long_is_remembered_from_round_to_round() -> None:
@@ -150,7 +151,7 @@ def test_what_holds_for_long_is_remembered_from_round_to_round() -> None:
 
 def test_one_look_says_that_it_saw_it_once() -> None:
     scene = Scene(
-        check(Sustained(HOT, 60)), check(Either((HOT, Sustained(HOT, 60))), "certain"), one_look=True
+        check(Sustained(HOT, 60)), check(AnyOf((HOT, Sustained(HOT, 60))), "certain"), one_look=True
     )
     notes = {one.check: one.note for one in scene.round(0, seen(hot=True)).findings}
     assert notes == {"one": "seen once", "certain": ""}
@@ -159,9 +160,9 @@ def test_one_look_says_that_it_saw_it_once() -> None:
 
 
 def test_a_check_of_health_ok_is_noted_and_held_against_nobody() -> None:
-    scene = Scene(check(Happened("a.happened", over=60), health=Health.OK))
+    scene = Scene(check(EventOccurred("a.happened", over=60), health=Health.OK))
     verdict = scene.round(10, told("node", Event("a.happened", 5)))
-    assert (verdict.health, verdict.findings, [one.check for one in verdict.noted]) == (
+    assert (verdict.health, verdict.findings, [one.check for one in verdict.informational]) == (
         Health.OK,
         (),
         ["one"],

@@ -7,9 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeguard.judge.events import carried_over, cleared, matching, over, remember
-from nodeguard.judge.state import Occurrence
-from nodeguard.model.check import Happened, Sign
+from nodeguard.judge.events import (
+    active_events,
+    carry_over_events,
+    cleared_events,
+    clearing_sign,
+    record_events,
+)
+from nodeguard.judge.state import RememberedEvent
+from nodeguard.model.check import ClearSign, EventOccurred
 from nodeguard.model.observation import Event
 
 A = "a.happened"
@@ -19,20 +25,20 @@ def event(at: float, count: int = 1, signal: str = A, **fields: Any) -> Event:
     return Event(signal, at, f"{signal} at {at:g}", dict(fields), count)
 
 
-def known(*events: Event) -> dict[str, Occurrence]:
-    return remember({}, "kmsg", events)[0]
+def known(*events: Event) -> dict[str, RememberedEvent]:
+    return record_events({}, "kmsg", events)[0]
 
 
 def found(
-    events: dict[str, Occurrence],
-    wanted: Happened,
+    events: dict[str, RememberedEvent],
+    wanted: EventOccurred,
     now: float = 1000.0,
     *,
-    clears: tuple[Sign, ...] = (),
+    clears: tuple[ClearSign, ...] = (),
     **signs: float,
 ) -> list[str]:
     moments = {name.replace("_", "-"): at for name, at in signs.items()}
-    return [one.text for one in matching(events, wanted, clears, moments, now)]
+    return [one.text for one in active_events(events, wanted, clears, moments, now)]
 
 
 def test_one_thing_that_happens_again_is_one_occurrence() -> None:
@@ -53,7 +59,7 @@ def test_an_occurrence_that_the_source_retells_with_no_count_counts_nothing() ->
 
 def test_order_within_a_round_does_not_matter() -> None:
     events = [event(10, dev="x"), event(30, dev="x"), event(20, dev="y"), event(25, signal="gpu.reset")]
-    rounds = [remember({}, "kmsg", order) for order in permutations(events)]
+    rounds = [record_events({}, "kmsg", order) for order in permutations(events)]
     for after, signs in rounds:
         assert signs == {"reset": 25}
         assert {
@@ -76,32 +82,32 @@ def test_a_flood_costs_no_memory(flood: list[tuple[int, int, int]]) -> None:
 @pytest.mark.parametrize(
     ("wanted", "texts"),
     [
-        (Happened(A), ["a.happened at 10", "a.happened at 990"]),
-        (Happened(A, over=60), ["a.happened at 990"]),
-        (Happened(A, over=10), []),
-        (Happened(A, where={"dev": ("x",)}), ["a.happened at 10"]),
-        (Happened(A, where={"mode": ("x",)}), []),
-        (Happened(A, times=2), ["a.happened at 10", "a.happened at 990"]),
-        (Happened(A, times=3), []),
-        (Happened(A, times=2, over=60), []),
-        (Happened("b.happened"), []),
+        (EventOccurred(A), ["a.happened at 10", "a.happened at 990"]),
+        (EventOccurred(A, over=60), ["a.happened at 990"]),
+        (EventOccurred(A, over=10), []),
+        (EventOccurred(A, where={"dev": ("x",)}), ["a.happened at 10"]),
+        (EventOccurred(A, where={"mode": ("x",)}), []),
+        (EventOccurred(A, times=2), ["a.happened at 10", "a.happened at 990"]),
+        (EventOccurred(A, times=3), []),
+        (EventOccurred(A, times=2, over=60), []),
+        (EventOccurred("b.happened"), []),
     ],
 )
-def test_a_condition_finds_its_events(wanted: Happened, texts: list[str]) -> None:
+def test_a_condition_finds_its_events(wanted: EventOccurred, texts: list[str]) -> None:
     assert found(known(event(10, dev="x"), event(990, dev="y")), wanted) == texts
 
 
 def test_a_window_counts_what_happened_in_it_and_not_what_is_remembered() -> None:
     events = known(event(10, count=60), event(990))
-    assert found(events, Happened(A, times=5, over=60)) == []
-    assert found(events, Happened(A, times=5)) == ["a.happened at 990"]
+    assert found(events, EventOccurred(A, times=5, over=60)) == []
+    assert found(events, EventOccurred(A, times=5)) == ["a.happened at 990"]
 
 
 def test_a_sign_clears_what_came_before_it_where_the_check_says_so() -> None:
     events = known(event(10))
-    assert found(events, Happened(A), clears=("reset",), reset=11.0) == []
-    assert found(events, Happened(A), clears=("reset",), reset=10.0) != []
-    assert found(events, Happened(A), clears=("reboot",), reset=11.0) != []
+    assert found(events, EventOccurred(A), clears=("reset",), reset=11.0) == []
+    assert found(events, EventOccurred(A), clears=("reset",), reset=10.0) != []
+    assert found(events, EventOccurred(A), clears=("reboot",), reset=11.0) != []
 
 
 @pytest.mark.parametrize(
@@ -112,12 +118,12 @@ def test_no_recovery_needed_counts_for_what_the_driver_recovers_and_when_it_had_
 ) -> None:
     fields: dict[str, Any] = {} if reported is None else {"recovery_reported": reported}
     [one] = known(event(10, **fields)).values()
-    assert (cleared(one, ("recovery-none",), {"recovery-none": at}) is not None) is over
+    assert (clearing_sign(one, ("recovery-none",), {"recovery-none": at}) is not None) is over
 
 
 def test_another_event_may_end_one_that_speaks_of_the_same() -> None:
     lost = [event(10, server="a"), event(20, server="b")]
-    wanted = Happened(A, until="back")
+    wanted = EventOccurred(A, until="back")
     assert found(known(*lost, event(15, signal="back", server="a")), wanted) == ["a.happened at 20"]
     assert found(known(*lost, event(30, signal="back")), wanted) == []
     assert len(found(known(*lost, event(5, signal="back", server="a")), wanted)) == 2
@@ -126,17 +132,24 @@ def test_another_event_may_end_one_that_speaks_of_the_same() -> None:
 
 def test_what_is_over_is_told_of_for_a_day_with_what_ended_it() -> None:
     events = known(event(10))
-    told = [since for _, since in over(events, Happened(A), ("reset", "part-replaced"), {"reset": 20.0}, 100)]
+    told = [
+        since
+        for _, since in cleared_events(
+            events, EventOccurred(A), ("reset", "part-replaced"), {"reset": 20.0}, 100
+        )
+    ]
     assert told == ["it was reset since"]
-    assert list(over(events, Happened(A), ("reset",), {"reset": 20.0}, 90_000)) == []
-    assert list(over(events, Happened(A), ("part-replaced",), {"part-replaced": 20.0}, 100)) == []
-    assert list(over(events, Happened(A), ("reset",), {}, 100)) == []
+    assert list(cleared_events(events, EventOccurred(A), ("reset",), {"reset": 20.0}, 90_000)) == []
+    assert (
+        list(cleared_events(events, EventOccurred(A), ("part-replaced",), {"part-replaced": 20.0}, 100)) == []
+    )
+    assert list(cleared_events(events, EventOccurred(A), ("reset",), {}, 100)) == []
 
 
 @given(at=st.floats(0, 5000), ended=st.floats(0, 5000))
 def test_what_outlives_a_boot_lies_before_the_next_one(at: float, ended: float) -> None:
     """Whether or not the source was read after the event, a reboot comes after it."""
-    [one] = carried_over(known(event(at), event(at, signal="b.happened")), {A}, ended).values()
+    [one] = carry_over_events(known(event(at), event(at, signal="b.happened")), {A}, ended).values()
     assert one.signal == A
     assert one.first <= one.last
-    assert cleared(one, ("reboot",), {"reboot": 0.0})
+    assert clearing_sign(one, ("reboot",), {"reboot": 0.0})

@@ -2,21 +2,21 @@ from __future__ import annotations
 
 import pytest
 
-from nodeguard.judge.findings import joined, stale, weathered
-from nodeguard.judge.state import Occurrence
-from nodeguard.judge.view import Seen
-from nodeguard.model.check import Compare, Either, Every, Happened
-from nodeguard.model.finding import Action, Evidence, Finding, Health, Knowledge
+from nodeguard.judge.context import ConditionReason
+from nodeguard.judge.findings import downgrade_old_events, make_stale, merge_symptoms
+from nodeguard.judge.state import RememberedEvent
+from nodeguard.model.check import AllOf, AnyOf, Compare, EventOccurred
+from nodeguard.model.finding import Action, DataStatus, Evidence, Finding, Health
 from nodeguard.model.observation import Event
 from tests.judge.scene import BOOTED, Scene, check, finding, seen, told
 
-A = Happened("a.happened", over=3600)
+A = EventOccurred("a.happened", over=3600)
 DAY = 86_400.0
 
 
-def reason(at: float, *, event: bool = True) -> Seen:
-    occurred = Occurrence("a.happened", "kmsg", at, at, 1, "", {}, (at,)) if event else None
-    return Seen(at, lambda _: Evidence("kmsg", "x", at), occurred)
+def reason(at: float, *, event: bool = True) -> ConditionReason:
+    occurred = RememberedEvent("a.happened", "kmsg", at, at, 1, "", {}, (at,)) if event else None
+    return ConditionReason(at, lambda _: Evidence("kmsg", "x", at), occurred)
 
 
 def test_a_finding_speaks_of_its_latest_event_and_begins_with_its_first() -> None:
@@ -42,7 +42,8 @@ def test_a_finding_keeps_its_beginning_while_it_stands() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "action"), [("reset-gpu", Action.RESET_GPU), ("none", Action.WATCH), ("nonsense", Action.WATCH)]
+    ("said", "action"),
+    [("reset-gpu", Action.RESET_GPU), ("none", Action.MONITOR), ("nonsense", Action.MONITOR)],
 )
 def test_the_stronger_of_what_the_check_and_its_event_ask_for_is_done(said: str, action: Action) -> None:
     scene = Scene(check(A))
@@ -65,7 +66,7 @@ def test_an_old_event_alone_is_no_more_than_a_warning(
     health: Health, age: float, read: bool, after: Health
 ) -> None:
     reasons = [reason(1000.0), *([reason(1000.0 + age, event=False)] if read else [])]
-    [one] = weathered([(check(A), finding(health=health), reasons)], 1000.0 + age)
+    [one] = downgrade_old_events([(check(A), finding(health=health), reasons)], 1000.0 + age)
     assert one.health is after
     assert bool(one.note) is (health is not after)
 
@@ -84,13 +85,13 @@ def test_a_bad_reading_that_the_same_cause_has_corroborates_an_old_event(
     old = (check(A, "old"), finding("old", health=Health.FATAL), [reason(0.0)])
     symptom = check(A, "read", symptom_of=(cause,))
     read = (symptom, finding("read", health=other), [reason(2 * DAY, event=False)])
-    assert weathered([old, read], 2 * DAY)[0].health is after
+    assert downgrade_old_events([old, read], 2 * DAY)[0].health is after
 
 
 def test_a_stale_finding_stands_and_says_why() -> None:
-    one = stale(finding(), 0.0, "permission denied")
-    assert (one.knowledge, one.note, one.health) == (
-        Knowledge.STALE,
+    one = make_stale(finding(), 0.0, "permission denied")
+    assert (one.data_status, one.note, one.health) == (
+        DataStatus.STALE,
         "not read any more: permission denied",
         Health.SUSPECT,
     )
@@ -98,10 +99,15 @@ def test_a_stale_finding_stands_and_says_why() -> None:
 
 def test_a_cause_takes_over_the_worst_of_its_symptoms() -> None:
     cause = finding("cause", since=50.0)
-    symptoms = [finding("a", health=Health.FATAL, since=20.0), finding("b", action=Action.REPLACE_PART)]
-    one = joined(cause, symptoms)
-    assert (one.check, one.health, one.action, one.since) == ("cause", Health.FATAL, Action.REPLACE_PART, 0.0)
-    assert {seen.what for seen in one.evidence} == {"cause on node", "a on node", "b on node"}
+    symptoms = [finding("a", health=Health.FATAL, since=20.0), finding("b", action=Action.REPLACE_COMPONENT)]
+    one = merge_symptoms(cause, symptoms)
+    assert (one.check, one.health, one.action, one.since) == (
+        "cause",
+        Health.FATAL,
+        Action.REPLACE_COMPONENT,
+        0.0,
+    )
+    assert {seen.text for seen in one.evidence} == {"cause on node", "a on node", "b on node"}
 
 
 def test_the_evidence_of_a_cause_stays_beside_that_of_many_symptoms() -> None:
@@ -110,25 +116,25 @@ def test_the_evidence_of_a_cause_stays_beside_that_of_many_symptoms() -> None:
             name, evidence=tuple(Evidence(source, f"{name} {at}", float(at)) for at in range(number))
         )
 
-    one = joined(telling("cause", "kmsg", 2), [telling("a", "kmsg", 8), telling("b", "nvml", 1)])
+    one = merge_symptoms(telling("cause", "kmsg", 2), [telling("a", "kmsg", 8), telling("b", "nvml", 1)])
     assert len(one.evidence) <= 12
-    assert {"cause 0", "cause 1", "b 0"} <= {seen.what for seen in one.evidence}
-    assert [seen.what for seen in one.evidence[:2]] == ["cause 0", "cause 1"]
-    assert one.evidence[2].what == "b 0"
+    assert {"cause 0", "cause 1", "b 0"} <= {seen.text for seen in one.evidence}
+    assert [seen.text for seen in one.evidence[:2]] == ["cause 0", "cause 1"]
+    assert one.evidence[2].text == "b 0"
 
 
 def test_lines_of_the_log_are_told_first_and_where_a_check_applies_is_not() -> None:
     local = Compare("fs.network", "is", value=False, evidence=False)
-    scene = Scene(check(Every((local, Compare("fs.answers", "is", value=False), A)), clears=()))
+    scene = Scene(check(AllOf((local, Compare("fs.answers", "is", value=False), A)), clears=()))
     line = told("node", Event("a.happened", 8, "late"), Event("a.happened", 4, "early"))
     [one] = scene.round(10, line, seen(fs__network=False, fs__answers=False)).findings
-    assert [piece.what for piece in one.evidence] == ["late", "fs.answers = no"]
+    assert [piece.text for piece in one.evidence] == ["late", "fs.answers = no"]
 
 
 def test_readings_keep_a_place_beside_many_lines() -> None:
-    many = [Happened(f"a.{at}", over=3600) for at in range(1, 20)]
-    scene = Scene(check(Either((*many, Compare("hot", "is", value=True))), clears=()))
+    many = [EventOccurred(f"a.{at}", over=3600) for at in range(1, 20)]
+    scene = Scene(check(AnyOf((*many, Compare("hot", "is", value=True))), clears=()))
     lines = told("node", *(Event(one.event, at, f"line {at}") for at, one in enumerate(many)))
     [one] = scene.round(30, lines, seen(hot=True)).findings
     assert len(one.evidence) == 12
-    assert one.evidence[-1].what == "hot = yes"
+    assert one.evidence[-1].text == "hot = yes"

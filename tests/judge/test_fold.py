@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeguard.judge.fold import explained, folded, ordered, worst_health
+from nodeguard.judge.fold import attach_symptoms, fold_findings, sort_findings, worst_health
 from nodeguard.model.check import Compare
-from nodeguard.model.finding import Finding, Health, Knowledge
-from nodeguard.model.slot import NODE
+from nodeguard.model.finding import DataStatus, Finding, Health
+from nodeguard.model.target import NODE
 from tests.judge.scene import check, finding
 
 GPUS = [f"gpu/0000:{bus:02x}:00" for bus in range(8)]
@@ -48,7 +48,7 @@ def explain(
         )
         for one in found
     }
-    return explained(found, rules, {"fs:/raid": "disk/nvme1"})
+    return attach_symptoms(found, rules, {"fs:/raid": "disk/nvme1"})
 
 
 def names(found: list[Finding]) -> list[tuple[str, str]]:
@@ -90,7 +90,7 @@ def test_a_chain_ends_in_one_finding_that_has_all_evidence() -> None:
     for order in ("abcd", "dcba", "badc"):
         [one] = explain([finding(name) for name in order], chain)
         assert one.check == "d"
-        assert {seen.what for seen in one.evidence} == {f"{name} on node" for name in "abcd"}
+        assert {seen.text for seen in one.evidence} == {f"{name} on node" for name in "abcd"}
 
 
 def test_what_is_less_bad_is_a_part_of_what_is_worse() -> None:
@@ -117,55 +117,55 @@ def test_explaining_loses_no_evidence_and_no_severity(
     assert {(one.check, one.target) for one in after} <= before
     assert worst_health(after) == worst_health(found)
     assert bool(after) == bool(found)
-    told = {seen.what for one in after for seen in one.evidence}
+    told = {seen.text for one in after for seen in one.evidence}
     assert len(told) == len(before) or any(len(one.evidence) >= 8 for one in after)
 
 
 def test_links_of_one_gpu_fold_into_it() -> None:
-    [one] = folded([finding("down", link, message="is down") for link in reversed(LINKS)], SLOTS)
+    [one] = fold_findings([finding("down", link, message="is down") for link in reversed(LINKS)], SLOTS)
     assert (one.target, one.message) == (GPUS[0], "18 NVLinks of GPU 0000:00:00: is down")
-    assert one.slots == tuple(LINKS)
-    assert names(folded([finding("down", LINKS[3])], SLOTS)) == [("down", LINKS[3])]
+    assert one.targets == tuple(LINKS)
+    assert names(fold_findings([finding("down", LINKS[3])], SLOTS)) == [("down", LINKS[3])]
 
 
 def test_links_of_every_gpu_fold_into_the_node() -> None:
     links = [f"{owner}/nvlink/{number}" for owner in GPUS for number in (0, 1)]
-    [one] = folded([finding("down", link, message="is down") for link in links], SLOTS)
-    assert (one.target, one.message, len(one.slots)) == (NODE, "16 NVLinks: is down", 16)
+    [one] = fold_findings([finding("down", link, message="is down") for link in links], SLOTS)
+    assert (one.target, one.message, len(one.targets)) == (NODE, "16 NVLinks: is down", 16)
 
 
 @pytest.mark.parametrize(("number", "standing"), [(8, 1), (7, 7)])
 def test_slots_of_the_node_fold_where_all_of_them_show_it(number: int, standing: int) -> None:
-    assert len(folded([finding("lost", gpu) for gpu in GPUS[:number]], SLOTS)) == standing
+    assert len(fold_findings([finding("lost", gpu) for gpu in GPUS[:number]], SLOTS)) == standing
 
 
 @pytest.mark.parametrize("words", ["{} at 0000:0{}:00 has {} errors", "Xid {}: word {}{}"])
 def test_what_differs_in_numbers_alone_is_one_cause(words: str) -> None:
     found = [finding("x", gpu, message=words.format(at, at + 1, at + 2)) for at, gpu in enumerate(GPUS)]
-    assert len(folded(found, SLOTS)) == 1
+    assert len(fold_findings(found, SLOTS)) == 1
 
 
 def test_what_differs_in_words_stays_apart() -> None:
     words = ["double bit error", "row remapping failed"]
     found = [finding("x", gpu, message=f"Xid 48: {words[at % 2]}") for at, gpu in enumerate(GPUS)]
-    assert len(folded(found, SLOTS)) == 8
+    assert len(fold_findings(found, SLOTS)) == 8
     found = [finding("x", link, message=words[at % 2]) for at, link in enumerate(LINKS)]
-    assert [len(one.slots) for one in folded(found, SLOTS)] == [9, 9]
+    assert [len(one.targets) for one in fold_findings(found, SLOTS)] == [9, 9]
 
 
 def test_two_of_two_are_two_things_to_repair() -> None:
-    assert len(folded([finding("lost", gpu) for gpu in GPUS[:2]], {"gpu": 2})) == 2
+    assert len(fold_findings([finding("lost", gpu) for gpu in GPUS[:2]], {"gpu": 2})) == 2
 
 
 def test_what_is_folded_is_as_bad_and_as_little_known_as_its_worst_part() -> None:
     rows = [finding("lost", gpu, part=gpu, since=float(at), message="m 1") for at, gpu in enumerate(GPUS)]
     rows[3] = finding(
-        "lost", GPUS[3], health=Health.FATAL, knowledge=Knowledge.STALE, since=-5.0, message="m 7"
+        "lost", GPUS[3], health=Health.FATAL, knowledge=DataStatus.STALE, since=-5.0, message="m 7"
     )
-    [one] = folded(rows, SLOTS)
-    assert (one.health, one.knowledge, one.since, one.part, one.message) == (
+    [one] = fold_findings(rows, SLOTS)
+    assert (one.health, one.data_status, one.since, one.component, one.message) == (
         Health.FATAL,
-        Knowledge.STALE,
+        DataStatus.STALE,
         -5.0,
         "",
         "8 GPUs: m 7",
@@ -174,20 +174,20 @@ def test_what_is_folded_is_as_bad_and_as_little_known_as_its_worst_part() -> Non
 
 @given(found=findings)
 def test_folding_loses_and_doubles_no_slot(found: list[Finding]) -> None:
-    after = folded(found, SLOTS)
-    shown = Counter((one.check, slot) for one in after for slot in one.slots or (one.target,))
+    after = fold_findings(found, SLOTS)
+    shown = Counter((one.check, slot) for one in after for slot in one.targets or (one.target,))
     assert shown == Counter((one.check, one.target) for one in found)
 
 
 @given(found=findings)
 def test_folding_what_is_folded_changes_nothing(found: list[Finding]) -> None:
-    once = folded(found, SLOTS)
-    assert sorted(folded(once, SLOTS), key=repr) == sorted(once, key=repr)
+    once = fold_findings(found, SLOTS)
+    assert sorted(fold_findings(once, SLOTS), key=repr) == sorted(once, key=repr)
 
 
 @given(found=findings)
 def test_findings_are_told_worst_first_in_one_order(found: list[Finding]) -> None:
-    told = ordered(found)
+    told = sort_findings(found)
     assert [one.health.rank for one in told] == sorted((one.health.rank for one in found), reverse=True)
-    assert ordered(reversed(found)) == told
+    assert sort_findings(reversed(found)) == told
     assert worst_health(told) == (told[0].health if told else Health.OK)

@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 
 from nodeguard.judge.judge import judge
 from nodeguard.judge.state import JudgeState
-from nodeguard.model.check import Compare, Happened, Increase, Sustained
+from nodeguard.model.check import Compare, EventOccurred, Increase, Sustained
 from nodeguard.model.finding import Health
 from nodeguard.model.instant import Instant
 from nodeguard.model.observation import Event, Observation, Reading
 from tests.judge.scene import BOOTED, Scene, check, seen, told
 
 GPU = "gpu/0000:1b:00"
-A = Happened("a.happened")
+A = EventOccurred("a.happened")
 CHECKS = (
     check(Compare("hot", "is", value=True), "hot", targets=("gpu", "node")),
     check(
@@ -22,7 +22,7 @@ CHECKS = (
     ),
     check(Increase("n", 3, 60), "errors", targets=("gpu",), health=Health.WARNING),
     check(A, "event", targets=("gpu", "node"), clears=("reset", "part-replaced"), health=Health.FATAL),
-    check(Happened("b.happened", times=2, over=30), "often", targets=("node",), health=Health.OK),
+    check(EventOccurred("b.happened", times=2, over=30), "often", targets=("node",), health=Health.OK),
 )
 
 slots = st.sampled_from(["node", GPU, f"{GPU}/nvlink/0"])
@@ -35,7 +35,7 @@ readings_of = st.builds(
     st.integers(0, 20),
     st.sampled_from(["", "one", "two"]),
 )
-refusals = st.builds(lambda slot: Observation("memory", slot, unread={"hot": "refused"}), slots)
+refusals = st.builds(lambda slot: Observation("memory", slot, unreadable={"hot": "refused"}), slots)
 failures = st.just(Observation("memory", "node", "failed", detail="refused"))
 events = st.builds(
     lambda slot, signal, ago: (slot, signal, ago),
@@ -45,7 +45,7 @@ events = st.builds(
 )
 rounds = st.lists(
     st.tuples(
-        st.lists(st.one_of(readings_of, refusals, failures), max_size=3, unique_by=lambda one: one.slot),
+        st.lists(st.one_of(readings_of, refusals, failures), max_size=3, unique_by=lambda one: one.target),
         st.lists(events, max_size=2),
     ),
     max_size=12,
@@ -169,7 +169,7 @@ def test_an_event_outlives_a_reboot_that_does_not_clear_it(clears: tuple[str, ..
 
 
 def test_an_event_in_a_window_ends_with_its_boot() -> None:
-    scene = Scene(check(Happened("a.happened", over=3600)))
+    scene = Scene(check(EventOccurred("a.happened", over=3600)))
     assert scene.round(1000, told("node", Event("a.happened", 990))).findings
     assert scene.round(5, sources=("kmsg",), boot="next").findings == ()
 
@@ -193,15 +193,15 @@ def test_a_slot_is_remembered_while_something_is_known_of_it() -> None:
     scene.round(10, seen(GPU, n=1), told(GPU, Event("a.happened", 5)), seen("port/mlx5_0/1", n=1))
     verdict = scene.round(20, sources=("memory", "kmsg"))
     assert [one.target for one in verdict.findings] == [GPU]
-    assert set(scene.state.slots) == {GPU}
+    assert set(scene.state.targets) == {GPU}
 
 
 def test_a_slot_that_only_the_log_names_is_forgotten_once_nothing_asks_for_what_it_said() -> None:
-    lasting = check(Happened("a.lasts"), targets=("disk",), clears=("operator",))
-    passing = check(Happened("a.passes", over=60.0), "two", targets=("disk",))
+    lasting = check(EventOccurred("a.lasts"), targets=("disk",), clears=("operator",))
+    passing = check(EventOccurred("a.passes", over=60.0), "two", targets=("disk",))
     scene = Scene(lasting, passing)
     scene.round(100, told("disk/a", Event("a.lasts", 90.0)), told("disk/b", Event("a.passes", 90.0)))
     scene.round(86_480, sources=("kmsg",))
-    assert set(scene.state.slots) == {"disk/a", "disk/b"}
+    assert set(scene.state.targets) == {"disk/a", "disk/b"}
     assert scene.health(86_500, sources=("kmsg",)) == Health.WARNING
-    assert set(scene.state.slots) == {"disk/a"}
+    assert set(scene.state.targets) == {"disk/a"}

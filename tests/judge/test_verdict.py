@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from nodeguard.model.check import Compare, Increase
-from nodeguard.model.finding import Fine, Health, Knowledge, Total, Unread
+from nodeguard.model.finding import CounterTotal, DataStatus, Health, PassedFamily, ReadFailure
 from nodeguard.model.observation import Observation
 from tests.judge.scene import Scene, check, seen, unread
 
@@ -21,8 +21,8 @@ def test_the_verdict_is_the_worst_of_all() -> None:
 
 
 def test_nothing_to_judge_is_judged() -> None:
-    assert Scene(check(HOT)).round(0, seen(other=1)).judged == 0
-    assert Scene(check(HOT)).round(0, seen(hot=False)).judged == 1
+    assert Scene(check(HOT)).round(0, seen(other=1)).evaluated == 0
+    assert Scene(check(HOT)).round(0, seen(hot=False)).evaluated == 1
 
 
 def test_a_symptom_is_no_finding_of_its_own() -> None:
@@ -56,14 +56,14 @@ def test_what_could_not_be_read_is_told_by_reason() -> None:
     verdict = scene.round(
         0,
         *(
-            Observation("memory", gpu, unread={"hot": "refused", "slow": "refused", "unwanted": "x"})
+            Observation("memory", gpu, unreadable={"hot": "refused", "slow": "refused", "unwanted": "x"})
             for gpu in GPUS[:2]
         ),
         unread(GPUS[2], "hot", "timed out"),
     )
-    assert verdict.unread == (
-        Unread("memory", tuple(GPUS[:2]), "hot, slow", "refused"),
-        Unread("memory", (GPUS[2],), "hot", "timed out"),
+    assert verdict.read_failures == (
+        ReadFailure("memory", tuple(GPUS[:2]), "hot, slow", "refused"),
+        ReadFailure("memory", (GPUS[2],), "hot", "timed out"),
     )
 
 
@@ -71,13 +71,13 @@ def test_a_source_that_fails_as_a_whole_is_told_once() -> None:
     scene = Scene(check(HOT), check(Compare("slow", "is", value=True), "b"))
     scene.round(0, seen(hot=False, slow=False))
     verdict = scene.round(10, Observation("memory", "node", "failed", detail="no such file"))
-    assert verdict.unread == (Unread("memory", ("node",), "memory", "no such file"),)
-    assert verdict.knowledge is Knowledge.UNKNOWN
+    assert verdict.read_failures == (ReadFailure("memory", ("node",), "memory", "no such file"),)
+    assert verdict.data_status is DataStatus.UNKNOWN
 
 
 def test_a_source_that_is_not_on_the_machine_is_not_missed() -> None:
     verdict = Scene(check(HOT)).round(0, Observation("nvml", "node", "absent", detail="no library"))
-    assert (verdict.unread, verdict.knowledge) == ((), Knowledge.FRESH)
+    assert (verdict.read_failures, verdict.data_status) == ((), DataStatus.FRESH)
 
 
 def test_what_is_fine_is_counted_by_family_and_kind() -> None:
@@ -89,14 +89,14 @@ def test_what_is_fine_is_counted_by_family_and_kind() -> None:
     rows = [seen(gpu, source="nvml", hot=gpu == GPUS[3]) for gpu in GPUS[1:]]
     verdict = scene.round(0, seen(GPUS[0], hot=False), *rows, seen(hot=False))
     # The first was not read by what reads GPUs, the last is hot.
-    assert verdict.fine == (Fine("family", 2, {"gpu": 2}), Fine("other", 1, {"node": 1}))
+    assert verdict.passed == (PassedFamily("family", 2, {"gpu": 2}), PassedFamily("other", 1, {"node": 1}))
 
 
 def test_counters_that_were_read_once_show_their_totals_where_there_are_any() -> None:
     scene = Scene(check(Increase("n", 1, 60), targets=("gpu",)))
     first = scene.round(0, seen(GPUS[0], n=0), seen(GPUS[1], n=7))
-    assert first.totals == (Total(GPUS[1], "n", 7),)
-    assert scene.round(10, seen(GPUS[0], n=0), seen(GPUS[1], n=7)).totals == ()
+    assert first.counter_totals == (CounterTotal(GPUS[1], "n", 7),)
+    assert scene.round(10, seen(GPUS[0], n=0), seen(GPUS[1], n=7)).counter_totals == ()
 
 
 def test_what_is_proven_to_be_in_order_names_check_and_slots() -> None:
@@ -108,7 +108,7 @@ def test_what_is_proven_to_be_in_order_names_check_and_slots() -> None:
         0,
         Observation("nvml", GPUS[0], signals={"hot": False, "slow": False}),
         Observation("nvml", GPUS[1], signals={"hot": True, "slow": False}),
-        Observation("nvml", GPUS[2], signals={"slow": False}, unread={"hot": "refused"}),
+        Observation("nvml", GPUS[2], signals={"slow": False}, unreadable={"hot": "refused"}),
     )
-    proven = {(check, slot) for one in verdict.proven for check in one.checks for slot in one.slots}
+    proven = {(check, slot) for one in verdict.passing for check in one.checks for slot in one.targets}
     assert proven == {("a", GPUS[0]), ("b", GPUS[0]), ("b", GPUS[1]), ("b", GPUS[2])}

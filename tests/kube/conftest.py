@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from nodeguard.kube.client import Api
+from nodeguard.kube.client import ApiClient
 from tests.controlplane.cluster import API, Cluster, cluster
 from tests.controlplane.objects import clear
 from tests.kube.detour import Detour
 
 
 @pytest_asyncio.fixture
-async def api(controlplane: Cluster) -> AsyncIterator[Api]:
-    made = await Api.connect(str(controlplane.kubeconfig))
+async def api(controlplane: Cluster) -> AsyncIterator[ApiClient]:
+    made = await ApiClient.connect(str(controlplane.kubeconfig))
     yield made
     await made.close()
 
@@ -42,10 +42,10 @@ async def detour(api_server: Cluster) -> AsyncIterator[Detour]:
 
 
 @pytest_asyncio.fixture
-async def far_api(api_server: Cluster, detour: Detour, tmp_path: Path) -> AsyncIterator[Api]:
+async def far_api(api_server: Cluster, detour: Detour, tmp_path: Path) -> AsyncIterator[ApiClient]:
     """A client of `api_server` that goes by way of the detour."""
     kubeconfig = tmp_path / "far.kubeconfig"
     kubeconfig.write_text(api_server.kubeconfig.read_text().replace(api_server.url, detour.url))
-    made = await Api.connect(str(kubeconfig))
+    made = await ApiClient.connect(str(kubeconfig))
     yield made
     await made.close()

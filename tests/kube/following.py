@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-from nodeguard.kube.watching import Watching
+from nodeguard.kube.watch import Watch
 from nodeguard.model.node import Node
 
 
@@ -37,7 +37,7 @@ class Told:
 
 
 @asynccontextmanager
-async def running(watching: Watching[Any]) -> AsyncIterator[None]:
+async def running(watching: Watch[Any]) -> AsyncIterator[None]:
     """Follow for as long as the block runs."""
     task = asyncio.ensure_future(watching.run())
     try:

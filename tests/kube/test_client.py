@@ -13,8 +13,8 @@ import pytest
 from kubernetes.aio.config import incluster_config
 
 from nodeguard.kube import client
-from nodeguard.kube.client import MERGE, Api, Query
-from nodeguard.kube.refusal import ApiError
+from nodeguard.kube.client import MERGE_PATCH, ApiClient, Query
+from nodeguard.kube.errors import ApiError
 from tests.controlplane.certificates import Authority
 from tests.controlplane.cluster import Cluster
 from tests.controlplane.credentials import write_kubeconfig
@@ -24,18 +24,18 @@ from tests.ports import free_ports
 SECRET = "not-to-be-told"
 
 
-async def test_objects_go_in_and_out_as_bytes(api: Api) -> None:
+async def test_objects_go_in_and_out_as_bytes(api: ApiClient) -> None:
     made = json.loads(await api.request("POST", "/api/v1/nodes", body=node("node-1", labels={"rack": "r1"})))
     assert made["metadata"]["name"] == "node-1"
     body = json.dumps({"metadata": {"labels": {"rack": "r2"}}}).encode()
-    await api.request("PATCH", "/api/v1/nodes/node-1", body=body, content=MERGE)
+    await api.request("PATCH", "/api/v1/nodes/node-1", body=body, content_type=MERGE_PATCH)
     found = json.loads(
         await api.request("GET", "/api/v1/nodes", query={"labelSelector": "rack=r2", "limit": 5})
     )
     assert [one["metadata"]["name"] for one in found["items"]] == ["node-1"]
 
 
-async def test_a_refusal_says_what_and_why(api: Api) -> None:
+async def test_a_refusal_says_what_and_why(api: ApiClient) -> None:
     with pytest.raises(ApiError) as missing:
         await api.request("GET", "/api/v1/nodes/nobody")
     assert (missing.value.status, missing.value.reason) == (404, "NotFound")
@@ -45,7 +45,7 @@ async def test_a_refusal_says_what_and_why(api: Api) -> None:
     await api.request("POST", "/api/v1/nodes", body=node("node-1"))
     stale = {"metadata": {"resourceVersion": "1", "labels": {"a": "b"}}}
     with pytest.raises(ApiError) as conflict:
-        await api.request("PATCH", "/api/v1/nodes/node-1", body=stale, content=MERGE)
+        await api.request("PATCH", "/api/v1/nodes/node-1", body=stale, content_type=MERGE_PATCH)
     assert (conflict.value.status, conflict.value.reason) == (409, "Conflict")
 
 
@@ -53,7 +53,7 @@ async def test_who_may_not_learns_what_to_do(controlplane: Cluster, namespace: s
     token = controlplane.kubectl("create", "token", "default", "-n", namespace).strip()
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(controlplane.kubeconfig.read_text().replace(controlplane.token, token))
-    api = await Api.connect(str(kubeconfig))
+    api = await ApiClient.connect(str(kubeconfig))
     with pytest.raises(ApiError) as forbidden:
         await api.request("GET", "/api/v1/nodes")
     await api.close()
@@ -62,7 +62,7 @@ async def test_who_may_not_learns_what_to_do(controlplane: Cluster, namespace: s
     assert str(forbidden.value).endswith(": give the service account this right, as the manifests do")
 
 
-async def test_a_watch_gives_a_line_for_each_event(api: Api, controlplane: Cluster) -> None:
+async def test_a_watch_gives_a_line_for_each_event(api: ApiClient, controlplane: Cluster) -> None:
     seen: list[str] = []
     query: Query = {"watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": 60}
     async with aclosing(api.stream("/api/v1/nodes", query=query)) as lines:
@@ -77,13 +77,13 @@ async def test_a_watch_gives_a_line_for_each_event(api: Api, controlplane: Clust
     assert {"ADDED", "DELETED"} <= set(seen)
 
 
-async def test_a_watch_ends_when_the_server_ends_it(api: Api) -> None:
+async def test_a_watch_ends_when_the_server_ends_it(api: ApiClient) -> None:
     query: Query = {"watch": "1", "timeoutSeconds": 1}
     assert [line async for line in api.stream("/api/v1/nodes", query=query)] == []
 
 
 async def test_a_line_or_an_answer_that_is_too_large_is_refused(
-    api: Api, controlplane: Cluster, monkeypatch: pytest.MonkeyPatch
+    api: ApiClient, controlplane: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client, "MOST", 500)
     monkeypatch.setattr(client, "MOST_OF_A_LINE", 500)
@@ -95,12 +95,12 @@ async def test_a_line_or_an_answer_that_is_too_large_is_refused(
         _ = [line async for line in api.stream("/api/v1/nodes", query={"watch": "1"})]
 
 
-async def test_nobody_there(api: Api, tmp_path: Path, controlplane: Cluster) -> None:
+async def test_nobody_there(api: ApiClient, tmp_path: Path, controlplane: Cluster) -> None:
     (port,) = free_ports(1)
     kubeconfig = tmp_path / "kubeconfig"
     text = controlplane.kubeconfig.read_text().replace(controlplane.url, f"https://127.0.0.1:{port}")
     kubeconfig.write_text(text)
-    api = await Api.connect(str(kubeconfig))
+    api = await ApiClient.connect(str(kubeconfig))
     with pytest.raises(ApiError, match=r"could not be asked for GET /readyz .*: check that it runs") as gone:
         await api.request("GET", "/readyz")
     await api.close()
@@ -109,9 +109,9 @@ async def test_nobody_there(api: Api, tmp_path: Path, controlplane: Cluster) -> 
 
 async def test_a_server_that_does_not_answer_is_not_waited_for(tmp_path: Path) -> None:
     async with silent_server() as url:
-        api = await Api.connect(str(plain_kubeconfig(tmp_path, url)))
+        api = await ApiClient.connect(str(plain_kubeconfig(tmp_path, url)))
         with pytest.raises(ApiError, match=r"said nothing to GET /readyz within 0\.1 s") as late:
-            await api.request("GET", "/readyz", within=0.1)
+            await api.request("GET", "/readyz", timeout=0.1)
         await api.close()
     assert (late.value.status, late.value.reason) == (0, "Timeout")
 
@@ -124,7 +124,7 @@ async def test_a_server_that_cannot_prove_itself_is_not_spoken_to(
     kubeconfig.write_text(
         controlplane.kubeconfig.read_text().replace(str(controlplane.ca), str(stranger.certificate))
     )
-    api = await Api.connect(str(kubeconfig))
+    api = await ApiClient.connect(str(kubeconfig))
     with pytest.raises(ApiError, match="certificate verify failed") as refused:
         await api.request("GET", "/readyz")
     assert refused.value.reason == "Unreachable"
@@ -147,7 +147,7 @@ async def test_a_certificate_that_is_not_valid_now_names_the_clock(
     server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0, ssl=trust)
     port = server.sockets[0].getsockname()[1]
     write_kubeconfig(tmp_path / "kubeconfig", f"https://127.0.0.1:{port}", authority.certificate, "token")
-    api = await Api.connect(str(tmp_path / "kubeconfig"))
+    api = await ApiClient.connect(str(tmp_path / "kubeconfig"))
     with pytest.raises(
         ApiError, match=f"its certificate {why} by the clock of this machine.*: set that clock"
     ):
@@ -170,7 +170,7 @@ async def test_a_kubeconfig_that_cannot_be_used(tmp_path: Path, text: str | None
     if text is not None:
         path.write_text(text)
     with pytest.raises(ApiError) as refused:
-        await Api.connect(str(path))
+        await ApiClient.connect(str(path))
     assert refused.value.reason == "Access"
     assert said in str(refused.value)
     assert str(path) in str(refused.value)
@@ -179,7 +179,7 @@ async def test_a_kubeconfig_that_cannot_be_used(tmp_path: Path, text: str | None
 async def test_outside_of_a_pod_a_kubeconfig_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     with pytest.raises(ApiError, match="or name a kubeconfig"):
-        await Api.connect(None)
+        await ApiClient.connect(None)
 
 
 async def test_a_pods_token_may_rotate(
@@ -191,7 +191,7 @@ async def test_a_pods_token_may_rotate(
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", controlplane.url.rpartition(":")[2])
     monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(token))
     monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(controlplane.ca))
-    api = await Api.connect(None)
+    api = await ApiClient.connect(None)
     with pytest.raises(ApiError) as refused:
         await api.request("GET", "/api/v1/nodes")
     assert refused.value.status == 401
@@ -217,7 +217,7 @@ async def test_a_program_that_gives_tokens_is_asked_again(controlplane: Cluster,
         )
 
     give(SECRET)
-    api = await Api.connect(str(kubeconfig))
+    api = await ApiClient.connect(str(kubeconfig))
     with pytest.raises(ApiError, match="401"):
         await api.request("GET", "/api/v1/nodes")
     give(controlplane.token)

@@ -5,14 +5,13 @@ from math import inf
 import pytest
 from msgspec.structs import replace
 
-from nodeguard.kube.conditions import condition_patch
-from nodeguard.kube.moments import seconds
-from nodeguard.model.instant import rfc3339
-from nodeguard.model.node import Condition, Node
+from nodeguard.kube.node_patch import condition_patch
+from nodeguard.model.instant import parse_or_zero, rfc3339
+from nodeguard.model.node import Node, NodeCondition
 
 NOW = 1_800_000_000.0
 THEN = "2027-01-15T08:00:00Z"
-UNWELL = Condition("False", "GpuLost", "GPU 0000:3b:00 fell off the bus")
+UNWELL = NodeCondition("False", "GpuLost", "GPU 0000:3b:00 fell off the bus")
 NODE = Node("gpu-7", "u7", "41")
 
 
@@ -46,7 +45,9 @@ def test_a_first_condition_is_a_transition() -> None:
 def test_a_transition_is_a_change_of_status(
     status: str, reason: str, written: bool, is_transition: bool
 ) -> None:
-    patch = condition_patch(replace(NODE, condition=UNWELL), Condition(status, reason, "other words"), NOW)
+    patch = condition_patch(
+        replace(NODE, condition=UNWELL), NodeCondition(status, reason, "other words"), NOW
+    )
     assert (patch is not None) == written
     if patch is not None:
         (one,) = patch["status"]["conditions"]
@@ -54,7 +55,7 @@ def test_a_transition_is_a_change_of_status(
 
 
 def test_other_causes_are_written_and_other_readings_are_not() -> None:
-    hot = Condition(
+    hot = NodeCondition(
         "False", "Quarantined", "GPU 1 has 91 °C. Details: nodeguard explain node gpu-7 (gpu-hot on GPU 1)."
     )
     node = replace(NODE, condition=hot)
@@ -84,7 +85,7 @@ def test_a_long_message_is_not_written_twice() -> None:
 
 
 def test_a_condition_is_taken_away_where_there_is_one() -> None:
-    gone = Condition("", "")
+    gone = NodeCondition("", "")
     assert condition_patch(NODE, gone, NOW) is None
     assert condition_patch(replace(NODE, condition=UNWELL), gone, NOW) == {
         "metadata": {"uid": "u7"},
@@ -110,4 +111,4 @@ def test_moments_are_written_to_the_second(moment: float, text: str) -> None:
     ("text", "moment"), [(THEN, NOW), ("", 0.0), ("soon", 0.0), ("2027-01-15T08:00:00", 0.0)]
 )
 def test_moments_are_read(text: str, moment: float) -> None:
-    assert seconds(text) == moment
+    assert parse_or_zero(text) == moment

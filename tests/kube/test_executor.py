@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from nodeguard.kube.client import MERGE, Api
-from nodeguard.kube.executor import Result
-from nodeguard.kube.refusal import ApiError
-from nodeguard.model.mark import EPOCH, HOLD, STATE
-from nodeguard.model.node import Condition, Node, Taint
+from nodeguard.kube.client import MERGE_PATCH, ApiClient
+from nodeguard.kube.errors import ApiError
+from nodeguard.kube.executor import WriteResult
+from nodeguard.model.mark import EPOCH_ANNOTATION, HOLD_ANNOTATION, STATE_ANNOTATION
+from nodeguard.model.node import Node, NodeCondition, Taint
 from tests.controlplane.cluster import API, Cluster, cluster
 from tests.controlplane.credentials import write_kubeconfig
 from tests.controlplane.objects import node
@@ -43,130 +43,132 @@ def ours(found: Node) -> set[Taint]:
     return {taint for taint in found.taints if taint.key.startswith("nodeguard.dev/")}
 
 
-async def test_marks_come_and_go(api: Api, names: list[str]) -> None:
+async def test_marks_come_and_go(api: ApiClient, names: list[str]) -> None:
     before = await read(api, names[0])
     async with writing(api, epoch=7) as made:
-        made.executor.want(desired(before, QUARANTINE, state='{"cordoned":true}', cordon=True))
+        made.executor.set_desired(desired(before, QUARANTINE, state='{"cordoned":true}', cordon=True))
         await made.idle()
         marked = await read(api, names[0])
         assert ours(marked) == {QUARANTINE}
-        assert marked.annotations == {STATE: '{"cordoned":true}', EPOCH: "7"}
+        assert marked.annotations == {STATE_ANNOTATION: '{"cordoned":true}', EPOCH_ANNOTATION: "7"}
         assert marked.unschedulable
         (outcome,) = made.outcomes
-        assert (outcome.result, outcome.node and ours(outcome.node)) == (Result.WRITTEN, {QUARANTINE})
+        assert (outcome.result, outcome.node and ours(outcome.node)) == (WriteResult.WRITTEN, {QUARANTINE})
 
-        made.executor.want(desired(before, cordon=False))
+        made.executor.set_desired(desired(before, cordon=False))
         await made.idle()
     after = await read(api, names[0])
     assert (ours(after), after.annotations, after.unschedulable) == (set(), {}, False)
 
 
-async def test_what_is_there_already_is_not_written(api: Api, names: list[str]) -> None:
+async def test_what_is_there_already_is_not_written(api: ApiClient, names: list[str]) -> None:
     async with writing(api) as made:
-        made.executor.want(desired(await read(api, names[0]), QUARANTINE))
+        made.executor.set_desired(desired(await read(api, names[0]), QUARANTINE))
         await made.idle()
         marked = made.nodes[names[0]] = await read(api, names[0])
         for _ in range(3):
-            made.executor.want(desired(marked, QUARANTINE))
-        assert made.first.waiting == 0
+            made.executor.set_desired(desired(marked, QUARANTINE))
+        assert made.first.pending == 0
     assert len(made.outcomes) == 1
     assert (await read(api, names[0])).version == marked.version
 
 
-async def test_the_latest_counts(api: Api, names: list[str]) -> None:
+async def test_the_latest_counts(api: ApiClient, names: list[str]) -> None:
     one = await read(api, names[0])
     async with writing(api) as made:
         made.may = False
         for taints in ((QUARANTINE,), (), (QUARANTINE, SUSPECT), (SUSPECT,)):
-            made.executor.want(desired(one, *taints))
+            made.executor.set_desired(desired(one, *taints))
         await asyncio.sleep(0)
         assert made.outcomes == []
         made.may = True
         await made.idle()
-        assert made.results(one.name) == [Result.WRITTEN]
+        assert made.results(one.name) == [WriteResult.WRITTEN]
         # The watch has not told of it yet.
         made.nodes[one.name] = one
-        made.executor.want(desired(one))
+        made.executor.set_desired(desired(one))
         await made.idle()
     assert ours(await read(api, one.name)) == set()
 
 
-async def test_a_node_of_the_same_name_is_another(api: Api, controlplane: Cluster, names: list[str]) -> None:
+async def test_a_node_of_the_same_name_is_another(
+    api: ApiClient, controlplane: Cluster, names: list[str]
+) -> None:
     one = await read(api, names[0])
     await api.request("DELETE", f"{NODES}/{one.name}")
     async with writing(api) as made:
-        made.executor.want(desired(one, QUARANTINE))
+        made.executor.set_desired(desired(one, QUARANTINE))
         await made.idle()
         controlplane.api.post(NODES, node(one.name))
-        made.executor.want(desired(one, QUARANTINE, SUSPECT))
+        made.executor.set_desired(desired(one, QUARANTINE, SUSPECT))
         await made.idle()
         made.nodes[one.name] = one
-        made.executor.want(desired(one, SUSPECT))
+        made.executor.set_desired(desired(one, SUSPECT))
         await made.idle()
-    assert made.results(one.name) == [Result.GONE] * 3
+    assert made.results(one.name) == [WriteResult.GONE] * 3
     assert ours(await read(api, one.name)) == set()
     assert made.told == []
 
 
-async def test_who_leads_later_ends_the_earlier(api: Api, names: list[str]) -> None:
+async def test_who_leads_later_ends_the_earlier(api: ApiClient, names: list[str]) -> None:
     one, two, _ = [await read(api, name) for name in names]
     async with writing(api, epoch=1) as old, writing(api, epoch=2) as new:
-        old.executor.want(desired(one, QUARANTINE))
+        old.executor.set_desired(desired(one, QUARANTINE))
         await old.idle()
-        new.executor.want(desired(one, SUSPECT))
+        new.executor.set_desired(desired(one, SUSPECT))
         await new.idle()
-        old.executor.want(desired(one, QUARANTINE, SUSPECT))
+        old.executor.set_desired(desired(one, QUARANTINE, SUSPECT))
         await old.until(lambda: old.fenced)
-        old.executor.want(desired(two, QUARANTINE))
+        old.executor.set_desired(desired(two, QUARANTINE))
         for _ in range(20):
             await asyncio.sleep(0.01)
         assert ours(await read(api, one.name)) == {SUSPECT}
         assert ours(await read(api, two.name)) == set()
-    assert old.results(one.name) == [Result.WRITTEN, Result.FENCED]
+    assert old.results(one.name) == [WriteResult.WRITTEN, WriteResult.FENCED]
     (why,) = old.fenced
     assert why.startswith(
         f"Node {one.name} was written under epoch 2 of the lease, and this aggregator's is 1:"
     )
 
 
-async def test_nothing_is_begun_that_outlasts_the_lease(api: Api, names: list[str]) -> None:
+async def test_nothing_is_begun_that_outlasts_the_lease(api: ApiClient, names: list[str]) -> None:
     one = await read(api, names[0])
     async with writing(api) as made:
         made.left = 0.01
-        made.executor.want(desired(one, QUARANTINE))
+        made.executor.set_desired(desired(one, QUARANTINE))
         await asyncio.sleep(0.05)
         assert made.outcomes == []
         made.left = 9.0
         await made.idle()
-    assert made.results(one.name) == [Result.WRITTEN]
+    assert made.results(one.name) == [WriteResult.WRITTEN]
 
 
 async def test_what_the_server_does_not_take_is_told_once_and_others_go_on(
-    api: Api, names: list[str]
+    api: ApiClient, names: list[str]
 ) -> None:
     one, two, _ = [await read(api, name) for name in names]
     wrong = Taint(QUARANTINE.key, "NoSchedule", "x" * 64)
     async with writing(api) as made:
-        made.executor.want(desired(one, wrong))
+        made.executor.set_desired(desired(one, wrong))
         await made.until(lambda: len(made.results(one.name)) >= 2)
-        made.executor.want(desired(two, QUARANTINE))
+        made.executor.set_desired(desired(two, QUARANTINE))
         await made.until(lambda: made.results(two.name))
-        made.executor.want(desired(one, Taint(SUSPECT.key, "NoExecute", "x")))
-        await made.until(lambda: Result.REFUSED in made.results(one.name))
-        made.executor.want(desired(one, QUARANTINE))
+        made.executor.set_desired(desired(one, Taint(SUSPECT.key, "NoExecute", "x")))
+        await made.until(lambda: WriteResult.REFUSED in made.results(one.name))
+        made.executor.set_desired(desired(one, QUARANTINE))
         await made.idle()
-    assert set(made.results(two.name)) == {Result.WRITTEN}
+    assert set(made.results(two.name)) == {WriteResult.WRITTEN}
     assert ours(await read(api, one.name)) == {QUARANTINE}
     first, over = made.told
     assert "must be no more than 63" in first
     assert over == "Writes: none fails any more with 422 (Invalid)"
 
 
-async def test_conditions_follow_the_marks(api: Api, names: list[str]) -> None:
-    unwell = Condition("False", "GpuFellOff", "GPU 0000:3b:00 fell off the bus")
+async def test_conditions_follow_the_marks(api: ApiClient, names: list[str]) -> None:
+    unwell = NodeCondition("False", "GpuFellOff", "GPU 0000:3b:00 fell off the bus")
     async with writing(api) as made:
         for name in names:
-            made.executor.want(desired(await read(api, name), QUARANTINE, condition=unwell))
+            made.executor.set_desired(desired(await read(api, name), QUARANTINE, condition=unwell))
         await made.idle()
         marked = await read(api, names[0])
         assert marked.condition == unwell
@@ -175,56 +177,59 @@ async def test_conditions_follow_the_marks(api: Api, names: list[str]) -> None:
         (first,) = [one for one in raw["status"]["conditions"] if one["type"] == "NodeguardHealthy"]
         assert first["lastTransitionTime"] == first["lastHeartbeatTime"]
 
-        reworded = Condition("False", "GpuFellOff", "other words")
-        made.executor.want(desired(marked, QUARANTINE, condition=reworded))
+        reworded = NodeCondition("False", "GpuFellOff", "other words")
+        made.executor.set_desired(desired(marked, QUARANTINE, condition=reworded))
         await made.idle()
         assert (await read(api, names[0])).version == marked.version
 
-        well = Condition("True", "Healthy", "no fault is known")
-        made.executor.want(desired(marked, condition=well))
+        well = NodeCondition("True", "Healthy", "no fault is known")
+        made.executor.set_desired(desired(marked, condition=well))
         await made.idle()
         assert (await read(api, names[0])).condition == well
 
-        made.executor.want(desired(await read(api, names[0]), condition=Condition("", "")))
+        made.executor.set_desired(desired(await read(api, names[0]), condition=NodeCondition("", "")))
         await made.idle()
         left = json.loads(await api.request("GET", f"{NODES}/{names[0]}"))["status"]["conditions"]
         assert [one["type"] for one in left] == ["Ready"]
         assert (await read(api, names[0])).condition is None
 
 
-async def test_who_is_held_meanwhile_is_left_as_it_is(api: Api, names: list[str]) -> None:
+async def test_who_is_held_meanwhile_is_left_as_it_is(api: ApiClient, names: list[str]) -> None:
     async with writing(api) as made:
         first, second, _ = [await read(api, name) for name in names]
-        made.executor.want(desired(first, QUARANTINE))
+        made.executor.set_desired(desired(first, QUARANTINE))
         await made.idle()
         for one in (first, second):
             # What a watch told before is all that is known of the second.
             made.nodes[one.name] = one if one is second else await read(api, one.name)
-            body = {"metadata": {"annotations": {HOLD: "mine"}}}
-            await api.request("PATCH", f"{NODES}/{one.name}", body=body, content=MERGE)
-        made.executor.want(desired(second, QUARANTINE))
-        made.executor.want(desired(first, SUSPECT))
+            body = {"metadata": {"annotations": {HOLD_ANNOTATION: "mine"}}}
+            await api.request("PATCH", f"{NODES}/{one.name}", body=body, content_type=MERGE_PATCH)
+        made.executor.set_desired(desired(second, QUARANTINE))
+        made.executor.set_desired(desired(first, SUSPECT))
         await made.idle()
-        assert [made.results(one.name)[-1] for one in (first, second)] == [Result.REFUSED, Result.REFUSED]
+        assert [made.results(one.name)[-1] for one in (first, second)] == [
+            WriteResult.REFUSED,
+            WriteResult.REFUSED,
+        ]
         assert ours(await read(api, first.name)) == {QUARANTINE}
         assert ours(await read(api, second.name)) == set()
-        assert all(HOLD in one.node.annotations for one in made.outcomes[-2:] if one.node)
-        made.executor.want(desired(first))
+        assert all(HOLD_ANNOTATION in one.node.annotations for one in made.outcomes[-2:] if one.node)
+        made.executor.set_desired(desired(first))
         await made.idle()
         assert ours(await read(api, first.name)) == set()
 
 
-Act = Callable[[Api, str, int], Awaitable[Any]]
+Act = Callable[[ApiClient, str, int], Awaitable[Any]]
 
 
-async def changed(api: Api, name: str, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+async def changed(api: ApiClient, name: str, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
     """Read, modify, write, until it was not in anybody's way: as kubectl and controllers do."""
     while True:
         found = json.loads(await api.request("GET", f"{NODES}/{name}"))
         patch = change(found)
         patch.setdefault("metadata", {})["resourceVersion"] = found["metadata"]["resourceVersion"]
         try:
-            await api.request("PATCH", f"{NODES}/{name}", body=patch, content=MERGE)
+            await api.request("PATCH", f"{NODES}/{name}", body=patch, content_type=MERGE_PATCH)
         except ApiError as error:
             if error.status != 409:
                 raise
@@ -232,7 +237,7 @@ async def changed(api: Api, name: str, change: Callable[[dict[str, Any]], dict[s
             return
 
 
-async def others(api: Api, name: str, number: int) -> None:
+async def others(api: ApiClient, name: str, number: int) -> None:
     """What people and controllers do to a Node; after the last round it is cordoned and has two taints."""
 
     def add(found: dict[str, Any]) -> dict[str, Any]:
@@ -248,11 +253,14 @@ async def others(api: Api, name: str, number: int) -> None:
     await changed(api, name, add)
     await changed(api, name, lambda _: {"metadata": {"labels": {"round": str(number)}}})
     await api.request(
-        "PATCH", f"{NODES}/{name}", body={"spec": {"unschedulable": number % 2 == 0}}, content=MERGE
+        "PATCH",
+        f"{NODES}/{name}",
+        body={"spec": {"unschedulable": number % 2 == 0}},
+        content_type=MERGE_PATCH,
     )
 
 
-async def test_nothing_of_others_is_lost(api: Api, names: list[str]) -> None:
+async def test_nothing_of_others_is_lost(api: ApiClient, names: list[str]) -> None:
     lot = random.Random(7)
     async with writing(api) as made:
         for number in range(ROUNDS):
@@ -266,7 +274,7 @@ async def test_nothing_of_others_is_lost(api: Api, names: list[str]) -> None:
                     # What the watch knows is some rounds old, at times.
                     if name not in made.nodes or lot.random() < 0.3:
                         made.nodes[name] = await read(api, name)
-                    made.executor.want(desired(made.nodes[name], *taints, state=state))
+                    made.executor.set_desired(desired(made.nodes[name], *taints, state=state))
                     await asyncio.sleep(lot.random() * 0.01)
 
             await asyncio.gather(mark(), *together)
@@ -278,7 +286,7 @@ async def test_nothing_of_others_is_lost(api: Api, names: list[str]) -> None:
                 assert theirs == [Taint("foreign", "NoSchedule", str(number), "2026-01-01T00:00:00Z")]
                 assert found.labels["round"] == str(number)
                 assert found.unschedulable == (number % 2 == 0)
-    assert {one.result for one in made.outcomes} == {Result.WRITTEN}
+    assert {one.result for one in made.outcomes} == {WriteResult.WRITTEN}
     assert made.told == []
 
 
@@ -287,7 +295,7 @@ async def test_a_server_that_goes_away_and_comes_back_gets_it_all() -> None:
         names = [f"gpu-{number}" for number in range(40)]
         for name in names:
             alone.api.post(NODES, node(name))
-        api = await Api.connect(str(alone.kubeconfig))
+        api = await ApiClient.connect(str(alone.kubeconfig))
         try:
             async with writing(api, rate=200.0) as made:
                 await marked_across_a_restart(alone, api, made, names)
@@ -296,9 +304,9 @@ async def test_a_server_that_goes_away_and_comes_back_gets_it_all() -> None:
             await api.close()
 
 
-async def marked_across_a_restart(alone: Cluster, api: Api, made: Writing, names: list[str]) -> None:
+async def marked_across_a_restart(alone: Cluster, api: ApiClient, made: Writing, names: list[str]) -> None:
     for name in names:
-        made.executor.want(desired(await read(api, name), QUARANTINE))
+        made.executor.set_desired(desired(await read(api, name), QUARANTINE))
     await made.until(lambda: len(made.outcomes) > 5)
     alone.stop("kube-apiserver")
     await made.until(lambda: made.told)
@@ -306,7 +314,7 @@ async def marked_across_a_restart(alone: Cluster, api: Api, made: Writing, names
     await asyncio.to_thread(alone.ready)
     await made.idle()
     for name in names:
-        assert made.results(name)[-1] is Result.WRITTEN
+        assert made.results(name)[-1] is WriteResult.WRITTEN
     assert sum("could not be asked" in one for one in made.told) <= 2
     assert made.told[-1].startswith("Writes: none fails any more with no answer")
 
@@ -318,7 +326,7 @@ async def test_a_server_that_is_asked_too_much_is_given_the_time_it_wants(tmp_pa
         names = [f"gpu-{number}" for number in range(20)]
         for name in names:
             alone.api.post(NODES, node(name))
-        api = await Api.connect(str(commoner(alone, tmp_path)))
+        api = await ApiClient.connect(str(commoner(alone, tmp_path)))
         try:
             async with writing(api) as made:
                 found = [await read(api, name) for name in names]
@@ -326,7 +334,7 @@ async def test_a_server_that_is_asked_too_much_is_given_the_time_it_wants(tmp_pa
                 async with asyncio.timeout(PATIENCE):
                     while not made.told:
                         for one in found:
-                            made.executor.want(desired(one, *wanted))
+                            made.executor.set_desired(desired(one, *wanted))
                         await made.idle()
                         wanted = [SUSPECT] if wanted == [QUARANTINE] else [QUARANTINE]
                 for name in names:

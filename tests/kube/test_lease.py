@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 
 import pytest_asyncio
 
-from nodeguard.kube.client import Api
-from nodeguard.kube.lease import DURATION, HELD, Lease
+from nodeguard.kube.client import ApiClient
+from nodeguard.kube.lease import HOLD_SECONDS, LEASE_SECONDS, Lease
 from tests.controlplane.api import Object
 from tests.controlplane.cluster import Cluster
 from tests.kube.detour import Detour
@@ -15,19 +15,19 @@ from tests.kube.detour import Detour
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 
 # Seconds after which one who saw a lease unchanged takes it.
-PATIENCE = DURATION + 2.0
+PATIENCE = LEASE_SECONDS + 2.0
 
 
 @pytest_asyncio.fixture
-async def near_api(api_server: Cluster) -> AsyncIterator[Api]:
+async def near_api(api_server: Cluster) -> AsyncIterator[ApiClient]:
     """A client of `api_server`, beside `far_api`; there is no lease yet."""
     api_server.api.delete(LEASES)
-    made = await Api.connect(str(api_server.kubeconfig))
+    made = await ApiClient.connect(str(api_server.kubeconfig))
     yield made
     await made.close()
 
 
-def wanting(api: Api, name: str, said: list[str] | None = None) -> Lease:
+def wanting(api: ApiClient, name: str, said: list[str] | None = None) -> Lease:
     return Lease(api, "default", "nodeguard", name, (said if said is not None else []).append)
 
 
@@ -36,7 +36,7 @@ def spec(control: Cluster) -> Object:
     return found
 
 
-async def test_one_of_two_holds_it(near_api: Api, api_server: Cluster) -> None:
+async def test_one_of_two_holds_it(near_api: ApiClient, api_server: Cluster) -> None:
     said: list[str] = []
     first, second = wanting(near_api, "one", said), wanting(near_api, "two")
     assert await first.renew(100.0)
@@ -47,10 +47,12 @@ async def test_one_of_two_holds_it(near_api: Api, api_server: Cluster) -> None:
         assert await first.renew(float(now))
         assert not await second.renew(float(now))
         assert (first.holder, second.holder) == ("one", "one")
-    assert (first.epoch, second.epoch, second.held(139.0)) == (1, 0, False)
+    assert (first.epoch, second.epoch, second.is_held(139.0)) == (1, 0, False)
 
 
-async def test_a_holder_that_freezes_stops_before_another_begins(near_api: Api, api_server: Cluster) -> None:
+async def test_a_holder_that_freezes_stops_before_another_begins(
+    near_api: ApiClient, api_server: Cluster
+) -> None:
     said: list[str] = []
     first, second = wanting(near_api, "one", said), wanting(near_api, "two")
     await first.renew(100.0)
@@ -60,10 +62,13 @@ async def test_a_holder_that_freezes_stops_before_another_begins(near_api: Api, 
     assert now == 100.0 + PATIENCE
     assert second.epoch == 2
     # The first stopped of itself, early enough for the end of what it was writing.
-    assert first.held(100.0 + HELD - 0.01)
-    assert not first.held(100.0 + HELD)
-    assert (first.left(104.0), first.left(100.0 + HELD + 1.0)) == (HELD - 4.0, 0.0)
-    assert now >= 100.0 + HELD + 5.0
+    assert first.is_held(100.0 + HOLD_SECONDS - 0.01)
+    assert not first.is_held(100.0 + HOLD_SECONDS)
+    assert (first.seconds_left(104.0), first.seconds_left(100.0 + HOLD_SECONDS + 1.0)) == (
+        HOLD_SECONDS - 4.0,
+        0.0,
+    )
+    assert now >= 100.0 + HOLD_SECONDS + 5.0
     # It wakes up, and finds that it is not the one any more.
     assert not await first.renew(now)
     assert not await first.renew(now + 1.0)
@@ -71,22 +76,22 @@ async def test_a_holder_that_freezes_stops_before_another_begins(near_api: Api, 
     assert spec(api_server)["leaseTransitions"] == 2
 
 
-async def test_a_holder_that_is_renewed_is_never_followed(near_api: Api) -> None:
+async def test_a_holder_that_is_renewed_is_never_followed(near_api: ApiClient) -> None:
     first, second = wanting(near_api, "one"), wanting(near_api, "two")
     now = 0.0
     while now < 60.0:
         await first.renew(now)
         assert not await second.renew(now)
         now += 7.0  # as slow as a planner may be
-        assert first.held(now)
+        assert first.is_held(now)
 
 
-async def test_who_gives_it_back_is_followed_at_once(near_api: Api, api_server: Cluster) -> None:
+async def test_who_gives_it_back_is_followed_at_once(near_api: ApiClient, api_server: Cluster) -> None:
     first, second = wanting(near_api, "one"), wanting(near_api, "two")
     await first.renew(100.0)
     await second.renew(100.0)
     await first.release()
-    assert not first.held(100.0)
+    assert not first.is_held(100.0)
     assert spec(api_server)["holderIdentity"] == ""
     assert (first.holder, second.holder) == ("", "one")
     assert await second.renew(101.0)
@@ -96,7 +101,7 @@ async def test_who_gives_it_back_is_followed_at_once(near_api: Api, api_server: 
 
 
 async def test_who_was_refused_gives_it_back_all_the_same(
-    near_api: Api, far_api: Api, detour: Detour, api_server: Cluster
+    near_api: ApiClient, far_api: ApiClient, detour: Detour, api_server: Cluster
 ) -> None:
     said: list[str] = []
     first = wanting(far_api, "one", said)
@@ -110,12 +115,12 @@ async def test_who_was_refused_gives_it_back_all_the_same(
     assert await first.renew(105.0)
     detour.cut()
     await first.release()
-    assert not first.held(105.0)
+    assert not first.is_held(105.0)
     assert len(said) == 5
 
 
 async def test_an_api_server_that_is_away_for_a_while(
-    near_api: Api, far_api: Api, detour: Detour, api_server: Cluster
+    near_api: ApiClient, far_api: ApiClient, detour: Detour, api_server: Cluster
 ) -> None:
     said: list[str] = []
     first = wanting(far_api, "one", said)
@@ -138,29 +143,29 @@ async def test_an_api_server_that_is_away_for_a_while(
     assert await second.renew(112.0 + PATIENCE)
     detour.mend()
     assert not await first.renew(112.0 + PATIENCE)
-    assert (first.held(113.0), second.epoch) == (False, 2)
+    assert (first.is_held(113.0), second.epoch) == (False, 2)
 
 
 async def test_a_lease_that_was_deleted_begins_above_what_was_written(
-    near_api: Api, api_server: Cluster
+    near_api: ApiClient, api_server: Cluster
 ) -> None:
     first, second = wanting(near_api, "one"), wanting(near_api, "two")
-    first.outgrow(7)
+    first.raise_epoch_above(7)
     assert await first.renew(100.0)
     assert first.epoch == 8
     api_server.api.delete(f"{LEASES}/nodeguard")
     assert await second.renew(100.0 + PATIENCE)
     assert second.epoch == 1
-    second.outgrow(8)
+    second.raise_epoch_above(8)
     assert await second.renew(101.0 + PATIENCE)
     assert second.epoch == 9
-    second.outgrow(8)
-    second.outgrow(2**30)  # no lease comes so far
+    second.raise_epoch_above(8)
+    second.raise_epoch_above(2**30)  # no lease comes so far
     assert await second.renew(110.0 + PATIENCE)
     assert second.epoch == 9
 
 
-async def test_two_who_take_it_at_once(near_api: Api, api_server: Cluster) -> None:
+async def test_two_who_take_it_at_once(near_api: ApiClient, api_server: Cluster) -> None:
     api_server.api.post(LEASES, {"metadata": {"name": "nodeguard", "labels": {"mine": "yes"}}})
     first, second = wanting(near_api, "one"), wanting(near_api, "two")
     second._known = await second._read()  # both saw it free
@@ -170,7 +175,7 @@ async def test_two_who_take_it_at_once(near_api: Api, api_server: Cluster) -> No
     assert api_server.api.get(f"{LEASES}/nodeguard")["metadata"]["labels"] == {"mine": "yes"}
 
 
-async def test_what_is_wrong_is_told_once(near_api: Api) -> None:
+async def test_what_is_wrong_is_told_once(near_api: ApiClient) -> None:
     said: list[str] = []
     lost = Lease(near_api, "nowhere", "nodeguard", "one", said.append)
     for now in range(5):

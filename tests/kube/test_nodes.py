@@ -6,14 +6,14 @@ import json
 
 import pytest
 
-from nodeguard.kube.client import Api
-from nodeguard.kube.nodes import node as decoded
-from nodeguard.model.node import Condition, Node, Taint
+from nodeguard.kube.client import ApiClient
+from nodeguard.kube.nodes import decode_node as decoded
+from nodeguard.model.node import Node, NodeCondition, Taint
 from tests.controlplane.cluster import Cluster
 from tests.controlplane.objects import node
 
 
-async def test_a_node_is_read_without_what_nobody_asks_for(api: Api, controlplane: Cluster) -> None:
+async def test_a_node_is_read_without_what_nobody_asks_for(api: ApiClient, controlplane: Cluster) -> None:
     made = node("node-1", labels={"rack": "r1"})
     made["metadata"]["annotations"] = {"nodeguard.dev/hold": "mine", "other.dev/state": "theirs"}
     made["spec"] = {
@@ -34,9 +34,9 @@ async def test_a_node_is_read_without_what_nobody_asks_for(api: Api, controlplan
     assert found.labels == {"kubernetes.io/hostname": "node-1", "rack": "r1"}
     assert found.annotations == {"nodeguard.dev/hold": "mine"}
     assert Taint("nodeguard.dev/suspect", "NoSchedule", "link") in found.taints
-    assert Taint("theirs", "NoExecute", added="2026-01-01T00:00:00Z") in found.taints
+    assert Taint("theirs", "NoExecute", time_added="2026-01-01T00:00:00Z") in found.taints
     assert found.unschedulable
-    assert found.condition == Condition("False", "Fault", "a GPU is lost")
+    assert found.condition == NodeCondition("False", "Fault", "a GPU is lost")
     assert found.gpus == 8
 
 

@@ -8,13 +8,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from nodeguard.kube import nodes
-from nodeguard.kube.bucket import Bucket
-from nodeguard.kube.client import Api
-from nodeguard.kube.executor import Executor, Outcome, Result
-from nodeguard.kube.lane import Lane
-from nodeguard.kube.permit import Permit
-from nodeguard.model.mark import Desired
-from nodeguard.model.node import Condition, Node, Taint
+from nodeguard.kube.client import ApiClient
+from nodeguard.kube.executor import Executor, WriteOutcome, WriteResult
+from nodeguard.kube.fenced_client import FencedClient
+from nodeguard.kube.write_queue import WriteQueue
+from nodeguard.local.rate_limiter import TokenBucket
+from nodeguard.model.mark import DesiredNode
+from nodeguard.model.node import Node, NodeCondition, Taint
 from tests.waiting import PATIENCE
 
 QUARANTINE = Taint("nodeguard.dev/quarantine", "NoSchedule", "gpu")
@@ -25,18 +25,18 @@ SUSPECT = Taint("nodeguard.dev/suspect", "NoSchedule", "gpu")
 class Writing:
     """What came of writing, and the switches of it."""
 
-    permit: Permit
-    first: Lane
-    later: Lane
+    permit: FencedClient
+    first: WriteQueue
+    later: WriteQueue
     executor: Executor
-    outcomes: list[Outcome]
+    outcomes: list[WriteOutcome]
     told: list[str]
     fenced: list[str]
     nodes: dict[str, Node] = field(default_factory=dict)
     may: bool = True
     left: float = 30.0
 
-    def results(self, name: str) -> list[Result]:
+    def results(self, name: str) -> list[WriteResult]:
         return [one.result for one in self.outcomes if one.desired.name == name]
 
     async def until(self, done: Callable[[], object]) -> None:
@@ -47,20 +47,24 @@ class Writing:
 
     async def idle(self) -> None:
         """Wait until nothing waits to be written."""
-        await self.until(lambda: not self.first.waiting and not self.later.waiting)
+        await self.until(lambda: not self.first.pending and not self.later.pending)
 
 
 @asynccontextmanager
-async def writing(api: Api, epoch: int = 1, rate: float = 1000.0, burst: int = 10) -> AsyncIterator[Writing]:
+async def writing(
+    api: ApiClient, epoch: int = 1, rate: float = 1000.0, burst: int = 10
+) -> AsyncIterator[Writing]:
     """Writers that run. rate, burst: of the marks."""
     told: list[str] = []
     fenced: list[str] = []
-    outcomes: list[Outcome] = []
-    permit = Permit(api, epoch, may_write=lambda: made.may, left=lambda: made.left, fenced=fenced.append)
-    first = Lane(permit, Bucket(rate, burst), told.append)
-    second = Lane(permit, Bucket(1000.0, 10), told.append, after=first)
+    outcomes: list[WriteOutcome] = []
+    permit = FencedClient(
+        api, epoch, may_write=lambda: made.may, seconds_left=lambda: made.left, on_fenced=fenced.append
+    )
+    first = WriteQueue(permit, TokenBucket(rate, burst), told.append)
+    second = WriteQueue(permit, TokenBucket(1000.0, 10), told.append, after=first)
     nodes: dict[str, Node] = {}
-    executor = Executor(permit, first, second, observed=nodes.get, outcome=outcomes.append)
+    executor = Executor(permit, first, second, observed_node=nodes.get, on_outcome=outcomes.append)
     made = Writing(permit, first, second, executor, outcomes, told, fenced, nodes)
     running = [asyncio.create_task(lane.run()) for lane in (first, second)]
     try:
@@ -76,8 +80,8 @@ async def writing(api: Api, epoch: int = 1, rate: float = 1000.0, burst: int = 1
                 raise error
 
 
-async def read(api: Api, name: str) -> Node:
-    return nodes.node(await api.request("GET", f"/api/v1/nodes/{name}"))
+async def read(api: ApiClient, name: str) -> Node:
+    return nodes.decode_node(await api.request("GET", f"/api/v1/nodes/{name}"))
 
 
 def desired(
@@ -85,6 +89,6 @@ def desired(
     *taints: Taint,
     state: str = "{}",
     cordon: bool | None = None,
-    condition: Condition | None = None,
-) -> Desired:
-    return Desired(node.uid, node.name, taints, state if taints else "", cordon, condition)
+    condition: NodeCondition | None = None,
+) -> DesiredNode:
+    return DesiredNode(node.uid, node.name, taints, state if taints else "", cordon, condition)

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from nodeguard.local.state_lock import hold
+from nodeguard.local.state_lock import acquire_state_lock
 
 
 def test_a_directory_is_held_by_one_and_free_once_that_one_is_killed(tmp_path: Path) -> None:
@@ -13,11 +13,11 @@ def test_a_directory_is_held_by_one_and_free_once_that_one_is_killed(tmp_path: P
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "True\n"
-        assert hold(str(tmp_path)) is None
-        elsewhere = hold(str(tmp_path / "other"))
+        assert acquire_state_lock(str(tmp_path)) is None
+        elsewhere = acquire_state_lock(str(tmp_path / "other"))
         assert elsewhere is not None
         elsewhere.close()
         other.kill()
-    held = hold(str(tmp_path))
+    held = acquire_state_lock(str(tmp_path))
     assert held is not None
     held.close()

@@ -5,12 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeguard.model.check import (
+    AllOf,
+    AnyOf,
     Check,
     Compare,
     Condition,
-    Either,
-    Every,
-    Happened,
+    EventOccurred,
     Increase,
     Reference,
     Sustained,
@@ -20,7 +20,7 @@ from nodeguard.model.finding import Action, Health
 
 LOW = Compare("a.level", "below", 5)
 ROSE = Increase("a.errors", 3.0, 3600.0)
-HAPPENED = Happened("a.happened", {"code": (1, 2)})
+HAPPENED = EventOccurred("a.happened", {"code": (1, 2)})
 
 LEAVES = (
     st.builds(Compare, st.just("a.level"), st.sampled_from(["is", "below"]), st.integers(0, 5))
@@ -32,19 +32,19 @@ CONDITIONS: st.SearchStrategy[Condition] = st.recursive(
     LEAVES,
     lambda inner: (
         st.builds(Sustained, inner, st.just(60.0))
-        | st.lists(inner, min_size=1, max_size=3).map(lambda parts: Every(tuple(parts)))
-        | st.lists(inner, min_size=1, max_size=3).map(lambda parts: Either(tuple(parts)))
+        | st.lists(inner, min_size=1, max_size=3).map(lambda parts: AllOf(tuple(parts)))
+        | st.lists(inner, min_size=1, max_size=3).map(lambda parts: AnyOf(tuple(parts)))
     ),
     max_leaves=6,
 )
 
 
 def made(when: Condition) -> Check:
-    return Check("a", "A", "fam", ("gpu",), Health.FATAL, Action.WATCH, when, "m", "r", "e", "b")
+    return Check("a", "A", "fam", ("gpu",), Health.FATAL, Action.MONITOR, when, "m", "r", "e", "b")
 
 
 def test_leaves_come_from_left_to_right() -> None:
-    whole = Every((LOW, Sustained(Either((ROSE, Sustained(HAPPENED, 5.0))), 60.0), LOW))
+    whole = AllOf((LOW, Sustained(AnyOf((ROSE, Sustained(HAPPENED, 5.0))), 60.0), LOW))
     assert list(leaves(whole)) == [LOW, ROSE, HAPPENED, LOW]
     assert list(made(whole).leaves()) == list(leaves(whole))
 

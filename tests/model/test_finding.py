@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeguard.model.finding import Action, Evidence, Finding, Health, Knowledge, Verdict, worst
+from nodeguard.model.finding import Action, DataStatus, Evidence, Finding, Health, Verdict, worst
 from tests.judge.scene import finding
 
 
@@ -13,7 +13,7 @@ from tests.judge.scene import finding
     ("words", "order"),
     [
         (Health, ["ok", "warning", "suspect", "fatal"]),
-        (Knowledge, ["fresh", "not-applicable", "stale", "unknown"]),
+        (DataStatus, ["fresh", "not-applicable", "stale", "unknown"]),
         (
             Action,
             [
@@ -42,7 +42,7 @@ def test_the_worst_is_one_of_them_and_none_is_worse(states: list[Health]) -> Non
 
 
 def test_actions_are_compared_by_strength_and_not_by_spelling() -> None:
-    assert worst(Action.CONTACT_SUPPORT, Action.WATCH) is Action.CONTACT_SUPPORT
+    assert worst(Action.CONTACT_SUPPORT, Action.MONITOR) is Action.CONTACT_SUPPORT
     assert worst(Action.RESET_GPU, Action.REBOOT_NODE) is Action.REBOOT_NODE
 
 
@@ -53,7 +53,7 @@ def test_the_worst_of_nothing_is_an_error() -> None:
 
 def test_a_verdict_survives_its_encoding() -> None:
     one = finding("gpu-lost", "gpu/0000:3b:00", health=Health.FATAL, slots=("a", "b"), note="seen once")
-    verdict = Verdict(Health.FATAL, Knowledge.UNKNOWN, (one,), judged=3)
+    verdict = Verdict(Health.FATAL, DataStatus.UNKNOWN, (one,), evaluated=3)
     assert msgspec.json.decode(msgspec.json.encode(verdict), type=Verdict) == verdict
 
 

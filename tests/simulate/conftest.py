@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from nodeguard.cli.knowledge import knowledge
-from nodeguard.simulate.timeline import Agent
+from nodeguard.cli.check_catalogue import load_catalogue
+from nodeguard.simulate.agent_reports import SimulatedAgent
 
 
 @pytest.fixture(scope="session")
-def agent() -> Agent:
+def agent() -> SimulatedAgent:
     """What is said by the built-in catalogue; what it was asked before it says at once."""
-    return Agent(*knowledge())
+    return SimulatedAgent(*load_catalogue())

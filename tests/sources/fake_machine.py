@@ -10,11 +10,11 @@ from typing import Any
 
 from nodeguard.model.instant import Instant
 from nodeguard.model.observation import Observation
-from nodeguard.sources.machine import READ_LIMIT, Log
-from nodeguard.sources.request import Request, Response, replayed
+from nodeguard.sources.machine import READ_LIMIT, LogRecords
+from nodeguard.sources.request import MetadataRequest, MetadataResponse, recorded_response
 from nodeguard.sources.source import Source
-from nodeguard.worker.answer import Answer, Entry
 from nodeguard.worker.device_events import DeviceEvent
+from nodeguard.worker.result import CallResult, LaneResult
 
 
 class FakeMachine:
@@ -33,7 +33,7 @@ class FakeMachine:
         directories: Sequence[str] = (),
         errors: Mapping[str, int | Exception] | None = None,
         calls: Mapping[str, Any] | None = None,
-        answer: Answer | None = None,
+        answer: LaneResult | None = None,
     ) -> None:
         self.files = dict(files or {})
         self.links = dict(links or {})
@@ -76,22 +76,24 @@ class FakeMachine:
         assert isinstance(answer, dict)
         return answer
 
-    def http(self, request: Request, within: float) -> Response:
+    def http(self, request: MetadataRequest, within: float) -> MetadataResponse:
         self._ask(request.call)
-        return replayed(self.calls.get(request.call), request.call)
+        return recorded_response(self.calls.get(request.call), request.call)
 
-    def log(self, within: float = math.inf) -> Log:
+    def log(self, within: float = math.inf) -> LogRecords:
         raise NotImplementedError
 
-    def statvfs(self, mounts: tuple[str, ...], within: float = math.inf) -> Answer:
+    def statvfs(self, mounts: tuple[str, ...], within: float = math.inf) -> LaneResult:
         if self.answer is not None:
             return self.answer
         calls = [f"statvfs({mount})" for mount in mounts]
-        return Answer(
-            tuple(Entry(i, call, self.calls.get(call, {"error": "ENOENT"})) for i, call in enumerate(calls))
+        return LaneResult(
+            tuple(
+                CallResult(i, call, self.calls.get(call, {"error": "ENOENT"})) for i, call in enumerate(calls)
+            )
         )
 
-    def nvml(self, within: float = math.inf, leave: frozenset[int] = frozenset()) -> Answer:
+    def nvml(self, within: float = math.inf, leave: frozenset[int] = frozenset()) -> LaneResult:
         raise NotImplementedError
 
     def nvml_events(self) -> tuple[DeviceEvent, ...]:
@@ -136,22 +138,24 @@ class ThisMachine(FakeMachine):
     def call(self, name: str) -> dict[str, Any]:
         return {"status": 0x40, "offset_us": 0, "maxerror_us": 16_000_000, "esterror_us": 0, "state": 5}
 
-    def statvfs(self, mounts: tuple[str, ...], within: float = math.inf) -> Answer:
+    def statvfs(self, mounts: tuple[str, ...], within: float = math.inf) -> LaneResult:
         # Only the root: of any other mount nobody knows whether it answers, and here no lane stands between.
         fields = ("f_frsize", "f_blocks", "f_bfree", "f_bavail", "f_files", "f_ffree", "f_favail", "f_flag")
         root = os.statvfs("/")
-        return Answer(
-            (Entry(mounts.index("/"), "statvfs(/)", {field: getattr(root, field) for field in fields}),)
+        return LaneResult(
+            (CallResult(mounts.index("/"), "statvfs(/)", {field: getattr(root, field) for field in fields}),)
         )
 
 
 def by_slot(source: Source, machine: FakeMachine) -> dict[str, Observation]:
     """One round of a source, by slot. Holds what is true of any round of any source."""
     round_ = list(source.read(machine))
-    observations = {observation.slot: observation for observation in round_}
+    observations = {observation.target: observation for observation in round_}
     assert len(observations) == len(round_), "a slot is mentioned twice"
     for observation in round_:
         assert observation.source == source.name
-        assert not observation.signals.keys() & observation.unread.keys(), observation
-        assert observation.signals.keys() | observation.unread.keys() <= source.signals.keys(), observation
+        assert not observation.signals.keys() & observation.unreadable.keys(), observation
+        assert observation.signals.keys() | observation.unreadable.keys() <= source.signals.keys(), (
+            observation
+        )
     return observations

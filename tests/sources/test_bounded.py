@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from nodeguard.sources.bounded import BoundedMachine
-from nodeguard.sources.machine import Log
-from nodeguard.sources.request import Request, Response
-from nodeguard.worker.answer import Answer
+from nodeguard.sources.machine import BoundedMachine, LogRecords
+from nodeguard.sources.request import MetadataRequest, MetadataResponse
+from nodeguard.worker.result import LaneResult
 from tests.sources.fake_machine import FakeMachine
 
 
@@ -17,17 +16,17 @@ class Timed(FakeMachine):
 
     given = math.nan
 
-    def log(self, within: float = math.inf) -> Log:
+    def log(self, within: float = math.inf) -> LogRecords:
         self.given = within
-        return Log(())
+        return LogRecords(())
 
-    def statvfs(self, mounts: tuple[str, ...], within: float = math.inf) -> Answer:
+    def statvfs(self, mounts: tuple[str, ...], within: float = math.inf) -> LaneResult:
         self.given = within
-        return Answer()
+        return LaneResult()
 
-    def nvml(self, within: float = math.inf, leave: frozenset[int] = frozenset()) -> Answer:
+    def nvml(self, within: float = math.inf, leave: frozenset[int] = frozenset()) -> LaneResult:
         self.given = within
-        return Answer()
+        return LaneResult()
 
 
 @pytest.mark.parametrize(("limit", "left"), [(120.0, 114.0), (60.0, 54.0), (20.0, 14.0), (2.0, 1.4)])
@@ -52,9 +51,9 @@ def test_all_else_passes() -> None:
     machine = FakeMachine(
         {"/a/b": "1"},
         links={"/a/l": "b"},
-        calls={"adjtimex": {"status": 1}, Request("/x").call: {"status": 200, "body": "y"}},
+        calls={"adjtimex": {"status": 1}, MetadataRequest("/x").call: {"status": 200, "body": "y"}},
     )
     bounded: Any = BoundedMachine(machine, 5.0)
     assert (bounded.read("/a/b"), bounded.names("/a"), bounded.link("/a/l")) == ("1", ("b", "l"), "b")
-    assert bounded.http(Request("/x"), 2.0) == Response(200, "y")
+    assert bounded.http(MetadataRequest("/x"), 2.0) == MetadataResponse(200, "y")
     assert (bounded.call("adjtimex"), bounded.now()) == ({"status": 1}, machine.now())

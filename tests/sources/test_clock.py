@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from nodeguard.model.slot import NODE
-from nodeguard.sources.clock import Clock
+from nodeguard.model.target import NODE
+from nodeguard.sources.clock import ClockSource
 from tests.sources.fake_machine import FakeMachine, ThisMachine, by_slot
 
 SOURCE = {"/sys/devices/system/clocksource/clocksource0/current_clocksource": "tsc\n"}
@@ -15,7 +15,7 @@ KEPT = {"status": 0x2001, "offset_us": -1250, "maxerror_us": 7500, "esterror_us"
 
 
 def test_a_clock_that_is_kept() -> None:
-    observation = by_slot(Clock(), FakeMachine(SOURCE, calls={"adjtimex": KEPT}))[NODE]
+    observation = by_slot(ClockSource(), FakeMachine(SOURCE, calls={"adjtimex": KEPT}))[NODE]
     assert observation.signals == {
         "clock.synchronized": True,
         "clock.offset": -0.00125,
@@ -26,25 +26,25 @@ def test_a_clock_that_is_kept() -> None:
 
 def test_a_clock_that_is_not_kept() -> None:
     answer = {**KEPT, "status": 0x40, "state": 5}
-    observation = by_slot(Clock(), FakeMachine(SOURCE, calls={"adjtimex": answer}))[NODE]
+    observation = by_slot(ClockSource(), FakeMachine(SOURCE, calls={"adjtimex": answer}))[NODE]
     assert observation.signals["clock.synchronized"] is False
 
 
 def test_a_refused_call_leaves_the_clock_source() -> None:
     machine = FakeMachine(SOURCE, errors={"call:adjtimex": errno.EPERM})
-    observation = by_slot(Clock(), machine)[NODE]
+    observation = by_slot(ClockSource(), machine)[NODE]
     assert observation.signals == {"clock.source": "tsc"}
-    assert set(observation.unread.values()) == {"permission denied: run as root"}
-    assert len(observation.unread) == 3
+    assert set(observation.unreadable.values()) == {"permission denied: run as root"}
+    assert len(observation.unreadable) == 3
 
 
 @pytest.mark.parametrize("status", [None, "64", 1.5, [64]])
 def test_garbage_in_the_answer(status: Any) -> None:
     machine = FakeMachine(calls={"adjtimex": {**KEPT, "status": status}})
-    observation = by_slot(Clock(), machine)[NODE]
-    assert observation.unread == {"clock.synchronized": f"adjtimex: status says {status!r}"}
+    observation = by_slot(ClockSource(), machine)[NODE]
+    assert observation.unreadable == {"clock.synchronized": f"adjtimex: status says {status!r}"}
     assert observation.signals["clock.offset"] == -0.00125
 
 
 def test_this_machine() -> None:
-    assert by_slot(Clock(), ThisMachine())[NODE].signals["clock.synchronized"] is False
+    assert by_slot(ClockSource(), ThisMachine())[NODE].signals["clock.synchronized"] is False

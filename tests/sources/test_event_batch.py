@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeguard.cli.knowledge import knowledge
-from nodeguard.model.check import Happened
+from nodeguard.cli.check_catalogue import load_catalogue
+from nodeguard.model.check import EventOccurred
 from nodeguard.model.observation import Event
 from nodeguard.model.signal import Scalar
 from nodeguard.sources.event_batch import EventBatch
-from nodeguard.sources.kmsg import Kmsg
+from nodeguard.sources.kmsg import KmsgSource
 
 GPU = "gpu/0000:3b:00"
 
@@ -21,7 +21,7 @@ def xid(code: int, at: float = 1.0) -> Event:
 def counts(batch: EventBatch) -> dict[tuple[str, object], int]:
     """The number of events by slot and code."""
     return {
-        (one.slot, one.events[0].fields.get("xid", "")): sum(event.count for event in one.events)
+        (one.target, one.events[0].fields.get("xid", "")): sum(event.count for event in one.events)
         for one in batch.observations("kmsg")
     }
 
@@ -65,12 +65,14 @@ def test_a_storm_hides_no_event_of_another_meaning(many: dict[str, Scalar], one:
 
 
 def test_events_that_a_check_tells_apart_are_counted_apart() -> None:
-    catalogue = knowledge()[0]
+    catalogue = load_catalogue()[0]
     known = {
         name: {*signal.fields} - {"pci"}  # the address makes the slot
-        for name, signal in Kmsg(catalogue.patterns).signals.items()
+        for name, signal in KmsgSource(catalogue.patterns).signals.items()
     }
-    leaves = [leaf for check in catalogue.checks for leaf in check.leaves() if isinstance(leaf, Happened)]
+    leaves = [
+        leaf for check in catalogue.checks for leaf in check.leaves() if isinstance(leaf, EventOccurred)
+    ]
     for leaf in (leaf for leaf in leaves if leaf.event in known):
         for name in {*leaf.where} | (known[leaf.event] & known.get(leaf.until, set())):
             batch = EventBatch()

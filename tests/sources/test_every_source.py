@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 from nodeguard.model.failure import HungError, StalledError
 from nodeguard.model.observation import Observation
-from nodeguard.sources.clock import Clock
-from nodeguard.sources.filesystem import Filesystem
-from nodeguard.sources.host import Host
-from nodeguard.sources.infiniband import Infiniband
-from nodeguard.sources.memory import Memory
-from nodeguard.sources.observations import Observations
-from nodeguard.sources.pci import Pci
-from nodeguard.sources.processes import Processes
-from nodeguard.sources.services import Services
+from nodeguard.sources.clock import ClockSource
+from nodeguard.sources.filesystem import FilesystemSource
+from nodeguard.sources.host import HostSource
+from nodeguard.sources.infiniband import InfinibandSource
+from nodeguard.sources.memory import MemorySource
+from nodeguard.sources.observations import ObservationsSource
+from nodeguard.sources.pci import PciSource
+from nodeguard.sources.processes import ProcessesSource
+from nodeguard.sources.services import ServicesSource
 from nodeguard.sources.source import Source
 from tests.sources import (
     test_clock,
@@ -36,15 +36,15 @@ from tests.sources.clouds import test_azure
 from tests.sources.fake_machine import FakeMachine, by_slot
 
 SOURCES: tuple[type[Source], ...] = (
-    Host,
-    Pci,
-    Infiniband,
-    Memory,
-    Filesystem,
-    Clock,
-    Services,
-    Processes,
-    Observations,
+    HostSource,
+    PciSource,
+    InfinibandSource,
+    MemorySource,
+    FilesystemSource,
+    ClockSource,
+    ServicesSource,
+    ProcessesSource,
+    ObservationsSource,
 )
 
 
@@ -108,7 +108,7 @@ def _rounds(machine: FakeMachine) -> dict[str, dict[str, Observation]]:
 def test_a_whole_machine_is_read_whole(kind: type[Source]) -> None:
     observations = by_slot(kind(), whole_machine())
     assert observations
-    assert not [observation.unread for observation in observations.values() if observation.unread]
+    assert not [observation.unreadable for observation in observations.values() if observation.unreadable]
 
 
 @pytest.mark.parametrize("kind", SOURCES)
@@ -160,7 +160,7 @@ def test_refusals_never_break_a_round(errors: dict[str, int]) -> None:
     machine = whole_machine()
     machine.errors |= {path: code for path, code in errors.items() if path not in VITAL}
     seen = [one for of_source in _rounds(machine).values() for one in of_source.values()]
-    assert all(why for one in seen for why in one.unread.values())
+    assert all(why for one in seen for why in one.unreadable.values())
     assert all(one.detail for one in seen if one.status == "failed")
 
 
@@ -182,7 +182,7 @@ def test_silence_ends_a_round_and_keeps_what_was_read(failure: type[Exception]) 
     machine = whole_machine()
     path = f"{test_infiniband.CLASS}/rdmap16s0/fw_ver"
     machine.errors[path] = failure(path)
-    round_ = Infiniband().read(machine)
-    assert next(round_).slot == "port/mlx5_0/1"
+    round_ = InfinibandSource().read(machine)
+    assert next(round_).target == "port/mlx5_0/1"
     with pytest.raises(failure):
         next(round_)

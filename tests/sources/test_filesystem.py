@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from nodeguard.model.slot import NODE
-from nodeguard.sources.filesystem import Filesystem
-from nodeguard.worker.answer import Answer, Entry
+from nodeguard.model.target import NODE
+from nodeguard.sources.filesystem import FilesystemSource
+from nodeguard.worker.result import CallResult, LaneResult
 from tests.sources.fake_machine import FakeMachine, ThisMachine, by_slot
 
 MOUNTS = """/dev/nvme0n1p2 / ext4 rw,relatime 0 0
@@ -33,13 +33,13 @@ SIZES = {
 CALLS = {f"statvfs({path})": SIZES for path in ("/", "/raid", "/home")}
 
 
-def _machine(calls: dict[str, Any] | None = None, answer: Answer | None = None) -> FakeMachine:
+def _machine(calls: dict[str, Any] | None = None, answer: LaneResult | None = None) -> FakeMachine:
     files = {"/proc/self/mounts": MOUNTS, "/etc/fstab": FSTAB}
     return FakeMachine(files, calls={**CALLS, **(calls or {})}, answer=answer)
 
 
 def test_a_healthy_file_system() -> None:
-    slots = by_slot(Filesystem(), _machine())
+    slots = by_slot(FilesystemSource(), _machine())
     assert slots.keys() == {"fs:/", "fs:/raid", "fs:/home"}
     assert slots["fs:/"].signals == {
         "fs.type": "ext4",
@@ -58,14 +58,14 @@ def test_a_healthy_file_system() -> None:
 
 
 def test_read_only_by_option_or_by_the_file_system_itself() -> None:
-    slots = by_slot(Filesystem(), _machine({"statvfs(/)": {**SIZES, "f_flag": 4097}}))
+    slots = by_slot(FilesystemSource(), _machine({"statvfs(/)": {**SIZES, "f_flag": 4097}}))
     assert slots["fs:/"].signals["fs.read_only"] is True
     assert slots["fs:/raid"].signals["fs.read_only"] is True
     assert slots["fs:/home"].signals["fs.read_only"] is False
 
 
 def test_what_fstab_wants() -> None:
-    slots = by_slot(Filesystem(), _machine())
+    slots = by_slot(FilesystemSource(), _machine())
     assert slots["fs:/raid"].signals["fs.fstab_writable"] is True
     assert "fs.fstab_writable" not in slots["fs:/home"].signals
 
@@ -73,16 +73,16 @@ def test_what_fstab_wants() -> None:
 def test_fstab_absent_or_refused() -> None:
     machine = _machine()
     del machine.files["/etc/fstab"]
-    assert by_slot(Filesystem(), machine)["fs:/"].unread == {}
+    assert by_slot(FilesystemSource(), machine)["fs:/"].unreadable == {}
     machine.errors["/etc/fstab"] = errno.EACCES
-    assert by_slot(Filesystem(), machine)["fs:/"].unread == {
+    assert by_slot(FilesystemSource(), machine)["fs:/"].unreadable == {
         "fs.fstab_writable": "permission denied: run as root"
     }
 
 
 def test_no_inodes_to_count_and_no_blocks() -> None:
     nothing = dict.fromkeys(SIZES, 0)
-    signals = by_slot(Filesystem(), _machine({"statvfs(/)": nothing}))["fs:/"].signals
+    signals = by_slot(FilesystemSource(), _machine({"statvfs(/)": nothing}))["fs:/"].signals
     assert "fs.inodes_used_ratio" not in signals
     assert "fs.used_ratio" not in signals
     assert signals["fs.free"] == 0
@@ -90,24 +90,24 @@ def test_no_inodes_to_count_and_no_blocks() -> None:
 
 @pytest.mark.parametrize("code", ["ESTALE", "EIO", "ENOTCONN"])
 def test_an_error_is_an_answer(code: str) -> None:
-    observation = by_slot(Filesystem(), _machine({"statvfs(/home)": {"error": code}}))["fs:/home"]
+    observation = by_slot(FilesystemSource(), _machine({"statvfs(/home)": {"error": code}}))["fs:/home"]
     assert observation.status == "read"
     assert observation.signals["fs.error"] == code
     assert observation.signals["fs.answers"] is True
     assert observation.signals["fs.hung"] is False
-    assert observation.unread["fs.free"] == f"statvfs failed ({code})"
+    assert observation.unreadable["fs.free"] == f"statvfs failed ({code})"
 
 
 @pytest.mark.parametrize("code", ["EACCES", "EPERM"])
 def test_a_way_that_is_closed_says_nothing_of_the_file_system(code: str) -> None:
-    observation = by_slot(Filesystem(), _machine({"statvfs(/home)": {"error": code}}))["fs:/home"]
-    assert observation.unread["fs.error"] == "permission denied: run as root"
-    assert observation.unread.keys() == {"fs.error", "fs.used_ratio", "fs.free", "fs.inodes_used_ratio"}
+    observation = by_slot(FilesystemSource(), _machine({"statvfs(/home)": {"error": code}}))["fs:/home"]
+    assert observation.unreadable["fs.error"] == "permission denied: run as root"
+    assert observation.unreadable.keys() == {"fs.error", "fs.used_ratio", "fs.free", "fs.inodes_used_ratio"}
 
 
 @pytest.mark.parametrize("code", ["ENOENT", "ENOTDIR"])
 def test_a_mount_that_is_not_there_any_more_is_none(code: str) -> None:
-    slots = by_slot(Filesystem(), _machine({"statvfs(/home)": {"error": code}}))
+    slots = by_slot(FilesystemSource(), _machine({"statvfs(/home)": {"error": code}}))
     assert slots.keys() == {"fs:/", "fs:/raid"}
 
 
@@ -115,77 +115,82 @@ def test_a_mount_that_is_not_there_any_more_is_none(code: str) -> None:
     "result", [None, [], "full", {}, {**SIZES, "f_bfree": "many"}, {**SIZES, "f_blocks": -1}]
 )
 def test_garbage(result: Any) -> None:
-    answer = Answer((Entry(0, "statvfs(/)", result),))
-    observation = by_slot(Filesystem(), _machine(answer=answer))["fs:/"]
-    assert observation.unread.keys() == {"fs.used_ratio", "fs.free", "fs.inodes_used_ratio"}
+    answer = LaneResult((CallResult(0, "statvfs(/)", result),))
+    observation = by_slot(FilesystemSource(), _machine(answer=answer))["fs:/"]
+    assert observation.unreadable.keys() == {"fs.used_ratio", "fs.free", "fs.inodes_used_ratio"}
     assert observation.signals["fs.answers"] is True
 
 
 def test_more_space_than_there_can_be() -> None:
-    observation = by_slot(Filesystem(), _machine({"statvfs(/)": {**SIZES, "f_bavail": 2**63}}))["fs:/"]
-    assert observation.unread.keys() == {"fs.free"}
+    observation = by_slot(FilesystemSource(), _machine({"statvfs(/)": {**SIZES, "f_bavail": 2**63}}))["fs:/"]
+    assert observation.unreadable.keys() == {"fs.free"}
 
 
 def test_a_mount_that_was_taken_away_has_had_its_silence() -> None:
-    source, machine = Filesystem(), _machine(answer=Answer(stalled=(Entry(2, "statvfs(/home)"),)))
+    source, machine = (
+        FilesystemSource(),
+        _machine(answer=LaneResult(stalled=(CallResult(2, "statvfs(/home)"),))),
+    )
     by_slot(source, machine)
-    machine.answer, mounts = Answer(), machine.files["/proc/self/mounts"]
+    machine.answer, mounts = LaneResult(), machine.files["/proc/self/mounts"]
     machine.files["/proc/self/mounts"] = mounts.replace("nfs-1:/home /home nfs4 rw,hard 0 0\n", "")
     by_slot(source, machine)
     machine.files["/proc/self/mounts"] = mounts
-    assert "fs.answers" in by_slot(source, machine)["fs:/home"].unread
+    assert "fs.answers" in by_slot(source, machine)["fs:/home"].unreadable
 
 
 def test_a_stall_lasts_until_the_mount_answers() -> None:
-    source = Filesystem()
-    rest = tuple(Entry(index, f"statvfs({path})", SIZES) for index, path in ((0, "/"), (1, "/raid")))
-    stalled = _machine(answer=Answer(rest, stalled=(Entry(2, "statvfs(/home)"),)))
-    resting = _machine(answer=Answer(rest, resting=(Entry(2, "statvfs(/home)"),)))
+    source = FilesystemSource()
+    rest = tuple(CallResult(index, f"statvfs({path})", SIZES) for index, path in ((0, "/"), (1, "/raid")))
+    stalled = _machine(answer=LaneResult(rest, stalled=(CallResult(2, "statvfs(/home)"),)))
+    resting = _machine(answer=LaneResult(rest, resting=(CallResult(2, "statvfs(/home)"),)))
     for machine in (stalled, resting, resting):
         slots = by_slot(source, machine)
         home = slots["fs:/home"]
         assert (home.status, home.signals["fs.answers"], home.signals["fs.hung"]) == ("hung", False, False)
-        assert home.unread == {}
+        assert home.unreadable == {}
         assert slots["fs:/"].status == "read"
     assert by_slot(source, _machine())["fs:/home"].signals["fs.answers"] is True
-    unasked = _machine(answer=Answer(rest))
-    assert by_slot(source, unasked)["fs:/home"].unread["fs.answers"] == "not asked"
+    unasked = _machine(answer=LaneResult(rest))
+    assert by_slot(source, unasked)["fs:/home"].unreadable["fs.answers"] == "not asked"
 
 
 def test_a_hang_leaves_the_others_unknown() -> None:
-    source = Filesystem()
-    hung = Entry(2, "statvfs(/home)")
-    first = by_slot(source, _machine(answer=Answer((Entry(0, "statvfs(/)", SIZES),), hung=hung)))
+    source = FilesystemSource()
+    hung = CallResult(2, "statvfs(/home)")
+    first = by_slot(source, _machine(answer=LaneResult((CallResult(0, "statvfs(/)", SIZES),), hung=hung)))
     assert first["fs:/"].signals["fs.answers"] is True
     assert (first["fs:/home"].status, first["fs:/home"].signals["fs.hung"]) == ("hung", True)
-    assert "statvfs(/home)" in first["fs:/raid"].unread["fs.used_ratio"]
+    assert "statvfs(/home)" in first["fs:/raid"].unreadable["fs.used_ratio"]
     # In later rounds nothing is asked any more, and the mounts may have changed places.
-    later = by_slot(source, _machine(answer=Answer(hung=Entry(-1, "statvfs(/home)"))))
+    later = by_slot(source, _machine(answer=LaneResult(hung=CallResult(-1, "statvfs(/home)"))))
     assert later["fs:/home"].signals["fs.hung"] is True
-    assert later["fs:/"].unread.keys() >= {"fs.answers", "fs.hung", "fs.free", "fs.error"}
+    assert later["fs:/"].unreadable.keys() >= {"fs.answers", "fs.hung", "fs.free", "fs.error"}
     assert later["fs:/"].signals["fs.type"] == "ext4"
 
 
 def test_no_round_at_all() -> None:
-    slots = by_slot(Filesystem(), _machine(answer=Answer(failed="the worker did not start")))
-    assert slots["fs:/"].unread["fs.answers"] == "the worker did not start"
+    slots = by_slot(FilesystemSource(), _machine(answer=LaneResult(failed="the worker did not start")))
+    assert slots["fs:/"].unreadable["fs.answers"] == "the worker did not start"
 
 
 def test_a_round_whose_time_was_over_keeps_what_it_read() -> None:
-    late = Entry(1, "statvfs(/raid)")
-    answer = Answer((Entry(0, "statvfs(/)", SIZES),), stalled=(late,), cut=late)
-    slots = by_slot(Filesystem(), _machine(answer=answer))
+    late = CallResult(1, "statvfs(/raid)")
+    answer = LaneResult((CallResult(0, "statvfs(/)", SIZES),), stalled=(late,), interrupted=late)
+    slots = by_slot(FilesystemSource(), _machine(answer=answer))
     assert slots["fs:/"].signals["fs.answers"] is True
     assert slots["fs:/raid"].signals["fs.answers"] is False
-    assert slots["fs:/home"].unread["fs.answers"] == "not asked: statvfs(/raid) took all the time there was"
+    assert (
+        slots["fs:/home"].unreadable["fs.answers"] == "not asked: statvfs(/raid) took all the time there was"
+    )
 
 
 def test_mounts_that_are_none() -> None:
-    observation = by_slot(Filesystem(), FakeMachine({"/proc/self/mounts": "xyz\n"}))[NODE]
+    observation = by_slot(FilesystemSource(), FakeMachine({"/proc/self/mounts": "xyz\n"}))[NODE]
     assert (observation.status, observation.detail) == ("failed", "/proc/self/mounts says 'xyz\\n'")
-    assert by_slot(Filesystem(), FakeMachine({"/proc/self/mounts": "proc /proc proc rw 0 0\n"})) == {}
+    assert by_slot(FilesystemSource(), FakeMachine({"/proc/self/mounts": "proc /proc proc rw 0 0\n"})) == {}
 
 
 def test_this_machine() -> None:
-    root = by_slot(Filesystem(), ThisMachine())["fs:/"]
+    root = by_slot(FilesystemSource(), ThisMachine())["fs:/"]
     assert 0 <= float(root.signals["fs.used_ratio"]) <= 1

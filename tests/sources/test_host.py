@@ -4,8 +4,8 @@ import errno
 
 import pytest
 
-from nodeguard.model.slot import NODE
-from nodeguard.sources.host import Host, driver_version
+from nodeguard.model.target import NODE
+from nodeguard.sources.host import HostSource, driver_version
 from tests.sources.fake_machine import FakeMachine, ThisMachine, by_slot
 
 PROPRIETARY = (
@@ -28,7 +28,7 @@ FILES = {
 
 
 def test_a_healthy_host() -> None:
-    observation = by_slot(Host(), FakeMachine(FILES))[NODE]
+    observation = by_slot(HostSource(), FakeMachine(FILES))[NODE]
     assert observation.signals == {
         "host.product_name": "DGXH100",
         "host.sys_vendor": "NVIDIA",
@@ -38,7 +38,7 @@ def test_a_healthy_host() -> None:
         "driver.version": "580.95.05",
         "driver.module_state": "live",
     }
-    assert observation.unread == {}
+    assert observation.unreadable == {}
 
 
 @pytest.mark.parametrize(
@@ -55,23 +55,23 @@ def test_driver_version_of_both_kernel_modules(text: str, version: str) -> None:
 
 def test_no_trace_of_a_driver() -> None:
     files = {path: text for path, text in FILES.items() if "nvidia" not in path}
-    observation = by_slot(Host(), FakeMachine(files))[NODE]
+    observation = by_slot(HostSource(), FakeMachine(files))[NODE]
     assert observation.signals["driver.loaded"] is False
-    assert "driver.version" not in observation.signals.keys() | observation.unread.keys()
+    assert "driver.version" not in observation.signals.keys() | observation.unreadable.keys()
 
 
 def test_a_module_on_its_way_in_counts_as_loaded() -> None:
-    observation = by_slot(Host(), FakeMachine({"/sys/module/nvidia/initstate": "coming\n"}))[NODE]
+    observation = by_slot(HostSource(), FakeMachine({"/sys/module/nvidia/initstate": "coming\n"}))[NODE]
     assert observation.signals == {"driver.loaded": True, "driver.module_state": "coming"}
 
 
 def test_a_driver_that_cannot_be_looked_at_is_neither_there_nor_not() -> None:
     errors = {"/proc/driver/nvidia/version": errno.EACCES}
-    observation = by_slot(Host(), FakeMachine(errors=errors))[NODE]
+    observation = by_slot(HostSource(), FakeMachine(errors=errors))[NODE]
     assert observation.signals == {}
-    assert observation.unread.keys() == {"driver.loaded", "driver.version"}
+    assert observation.unreadable.keys() == {"driver.loaded", "driver.version"}
     beside = FakeMachine({"/sys/module/nvidia/initstate": "live"}, errors=errors)
-    assert by_slot(Host(), beside)[NODE].signals["driver.loaded"] is True
+    assert by_slot(HostSource(), beside)[NODE].signals["driver.loaded"] is True
 
 
 def test_garbage_harms_its_own_signal_only() -> None:
@@ -80,13 +80,13 @@ def test_garbage_harms_its_own_signal_only() -> None:
         "/sys/module/nvidia/initstate": "odd\n",
         "/proc/driver/nvidia/version": "TempVersion\n",
     }
-    observation = by_slot(Host(), FakeMachine({**FILES, **garbage}))[NODE]
-    assert observation.unread.keys() == {"host.uptime", "driver.module_state", "driver.version"}
-    assert observation.unread["host.uptime"] == "/proc/uptime says 'soon'"
+    observation = by_slot(HostSource(), FakeMachine({**FILES, **garbage}))[NODE]
+    assert observation.unreadable.keys() == {"host.uptime", "driver.module_state", "driver.version"}
+    assert observation.unreadable["host.uptime"] == "/proc/uptime says 'soon'"
     assert observation.signals["driver.loaded"] is True
 
 
 def test_this_machine() -> None:
-    observation = by_slot(Host(), ThisMachine())[NODE]
+    observation = by_slot(HostSource(), ThisMachine())[NODE]
     assert observation.signals["host.kernel"]
     assert float(observation.signals["host.uptime"]) > 0

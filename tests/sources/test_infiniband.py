@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from nodeguard.model.slot import NODE
-from nodeguard.sources.infiniband import Infiniband, is_up, rate
+from nodeguard.model.target import NODE
+from nodeguard.sources.infiniband import InfinibandSource, is_up, parse_rate
 from nodeguard.sources.rdma_counters import EFA, MLX5, PMA
 from tests.sources.fake_machine import FakeMachine, ThisMachine, by_slot
 
@@ -65,7 +65,9 @@ def _infiniband(**changed: str) -> FakeMachine:
 
 
 def test_an_infiniband_port() -> None:
-    slots = by_slot(Infiniband(), _machine(device("mlx5_0", INFINIBAND, **{"device/net/ib0/mtu": "4092"})))
+    slots = by_slot(
+        InfinibandSource(), _machine(device("mlx5_0", INFINIBAND, **{"device/net/ib0/mtu": "4092"}))
+    )
     assert slots[NODE].signals == {"rdma.port_count": 1}
     port = slots["port/mlx5_0/1"]
     assert port.signals == {
@@ -87,13 +89,13 @@ def test_an_infiniband_port() -> None:
         "port.port_xmit_data": 2**64 - 2,
         "port.local_ack_timeout_err": 12,
     }
-    assert port.unread == {}
-    assert port.part is not None
-    assert (port.part.id, port.part.model) == ("a088:c203:0041:5a5e", "MT4129")
+    assert port.unreadable == {}
+    assert port.component is not None
+    assert (port.component.id, port.component.model) == ("a088:c203:0041:5a5e", "MT4129")
 
 
 def test_counters_declare_where_they_stop() -> None:
-    bits = {name: signal.bits for name, signal in Infiniband.signals.items() if signal.bits}
+    bits = {name: signal.bits for name, signal in InfinibandSource.signals.items() if signal.bits}
     assert (len(PMA), len(MLX5), len(EFA)) == (21, 30, 28)
     assert bits["port.symbol_error"] == bits["port.vl15_dropped"] == 16
     assert bits["port.link_downed"] == bits["port.link_error_recovery"] == 8
@@ -105,7 +107,7 @@ def test_counters_declare_where_they_stop() -> None:
 def test_a_roce_port_counts_lost_carriers() -> None:
     files = device("mlx5_1", ETHERNET, **{"device/net/eth2/mtu": "9000"})
     files |= {"/sys/class/net/eth2/carrier_down_count": "3\n", "/sys/class/net/eth2/carrier_changes": "7\n"}
-    port = by_slot(Infiniband(), _machine(files))["port/mlx5_1/1"]
+    port = by_slot(InfinibandSource(), _machine(files))["port/mlx5_1/1"]
     assert port.signals["port.link_layer"] == "Ethernet"
     assert port.signals["port.carrier_losses"] == 3
     assert port.signals["port.netdev"] == "eth2"
@@ -115,14 +117,14 @@ def test_a_roce_port_counts_lost_carriers() -> None:
 def test_a_roce_port_of_an_old_kernel_counts_changes() -> None:
     files = device("mlx5_1", ETHERNET, **{"device/net/eth2/mtu": "9000"})
     files["/sys/class/net/eth2/carrier_changes"] = "7\n"
-    assert by_slot(Infiniband(), _machine(files))["port/mlx5_1/1"].signals["port.carrier_losses"] == 3
+    assert by_slot(InfinibandSource(), _machine(files))["port/mlx5_1/1"].signals["port.carrier_losses"] == 3
 
 
 def test_a_refused_carrier_count_is_not_replaced_by_another() -> None:
     machine = _machine(device("mlx5_1", ETHERNET, **{"device/net/eth2/mtu": "9000"}))
     machine.files["/sys/class/net/eth2/carrier_changes"] = "7\n"
     machine.errors["/sys/class/net/eth2/carrier_down_count"] = errno.EIO
-    assert "port.carrier_losses" in by_slot(Infiniband(), machine)["port/mlx5_1/1"].unread
+    assert "port.carrier_losses" in by_slot(InfinibandSource(), machine)["port/mlx5_1/1"].unreadable
 
 
 def efa(**own: str) -> dict[str, str]:
@@ -144,27 +146,29 @@ def efa(**own: str) -> dict[str, str]:
 
 
 def test_efa_is_not_believed_what_it_hard_codes() -> None:
-    port = by_slot(Infiniband(), _machine(efa()))["port/rdmap16s0/1"]
+    port = by_slot(InfinibandSource(), _machine(efa()))["port/rdmap16s0/1"]
     assert port.signals == {
         "port.link_layer": "EFA",
         "port.pci": "0000:10:00.0",
         "efa.rx_drops": 4,
         "efa.keep_alive_rcvd": 900,
     }
-    assert port.part is None
+    assert port.component is None
 
 
 def test_efa_is_known_by_driver_or_name_where_the_vendor_is_not() -> None:
     files = {path: text for path, text in efa().items() if not path.endswith("vendor")}
-    assert by_slot(Infiniband(), _machine(files))["port/rdmap16s0/1"].signals["port.link_layer"] == "EFA"
+    assert (
+        by_slot(InfinibandSource(), _machine(files))["port/rdmap16s0/1"].signals["port.link_layer"] == "EFA"
+    )
     machine = _machine(files)
     machine.links[f"{CLASS}/rdmap16s0/device/driver"] = "../../bus/pci/drivers/mlx5_core"
-    assert "efa.rx_drops" not in by_slot(Infiniband(), machine)["port/rdmap16s0/1"].signals
+    assert "efa.rx_drops" not in by_slot(InfinibandSource(), machine)["port/rdmap16s0/1"].signals
 
 
 def test_another_vendor_s_device_with_an_efa_like_name_is_none() -> None:
     files = {path.replace("mlx5_0", "rdmap16s0"): text for path, text in device("mlx5_0", INFINIBAND).items()}
-    assert by_slot(Infiniband(), _machine(files))["port/rdmap16s0/1"].signals["port.up"] is True
+    assert by_slot(InfinibandSource(), _machine(files))["port/rdmap16s0/1"].signals["port.up"] is True
 
 
 @pytest.mark.parametrize(
@@ -187,7 +191,7 @@ def test_up(state: str | None, phys_state: str | None, up: bool | None) -> None:
 
 def test_a_port_that_is_down_has_no_rate() -> None:
     machine = _infiniband(state="1: DOWN", phys_state="2: Polling", rate="2.5 Gb/sec (1X SDR)")
-    signals = by_slot(Infiniband(), machine)["port/mlx5_0/1"].signals
+    signals = by_slot(InfinibandSource(), machine)["port/mlx5_0/1"].signals
     assert (signals["port.state"], signals["port.phys_state"], signals["port.up"]) == (
         "DOWN",
         "Polling",
@@ -211,7 +215,7 @@ def test_a_port_that_is_down_has_no_rate() -> None:
     ],
 )
 def test_rates(text: str, gbps: float | None) -> None:
-    assert rate(text) == gbps
+    assert parse_rate(text) == gbps
 
 
 @pytest.mark.parametrize(
@@ -219,33 +223,35 @@ def test_rates(text: str, gbps: float | None) -> None:
 )
 def test_no_rates(text: str) -> None:
     with pytest.raises(ValueError, match=r".*"):
-        rate(text)
+        parse_rate(text)
 
 
 def test_a_rate_that_old_kernels_print_for_all_they_do_not_know() -> None:
-    port = by_slot(Infiniband(), _infiniband(rate="10 Gb/sec (4X SDR)"))["port/mlx5_0/1"]
+    port = by_slot(InfinibandSource(), _infiniband(rate="10 Gb/sec (4X SDR)"))["port/mlx5_0/1"]
     assert "port.rate" not in port.signals
-    assert "'10 Gb/sec (4X SDR)'" in port.unread["port.rate"]
+    assert "'10 Gb/sec (4X SDR)'" in port.unreadable["port.rate"]
     assert port.signals["port.up"] is True
 
 
 def test_old_kernels_without_counters() -> None:
-    port = by_slot(Infiniband(), _infiniband(**{"counters/symbol_error": "N/A (no PMA)"}))["port/mlx5_0/1"]
-    assert "port.symbol_error" not in port.signals.keys() | port.unread.keys()
+    port = by_slot(InfinibandSource(), _infiniband(**{"counters/symbol_error": "N/A (no PMA)"}))[
+        "port/mlx5_0/1"
+    ]
+    assert "port.symbol_error" not in port.signals.keys() | port.unreadable.keys()
 
 
 def test_garbage_harms_its_own_signal_only() -> None:
     garbage = {"phys_state": "9: <unknown>", "lid": "0xzz", "counters/link_downed": "many"}
-    port = by_slot(Infiniband(), _infiniband(**garbage))["port/mlx5_0/1"]
-    assert port.unread.keys() == {"port.phys_state", "port.up", "port.lid", "port.link_downed"}
+    port = by_slot(InfinibandSource(), _infiniband(**garbage))["port/mlx5_0/1"]
+    assert port.unreadable.keys() == {"port.phys_state", "port.up", "port.lid", "port.link_downed"}
     assert port.signals["port.rate"] == 400.0
 
 
 def test_a_guid_that_is_none_names_no_part() -> None:
     files = device("mlx5_0", INFINIBAND, node_guid="none", hca_type="")
-    port = by_slot(Infiniband(), _machine(files))["port/mlx5_0/1"]
-    assert port.part is None
-    assert "port.device_type" in port.unread
+    port = by_slot(InfinibandSource(), _machine(files))["port/mlx5_0/1"]
+    assert port.component is None
+    assert "port.device_type" in port.unreadable
 
 
 @pytest.mark.parametrize("file", ["hca_type", "board_id", "ports/1/link_layer", "ports/1/state"])
@@ -253,7 +259,8 @@ def test_an_attribute_that_each_port_has_is_unread_where_it_is_gone(file: str) -
     machine = _infiniband()
     machine.remove(f"{CLASS}/mlx5_0/{file}")
     assert any(
-        "is not there" in why for why in by_slot(Infiniband(), machine)["port/mlx5_0/1"].unread.values()
+        "is not there" in why
+        for why in by_slot(InfinibandSource(), machine)["port/mlx5_0/1"].unreadable.values()
     )
 
 
@@ -262,27 +269,27 @@ def test_an_attribute_that_each_port_has_is_unread_where_it_is_gone(file: str) -
 def test_ports_that_could_not_be_listed_are_not_counted(place: str, code: int) -> None:
     machine = _infiniband()
     machine.errors[place] = code
-    node = by_slot(Infiniband(), machine)[NODE]
+    node = by_slot(InfinibandSource(), machine)[NODE]
     assert node.unlisted.keys() == {"port"}
-    assert node.unread.keys() == {"rdma.port_count"}
+    assert node.unreadable.keys() == {"rdma.port_count"}
 
 
 @pytest.mark.parametrize("value", [2**64 - 1, 2**32 - 1])
 def test_a_counter_of_all_ones_is_not_believed(value: int) -> None:
-    port = by_slot(Infiniband(), _infiniband(**{"hw_counters/rx_icrc_encapsulated": str(value)}))[
+    port = by_slot(InfinibandSource(), _infiniband(**{"hw_counters/rx_icrc_encapsulated": str(value)}))[
         "port/mlx5_0/1"
     ]
-    assert "port.rx_icrc_encapsulated" in port.unread
+    assert "port.rx_icrc_encapsulated" in port.unreadable
 
 
 @pytest.mark.parametrize("code", ["EINVAL", "EIO", "EACCES", "EPERM", "EOPNOTSUPP"])
 def test_a_device_that_refuses_is_asked_once(code: str) -> None:
-    source, machine = Infiniband(), _infiniband()
+    source, machine = InfinibandSource(), _infiniband()
     machine.errors[f"{CLASS}/mlx5_0/ports/1/counters/VL15_dropped"] = getattr(errno, code)
     for _ in range(3):
         port = by_slot(source, machine)["port/mlx5_0/1"]
         refused = {
-            name for name, why in port.unread.items() if why == f"refused once ({code}): not asked again"
+            name for name, why in port.unreadable.items() if why == f"refused once ({code}): not asked again"
         }
         assert refused == {
             "port.vl15_dropped",
@@ -299,15 +306,15 @@ def test_a_refusal_is_the_device_s_not_the_port_s_and_no_other_device_s() -> Non
     second = _files(f"{CLASS}/mlx5_0/ports/2", INFINIBAND)
     machine = _machine(device("mlx5_0", INFINIBAND) | second | device("mlx5_1", INFINIBAND))
     machine.errors[f"{CLASS}/mlx5_0/ports/1/counters/symbol_error"] = errno.EINVAL
-    slots = by_slot(Infiniband(), machine)
+    slots = by_slot(InfinibandSource(), machine)
     assert slots[NODE].signals == {"rdma.port_count": 3}
-    assert "port.link_downed" in slots["port/mlx5_0/2"].unread
-    assert slots["port/mlx5_1/1"].unread == {}
+    assert "port.link_downed" in slots["port/mlx5_0/2"].unreadable
+    assert slots["port/mlx5_1/1"].unreadable == {}
 
 
 @pytest.mark.parametrize("change", ["guid", "pci", "gone"])
 def test_a_refusal_is_forgotten_with_the_device(change: str) -> None:
-    source, machine = Infiniband(), _infiniband()
+    source, machine = InfinibandSource(), _infiniband()
     refused = f"{CLASS}/mlx5_0/ports/1/counters/symbol_error"
     machine.errors[refused] = errno.EINVAL
     by_slot(source, machine)
@@ -321,30 +328,30 @@ def test_a_refusal_is_forgotten_with_the_device(change: str) -> None:
         machine.remove(CLASS)
         assert by_slot(source, machine)[NODE].status == "absent"
         machine.files = files
-    assert by_slot(source, machine)["port/mlx5_0/1"].unread == {}
+    assert by_slot(source, machine)["port/mlx5_0/1"].unreadable == {}
 
 
 def test_counters_that_nobody_wants_are_left_alone() -> None:
-    machine, source = _infiniband(), Infiniband()
+    machine, source = _infiniband(), InfinibandSource()
     every = by_slot(source, machine)["port/mlx5_0/1"].signals
-    source.spare({"port.link_downed", "port.local_ack_timeout_err"})
+    source.select_counters({"port.link_downed", "port.local_ack_timeout_err"})
     spared = by_slot(source, machine)["port/mlx5_0/1"].signals
     assert every.keys() - spared.keys() == {"port.symbol_error", "port.vl15_dropped", "port.port_xmit_data"}
 
 
 def test_a_counter_that_fails_otherwise_is_asked_again() -> None:
-    source, machine = Infiniband(), _infiniband()
+    source, machine = InfinibandSource(), _infiniband()
     counter = f"{CLASS}/mlx5_0/ports/1/counters/symbol_error"
     machine.errors[counter] = errno.ETIMEDOUT
     port = by_slot(source, machine)["port/mlx5_0/1"]
-    assert port.unread == {"port.symbol_error": "Connection timed out (ETIMEDOUT)"}
+    assert port.unreadable == {"port.symbol_error": "Connection timed out (ETIMEDOUT)"}
     del machine.errors[counter]
     assert by_slot(source, machine)["port/mlx5_0/1"].signals["port.symbol_error"] == 0
 
 
 @pytest.mark.parametrize("directories", [[], [CLASS]])
 def test_no_device_is_a_fact_and_no_error(directories: list[str]) -> None:
-    slots = by_slot(Infiniband(), FakeMachine(directories=directories))
+    slots = by_slot(InfinibandSource(), FakeMachine(directories=directories))
     assert slots.keys() == {NODE}
     assert slots[NODE].status == "absent"
     assert CLASS in slots[NODE].detail
@@ -353,14 +360,14 @@ def test_no_device_is_a_fact_and_no_error(directories: list[str]) -> None:
 def test_a_device_that_is_pulled_while_it_is_read() -> None:
     machine = _infiniband()
     machine.errors = {f"{CLASS}/mlx5_0/{name}": errno.ENODEV for name in ("node_guid", "fw_ver", "ports")}
-    assert by_slot(Infiniband(), machine).keys() == {NODE}
+    assert by_slot(InfinibandSource(), machine).keys() == {NODE}
 
 
 def test_no_file_is_read_twice_in_a_round() -> None:
     for machine in (_infiniband(), _machine(efa())):
-        by_slot(Infiniband(), machine)
+        by_slot(InfinibandSource(), machine)
         assert len(machine.asked) == len(set(machine.asked))
 
 
 def test_this_machine() -> None:
-    assert by_slot(Infiniband(), ThisMachine())[NODE].status in {"read", "absent"}
+    assert by_slot(InfinibandSource(), ThisMachine())[NODE].status in {"read", "absent"}

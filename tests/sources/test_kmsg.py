@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeguard.catalog.patterns import load_patterns
+from nodeguard.catalog.log_patterns import load_log_patterns
 from nodeguard.model.catalogue import LogPattern
 from nodeguard.model.observation import Event, Observation
-from nodeguard.model.slot import NODE
-from nodeguard.sources.kmsg import Kmsg, Record, parsed, signals, whole
-from nodeguard.sources.machine import Log
+from nodeguard.model.target import NODE
+from nodeguard.sources.kmsg import KmsgSource, LogRecord, join_fragments, parse_records, pattern_signals
+from nodeguard.sources.machine import LogRecords
 from tests.paths import ROOT
 from tests.sources.fake_machine import FakeMachine
 
-PATTERNS = load_patterns(ROOT / "checks" / "tables")
+PATTERNS = load_log_patterns(ROOT / "checks" / "tables")
 XID = "NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
 
 
@@ -24,10 +24,10 @@ class Logging(FakeMachine):
 
     def __init__(self, *records: str, lost: int = 0) -> None:
         super().__init__()
-        self.new = Log(records, lost)
+        self.new = LogRecords(records, lost)
 
-    def log(self, within: float = math.inf) -> Log:
-        new, self.new = self.new, Log(())
+    def log(self, within: float = math.inf) -> LogRecords:
+        new, self.new = self.new, LogRecords(())
         return new
 
 
@@ -37,14 +37,14 @@ def line(text: str, at: float = 5.0, *, prefix: int = 3, flags: str = "-", more:
 
 
 def read(*records: str, patterns: tuple[LogPattern, ...] = PATTERNS, lost: int = 0) -> list[Observation]:
-    return list(Kmsg(patterns).read(Logging(*records, lost=lost)))
+    return list(KmsgSource(patterns).read(Logging(*records, lost=lost)))
 
 
 def one(record: str) -> tuple[str, Event]:
     """Slot and event of a record that becomes exactly one."""
     [observation] = read(record)
     [event] = observation.events
-    return observation.slot, event
+    return observation.target, event
 
 
 def pattern(
@@ -55,9 +55,9 @@ def pattern(
 
 def test_a_log_that_was_not_read_to_its_end_is_not_read() -> None:
     machine = Logging()
-    machine.new = Log((line(XID),), lost=3, more=True)
-    node, gpu = Kmsg(PATTERNS).read(machine)
-    assert (node.slot, node.status, node.count, len(node.events)) == (NODE, "failed", 3, 1)
+    machine.new = LogRecords((line(XID),), lost=3, more=True)
+    node, gpu = KmsgSource(PATTERNS).read(machine)
+    assert (node.target, node.status, node.count, len(node.events)) == (NODE, "failed", 3, 1)
     assert node.detail.startswith("only the oldest 1 records were read: ")
     assert gpu.events[0].fields["xid"] == 79
 
@@ -103,7 +103,7 @@ def test_one_record_of_several_lines_is_matched_whole() -> None:
 
 
 def test_escapes_are_of_bytes() -> None:
-    [record] = parsed([line(r"caf\xc3\xa9 \x5cx41 \xff 100\x")])
+    [record] = parse_records([line(r"caf\xc3\xa9 \x5cx41 \xff 100\x")])
     assert record.text == "café \\x41 \ufffd 100\\x"
 
 
@@ -122,19 +122,19 @@ def test_escapes_are_of_bytes() -> None:
     ],
 )
 def test_what_is_no_record_is_left_out(raw: str) -> None:
-    assert list(parsed([raw])) == []
+    assert list(parse_records([raw])) == []
 
 
 @given(st.lists(st.text() | st.from_regex(r"\A[0-9]{0,3},[0-9]*,[0-9]*,[-c+](,\w+=\w+)?;.*", fullmatch=True)))
 def test_parsing_never_raises_and_keeps_nothing_but_the_kernel_s_own(records: list[str]) -> None:
-    kept = list(parsed(records))
+    kept = list(parse_records(records))
     kernel = [raw for raw in records if raw.partition(",")[0].isdecimal() and int(raw.partition(",")[0]) < 8]
     assert len(kept) <= len(kernel)
 
 
 @given(st.lists(st.tuples(st.integers(0, 191), st.text(st.characters(exclude_characters="\n\\")))))
 def test_the_facility_alone_decides_of_a_whole_record(records: list[tuple[int, str]]) -> None:
-    kept = [record.text for record in parsed(line(text, prefix=prefix) for prefix, text in records)]
+    kept = [record.text for record in parse_records(line(text, prefix=prefix) for prefix, text in records)]
     assert kept == [text for prefix, text in records if prefix < 8]
 
 
@@ -148,9 +148,9 @@ def test_a_line_in_pieces_is_one_line_of_its_caller() -> None:
         line(XID[30:], at=2.0, flags="c", more=",caller=T5"),
         line("a fragment of nobody", at=3.0, flags="c", more=",caller=T9"),
     )
-    found = {one.slot: one.events for one in read(*records)}
+    found = {one.target: one.events for one in read(*records)}
     assert [(event.text, event.at) for event in found["gpu/0000:3b:00"]] == [(XID, 1.0)]
-    assert [record.text for record in whole(parsed(records))] == [XID, *(
+    assert [record.text for record in join_fragments(parse_records(records))] == [XID, *(
         "mce: [Hardware Error]: else", "a fragment of nobody",
     )]  # fmt: skip
 
@@ -163,20 +163,20 @@ def test_without_callers_a_piece_goes_on_with_the_line_before_it(flags: str) -> 
 
 
 def test_a_line_of_endless_pieces_is_cut() -> None:
-    [record] = whole(Record(1.0, "x" * 100, fragment=True) for _ in range(100_000))
+    [record] = join_fragments(LogRecord(1.0, "x" * 100, fragment=True) for _ in range(100_000))
     assert len(record.text) == 32 << 10
 
 
 RECORDS = st.lists(
     st.builds(
-        Record, st.floats(0, 1e6), st.text(max_size=5), st.booleans(), st.sampled_from(["", "T1", "C2"])
+        LogRecord, st.floats(0, 1e6), st.text(max_size=5), st.booleans(), st.sampled_from(["", "T1", "C2"])
     )
 )
 
 
 @given(RECORDS)
-def test_joining_pieces_loses_no_text_and_keeps_each_caller_s_order(records: list[Record]) -> None:
-    joined = whole(records)
+def test_joining_pieces_loses_no_text_and_keeps_each_caller_s_order(records: list[LogRecord]) -> None:
+    joined = join_fragments(records)
     assert sorted("".join(one.text for one in joined)) == sorted("".join(one.text for one in records))
     for caller in ("T1", "C2"):
         said = "".join(one.text for one in records if one.caller == caller)
@@ -220,7 +220,7 @@ def test_an_xid_in_every_form_of_address(place: str, slot: str, fields: dict[str
 )
 def test_a_slot_from_an_address(kind: str, text: str, slot: str) -> None:
     wanted = pattern("a", "x ", slot=kind, text=r"x (?P<pci>\S+)")
-    assert [found.slot for found in read(line(text), patterns=(wanted,))] == [slot]
+    assert [found.target for found in read(line(text), patterns=(wanted,))] == [slot]
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ def test_a_slot_from_an_address(kind: str, text: str, slot: str) -> None:
 def test_a_slot_from_a_device(kind: str, slot: str) -> None:
     wanted = pattern("a", "x ", slot=kind, text=r"x (?P<dev>\S+)(?P<pci>absent)?")
     [found] = read(line("x mlx5_0"), patterns=(wanted,))
-    assert found.slot == slot
+    assert found.target == slot
     assert found.events[0].fields == {"dev": "mlx5_0"}
 
 
@@ -273,10 +273,10 @@ def test_each_signal_has_the_fields_of_all_its_patterns() -> None:
     one = pattern("one", "a", text=r"a (?P<x>.)(?P<y>.)")
     two = pattern("two", "b", text=r"b (?P<y>.)(?P<z>.)")
     silent = pattern("three", "c", signal="")
-    found = signals((one, two, silent))
+    found = pattern_signals((one, two, silent))
     assert set(found) == {"kmsg.sequence", "kmsg.lost", "a.happened"}
     assert (found["a.happened"].kind, found["a.happened"].fields) == ("event", ("x", "y", "z"))
-    assert Kmsg((one, two, silent)).signals == found
+    assert KmsgSource((one, two, silent)).signals == found
 
 
 # Floods and losses.
@@ -294,7 +294,9 @@ def test_a_flood_hides_no_other_code_and_no_other_gpu() -> None:
     flood = [line(XID.replace("79", "13"))] * 1000
     elsewhere = line(XID.replace("3b", "5e"))
     events = [
-        (one.slot, event.fields["xid"]) for one in read(*flood, line(XID), elsewhere) for event in one.events
+        (one.target, event.fields["xid"])
+        for one in read(*flood, line(XID), elsewhere)
+        for event in one.events
     ]
     assert events.count(("gpu/0000:3b:00", 13)) == 64
     assert {*events} == {("gpu/0000:3b:00", 13), ("gpu/0000:3b:00", 79), ("gpu/0000:5e:00", 79)}
@@ -302,7 +304,7 @@ def test_a_flood_hides_no_other_code_and_no_other_gpu() -> None:
 
 def test_a_storm_of_too_many_different_lines_is_reported() -> None:
     lost, *xids = read(*(line(XID.replace("79", str(code))) for code in range(100)))
-    assert (lost.slot, lost.status, lost.count) == (NODE, "lost", 36)
+    assert (lost.target, lost.status, lost.count) == (NODE, "lost", 36)
     assert (lost.events[0].signal, lost.events[0].fields) == ("kmsg.lost", {"records": 36})
     assert len(xids) == 64
 
@@ -324,21 +326,21 @@ def test_a_long_line_is_cut() -> None:
 
 def test_lost_records_are_told_of_with_their_number() -> None:
     lost, xid = read(line(XID), lost=17)
-    assert (lost.slot, lost.status, lost.count) == (NODE, "lost", 17)
+    assert (lost.target, lost.status, lost.count) == (NODE, "lost", 17)
     [event] = lost.events
     assert (event.signal, event.fields, event.at) == ("kmsg.lost", {"records": 17}, 1000.0)
     assert xid.status == "read"
 
 
 def test_what_was_read_once_is_not_read_again() -> None:
-    source, machine = Kmsg(PATTERNS), Logging(line(XID))
+    source, machine = KmsgSource(PATTERNS), Logging(line(XID))
     assert len(list(source.read(machine))) == 1
     assert list(source.read(machine)) == []
 
 
 @given(st.lists(st.text() | st.sampled_from([found.example for found in PATTERNS])))
 def test_no_text_breaks_a_round(texts: list[str]) -> None:
-    source = Kmsg(PATTERNS)
+    source = KmsgSource(PATTERNS)
     for found in source.read(Logging(*(line(text.replace("\n", r"\x0a")) for text in texts))):
         for event in found.events:
             assert event.fields.keys() <= set(source.signals[event.signal].fields)

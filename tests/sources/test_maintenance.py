@@ -14,13 +14,13 @@ from nodeguard.bundle.manifest import Manifest
 from nodeguard.bundle.recording import Recording
 from nodeguard.bundle.writer import BundleWriter
 from nodeguard.model.observation import Observation
-from nodeguard.model.slot import NODE
-from nodeguard.sources.live import LiveMachine
-from nodeguard.sources.maintenance import Maintenance
-from nodeguard.sources.metadata import Metadata
-from nodeguard.sources.replay import ReplayMachine
-from nodeguard.sources.request import Request, Response
-from nodeguard.sources.tell import ToldMachine
+from nodeguard.model.target import NODE
+from nodeguard.sources.machines.live import LiveMachine
+from nodeguard.sources.machines.metadata import MetadataClient
+from nodeguard.sources.machines.recording import RecordingMachine
+from nodeguard.sources.machines.replay import ReplayMachine
+from nodeguard.sources.maintenance import MaintenanceSource
+from nodeguard.sources.request import MetadataRequest, MetadataResponse
 from tests.sources.clouds.test_aws import RETIREMENT
 from tests.sources.clouds.test_azure import FILES as AZURE
 from tests.sources.clouds.test_azure import REDEPLOY
@@ -58,10 +58,10 @@ class Cloudy(FakeMachine):
 
     def __init__(self, files: dict[str, str], server: Server, limit: float = 5.0) -> None:
         super().__init__(files)
-        self.metadata, self.limit = Metadata(server.address), limit
+        self.metadata, self.limit = MetadataClient(server.address), limit
 
-    def http(self, request: Request, within: float) -> Response:
-        return self.metadata.ask(request, min(within, self.limit))
+    def http(self, request: MetadataRequest, within: float) -> MetadataResponse:
+        return self.metadata.fetch(request, min(within, self.limit))
 
 
 @pytest.fixture(params=sorted(QUIET))
@@ -73,12 +73,12 @@ def quiet(request: pytest.FixtureRequest) -> Iterator[tuple[dict[str, str], Serv
 
 def observed(files: dict[str, str], server: Server, **changes: Any) -> Observation:
     server.answers |= {globals()[name]: answer for name, answer in changes.items()}
-    return by_slot(Maintenance(), Cloudy(files, server, 0.3))[NODE]
+    return by_slot(MaintenanceSource(), Cloudy(files, server, 0.3))[NODE]
 
 
 def test_nothing_is_planned(quiet: tuple[dict[str, str], Server]) -> None:
     observation = observed(*quiet)
-    assert (observation.signals, observation.unread) == (NOTHING, {})
+    assert (observation.signals, observation.unreadable) == (NOTHING, {})
 
 
 def test_nothing_but_reading_is_ever_done(quiet: tuple[dict[str, str], Server]) -> None:
@@ -110,7 +110,7 @@ def test_what_is_not_said_is_unread(cloud: str, path: str, answer: Answer, why: 
     with serving({**answers, path: answer}) as server:
         observation = observed(files, server)
     assert observation.signals == {}
-    assert observation.unread == dict.fromkeys(UNREAD, f"169.254.169.254{path.partition('?')[0]} {why}")
+    assert observation.unreadable == dict.fromkeys(UNREAD, f"169.254.169.254{path.partition('?')[0]} {why}")
 
 
 @pytest.mark.parametrize(("cloud", "path"), [("azure", EVENTS), ("aws", TOKEN_PATH), ("gcp", PREEMPTED)])
@@ -119,20 +119,20 @@ def test_silence_is_not_waited_for_twice(cloud: str, path: str) -> None:
     with serving({**answers, path: silent}) as server:
         observation = observed(files, server)
         assert len(server.asked) == 1
-    assert observation.unread.keys() == UNREAD
-    assert "gave no answer within" in observation.unread["maintenance.pending"]
+    assert observation.unreadable.keys() == UNREAD
+    assert "gave no answer within" in observation.unreadable["maintenance.pending"]
 
 
 def test_no_service_at_all() -> None:
     def refuse(code: int) -> Observation:
         calls = {f"http(GET http://169.254.169.254{EVENTS})": {"error": errno.errorcode[code]}}
-        return by_slot(Maintenance(), FakeMachine(AZURE, calls=calls))[NODE]
+        return by_slot(MaintenanceSource(), FakeMachine(AZURE, calls=calls))[NODE]
 
     where = "169.254.169.254/metadata/scheduledevents"
     why = f"{where} cannot be asked: Connection refused (ECONNREFUSED)"
-    assert refuse(errno.ECONNREFUSED).unread == dict.fromkeys(UNREAD, why)
-    unrecorded = by_slot(Maintenance(), FakeMachine(AZURE))[NODE]
-    assert unrecorded.unread == dict.fromkeys(UNREAD, f"{where} was not recorded")
+    assert refuse(errno.ECONNREFUSED).unreadable == dict.fromkeys(UNREAD, why)
+    unrecorded = by_slot(MaintenanceSource(), FakeMachine(AZURE))[NODE]
+    assert unrecorded.unreadable == dict.fromkeys(UNREAD, f"{where} was not recorded")
 
 
 @pytest.mark.parametrize("cloud", sorted(QUIET))
@@ -141,7 +141,7 @@ def test_a_machine_without_any_such_feed(cloud: str) -> None:
         observation = observed(QUIET[cloud][0], server)
     # Where nothing is known of spot machines and of windows, 404 is how that is said.
     assert observation.signals == ({} if cloud == "azure" else NOTHING)
-    assert observation.unread == {}
+    assert observation.unreadable == {}
 
 
 @pytest.mark.parametrize(
@@ -161,18 +161,18 @@ def test_a_machine_without_any_such_feed(cloud: str) -> None:
 )
 def test_a_machine_of_no_known_cloud_is_asked_nothing(files: dict[str, str]) -> None:
     machine = FakeMachine(files)
-    assert by_slot(Maintenance(), machine) == {}
+    assert by_slot(MaintenanceSource(), machine) == {}
     assert all(path.startswith(DMI) for path in machine.asked)
 
 
 def test_dmi_that_cannot_be_read_names_no_cloud() -> None:
-    assert by_slot(Maintenance(), FakeMachine(errors={f"{DMI}/sys_vendor": errno.EACCES})) == {}
-    assert by_slot(Maintenance(), ThisMachine()) is not None
+    assert by_slot(MaintenanceSource(), FakeMachine(errors={f"{DMI}/sys_vendor": errno.EACCES})) == {}
+    assert by_slot(MaintenanceSource(), ThisMachine()) is not None
 
 
 def test_what_no_cloud_needs_is_not_loaded() -> None:
     program = (
-        "import sys; from nodeguard.sources.live import LiveMachine\n"
+        "import sys; from nodeguard.sources.machines.live import LiveMachine\n"
         "from nodeguard.sources.maintenance import Maintenance\n"
         "with LiveMachine() as machine: list(Maintenance().read(machine))\n"
         "print([name for name in sys.modules if name.startswith(('http', 'nodeguard.sources.clouds'))])"
@@ -199,7 +199,7 @@ def test_azure_plans_a_redeploy() -> None:
 def test_what_azure_plans_for_another_machine_is_not_of_this_one() -> None:
     with serving(QUIET["azure"][1]) as server:
         observation = observed(AZURE, server, EVENTS=AZURE_EVENT, OWN_NAME="gpu-vmss_1")
-    assert (observation.signals, observation.unread) == (NOTHING, {})
+    assert (observation.signals, observation.unreadable) == (NOTHING, {})
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_a_machine_that_does_not_know_its_name_does_not_know(answer: Answer, why
         observation = observed(AZURE, server, EVENTS=AZURE_EVENT, OWN_NAME=answer)
     assert observation.signals == {}
     where = "Azure Redeploy (Host hardware degraded) is for this machine or for others: 169.254.169.254/metadata/instance/compute/name"
-    assert observation.unread["maintenance.pending"].startswith(f"{where} {why}")
+    assert observation.unreadable["maintenance.pending"].startswith(f"{where} {why}")
 
 
 # AWS.
@@ -252,7 +252,7 @@ def test_what_is_planned_is_told_whatever_else_is_unread() -> None:
 def test_without_a_token_nothing_is_known(answer: Answer, why: str) -> None:
     with serving({SCHEDULED: "[]", TOKEN_PATH: answer}) as server:
         observation = observed(AWS, server)
-    assert why in observation.unread["maintenance.pending"]
+    assert why in observation.unreadable["maintenance.pending"]
 
 
 # Google.
@@ -301,12 +301,12 @@ def test_a_recording_holds_the_answers_and_no_token(tmp_path: Path) -> None:
         now = machine.now()
         manifest = Manifest("node-1", now.boot_id, now.wall, now.mono)
         with BundleWriter(str(tmp_path / "bundle"), manifest, machine.link) as writer:
-            [said] = Maintenance().read(ToldMachine(machine, writer))
+            [said] = MaintenanceSource().read(RecordingMachine(machine, writer))
     assert said.signals["maintenance.kind"] == "retire"
-    [again] = Maintenance().read(ReplayMachine(Recording.open(str(tmp_path / "bundle"))))
-    assert (again.signals["maintenance.what"], again.unread) == (
+    [again] = MaintenanceSource().read(ReplayMachine(Recording.open(str(tmp_path / "bundle"))))
+    assert (again.signals["maintenance.what"], again.unreadable) == (
         said.signals["maintenance.what"],
-        said.unread,
+        said.unreadable,
     )
     written = [path for path in (tmp_path / "bundle").rglob("*") if path.is_file()]
     assert [path for path in written if TOKEN in path.read_text() or "token" in path.read_text()] == []
@@ -319,7 +319,7 @@ def test_a_live_machine_asks_where_it_is_told_to(tmp_path: Path) -> None:
         serving(QUIET["aws"][1]) as server,
         LiveMachine(as_aws(tmp_path), metadata=server.address) as machine,
     ):
-        [first] = Maintenance().read(machine)
-        [second] = Maintenance().read(machine)
+        [first] = MaintenanceSource().read(machine)
+        [second] = MaintenanceSource().read(machine)
         assert [path for method, path in server.asked if method == "PUT"] == [TOKEN_PATH]
     assert first.signals == second.signals == NOTHING

@@ -4,8 +4,8 @@ import errno
 
 import pytest
 
-from nodeguard.model.slot import NODE
-from nodeguard.sources.memory import Memory
+from nodeguard.model.target import NODE
+from nodeguard.sources.memory import MemorySource
 from tests.sources.fake_machine import FakeMachine, ThisMachine, by_slot
 
 MEMINFO = """MemTotal:       2113456784 kB
@@ -32,7 +32,7 @@ def _dimm(path: str, corrected: int, uncorrected: int, label: str = "") -> dict[
 
 
 def test_the_node() -> None:
-    observation = by_slot(Memory(), FakeMachine(FILES))[NODE]
+    observation = by_slot(MemorySource(), FakeMachine(FILES))[NODE]
     assert observation.signals == {
         "memory.total": 2113456784 * 1024,
         "memory.available_ratio": 0.5,
@@ -40,25 +40,29 @@ def test_the_node() -> None:
         "memory.pressure.some": pytest.approx(0.015),
         "memory.pressure.full": pytest.approx(0.0025),
     }
-    assert observation.unread == {}
+    assert observation.unreadable == {}
 
 
 def test_an_old_kernel_has_less_to_say() -> None:
-    observation = by_slot(Memory(), FakeMachine({"/proc/meminfo": "MemTotal: 1024 kB\nMemFree: 512 kB\n"}))
+    observation = by_slot(
+        MemorySource(), FakeMachine({"/proc/meminfo": "MemTotal: 1024 kB\nMemFree: 512 kB\n"})
+    )
     assert observation[NODE].signals == {"memory.total": 1048576}
-    assert observation[NODE].unread == {}
+    assert observation[NODE].unreadable == {}
 
 
 def test_pressure_that_is_switched_off_does_not_apply() -> None:
     errors = {"/proc/pressure/memory": errno.EOPNOTSUPP}
-    observation = by_slot(Memory(), FakeMachine({"/proc/meminfo": MEMINFO}, errors=errors))[NODE]
-    assert not [name for name in observation.signals.keys() | observation.unread.keys() if "pressure" in name]
+    observation = by_slot(MemorySource(), FakeMachine({"/proc/meminfo": MEMINFO}, errors=errors))[NODE]
+    assert not [
+        name for name in observation.signals.keys() | observation.unreadable.keys() if "pressure" in name
+    ]
 
 
 def test_pressure_that_is_refused_is_unread() -> None:
     errors = {"/proc/pressure/memory": errno.EACCES}
-    observation = by_slot(Memory(), FakeMachine({"/proc/meminfo": MEMINFO}, errors=errors))[NODE]
-    assert observation.unread.keys() == {"memory.pressure.some", "memory.pressure.full"}
+    observation = by_slot(MemorySource(), FakeMachine({"/proc/meminfo": MEMINFO}, errors=errors))[NODE]
+    assert observation.unreadable.keys() == {"memory.pressure.some", "memory.pressure.full"}
 
 
 def test_garbage_harms_its_own_signal_only() -> None:
@@ -66,9 +70,9 @@ def test_garbage_harms_its_own_signal_only() -> None:
         "/proc/meminfo": MEMINFO.replace("2113456784 kB", "much"),
         "/proc/pressure/memory": "some avg10=0.00\nfull avg60=0.5\n",
     }
-    observation = by_slot(Memory(), FakeMachine(files))[NODE]
+    observation = by_slot(MemorySource(), FakeMachine(files))[NODE]
     assert observation.signals == {"memory.hardware_corrupted": 8192, "memory.pressure.full": 0.005}
-    assert observation.unread == {
+    assert observation.unreadable == {
         "memory.total": "/proc/meminfo says 'much'",
         "memory.available_ratio": "the total is not known",
         "memory.pressure.some": "/proc/pressure/memory says 'some avg10=0.00'",
@@ -76,7 +80,7 @@ def test_garbage_harms_its_own_signal_only() -> None:
 
 
 def test_meminfo_that_is_none() -> None:
-    assert "memory.total" in by_slot(Memory(), FakeMachine({"/proc/meminfo": "xyz"}))[NODE].unread
+    assert "memory.total" in by_slot(MemorySource(), FakeMachine({"/proc/meminfo": "xyz"}))[NODE].unreadable
 
 
 def test_each_dimm_counts_for_itself() -> None:
@@ -88,13 +92,13 @@ def test_each_dimm_counts_for_itself() -> None:
         f"{MC}/mc0/csrow0/ce_count": "3\n",
         f"{MC}/power/control": "auto\n",
     }
-    slots = by_slot(Memory(), FakeMachine({**FILES, **edac}))
+    slots = by_slot(MemorySource(), FakeMachine({**FILES, **edac}))
     assert slots.keys() == {NODE, "dimm/mc0/dimm0", "dimm/mc0/rank12"}
     first = slots["dimm/mc0/dimm0"]
     assert first.signals == {"dimm.corrected": 3, "dimm.uncorrected": 0}
-    assert first.part is not None
-    assert first.part.id == "CPU_SrcID#0_MC#0_Chan#0_DIMM#0"
-    assert slots["dimm/mc0/rank12"].part is None
+    assert first.component is not None
+    assert first.component.id == "CPU_SrcID#0_MC#0_Chan#0_DIMM#0"
+    assert slots["dimm/mc0/rank12"].component is None
 
 
 def test_errors_of_a_dimm_that_is_not_known_are_the_controller_s() -> None:
@@ -104,7 +108,7 @@ def test_errors_of_a_dimm_that_is_not_known_are_the_controller_s() -> None:
         f"{MC}/mc0/ce_noinfo_count": "41\n",
         f"{MC}/mc0/ue_noinfo_count": "2\n",
     }
-    slots = by_slot(Memory(), FakeMachine({**FILES, **edac}))
+    slots = by_slot(MemorySource(), FakeMachine({**FILES, **edac}))
     assert slots["dimm/mc0"].signals == {"dimm.corrected": 41, "dimm.uncorrected": 2}
     assert slots["dimm/mc0/dimm0"].signals == {"dimm.corrected": 0, "dimm.uncorrected": 0}
 
@@ -115,7 +119,7 @@ def test_a_controller_that_does_not_count_by_dimm() -> None:
         f"{MC}/mc1/ue_count": "0\n",
         f"{MC}/mc1/dimm0/dimm_label": "A1\n",
     }
-    slots = by_slot(Memory(), FakeMachine({**FILES, **edac}))
+    slots = by_slot(MemorySource(), FakeMachine({**FILES, **edac}))
     assert slots.keys() == {NODE, "dimm/mc1"}
     assert slots["dimm/mc1"].signals == {"dimm.corrected": 7, "dimm.uncorrected": 0}
 
@@ -124,11 +128,11 @@ def test_a_refused_count_stays_with_its_dimm() -> None:
     machine = FakeMachine(
         {**FILES, **_dimm("mc0/dimm0", 3, 0)}, errors={f"{MC}/mc0/dimm0/dimm_ue_count": errno.EIO}
     )
-    observation = by_slot(Memory(), machine)["dimm/mc0/dimm0"]
+    observation = by_slot(MemorySource(), machine)["dimm/mc0/dimm0"]
     assert observation.signals == {"dimm.corrected": 3}
-    assert observation.unread == {"dimm.uncorrected": "Input/output error (EIO)"}
+    assert observation.unreadable == {"dimm.uncorrected": "Input/output error (EIO)"}
 
 
 def test_this_machine() -> None:
-    observation = by_slot(Memory(), ThisMachine())[NODE]
+    observation = by_slot(MemorySource(), ThisMachine())[NODE]
     assert 0 < float(observation.signals["memory.available_ratio"]) < 1

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeguard.sources.mounts import mounts, unescape, worth_asking
+from nodeguard.sources.mounts import mounts_to_check, parse_mounts, unescape
 
 # A node with local and network storage, a container runtime, and all that is mounted for show.
 MOUNTS = r"""sysfs /sys sysfs rw,nosuid,nodev,noexec,relatime 0 0
@@ -35,7 +35,7 @@ tmpfs /var/lib/kubelet/pods/1/volumes/kubernetes.io~projected/token tmpfs rw 0 0
 
 
 def test_which_are_worth_asking() -> None:
-    assert [mount.path for mount in worth_asking(MOUNTS)] == [
+    assert [mount.path for mount in mounts_to_check(MOUNTS)] == [
         "/",
         "/boot/efi",
         "/dev/shm",
@@ -51,25 +51,25 @@ def test_which_are_worth_asking() -> None:
 
 
 def test_local_ones_come_first() -> None:
-    network = [mount.network for mount in worth_asking(MOUNTS)]
+    network = [mount.is_network for mount in mounts_to_check(MOUNTS)]
     assert network == sorted(network)
 
 
 def test_the_root_of_a_container() -> None:
     text = "overlay / overlay rw 0 0\n/dev/vda1 /etc/hosts ext4 rw 0 0\n/dev/vda1 /etc/hostname ext4 rw 0 0\n"
-    assert [mount.path for mount in worth_asking(text)] == ["/", "/etc/hosts"]
+    assert [mount.path for mount in mounts_to_check(text)] == ["/", "/etc/hosts"]
 
 
 def test_what_is_mounted_over_is_hidden() -> None:
     text = "/dev/sda1 /data xfs rw 0 0\nnfs-1:/data /data nfs4 ro 0 0\n"
-    (mount,) = worth_asking(text)
-    assert (mount.device, mount.network, mount.read_only) == ("nfs-1:/data", True, True)
+    (mount,) = mounts_to_check(text)
+    assert (mount.device, mount.is_network, mount.read_only) == ("nfs-1:/data", True, True)
 
 
 def test_what_is_mounted_above_hides_what_is_below() -> None:
     text = "/dev/sda1 /data/a xfs rw 0 0\n/dev/sdb1 /data2 xfs rw 0 0\nnfs-1:/data /data nfs4 rw 0 0\n"
-    assert [mount.path for mount in worth_asking(text)] == ["/data2", "/data"]
-    assert [mount.path for mount in worth_asking(f"{text}/dev/sdc1 / ext4 rw 0 0\n")] == [
+    assert [mount.path for mount in mounts_to_check(text)] == ["/data2", "/data"]
+    assert [mount.path for mount in mounts_to_check(f"{text}/dev/sdc1 / ext4 rw 0 0\n")] == [
         "/",
         "/data2",
         "/data",
@@ -78,11 +78,11 @@ def test_what_is_mounted_above_hides_what_is_below() -> None:
 
 def test_options() -> None:
     text = "a /a ext4 rw,errors=remount-ro 0 0\nb /b ext4 noatime,ro 0 0\nc /c ext4\n"
-    assert [mount.read_only for mount in mounts(text)] == [False, True, False]
+    assert [mount.read_only for mount in parse_mounts(text)] == [False, True, False]
 
 
 def test_what_is_no_mount() -> None:
-    assert list(mounts("# /dev/sda1 /data xfs\n\nxyz\n/dev/sda1 /data\n")) == []
+    assert list(parse_mounts("# /dev/sda1 /data xfs\n\nxyz\n/dev/sda1 /data\n")) == []
 
 
 @pytest.mark.parametrize(
@@ -106,5 +106,5 @@ def test_what_the_kernel_escapes_comes_back(path: str) -> None:
 
 @given(st.text("/ax \\04\n#", max_size=80))
 def test_any_text_can_be_read(text: str) -> None:
-    paths = [mount.path for mount in worth_asking(text)]
+    paths = [mount.path for mount in mounts_to_check(text)]
     assert len(paths) == len(set(paths))

@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nodeguard.model.observation import Observation
-from nodeguard.model.slot import NODE
-from nodeguard.sources.nvml import Nvml
+from nodeguard.model.target import NODE
+from nodeguard.sources.nvml import NvmlSource
 from nodeguard.sources.nvml_table import C2C, GPU, NVLINK
 from nodeguard.worker import nvml_calls
-from nodeguard.worker.answer import SYSTEM, Answer, Entry
 from nodeguard.worker.device_events import DeviceEvent
-from nodeguard.worker.memory import Memory
-from nodeguard.worker.rehearsal import rehearse_nvml
+from nodeguard.worker.lane_state import LaneState
+from nodeguard.worker.replay import replay_nvml
+from nodeguard.worker.result import SYSTEM, CallResult, LaneResult
 from tests.sources.fake_machine import FakeMachine, by_slot
 from tests.sources.test_nvml_results import DENIED, JSON, UNSUPPORTED
 from tests.worker import recordings
@@ -33,11 +33,11 @@ class Gpus(FakeMachine):
     def __init__(self, *devices: dict[str, Any], **more: Any) -> None:
         super().__init__()
         self.document: dict[str, Any] | None = {"system": recordings.SYSTEM, "devices": list(devices), **more}
-        self.memory = Memory()
+        self.memory = LaneState()
         self.told: tuple[DeviceEvent, ...] = ()
 
-    def nvml(self, within: float = math.inf, leave: frozenset[int] = frozenset()) -> Answer:
-        return rehearse_nvml(self.memory, self.document)
+    def nvml(self, within: float = math.inf, leave: frozenset[int] = frozenset()) -> LaneResult:
+        return replay_nvml(self.memory, self.document)
 
     def nvml_events(self) -> tuple[DeviceEvent, ...]:
         told, self.told = self.told, ()
@@ -49,21 +49,23 @@ class Answered(Gpus):
 
     def __init__(self, *entries: tuple[int, str, Any], **more: Any) -> None:
         super().__init__()
-        self.answer = Answer(tuple(Entry(*entry) for entry in entries), **more)
+        self.answer = LaneResult(tuple(CallResult(*entry) for entry in entries), **more)
 
-    def nvml(self, within: float = math.inf, leave: frozenset[int] = frozenset()) -> Answer:
+    def nvml(self, within: float = math.inf, leave: frozenset[int] = frozenset()) -> LaneResult:
         assert self.answer is not None
         return self.answer
 
 
 def read(*devices: dict[str, Any], **more: Any) -> dict[str, Observation]:
-    return by_slot(Nvml(), Gpus(*devices, **more))
+    return by_slot(NvmlSource(), Gpus(*devices, **more))
 
 
 def of_gpu(calls: dict[str, Any]) -> Observation:
     """What is read of a GPU that answers these calls and no other."""
     pci = {"nvmlDeviceGetPciInfo_v3": {"busId": "00000000:01:00.0"}}
-    return by_slot(Nvml(), Answered(*((0, call, result) for call, result in {**pci, **calls}.items())))[FIRST]
+    return by_slot(NvmlSource(), Answered(*((0, call, result) for call, result in {**pci, **calls}.items())))[
+        FIRST
+    ]
 
 
 def test_a_gpu_its_part_and_its_links() -> None:
@@ -75,11 +77,11 @@ def test_a_gpu_its_part_and_its_links() -> None:
         *(f"{FIRST}/nvlink/{link}" for link in range(18)),
         *(f"{SECOND}/nvlink/{link}" for link in range(2)),
     }
-    assert not [one.unread for one in found.values() if one.unread]
+    assert not [one.unreadable for one in found.values() if one.unreadable]
     assert {one.status for one in found.values()} == {"read"}
     whole = found[FIRST]
-    assert whole.part is not None
-    assert (whole.part.id, whole.part.model) == (
+    assert whole.component is not None
+    assert (whole.component.id, whole.component.model) == (
         "GPU-00000000-0000-4000-8000-000000000000",
         "NVIDIA H100 80GB HBM3",
     )
@@ -127,14 +129,14 @@ def test_a_gpu_of_a_rack_counts_its_links_to_the_cpu() -> None:
 
 
 def test_a_gpu_that_loses_every_call_keeps_its_slot_and_is_said_to_be_lost() -> None:
-    source, machine = Nvml(), Gpus(hopper(), hopper(1))
+    source, machine = NvmlSource(), Gpus(hopper(), hopper(1))
     by_slot(source, machine)
     assert machine.document is not None
     machine.document["devices"][1] = dict.fromkeys(hopper(1), LOST)
     found = by_slot(source, machine)
     assert found[SECOND].signals["gpu.error"] == "GPU_IS_LOST"
-    assert found[SECOND].unread["gpu.temperature"] == "the GPU is lost"
-    assert found[SECOND].part is None
+    assert found[SECOND].unreadable["gpu.temperature"] == "the GPU is lost"
+    assert found[SECOND].component is None
     assert found[FIRST].signals["gpu.error"] == "none"
 
 
@@ -162,14 +164,14 @@ def test_a_gpu_that_may_not_be_looked_at_is_counted_apart(error: str) -> None:
     node = read({"error": f"NVML_ERROR_{error}"}, hopper(1, links=0))[NODE]
     assert (node.signals["gpu.handles_hidden"], node.signals["gpu.handle_error"]) == (1, "none")
     assert "gpu.handles_refused" not in node.signals
-    assert "gpu.handles_refused" in node.unread
+    assert "gpu.handles_refused" in node.unreadable
 
 
 def test_of_several_refusals_the_worst_is_told() -> None:
     vague, power = ({"error": f"NVML_ERROR_{word}"} for word in ("UNKNOWN", "INSUFFICIENT_POWER"))
     node = read(vague, power, LOST, {"error": "NVML_ERROR_NO_PERMISSION"})[NODE]
     assert (node.signals["gpu.handles_refused"], node.signals["gpu.handle_error"]) == (3, "GPU_IS_LOST")
-    assert (node.signals["gpu.handles_hidden"], node.unread) == (1, {})
+    assert (node.signals["gpu.handles_hidden"], node.unreadable) == (1, {})
     assert read(vague, power)[NODE].signals["gpu.handle_error"] == "INSUFFICIENT_POWER"
 
 
@@ -200,12 +202,12 @@ def test_a_stall_keeps_what_was_read_before_and_leaves_the_rest_unread() -> None
         "nvmlDeviceGetUtilizationRates",
     )
     assert silent.signals["gpu.row_remap.pending"] is True
-    assert silent.unread["gpu.temperature"] == "a call before it met no answer"
+    assert silent.unreadable["gpu.temperature"] == "a call before it met no answer"
     assert "gpu.nvlink.active" not in silent.signals
     node = found[NODE]
     assert (node.status, node.signals["nvml.answers"], node.signals["nvml.hung"]) == ("read", False, False)
     assert node.signals["nvml.unanswered"] == "nvmlDeviceGetUtilizationRates of GPU 0000:01:00"
-    assert (found[SECOND].status, found[SECOND].unread) == ("read", {})
+    assert (found[SECOND].status, found[SECOND].unreadable) == ("read", {})
 
 
 def test_what_was_asked_before_a_stall_and_is_not_supported_does_not_apply() -> None:
@@ -214,11 +216,11 @@ def test_what_was_asked_before_a_stall_and_is_not_supported_does_not_apply() -> 
         "nvmlDeviceGetModuleId": UNSUPPORTED,
         "nvmlDeviceGetUtilizationRates": {"error": "stall"},
     }
-    assert "gpu.module" not in read(stalling)[FIRST].unread
+    assert "gpu.module" not in read(stalling)[FIRST].unreadable
 
 
 def test_a_gpu_at_rest_keeps_its_slot_and_its_links_are_not_gone() -> None:
-    source, machine = Nvml(), Gpus(hopper(links=2), hopper(1, links=2))
+    source, machine = NvmlSource(), Gpus(hopper(links=2), hopper(1, links=2))
     whole = by_slot(source, machine)
     assert machine.document is not None
     machine.document["devices"][1]["nvmlDeviceGetEccMode"] = {"error": "stall"}
@@ -231,7 +233,7 @@ def test_a_gpu_at_rest_keeps_its_slot_and_its_links_are_not_gone() -> None:
 
 
 def test_a_hang_ends_all_that_comes_after_and_the_round_is_not_whole() -> None:
-    source = Nvml()
+    source = NvmlSource()
     machine = Gpus(hopper(links=0), {**hopper(1), "nvmlDeviceGetEccMode": {"error": "hang"}}, hopper(2))
     first = by_slot(source, machine)
     assert set(first) == {NODE, FIRST, SECOND}
@@ -251,7 +253,7 @@ def test_a_hang_ends_all_that_comes_after_and_the_round_is_not_whole() -> None:
 
 def test_a_driver_that_stalls_as_a_whole() -> None:
     document = {**recordings.SYSTEM, "nvmlSystemGetNVMLVersion": {"error": "stall"}}
-    found = by_slot(Nvml(), Gpus(hopper(), system=document))
+    found = by_slot(NvmlSource(), Gpus(hopper(), system=document))
     assert set(found) == {NODE}
     assert (found[NODE].status, found[NODE].detail) == ("hung", "nvmlSystemGetNVMLVersion met no answer")
     assert found[NODE].signals["nvml.hung"] is False
@@ -263,7 +265,7 @@ def test_a_driver_that_stalls_as_a_whole() -> None:
 def test_no_library() -> None:
     machine = Gpus()
     machine.document = None
-    found = by_slot(Nvml(), machine)
+    found = by_slot(NvmlSource(), machine)
     assert found[NODE].status == "absent"
     assert found[NODE].signals == {"nvml.library": False}
     assert "libnvidia-ml.so.1" in found[NODE].detail
@@ -293,25 +295,27 @@ def test_gpus_that_cannot_be_counted_are_not_gone() -> None:
 
 
 def test_a_round_whose_time_was_over_says_nothing_of_what_it_did_not_ask() -> None:
-    slow = Entry(1, HANDLE)
+    slow = CallResult(1, HANDLE)
     pci = (0, "nvmlDeviceGetPciInfo_v3", {"busId": "00000000:01:00.0"})
     system = ((SYSTEM, "nvmlDeviceGetCount", 4), pci)
-    found = by_slot(Nvml(), Answered(*system, stalled=(slow,), cut=slow))
+    found = by_slot(NvmlSource(), Answered(*system, stalled=(slow,), cut=slow))
     assert (found[NODE].status, found[NODE].signals["nvml.answers"]) == ("hung", False)
     assert found[NODE].detail == f"there was no time for what comes after {HANDLE} of GPU index-1"
     assert found.keys() == {NODE, FIRST, "gpu/index-1"}
-    found = by_slot(Nvml(), Answered(*system, cut=slow))
+    found = by_slot(NvmlSource(), Answered(*system, cut=slow))
     assert (found[NODE].status, found[NODE].signals["nvml.ready"]) == ("hung", True)
     assert "nvml.answers" not in found[NODE].signals
     assert found.keys() == {NODE, FIRST}
-    found = by_slot(Nvml(), Answered(cut=Entry(SYSTEM, "nvmlInit")))
+    found = by_slot(NvmlSource(), Answered(cut=CallResult(SYSTEM, "nvmlInit")))
     assert not found[NODE].signals.keys() & {"nvml.answers", "nvml.ready", "nvml.error"}
 
 
 def test_a_fault_of_ours_says_nothing_of_the_driver() -> None:
-    found = by_slot(Nvml(), Answered(failed="no process"))
+    found = by_slot(NvmlSource(), Answered(failed="no process"))
     assert found == {NODE: Observation("nvml", NODE, "failed", detail="no process")}
-    found = by_slot(Nvml(), Answered((0, "nvmlDeviceGetPciInfo", {"busId": "00000000:01:00.0"}), failed="no"))
+    found = by_slot(
+        NvmlSource(), Answered((0, "nvmlDeviceGetPciInfo", {"busId": "00000000:01:00.0"}), failed="no")
+    )
     assert (found[NODE].status, found[NODE].detail) == ("failed", "no")
     assert FIRST in found
 
@@ -338,8 +342,8 @@ def test_mig_begins_a_new_epoch_for_counters() -> None:
 def test_an_nvlink_that_refuses_leaves_the_count_unknown() -> None:
     device = {**hopper(links=3), "nvmlDeviceGetNvLinkState(2)": DENIED}
     found = read(device)
-    assert found[f"{FIRST}/nvlink/2"].unread["nvlink.active"] == "permission denied: run as root"
-    assert found[FIRST].unread["gpu.nvlink.active"] == "permission denied: run as root"
+    assert found[f"{FIRST}/nvlink/2"].unreadable["nvlink.active"] == "permission denied: run as root"
+    assert found[FIRST].unreadable["gpu.nvlink.active"] == "permission denied: run as root"
     assert "gpu.nvlink.active" not in found[FIRST].signals
 
 
@@ -350,7 +354,7 @@ def test_links_that_are_not_counted_and_fail_are_none(word: str) -> None:
     device = dict.fromkeys(hopper(), failed) | {"nvmlDeviceGetPciInfo_v3": pci}
     found = read(device)
     assert found.keys() == {NODE, FIRST}
-    assert "gpu.nvlink.active" in found[FIRST].unread
+    assert "gpu.nvlink.active" in found[FIRST].unreadable
 
 
 def test_every_call_is_read_by_somebody() -> None:
@@ -376,33 +380,33 @@ def test_a_link_to_the_cpu_that_does_not_say_is_not_taken_for_inactive() -> None
     del unknown["nvmlDeviceGetFieldValues(171,1)"]
     found = read(unknown)[FIRST]
     assert "gpu.c2c.active" not in found.signals
-    assert found.unread == {}
+    assert found.unreadable == {}
     refused = read({**rack(), "nvmlDeviceGetFieldValues(171,0)": DENIED})[FIRST]
-    assert refused.unread == {"gpu.c2c.active": "permission denied: run as root"}
+    assert refused.unreadable == {"gpu.c2c.active": "permission denied: run as root"}
 
 
 def test_an_xid_event_is_said_of_the_gpu_once() -> None:
-    source, machine = Nvml(), Gpus(hopper(links=0), hopper(1, links=0))
+    source, machine = NvmlSource(), Gpus(hopper(links=0), hopper(1, links=0))
     machine.told = (DeviceEvent(1, 8, 79), DeviceEvent(0, 1, 4), DeviceEvent(7, 8, 79))
     [event] = [event for one in source.read(machine) for event in one.events]
     assert (event.signal, event.fields["xid"], event.at) == ("gpu.xid.line", 79, machine.now().mono)
     machine.told = (DeviceEvent(1, 8, 79),)
-    assert [one.slot for one in source.read(machine) if one.events] == [SECOND]
+    assert [one.target for one in source.read(machine) if one.events] == [SECOND]
     assert not any(one.events for one in source.read(machine))
 
 
 def test_an_event_is_said_of_the_address_that_it_names_and_of_its_own_moment() -> None:
     """The worker was restarted meanwhile, and the first GPU of two is no longer counted."""
-    source, machine = Nvml(), Gpus(hopper(1, links=0))
+    source, machine = NvmlSource(), Gpus(hopper(1, links=0))
     machine.told = (DeviceEvent(0, 8, 79, "00000000:01:00.0", 12.5),)
     [one] = [one for one in source.read(machine) if one.events]
-    assert (one.slot, one.events[0].at) == (FIRST, 12.5)
+    assert (one.target, one.events[0].at) == (FIRST, 12.5)
 
 
 def test_events_are_told_though_nothing_else_can_be_read() -> None:
-    source, machine = Nvml(), Answered(failed="the worker process cannot be started")
+    source, machine = NvmlSource(), Answered(failed="the worker process cannot be started")
     machine.told = (DeviceEvent(0, 8, 79, "00000000:01:00.0", 12.5),)
-    assert [one.slot for one in source.read(machine) if one.events] == [FIRST]
+    assert [one.target for one in source.read(machine) if one.events] == [FIRST]
 
 
 # Whatever a driver or a recording may say.
@@ -415,20 +419,23 @@ DEVICE_CALLS = (HANDLE, *hopper(links=2))
 @given(
     st.dictionaries(st.sampled_from(SYSTEM_CALLS), JSON, max_size=3),
     st.dictionaries(st.tuples(st.integers(0, 2), st.sampled_from(DEVICE_CALLS)), JSON, max_size=6),
-    st.lists(st.builds(Entry, st.integers(SYSTEM, 2), st.sampled_from(DEVICE_CALLS)), max_size=2),
-    st.none() | st.builds(Entry, st.integers(SYSTEM, 2), st.sampled_from(DEVICE_CALLS)),
+    st.lists(st.builds(CallResult, st.integers(SYSTEM, 2), st.sampled_from(DEVICE_CALLS)), max_size=2),
+    st.none() | st.builds(CallResult, st.integers(SYSTEM, 2), st.sampled_from(DEVICE_CALLS)),
 )
 def test_no_answer_breaks_a_round(
-    system: dict[str, Any], devices: dict[tuple[int, str], Any], stalled: list[Entry], hung: Entry | None
+    system: dict[str, Any],
+    devices: dict[tuple[int, str], Any],
+    stalled: list[CallResult],
+    hung: CallResult | None,
 ) -> None:
     entries = [(SYSTEM, call, result) for call, result in system.items()]
     entries += [(scope, call, result) for (scope, call), result in devices.items()]
     machine = Answered(*entries, stalled=tuple(stalled), hung=hung)
-    source = Nvml()
+    source = NvmlSource()
     for _ in range(2):
         for one in source.read(machine):
-            assert one.signals.keys() | one.unread.keys() <= source.signals.keys()
-            assert not one.signals.keys() & one.unread.keys()
+            assert one.signals.keys() | one.unreadable.keys() <= source.signals.keys()
+            assert not one.signals.keys() & one.unreadable.keys()
 
 
 def test_a_count_of_links_that_cannot_be_costs_nothing() -> None:

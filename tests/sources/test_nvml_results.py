@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nodeguard.model.signal import Scalar
-from nodeguard.sources.nvml_results import error_of, read, reason
+from nodeguard.sources.nvml_results import error_name, nvml_reason, read_rows
 from nodeguard.sources.nvml_table import C2C, GPU, NVLINK, Row
-from nodeguard.worker.memory import Memory
-from nodeguard.worker.rehearsal import rehearse_nvml
+from nodeguard.worker.lane_state import LaneState
+from nodeguard.worker.replay import replay_nvml
 from tests.worker.recordings import value
 
 DENIED = {"error": "NVML_ERROR_NO_PERMISSION"}
@@ -31,9 +31,11 @@ def failed(word: str) -> dict[str, str]:
 def test_the_newer_name_counts_where_it_answers() -> None:
     newer, older = "nvmlDeviceGetTemperatureV(0)", "nvmlDeviceGetTemperature(0)"
     for first in (UNSUPPORTED, DENIED, None):
-        assert read(GPU, {newer: first, older: 50}) == ({"gpu.temperature": 50.0}, {})
-    assert read(GPU, {newer: 60, older: 50}) == ({"gpu.temperature": 60.0}, {})
-    assert read(GPU, {newer: DENIED, older: UNSUPPORTED})[1] == {"gpu.temperature": reason(error_of(DENIED))}
+        assert read_rows(GPU, {newer: first, older: 50}) == ({"gpu.temperature": 50.0}, {})
+    assert read_rows(GPU, {newer: 60, older: 50}) == ({"gpu.temperature": 60.0}, {})
+    assert read_rows(GPU, {newer: DENIED, older: UNSUPPORTED})[1] == {
+        "gpu.temperature": nvml_reason(error_name(DENIED))
+    }
 
 
 @pytest.mark.parametrize(
@@ -48,14 +50,14 @@ def test_the_newer_name_counts_where_it_answers() -> None:
     ],
 )
 def test_what_is_not_there_does_not_apply(word: str) -> None:
-    assert read(GPU, {"nvmlDeviceGetPersistenceMode": failed(word)}) == NOTHING
-    assert read(GPU, {"nvmlDeviceGetPersistenceMode": failed(word)}, complete=False)[1].keys() == {
+    assert read_rows(GPU, {"nvmlDeviceGetPersistenceMode": failed(word)}) == NOTHING
+    assert read_rows(GPU, {"nvmlDeviceGetPersistenceMode": failed(word)}, complete=False)[1].keys() == {
         row.signal.name for row in GPU if row.signal.name != "gpu.persistence"
     }
 
 
 def test_what_was_never_asked_does_not_apply() -> None:
-    assert read(GPU, {}) == NOTHING
+    assert read_rows(GPU, {}) == NOTHING
 
 
 @pytest.mark.parametrize(
@@ -69,7 +71,7 @@ def test_what_was_never_asked_does_not_apply() -> None:
 )
 def test_what_is_refused_is_unread_and_says_why(word: str, why: str) -> None:
     unread = {"gpu.ecc.enabled": why, "gpu.ecc.enabled_next": why}
-    assert read(GPU, {"nvmlDeviceGetEccMode": failed(word)}) == ({}, unread)
+    assert read_rows(GPU, {"nvmlDeviceGetEccMode": failed(word)}) == ({}, unread)
 
 
 @pytest.mark.parametrize(
@@ -88,23 +90,28 @@ def test_what_is_refused_is_unread_and_says_why(word: str, why: str) -> None:
 )
 def test_a_field_value_fails_by_its_own_code(code: Any, unread: str | None) -> None:
     envelope = {"valueType": 1, "value": 0, "nvmlReturn": code}
-    entries = rehearse_nvml(Memory(), {"devices": [{"nvmlDeviceGetFieldValues(82,0)": envelope}]}).entries
-    signals, why = read(GPU, {entry.call: entry.result for entry in entries if entry.scope == 0})
+    entries = replay_nvml(LaneState(), {"devices": [{"nvmlDeviceGetFieldValues(82,0)": envelope}]}).results
+    signals, why = read_rows(GPU, {entry.call: entry.result for entry in entries if entry.scope == 0})
     assert "gpu.memory.temperature" not in signals
     assert why.get("gpu.memory.temperature") == unread
 
 
 def test_of_a_field_the_value_and_not_the_envelope_counts() -> None:
-    assert read(GPU, {"nvmlDeviceGetFieldValues(230,0)": value(2, 1)}) == ({"gpu.recovery_action": 2}, {})
+    assert read_rows(GPU, {"nvmlDeviceGetFieldValues(230,0)": value(2, 1)}) == (
+        {"gpu.recovery_action": 2},
+        {},
+    )
 
 
 def test_a_link_is_read_by_its_own_number() -> None:
     calls = {f"nvmlDeviceGetFieldValues(161,{link})": value(link) for link in range(3)}
-    assert read(NVLINK, calls, 2) == ({"nvlink.replays": 2}, {})
+    assert read_rows(NVLINK, calls, 2) == ({"nvlink.replays": 2}, {})
 
 
 def test_a_struct_of_an_older_version_has_not_all_fields() -> None:
-    signals, unread = read(GPU, {"nvmlDeviceGetGpuFabricInfoV": {"state": 3, "status": 0, "healthMask": 0}})
+    signals, unread = read_rows(
+        GPU, {"nvmlDeviceGetGpuFabricInfoV": {"state": 3, "status": 0, "healthMask": 0}}
+    )
     assert signals == {"gpu.fabric.state": 3, "gpu.fabric.status": 0, "gpu.fabric.health_mask": 0}
     assert unread == {}
 
@@ -158,7 +165,7 @@ def test_a_row_gives_a_value_of_its_kind_or_says_that_it_is_unread(row: Row, dat
         if call.startswith("fields(") and data.draw(st.booleans()):
             result = {"valueType": 1, "value": result, "nvmlReturn": 0}
         results[named(call)] = result
-    signals, unread = read((row,), results, 0)
+    signals, unread = read_rows((row,), results, 0)
     assert signals.keys() | unread.keys() <= {row.signal.name}
     assert not signals.keys() & unread.keys()
     assert all(is_of_its_kind(row, said) for said in signals.values())
@@ -181,7 +188,7 @@ def test_a_row_gives_a_value_of_its_kind_or_says_that_it_is_unread(row: Row, dat
     ],
 )
 def test_garbage_is_unread_and_says_what_it_says(calls: dict[str, Any], signal: str) -> None:
-    signals, unread = read(GPU, calls)
+    signals, unread = read_rows(GPU, calls)
     assert signal not in signals
     assert " says " in unread[signal]
     assert unread[signal].isprintable()
@@ -189,7 +196,7 @@ def test_garbage_is_unread_and_says_what_it_says(calls: dict[str, Any], signal: 
 
 
 def test_what_a_link_says_is_told_with_its_number() -> None:
-    assert read(NVLINK, {"nvmlDeviceGetNvLinkState(7)": "on"}, 7)[1] == {
+    assert read_rows(NVLINK, {"nvmlDeviceGetNvLinkState(7)": "on"}, 7)[1] == {
         "nvlink.active": "nvmlDeviceGetNvLinkState(7) says 'on'"
     }
 

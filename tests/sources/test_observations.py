@@ -9,10 +9,10 @@ from nodeguard.bundle.manifest import Manifest
 from nodeguard.bundle.recording import Recording
 from nodeguard.bundle.writer import BundleWriter
 from nodeguard.model.observation import Observation
-from nodeguard.model.slot import NODE
-from nodeguard.sources.observations import Observations
-from nodeguard.sources.replay import ReplayMachine
-from nodeguard.sources.tell import ToldMachine
+from nodeguard.model.target import NODE
+from nodeguard.sources.machines.recording import RecordingMachine
+from nodeguard.sources.machines.replay import ReplayMachine
+from nodeguard.sources.observations import ObservationsSource
 from tests.sources.fake_machine import FakeMachine, ThisMachine, by_slot
 from tests.sources.test_probe_file import OK, text
 
@@ -23,7 +23,7 @@ FILES = {NCCL: text()}
 
 
 def test_what_probes_say() -> None:
-    found = by_slot(Observations(), FakeMachine({NCCL: text(OK, SCRATCH)}))
+    found = by_slot(ObservationsSource(), FakeMachine({NCCL: text(OK, SCRATCH)}))
     assert found == {
         "probe/nccl": Observation(
             "observations",
@@ -52,35 +52,35 @@ def test_what_probes_say() -> None:
 
 
 def test_without_a_folder_there_are_no_probes() -> None:
-    assert by_slot(Observations(), FakeMachine()) == {}
-    assert by_slot(Observations(), FakeMachine(directories=[FOLDER])) == {}
-    assert isinstance(by_slot(Observations(), ThisMachine()), dict)
+    assert by_slot(ObservationsSource(), FakeMachine()) == {}
+    assert by_slot(ObservationsSource(), FakeMachine(directories=[FOLDER])) == {}
+    assert isinstance(by_slot(ObservationsSource(), ThisMachine()), dict)
 
 
 def test_files_in_the_making_and_other_files_are_left_alone() -> None:
     files = {f"{FOLDER}/.nccl.json": "{", f"{FOLDER}/nccl.json.tmp": "{", f"{FOLDER}/README": "hello"}
-    assert by_slot(Observations(), FakeMachine(files)) == {}
+    assert by_slot(ObservationsSource(), FakeMachine(files)) == {}
 
 
 def test_what_is_out_of_date_is_unread_and_says_how_old_it_is() -> None:
     machine = FakeMachine(FILES)
     machine.later(900)
-    assert by_slot(Observations(), machine)["probe/nccl"].unread == {}
+    assert by_slot(ObservationsSource(), machine)["probe/nccl"].unreadable == {}
     machine.later(600)
-    found = by_slot(Observations(), machine)["probe/nccl"]
+    found = by_slot(ObservationsSource(), machine)["probe/nccl"]
     why = f"{NCCL}: written 25 min ago and valid for 15 min: let the probe write again, or remove the file"
-    assert found.unread == {"probe.health": why, "probe.message": why}
+    assert found.unreadable == {"probe.health": why, "probe.message": why}
     assert found.signals == {"probe.name": "nccl", "probe.slot": "node", "probe.file": NCCL}
 
 
 def test_a_broken_file_takes_back_nothing() -> None:
-    source, machine = Observations(), FakeMachine({NCCL: text(OK, SCRATCH)})
+    source, machine = ObservationsSource(), FakeMachine({NCCL: text(OK, SCRATCH)})
     by_slot(source, machine)
     machine.files[NCCL] = text()[:30]
     for _ in range(2):
         found = by_slot(source, machine)
         assert set(found) == {"probe/nccl", "probe/write/fs:/scratch"}
-        unread = found["probe/write/fs:/scratch"].unread
+        unread = found["probe/write/fs:/scratch"].unreadable
         assert unread.keys() == {"probe.health", "probe.value", "probe.message"}
         assert unread["probe.health"].startswith(f"{NCCL}: is no JSON")
     machine.files[NCCL] = text()
@@ -88,7 +88,7 @@ def test_a_broken_file_takes_back_nothing() -> None:
 
 
 def test_a_broken_observation_takes_back_nothing() -> None:
-    source, machine = Observations(), FakeMachine({NCCL: text(OK, SCRATCH)})
+    source, machine = ObservationsSource(), FakeMachine({NCCL: text(OK, SCRATCH)})
     by_slot(source, machine)
     machine.files[NCCL] = text(OK, {**SCRATCH, "health": "bad"})
     for _ in range(2):
@@ -96,40 +96,40 @@ def test_a_broken_observation_takes_back_nothing() -> None:
         assert found["probe/nccl"].signals["probe.health"] == "ok"
         assert (
             found["probe/write/fs:/scratch"]
-            .unread["probe.health"]
+            .unreadable["probe.health"]
             .startswith(f"{NCCL}: observations[1].health: 'bad' is none of ok")
         )
 
 
 def test_a_file_that_was_never_understood_is_unread_by_its_name() -> None:
     machine = FakeMachine({NCCL: text({"name": "A"}, {"name": "B"})})
-    found = by_slot(Observations(), machine)
+    found = by_slot(ObservationsSource(), machine)
     why = f"{NCCL}: observations[0].message: is missing: add it (and 1 more like it)"
-    assert found["probe/nccl.json"].unread == {"probe.health": why}
+    assert found["probe/nccl.json"].unreadable == {"probe.health": why}
 
 
 def test_a_file_that_is_refused() -> None:
-    found = by_slot(Observations(), FakeMachine(errors={NCCL: errno.EACCES}))
+    found = by_slot(ObservationsSource(), FakeMachine(errors={NCCL: errno.EACCES}))
     why = f"{NCCL}: permission denied: run as root"
-    assert found["probe/nccl.json"].unread == {"probe.health": why}
+    assert found["probe/nccl.json"].unreadable == {"probe.health": why}
 
 
 def test_a_folder_that_is_refused_takes_back_nothing() -> None:
-    found = by_slot(Observations(), FakeMachine(errors={FOLDER: errno.EACCES}))
+    found = by_slot(ObservationsSource(), FakeMachine(errors={FOLDER: errno.EACCES}))
     assert found == {
         NODE: Observation("observations", NODE, "failed", detail=f"{FOLDER}: permission denied: run as root")
     }
 
 
 def test_a_file_that_goes_while_it_is_read_is_no_file() -> None:
-    source, machine = Observations(), FakeMachine(FILES)
+    source, machine = ObservationsSource(), FakeMachine(FILES)
     by_slot(source, machine)
     machine.errors[NCCL] = errno.ENOENT
     assert by_slot(source, machine) == {}
 
 
 def test_a_probe_whose_file_is_removed_says_nothing_any_more() -> None:
-    source, machine = Observations(), FakeMachine(FILES)
+    source, machine = ObservationsSource(), FakeMachine(FILES)
     by_slot(source, machine)
     machine.remove(FOLDER)
     assert by_slot(source, machine) == {}
@@ -137,37 +137,39 @@ def test_a_probe_whose_file_is_removed_says_nothing_any_more() -> None:
 
 def test_two_files_do_not_speak_of_one_thing() -> None:
     other = f"{FOLDER}/other.json"
-    found = by_slot(Observations(), FakeMachine({**FILES, other: text({**OK, "health": "fatal"})}))
+    found = by_slot(ObservationsSource(), FakeMachine({**FILES, other: text({**OK, "health": "fatal"})}))
     assert found["probe/nccl"].signals["probe.health"] == "ok"
     why = f"{other}: probe/nccl stands in {NCCL}, too: remove one, or give it another name"
-    assert found["probe/other.json"].unread == {"probe.health": why}
+    assert found["probe/other.json"].unreadable == {"probe.health": why}
 
 
 def test_a_file_that_is_out_of_date_stands_in_no_other_ones_way() -> None:
     old = f"{FOLDER}/a-month-ago.json"
-    found = by_slot(Observations(), FakeMachine({**FILES, old: text(written_at="2026-12-15T08:00:00Z")}))
+    found = by_slot(
+        ObservationsSource(), FakeMachine({**FILES, old: text(written_at="2026-12-15T08:00:00Z")})
+    )
     assert found["probe/nccl"].signals["probe.file"] == NCCL
-    assert found["probe/a-month-ago.json"].unread
+    assert found["probe/a-month-ago.json"].unreadable
 
 
 def test_only_so_many_files_are_read() -> None:
     def one(at: int) -> dict[str, Any]:
         return {**OK, "name": f"n-{at}"}
 
-    source = Observations()
+    source = ObservationsSource()
     machine = FakeMachine({f"{FOLDER}/{at:03}.json": text(one(at)) for at in range(64)})
     assert len(by_slot(source, machine)) == 64
     machine.files |= {f"{FOLDER}/000-{at:03}.json": text(one(100 + at)) for at in range(40)}
     found = by_slot(source, machine)
-    lost = {slot for slot, one in found.items() if "probe.health" in one.unread}
+    lost = {slot for slot, one in found.items() if "probe.health" in one.unreadable}
     assert lost == {f"probe/n-{at}" for at in range(24, 64)}
     why = f"{FOLDER}/063.json: is left, as only 64 files are read of 104: remove those of no use any more"
-    assert found["probe/n-63"].unread["probe.health"] == why
-    assert len(by_slot(Observations(), machine)) == 65
+    assert found["probe/n-63"].unreadable["probe.health"] == why
+    assert len(by_slot(ObservationsSource(), machine)) == 65
 
 
 def test_a_name_of_any_bytes_can_be_told() -> None:
-    found = by_slot(Observations(), FakeMachine({f"{FOLDER}/\udcff\n.json": "{"}))
+    found = by_slot(ObservationsSource(), FakeMachine({f"{FOLDER}/\udcff\n.json": "{"}))
     assert list(found) == ["probe/\\udcff\\n.json"]
 
 
@@ -179,10 +181,10 @@ def test_a_recording_holds_what_probes_said(tmp_path: Path) -> None:
         where = str(tmp_path / str(anonymise))
         manifest = Manifest("node-17", now.boot_id, now.wall, now.mono)
         with BundleWriter(where, manifest, ThisMachine().link, anonymise=anonymise) as writer:
-            said = list(Observations().read(ToldMachine(machine, writer)))
-        again = list(Observations().read(ReplayMachine(Recording.open(where))))
+            said = list(ObservationsSource().read(RecordingMachine(machine, writer)))
+        again = list(ObservationsSource().read(ReplayMachine(Recording.open(where))))
         assert (again == said) is not anonymise
-        assert [one.slot for one in again] == [one.slot for one in said]
-        assert not any(one.unread for one in again)
+        assert [one.target for one in again] == [one.target for one in said]
+        assert not any(one.unreadable for one in again)
     kept = json.loads((tmp_path / "True" / NCCL.lstrip("/")).read_text())
     assert "10.1.2.3" not in kept["observations"][0]["message"]

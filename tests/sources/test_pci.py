@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeguard.model.slot import NODE
-from nodeguard.sources.pci import Identity, Pci, slot_of
+from nodeguard.model.target import NODE
+from nodeguard.sources.pci import FunctionIdentity, PciSource, slot_of
 from tests.sources.fake_machine import FakeMachine, ThisMachine, by_slot
 
 BUS = "/sys/bus/pci/devices"
@@ -69,7 +69,7 @@ def machine(*, nvidia: bool = True) -> FakeMachine:
 
 
 def test_a_gpu() -> None:
-    observation = by_slot(Pci(), machine())["gpu/0000:3b:00"]
+    observation = by_slot(PciSource(), machine())["gpu/0000:3b:00"]
     assert observation.signals == {
         "pci.present": True,
         "pci.vendor": "10de",
@@ -89,11 +89,11 @@ def test_a_gpu() -> None:
         "pci.upstream.width_max": 16,
         "pci.procfs": True,
     }
-    assert observation.unread == {}
+    assert observation.unreadable == {}
 
 
 def test_the_bus() -> None:
-    slots = by_slot(Pci(), machine())
+    slots = by_slot(PciSource(), machine())
     assert slots.keys() == {
         NODE,
         "gpu/0000:3b:00",
@@ -112,21 +112,21 @@ def test_the_bus() -> None:
 
 
 def test_a_machine_without_a_pci_bus() -> None:
-    slots = by_slot(Pci(), FakeMachine())
+    slots = by_slot(PciSource(), FakeMachine())
     assert slots.keys() == {NODE}
     assert slots[NODE].status == "absent"
     assert "/sys/bus/pci" in slots[NODE].detail
 
 
 def test_an_empty_bus_is_a_fact() -> None:
-    observation = by_slot(Pci(), FakeMachine(directories=[BUS]))[NODE]
+    observation = by_slot(PciSource(), FakeMachine(directories=[BUS]))[NODE]
     assert observation.signals == {"gpu.pci_count": 0, "nvswitch.pci_count": 0, "rdma.function_count": 0}
 
 
 def test_a_bus_that_is_refused_is_not_counted() -> None:
-    observation = by_slot(Pci(), FakeMachine(errors={BUS: errno.EACCES}))[NODE]
+    observation = by_slot(PciSource(), FakeMachine(errors={BUS: errno.EACCES}))[NODE]
     assert observation.signals == {}
-    assert observation.unread.keys() == {"gpu.pci_count", "nvswitch.pci_count", "rdma.function_count"}
+    assert observation.unreadable.keys() == {"gpu.pci_count", "nvswitch.pci_count", "rdma.function_count"}
 
 
 @pytest.mark.parametrize(
@@ -135,23 +135,23 @@ def test_a_bus_that_is_refused_is_not_counted() -> None:
 def test_link_speeds_of_old_and_new_kernels(speed: str, gigatransfers: float) -> None:
     fake = machine()
     fake.files[f"{BUS}/{GPU}/current_link_speed"] = f"{speed}\n"
-    assert by_slot(Pci(), fake)["gpu/0000:3b:00"].signals["pci.link.speed"] == gigatransfers
+    assert by_slot(PciSource(), fake)["gpu/0000:3b:00"].signals["pci.link.speed"] == gigatransfers
 
 
 def test_a_speed_that_the_kernel_does_not_know() -> None:
     fake = machine()
     fake.files[f"{BUS}/{GPU}/current_link_speed"] = "Unknown\n"
-    observation = by_slot(Pci(), fake)["gpu/0000:3b:00"]
-    assert "says 'Unknown'" in observation.unread["pci.link.speed"]
+    observation = by_slot(PciSource(), fake)["gpu/0000:3b:00"]
+    assert "says 'Unknown'" in observation.unreadable["pci.link.speed"]
     assert observation.signals["pci.answers"] is True
 
 
 def test_a_gpu_that_fell_off_the_bus() -> None:
     fake = machine()
     fake.files |= {f"{BUS}/{GPU}/current_link_width": "63\n", f"{BUS}/{GPU}/current_link_speed": "Unknown\n"}
-    observation = by_slot(Pci(), fake)["gpu/0000:3b:00"]
+    observation = by_slot(PciSource(), fake)["gpu/0000:3b:00"]
     assert observation.signals["pci.answers"] is False
-    assert observation.unread == {}
+    assert observation.unreadable == {}
     assert not [name for name in observation.signals if "link" in name]
     assert observation.signals["pci.aer.correctable"] == 5
 
@@ -159,11 +159,11 @@ def test_a_gpu_that_fell_off_the_bus() -> None:
 def test_a_function_that_the_kernel_has_given_up() -> None:
     fake = machine()
     fake.errors[f"{BUS}/{GPU}/current_link_width"] = errno.EINVAL
-    observation = by_slot(Pci(), fake)["gpu/0000:3b:00"]
+    observation = by_slot(PciSource(), fake)["gpu/0000:3b:00"]
     assert "pci.answers" not in observation.signals, "one file may fail for another reason"
-    assert observation.unread.keys() == {"pci.link.width", "pci.answers"}
+    assert observation.unreadable.keys() == {"pci.link.width", "pci.answers"}
     fake.errors[f"{BUS}/{GPU}/current_link_speed"] = errno.EINVAL
-    assert by_slot(Pci(), fake)["gpu/0000:3b:00"].signals["pci.answers"] is False
+    assert by_slot(PciSource(), fake)["gpu/0000:3b:00"].signals["pci.answers"] is False
 
 
 @pytest.mark.parametrize("width", ["0", "255"])
@@ -173,19 +173,21 @@ def test_no_link_of_its_own_is_no_silence(width: str) -> None:
         f"{BUS}/{GPU}/current_link_width": f"{width}\n",
         f"{BUS}/{GPU}/current_link_speed": "Unknown\n",
     }
-    observation = by_slot(Pci(), fake)["gpu/0000:3b:00"]
+    observation = by_slot(PciSource(), fake)["gpu/0000:3b:00"]
     assert not [
-        name for name in {**observation.signals, **observation.unread} if "link" in name or "answers" in name
+        name
+        for name in {**observation.signals, **observation.unreadable}
+        if "link" in name or "answers" in name
     ]
 
 
 def test_a_virtual_machine_has_no_link_files() -> None:
     fake = FakeMachine(function(GPU, "10de", "2330", "030200", linked=False))
-    observation = by_slot(Pci(), fake)["gpu/0000:3b:00"]
+    observation = by_slot(PciSource(), fake)["gpu/0000:3b:00"]
     assert observation.signals.keys() == {
         "pci.present", "pci.vendor", "pci.device", "pci.class", "pci.driver", "pci.virtual",
     }  # fmt: skip
-    assert observation.unread == {}
+    assert observation.unreadable == {}
 
 
 def test_garbage_harms_its_own_signal_only() -> None:
@@ -197,8 +199,8 @@ def test_garbage_harms_its_own_signal_only() -> None:
         f"{path}/current_link_speed": "fast\n",
     }
     fake.errors[f"{path}/driver"] = errno.EACCES
-    observation = by_slot(Pci(), fake)["gpu/0000:3b:00"]
-    assert observation.unread.keys() == {
+    observation = by_slot(PciSource(), fake)["gpu/0000:3b:00"]
+    assert observation.unreadable.keys() == {
         "pci.link.width_max",
         "pci.aer.fatal",
         "pci.link.speed",
@@ -210,10 +212,10 @@ def test_garbage_harms_its_own_signal_only() -> None:
 def test_a_function_that_cannot_be_told_makes_the_counts_unknown() -> None:
     fake = machine()
     fake.files[f"{BUS}/{GPU}/class"] = "xyz\n"
-    slots = by_slot(Pci(), fake)
+    slots = by_slot(PciSource(), fake)
     assert "gpu/0000:3b:00" not in slots
     assert slots[NODE].signals == {}
-    assert slots[NODE].unread["gpu.pci_count"] == f"{GPU}: {BUS}/{GPU}/class says 'xyz'"
+    assert slots[NODE].unreadable["gpu.pci_count"] == f"{GPU}: {BUS}/{GPU}/class says 'xyz'"
 
 
 @pytest.mark.parametrize("file", ["class", "vendor", "device"])
@@ -221,23 +223,23 @@ def test_a_function_that_cannot_be_told_makes_the_counts_unknown() -> None:
 def test_a_list_with_a_function_that_could_not_be_read_is_not_whole(file: str, code: int) -> None:
     fake = machine()
     fake.errors[f"{BUS}/{GPU}/{file}"] = code
-    node = by_slot(Pci(), fake)[NODE]
+    node = by_slot(PciSource(), fake)[NODE]
     assert node.unlisted.keys() == {"gpu", "nvswitch", "pci"}
-    assert "nvswitch.pci_count" in node.unread
+    assert "nvswitch.pci_count" in node.unreadable
 
 
 def test_a_bus_that_is_refused_lists_nothing_and_denies_nothing() -> None:
     """The driver's own list can still be read: what the bus does not list is not gone from it."""
     fake = machine()
     fake.errors[BUS] = errno.EACCES
-    slots = by_slot(Pci(), fake)
+    slots = by_slot(PciSource(), fake)
     assert slots.keys() == {NODE}
     assert slots[NODE].unlisted.keys() == {"gpu", "nvswitch", "pci"}
     assert "permission denied" in slots[NODE].unlisted["gpu"]
 
 
 def test_what_sits_at_an_address_is_remembered_while_the_bus_is_refused() -> None:
-    source, fake = Pci(), machine()
+    source, fake = PciSource(), machine()
     before = by_slot(source, fake)
     fake.errors[BUS] = errno.EIO
     by_slot(source, fake)
@@ -249,23 +251,23 @@ def test_what_sits_at_an_address_is_remembered_while_the_bus_is_refused() -> Non
 def test_a_driver_s_list_that_is_refused_is_unread_of_each_gpu() -> None:
     fake = machine()
     fake.errors["/proc/driver/nvidia/gpus"] = errno.EIO
-    assert "pci.procfs" in by_slot(Pci(), fake)["gpu/0000:3b:00"].unread
+    assert "pci.procfs" in by_slot(PciSource(), fake)["gpu/0000:3b:00"].unreadable
 
 
 def test_whether_a_function_is_virtual_may_be_unread() -> None:
     fake = machine()
     fake.errors[f"{BUS}/{GPU}/physfn"] = errno.EIO
-    slots = by_slot(Pci(), fake)
-    assert "pci.virtual" in slots["gpu/0000:3b:00"].unread
-    assert "gpu.pci_count" in slots[NODE].unread
+    slots = by_slot(PciSource(), fake)
+    assert "pci.virtual" in slots["gpu/0000:3b:00"].unreadable
+    assert "gpu.pci_count" in slots[NODE].unreadable
     assert slots[NODE].signals["nvswitch.pci_count"] == 1
 
 
 def test_a_file_that_is_cut_short_is_no_number() -> None:
     fake = machine()
     fake.files[f"{BUS}/{GPU}/current_link_width"] = "1"
-    observation = by_slot(Pci(), fake)["gpu/0000:3b:00"]
-    assert observation.unread["pci.link.width"] == "the file is cut short"
+    observation = by_slot(PciSource(), fake)["gpu/0000:3b:00"]
+    assert observation.unreadable["pci.link.width"] == "the file is cut short"
 
 
 def test_gpus_given_to_virtual_machines_are_not_counted() -> None:
@@ -276,7 +278,7 @@ def test_gpus_given_to_virtual_machines_are_not_counted() -> None:
         f"{virtual}/physfn": "../0000:3b:00.0",
         f"{BUS}/{GPU}/driver": "../../drivers/nvgrace_gpu_vfio_pci",
     }
-    slots = by_slot(Pci(), fake)
+    slots = by_slot(PciSource(), fake)
     assert slots[NODE].signals["gpu.pci_count"] == 0
     assert slots["gpu/0000:3c:00"].signals["pci.virtual"] is True
     assert slots["gpu/0000:3b:00"].signals["pci.virtual"] is False
@@ -286,21 +288,21 @@ def test_a_virtual_function_does_not_take_its_gpu_s_slot() -> None:
     fake = machine()
     fake.files |= function("0000:3b:00.4", "10de", "2330", "030200")
     fake.links[f"{BUS}/0000:3b:00.4/physfn"] = f"../{GPU}"
-    assert by_slot(Pci(), fake)["gpu/0000:3b:00"].signals["pci.virtual"] is False
+    assert by_slot(PciSource(), fake)["gpu/0000:3b:00"].signals["pci.virtual"] is False
 
 
 def test_what_procfs_lists() -> None:
     fake = machine()
     fake.files["/proc/driver/nvidia/gpus/0000:5d:00.0/information"] = "Model: Unknown\n"
     del fake.files[f"/proc/driver/nvidia/gpus/{GPU}/information"]
-    slots = by_slot(Pci(), fake)
+    slots = by_slot(PciSource(), fake)
     assert slots["gpu/0000:3b:00"].signals["pci.procfs"] is False
     assert slots["gpu/0000:5d:00"].signals == {"pci.present": False, "pci.procfs": True}
-    assert "pci.procfs" not in by_slot(Pci(), machine(nvidia=False))["gpu/0000:3b:00"].signals
+    assert "pci.procfs" not in by_slot(PciSource(), machine(nvidia=False))["gpu/0000:3b:00"].signals
 
 
 def test_hot_plug() -> None:
-    source, fake = Pci(), machine(nvidia=False)
+    source, fake = PciSource(), machine(nvidia=False)
     by_slot(source, fake)
     fake.remove(f"{BUS}/{GPU}")
     assert "gpu/0000:3b:00" not in by_slot(source, fake)
@@ -309,7 +311,7 @@ def test_hot_plug() -> None:
 
 
 def test_what_cannot_change_is_read_once() -> None:
-    source, fake = Pci(), machine()
+    source, fake = PciSource(), machine()
     by_slot(source, fake)
     assert len(fake.asked) == len(set(fake.asked))
     fake.asked.clear()
@@ -318,7 +320,7 @@ def test_what_cannot_change_is_read_once() -> None:
 
 
 def test_a_driver_that_comes_later_makes_a_function_one_for_rdma() -> None:
-    source, fake = Pci(), machine()
+    source, fake = PciSource(), machine()
     by_slot(source, fake)
     fake.files[f"{BUS}/0000:9f:00.0/infiniband/irdma0/node_guid"] = "\n"
     slots = by_slot(source, fake)
@@ -328,10 +330,10 @@ def test_a_driver_that_comes_later_makes_a_function_one_for_rdma() -> None:
 
 @given(*[st.text("0123456789abcdef", min_size=4, max_size=4)] * 3, st.booleans())
 def test_only_what_is_nvidia_s_is_a_gpu(vendor: str, device: str, class_code: str, has_rdma: bool) -> None:
-    slot = slot_of(GPU, Identity(vendor, device, class_code, virtual=False), has_rdma=has_rdma)
+    slot = slot_of(GPU, FunctionIdentity(vendor, device, class_code, virtual=False), has_rdma=has_rdma)
     assert (slot == "gpu/0000:3b:00") == (vendor == "10de" and class_code in {"0300", "0302"})
     assert slot is not None or not has_rdma
 
 
 def test_this_machine() -> None:
-    assert by_slot(Pci(), ThisMachine())[NODE].status in {"read", "absent"}
+    assert by_slot(PciSource(), ThisMachine())[NODE].status in {"read", "absent"}

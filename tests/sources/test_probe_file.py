@@ -9,8 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeguard.model.finding import Health
-from nodeguard.model.slot import NODE, label, probe
-from nodeguard.sources.probe_file import SIZE_LIMIT, ProbeFile, Said, ago, parsed
+from nodeguard.model.target import NODE, probe_target, target_label
+from nodeguard.sources.probe_file import (
+    SIZE_LIMIT,
+    ProbeFile,
+    ProbeObservation,
+    format_duration,
+    parse_probe_file,
+)
 
 WRITTEN = "2027-01-15T08:00:00Z"
 NOW = 1_800_000_000.0  # the same moment
@@ -25,33 +31,33 @@ def text(*observations: dict[str, Any], **file: Any) -> str:
 
 def test_a_file_says_what_its_probes_found() -> None:
     scratch = {"name": "write", "slot": "fs:/scratch", "health": "suspect", "message": "EIO", "value": 3}
-    assert parsed(text(OK, scratch), NOW) == ProbeFile(
+    assert parse_probe_file(text(OK, scratch), NOW) == ProbeFile(
         NOW,
         NOW + 900,
         (
-            Said("nccl", NODE, "ok", None, "12 GB/s between all pairs"),
-            Said("write", "fs:/scratch", "suspect", 3.0, "EIO"),
+            ProbeObservation("nccl", NODE, "ok", None, "12 GB/s between all pairs"),
+            ProbeObservation("write", "fs:/scratch", "suspect", 3.0, "EIO"),
         ),
     )
 
 
 def test_a_figure_alone_is_enough() -> None:
-    [said] = parsed(text({"name": "bandwidth", "value": 11.5, "message": "GB/s"}), NOW).said
+    [said] = parse_probe_file(text({"name": "bandwidth", "value": 11.5, "message": "GB/s"}), NOW).observations
     assert (said.health, said.value) == (None, 11.5)
 
 
 def test_its_end_may_be_a_moment() -> None:
     until = text(valid_for=None, until="2027-01-15T10:10:00+02:00")
-    assert parsed(until, NOW).until == NOW + 600
+    assert parse_probe_file(until, NOW).until == NOW + 600
 
 
 def test_a_slot_may_be_written_as_drivers_write_it() -> None:
-    [said] = parsed(text({**OK, "slot": "gpu/00000000:3B:00.0"}), NOW).said
+    [said] = parse_probe_file(text({**OK, "slot": "gpu/00000000:3B:00.0"}), NOW).observations
     assert said.slot == "gpu/0000:3b:00"
 
 
 def test_a_clock_that_is_being_set_is_forgiven() -> None:
-    assert not parsed(text(), NOW - 59).defects
+    assert not parse_probe_file(text(), NOW - 59).defects
 
 
 @pytest.mark.parametrize(
@@ -94,10 +100,10 @@ def test_a_clock_that_is_being_set_is_forgiven() -> None:
     ],
 )
 def test_a_file_that_cannot_be_believed(said: str, defect: str) -> None:
-    found = parsed(said, NOW)
+    found = parse_probe_file(said, NOW)
     assert len(found.defects) == 1
     assert found.defects[0].startswith(defect)
-    assert not found.said
+    assert not found.observations
 
 
 @pytest.mark.parametrize(
@@ -127,13 +133,13 @@ def test_a_file_that_cannot_be_believed(said: str, defect: str) -> None:
     ],
 )
 def test_an_observation_that_cannot_be_believed_harms_no_other(wrong: dict[str, Any], defect: str) -> None:
-    found = parsed(text({**OK, "name": "other"}, {**OK, **wrong}), NOW)
+    found = parse_probe_file(text({**OK, "name": "other"}, {**OK, **wrong}), NOW)
     assert found.defects == (f"observations[1].{defect}",)
-    assert [one.name for one in found.said] == ["other"]
+    assert [one.name for one in found.observations] == ["other"]
 
 
 def test_an_observation_claims_something() -> None:
-    found = parsed(text({"name": "a", "message": "b"}), NOW)
+    found = parse_probe_file(text({"name": "a", "message": "b"}), NOW)
     assert found.defects == (
         "observations[0].health: is missing: say health, or a value for a check of your own",
     )
@@ -141,7 +147,7 @@ def test_an_observation_claims_something() -> None:
 
 @pytest.mark.parametrize("wrong", [{"written_at": "x" * 9000}, {"x" * 9000: 1}, {"valid_for": "x" * 9000}])
 def test_what_is_told_of_a_defect_is_short(wrong: dict[str, Any]) -> None:
-    [defect] = parsed(text(**wrong), NOW).defects
+    [defect] = parse_probe_file(text(**wrong), NOW).defects
     assert len(defect) < 400
 
 
@@ -149,7 +155,7 @@ def test_what_is_told_of_a_defect_is_short(wrong: dict[str, Any]) -> None:
     ("seconds", "shown"), [(0, "0 s"), (59, "59 s"), (60, "1 min"), (7199, "1 h"), (900_000, "10 d")]
 )
 def test_an_age_has_one_unit(seconds: float, shown: str) -> None:
-    assert ago(seconds) == shown
+    assert format_duration(seconds) == shown
 
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.just(WRITTEN)
@@ -165,15 +171,15 @@ OBSERVATION = st.sampled_from(["name", "slot", "health", "value", "message", "x"
 def test_whatever_a_file_says_it_is_believed_or_told_what_is_wrong(
     file: dict[str, Any], observation: dict[str, Any]
 ) -> None:
-    found = parsed(json.dumps({**json.loads(text({**OK, **observation})), **file}), NOW)
-    assert found.said or found.defects
-    for one in found.said:
+    found = parse_probe_file(json.dumps({**json.loads(text({**OK, **observation})), **file}), NOW)
+    assert found.observations or found.defects
+    for one in found.observations:
         assert one.health in {None, *(state.value for state in Health)}
         assert one.value is None or math.isfinite(one.value)
-        assert label(probe(one.name, one.slot))
+        assert target_label(probe_target(one.name, one.slot))
     assert all(": " in defect for defect in found.defects)
 
 
 @given(st.text())
 def test_any_text_is_answered(said: str) -> None:
-    assert parsed(said, NOW).defects
+    assert parse_probe_file(said, NOW).defects

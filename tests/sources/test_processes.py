@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeguard.model.instant import Instant
-from nodeguard.model.slot import NODE
-from nodeguard.sources.processes import Processes, Stat, parse_stat
+from nodeguard.model.target import NODE
+from nodeguard.sources.processes import ProcessesSource, ProcessStat, parse_stat
 from tests.sources.fake_machine import FakeMachine, ThisMachine, by_slot
 
 
@@ -29,7 +29,7 @@ CALM = ((1, "systemd", "S"), (2, "kthreadd", "S"), (7, "kworker/0:0-events", "I"
 
 
 def test_nothing_is_stuck() -> None:
-    observation = by_slot(Processes(), _machine(*CALM))[NODE]
+    observation = by_slot(ProcessesSource(), _machine(*CALM))[NODE]
     assert observation.signals == {
         "process.blocked": 0,
         "process.blocked_oldest": 0.0,
@@ -39,7 +39,7 @@ def test_nothing_is_stuck() -> None:
 
 
 def test_how_long_one_same_process_is_stuck() -> None:
-    source = Processes()
+    source = ProcessesSource()
     machine = _machine(*CALM, (500, "nvidia-smi", "D"), (600, "defunct", "Z"))
     first = by_slot(source, machine)[NODE].signals
     assert (first["process.blocked"], first["process.blocked_oldest"]) == (1, 0.0)
@@ -58,7 +58,7 @@ def test_how_long_one_same_process_is_stuck() -> None:
 
 
 def test_a_process_that_recovers_starts_anew() -> None:
-    source, machine = Processes(), _machine(*CALM, (500, "dd", "D"))
+    source, machine = ProcessesSource(), _machine(*CALM, (500, "dd", "D"))
     by_slot(source, machine)
     for state, seen in (("S", 0.0), ("D", 0.0)):
         machine.later(60)
@@ -67,7 +67,7 @@ def test_a_process_that_recovers_starts_anew() -> None:
 
 
 def test_a_reboot_forgets() -> None:
-    source, machine = Processes(), _machine((500, "dd", "D"))
+    source, machine = ProcessesSource(), _machine((500, "dd", "D"))
     by_slot(source, machine)
     machine.instant = Instant(machine.instant.wall + 600, 60.0, "boot-2")
     assert by_slot(source, machine)[NODE].signals["process.blocked_oldest"] == 0.0
@@ -76,48 +76,50 @@ def test_a_reboot_forgets() -> None:
 def test_names_say_where_they_wait() -> None:
     machine = _machine(*((pid, "nv open) (x", "D") for pid in range(500, 510)))
     machine.files |= {"/proc/500/wchan": "uvm_va_space_mm_shutdown", "/proc/501/wchan": "0"}
-    names = by_slot(Processes(), machine)[NODE].signals["process.blocked_names"]
+    names = by_slot(ProcessesSource(), machine)[NODE].signals["process.blocked_names"]
     assert str(names).startswith("nv open) (x(500) in uvm_va_space_mm_shutdown, nv open) (x(501), nv")
     assert str(names).count("nv open") == 5
 
 
 def test_only_the_stuck_are_looked_at_closely() -> None:
     machine = _machine(*CALM, (500, "dd", "D"))
-    by_slot(Processes(), machine)
+    by_slot(ProcessesSource(), machine)
     assert [path for path in machine.asked if path.endswith("wchan")] == ["/proc/500/wchan"]
     assert not [path for path in machine.asked if path.endswith(("cmdline", "environ", "maps", "status"))]
 
 
 def test_a_name_brings_no_control_characters() -> None:
-    names = by_slot(Processes(), _machine((500, "a\x1b[2Jb\nc", "D")))[NODE].signals["process.blocked_names"]
+    names = by_slot(ProcessesSource(), _machine((500, "a\x1b[2Jb\nc", "D")))[NODE].signals[
+        "process.blocked_names"
+    ]
     assert names == "a?[2Jb?c(500)"
 
 
 @pytest.mark.parametrize("code", [errno.ENOENT, errno.ESRCH])
 def test_processes_end_while_they_are_read(code: int) -> None:
     machine = _machine(*CALM, (500, "dd", "D"), errors={"/proc/500/stat": code})
-    assert by_slot(Processes(), machine)[NODE].signals["process.blocked"] == 0
+    assert by_slot(ProcessesSource(), machine)[NODE].signals["process.blocked"] == 0
 
 
 def test_hidden_processes_are_not_counted_as_none() -> None:
     refused = _machine(*CALM, (500, "dd", "D"), errors={"/proc/1/stat": errno.EPERM})
     missing = _machine((90, "python3", "R"), links={"/proc/thread-self": "90/task/90"})
     for machine in (refused, missing):
-        observation = by_slot(Processes(), machine)[NODE]
+        observation = by_slot(ProcessesSource(), machine)[NODE]
         assert observation.signals == {}
-        assert observation.unread.keys() == Processes.signals.keys()
-        assert "run as root" in observation.unread["process.blocked"]
+        assert observation.unreadable.keys() == ProcessesSource.signals.keys()
+        assert "run as root" in observation.unreadable["process.blocked"]
 
 
 def test_garbage_is_not_counted_as_calm() -> None:
     machine = _machine(*CALM)
     machine.files["/proc/90/stat"] = "90 python3 R\n"
-    assert "/proc/90/stat says" in by_slot(Processes(), machine)[NODE].unread["process.blocked"]
+    assert "/proc/90/stat says" in by_slot(ProcessesSource(), machine)[NODE].unreadable["process.blocked"]
 
 
 @given(st.integers(1, 2**22), st.text(max_size=16), st.sampled_from("RSDZTtXxKWPI"), st.integers(0, 2**63))
 def test_any_name_can_be_read(pid: int, comm: str, state: str, start: int) -> None:
-    assert parse_stat(stat(pid, comm, state, start)) == Stat(pid, comm, state, start)
+    assert parse_stat(stat(pid, comm, state, start)) == ProcessStat(pid, comm, state, start)
 
 
 @given(st.text())
@@ -130,4 +132,4 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 
 
 def test_this_machine() -> None:
-    assert int(by_slot(Processes(), ThisMachine())[NODE].signals["process.blocked"]) >= 0
+    assert int(by_slot(ProcessesSource(), ThisMachine())[NODE].signals["process.blocked"]) >= 0

@@ -4,8 +4,8 @@ import errno
 
 import pytest
 
-from nodeguard.model.slot import NODE
-from nodeguard.sources.services import Services
+from nodeguard.model.target import NODE
+from nodeguard.sources.services import ServicesSource
 from tests.sources.fake_machine import FakeMachine, ThisMachine, by_slot
 from tests.sources.test_processes import stat
 
@@ -48,7 +48,7 @@ def test_a_node_with_control_groups() -> None:
         },
         links=enabled("kubelet", "nvidia-fabricmanager", "unheard-of"),
     )
-    slots = by_slot(Services(), machine)
+    slots = by_slot(ServicesSource(), machine)
     assert slots.keys() == {"service/kubelet", "service/containerd", "service/nvidia-fabricmanager"}
     assert slots["service/kubelet"].signals == {
         "service.enabled": True,
@@ -66,22 +66,22 @@ def test_eks_runs_them_in_a_slice_of_their_own() -> None:
     machine = systemd(
         {**unit("kubelet", 800, slice_="runtime.slice"), **unit("sshd", 900)}, links=enabled("kubelet")
     )
-    assert by_slot(Services(), machine)["service/kubelet"].signals["service.running"] is True
+    assert by_slot(ServicesSource(), machine)["service/kubelet"].signals["service.running"] is True
 
 
 def test_a_pod_s_service_is_none_of_the_node_s() -> None:
     machine = systemd({**unit("docker", 800, slice_="kubepods.slice"), **unit("sshd", 900)})
-    assert by_slot(Services(), machine) == {}
+    assert by_slot(ServicesSource(), machine) == {}
 
 
 def test_kubernetes_distributions_that_carry_kubelet_inside() -> None:
     machine = systemd({**unit("k3s-agent", 800), **unit("rke2-agent", 801)}, links=enabled("k3s-agent"))
-    assert by_slot(Services(), machine).keys() == {"service/k3s-agent", "service/rke2-agent"}
+    assert by_slot(ServicesSource(), machine).keys() == {"service/k3s-agent", "service/rke2-agent"}
 
 
 def test_an_empty_control_group_does_not_run() -> None:
     machine = systemd(unit("docker", populated=False), links=enabled("docker"))
-    assert by_slot(Services(), machine)["service/docker"].signals["service.running"] is False
+    assert by_slot(ServicesSource(), machine)["service/docker"].signals["service.running"] is False
 
 
 def test_control_groups_of_version_1() -> None:
@@ -92,7 +92,7 @@ def test_control_groups_of_version_1() -> None:
         f"{root}/docker.service/cgroup.procs": "",
         "/proc/800/stat": stat(800, "kubelet", start=77),
     }
-    slots = by_slot(Services(), systemd(files, links=enabled("docker")))
+    slots = by_slot(ServicesSource(), systemd(files, links=enabled("docker")))
     assert slots["service/kubelet"].signals["service.start_ticks"] == 77
     assert slots["service/docker"].signals["service.running"] is False
 
@@ -100,36 +100,36 @@ def test_control_groups_of_version_1() -> None:
 def test_shims_that_outlive_their_service_are_not_the_service() -> None:
     shims = {f"/proc/{pid}/stat": stat(pid, "containerd-shim", start=pid) for pid in (10, 11)}
     files = {**unit("containerd", 10, 11), **shims, "/proc/1/stat": stat(1, "systemd")}
-    slots = by_slot(Services(), systemd(files, links=enabled("containerd")))
+    slots = by_slot(ServicesSource(), systemd(files, links=enabled("containerd")))
     assert slots["service/containerd"].signals == {"service.enabled": True, "service.running": False}
     directory = "/sys/fs/cgroup/systemd/system.slice/kubelet.service"
     files = {f"{directory}/cgroup.procs": "10\n", **shims, "/proc/1/stat": stat(1, "systemd")}
-    assert by_slot(Services(), systemd(files))["service/kubelet"].signals["service.running"] is False
+    assert by_slot(ServicesSource(), systemd(files))["service/kubelet"].signals["service.running"] is False
 
 
 def test_where_processes_cannot_be_seen_the_control_group_tells() -> None:
     machine = systemd(unit("kubelet", 800))
-    assert by_slot(Services(), machine)["service/kubelet"].signals["service.running"] is True
+    assert by_slot(ServicesSource(), machine)["service/kubelet"].signals["service.running"] is True
     machine = systemd({**unit("kubelet", 0, 0), "/proc/1/stat": stat(1, "sh")})
-    assert by_slot(Services(), machine)["service/kubelet"].signals["service.running"] is True
+    assert by_slot(ServicesSource(), machine)["service/kubelet"].signals["service.running"] is True
     procs = f"{V2}/system.slice/kubelet.service/cgroup.procs"
     machine = systemd(unit("kubelet", 800), errors={procs: errno.EACCES})
-    assert by_slot(Services(), machine)["service/kubelet"].signals["service.running"] is True
+    assert by_slot(ServicesSource(), machine)["service/kubelet"].signals["service.running"] is True
     events = f"{V2}/system.slice/kubelet.service/cgroup.events"
     machine = systemd(unit("kubelet", 800), errors={procs: errno.EACCES, events: errno.EACCES})
-    assert "service.running" in by_slot(Services(), machine)["service/kubelet"].unread
+    assert "service.running" in by_slot(ServicesSource(), machine)["service/kubelet"].unreadable
 
 
 def test_control_groups_of_version_1_that_cannot_be_read_are_unread() -> None:
     procs = "/sys/fs/cgroup/systemd/system.slice/kubelet.service/cgroup.procs"
     for machine in (systemd(errors={procs: errno.EACCES}), systemd({procs: "0\n"})):
-        observation = by_slot(Services(), machine)["service/kubelet"]
-        assert "run as root" in observation.unread["service.running"]
+        observation = by_slot(ServicesSource(), machine)["service/kubelet"]
+        assert "run as root" in observation.unreadable["service.running"]
         assert "service.running" not in observation.signals
 
 
 def test_a_restart_is_not_hidden_by_older_shims() -> None:
-    source = Services()
+    source = ServicesSource()
     shims = {f"/proc/{pid}/stat": stat(pid, "containerd-shim", start=pid) for pid in (10, 11)}
     machine = systemd(
         {**unit("containerd", 10, 11, 700), **shims, "/proc/700/stat": stat(700, "containerd", start=5)}
@@ -147,7 +147,7 @@ def test_a_restart_is_not_hidden_by_older_shims() -> None:
 
 
 def test_a_service_that_ran_and_stopped_is_told_of() -> None:
-    source = Services()
+    source = ServicesSource()
     machine = systemd({**unit("nvidia-imex", 800), **unit("sshd", 900)})
     by_slot(source, machine)
     machine.remove(f"{V2}/system.slice/nvidia-imex.service")
@@ -156,9 +156,9 @@ def test_a_service_that_ran_and_stopped_is_told_of() -> None:
 
 def test_a_masked_service_is_not_wanted() -> None:
     links = {**enabled("docker"), "/etc/systemd/system/docker.service": "/dev/null"}
-    assert by_slot(Services(), systemd(unit("sshd", 900), links=links)) == {}
+    assert by_slot(ServicesSource(), systemd(unit("sshd", 900), links=links)) == {}
     links["/etc/systemd/system/docker.service"] = "/usr/lib/systemd/system/docker.service"
-    assert "service/docker" in by_slot(Services(), systemd(unit("sshd", 900), links=links))
+    assert "service/docker" in by_slot(ServicesSource(), systemd(unit("sshd", 900), links=links))
 
 
 def test_without_control_groups_the_names_of_processes_count() -> None:
@@ -168,7 +168,7 @@ def test_without_control_groups_the_names_of_processes_count() -> None:
         "/proc/800/stat": stat(800, "kubelet", start=42),
         "/proc/810/comm": "nv-fabricmanage\n",
     }
-    slots = by_slot(Services(), systemd(files, links=enabled("containerd")))
+    slots = by_slot(ServicesSource(), systemd(files, links=enabled("containerd")))
     assert slots["service/kubelet"].signals["service.start_ticks"] == 42
     assert slots["service/nvidia-fabricmanager"].signals["service.running"] is True
     assert slots["service/containerd"].signals["service.running"] is False
@@ -176,16 +176,16 @@ def test_without_control_groups_the_names_of_processes_count() -> None:
 
 def test_in_a_container_of_its_own_nothing_is_known_of_services() -> None:
     files = {"/proc/1/comm": "entrypoint\n", "/proc/800/comm": "kubelet\n"}
-    slots = by_slot(Services(), systemd(files, links=enabled("containerd")))
+    slots = by_slot(ServicesSource(), systemd(files, links=enabled("containerd")))
     assert slots["service/kubelet"].signals["service.running"] is True
-    assert "service.running" in slots["service/containerd"].unread
+    assert "service.running" in slots["service/containerd"].unreadable
 
 
 def test_services_do_not_apply_where_systemd_does_not_run_the_machine() -> None:
     machine = FakeMachine(unit("kubelet", 800), links=enabled("containerd"))
-    assert by_slot(Services(), machine) == {}
+    assert by_slot(ServicesSource(), machine) == {}
     refused = FakeMachine(unit("kubelet", 800), links=enabled("containerd"), errors={BOOTED: errno.EACCES})
-    slots = by_slot(Services(), refused)
+    slots = by_slot(ServicesSource(), refused)
     assert slots.keys() == {NODE}
     assert slots[NODE].unlisted.keys() == {"service"}
 
@@ -193,7 +193,7 @@ def test_services_do_not_apply_where_systemd_does_not_run_the_machine() -> None:
 @pytest.mark.parametrize("place", ["/etc/systemd/system", WANTS, V2, f"{V2}/system.slice"])
 def test_services_that_could_not_be_listed_are_not_missed(place: str) -> None:
     machine = systemd(unit("kubelet", 800), links=enabled("kubelet"), errors={place: errno.EMFILE})
-    slots = by_slot(Services(), machine)
+    slots = by_slot(ServicesSource(), machine)
     assert slots[NODE].unlisted.keys() == {"service"}
     assert all(slots[slot].signals.get("service.running") is not False for slot in slots)
 
@@ -202,77 +202,79 @@ def test_a_slice_that_vanishes_while_it_is_read_is_not_empty() -> None:
     machine = systemd(
         unit("kubelet", 800), links=enabled("kubelet"), errors={f"{V2}/system.slice": errno.ENOENT}
     )
-    assert "service.running" in by_slot(Services(), machine)["service/kubelet"].unread
+    assert "service.running" in by_slot(ServicesSource(), machine)["service/kubelet"].unreadable
 
 
 def test_whether_a_service_is_masked_may_be_unread() -> None:
     links = {**enabled("docker"), "/etc/systemd/system/docker.service": "/dev/null"}
     errors: dict[str, int | Exception] = {"/etc/systemd/system/docker.service": errno.EIO}
-    slots = by_slot(Services(), systemd(unit("sshd", 900), links=links, errors=errors))
-    assert "service.enabled" in slots["service/docker"].unread
+    slots = by_slot(ServicesSource(), systemd(unit("sshd", 900), links=links, errors=errors))
+    assert "service.enabled" in slots["service/docker"].unreadable
 
 
 def test_processes_that_end_while_they_are_read_are_no_stopped_service() -> None:
     """The control group lists processes of which none is to be seen: its own word counts."""
     machine = systemd({**unit("kubelet", 800), "/proc/1/stat": stat(1, "systemd")})
-    assert by_slot(Services(), machine)["service/kubelet"].signals["service.running"] is True
+    assert by_slot(ServicesSource(), machine)["service/kubelet"].signals["service.running"] is True
     shims = {"/proc/10/stat": stat(10, "containerd-shim", start=10)}
     machine = systemd({**unit("containerd", 10, 700), **shims})
-    assert "service.running" in by_slot(Services(), machine)["service/containerd"].unread
+    assert "service.running" in by_slot(ServicesSource(), machine)["service/containerd"].unreadable
 
 
 def test_with_control_groups_no_process_is_searched() -> None:
     machine = systemd({**unit("kubelet", 800), "/proc/801/comm": "crio\n"})
-    assert "service/crio" not in by_slot(Services(), machine)
+    assert "service/crio" not in by_slot(ServicesSource(), machine)
     assert "/proc/801/comm" not in machine.asked
 
 
 def test_refusals_are_unread_and_not_false() -> None:
     machine = systemd(links=enabled("kubelet"), errors={V2: errno.EACCES})
-    slots = by_slot(Services(), machine)
+    slots = by_slot(ServicesSource(), machine)
     assert slots["service/kubelet"].signals == {"service.enabled": True}
-    assert slots["service/kubelet"].unread == {"service.running": "permission denied: run as root"}
+    assert slots["service/kubelet"].unreadable == {"service.running": "permission denied: run as root"}
     machine = systemd(unit("kubelet", 800), errors={"/etc/systemd/system": errno.EACCES})
-    slots = by_slot(Services(), machine)
+    slots = by_slot(ServicesSource(), machine)
     assert slots["service/kubelet"].signals == {"service.running": True}
-    assert slots["service/kubelet"].unread.keys() == {"service.enabled"}
-    assert slots[NODE].unread.keys() == {"service.enabled"}
+    assert slots["service/kubelet"].unreadable.keys() == {"service.enabled"}
+    assert slots[NODE].unreadable.keys() == {"service.enabled"}
 
 
 def test_hidden_processes_are_not_taken_for_stopped_services() -> None:
     files = {"/proc/800/comm": "kubelet\n"}
     machine = systemd(files, links=enabled("containerd"), errors={"/proc/900/comm": errno.EPERM})
-    slots = by_slot(Services(), machine)
+    slots = by_slot(ServicesSource(), machine)
     assert slots["service/kubelet"].signals["service.running"] is True
-    assert "service.running" in slots["service/containerd"].unread
+    assert "service.running" in slots["service/containerd"].unreadable
 
 
 def test_garbage_harms_its_own_signal_only() -> None:
     machine = systemd({**unit("kubelet", 800), f"{V2}/system.slice/kubelet.service/cgroup.events": "xyz\n"})
-    observation = by_slot(Services(), machine)["service/kubelet"]
-    assert "says 'xyz'" in observation.unread["service.running"]
+    observation = by_slot(ServicesSource(), machine)["service/kubelet"]
+    assert "says 'xyz'" in observation.unreadable["service.running"]
     machine = systemd({**unit("kubelet", 800), "/proc/800/stat": "800\n"})
-    observation = by_slot(Services(), machine)["service/kubelet"]
+    observation = by_slot(ServicesSource(), machine)["service/kubelet"]
     assert observation.signals["service.running"] is True
-    assert observation.unread.keys() == {"service.start_ticks"}
+    assert observation.unreadable.keys() == {"service.start_ticks"}
 
 
 def test_peer_memory_counts_only_beside_the_driver() -> None:
     nvidia = {"/sys/module/nvidia/initstate": "live\n"}
     for module, loaded in (("nvidia_peermem", True), ("nv_peer_mem", True), ("other", False)):
         machine = FakeMachine({**nvidia, f"/sys/module/{module}/refcnt": "0\n"})
-        assert by_slot(Services(), machine)[NODE].signals == {"module.nvidia_peermem": loaded}
-    assert by_slot(Services(), FakeMachine({"/sys/module/nvidia_peermem/refcnt": "0\n"})) == {}
+        assert by_slot(ServicesSource(), machine)[NODE].signals == {"module.nvidia_peermem": loaded}
+    assert by_slot(ServicesSource(), FakeMachine({"/sys/module/nvidia_peermem/refcnt": "0\n"})) == {}
 
 
 def test_a_driver_from_a_container_is_told_by_what_is_mounted() -> None:
     root = "/run/nvidia/driver"
     full, empty = FakeMachine({f"{root}/usr/bin/nvidia-smi": ""}), FakeMachine(directories=[root])
-    assert by_slot(Services(), full)[NODE].signals == {"driver.container": True}
-    assert by_slot(Services(), empty)[NODE].signals == {"driver.container": False}
+    assert by_slot(ServicesSource(), full)[NODE].signals == {"driver.container": True}
+    assert by_slot(ServicesSource(), empty)[NODE].signals == {"driver.container": False}
     refused = FakeMachine(errors={root: errno.EACCES})
-    assert by_slot(Services(), refused)[NODE].unread == {"driver.container": "permission denied: run as root"}
+    assert by_slot(ServicesSource(), refused)[NODE].unreadable == {
+        "driver.container": "permission denied: run as root"
+    }
 
 
 def test_this_machine() -> None:
-    assert all(slot.startswith(("service/", NODE)) for slot in by_slot(Services(), ThisMachine()))
+    assert all(slot.startswith(("service/", NODE)) for slot in by_slot(ServicesSource(), ThisMachine()))

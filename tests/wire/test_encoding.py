@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nodeguard.model.finding import Action, Health, Knowledge
+from nodeguard.model.finding import Action, DataStatus, Health
 from nodeguard.wire.encoding import (
     MESSAGE_LIMIT,
     REPLY_LIMIT,
@@ -19,17 +19,17 @@ from nodeguard.wire.encoding import (
     decode_reply,
     encode,
 )
-from nodeguard.wire.instruction import ClearCheck, Maintenance, ReleaseGpus, Reply, RunTest
+from nodeguard.wire.instruction import ClearFinding, DetachGpus, Maintenance, Reply, RunTest
 from nodeguard.wire.report import (
     VERSION,
-    Active,
-    Blind,
     Heartbeat,
     Inventory,
     Message,
-    Occupant,
     Report,
-    Sight,
+    ReportedComponent,
+    ReportedEvidence,
+    ReportedFinding,
+    UnreadableTargets,
 )
 
 EXAMPLES = Path(__file__).parent / "examples"
@@ -38,27 +38,27 @@ names = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 ages = st.floats(min_value=0, allow_nan=False, allow_infinity=False)
 counts = st.integers(0, 2**53)
 some_names = st.lists(names, max_size=3).map(tuple)
-sights = st.builds(Sight, names, names, ages, counts)
+sights = st.builds(ReportedEvidence, names, names, ages, counts)
 actives = st.builds(
-    Active, names, names, st.sampled_from(Health), names, some_names, st.sampled_from(Knowledge),
+    ReportedFinding, names, names, st.sampled_from(Health), names, some_names, st.sampled_from(DataStatus),
     st.sampled_from(Action), ages, names, st.lists(sights, max_size=2).map(tuple), counts, some_names, names,
 )  # fmt: skip
-occupants = st.builds(Occupant, names, names, names, names, names)
+occupants = st.builds(ReportedComponent, names, names, names, names, names)
 inventories = st.builds(Inventory, names, names, names, st.dictionaries(names, occupants, max_size=3), counts)
 head = {"version": st.just(VERSION), "node": names.filter(bool), "boot_id": names.filter(bool), "sequence": counts,
         "digest": names, "acknowledged": some_names, "dropped": counts}  # fmt: skip
 messages: st.SearchStrategy[Message] = st.one_of(
     st.builds(Heartbeat, **head),
     st.builds(
-        Report, **head, health=st.sampled_from(Health), knowledge=st.sampled_from(Knowledge), agent=names,
+        Report, **head, health=st.sampled_from(Health), knowledge=st.sampled_from(DataStatus), agent=names,
         catalogue=names, age=ages, findings=st.lists(actives, max_size=3).map(tuple), more=counts,
-        unread=st.lists(st.builds(Blind, names, names, names, some_names), max_size=2).map(tuple), inventory=inventories,
+        unread=st.lists(st.builds(UnreadableTargets, names, names, names, some_names), max_size=2).map(tuple), inventory=inventories,
     ),
 )  # fmt: skip
 ids = st.text("abcXYZ019._:/-", min_size=1, max_size=128)
 instructions = st.one_of(
-    st.builds(ClearCheck, ids, names, names, names, names),
-    st.builds(ReleaseGpus, ids, ages, some_names),
+    st.builds(ClearFinding, ids, names, names, names, names),
+    st.builds(DetachGpus, ids, ages, some_names),
     st.builds(Maintenance, ids, ages, names),
     st.builds(RunTest, ids, names, some_names),
 )
@@ -84,14 +84,14 @@ def test_reports_of_the_versions_around_are_read(version: int) -> None:
     assert (report.version, report.node, report.sequence) == (version, "node-7", 5000123)
     assert report.health == Health.SUSPECT
     [one] = report.findings
-    assert (one.check, one.part, one.action, one.age) == ("gpu-hot", "GPU-1", Action.RESET_GPU, 600.0)
-    assert report.inventory.parts["gpu/0000:3b:00"].vbios == "96.00"
+    assert (one.check, one.component, one.action, one.age) == ("gpu-hot", "GPU-1", Action.RESET_GPU, 600.0)
+    assert report.inventory.components["gpu/0000:3b:00"].vbios == "96.00"
     if version == 0:
-        assert (report.knowledge, report.age, report.unread) == (Knowledge.UNKNOWN, 0.0, ())
-        assert (one.slots, one.views, one.evidence) == ((), (), ())
+        assert (report.data_status, report.age, report.unreadable) == (DataStatus.UNKNOWN, 0.0, ())
+        assert (one.targets, one.topologies, one.evidence) == ((), (), ())
     else:
-        assert one.views == ("rack",)
-        assert one.evidence == (Sight("nvml", "gpu.temp = 97", 60.0, 3),)
+        assert one.topologies == ("rack",)
+        assert one.evidence == (ReportedEvidence("nvml", "gpu.temp = 97", 60.0, 3),)
         assert report.acknowledged == ("i-1",)
 
 
@@ -106,7 +106,7 @@ def test_heartbeats_of_the_versions_around_are_read(version: int) -> None:
 def test_replies_of_the_versions_around_are_read(version: int) -> None:
     reply, wrong = decode_reply((EXAMPLES / f"reply-{version}.json").read_bytes())
     assert [one.id for one in reply.instructions] == ["i-1", "i-2", "i-3", "i-4"][: 2 if version == 0 else 4]
-    assert reply.heard == (None if version == 0 else 5010123)
+    assert reply.acked_sequence == (None if version == 0 else 5010123)
     assert [one.startswith("an instruction is left undone") for one in wrong] == [True] * (version == 2)
     assert all("upgrade this side" in one for one in wrong)
 

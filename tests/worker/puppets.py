@@ -7,14 +7,14 @@ from typing import Any
 
 import msgspec
 
-from nodeguard.worker.answer import Answer
 from nodeguard.worker.deadlines import Deadlines
-from nodeguard.worker.file import FileCall
-from nodeguard.worker.lane import Lane
-from nodeguard.worker.process import Worker
+from nodeguard.worker.file_request import FileRequest
+from nodeguard.worker.lane import WorkerLane
+from nodeguard.worker.process import WorkerProcess
+from nodeguard.worker.result import LaneResult
 
 
-class Puppet(Worker):
+class Puppet(WorkerProcess):
     """A worker without process. obeys: whether SIGKILL ends it."""
 
     def __init__(self, *, obeys: bool = True) -> None:
@@ -40,7 +40,7 @@ class Puppet(Worker):
     def dies(self, status: int) -> None:
         self._exit = status
 
-    def request(self, resting: list[int], mounts: tuple[str, ...], file: FileCall | None = None) -> None:
+    def request(self, resting: list[int], mounts: tuple[str, ...], file: FileRequest | None = None) -> None:
         self.file = file
         self.requests.append((resting, mounts))
 
@@ -72,7 +72,9 @@ class Stage:
         self.now = 1000.0
         self.workers: list[Puppet] = []
         self.obeys = True
-        self.lane = Lane(self._start, Deadlines(call=5.0, first=30.0, grace=4.0), clock=lambda: self.now)
+        self.lane = WorkerLane(
+            self._start, Deadlines(call=5.0, first=30.0, grace=4.0), clock=lambda: self.now
+        )
 
     def _start(self) -> Puppet:
         self.workers.append(Puppet(obeys=self.obeys))
@@ -82,6 +84,6 @@ class Stage:
     def worker(self) -> Puppet:
         return self.workers[-1]
 
-    def later(self, seconds: float) -> Answer | None:
+    def later(self, seconds: float) -> LaneResult | None:
         self.now += seconds
         return self.lane.step()

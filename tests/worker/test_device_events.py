@@ -3,17 +3,17 @@ from __future__ import annotations
 import os
 import select
 
-from nodeguard.worker.device_events import DeviceEvent, DeviceEvents
+from nodeguard.worker.device_events import DeviceEvent, DeviceEventQueue
 
 _LINE = b'[0,8,79,"00000000:01:00.0",12.5]\n'
 
 
-def _is_readable(events: DeviceEvents) -> bool:
+def _is_readable(events: DeviceEventQueue) -> bool:
     return bool(select.select([events.fileno()], [], [], 0)[0])
 
 
 def test_events_are_kept_until_somebody_asks() -> None:
-    events = DeviceEvents()
+    events = DeviceEventQueue()
     try:
         assert (events.take(), _is_readable(events)) == ((), False)
         os.write(events.writable(), _LINE)
@@ -26,7 +26,7 @@ def test_events_are_kept_until_somebody_asks() -> None:
 
 
 def test_a_storm_has_its_bound_and_never_blocks_who_tells() -> None:
-    events = DeviceEvents()
+    events = DeviceEventQueue()
     written = 0
     try:
         while True:
@@ -42,7 +42,7 @@ def test_a_storm_has_its_bound_and_never_blocks_who_tells() -> None:
 
 
 def test_what_no_worker_writes_is_left_out() -> None:
-    events = DeviceEvents()
+    events = DeviceEventQueue()
     try:
         os.write(events.writable(), b"\0\xff\n[1]\n{}\n\n" + _LINE)
         assert [event.data for event in events.take()] == [79]
@@ -52,7 +52,7 @@ def test_what_no_worker_writes_is_left_out() -> None:
 
 def test_once_closed_there_are_none() -> None:
     before = len(os.listdir("/proc/self/fd"))
-    events = DeviceEvents()
+    events = DeviceEventQueue()
     os.write(events.writable(), _LINE)
     events.close()
     events.close()

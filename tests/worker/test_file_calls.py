@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 
 from nodeguard.worker import file_calls
-from nodeguard.worker.answer import SYSTEM, Answer, Entry
 from nodeguard.worker.deadlines import Deadlines
-from nodeguard.worker.file import FileCall, Outcome, outcome
-from nodeguard.worker.file_calls import answer
-from nodeguard.worker.lane import Lane, filesystem_lane
+from nodeguard.worker.file_calls import execute
+from nodeguard.worker.file_request import FileRequest, FileResult, file_result
+from nodeguard.worker.lane import WorkerLane, filesystem_lane
+from nodeguard.worker.result import SYSTEM, CallResult, LaneResult
 from tests.fuse import Manner, Server
 from tests.worker.puppets import Stage
 
 
-def done(lane: Lane, wanted: FileCall) -> Outcome:
-    return outcome(wanted, lane.round(file=wanted))
+def done(lane: WorkerLane, wanted: FileRequest) -> FileResult:
+    return file_result(wanted, lane.round(file=wanted))
 
 
 def names(directory: Path) -> list[str]:
@@ -30,13 +30,13 @@ def names(directory: Path) -> list[str]:
 def test_a_file_is_written_read_and_set_aside_through_the_lane(tmp_path: Path) -> None:
     path, data = str(tmp_path / "state" / "me mory"), b'\n{"file": 1}\n' + bytes(range(256)) * 2000
     with filesystem_lane() as lane:
-        assert done(lane, FileCall("read", path)) == Outcome(failed="ENOENT")
-        assert done(lane, FileCall("write", path, data)) == Outcome(len(data))
-        assert done(lane, FileCall("read", path)) == Outcome(data)
-        assert lane.round(("/none",)).entries == (Entry(0, "statvfs(/none)", {"error": "ENOENT"}),)
-        assert done(lane, FileCall("write", path)) == Outcome(0)
-        assert done(lane, FileCall("read", path)) == Outcome(b"")
-        assert done(lane, FileCall("set-aside", path)) == Outcome(f"{path}.aside-1")
+        assert done(lane, FileRequest("read", path)) == FileResult(failed="ENOENT")
+        assert done(lane, FileRequest("write", path, data)) == FileResult(len(data))
+        assert done(lane, FileRequest("read", path)) == FileResult(data)
+        assert lane.round(("/none",)).results == (CallResult(0, "statvfs(/none)", {"error": "ENOENT"}),)
+        assert done(lane, FileRequest("write", path)) == FileResult(0)
+        assert done(lane, FileRequest("read", path)) == FileResult(b"")
+        assert done(lane, FileRequest("set-aside", path)) == FileResult(f"{path}.aside-1")
     assert names(tmp_path / "state") == ["me mory.aside-1"]
     assert os.stat(tmp_path / "state").st_mode & 0o077 == 0
 
@@ -44,7 +44,7 @@ def test_a_file_is_written_read_and_set_aside_through_the_lane(tmp_path: Path) -
 def test_what_was_not_finished_is_replaced_and_left_to_nobody(tmp_path: Path) -> None:
     path = tmp_path / "memory"
     (tmp_path / "memory.new").write_bytes(b"half of an old on")
-    assert answer(f"write({path})", b"new") == 3
+    assert execute(f"write({path})", b"new") == 3
     assert (names(tmp_path), path.read_bytes()) == (["memory"], b"new")
     assert path.stat().st_mode & 0o077 == 0
 
@@ -59,14 +59,14 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    assert answer(f"write({path})", b"new") == {"error": "ENOSPC"}
+    assert execute(f"write({path})", b"new") == {"error": "ENOSPC"}
     assert (names(tmp_path), path.read_bytes()) == (["memory"], b"old")
 
 
 def test_a_link_in_the_place_of_the_unfinished_file_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "victim").write_bytes(b"kept")
     (tmp_path / "memory.new").symlink_to(tmp_path / "victim")
-    assert answer(f"write({tmp_path}/memory)", b"new") == 3
+    assert execute(f"write({tmp_path}/memory)", b"new") == 3
     assert (tmp_path / "victim").read_bytes() == b"kept"
 
 
@@ -74,7 +74,7 @@ def test_no_more_than_a_few_are_set_aside(tmp_path: Path) -> None:
     path = tmp_path / "memory"
     for at in range(6):
         path.write_text(str(at))
-        assert answer(f"set-aside({path})") == f"{path}.aside-1"
+        assert execute(f"set-aside({path})") == f"{path}.aside-1"
     assert {name: (tmp_path / name).read_text() for name in names(tmp_path)} == {
         "memory.aside-1": "5",
         "memory.aside-2": "4",
@@ -85,12 +85,12 @@ def test_no_more_than_a_few_are_set_aside(tmp_path: Path) -> None:
 def test_what_is_too_long_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_calls, "LONGEST", 4)
     (tmp_path / "memory").write_bytes(b"12345")
-    assert answer(f"read({tmp_path}/memory)") == {"error": "EFBIG"}
+    assert execute(f"read({tmp_path}/memory)") == {"error": "EFBIG"}
 
 
 def test_a_disk_that_hangs_hangs_the_lane_alone(fuse_mount: Callable[[Manner], Server]) -> None:
     server = fuse_mount("swallowing")
-    wanted = FileCall("read", f"{server.path}/memory")
+    wanted = FileRequest("read", f"{server.path}/memory")
     with filesystem_lane(deadlines=Deadlines(call=0.5, first=10.0, grace=0.5)) as lane:
         assert done(lane, wanted).failed == f"read({server.path}/memory) never came back"
         assert done(lane, wanted).failed == f"read({server.path}/memory) never came back"
@@ -104,7 +104,7 @@ def test_a_disk_that_hangs_hangs_the_lane_alone(fuse_mount: Callable[[Manner], S
 
 def test_a_disk_that_is_slow_gets_more_time_for_a_write_than_for_a_reading() -> None:
     stage = Stage()
-    wanted = FileCall("write", "/state/memory", b"x")
+    wanted = FileRequest("write", "/state/memory", b"x")
     with stage.lane as lane:
         assert lane.begin(file=wanted) is None
         assert stage.worker.file == wanted
@@ -113,5 +113,5 @@ def test_a_disk_that_is_slow_gets_more_time_for_a_write_than_for_a_reading() -> 
         assert stage.later(29.0) is None
         assert stage.worker.status() is None
         told = stage.later(1.0) or stage.later(0.0)
-    assert told == Answer(stalled=(Entry(SYSTEM, wanted.call),))
-    assert outcome(wanted, told).failed == "write(/state/memory) gave no answer"
+    assert told == LaneResult(stalled=(CallResult(SYSTEM, wanted.call),))
+    assert file_result(wanted, told).failed == "write(/state/memory) gave no answer"

@@ -11,11 +11,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from nodeguard.worker.answer import Answer, Entry
-from nodeguard.worker.ask import Ask
+from nodeguard.worker.call_log import CallLog
 from nodeguard.worker.deadlines import Deadlines
 from nodeguard.worker.filesystem_calls import ask_all, statvfs
 from nodeguard.worker.lane import filesystem_lane, nvml_lane
+from nodeguard.worker.result import CallResult, LaneResult
 from tests.fuse import Manner, Server
 from tests.nvml_double import Build
 from tests.waiting import PATIENCE, PROMPTLY
@@ -27,7 +27,7 @@ _PATIENT = Deadlines(call=0.5, first=PATIENCE, grace=PATIENCE)
 def test_each_mount_is_asked_but_those_at_rest() -> None:
     asked: list[Any] = []
     ask_all(
-        Ask(lambda scope, call: asked.append((scope, call)), lambda _: None),
+        CallLog(lambda scope, call: asked.append((scope, call)), lambda _: None),
         frozenset({1}),
         ("/", "/x", "/y"),
     )
@@ -55,40 +55,40 @@ def test_what_is_refused_is_an_errno(tmp_path: Path) -> None:
 def test_a_lane_reads_rounds_with_one_process(tmp_path: Path) -> None:
     with filesystem_lane() as lane:
         answer = lane.round((str(tmp_path), "/none"))
-        assert answer.entries[0].result["f_frsize"] == os.statvfs(tmp_path).f_frsize
-        assert answer.entries[1] == Entry(1, "statvfs(/none)", {"error": "ENOENT"})
-        assert lane.round(("/none",)) == Answer((Entry(0, "statvfs(/none)", {"error": "ENOENT"}),))
+        assert answer.results[0].result["f_frsize"] == os.statvfs(tmp_path).f_frsize
+        assert answer.results[1] == CallResult(1, "statvfs(/none)", {"error": "ENOENT"})
+        assert lane.round(("/none",)) == LaneResult((CallResult(0, "statvfs(/none)", {"error": "ENOENT"}),))
 
 
 def test_more_mounts_than_a_pipe_holds() -> None:
     mounts = tuple(f"/none/{index:090}" for index in range(2000))
     with filesystem_lane() as lane:
-        assert len(lane.round(mounts).entries) == 2000
+        assert len(lane.round(mounts).results) == 2000
 
 
 def test_a_file_system_that_answers(fuse_mount: Callable[[Manner], Server]) -> None:
     with filesystem_lane(deadlines=_SHORT) as lane:
         answer = lane.round((fuse_mount("answering").path,))
-    assert answer.entries[0].result["f_bavail"] == 500
+    assert answer.results[0].result["f_bavail"] == 500
 
 
 def test_what_sigkill_does_not_end_hangs(fuse_mount: Callable[[Manner], Server], nvml_double: Build) -> None:
     server = fuse_mount("swallowing")
     mounts = ("/", server.path, "/proc")
-    hung = Entry(1, f"statvfs({server.path})")
+    hung = CallResult(1, f"statvfs({server.path})")
     with filesystem_lane(deadlines=_SHORT) as lane, nvml_lane(str(nvml_double({}).path)) as other:
         first = lane.round(mounts)
         assert first.hung == hung
-        assert [entry.call for entry in first.entries] == ["statvfs(/)"]
-        assert other.round().entries, "the other lane does not wait"
-        assert lane.begin(mounts) == Answer(hung=hung), "it is answered without a wait"
+        assert [entry.call for entry in first.results] == ["statvfs(/)"]
+        assert other.round().results, "the other lane does not wait"
+        assert lane.begin(mounts) == LaneResult(hung=hung), "it is answered without a wait"
         worker = lane._worker
         assert worker is not None
         server.release()
         gone = select.poll()
         gone.register(worker._life, select.POLLIN)
         assert gone.poll(10_000), "closing /dev/fuse lets the process end"
-        assert lane.round(mounts) == Answer(hung=hung), "and yet no second one is started"
+        assert lane.round(mounts) == LaneResult(hung=hung), "and yet no second one is started"
     assert worker.status() == -9
 
 
@@ -102,10 +102,10 @@ async def test_an_event_loop_waits_for_a_round(fuse_mount: Callable[[Manner], Se
         while answer is None:
             stepped.clear()
             with suppress(TimeoutError):
-                await asyncio.wait_for(stepped.wait(), lane.look() - time.monotonic())
+                await asyncio.wait_for(stepped.wait(), lane.next_check() - time.monotonic())
             answer = lane.step()
         loop.remove_reader(lane.fileno())
-    assert [entry.scope for entry in answer.entries] == [0, 2]
+    assert [entry.scope for entry in answer.results] == [0, 2]
     assert [entry.scope for entry in answer.stalled] == [1]
 
 
@@ -127,11 +127,11 @@ def test_what_sigkill_ends_stalls(fuse_mount: Callable[[Manner], Server]) -> Non
     mounts = ("/", server.path, "/proc")
     with filesystem_lane(deadlines=_PATIENT) as lane:
         first = lane.round(mounts)
-        assert first.stalled == (Entry(1, f"statvfs({server.path})"),)
+        assert first.stalled == (CallResult(1, f"statvfs({server.path})"),)
         assert first.hung is None
-        assert [entry.call for entry in first.entries] == ["statvfs(/)", "statvfs(/proc)"]
+        assert [entry.call for entry in first.results] == ["statvfs(/)", "statvfs(/proc)"]
         second = lane.round(mounts)
-        assert [entry.scope for entry in second.entries] == [0, 2]
+        assert [entry.scope for entry in second.results] == [0, 2]
         assert (second.stalled, second.resting) == ((), first.stalled), "it is not asked again"
-        lane.wake(server.path)
+        lane.end_rest(server.path)
         assert lane.round(mounts).stalled

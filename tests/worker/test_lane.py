@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from nodeguard.worker.answer import SYSTEM, Answer, Entry
-from nodeguard.worker.lane import Lane
-from nodeguard.worker.memory import Hang
-from nodeguard.worker.process import Worker
+from nodeguard.worker.lane import WorkerLane
+from nodeguard.worker.lane_state import Hang
+from nodeguard.worker.process import WorkerProcess
+from nodeguard.worker.result import SYSTEM, CallResult, LaneResult
 from tests.worker.puppets import Stage
 
 _NAME = "nvmlDeviceGetName"
@@ -30,10 +30,10 @@ def test_a_round_is_over_when_the_worker_says_so(stage: Stage) -> None:
     stage.worker.does([SYSTEM, "nvmlInit"], [SYSTEM, {"nvmlInit": None}], [0, _NAME])
     assert stage.later(1.0) is None
     stage.worker.does([0, {_NAME: "a"}], over=True)
-    assert stage.later(1.0) == Answer((Entry(0, _NAME, "a"),))
+    assert stage.later(1.0) == LaneResult((CallResult(0, _NAME, "a"),))
     assert stage.lane.begin() is None
     stage.worker.does(over=True)
-    assert stage.later(0.0) == Answer()
+    assert stage.later(0.0) == LaneResult()
     assert len(stage.workers) == 1
     assert stage.worker.requests == [([], ()), ([], ())]
 
@@ -46,7 +46,7 @@ def test_a_call_has_its_deadline_and_progress_renews_it(stage: Stage) -> None:
         assert stage.worker.status() is None
         stage.worker.does([0, {_NAME: "a"}], [0, call])
     assert stage.later(0.0) is None
-    assert stage.lane.look() == stage.now + 1.0
+    assert stage.lane.next_check() == stage.now + 1.0
     assert stage.later(5.0) is None
     assert stage.worker.status() == -9
 
@@ -66,18 +66,20 @@ def test_a_stall_is_gone_on_from_with_a_new_worker(stage: Stage) -> None:
     stage.worker.does([0, _NAME], [0, {_NAME: "a"}], [1, _NAME])
     stage.lane.step()
     assert stage.later(5.0) is None
-    assert stage.lane.look() == stage.now + 4.0
+    assert stage.lane.next_check() == stage.now + 4.0
     assert stage.later(0.1) is None
     assert len(stage.workers) == 2
     assert stage.worker.requests == [([0, 1], ())]
     stage.worker.does([2, _NAME], [2, {_NAME: "c"}], over=True)
     answer = stage.later(0.1)
-    assert answer == Answer((Entry(0, _NAME, "a"), Entry(2, _NAME, "c")), (Entry(1, _NAME),))
+    assert answer == LaneResult(
+        (CallResult(0, _NAME, "a"), CallResult(2, _NAME, "c")), (CallResult(1, _NAME),)
+    )
     stage.lane.begin()
     assert stage.worker.requests[-1] == ([1], ())
     stage.worker.does(over=True)
     stage.lane.step()
-    stage.lane.wake(1)
+    stage.lane.end_rest(1)
     stage.lane.begin()
     assert stage.worker.requests[-1] == ([], ())
 
@@ -87,7 +89,7 @@ def test_a_stall_of_the_system_ends_the_round(stage: Stage) -> None:
     stage.worker.does([SYSTEM, "nvmlInit"])
     stage.lane.step()
     stage.later(30.0)
-    assert stage.later(0.1) == Answer((), (Entry(SYSTEM, "nvmlInit"),))
+    assert stage.later(0.1) == LaneResult((), (CallResult(SYSTEM, "nvmlInit"),))
     assert len(stage.workers) == 1
     assert stage.lane.begin() is None
     assert stage.worker.requests == [([], ())]
@@ -99,7 +101,7 @@ def test_a_worker_that_does_not_even_start_is_overdue(stage: Stage) -> None:
     answer = stage.later(0.1)
     assert answer is not None
     assert answer.failed.startswith("the worker process did not start (no answer): see that ")
-    assert answer == Answer(failed=answer.failed)
+    assert answer == LaneResult(failed=answer.failed)
 
 
 def test_what_outlives_sigkill_hangs_for_good(stage: Stage) -> None:
@@ -109,11 +111,11 @@ def test_what_outlives_sigkill_hangs_for_good(stage: Stage) -> None:
     stage.lane.step()
     stage.later(5.0)
     assert stage.later(3.9) is None
-    hung = Entry(1, _NAME)
-    assert stage.later(0.1) == Answer((Entry(0, _NAME, "a"),), hung=hung)
-    stage.lane.wake()
+    hung = CallResult(1, _NAME)
+    assert stage.later(0.1) == LaneResult((CallResult(0, _NAME, "a"),), hung=hung)
+    stage.lane.end_rest()
     stage.worker.dies(-9)
-    assert stage.lane.begin() == Answer(hung=hung)
+    assert stage.lane.begin() == LaneResult(hung=hung)
     assert len(stage.workers) == 1
 
 
@@ -130,8 +132,8 @@ def test_a_worker_that_dies_by_itself_says_how(stage: Stage) -> None:
     answer = stage.later(0.1)
     assert answer is not None
     assert answer.stalled == (
-        Entry(0, _NAME, {"error": "worker died: signal 11"}),
-        Entry(2, _NAME, {"error": "worker died: exit status 1"}),
+        CallResult(0, _NAME, {"error": "worker died: signal 11"}),
+        CallResult(2, _NAME, {"error": "worker died: exit status 1"}),
     )
 
 
@@ -139,7 +141,7 @@ def test_a_worker_that_leaves_has_finished_its_round(stage: Stage) -> None:
     stage.lane.begin()
     stage.worker.does([0, _NAME], [0, {_NAME: "a"}])
     stage.worker.dies(0)
-    assert stage.later(0.1) == Answer((Entry(0, _NAME, "a"),))
+    assert stage.later(0.1) == LaneResult((CallResult(0, _NAME, "a"),))
     assert stage.lane.begin() is None
     assert len(stage.workers) == 2
 
@@ -147,7 +149,7 @@ def test_a_worker_that_leaves_has_finished_its_round(stage: Stage) -> None:
 def test_a_worker_that_died_between_rounds_is_replaced(stage: Stage) -> None:
     stage.lane.begin()
     stage.worker.does(over=True)
-    assert stage.later(0.0) == Answer()
+    assert stage.later(0.0) == LaneResult()
     stage.worker.dies(-9)
     assert stage.lane.begin() is None
     assert len(stage.workers) == 2
@@ -160,7 +162,7 @@ def test_a_garbled_log_fails_the_round_and_ends_the_worker(stage: Stage) -> None
     stage.lane.step()
     answer = stage.later(0.1)
     assert answer is not None
-    assert answer.entries == answer.stalled == ()
+    assert answer.results == answer.stalled == ()
     assert answer.missing == ""
     assert answer.failed.startswith("worker log, line 3: ")
     assert stage.lane.begin() is None
@@ -173,26 +175,26 @@ def test_a_last_line_cut_by_sigkill_is_ignored(stage: Stage) -> None:
     stage.worker.writes(b'[-1,{"nvmlIn')
     stage.lane.step()
     stage.later(30.0)
-    assert stage.later(0.1) == Answer((), (Entry(SYSTEM, "nvmlInit"),))
+    assert stage.later(0.1) == LaneResult((), (CallResult(SYSTEM, "nvmlInit"),))
 
 
 def test_what_is_missing_is_told(stage: Stage) -> None:
     stage.lane.begin()
     stage.worker.does([SYSTEM, "nvmlInit"], [SYSTEM, {"nvmlInit": {"missing": "no library"}}], over=True)
-    assert stage.later(0.1) == Answer(missing="no library")
+    assert stage.later(0.1) == LaneResult(missing="no library")
 
 
 def test_what_the_worker_itself_cannot_call_has_failed(stage: Stage) -> None:
     stage.lane.begin()
     stage.worker.does([SYSTEM, "nvmlInit"], [SYSTEM, {"nvmlInit": {"failed": "no pynvml"}}], over=True)
-    assert stage.later(0.1) == Answer(failed="no pynvml")
+    assert stage.later(0.1) == LaneResult(failed="no pynvml")
 
 
 def test_a_worker_that_cannot_be_started_has_failed() -> None:
-    def start() -> Worker:
+    def start() -> WorkerProcess:
         raise OSError(11, "Resource temporarily unavailable")
 
-    with Lane(start) as lane:
+    with WorkerLane(start) as lane:
         answer = lane.round()
     assert answer.missing == ""
     assert "Resource temporarily unavailable" in answer.failed
@@ -203,11 +205,13 @@ def test_a_round_whose_time_is_over_tells_what_it_has(stage: Stage) -> None:
     assert stage.lane.begin(("/", "/nfs", "/data"), within=4.0) is None
     stage.worker.does([0, "statvfs(/)"], [0, {"statvfs(/)": {}}], [1, "statvfs(/nfs)"])
     assert stage.later(1.0) is None
-    assert stage.lane.look() == stage.now + 1.0
+    assert stage.lane.next_check() == stage.now + 1.0
     assert stage.later(3.0) is None
     assert stage.worker.status() == -9
-    late = Entry(1, "statvfs(/nfs)")
-    assert stage.later(0.1) == Answer((Entry(0, "statvfs(/)", {}),), stalled=(late,), cut=late)
+    late = CallResult(1, "statvfs(/nfs)")
+    assert stage.later(0.1) == LaneResult(
+        (CallResult(0, "statvfs(/)", {}),), stalled=(late,), interrupted=late
+    )
     assert len(stage.workers) == 1
     stage.lane.begin(("/", "/nfs", "/data"))
     assert stage.worker.requests == [([], ("/", "/nfs", "/data"))], (
@@ -227,14 +231,14 @@ def test_a_call_that_only_just_began_is_not_slow(stage: Stage) -> None:
     assert stage.later(0.5) is None
     answer = stage.later(0.1)
     assert answer is not None
-    assert (answer.stalled, answer.cut) == ((), Entry(1, _NAME))
-    assert [entry.scope for entry in answer.entries] == [SYSTEM, 0], "nothing is told of half a device"
+    assert (answer.stalled, answer.interrupted) == ((), CallResult(1, _NAME))
+    assert [entry.scope for entry in answer.results] == [SYSTEM, 0], "nothing is told of half a device"
 
 
 def test_a_worker_that_had_no_time_to_start_has_not_stalled(stage: Stage) -> None:
     stage.lane.begin(within=10.0)
     assert stage.later(10.0) is None
-    assert stage.later(0.1) == Answer(cut=Entry(SYSTEM, "start"))
+    assert stage.later(0.1) == LaneResult(interrupted=CallResult(SYSTEM, "start"))
 
 
 def test_after_a_stall_no_worker_begins_once_the_time_is_over(stage: Stage) -> None:
@@ -242,8 +246,8 @@ def test_after_a_stall_no_worker_begins_once_the_time_is_over(stage: Stage) -> N
     stage.worker.does([0, _NAME])
     stage.lane.step()
     assert stage.later(5.0) is None
-    late = Entry(0, _NAME)
-    assert stage.later(0.1) == Answer(stalled=(late,), cut=late)
+    late = CallResult(0, _NAME)
+    assert stage.later(0.1) == LaneResult(stalled=(late,), interrupted=late)
     assert len(stage.workers) == 1
 
 
@@ -254,7 +258,7 @@ def test_a_round_whose_worker_outlives_sigkill_hangs_though_its_time_is_over(sta
     stage.lane.step()
     stage.later(1.0)
     assert stage.later(3.9) is None
-    assert stage.later(0.1) == Answer(hung=Entry(0, _NAME))
+    assert stage.later(0.1) == LaneResult(hung=CallResult(0, _NAME))
 
 
 def test_a_worker_that_dies_or_hangs_before_its_first_call_is_our_own_fault(stage: Stage) -> None:
@@ -263,13 +267,13 @@ def test_a_worker_that_dies_or_hangs_before_its_first_call_is_our_own_fault(stag
     answer = stage.later(0.1)
     assert answer is not None
     assert answer.failed.startswith("the worker process did not start (worker died: exit status 127): ")
-    assert answer == Answer(failed=answer.failed)
+    assert answer == LaneResult(failed=answer.failed)
     stage.obeys = False
     stage.lane.begin()
     stage.later(30.0)
     answer = stage.later(4.0)
     assert answer is not None
-    assert answer == Answer(failed=answer.failed)
+    assert answer == LaneResult(failed=answer.failed)
     assert stage.lane.begin() == answer, "none is started behind one that hangs"
 
 
@@ -278,18 +282,18 @@ def test_closing_ends_a_round_that_another_thread_waits_in() -> None:
     started = threading.Event()
     start = stage._start
 
-    def starting() -> Worker:
+    def starting() -> WorkerProcess:
         started.set()
         return start()
 
-    lane = Lane(starting)
-    answers: list[Answer] = []
+    lane = WorkerLane(starting)
+    answers: list[LaneResult] = []
     waiting = threading.Thread(target=lambda: answers.append(lane.round()))
     waiting.start()
     started.wait()
     lane.close()
     waiting.join()
-    assert answers == [Answer(failed="the reader was told to end")]
+    assert answers == [LaneResult(failed="the reader was told to end")]
     assert [worker.closed for worker in stage.workers] == [True]
     stage.lane.close()
 
@@ -304,15 +308,15 @@ def test_a_closed_lane_starts_no_worker() -> None:
 
 @pytest.mark.parametrize("early", [True, False])
 def test_a_real_worker_is_gone_after_closing_at_any_moment(early: bool) -> None:
-    started: list[Worker] = []
+    started: list[WorkerProcess] = []
     running = threading.Event()
 
-    def start() -> Worker:
-        started.append(Worker("filesystem"))
+    def start() -> WorkerProcess:
+        started.append(WorkerProcess("filesystem"))
         running.set()
         return started[-1]
 
-    lane = Lane(start)
+    lane = WorkerLane(start)
     before = len(os.listdir("/proc/self/fd"))
     waiting = threading.Thread(target=lane.round, args=(("/",),))
     waiting.start()
@@ -325,9 +329,9 @@ def test_a_real_worker_is_gone_after_closing_at_any_moment(early: bool) -> None:
 
 
 def test_no_worker_is_started_behind_one_that_an_earlier_lane_left_stuck() -> None:
-    def start() -> Worker:
+    def start() -> WorkerProcess:
         raise AssertionError
 
-    with Lane(start, hang=Hang("/data", "statvfs(/data)")) as lane:
-        assert lane.round(("/", "/data")) == Answer(hung=Entry(1, "statvfs(/data)"))
+    with WorkerLane(start, hang=Hang("/data", "statvfs(/data)")) as lane:
+        assert lane.round(("/", "/data")) == LaneResult(hung=CallResult(1, "statvfs(/data)"))
         assert lane.hang == Hang("/data", "statvfs(/data)")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeguard.worker.ask import SYSTEM, Ask
+from nodeguard.worker.call_log import SYSTEM, CallLog
 from nodeguard.worker.nvml_calls import HEALTH, IDENTITY, LINK_FIELDS, MAX_LINKS, ask_all
 from tests.worker.recordings import value
 
@@ -30,7 +30,7 @@ def _asked(
         asked.append((scope, name))
         return (_OPENING | answers).get((scope, name), _NOT_SUPPORTED)
 
-    ask_all(Ask(call, lambda _: None), resting, known)
+    ask_all(CallLog(call, lambda _: None), resting, known)
     return asked
 
 
@@ -103,7 +103,7 @@ def test_a_device_is_known_with_its_active_links_unless_it_is_in_trouble() -> No
         all_answers = {name: value(2) if name == "nvmlDeviceGetFieldValues(91,0)" else 1 for name in _LINKS}
         given = {(0, name): result for name, result in (all_answers | answers).items()}
         return ask_all(
-            Ask(lambda *call: (_OPENING | given).get(call, _NOT_SUPPORTED), lambda _: None), frozenset()
+            CallLog(lambda *call: (_OPENING | given).get(call, _NOT_SUPPORTED), lambda _: None), frozenset()
         )
 
     assert known() == {0: frozenset({0, 1})}

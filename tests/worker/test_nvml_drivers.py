@@ -10,12 +10,12 @@ import pynvml
 import pytest
 
 from nodeguard.model.observation import Observation
-from nodeguard.sources import live
-from nodeguard.sources.live import LiveMachine
-from nodeguard.sources.nvml import Nvml
-from nodeguard.sources.nvml_results import error_of
-from nodeguard.worker.answer import Answer
-from nodeguard.worker.lane import Lane, nvml_lane
+from nodeguard.sources.machines import live
+from nodeguard.sources.machines.live import LiveMachine
+from nodeguard.sources.nvml import NvmlSource
+from nodeguard.sources.nvml_results import error_name
+from nodeguard.worker.lane import WorkerLane, nvml_lane
+from nodeguard.worker.result import LaneResult
 from tests.nvml_double import Build, Double
 from tests.worker import recordings
 
@@ -38,7 +38,7 @@ _NOT_AVAILABLE = {
 }
 _FIELD = "nvmlDeviceGetFieldValues("
 
-Read = Callable[[Double], tuple[Answer, dict[str, Observation]]]
+Read = Callable[[Double], tuple[LaneResult, dict[str, Observation]]]
 
 
 @pytest.fixture
@@ -49,19 +49,19 @@ def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Read:
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev/nvidiactl").touch()
 
-    def one_round(double: Double) -> tuple[Answer, dict[str, Observation]]:
-        def lane(**more: Any) -> Lane:
+    def one_round(double: Double) -> tuple[LaneResult, dict[str, Observation]]:
+        def lane(**more: Any) -> WorkerLane:
             return nvml_lane(str(double.path), **more)
 
         monkeypatch.setattr(live, "nvml_lane", lane)
         with LiveMachine(str(tmp_path)) as machine:
-            return machine.nvml(), {one.slot: one for one in Nvml().read(machine)}
+            return machine.nvml(), {one.target: one for one in NvmlSource().read(machine)}
 
     return one_round
 
 
-def _errors(answer: Answer) -> set[str]:
-    return {error_of(entry.result) for entry in answer.entries} - {""}
+def _errors(answer: LaneResult) -> set[str]:
+    return {error_name(entry.result) for entry in answer.results} - {""}
 
 
 def _older(branch: int, refusal: int) -> dict[str, Any]:
@@ -88,9 +88,9 @@ def test_an_older_driver_is_read_without_an_error(
     nvml_double: Build, read: Read, branch: int, refusal: int
 ) -> None:
     answer, seen = read(nvml_double(_older(branch, refusal), without=_LACKS[branch]))
-    assert (answer.stalled, answer.failed, answer.cut) == ((), "", None)
+    assert (answer.stalled, answer.failed, answer.interrupted) == ((), "", None)
     assert _errors(answer) <= _NOT_AVAILABLE
-    assert {slot: one.unread for slot, one in seen.items() if one.unread} == {}
+    assert {slot: one.unreadable for slot, one in seen.items() if one.unreadable} == {}
     assert {one.status for one in seen.values()} == {"read"}
     gpu = seen["gpu/0000:01:00"].signals
     assert (gpu["gpu.temperature"], gpu["gpu.fabric.state"], gpu["gpu.error"]) == (61, 3, "none")
@@ -111,7 +111,7 @@ def test_a_struct_is_asked_by_the_version_that_the_driver_knows(
     if version == pynvml.nvmlGpuFabricInfo_v3:
         device["nvmlDeviceGetGpuFabricInfoV"]["healthSummary"] = 1
     answer, seen = read(nvml_double({"system": recordings.SYSTEM, "devices": [device]}))
-    [told] = [one.result for one in answer.entries if one.call == "nvmlDeviceGetGpuFabricInfoV"]
+    [told] = [one.result for one in answer.results if one.call == "nvmlDeviceGetGpuFabricInfoV"]
     assert told["version"] == version
     signals = seen["gpu/0000:01:00"].signals
     assert signals["gpu.fabric.state"] == 3
@@ -127,10 +127,10 @@ def test_a_driver_that_knows_but_an_older_struct_has_nothing_to_tell(nvml_double
         **dict.fromkeys(("chassisPhysicalSlotNumber", "computeSlotIndex", "nodeIndex"), 1),
     }
     answer, seen = read(nvml_double({"system": recordings.SYSTEM, "devices": [device]}))
-    [told] = [one.result for one in answer.entries if one.call == "nvmlDeviceGetPlatformInfo"]
+    [told] = [one.result for one in answer.results if one.call == "nvmlDeviceGetPlatformInfo"]
     assert told == {"error": "NVML_ERROR_ARGUMENT_VERSION_MISMATCH"}
     gpu = seen["gpu/0000:01:00"]
-    assert ("gpu.chassis" in gpu.signals, gpu.unread) == (False, {})
+    assert ("gpu.chassis" in gpu.signals, gpu.unreadable) == (False, {})
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_a_struct_of_no_version_that_we_know_is_not_there(
     device["nvmlDeviceGetTemperature(0)"] = 60
     _, seen = read(nvml_double({"system": recordings.SYSTEM, "devices": [device]}))
     gpu = seen["gpu/0000:01:00"]
-    assert (signal in gpu.signals, gpu.unread) == (False, {})
+    assert (signal in gpu.signals, gpu.unreadable) == (False, {})
     assert gpu.signals["gpu.temperature"] == (61 if signal else 60)
 
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from nodeguard.worker.answer import Answer, Entry
 from nodeguard.worker.deadlines import Deadlines
-from nodeguard.worker.device_events import DeviceEvent, DeviceEvents
-from nodeguard.worker.lane import Lane, nvml_lane
-from nodeguard.worker.memory import Memory
+from nodeguard.worker.device_events import DeviceEvent, DeviceEventQueue
+from nodeguard.worker.lane import WorkerLane, nvml_lane
+from nodeguard.worker.lane_state import LaneState
 from nodeguard.worker.nvml_calls import REGISTER_EVENTS
-from nodeguard.worker.rehearsal import rehearse_nvml
+from nodeguard.worker.replay import replay_nvml
+from nodeguard.worker.result import CallResult, LaneResult
 from tests.nvml_double import Build, Double
 from tests.waiting import PATIENCE, PROMPTLY
 from tests.worker import recordings
@@ -33,29 +33,29 @@ def _gpus(*indices: int) -> dict[str, Any]:
 
 
 @pytest.fixture
-def events() -> Iterator[DeviceEvents]:
-    events = DeviceEvents()
+def events() -> Iterator[DeviceEventQueue]:
+    events = DeviceEventQueue()
     yield events
     events.close()
 
 
 @contextmanager
-def _lane(double: Double, events: DeviceEvents) -> Iterator[Lane]:
+def _lane(double: Double, events: DeviceEventQueue) -> Iterator[WorkerLane]:
     with nvml_lane(str(double.path), deadlines=_SHORT, events=events) as lane:
         yield lane
 
 
-def _heard(events: DeviceEvents, within: float = PATIENCE) -> list[tuple[int, int, str]]:
+def _heard(events: DeviceEventQueue, within: float = PATIENCE) -> list[tuple[int, int, str]]:
     """The next events, once there are some."""
     select.select([events.fileno()], [], [], within)
     return [(event.device, event.data, event.address) for event in events.take()]
 
 
-def _error(answer: Answer, scope: int, call: str = REGISTER_EVENTS) -> Any:
-    return next((one.result for one in answer.entries if (one.scope, one.call) == (scope, call)), None)
+def _error(answer: LaneResult, scope: int, call: str = REGISTER_EVENTS) -> Any:
+    return next((one.result for one in answer.results if (one.scope, one.call) == (scope, call)), None)
 
 
-def test_an_event_is_told_between_two_rounds(nvml_double: Build, events: DeviceEvents) -> None:
+def test_an_event_is_told_between_two_rounds(nvml_double: Build, events: DeviceEventQueue) -> None:
     double = nvml_double(_gpus(0, 1))
     with _lane(double, events) as lane:
         lane.round()
@@ -68,7 +68,7 @@ def test_an_event_is_told_between_two_rounds(nvml_double: Build, events: DeviceE
         assert before <= event.at <= time.monotonic()
 
 
-def test_only_what_is_an_error_is_told(nvml_double: Build, events: DeviceEvents) -> None:
+def test_only_what_is_an_error_is_told(nvml_double: Build, events: DeviceEventQueue) -> None:
     double = nvml_double(_gpus(0))
     with _lane(double, events) as lane:
         lane.round()
@@ -78,23 +78,23 @@ def test_only_what_is_an_error_is_told(nvml_double: Build, events: DeviceEvents)
 
 
 def test_a_round_is_the_same_whether_somebody_listens_or_not(
-    nvml_double: Build, events: DeviceEvents
+    nvml_double: Build, events: DeviceEventQueue
 ) -> None:
-    replayed = rehearse_nvml(Memory(), EVERYTHING)
+    replayed = replay_nvml(LaneState(), EVERYTHING)
     with _lane(nvml_double(EVERYTHING), events) as lane:
         assert [lane.round(), lane.round()] == [replayed, replayed]
 
 
 @pytest.mark.parametrize("error", ["NVML_ERROR_NOT_SUPPORTED", "NVML_ERROR_UNKNOWN"])
 def test_a_gpu_that_tells_nothing_is_read_all_the_same(
-    nvml_double: Build, events: DeviceEvents, error: str
+    nvml_double: Build, events: DeviceEventQueue, error: str
 ) -> None:
     nvml = _gpus(0, 1)
     nvml["devices"][0][REGISTER_EVENTS] = {"error": error}
     double = nvml_double(nvml)
     with _lane(double, events) as lane:
         first, second = lane.round(), lane.round()
-        assert first == second == rehearse_nvml(Memory(), nvml)
+        assert first == second == replay_nvml(LaneState(), nvml)
         assert _error(second, 0) == {"error": error}
         double.tell(1, _XID, 79)
         assert _heard(events) == [(1, 79, "00000000:02:00.0")]
@@ -110,7 +110,7 @@ def test_a_gpu_that_tells_nothing_is_read_all_the_same(
     ],
 )
 def test_a_library_without_events_is_read_all_the_same(
-    nvml_double: Build, events: DeviceEvents, name: str
+    nvml_double: Build, events: DeviceEventQueue, name: str
 ) -> None:
     double = nvml_double(_gpus(0), without=(name,))
     with _lane(double, events) as lane:
@@ -124,7 +124,7 @@ def test_a_library_without_events_is_read_all_the_same(
 
 
 def test_a_library_that_does_not_say_what_it_can_tell_is_asked_for_xids(
-    nvml_double: Build, events: DeviceEvents
+    nvml_double: Build, events: DeviceEventQueue
 ) -> None:
     double = nvml_double(_gpus(0), without=("nvmlDeviceGetSupportedEventTypes",))
     with _lane(double, events) as lane:
@@ -133,7 +133,7 @@ def test_a_library_that_does_not_say_what_it_can_tell_is_asked_for_xids(
         assert [data for _, data, _ in _heard(events)] == [13]
 
 
-def test_a_gpu_that_came_later_is_heard_too(nvml_double: Build, events: DeviceEvents) -> None:
+def test_a_gpu_that_came_later_is_heard_too(nvml_double: Build, events: DeviceEventQueue) -> None:
     double = nvml_double(_gpus(0))
     with _lane(double, events) as lane:
         lane.round()
@@ -144,7 +144,7 @@ def test_a_gpu_that_came_later_is_heard_too(nvml_double: Build, events: DeviceEv
 
 
 def test_after_the_death_of_a_worker_events_come_from_the_next(
-    nvml_double: Build, events: DeviceEvents
+    nvml_double: Build, events: DeviceEventQueue
 ) -> None:
     double = nvml_double(_gpus(0))
     with _lane(double, events) as lane:
@@ -155,7 +155,7 @@ def test_after_the_death_of_a_worker_events_come_from_the_next(
         assert worker is not None
         worker.kill()
         assert select.select([worker._life], [], [], 5.0)[0]
-        assert lane.round().entries
+        assert lane.round().results
         assert [data for _, data, _ in _heard(events)] == [13], "what was told before its death is not lost"
         double.tell(0, _XID, 79)
         assert [data for _, data, _ in _heard(events)] == [79]
@@ -163,7 +163,7 @@ def test_after_the_death_of_a_worker_events_come_from_the_next(
 
 @pytest.mark.parametrize("code", [_LOST, _UNINITIALIZED])
 def test_a_wait_that_fails_is_begun_anew_by_the_next_round(
-    nvml_double: Build, events: DeviceEvents, code: int
+    nvml_double: Build, events: DeviceEventQueue, code: int
 ) -> None:
     double = nvml_double(_gpus(0))
     with _lane(double, events) as lane:
@@ -179,20 +179,20 @@ def test_a_wait_that_fails_is_begun_anew_by_the_next_round(
 
 
 def test_a_registration_that_never_returns_costs_its_device_only(
-    nvml_double: Build, events: DeviceEvents
+    nvml_double: Build, events: DeviceEventQueue
 ) -> None:
     nvml = _gpus(0, 1)
     nvml["devices"][0][REGISTER_EVENTS] = {"error": "stall"}
     double = nvml_double(nvml)
     with _lane(double, events) as lane:
         answer = lane.round()
-        assert answer == rehearse_nvml(Memory(), nvml)
-        assert answer.stalled == (Entry(0, REGISTER_EVENTS),)
+        assert answer == replay_nvml(LaneState(), nvml)
+        assert answer.stalled == (CallResult(0, REGISTER_EVENTS),)
         double.tell(1, _XID, 79)
         assert _heard(events) == [(1, 79, "00000000:02:00.0")]
 
 
-def test_a_new_lane_goes_on_where_one_was_closed(nvml_double: Build, events: DeviceEvents) -> None:
+def test_a_new_lane_goes_on_where_one_was_closed(nvml_double: Build, events: DeviceEventQueue) -> None:
     double = nvml_double(_gpus(0))
     for code in (13, 79):
         with _lane(double, events) as lane:
@@ -202,7 +202,7 @@ def test_a_new_lane_goes_on_where_one_was_closed(nvml_double: Build, events: Dev
         assert [data for _, data, _ in _heard(events)] == [code], "it is kept though the lane is closed"
 
 
-def test_who_waits_for_events_keeps_nobody_from_closing(nvml_double: Build, events: DeviceEvents) -> None:
+def test_who_waits_for_events_keeps_nobody_from_closing(nvml_double: Build, events: DeviceEventQueue) -> None:
     with _lane(nvml_double(_gpus(0)), events) as lane:
         lane.round()
         worker = lane._worker
@@ -212,13 +212,13 @@ def test_who_waits_for_events_keeps_nobody_from_closing(nvml_double: Build, even
     assert worker.status() == -9
 
 
-def _lets_go(lane: Lane, double: Double) -> None:
+def _lets_go(lane: WorkerLane, double: Double) -> None:
     assert lane._worker is not None
     pipe, lane._worker._rounds = lane._worker._rounds, os.dup(lane._worker._log)
     os.close(pipe)
 
 
-def _breaks(lane: Lane, double: Double) -> None:
+def _breaks(lane: WorkerLane, double: Double) -> None:
     lost = recordings.hopper() | {"nvmlDeviceGetEccMode": {"error": "NVML_ERROR_UNINITIALIZED"}}
     double.answer({"system": recordings.SYSTEM, "devices": [lost]})
     assert lane.round().stalled == ()
@@ -226,7 +226,7 @@ def _breaks(lane: Lane, double: Double) -> None:
 
 @pytest.mark.parametrize("leave", [_lets_go, _breaks])
 def test_a_worker_leaves_by_itself_though_a_thread_of_it_waits(
-    nvml_double: Build, events: DeviceEvents, leave: Callable[[Lane, Double], None]
+    nvml_double: Build, events: DeviceEventQueue, leave: Callable[[WorkerLane, Double], None]
 ) -> None:
     double = nvml_double(_gpus(0))
     with _lane(double, events) as lane:

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from nodeguard.worker.answer import SYSTEM, Answer, Entry
 from nodeguard.worker.deadlines import Deadlines
-from nodeguard.worker.lane import Lane, nvml_lane
-from nodeguard.worker.memory import Memory
+from nodeguard.worker.lane import WorkerLane, nvml_lane
+from nodeguard.worker.lane_state import LaneState
 from nodeguard.worker.nvml_calls import LINK_FIELDS, LINK_POWER
-from nodeguard.worker.rehearsal import rehearse_nvml
+from nodeguard.worker.replay import replay_nvml
+from nodeguard.worker.result import SYSTEM, CallResult, LaneResult
 from tests.nvml_double import Build, Double
 from tests.waiting import PATIENCE
 from tests.worker import recordings
@@ -23,13 +23,13 @@ _SHORT = Deadlines(call=0.5, first=PATIENCE, grace=PATIENCE)
 
 
 @contextmanager
-def _lane(double: Double) -> Iterator[Lane]:
+def _lane(double: Double) -> Iterator[WorkerLane]:
     with nvml_lane(str(double.path), deadlines=_SHORT) as lane:
         yield lane
 
 
-def _results(answer: Answer, scope: int = 0) -> dict[str, Any]:
-    return {entry.call: entry.result for entry in answer.entries if entry.scope == scope}
+def _results(answer: LaneResult, scope: int = 0) -> dict[str, Any]:
+    return {entry.call: entry.result for entry in answer.results if entry.scope == scope}
 
 
 EVERYTHING: dict[str, Any] = {
@@ -56,14 +56,14 @@ EVERYTHING: dict[str, Any] = {
 
 
 def test_live_and_replay_read_the_same(nvml_double: Build) -> None:
-    replayed = rehearse_nvml(Memory(), EVERYTHING)
+    replayed = replay_nvml(LaneState(), EVERYTHING)
     with _lane(nvml_double(EVERYTHING)) as lane:
         assert lane.round() == replayed
         assert lane.round() == replayed, "a long-lived session reads what a new one does"
 
 
 def test_replay_gives_back_what_was_recorded() -> None:
-    answer = rehearse_nvml(Memory(), EVERYTHING)
+    answer = replay_nvml(LaneState(), EVERYTHING)
     for index in (0, 2):
         recorded = EVERYTHING["devices"][index]
         assert isinstance(recorded, dict)
@@ -80,7 +80,7 @@ def test_a_driver_that_does_not_initialise_is_a_result_and_is_tried_again(
 ) -> None:
     double = nvml_double({"error": name})
     with _lane(double) as lane:
-        assert lane.round() == Answer((Entry(SYSTEM, "nvmlInit", {"error": name}),))
+        assert lane.round() == LaneResult((CallResult(SYSTEM, "nvmlInit", {"error": name}),))
         double.answer({"system": recordings.SYSTEM, "devices": [recordings.hopper()]})
         assert _results(lane.round())["nvmlDeviceGetName"] == "NVIDIA H100 80GB HBM3"
 
@@ -98,7 +98,7 @@ def test_a_session_that_breaks_is_begun_anew(nvml_double: Build) -> None:
         assert _results(lane.round())["nvmlDeviceGetUUID"] == {"error": "NVML_ERROR_UNINITIALIZED"}
         double.answer({"error": "NVML_ERROR_DRIVER_NOT_LOADED"})
         answer = lane.round()
-        assert answer.entries == (Entry(SYSTEM, "nvmlInit", {"error": "NVML_ERROR_DRIVER_NOT_LOADED"}),)
+        assert answer.results == (CallResult(SYSTEM, "nvmlInit", {"error": "NVML_ERROR_DRIVER_NOT_LOADED"}),)
 
 
 def test_what_a_round_need_not_ask_is_told_as_before(nvml_double: Build) -> None:
@@ -160,12 +160,12 @@ def test_a_text_that_is_no_utf8_is_read_all_the_same(nvml_double: Build) -> None
 def test_a_call_that_never_returns_costs_its_device_only(nvml_double: Build) -> None:
     stuck = recordings.hopper(1) | {"nvmlDeviceGetRemappedRows": {"error": "stall"}}
     nvml = {"system": recordings.SYSTEM, "devices": [recordings.hopper(0), stuck, recordings.hopper(2)]}
-    memory = Memory()
+    memory = LaneState()
     with _lane(nvml_double(nvml)) as lane:
         first, second = lane.round(), lane.round()
-        assert first == rehearse_nvml(memory, nvml)
-        assert second == rehearse_nvml(memory, nvml)
-    assert first.stalled == (Entry(1, "nvmlDeviceGetRemappedRows"),)
+        assert first == replay_nvml(memory, nvml)
+        assert second == replay_nvml(memory, nvml)
+    assert first.stalled == (CallResult(1, "nvmlDeviceGetRemappedRows"),)
     assert _results(first, 1)["nvmlDeviceGetUUID"] == stuck["nvmlDeviceGetUUID"], "what was read before stays"
     assert _results(first, 2) == _results(second, 2)
     assert (second.stalled, second.resting) == ((), first.stalled)
@@ -177,8 +177,8 @@ def test_a_field_that_never_returns_stalls_its_batch(nvml_double: Build) -> None
     nvml = {"system": recordings.SYSTEM, "devices": [stuck]}
     with _lane(nvml_double(nvml)) as lane:
         answer = lane.round()
-    assert answer == rehearse_nvml(Memory(), nvml)
-    assert answer.stalled == (Entry(0, "nvmlDeviceGetFieldValues"),)
+    assert answer == replay_nvml(LaneState(), nvml)
+    assert answer.stalled == (CallResult(0, "nvmlDeviceGetFieldValues"),)
 
 
 def test_rest_ends_with_another_driver(nvml_double: Build) -> None:
@@ -198,7 +198,7 @@ def test_a_library_that_crashes_costs_its_device_only(nvml_double: Build) -> Non
     with _lane(nvml_double(nvml)) as lane:
         answer = lane.round()
     died = {"error": "worker died: signal 6"}
-    assert answer.stalled == (Entry(0, "nvmlDeviceGetRepairStatus", died),)
+    assert answer.stalled == (CallResult(0, "nvmlDeviceGetRepairStatus", died),)
     assert _results(answer, 1)["nvmlDeviceGetModuleId"] == 1
 
 

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from nodeguard.worker.device_events import DeviceEvents
-from nodeguard.worker.process import Worker
+from nodeguard.worker.device_events import DeviceEventQueue
+from nodeguard.worker.process import WorkerProcess
 
 
 @pytest.fixture
-def worker() -> Iterator[Worker]:
-    worker = Worker("filesystem")
+def worker() -> Iterator[WorkerProcess]:
+    worker = WorkerProcess("filesystem")
     try:
         yield worker
     finally:
@@ -25,31 +25,31 @@ def _wait(descriptor: int) -> None:
     assert ready.poll(10_000)
 
 
-def _round(worker: Worker) -> bytes:
+def _round(worker: WorkerProcess) -> bytes:
     worker.request([], ("/",))
     _wait(worker._done)
-    assert worker.over()
-    return worker.news()
+    assert worker.take_round_end()
+    return worker.read_log()
 
 
-def test_the_log_tells_each_call_before_and_after(worker: Worker) -> None:
+def test_the_log_tells_each_call_before_and_after(worker: WorkerProcess) -> None:
     before, after = _round(worker).splitlines()
     assert before == b'[0,"statvfs(/)"]'
     assert after.startswith(b'[0,{"statvfs(/)":{"f_frsize":')
-    assert worker.news() == b""
+    assert worker.read_log() == b""
     assert _round(worker).splitlines()[0] == before, "each round has a log of its own"
 
 
-def test_a_round_is_over_once(worker: Worker) -> None:
+def test_a_round_is_over_once(worker: WorkerProcess) -> None:
     _round(worker)
-    assert not worker.over()
+    assert not worker.take_round_end()
 
 
 def test_nothing_is_inherited_but_where_libraries_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LD_LIBRARY_PATH", "/opt/python/lib")
     leaked = os.open("/", os.O_RDONLY)
     os.set_inheritable(leaked, True)
-    worker = Worker("filesystem")
+    worker = WorkerProcess("filesystem")
     try:
         _round(worker)
         directory = f"/proc/{worker._pid}"
@@ -65,8 +65,8 @@ def test_nothing_is_inherited_but_where_libraries_are(monkeypatch: pytest.Monkey
 
 
 def test_who_tells_unasked_has_one_descriptor_more() -> None:
-    events = DeviceEvents()
-    worker = Worker("nvml", "/nonexistent", events=events.writable())
+    events = DeviceEventQueue()
+    worker = WorkerProcess("nvml", "/nonexistent", events=events.writable())
     try:
         assert b"missing" in _round(worker)
         assert sorted(map(int, os.listdir(f"/proc/{worker._pid}/fd"))) == [0, 1, 2, 3, 4]
@@ -80,7 +80,7 @@ def test_descriptors_of_the_worker_may_be_free_in_the_parent() -> None:
     kept = os.dup(0)
     os.close(0)
     try:
-        worker = Worker("filesystem")
+        worker = WorkerProcess("filesystem")
         try:
             assert _round(worker)
         finally:
@@ -90,7 +90,7 @@ def test_descriptors_of_the_worker_may_be_free_in_the_parent() -> None:
         os.close(kept)
 
 
-def test_it_leaves_when_the_parent_lets_go(worker: Worker) -> None:
+def test_it_leaves_when_the_parent_lets_go(worker: WorkerProcess) -> None:
     _round(worker)
     pipe = worker._rounds
     worker._rounds = os.dup(worker._log)
@@ -99,19 +99,19 @@ def test_it_leaves_when_the_parent_lets_go(worker: Worker) -> None:
     assert worker.status() == 0
 
 
-def test_its_end_is_seen_and_a_request_then_does_no_harm(worker: Worker) -> None:
+def test_its_end_is_seen_and_a_request_then_does_no_harm(worker: WorkerProcess) -> None:
     _round(worker)
     worker.kill()
     _wait(worker._life)
     assert worker.status() == -9
     worker.request([], ())
     worker.kill()
-    assert not worker.over()
+    assert not worker.take_round_end()
 
 
 def test_close_leaves_nothing() -> None:
     open_before = set(os.listdir("/proc/self/fd"))
-    worker = Worker("filesystem")
+    worker = WorkerProcess("filesystem")
     _round(worker)
     worker.close(5.0)
     assert set(os.listdir("/proc/self/fd")) == open_before
@@ -123,5 +123,5 @@ def test_a_program_that_is_not_there_is_an_error_and_leaves_nothing(monkeypatch:
     open_before = set(os.listdir("/proc/self/fd"))
     monkeypatch.setattr("sys.executable", "/nonexistent/python")
     with pytest.raises(FileNotFoundError):
-        Worker("filesystem")
+        WorkerProcess("filesystem")
     assert set(os.listdir("/proc/self/fd")) == open_before

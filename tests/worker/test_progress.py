@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeguard.worker.answer import SYSTEM, Entry
 from nodeguard.worker.nvml_calls import IDENTITY_GROUP
-from nodeguard.worker.progress import GarbledLogError, Progress, Told
+from nodeguard.worker.progress import GarbledLogError, GroupResults, RunProgress
+from nodeguard.worker.result import SYSTEM, CallResult
 
 _LINES = [
     [SYSTEM, "nvmlInit"],
@@ -28,54 +28,54 @@ _LINES = [
 ]
 _LOG = b"".join(msgspec.json.encode(line) + b"\n" for line in _LINES)
 _ENTRIES = [
-    Entry(0, "nvmlDeviceGetName", "NVIDIA é"),
-    Entry(0, "nvmlDeviceGetFieldValues(1,0)", 5),
-    Entry(0, "nvmlDeviceGetFieldValues(2,0)", {"error": "NVML_ERROR_NO_DATA"}),
+    CallResult(0, "nvmlDeviceGetName", "NVIDIA é"),
+    CallResult(0, "nvmlDeviceGetFieldValues(1,0)", 5),
+    CallResult(0, "nvmlDeviceGetFieldValues(2,0)", {"error": "NVML_ERROR_NO_DATA"}),
 ]
 
 
 def test_before_its_first_call_a_worker_starts() -> None:
-    assert Progress().call == Entry(SYSTEM, "start")
+    assert RunProgress().call == CallResult(SYSTEM, "start")
 
 
 def test_what_was_read_and_what_is_asked() -> None:
-    progress = Progress()
+    progress = RunProgress()
     progress.feed(_LOG)
-    assert progress.entries == _ENTRIES
-    assert progress.call == Entry(1, "nvmlDeviceGetName")
+    assert progress.results == _ENTRIES
+    assert progress.call == CallResult(1, "nvmlDeviceGetName")
 
 
 @given(st.lists(st.integers(0, len(_LOG)), max_size=8))
 def test_a_log_may_come_in_any_pieces(cuts: list[int]) -> None:
-    progress = Progress()
+    progress = RunProgress()
     edges = [0, *sorted(cuts), len(_LOG)]
     for start, end in pairwise(edges):
         progress.feed(_LOG[start:end])
-    assert progress.entries == _ENTRIES
+    assert progress.results == _ENTRIES
 
 
 @given(st.integers(0, len(_LOG)))
 def test_a_last_line_that_was_cut_is_no_defect(end: int) -> None:
-    progress = Progress()
+    progress = RunProgress()
     progress.feed(_LOG[:end])
-    assert progress.entries == _ENTRIES[: len(progress.entries)]
+    assert progress.results == _ENTRIES[: len(progress.results)]
 
 
 @pytest.mark.parametrize("line", [b"", b"{}", b"[0]", b"[0,3]", b'["0","x"]', b"\xff\x00", b'[0,"x"'])
 def test_a_line_that_is_none_is_told_with_its_number(line: bytes) -> None:
     with pytest.raises(GarbledLogError, match=r"^worker log, line 8: .* the worker is started anew$"):
-        Progress().feed(_LOG + line + b"\n")
+        RunProgress().feed(_LOG + line + b"\n")
 
 
 def test_missing_is_no_entry() -> None:
-    progress = Progress()
+    progress = RunProgress()
     progress.note([SYSTEM, {"nvmlInit": {"missing": "no library"}}])
-    assert (progress.entries, progress.missing) == ([], "no library")
+    assert (progress.results, progress.missing) == ([], "no library")
 
 
 def test_what_is_as_before_is_what_the_same_worker_told() -> None:
-    told: Told = {}
-    Progress(told).feed(b'[0,{"nvmlDeviceGetUUID":"GPU-1","nvmlDeviceGetEccMode":[1,1]}]\n')
-    later = Progress(told)
+    told: GroupResults = {}
+    RunProgress(told).feed(b'[0,{"nvmlDeviceGetUUID":"GPU-1","nvmlDeviceGetEccMode":[1,1]}]\n')
+    later = RunProgress(told)
     later.feed(f"[0,[{IDENTITY_GROUP},3]]\n[1,[{IDENTITY_GROUP}]]\n".encode())
-    assert later.entries == [Entry(0, "nvmlDeviceGetUUID", "GPU-1")]
+    assert later.results == [CallResult(0, "nvmlDeviceGetUUID", "GPU-1")]

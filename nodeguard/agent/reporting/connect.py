@@ -10,7 +10,7 @@ import ssl
 import time
 from typing import Any
 
-from nodeguard.agent.reporting.address import Address
+from nodeguard.agent.reporting.endpoint import Address
 from nodeguard.agent.reporting.hurry import Hurry
 from nodeguard.agent.reporting.timed import TimedSocket, patiently
 

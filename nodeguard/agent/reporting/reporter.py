@@ -10,27 +10,26 @@ import msgspec
 from msgspec.structs import replace
 
 from nodeguard import __version__
-from nodeguard.agent.control import Answer
-from nodeguard.agent.reporting.mailbox import Mailbox
-from nodeguard.agent.transitions import Line
+from nodeguard.agent.control import InstructionOutcome
+from nodeguard.agent.reporting.delivery_state import DeliveryQueue
+from nodeguard.agent.transitions import LogLine
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.finding import Health, Verdict
 from nodeguard.model.instant import Instant
 from nodeguard.model.observation import Reading
 from nodeguard.wire.instruction import Instruction
-from nodeguard.wire.inventory import inventory
-from nodeguard.wire.of_verdict import Facts, report
-from nodeguard.wire.report import Answered
+from nodeguard.wire.report import InstructionResult
+from nodeguard.wire.report_builder import NodeFacts, build_inventory, build_report
 
 # Carries out an instruction of one kind.
-Carry = Callable[[Any], Awaitable[Answer]]
+Carry = Callable[[Any], Awaitable[InstructionOutcome]]
 
 
-def facts(node: str, catalogue: Catalogue) -> Facts:
+def node_facts(node: str, catalogue: Catalogue) -> NodeFacts:
     """What each report of a node says besides its verdict. node: its name."""
     digest = blake2b(msgspec.msgpack.encode(catalogue), digest_size=8).hexdigest()
-    views = {check.id: check.views for check in catalogue.checks if check.views}
-    return Facts(node, __version__, digest, views)
+    views = {check.id: check.topologies for check in catalogue.checks if check.topologies}
+    return NodeFacts(node, __version__, digest, views)
 
 
 # Characters of an answer that a receiver is sent.
@@ -46,12 +45,12 @@ class Reporter:
 
     def __init__(
         self,
-        mailbox: Mailbox,
-        facts: Facts,
+        queue: DeliveryQueue,
+        facts: NodeFacts,
         carry: Mapping[type[Instruction], Carry],
-        log: Callable[[Line], None],
+        log: Callable[[LogLine], None],
     ) -> None:
-        self.mailbox = mailbox
+        self.queue = queue
         self.facts = facts
         self.carry = dict(carry)
         self._log = log
@@ -65,28 +64,28 @@ class Reporter:
         if not whole and verdict.health == Health.OK:
             return False
         seen = (one for reading in latest for one in reading.observations)
-        made_of = replace(self.facts, inventory=inventory(seen, verdict.platform))
-        return self.mailbox.offer(report(verdict, instant, made_of), instant)
+        made_of = replace(self.facts, inventory=build_inventory(seen, verdict.platform))
+        return self.queue.offer(build_report(verdict, instant, made_of), instant)
 
     async def carry_out_all(self) -> bool:
         """Carry out what has come from receivers. Returns whether anything had."""
-        came = self.mailbox.take()
+        came = self.queue.take()
         for one in came:
             answer = await self.carry_out(one)
-            self.mailbox.carried_out(Answered(one.id, answer.done, answer.said[:_SAID]))
+            self.queue.carried_out(InstructionResult(one.id, answer.done, answer.message[:_SAID]))
         return bool(came)
 
-    async def carry_out(self, one: Instruction) -> Answer:
+    async def carry_out(self, one: Instruction) -> InstructionOutcome:
         """Carry out one instruction, wherever it comes from."""
         try:
             answer = await self.carry.get(type(one), _unknown)(one)
         except Exception as error:  # noqa: BLE001 - one that fails must not take the others with it
             said = f"error in the agent itself, please report it: {type(error).__name__}: {error}"
-            answer = Answer(done=False, said=said)
+            answer = InstructionOutcome(done=False, message=said)
         asked = msgspec.to_builtins(one)
-        self._log({"event": "instruction", **asked, "done": answer.done, "said": answer.said})
+        self._log({"event": "instruction", **asked, "done": answer.done, "said": answer.message})
         return answer
 
 
-async def _unknown(_: Instruction) -> Answer:
-    return Answer(done=False, said="this agent does not know how")
+async def _unknown(_: Instruction) -> InstructionOutcome:
+    return InstructionOutcome(done=False, message="this agent does not know how")

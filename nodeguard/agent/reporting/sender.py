@@ -6,17 +6,70 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from nodeguard.agent.reporting.kept import aged, restored
-from nodeguard.agent.reporting.mailbox import Mailbox
-from nodeguard.agent.reporting.replies import ReplyError, read
-from nodeguard.agent.reporting.sending import Have, Line, What, beaten, due, failed, refused, told, when
-from nodeguard.agent.reporting.spool import Entry
-from nodeguard.agent.reporting.transport import DEADLINE, Answer, Transport, TransportError
+from nodeguard.agent.reporting.delivery_state import DeliveryQueue
+from nodeguard.agent.reporting.http1 import DEADLINE, HttpResponse, Transport, TransportError
+from nodeguard.agent.reporting.schedule import Have, Line, What, beaten, due, failed, refused, told, when
+from nodeguard.agent.reporting.spool import Entry, aged, restored
 from nodeguard.model.instant import Instant
-from nodeguard.wire.digest import wording
-from nodeguard.wire.encoding import EncodingError, encode
+from nodeguard.wire.digest import text_digest
+from nodeguard.wire.encoding import EncodingError, decode_reply, encode
 from nodeguard.wire.instruction import Reply
 from nodeguard.wire.report import VERSION, Heartbeat, Message, Report
+
+ITS_LOG = "its log says why"
+
+# The status of an answer to a message that conflicts with others of its node: see wire.order.
+_CONFLICT = 409
+
+_REMEDIES = {
+    401: "see that the token is one for it, and that both clocks agree",
+    403: "see that the token is this node's own",
+    _CONFLICT: f"see that one agent runs on the node: {ITS_LOG}",
+    404: "see that the address has the path of the aggregator",
+    413: "see what limits the size of requests between here and there",
+} | dict.fromkeys((301, 302, 303, 307, 308), "it wants to be found elsewhere: set its address itself")
+
+
+class ReplyError(Exception):
+    """An answer that leaves open whether the message was heard; says why and how to remedy.
+
+    garbled: what else comes on this connection may belong to something else, too. refused: this very message
+    is not applied, whenever it is sent again; another one may be.
+    """
+
+    def __init__(self, why: str, *, garbled: bool = False, refused: bool = False) -> None:
+        super().__init__(why)
+        self.garbled = garbled
+        self.refused = refused
+
+
+# What an aggregator's own words begin with: those of whatever else stands on the way stay out of the log.
+_OWN = b"nodeguard: "
+_LONGEST = 400
+
+
+def read_reply(answer: HttpResponse, message: Message) -> tuple[Reply, tuple[str, ...]]:
+    """The reply to a message, and what was wrong with instructions in it. Raises ReplyError."""
+    if answer.status != 200:
+        why = _words(answer.body) or _REMEDIES.get(answer.status, ITS_LOG)
+        raise ReplyError(f"it answered {answer.status}: {why}", refused=answer.status == _CONFLICT)
+    try:
+        reply, wrong = decode_reply(answer.body)
+    except EncodingError as error:
+        raise ReplyError(str(error), garbled=True) from None
+    if reply.acked_sequence is not None and reply.acked_sequence != message.sequence:
+        raise ReplyError("it answered another message: see what stands between here and there", garbled=True)
+    return reply, wrong
+
+
+def _words(body: bytes) -> str:
+    """An aggregator's own words, if they can stand in a log: a printable line, and nothing like a token."""
+    line = body[: _LONGEST + 1].removesuffix(b"\n")
+    if not line.startswith(_OWN) or len(line) > _LONGEST:
+        return ""
+    text = line.removeprefix(_OWN).decode("ascii", "replace")
+    return text if text.isascii() and text.isprintable() and max(map(len, text.split(" "))) < 80 else ""
+
 
 # Acknowledgements in one message; the rest ride on the next one.
 _ACKNOWLEDGED = 24
@@ -33,7 +86,7 @@ class Sender:
     def __init__(
         self,
         transport: Transport,
-        mailbox: Mailbox,
+        mailbox: DeliveryQueue,
         jitter: Callable[[], float],
         tell: Callable[[str], None],
     ) -> None:
@@ -68,10 +121,10 @@ class Sender:
         self._say(f"{self.transport.name}: error in the agent itself, please report it: {kind}: {error}")
 
     def _have(self) -> Have:
-        latest, spooled = self._mailbox.latest, bool(self._mailbox.post.spool)
+        latest, spooled = self._mailbox.latest, bool(self._mailbox.state.spool)
         if latest is None:
             return Have(spooled=spooled)
-        return Have(latest[0].digest, wording(latest[0]), spooled)
+        return Have(latest[0].digest, text_digest(latest[0]), spooled)
 
     def _exchange(self, what: What, now: Callable[[], Instant], within: float) -> None:
         entry, message = self._spooled(now()) if what == "spooled" else (None, self._current(what, now()))
@@ -79,13 +132,13 @@ class Sender:
             return
         written = self._mailbox.written
         acknowledged = tuple(name for name in self._asked if name in written)[:_ACKNOWLEDGED]
-        post = self._mailbox.post
-        answers = tuple(one for one in post.inbox.answers if one.id in acknowledged)
+        post = self._mailbox.state
+        answers = tuple(one for one in post.inbox.results if one.id in acknowledged)
         message = replace(message, acknowledged=acknowledged, answers=answers, dropped=post.spool.dropped)
         put_off = 0.0
         try:
             answer = self.transport.post(encode(message), within)
-            put_off = answer.put_off
+            put_off = answer.retry_after
             reply = self._heard(answer, message)
         except (EncodingError, ReplyError, TransportError) as error:
             name = "" if isinstance(error, TransportError) else f"{self.transport.name}: "
@@ -99,7 +152,7 @@ class Sender:
             self._mailbox.done(entry)
         self._said = ""
         if isinstance(message, Report):
-            self.line = told(self.line, message.digest, wording(message), now().mono, self._jitter())
+            self.line = told(self.line, message.digest, text_digest(message), now().mono, self._jitter())
         else:
             self.line = beaten(self.line, now().mono, self._jitter(), resend=reply.resend)
 
@@ -144,10 +197,10 @@ class Sender:
             digest=report.digest,
         )
 
-    def _heard(self, answer: Answer, message: Message) -> Reply:
+    def _heard(self, answer: HttpResponse, message: Message) -> Reply:
         """The reply to a message, its instructions in the mailbox. Raises ReplyError."""
         try:
-            reply, wrong = read(answer, message)
+            reply, wrong = read_reply(answer, message)
         except ReplyError as error:
             if error.garbled:
                 self.transport.close()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from nodeguard.agent.reporting.mailbox import Mailbox
-from nodeguard.agent.reporting.replicas import Name, Replicas
+from nodeguard.agent.reporting.delivery_state import DeliveryQueue
+from nodeguard.agent.reporting.endpoint_pool import Name, Replicas
+from nodeguard.agent.reporting.http1 import Transport
 from nodeguard.agent.reporting.sender import Sender
 from nodeguard.agent.reporting.thread import SenderThread
-from nodeguard.agent.reporting.transport import Transport
 from nodeguard.model.instant import Instant
 
 
@@ -21,7 +21,7 @@ class Senders:
     def __init__(
         self,
         transports: Sequence[Transport],
-        mailbox: Mailbox,
+        mailbox: DeliveryQueue,
         jitter: Callable[[], float],
         tell: Callable[[str], None],
         names: Sequence[Name] = (),

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from math import inf
 
+from nodeguard.agent.reporting.http1 import DEADLINE
 from nodeguard.agent.reporting.sender import Sender
-from nodeguard.agent.reporting.transport import DEADLINE
 from nodeguard.model.instant import Instant
 
 # Seconds for what is left to be sent at the end, and for what was under way before it: a node that goes down

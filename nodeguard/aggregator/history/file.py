@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 # What tells it from other databases: "nghi".
-APPLICATION = 0x6E676869
+APPLICATION_ID = 0x6E676869
 
 VERSION = 1
 
@@ -52,19 +52,19 @@ INSERT INTO clock VALUES (0);
 """
 
 
-class FileError(Exception):
+class HistoryFileError(Exception):
     """A file cannot be used as a history; says why, and the remedy, but not its name."""
 
 
-class ForeignError(FileError):
+class ForeignFileError(HistoryFileError):
     """It is somebody else's, or of a newer version: it is to be left alone."""
 
 
-class DamagedError(FileError):
+class DamagedFileError(HistoryFileError):
     """It is damaged."""
 
 
-def placed(path: str) -> str:
+def history_path(path: str) -> str:
     """Return the path of a history's file. A path that is a file, or is named as a database, is that file;
     any other is a directory with `history.sqlite` in it, which may be missing.
     """
@@ -73,7 +73,7 @@ def placed(path: str) -> str:
     return str(Path(path) / NAME)
 
 
-def for_writing(path: str) -> sqlite3.Connection:
+def open_for_writing(path: str) -> sqlite3.Connection:
     """A history that can be written, made where there is none, in a directory that is made where only it is
     missing. Raises FileError, OSError, sqlite3.Error.
     """
@@ -95,27 +95,27 @@ def _prepare(connection: sqlite3.Connection) -> None:
     run = connection.execute
     run(f"PRAGMA cache_size = {-_CACHE // 1024}")
     run("PRAGMA temp_store = MEMORY")
-    if not held_against(connection):
+    if not has_history(connection):
         run("PRAGMA auto_vacuum = INCREMENTAL")
         run("PRAGMA journal_mode = WAL")
         # The application is named last: a start that is cut short is one that never was.
         connection.executescript(
             f"BEGIN IMMEDIATE;{_TABLES}PRAGMA user_version = {VERSION};"
-            f"PRAGMA application_id = {APPLICATION};COMMIT;"
+            f"PRAGMA application_id = {APPLICATION_ID};COMMIT;"
         )
     run("PRAGMA journal_mode = WAL")
     run("PRAGMA synchronous = NORMAL")
     run(f"PRAGMA journal_size_limit = {_JOURNAL}")
     [said] = run("PRAGMA quick_check(1)").fetchone()
     if said != "ok":
-        raise DamagedError(str(said))
+        raise DamagedFileError(str(said))
 
 
-def for_reading(path: str) -> sqlite3.Connection:
+def open_for_reading(path: str) -> sqlite3.Connection:
     """A history that can be read, while it is written, too. Raises FileError, OSError."""
     with open(path, "rb") as file:
         if not file.read(1):
-            raise FileError(_EMPTY)
+            raise HistoryFileError(_EMPTY)
     name = f"file:{quote(os.path.abspath(path))}?mode=ro"
     try:
         return _read_only(name)
@@ -134,8 +134,8 @@ def for_reading(path: str) -> sqlite3.Connection:
 _EMPTY = "it is empty: nothing was told yet, or it is another file"
 
 
-def _no_history(error: sqlite3.Error) -> FileError:
-    return FileError(
+def _no_history(error: sqlite3.Error) -> HistoryFileError:
+    return HistoryFileError(
         f"it is no history of nodeguard, or damaged ({error}): name what aggregator --history writes"
     )
 
@@ -144,8 +144,8 @@ def _read_only(uri: str) -> sqlite3.Connection:
     """A connection that sees all as it is now, until it is closed."""
     connection = sqlite3.connect(uri, uri=True, timeout=_BUSY, isolation_level=None)
     try:
-        if not held_against(connection):
-            raise FileError(_EMPTY)  # noqa: TRY301 - closed like after any other
+        if not has_history(connection):
+            raise HistoryFileError(_EMPTY)  # noqa: TRY301 - closed like after any other
         connection.execute("BEGIN")
         connection.execute("SELECT count(*) FROM clock").fetchone()
     except BaseException:
@@ -154,18 +154,18 @@ def _read_only(uri: str) -> sqlite3.Connection:
     return connection
 
 
-def held_against(connection: sqlite3.Connection) -> bool:
+def has_history(connection: sqlite3.Connection) -> bool:
     """Whether there is anything in a database. Raises ForeignError where that is no history, or of a newer
     version.
     """
     [application] = connection.execute("PRAGMA application_id").fetchone()
     [version] = connection.execute("PRAGMA user_version").fetchone()
     [tables] = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    if application == APPLICATION and version > VERSION:
-        raise ForeignError(
+    if application == APPLICATION_ID and version > VERSION:
+        raise ForeignFileError(
             f"it was written by a newer version ({version}, and {VERSION} is understood here): upgrade, or "
             "name another file"
         )
-    if tables and application != APPLICATION:
-        raise ForeignError("it is a database of something else: name another file")
+    if tables and application != APPLICATION_ID:
+        raise ForeignFileError("it is a database of something else: name another file")
     return bool(tables)

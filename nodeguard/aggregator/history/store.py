@@ -8,13 +8,21 @@ from typing import Any
 
 import msgspec
 
-from nodeguard.aggregator.history.file import for_writing
-from nodeguard.fleet.modes import UPGRADES
-from nodeguard.fleet.steps import Gone, Kind, Quiet, Reported, Seen, Step, Told
+from nodeguard.aggregator.history.file import open_for_writing
+from nodeguard.fleet.policy_rules import UPGRADE_LABELS
+from nodeguard.fleet.state.history_events import (
+    AgentLivenessChanged,
+    HistoryEvent,
+    HistoryNote,
+    NodeObserved,
+    NodeRemoved,
+    NoteKind,
+    ReportReceived,
+)
 
 # Kinds of which the latest word stands until another is said; the others are of a moment.
-_STANDING = (Kind.MARKS, Kind.DECISION, Kind.PAUSE)
-QUIET = "silent"
+_STANDING = (NoteKind.MARKS, NoteKind.DECISION, NoteKind.PAUSE)
+STALE = "silent"
 
 # Texts whose place is remembered; what was said last of so many names.
 _TEXTS = 20_000
@@ -28,7 +36,7 @@ _CUTS = 10
 _json = msgspec.json.Encoder(order="deterministic").encode
 
 
-class Store:
+class HistoryStore:
     """An open history. Raises FileError, OSError, sqlite3.Error, here and in its methods.
 
     added: transitions that were added since it was opened.
@@ -36,7 +44,7 @@ class Store:
 
     def __init__(self, path: str) -> None:
         self.added = self._new = 0
-        self._connection = for_writing(path)
+        self._connection = open_for_writing(path)
         self._texts: dict[bytes, int] = {}
         run = self._connection.execute
         self._reports: dict[str, tuple[object, ...]] = {
@@ -46,13 +54,13 @@ class Store:
             uid: tuple(rest) for uid, *rest in run(_LATEST_NODES) if not rest[1]
         }
         self._said = {(kind, name): _hashed(text) for kind, name, text in run(_LATEST_TOLD)}
-        self._silent = {uid for (kind, uid), said in self._said.items() if kind == QUIET and said == _YES}
+        self._silent = {uid for (kind, uid), said in self._said.items() if kind == STALE and said == _YES}
 
     def close(self) -> None:
         """Close it."""
         self._connection.close()
 
-    def add(self, steps: Iterable[Step], alive: float) -> None:
+    def add(self, steps: Iterable[HistoryEvent], alive: float) -> None:
         """Add what is news, all of it or, where that fails, nothing: then this is not to be used any more.
         alive: now, in seconds since the epoch.
         """
@@ -65,36 +73,36 @@ class Store:
         self.added += self._new
         self._new = 0
 
-    def _add(self, one: Step) -> None:
+    def _add(self, one: HistoryEvent) -> None:
         match one:
-            case Reported():
+            case ReportReceived():
                 self._report(one)
-            case Seen(at, node):
-                upgrade = {key: node.labels[key] for key in UPGRADES if key in node.labels}
-                rest = {key: value for key, value in node.labels.items() if key not in UPGRADES}
+            case NodeObserved(at, node):
+                upgrade = {key: node.labels[key] for key in UPGRADE_LABELS if key in node.labels}
+                rest = {key: value for key, value in node.labels.items() if key not in UPGRADE_LABELS}
                 row = (node.name, 0, node.gpus, int(node.unschedulable), self._text(_json(rest)))
                 self._node(at, node.uid, (*row, _text(upgrade), _text(node.annotations)))
-            case Gone(at, uid, name):
+            case NodeRemoved(at, uid, name):
                 if uid in self._nodes:
                     self._node(at, uid, (name, 1, 0, 0, 0, "{}", "{}"))
                     del self._nodes[uid]
                 self._reports.pop(uid, None)
-            case Quiet(at, uid, name, silent):
+            case AgentLivenessChanged(at, uid, name, silent):
                 self._quiet(at, uid, name, silent=silent)
-            case Told(at, kind, name, node, text):
+            case HistoryNote(at, kind, name, node, text):
                 self._tell(at, kind.value, name, node, text)
 
-    def _report(self, one: Reported) -> None:
+    def _report(self, one: ReportReceived) -> None:
         said = one.report
         if one.uid in self._silent:
             self._quiet(one.at, one.uid, said.node, silent=False)
-        proven = self._text(_json(said.proven))
+        proven = self._text(_json(said.passing))
         if self._reports.get(one.uid) == (said.boot_id, said.digest, proven):
             return
         row = (
             one.at, one.uid, said.node, said.boot_id, said.sequence, said.age, said.digest, said.health.value,
-            said.knowledge.value, said.agent, said.catalogue, int(said.leaving), _text(said.findings),
-            _text(said.unread), proven, self._text(_json(said.inventory)),
+            said.data_status.value, said.agent, said.catalogue, int(said.leaving), _text(said.findings),
+            _text(said.unreadable), proven, self._text(_json(said.inventory)),
         )  # fmt: skip
         self._insert("report", row)
         self._reports[one.uid] = said.boot_id, said.digest, proven
@@ -106,7 +114,7 @@ class Store:
 
     def _quiet(self, at: float, uid: str, node: str, *, silent: bool) -> None:
         (self._silent.add if silent else self._silent.discard)(uid)
-        self._tell(at, QUIET, uid, node, "true" if silent else "false")
+        self._tell(at, STALE, uid, node, "true" if silent else "false")
 
     def _tell(self, at: float, kind: str, name: str, node: str, text: str) -> None:
         said = _hashed(text)
@@ -114,7 +122,7 @@ class Store:
             return
         self._insert("told", (at, kind, name, node, text))
         if len(self._said) >= _NAMES:
-            self._said = {key: one for key, one in self._said.items() if key[0] in {QUIET, *_STANDING}}
+            self._said = {key: one for key, one in self._said.items() if key[0] in {STALE, *_STANDING}}
         self._said[kind, name] = said
 
     def _insert(self, table: str, row: tuple[object, ...]) -> None:

@@ -13,9 +13,9 @@ from itertools import islice
 
 from msgspec import Struct
 
-from nodeguard.aggregator.history.file import DamagedError, FileError, ForeignError
-from nodeguard.aggregator.history.store import Store
-from nodeguard.fleet.steps import Step
+from nodeguard.aggregator.history.file import DamagedFileError, ForeignFileError, HistoryFileError
+from nodeguard.aggregator.history.store import HistoryStore
+from nodeguard.fleet.state.history_events import HistoryEvent
 
 # Steps that wait to be written at most, of which the oldest are lost, and that are written at a time.
 _MOST = 4000
@@ -32,17 +32,17 @@ _LAST = 2.0
 _MIB = 1 << 20
 
 # What a file is called that was damaged, beside its own name.
-ASIDE = ".damaged"
+DAMAGED_SUFFIX = ".damaged"
 
 
-class Bounds(Struct, frozen=True):
+class HistoryLimits(Struct, frozen=True):
     """How much is kept. days: of a history; mib: MiB that its file may hold."""
 
     days: float
     mib: float
 
 
-class Writer:
+class HistoryWriter:
     """Takes steps from any thread and never waits; its thread begins with the first.
 
     added: transitions written since the start. lost: steps that never will be. size: bytes of the file.
@@ -52,29 +52,29 @@ class Writer:
     def __init__(
         self,
         path: str,
-        bounds: Bounds,
+        bounds: HistoryLimits,
         wall: Callable[[], float] = time.time,
         again: float = _AGAIN,
         gather: float = _GATHER,
     ) -> None:
         self.path = path
         self.added = self.lost = self.size = 0
-        self.wrong = ""
+        self.error = ""
         self._bounds = bounds
         self._wall, self._again, self._gather = wall, again, gather
-        self._steps: deque[Step] = deque()
+        self._steps: deque[HistoryEvent] = deque()
         self._said: deque[str] = deque(maxlen=16)
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._closed = self._refused = False
         self._busy: float | None = None
-        self._store: Store | None = None
+        self._store: HistoryStore | None = None
         self._damaged = ""
         self._before = 0
         self._trimmed = float("-inf")
         self._fits = True
 
-    def put(self, step: Step) -> None:
+    def put(self, step: HistoryEvent) -> None:
         """Have a step written."""
         with self._changed:
             if self._refused or self._closed:
@@ -89,7 +89,7 @@ class Writer:
                 self._thread.start()
             self._changed.notify()
 
-    def said(self) -> list[str]:
+    def take_messages(self) -> list[str]:
         """Sentences for the log that nobody was told yet."""
         busy = self._busy
         if busy is not None and time.monotonic() - busy > _HANGS:
@@ -122,7 +122,7 @@ class Writer:
         if self._store is not None:
             self._store.close()
 
-    def _put_back(self, steps: list[Step]) -> None:
+    def _put_back(self, steps: list[HistoryEvent]) -> None:
         """Steps that were not written come before all others again; where room is short, the latest."""
         with self._changed:
             room = 0 if self._refused else _MOST - len(self._steps)
@@ -130,7 +130,7 @@ class Writer:
             self.lost += len(steps) - len(kept)
             self._steps.extendleft(reversed(kept))
 
-    def _next(self) -> list[Step]:
+    def _next(self) -> list[HistoryEvent]:
         """What is to be written next; nothing at the end."""
         with self._changed:
             self._changed.wait_for(lambda: self._steps or self._closed)
@@ -140,7 +140,7 @@ class Writer:
                 self._steps.popleft()
             return steps
 
-    def _write(self, steps: list[Step]) -> bool:
+    def _write(self, steps: list[HistoryEvent]) -> bool:
         """Write some steps. Returns whether that was done."""
         self._busy = time.monotonic()
         try:
@@ -150,7 +150,7 @@ class Writer:
             if time.monotonic() - self._trimmed >= _TRIM:
                 self._trim(store)
             self.size = store.size()
-        except (FileError, OSError, sqlite3.Error) as error:
+        except (HistoryFileError, OSError, sqlite3.Error) as error:
             self._fail(error)
             return False
         except Exception as error:  # noqa: BLE001 - what one node says must not end the history of all
@@ -159,13 +159,13 @@ class Writer:
             return True
         finally:
             self._busy = None
-        if self.wrong:
-            self.wrong = ""
+        if self.error:
+            self.error = ""
             lost = f"; {self.lost} transitions are lost" if self.lost else ""
             self._said.append(f"{self.path}: the history is written again{lost}")
         return True
 
-    def _trim(self, store: Store) -> None:
+    def _trim(self, store: HistoryStore) -> None:
         self._trimmed = time.monotonic()
         fits = store.trim(self._wall(), self._bounds.days, int(self._bounds.mib * _MIB))
         if self._fits and not fits:
@@ -175,22 +175,22 @@ class Writer:
             )
         self._fits = fits
 
-    def _opened(self) -> Store:
+    def _opened(self) -> HistoryStore:
         if self._store is None:
             if self._damaged:
                 self._set_aside()
             try:
-                self._store = Store(self.path)
-            except (DamagedError, sqlite3.DatabaseError) as error:
+                self._store = HistoryStore(self.path)
+            except (DamagedFileError, sqlite3.DatabaseError) as error:
                 if not _is_damaged(error):
                     raise
                 self._damaged = str(error)
                 self._set_aside()
-                self._store = Store(self.path)
+                self._store = HistoryStore(self.path)
         return self._store
 
     def _set_aside(self) -> None:
-        aside = self.path + ASIDE
+        aside = self.path + DAMAGED_SUFFIX
         os.replace(self.path, aside)
         for rest in ("-wal", "-shm"):
             with suppress(FileNotFoundError):
@@ -206,7 +206,7 @@ class Writer:
             with suppress(sqlite3.Error):
                 self._store.close()
             self._store = None
-        if isinstance(error, ForeignError):
+        if isinstance(error, ForeignFileError):
             self._refused = True
             self.lost += len(self._steps)
             self._steps.clear()
@@ -214,21 +214,21 @@ class Writer:
         elif _is_damaged(error):
             self._damaged = str(error)
             self._tell(f"{self.path} is damaged ({error}): it will be set aside")
-        elif isinstance(error, (FileError, OSError, sqlite3.Error)):
+        elif isinstance(error, (HistoryFileError, OSError, sqlite3.Error)):
             self._tell(f"{self.path}: {_why(error)}; until then only the latest {_MOST} are kept, in memory")
         else:
             self._tell(f"error in the history, please report it: {type(error).__name__}: {error}")
 
     def _tell(self, why: str) -> None:
-        if why != self.wrong:
-            self.wrong = why
+        if why != self.error:
+            self.error = why
             self._said.append(why)
 
 
 def _is_damaged(error: Exception) -> bool:
     """Whether a file is no database any more, and not only out of reach."""
     code = getattr(error, "sqlite_errorcode", None)
-    return isinstance(error, DamagedError) or (
+    return isinstance(error, DamagedFileError) or (
         code is not None and code & 0xFF in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
     )
 

@@ -16,7 +16,7 @@ _NODE = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z
 _REASONS = {400: "unreadable", 403: "forbidden", 413: "too-large", 415: "unreadable", 429: "too-often"}
 
 
-class Shown(Struct, frozen=True):
+class PresentedCredentials(Struct, frozen=True):
     """What a caller shows. authorization: the header, empty where there is none. certificate: the client's,
     in the form of ssl.SSLSocket.getpeercert, None where it showed none that is trusted.
     """
@@ -28,14 +28,14 @@ class Shown(Struct, frozen=True):
         return "Shown()"
 
 
-class Credential(Struct, frozen=True):
+class VerifiedIdentity(Struct, frozen=True):
     """Who a caller was found to be. names: of Nodes that it may speak for; None for any. uid: of the one
     Node that it speaks for, empty where a name is all there is. until: seconds since 1970, when this ends.
     """
 
-    names: tuple[str, ...] | None
+    node_names: tuple[str, ...] | None
     uid: str = ""
-    until: float = 0.0
+    expires_at: float = 0.0
 
 
 class Caller(Struct, frozen=True):
@@ -45,7 +45,7 @@ class Caller(Struct, frozen=True):
     uid: str
 
 
-class RefusedError(Exception):
+class RequestRefusedError(Exception):
     """A message that is refused, or its sender; says why and how to remedy, never what was sent.
 
     status: HTTP's: 401 and 403 until the credential is another one, 409 for this very message, others for
@@ -55,17 +55,17 @@ class RefusedError(Exception):
 
     def __init__(self, status: int, why: str, put_off: float = 0.0, reason: str = "") -> None:
         super().__init__(why)
-        self.status, self.put_off, self.reason = status, put_off, reason or _REASONS.get(status, "other")
+        self.status, self.retry_after, self.reason = status, put_off, reason or _REASONS.get(status, "other")
         self.node = ""
 
 
-class Identity(Protocol):
+class Authenticator(Protocol):
     """A way to tell who asks. now: seconds since 1970."""
 
-    def known(self, shown: Shown, now: float) -> Credential | None:
+    def cached(self, shown: PresentedCredentials, now: float) -> VerifiedIdentity | None:
         """Who it is, where that needs no work."""
 
-    async def identify(self, shown: Shown, now: float) -> Credential:
+    async def authenticate(self, shown: PresentedCredentials, now: float) -> VerifiedIdentity:
         """Who it is. Raises RefusedError."""
 
 
@@ -74,14 +74,16 @@ def is_node_name(name: str) -> bool:
     return _NODE.match(name) is not None
 
 
-def speaking(credential: Credential, node: str) -> Caller:
+def authorize(credential: VerifiedIdentity, node: str) -> Caller:
     """Who speaks in a message that names a node. Raises RefusedError where it may not."""
-    if credential.names is not None and node not in credential.names:
-        raise RefusedError(
+    if credential.node_names is not None and node not in credential.node_names:
+        raise RequestRefusedError(
             403,
             "this message is of another node than its sender's credential: set the agent's `node` to the "
             "name of its own Node, and give it a credential of its own",
         )
-    if credential.names is None and not is_node_name(node):
-        raise RefusedError(403, "this is no Node's name: set the agent's `node` to the name of its own Node")
+    if credential.node_names is None and not is_node_name(node):
+        raise RequestRefusedError(
+            403, "this is no Node's name: set the agent's `node` to the name of its own Node"
+        )
     return Caller(node, credential.uid or node)

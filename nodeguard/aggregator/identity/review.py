@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from nodeguard.aggregator.identity.caller import Credential, RefusedError, is_node_name
-from nodeguard.aggregator.identity.keyring import UnavailableError
-from nodeguard.aggregator.identity.token import Expected
-from nodeguard.kube.client import Api, ApiError
+from nodeguard.aggregator.identity.caller import RequestRefusedError, VerifiedIdentity, is_node_name
+from nodeguard.aggregator.identity.signing_keys import KeysUnavailableError
+from nodeguard.aggregator.identity.token import TokenRequirements
+from nodeguard.kube.client import ApiClient, ApiError
 from nodeguard.kube.tokens import Reviewed, UnreadableError, node_of_pod, published_keys, review
 
 # Seconds for which an answer is taken to hold where the token itself cannot be read.
@@ -29,8 +29,8 @@ class Reviews:
 
     def __init__(
         self,
-        api: Api,
-        expected: Expected,
+        api: ApiClient,
+        expected: TokenRequirements,
         node_uid: Callable[[str], str | None],
         wall: Callable[[], float],
     ) -> None:
@@ -44,38 +44,38 @@ class Reviews:
         try:
             return await published_keys(self._api)
         except (ApiError, UnreadableError) as error:
-            raise UnavailableError(str(error)) from None
+            raise KeysUnavailableError(str(error)) from None
 
-    async def __call__(self, token: str) -> Credential:
+    async def __call__(self, token: str) -> VerifiedIdentity:
         """Who a token is of. Raises RefusedError, UnavailableError."""
         try:
             found = await review(self._api, token, self._expected.audience)
             if found is None:
-                raise RefusedError(401, _NOT_GOOD)
+                raise RequestRefusedError(401, _NOT_GOOD)
             return await self._credential(found)
         except (ApiError, UnreadableError) as error:
-            raise UnavailableError(str(error)) from None
+            raise KeysUnavailableError(str(error)) from None
 
-    async def _credential(self, found: Reviewed) -> Credential:
+    async def _credential(self, found: Reviewed) -> VerifiedIdentity:
         kind, _, account = found.user.partition("system:serviceaccount:")
         if kind or account not in self._expected.accounts:
-            raise RefusedError(403, _OTHER)
+            raise RequestRefusedError(403, _OTHER)
         node, uid = found.node, found.uid
         if not (node and uid):
             node = await self._of_pod(account.partition(":")[0], found)
             uid = self._node_uid(node) or ""
         if not is_node_name(node):
-            raise RefusedError(403, _UNBOUND)
+            raise RequestRefusedError(403, _UNBOUND)
         if not uid:
-            raise RefusedError(503, _UNKNOWN, 5.0)
-        return Credential((node,), uid, self._wall() + _HOLDS)
+            raise RequestRefusedError(503, _UNKNOWN, 5.0)
+        return VerifiedIdentity((node,), uid, self._wall() + _HOLDS)
 
     async def _of_pod(self, namespace: str, found: Reviewed) -> str:
         if not found.pod or not found.pod_uid:
-            raise RefusedError(403, _UNBOUND)
+            raise RequestRefusedError(403, _UNBOUND)
         try:
             return await node_of_pod(self._api, namespace, found.pod, found.pod_uid)
         except ApiError as error:
             if error.status == 404:
-                raise RefusedError(403, _UNBOUND) from None
+                raise RequestRefusedError(403, _UNBOUND) from None
             raise

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from aiohttp import web
 
-from nodeguard.aggregator.identity.caller import RefusedError
+from nodeguard.aggregator.identity.caller import RequestRefusedError
 from nodeguard.wire.encoding import MESSAGE_LIMIT
 
 # A message up to this many bytes needs no room of its own.
@@ -16,17 +16,17 @@ SMALL = 16 * 1024
 _TOO_LARGE = f"a message has at most {MESSAGE_LIMIT} bytes: see that it is nodeguard's agent that sends it"
 
 
-class Room:
+class BodyMemory:
     """Bytes for large messages that are being read at a time, by all callers together."""
 
     def __init__(self, most: int) -> None:
         self._left = most
 
     @contextmanager
-    def taken(self, size: int) -> Iterator[None]:
+    def reserved(self, size: int) -> Iterator[None]:
         """Room for a message. Raises RefusedError where there is none now."""
         if size > self._left:
-            raise RefusedError(503, "too many large messages at once: wait", 2.0)
+            raise RequestRefusedError(503, "too many large messages at once: wait", 2.0)
         self._left -= size
         try:
             yield
@@ -34,19 +34,21 @@ class Room:
             self._left += size
 
 
-def expected(request: web.BaseRequest) -> int:
+def expected_size(request: web.BaseRequest) -> int:
     """Bytes that a request's body may have, by its head. Raises RefusedError where these are too many."""
     if request.headers.get("Content-Encoding", "identity") != "identity":
-        raise RefusedError(415, "a message is sent as it is: see that nothing on the way compresses it")
+        raise RequestRefusedError(
+            415, "a message is sent as it is: see that nothing on the way compresses it"
+        )
     length = request.content_length
     if length is None:
         return MESSAGE_LIMIT
     if length > MESSAGE_LIMIT:
-        raise RefusedError(413, _TOO_LARGE)
+        raise RequestRefusedError(413, _TOO_LARGE)
     return length
 
 
-async def read(request: web.BaseRequest) -> bytes:
+async def read_body(request: web.BaseRequest) -> bytes:
     """The body of a request. Raises RefusedError where it has too many bytes."""
     content = request.content
     parts, size = [], 0
@@ -54,6 +56,6 @@ async def read(request: web.BaseRequest) -> bytes:
         part = await content.readany()
         size += len(part)
         if size > MESSAGE_LIMIT:
-            raise RefusedError(413, _TOO_LARGE)
+            raise RequestRefusedError(413, _TOO_LARGE)
         parts.append(part)
     return parts[0] if len(parts) == 1 else b"".join(parts)

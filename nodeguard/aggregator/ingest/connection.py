@@ -10,8 +10,8 @@ from typing import Any, cast
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
-from nodeguard.aggregator.ingest.door import Door, Guest
-from nodeguard.aggregator.ingest.limits import Bucket, Limits
+from nodeguard.aggregator.ingest.connection_limiter import ConnectionLimiter, ConnectionSlot
+from nodeguard.aggregator.ingest.limits import Bucket, IngestLimits
 from nodeguard.wire.encoding import MESSAGE_LIMIT
 
 # Bytes of a request's line, of a header, with a token in one of them, and how many headers.
@@ -28,18 +28,18 @@ _LINGER = 2.0
 _SILENT = logging.Logger("silent", logging.CRITICAL + 1)
 
 
-class Connection(RequestHandler):
+class AgentConnection(RequestHandler):
     """certificate: the client's, if it showed one that is trusted; bucket: of its messages."""
 
-    __slots__ = ("_certificate", "_clock", "_door", "_limits", "_resting", "_taken", "bucket", "guest")
+    __slots__ = ("_certificate", "_clock", "_door", "_limits", "_resting", "_taken", "bucket", "slot")
 
     def __init__(
         self,
         server: web.Server,
         loop: asyncio.AbstractEventLoop,
-        door: Door,
-        guest: Guest,
-        limits: Limits,
+        door: ConnectionLimiter,
+        guest: ConnectionSlot,
+        limits: IngestLimits,
     ) -> None:
         super().__init__(
             server,
@@ -53,8 +53,8 @@ class Connection(RequestHandler):
             lingering_time=_LINGER,
             auto_decompress=False,
         )
-        self.guest = guest
-        self.bucket = Bucket(limits.connection, loop.time())
+        self.slot = guest
+        self.bucket = Bucket(limits.connection_rate, loop.time())
         self._door = door
         self._limits = limits
         self._clock = loop.time
@@ -70,38 +70,38 @@ class Connection(RequestHandler):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Part of asyncio's protocol."""
         # uvloop's own transports are of no class of asyncio's.
-        self.guest.leave = cast("asyncio.Transport", transport).abort
-        self.guest.by = self._clock() + self._limits.head
+        self.slot.close = cast("asyncio.Transport", transport).abort
+        self.slot.deadline = self._clock() + self._limits.header_timeout
         self._certificate = transport.get_extra_info("peercert") or None
         super().connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
         """Part of asyncio's protocol."""
         if self._resting and data:
-            self._resting = self.guest.is_idle = False
+            self._resting = self.slot.is_idle = False
             self._taken = 0
-            self.guest.by = self._clock() + self._limits.head
+            self.slot.deadline = self._clock() + self._limits.header_timeout
         self._taken += len(data)
         if self._taken > _WHOLE:
-            self.guest.leave()
+            self.slot.close()
             return
         super().data_received(data)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Part of asyncio's protocol."""
-        self._door.left(self.guest)
+        self._door.remove(self.slot)
         super().connection_lost(exc)
 
-    def begin(self) -> None:
+    def begin_request(self) -> None:
         """A request's head is here; what follows has a deadline, and a length, of its own."""
-        self._resting = self.guest.is_idle = False
+        self._resting = self.slot.is_idle = False
         self._taken = 0
-        self.guest.by = self._clock() + self._limits.body
+        self.slot.deadline = self._clock() + self._limits.body_timeout
 
-    def rest(self, *, whole: bool) -> None:
+    def end_request(self, *, whole: bool) -> None:
         """A request is answered. whole: whether all of it has come; else the rest of it is thrown away."""
-        self._resting = self.guest.is_idle = whole
-        self.guest.by = self._clock() + self._limits.idle
+        self._resting = self.slot.is_idle = whole
+        self.slot.deadline = self._clock() + self._limits.idle_timeout
 
     def handle_error(
         self,

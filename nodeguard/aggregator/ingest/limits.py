@@ -15,10 +15,10 @@ class Rate(Struct, frozen=True):
     """So many at once, and so many a second for good."""
 
     burst: float
-    each_second: float
+    per_second: float
 
 
-class Limits(Struct, frozen=True):
+class IngestLimits(Struct, frozen=True):
     """What the server gives to agents. An agent that sends what waited may send 64 messages at once.
 
     connections: open at a time. connections_of_caller: of one node, whose agent has one for each address by
@@ -30,16 +30,16 @@ class Limits(Struct, frozen=True):
     """
 
     connections: int = 20_000
-    connections_of_caller: int = 4
-    strangers: int = 1024
-    strangers_of_one: int = 128
-    head: float = 10.0
-    body: float = 10.0
-    idle: float = 60.0
-    bodies: int = 64 * 1024 * 1024
-    connection: Rate = Rate(100.0, 5.0)
-    node: Rate = Rate(200.0, 5.0)
-    failures: Rate = Rate(20.0, 0.2)
+    connections_per_node: int = 4
+    unauthenticated: int = 1024
+    unauthenticated_per_address: int = 128
+    header_timeout: float = 10.0
+    body_timeout: float = 10.0
+    idle_timeout: float = 60.0
+    body_bytes: int = 64 * 1024 * 1024
+    connection_rate: Rate = Rate(100.0, 5.0)
+    node_rate: Rate = Rate(200.0, 5.0)
+    failure_rate: Rate = Rate(20.0, 0.2)
 
 
 class Bucket:
@@ -55,13 +55,13 @@ class Bucket:
 
         What costs more than there ever are is given for all that there are.
         """
-        level = min(rate.burst, self._level + max(0.0, now - self._at) * rate.each_second)
+        level = min(rate.burst, self._level + max(0.0, now - self._at) * rate.per_second)
         self._level, self._at = level, now
         cost = min(cost, rate.burst)
         if level >= cost:
             self._level = level - cost
             return 0.0
-        return (cost - level) / rate.each_second
+        return (cost - level) / rate.per_second
 
     def give_back(self) -> None:
         """Put back a token that was taken for nothing."""
@@ -97,6 +97,6 @@ def cost(size: int) -> float:
     return 1.0 + size // _SHARE
 
 
-def put_off(seconds: float) -> str:
+def retry_after(seconds: float) -> str:
     """Seconds as HTTP's Retry-After has them: whole ones, one at least."""
     return str(max(1, math.ceil(min(seconds, 3600.0))))

@@ -14,11 +14,11 @@ from collections.abc import Callable, Coroutine
 
 from aiohttp import web
 
-from nodeguard.aggregator.identity.caller import Identity
-from nodeguard.aggregator.ingest.connection import Connection
-from nodeguard.aggregator.ingest.door import Door, Guest
-from nodeguard.aggregator.ingest.exchange import Exchange, Hear
-from nodeguard.aggregator.ingest.limits import Limits
+from nodeguard.aggregator.identity.caller import Authenticator
+from nodeguard.aggregator.ingest.connection import AgentConnection
+from nodeguard.aggregator.ingest.connection_limiter import ConnectionLimiter, ConnectionSlot
+from nodeguard.aggregator.ingest.endpoint import MessageEndpoint, MessageHandler
+from nodeguard.aggregator.ingest.limits import IngestLimits
 
 # Connections that the kernel keeps until they are accepted; it may have a lower limit of its own.
 _BACKLOG = 8192
@@ -40,7 +40,7 @@ _GOODBYE = 2.0
 _GONE = frozenset({errno.ECONNABORTED, errno.EPROTO, errno.ENETDOWN, errno.EHOSTUNREACH, errno.ENETUNREACH})
 
 
-class Ingest:
+class IngestServer:
     """Takes messages of agents. Made in the loop that it runs in.
 
     identity: tells who asks. hear: answers a message, see exchange.Hear. trust: gives what the next
@@ -50,22 +50,22 @@ class Ingest:
 
     def __init__(
         self,
-        identity: Identity,
-        hear: Hear,
+        identity: Authenticator,
+        hear: MessageHandler,
         trust: Callable[[], ssl.SSLContext | None],
         tell: Callable[[str], None],
-        limits: Limits | None = None,
+        limits: IngestLimits | None = None,
     ) -> None:
-        self._limits = limits or Limits()
+        self._limits = limits or IngestLimits()
         self._loop = asyncio.get_running_loop()
-        self._door = Door(self._limits)
-        self.exchange = Exchange(identity, hear, self._limits, self._door, tell, self._loop.time)
+        self._door = ConnectionLimiter(self._limits)
+        self.endpoint = MessageEndpoint(identity, hear, self._limits, self._door, tell, self._loop.time)
         self._trust = trust
         self._tell = tell
-        self._server = web.Server(self.exchange)
+        self._server = web.Server(self.endpoint)
         self._sockets: list[socket.socket] = []
         self._tasks: set[asyncio.Task[None]] = set()
-        self._greeted: dict[Guest, float] = {}
+        self._greeted: dict[ConnectionSlot, float] = {}
         self._said = ""
 
     @property
@@ -106,7 +106,7 @@ class Ingest:
             one.close()
         self._server.pre_shutdown()
         await self._server.shutdown(_GOODBYE)
-        self._door.end()
+        self._door.close_all()
 
     def _start(self, work: Coroutine[None, None, None]) -> None:
         task = self._loop.create_task(work)
@@ -125,10 +125,10 @@ class Ingest:
                     await asyncio.sleep(_PAUSE)
                 continue
             self._said = ""
-            guest = self._door.enter(str(place[0]), self._loop.time())
+            guest = self._door.admit(str(place[0]), self._loop.time())
             if isinstance(guest, str):
                 sock.close()
-                self.exchange.not_accepted(str(place[0]), guest)
+                self.endpoint.not_accepted(str(place[0]), guest)
             else:
                 self._start(self._greet(sock, guest))
             while self._is_busy():
@@ -143,38 +143,38 @@ class Ingest:
             del self._greeted[oldest]
         return False
 
-    async def _greet(self, sock: socket.socket, guest: Guest) -> None:
+    async def _greet(self, sock: socket.socket, guest: ConnectionSlot) -> None:
         """Have the handshake, then leave the connection to its protocol."""
         task = asyncio.current_task()
         assert task is not None
-        guest.leave = task.cancel
+        guest.close = task.cancel
         self._greeted[guest] = self._loop.time()
         connected = False
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             trust = self._trust()
             await self._loop.connect_accepted_socket(
-                lambda: Connection(self._server, self._loop, self._door, guest, self._limits),
+                lambda: AgentConnection(self._server, self._loop, self._door, guest, self._limits),
                 sock,
                 ssl=trust,
-                ssl_handshake_timeout=self._limits.head if trust else None,
+                ssl_handshake_timeout=self._limits.header_timeout if trust else None,
                 ssl_shutdown_timeout=_GOODBYE if trust else None,
             )
             connected = True
         except ssl.SSLCertVerificationError as error:
-            self.exchange.untrusted(guest.address, error)
+            self.endpoint.untrusted(guest.address, error)
         except OSError:
-            self.exchange.counts["handshakes failed"] += 1
+            self.endpoint.counts["handshakes failed"] += 1
         finally:
             self._greeted.pop(guest, None)
             if not connected:
-                self._door.left(guest)
+                self._door.remove(guest)
                 sock.close()
 
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(_SWEEP)
-            self.exchange.counts["too slow"] += self._door.sweep(self._loop.time())
+            self.endpoint.counts["too slow"] += self._door.close_overdue(self._loop.time())
 
     def _say(self, what: str) -> None:
         if what != self._said:

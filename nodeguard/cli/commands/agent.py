@@ -17,45 +17,43 @@ from msgspec.structs import replace
 
 from nodeguard.agent import control
 from nodeguard.agent.agent import Agent
-from nodeguard.agent.arena import one_arena
-from nodeguard.agent.clears import Clears
-from nodeguard.agent.following import follow
-from nodeguard.agent.gpus import Gpus
-from nodeguard.agent.judgement import Judgement
-from nodeguard.agent.memory import Memory
-from nodeguard.agent.mishaps import Mishaps
-from nodeguard.agent.reporting.mailbox import Mailbox
-from nodeguard.agent.reporting.reporter import Carry, Reporter, facts
+from nodeguard.agent.check_reload import CheckReload, adoption_delay
+from nodeguard.agent.fd_watch import watch_descriptors
+from nodeguard.agent.instructions import FindingClearer, GpuDetacher
+from nodeguard.agent.process import LoopErrorHandler, use_one_malloc_arena
+from nodeguard.agent.reporting.delivery_state import DeliveryQueue
+from nodeguard.agent.reporting.reporter import Carry, Reporter, node_facts
 from nodeguard.agent.reporting.senders import Senders
 from nodeguard.agent.service import Service
+from nodeguard.agent.state import AgentState
 from nodeguard.agent.state_file import StateFile
-from nodeguard.agent.subject import Subject, live, recorded
+from nodeguard.agent.watched_node import WatchedNode, watch_live, watch_recording
 from nodeguard.bundle.defect import BundleError
 from nodeguard.bundle.watched import WatchedBundle
 from nodeguard.cli.agent_options import Options, options
+from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.cli.commands.check import exit_code
-from nodeguard.cli.knowledge import knowledge
-from nodeguard.cli.log import Log
-from nodeguard.cli.options import hear_instance_type, hold_platform
-from nodeguard.cli.reload import Reload, part_of
+from nodeguard.cli.options import validate_platform, warn_about_instance_type
 from nodeguard.cli.usage import OK, UNKNOWN, UsageError
-from nodeguard.derive.derive import Site
-from nodeguard.local.state_lock import hold
+from nodeguard.derive.derive import PlatformHints
+from nodeguard.local.json_log import JsonLog
+from nodeguard.local.state_lock import acquire_state_lock
 from nodeguard.model.catalogue import Catalogue
-from nodeguard.model.finding import Knowledge
+from nodeguard.model.finding import DataStatus
 from nodeguard.model.instant import Instant
 from nodeguard.model.signal import Signal
-from nodeguard.sources.every import every_source
-from nodeguard.sources.infiniband import Infiniband
-from nodeguard.sources.nvml import Nvml
+from nodeguard.pipeline.pipeline import Pipeline
+from nodeguard.sources.infiniband import InfinibandSource
+from nodeguard.sources.nvml import NvmlSource
+from nodeguard.sources.registry import all_sources
 from nodeguard.sources.source import Source
-from nodeguard.wire.instruction import ClearCheck, Instruction, ReleaseGpus
+from nodeguard.wire.instruction import ClearFinding, DetachGpus, Instruction
 from nodeguard.worker.lane import filesystem_lane
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run the agent; returns the exit code."""
-    one_arena()
+    use_one_malloc_arena()
     return asyncio.run(_agent(arguments))
 
 
@@ -63,29 +61,29 @@ async def _agent(arguments: Sequence[str]) -> int:
     told = options(arguments)
     hangup = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hangup.set)
-    catalogue, signals = knowledge(told.checks)
-    hold_platform(catalogue, told.platform, told.named("platform"))
-    hear_instance_type(catalogue, told.instance_type, told.platform, told.named("instance_type"))
-    held = hold(told.state) if told.state else None
+    catalogue, signals = load_catalogue(told.checks)
+    validate_platform(catalogue, told.platform, told.named("platform"))
+    warn_about_instance_type(catalogue, told.instance_type, told.platform, told.named("instance_type"))
+    held = acquire_state_lock(told.state) if told.state else None
     if told.state and held is None:
         raise UsageError(f"another agent on this machine remembers in {told.state}: name another --state")
     file = StateFile(told.state, filesystem_lane()) if told.state else None
-    with closing(Log(sys.stderr.fileno(), told.node)) as log:
-        asyncio.get_running_loop().set_exception_handler(Mishaps(log, time.monotonic))
+    with closing(JsonLog(sys.stderr.fileno(), told.node)) as log:
+        asyncio.get_running_loop().set_exception_handler(LoopErrorHandler(log, time.monotonic))
         with closing(_subject(told, catalogue, file, log)) as subject:
             return await _watch(told, catalogue, signals, subject, file, log, hangup)
 
 
-def _subject(told: Options, catalogue: Catalogue, file: StateFile | None, log: Log) -> Subject:
-    sources, site = every_source(catalogue.patterns), Site(told.platform, told.instance_type)
+def _subject(told: Options, catalogue: Catalogue, file: StateFile | None, log: JsonLog) -> WatchedNode:
+    sources, site = all_sources(catalogue.patterns), PlatformHints(told.platform, told.instance_type)
     if told.bundle is None:
         try:
-            return live(told.root, sources, site, file)
+            return watch_live(told.root, sources, site, file)
         except OSError as error:
             where = f"{error.filename}: {error.strerror}"
             raise UsageError(f"{where}: --root names where the machine's root directory is") from None
     try:
-        subject = recorded(WatchedBundle(told.bundle, log), told.speed, sources, site, file)
+        subject = watch_recording(WatchedBundle(told.bundle, log), told.speed, sources, site, file)
     except BundleError as error:
         raise UsageError(str(error)) from None
     if not subject.sources:
@@ -97,38 +95,42 @@ async def _watch(
     told: Options,
     catalogue: Catalogue,
     signals: dict[str, Signal],
-    subject: Subject,
+    subject: WatchedNode,
     file: StateFile | None,
-    log: Log,
+    log: JsonLog,
     hangup: asyncio.Event,
 ) -> int:
-    machine, memory = subject.machine, subject.memory
-    judgement = Judgement(catalogue, signals, subject.site, memory=memory)
-    agent = Agent(machine, subject.sources, judgement, log, subject.offset, subject.speed, before=memory.told)
-    nvml = next((source for source in subject.sources if isinstance(source, Nvml)), None)
-    gpus = Gpus(agent, nvml, machine.let_go_of_gpus, memory.release)
+    machine, memory = subject.machine, subject.state
+    judgement = Pipeline(catalogue, signals, subject.site, memory=memory)
+    agent = Agent(
+        machine, subject.sources, judgement, log, subject.offset, subject.speed, logged=memory.logged
+    )
+    nvml = next((source for source in subject.sources if isinstance(source, NvmlSource)), None)
+    gpus = GpuDetacher(agent, nvml, machine.detach_gpus, memory.detached)
     gpus.begin()
     _spare(subject.sources, judgement)
     carry: dict[type[Instruction], Carry] = {
-        ReleaseGpus: gpus.carry_out,
-        ClearCheck: Clears(agent, judgement).carry_out,
+        DetachGpus: gpus.carry_out,
+        ClearFinding: FindingClearer(agent, judgement).carry_out,
     }
-    mailbox = Mailbox(memory.post, spools=told.aggregator is not None)
-    reporter = Reporter(mailbox, facts(told.node, catalogue), carry, log)
+    mailbox = DeliveryQueue(memory.delivery, spools=told.aggregator is not None)
+    reporter = Reporter(mailbox, node_facts(told.node, catalogue), carry, log)
 
-    def remember(instant: Instant) -> Memory:
-        return replace(judgement.memory(instant, machine.hangs()), release=gpus.release)
+    def remember(instant: Instant) -> AgentState:
+        return replace(judgement.memory(instant, machine.hangs()), release=gpus.detached)
 
     senders = _senders(told, mailbox, log)
-    service = Service(agent, reporter, remember, file, subject.lost, senders)
-    follow(machine, agent)
+    service = Service(agent, reporter, remember, file, subject.load_error, senders)
+    watch_descriptors(machine, agent)
 
     def adopt(catalogue: Catalogue, signals: dict[str, Signal]) -> None:
         judgement.adopt(catalogue, signals)
         _spare(subject.sources, judgement)
-        reporter.facts = facts(told.node, catalogue)
+        reporter.facts = node_facts(told.node, catalogue)
 
-    reload = Reload(partial(knowledge, told.checks), adopt, part_of(told.node, told.spread), log)
+    reload = CheckReload(
+        partial(load_catalogue, told.checks), adopt, adoption_delay(told.node, told.spread), log
+    )
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload.ask)
     if hangup.is_set():
         reload.ask()
@@ -151,21 +153,21 @@ async def _watch(
             asked.close()
     if verdict is None:
         return UNKNOWN
-    health = verdict.known_health or Knowledge.UNKNOWN
+    health = verdict.known_health or DataStatus.UNKNOWN
     log({"event": "end", "health": health.value, "findings": len(verdict.findings)})
     return exit_code(verdict, strict=False) if told.once else OK
 
 
-async def _control(path: str, service: Service, log: Log) -> asyncio.Server | None:
+async def _control(path: str, service: Service, log: JsonLog) -> asyncio.Server | None:
     try:
-        return await control.serve(path, service.carry_out)
+        return await control.serve_control(path, service.carry_out)
     except OSError as error:
         remedy = "nodeguard release and clear cannot reach this agent; name a --socket"
         log({"event": "no socket", "why": f"{path}: {error.strerror or error}: {remedy}"})
         return None
 
 
-def _senders(told: Options, mailbox: Mailbox, log: Log) -> Senders | None:
+def _senders(told: Options, mailbox: DeliveryQueue, log: JsonLog) -> Senders | None:
     if told.aggregator is None:
         return None
     # Brings http.client, for agents that report to somebody alone.
@@ -174,8 +176,8 @@ def _senders(told: Options, mailbox: Mailbox, log: Log) -> Senders | None:
     return senders(told.config, told.aggregator, mailbox, log)
 
 
-def _spare(sources: Sequence[Source], judgement: Judgement) -> None:
+def _spare(sources: Sequence[Source], judgement: Pipeline) -> None:
     """Have the ports' counters left alone that nobody looks at."""
     for source in sources:
-        if isinstance(source, Infiniband):
-            source.spare(judgement.of_ports)
+        if isinstance(source, InfinibandSource):
+            source.select_counters(judgement.port_signals)

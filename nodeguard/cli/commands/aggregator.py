@@ -8,11 +8,11 @@ import sys
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, closing
 
-from nodeguard.agent.transitions import Line
-from nodeguard.cli.aggregator_options import Options, options
-from nodeguard.cli.knowledge import knowledge
-from nodeguard.cli.log import Log
+from nodeguard.agent.transitions import LogLine
+from nodeguard.aggregator.options import AggregatorOptions, options
+from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.cli.usage import OK, UNKNOWN, UsageError
+from nodeguard.local.json_log import JsonLog
 from nodeguard.model.incident import Incident
 
 _MISSING = "the aggregator needs more than the agent: install nodeguard[aggregator]"
@@ -29,15 +29,15 @@ def run(arguments: Sequence[str]) -> int:
         return runner.run(_aggregator(told))
 
 
-async def _aggregator(told: Options) -> int:
-    from nodeguard.cli.aggregating import Aggregating, StartError  # noqa: PLC0415 - brings servers
+async def _aggregator(told: AggregatorOptions) -> int:
+    from nodeguard.aggregator.app import AggregatorApp, StartError  # noqa: PLC0415 - brings servers
 
-    catalogue, _ = knowledge(told.checks)
+    catalogue, _ = load_catalogue(told.checks)
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ended.set)
-    with closing(Log(sys.stderr.fileno(), told.pod)) as log:
+    with closing(JsonLog(sys.stderr.fileno(), told.pod)) as log:
 
         def tell(said: str) -> None:
             log({"event": "note", "said": said})
@@ -47,12 +47,12 @@ async def _aggregator(told: Options) -> int:
 
         async with AsyncExitStack() as stack:
             try:
-                made = await Aggregating.begin(told, catalogue, tell, happened, stack)
+                made = await AggregatorApp.start(told, catalogue, tell, happened, stack)
             except StartError as error:
                 raise UsageError(str(error)) from None
-            loop.add_signal_handler(signal.SIGHUP, made.reread)
+            loop.add_signal_handler(signal.SIGHUP, made.request_reload)
             ending = asyncio.create_task(ended.wait())
-            working = [asyncio.create_task(one) for one in made.work()]
+            working = [asyncio.create_task(one) for one in made.tasks()]
             done, _ = await asyncio.wait([ending, *working], return_when=asyncio.FIRST_COMPLETED)
             for task in (ending, *working):
                 task.cancel()
@@ -64,7 +64,7 @@ async def _aggregator(told: Options) -> int:
         return UNKNOWN if broken else OK
 
 
-def _incident(one: Incident) -> Line:
+def _incident(one: Incident) -> LogLine:
     """What the log says of an incident that has changed."""
     return {
         "event": "incident",
@@ -73,7 +73,7 @@ def _incident(one: Incident) -> Line:
         "state": one.state.value,
         "health": one.health.value,
         "check": one.cause,
-        "target": one.resource,
+        "target": one.target,
         "action": one.action.value,
         "scope": one.scope,
         "said": one.message,

@@ -10,23 +10,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from nodeguard.agent.judgement import Judgement
-from nodeguard.backtest.backtest import Tested, tested
-from nodeguard.cli.knowledge import knowledge
-from nodeguard.cli.local_aggregator import add_format
-from nodeguard.cli.moments import spoken
-from nodeguard.cli.options import add_checks, hold_platform
-from nodeguard.cli.render.page import show, width
-from nodeguard.cli.streams import complain, say
-from nodeguard.cli.usage import OK, Parser, UsageError, duration
-from nodeguard.derive.derive import Site
-from nodeguard.fleet.steps import Step, rising
-from nodeguard.judge.words import span
+from nodeguard.backtest.backtest import BacktestResult, run_backtest
+from nodeguard.cli.aggregator_client import add_format
+from nodeguard.cli.check_catalogue import load_catalogue
+from nodeguard.cli.options import add_checks, validate_platform
+from nodeguard.cli.render.terminal import print_lines, terminal_width
+from nodeguard.cli.streams import print_error, print_output
+from nodeguard.cli.timestamps import format_time
+from nodeguard.cli.usage import OK, ArgumentParser, UsageError, duration
+from nodeguard.derive.derive import PlatformHints
+from nodeguard.fleet.state.history_events import HistoryEvent, in_time_order
+from nodeguard.judge.formatting import format_duration
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.finding import Health
 from nodeguard.model.policy import Policy
 from nodeguard.model.signal import Signal
-from nodeguard.sources.every import every_source
+from nodeguard.pipeline.pipeline import Pipeline
+from nodeguard.sources.registry import all_sources
 
 # Policies that are held against each other, and seconds that --since may say: ten years.
 _POLICIES = 2
@@ -39,7 +39,7 @@ _BUNDLE = "bundle.yaml"
 class _Source(NamedTuple):
     """What was told. until: when whoever listened did so last, 0 where that is not known."""
 
-    steps: Iterator[Step]
+    steps: Iterator[HistoryEvent]
     until: float
 
 
@@ -48,7 +48,7 @@ def run(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     if len(options.policy) > _POLICIES:
         raise UsageError(f"{len(options.policy)} policies: name one, or two to hold against each other")
-    catalogue, signals = knowledge(options.checks)
+    catalogue, signals = load_catalogue(options.checks)
     checks = {check.id: check.health for check in catalogue.checks}
     policies = [_policy(file, checks) for file in options.policy]
     sources = _sources(options.source, catalogue, signals)
@@ -56,18 +56,18 @@ def run(arguments: Sequence[str]) -> int:
     found = _tested(sources, policies, list(checks), since)
     _has_anything(found, options)
     if options.format == "json":
-        from nodeguard.cli.render.backtest_output import as_json  # noqa: PLC0415 - one format of two
+        from nodeguard.cli.render.backtest_json import as_json  # noqa: PLC0415 - one format of two
 
-        say(as_json(options.policy, found))
+        print_output(as_json(options.policy, found))
     else:
-        from nodeguard.cli.render.backtest import backtest_page  # noqa: PLC0415
+        from nodeguard.cli.render.backtest import backtest_lines  # noqa: PLC0415
 
-        show(backtest_page(options.policy, policies, found, width(), everything=options.all))
+        print_lines(backtest_lines(options.policy, policies, found, terminal_width(), everything=options.all))
     return OK
 
 
-def _parser() -> Parser:
-    parser = Parser(
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser(
         prog="nodeguard backtest",
         description="Plays what nodes told through a policy again, and says what it would have marked.",
         epilog="Nothing is asked of a cluster, and nothing is written.",
@@ -87,26 +87,26 @@ def _parser() -> Parser:
 
 def _policy(file: str, checks: Mapping[str, Health]) -> Policy:
     """Raises UsageError, in the words of nodeguard policy check."""
-    from nodeguard.aggregator.policy.file import read  # noqa: PLC0415 - brings what only files of YAML need
-    from nodeguard.catalog.located import CatalogueError  # noqa: PLC0415
+    from nodeguard.aggregator.policy.policy_file import read_policy  # noqa: PLC0415 - brings what only files of YAML need
+    from nodeguard.config.errors import ConfigError  # noqa: PLC0415
 
     try:
-        policy, doubts = read(Path(file), checks, time.time())
-    except CatalogueError as error:
+        policy, doubts = read_policy(Path(file), checks, time.time())
+    except ConfigError as error:
         raise UsageError(str(error)) from None
     for doubt in doubts:
-        complain(str(doubt))
+        print_error(str(doubt))
     return policy
 
 
 def _tested(
     sources: Sequence[_Source], policies: Sequence[Policy], checks: Sequence[str], since: float
-) -> Tested:
-    from nodeguard.aggregator.history.reading import HistoryError, together  # noqa: PLC0415 - brings SQLite
+) -> BacktestResult:
+    from nodeguard.aggregator.history.reader import HistoryError, merge_histories  # noqa: PLC0415 - brings SQLite
 
-    steps = together([one.steps for one in sources])
+    steps = merge_histories([one.steps for one in sources])
     try:
-        return tested(steps, policies, checks, since, max(one.until for one in sources))
+        return run_backtest(steps, policies, checks, since, max(one.until for one in sources))
     except HistoryError as error:
         raise UsageError(str(error)) from None
 
@@ -128,16 +128,18 @@ def _sources(named: Sequence[str], catalogue: Catalogue, signals: Mapping[str, S
 
 
 def _history(path: str) -> _Source:
-    from nodeguard.aggregator.history.reading import HistoryError, told  # noqa: PLC0415 - brings SQLite
+    from nodeguard.aggregator.history.reader import HistoryError, read_history  # noqa: PLC0415 - brings SQLite
 
     try:
-        return _Source(*told(path))
+        return _Source(*read_history(path))
     except HistoryError as error:
         raise UsageError(str(error)) from None
 
 
-def _recorded(name: str, path: str, catalogue: Catalogue, signals: Mapping[str, Signal]) -> Iterator[Step]:
-    from nodeguard.backtest.bundles import steps  # noqa: PLC0415 - a history wants no recordings
+def _recorded(
+    name: str, path: str, catalogue: Catalogue, signals: Mapping[str, Signal]
+) -> Iterator[HistoryEvent]:
+    from nodeguard.backtest.recordings import recording_steps  # noqa: PLC0415 - a history wants no recordings
     from nodeguard.bundle.defect import BundleError  # noqa: PLC0415
     from nodeguard.bundle.recording import Recording  # noqa: PLC0415
 
@@ -146,20 +148,22 @@ def _recorded(name: str, path: str, catalogue: Catalogue, signals: Mapping[str, 
     except BundleError as error:
         raise UsageError(str(error)) from None
     manifest = recording.manifest
-    hold_platform(catalogue, manifest.platform, f"{path}: platform")
-    site = Site(manifest.platform, manifest.instance_type)
-    judgement = Judgement(catalogue, signals, site, one_look=not recording.end)
-    return rising(steps(name, recording, every_source(catalogue.patterns), judgement, catalogue))
+    validate_platform(catalogue, manifest.platform, f"{path}: platform")
+    site = PlatformHints(manifest.platform, manifest.instance_type)
+    judgement = Pipeline(catalogue, signals, site, one_shot=not recording.end)
+    return in_time_order(
+        recording_steps(name, recording, all_sources(catalogue.patterns), judgement, catalogue)
+    )
 
 
-def _has_anything(found: Tested, options: Namespace) -> None:
+def _has_anything(found: BacktestResult, options: Namespace) -> None:
     """Raises UsageError where there is nothing to tell of."""
     if not found.reports:
         raise UsageError(
             f"{', '.join(options.source)}: no agent has told anything there: wait, or name another"
         )
-    if not found.recent:
+    if not found.recent_reports:
         raise UsageError(
-            f"--since: nothing was told within {span(options.since)}, the latest at {spoken(found.latest)}: "
+            f"--since: nothing was told within {format_duration(options.since)}, the latest at {format_time(found.last_step)}: "
             "say a longer time, or leave it away"
         )

@@ -4,45 +4,51 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nodeguard.cli.knowledge import families, knowledge
-from nodeguard.cli.options import add_checks, add_machine, add_only, folder
-from nodeguard.cli.scope import why_nothing, within
-from nodeguard.cli.streams import say
+from nodeguard.cli.check_catalogue import load_catalogue, parse_families
+from nodeguard.cli.options import add_checks, add_machine, add_only, directory
+from nodeguard.cli.scope import reason_not_evaluated, restrict_verdict
+from nodeguard.cli.streams import print_output
 from nodeguard.cli.task import Task, Told, live, recorded
-from nodeguard.cli.usage import FATAL, OK, UNKNOWN, WARNING, Parser, duration
+from nodeguard.cli.usage import FATAL, OK, UNKNOWN, WARNING, ArgumentParser, duration
 from nodeguard.model.finding import Health, Verdict
-from nodeguard.sources.every import every_source
+from nodeguard.sources.registry import all_sources
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command; returns its exit code. Raises UsageError."""
     options = _parser().parse_args(arguments)
     if options.schema:
-        from nodeguard.cli.render.output import schema  # noqa: PLC0415 - rarely asked for
+        from nodeguard.cli.render.verdict_json import schema  # noqa: PLC0415 - rarely asked for
 
-        say(schema())
+        print_output(schema())
         return OK
-    catalogue, signals = knowledge(options.checks)
-    only = families(catalogue, options.only)
+    catalogue, signals = load_catalogue(options.checks)
+    only = parse_families(catalogue, options.only)
     checks = [check for check in catalogue.checks if only is None or check.family in only]
-    task = Task(options, catalogue, signals, only, every_source(catalogue.patterns))
+    task = Task(options, catalogue, signals, only, all_sources(catalogue.patterns))
     told = live(task) if options.bundle is None else recorded(task)
     if only is not None:
-        told = told._replace(verdict=within(told.verdict, checks, task.sources))
+        told = told._replace(verdict=restrict_verdict(told.verdict, checks, task.sources))
     code = exit_code(told.verdict, strict=options.strict)
-    unexplained = told.verdict.judged or told.verdict.unread or only is None
-    _print(task, told, code, "" if unexplained else why_nothing(only or (), checks))
+    unexplained = told.verdict.evaluated or told.verdict.read_failures or only is None
+    _print(task, told, code, "" if unexplained else reason_not_evaluated(only or (), checks))
     return code
 
 
-def _parser() -> Parser:
-    parser = Parser(
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser(
         prog="nodeguard check",
         description="Judges this machine, or a recorded one, and says what is wrong and what to do.",
         epilog="Exit codes: 0 ok, 1 warning or suspect, 2 fatal, 3 usage error or nothing could be judged.",
     )
     add = parser.add_argument
-    add("--from", dest="bundle", metavar="DIR", type=folder, help="judge a recording instead of this machine")
+    add(
+        "--from",
+        dest="bundle",
+        metavar="DIR",
+        type=directory,
+        help="judge a recording instead of this machine",
+    )
     add(
         "--for",
         dest="seconds",
@@ -64,7 +70,7 @@ def exit_code(verdict: Verdict, *, strict: bool) -> int:
     """Exit code of a verdict. strict: whether what could not be read counts, where nothing is fatal."""
     if verdict.health == Health.FATAL:
         return FATAL
-    if not verdict.judged or (strict and verdict.unread):
+    if not verdict.evaluated or (strict and verdict.read_failures):
         return UNKNOWN
     return OK if verdict.health == Health.OK else WARNING
 
@@ -73,19 +79,19 @@ def _print(task: Task, told: Told, code: int, nothing: str) -> None:
     options = task.options
     match options.format:
         case "json":
-            from nodeguard.cli.render.output import as_json  # noqa: PLC0415 - one format of three
+            from nodeguard.cli.render.verdict_json import as_json  # noqa: PLC0415 - one format of three
 
-            say(as_json(*told))
+            print_output(as_json(*told))
         case "prometheus":
-            from nodeguard.cli.render.prometheus import as_metrics  # noqa: PLC0415
+            from nodeguard.cli.render.verdict_metrics import as_metrics  # noqa: PLC0415
 
-            say(as_metrics(told.verdict, told.instant), end="")
+            print_output(as_metrics(told.verdict, told.instant), end="")
         case _:
             if options.quiet and code == OK:
                 return
-            from nodeguard.cli.render.page import show  # noqa: PLC0415
-            from nodeguard.cli.render.verdict import table  # noqa: PLC0415
-            from nodeguard.cli.render.wording import meanings  # noqa: PLC0415
+            from nodeguard.cli.render.check_text import meanings  # noqa: PLC0415
+            from nodeguard.cli.render.terminal import print_lines  # noqa: PLC0415
+            from nodeguard.cli.render.verdict import verdict_lines  # noqa: PLC0415
 
             words = meanings(task.catalogue)
-            show(table(*told, words, quiet=options.quiet, nothing=nothing))
+            print_lines(verdict_lines(*told, words, quiet=options.quiet, nothing=nothing))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from nodeguard.cli.knowledge import families, knowledge
+from nodeguard.cli.check_catalogue import load_catalogue, parse_families
 from nodeguard.cli.options import add_checks, add_only
-from nodeguard.cli.render.page import Line, Words, show
-from nodeguard.cli.render.wording import facts
-from nodeguard.cli.streams import say
-from nodeguard.cli.usage import OK, Parser
+from nodeguard.cli.render.check_text import check_facts
+from nodeguard.cli.render.terminal import StyledLine, StyledText, print_lines
+from nodeguard.cli.streams import print_output
+from nodeguard.cli.usage import OK, ArgumentParser
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.check import Check
 
@@ -17,23 +17,23 @@ from nodeguard.model.check import Check
 def run(arguments: Sequence[str]) -> int:
     """Run the command; returns its exit code. Raises UsageError for a file that is wrong."""
     options = _parser().parse_args(arguments)
-    catalogue, _ = knowledge(options.checks)
-    only = families(catalogue, options.only)
+    catalogue, _ = load_catalogue(options.checks)
+    only = parse_families(catalogue, options.only)
     checks = [check for check in catalogue.checks if only is None or check.family in only]
     match options.format:
         case "json":
             import msgspec  # noqa: PLC0415 - one format of three
 
-            say(msgspec.json.format(msgspec.json.encode(checks), indent=2).decode())
+            print_output(msgspec.json.format(msgspec.json.encode(checks), indent=2).decode())
         case "markdown":
-            say("\n".join(markdown(checks)))
+            print_output("\n".join(markdown(checks)))
         case _:
-            show(list(_table(catalogue, checks)))
+            print_lines(list(_table(catalogue, checks)))
     return OK
 
 
-def _parser() -> Parser:
-    parser = Parser(
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser(
         prog="nodeguard checks",
         description="Lists the checks. With --checks it validates a folder of yours and shows the result.",
     )
@@ -45,20 +45,25 @@ def _parser() -> Parser:
     return parser
 
 
-def _table(catalogue: Catalogue, checks: Sequence[Check]) -> Iterator[Line]:
+def _table(catalogue: Catalogue, checks: Sequence[Check]) -> Iterator[StyledLine]:
     wide = max((len(check.id) for check in checks), default=0)
     for family, group in _by_family(checks):
-        yield Line(text=family, style="strong")
+        yield StyledLine(text=family, style="strong")
         for check in group:
-            head = (Words(f"  {check.id:<{wide}}  "), Words(f"{check.health.value:<8}", check.health.value))
-            yield Line(head, check.title)
-        yield Line()
+            head = (
+                StyledText(f"  {check.id:<{wide}}  "),
+                StyledText(f"{check.health.value:<8}", check.health.value),
+            )
+            yield StyledLine(head, check.title)
+        yield StyledLine()
     for name, file in sorted(catalogue.disabled.items()):
-        yield Line(
-            (Words(f"  {name:<{wide}}  ", "dim"), Words(f"{'off':<8}", "dim")), f"disabled by {file}", "dim"
+        yield StyledLine(
+            (StyledText(f"  {name:<{wide}}  ", "dim"), StyledText(f"{'off':<8}", "dim")),
+            f"disabled by {file}",
+            "dim",
         )
     number = len({check.family for check in checks})
-    yield Line(text=f"{len(checks)} checks in {number} {'family' if number == 1 else 'families'}")
+    yield StyledLine(text=f"{len(checks)} checks in {number} {'family' if number == 1 else 'families'}")
 
 
 def _by_family(checks: Sequence[Check]) -> Iterator[tuple[str, list[Check]]]:
@@ -78,10 +83,12 @@ def markdown(checks: Sequence[Check]) -> Iterator[str]:
                 "",
                 f"### {check.id}",
                 "",
-                f"**{check.title}.** {' '.join(check.explain.split())}",
+                f"**{check.title}.** {' '.join(check.explanation.split())}",
                 "",
             )
-            yield from (f"- {field}: {_escaped(text)}" for field, text in facts(check) if field != "family")
+            yield from (
+                f"- {field}: {_escaped(text)}" for field, text in check_facts(check) if field != "family"
+            )
 
 
 def _escaped(text: str) -> str:

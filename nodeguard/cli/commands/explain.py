@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from nodeguard.cli.knowledge import knowledge
+from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.cli.options import add_checks
-from nodeguard.cli.render.codes import sxid, xid
-from nodeguard.cli.render.page import Line, Words, as_object, field, show
-from nodeguard.cli.render.wording import facts
-from nodeguard.cli.streams import say
-from nodeguard.cli.usage import OK, Parser, UsageError, near
+from nodeguard.cli.render.check_text import check_facts
+from nodeguard.cli.render.terminal import StyledLine, StyledText, field_line, lines_to_object, print_lines
+from nodeguard.cli.render.xid import sxid_lines, xid_lines
+from nodeguard.cli.streams import print_output
+from nodeguard.cli.usage import OK, ArgumentParser, UsageError, did_you_mean
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.check import Check
 
@@ -25,20 +25,20 @@ def run(arguments: Sequence[str]) -> int:
 
         explain_fleet(options, arguments)
         return OK
-    catalogue, _ = knowledge(options.checks)
+    catalogue, _ = load_catalogue(options.checks)
     explain, name = _meant(" ".join(options.what))
     if options.format == "json":
         import msgspec  # noqa: PLC0415 - one format of two
 
-        told = _named(catalogue, name) if explain is _check else as_object(explain(catalogue, name))
-        say(msgspec.json.format(msgspec.json.encode(told), indent=2).decode())
+        told = _named(catalogue, name) if explain is _check else lines_to_object(explain(catalogue, name))
+        print_output(msgspec.json.format(msgspec.json.encode(told), indent=2).decode())
     else:
-        show(list(explain(catalogue, name)))
+        print_lines(list(explain(catalogue, name)))
     return OK
 
 
 _CODE = re.compile(r"(s?xid)[\s:#]*(.*)", re.IGNORECASE)
-_Explain = Callable[[Catalogue, str], Iterator[Line]]
+_Explain = Callable[[Catalogue, str], Iterator[StyledLine]]
 
 
 def _meant(words: str) -> tuple[_Explain, str]:
@@ -51,7 +51,7 @@ def _meant(words: str) -> tuple[_Explain, str]:
         kind, number = code[1].lower(), code[2]
         if not number:
             raise UsageError(f"'{words}' needs a number: write nodeguard explain {kind} 79")
-        return (sxid if kind == "sxid" else xid), number
+        return (sxid_lines if kind == "sxid" else xid_lines), number
     if words.isdigit():
         raise UsageError(f"'{words}' is a number alone: write nodeguard explain xid {words}, or sxid {words}")
     name = words.removeprefix("check ")
@@ -63,8 +63,8 @@ def _meant(words: str) -> tuple[_Explain, str]:
     return _check, name
 
 
-def _parser() -> Parser:
-    parser = Parser(
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser(
         prog="nodeguard explain",
         description="Says what a check, an Xid or an SXid means and what to do. With node, domain or "
         "incident: all that the aggregator knows of it, and what its marks wait for; with domain alone, what "
@@ -85,16 +85,16 @@ def _named(catalogue: Catalogue, name: str) -> Check:
     if check is None:
         if name in catalogue.disabled:
             raise UsageError(f"'{name}' is disabled by {catalogue.disabled[name]}")
-        meant = near(name, [one.id for one in catalogue.checks])
+        meant = did_you_mean(name, [one.id for one in catalogue.checks])
         raise UsageError(f"'{name}' is no check: {meant}see nodeguard checks")
     return check
 
 
-def _check(catalogue: Catalogue, name: str) -> Iterator[Line]:
+def _check(catalogue: Catalogue, name: str) -> Iterator[StyledLine]:
     check = _named(catalogue, name)
-    yield Line((Words(check.id, "strong"), Words(" - ")), check.title, "strong")
-    yield Line()
-    for paragraph in check.explain.split("\n\n"):
-        yield Line(text=" ".join(paragraph.split()))
-    yield Line()
-    yield from (field(name, text) for name, text in facts(check))
+    yield StyledLine((StyledText(check.id, "strong"), StyledText(" - ")), check.title, "strong")
+    yield StyledLine()
+    for paragraph in check.explanation.split("\n\n"):
+        yield StyledLine(text=" ".join(paragraph.split()))
+    yield StyledLine()
+    yield from (field_line(name, text) for name, text in check_facts(check))

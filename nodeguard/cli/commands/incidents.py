@@ -9,17 +9,24 @@ from typing import Literal
 
 from msgspec import Struct
 
-from nodeguard.aggregator.api.asking import Decided
+from nodeguard.aggregator.api.requests import IncidentAction
+from nodeguard.cli.aggregator_client import (
+    AggregatorClient,
+    NotFoundError,
+    add_format,
+    add_socket,
+    quote_name,
+    to_json,
+)
 from nodeguard.cli.commands.explain_fleet import no_incident, no_node
-from nodeguard.cli.local_aggregator import Aggregator, MissingError, add_format, add_socket, as_json, part
-from nodeguard.cli.person import user
+from nodeguard.cli.options import current_user
 from nodeguard.cli.progress import progress
-from nodeguard.cli.render.incident import incidents_page
-from nodeguard.cli.render.page import plain, show, width
-from nodeguard.cli.streams import say
-from nodeguard.cli.usage import OK, Parser, UsageError, near
-from nodeguard.fleet_api.incident_forms import IncidentList, IncidentPage
-from nodeguard.model.incident import ClearAnswer, State
+from nodeguard.cli.render.incident import incident_list_lines
+from nodeguard.cli.render.terminal import print_lines, printable, terminal_width
+from nodeguard.cli.streams import print_output
+from nodeguard.cli.usage import OK, ArgumentParser, UsageError, did_you_mean
+from nodeguard.fleet_api.schema.incident import IncidentList, IncidentView
+from nodeguard.model.incident import ClearAnswer, IncidentState
 
 _DECIDED: dict[str, Literal["acknowledge", "clear"]] = {"acknowledge": "acknowledge", "clear": "clear"}
 
@@ -28,7 +35,7 @@ def run(arguments: Sequence[str]) -> int:
     """Run the command; returns its exit code. Raises UsageError."""
     if arguments and arguments[0] in _DECIDED:
         return _decide(arguments)
-    parser = Parser(
+    parser = ArgumentParser(
         prog="nodeguard incidents",
         usage="nodeguard incidents [OPTION]… | acknowledge NAME | clear NAME",
         description="Lists what is wrong in the fleet, worst first, without what is over.",
@@ -50,24 +57,26 @@ def run(arguments: Sequence[str]) -> int:
     add_socket(parser)
     options = parser.parse_args(arguments)
     asked = [f"state={word}" for word in (["all"] if options.all and not options.state else options.state)]
-    asked += [f"node={part(options.node)}"] if options.node else []
+    asked += [f"node={quote_name(options.node)}"] if options.node else []
     target = "incidents" + (f"?{'&'.join(asked)}" if asked else "")
-    aggregator = Aggregator(options, "incidents", arguments)
+    aggregator = AggregatorClient(options, "incidents", arguments)
     try:
-        told = aggregator.told(target, IncidentList)
-    except MissingError:
+        told = aggregator.get(target, IncidentList)
+    except NotFoundError:
         raise no_node(aggregator, options.node) from None
     if options.format == "json":
-        say(as_json(told))
+        print_output(to_json(told))
     else:
-        show(incidents_page(told, width()))
+        print_lines(incident_list_lines(told, terminal_width()))
     return OK
 
 
 def _state(word: str) -> str:
-    known = [state.slug for state in State]
+    known = [state.slug for state in IncidentState]
     if word.lower() not in known:
-        raise ArgumentTypeError(f"'{word}' is no state: {near(word.lower(), known)}write {', '.join(known)}")
+        raise ArgumentTypeError(
+            f"'{word}' is no state: {did_you_mean(word.lower(), known)}write {', '.join(known)}"
+        )
     return word.lower()
 
 
@@ -80,27 +89,27 @@ def _decide(arguments: Sequence[str]) -> int:
         "whose condition holds now is not cleared. A domain is then no longer degraded, and a suppressed "
         "check is believed again."
     )
-    parser = Parser(
+    parser = ArgumentParser(
         prog=f"nodeguard incidents {what}",
         description=about,
         epilog="Exit codes: 0 done, or asked for; 3 refused, or nobody could be asked.",
     )
     parser.add_argument("name", metavar="NAME", help="the incident")
-    parser.add_argument("--by", default=user(), metavar="NAME", help="who asks for it (you)")
+    parser.add_argument("--by", default=current_user(), metavar="NAME", help="who asks for it (you)")
     if what == "clear":
         parser.add_argument("--no-wait", action="store_true", help="do not wait for the agent's answer")
     add_format(parser)
     add_socket(parser)
     options = parser.parse_args(arguments[1:])
-    aggregator = Aggregator(options, "incidents", arguments)
-    wanted = Decided(_DECIDED[what], options.by)
-    target = f"incidents/{part(options.name)}"
+    aggregator = AggregatorClient(options, "incidents", arguments)
+    wanted = IncidentAction(_DECIDED[what], options.by)
+    target = f"incidents/{quote_name(options.name)}"
     try:
         if what == "clear" and not options.no_wait:
             _clear(aggregator, target, wanted, options.format)
         else:
-            aggregator.done(target, wanted, options.format)
-    except MissingError:
+            aggregator.post_and_print(target, wanted, options.format)
+    except NotFoundError:
         raise no_incident(aggregator, options.name) from None
     return OK
 
@@ -120,31 +129,31 @@ KNOWN_WITHIN = 3.0
 _EVERY = 0.5
 
 
-def _clear(aggregator: Aggregator, target: str, wanted: Decided, form: str) -> None:
+def _clear(aggregator: AggregatorClient, target: str, wanted: IncidentAction, form: str) -> None:
     """Have an incident cleared, and print what the node's agent answers. Raises UsageError for a refusal."""
-    before = aggregator.told(target, IncidentPage)
-    done = aggregator.decided(target, wanted)
+    before = aggregator.get(target, IncidentView)
+    done = aggregator.post(target, wanted)
     page = _answered(aggregator, target, before) if before.node else None
-    answer = page.answer if page is not None else None
-    says = plain(page.answer_says) if page is not None else ""
+    answer = page.clear_result if page is not None else None
+    says = printable(page.clear_message) if page is not None else ""
     if answer == ClearAnswer.REFUSED:
         raise UsageError(f"{before.name} is not cleared: {says}")
     if answer == ClearAnswer.PARTLY:
         raise UsageError(f"{before.name} is cleared in part only: {says}")
     if form == "json":
-        say(as_json(ClearOutput(done.said, answer, says)))
+        print_output(to_json(ClearOutput(done.message, answer, says)))
     else:
-        say(says if answer == ClearAnswer.DONE and says else done.said)
+        print_output(says if answer == ClearAnswer.DONE and says else done.message)
 
 
-def _answered(aggregator: Aggregator, target: str, before: IncidentPage) -> IncidentPage | None:
+def _answered(aggregator: AggregatorClient, target: str, before: IncidentView) -> IncidentView | None:
     """Return the incident once the agent has answered; None where it does not in time."""
     began = time.monotonic()
     with progress("waiting for the node's agent", WAIT):
         while (waited := time.monotonic() - began) < WAIT:
-            page = aggregator.told(target, IncidentPage)
-            is_known = page.clear != before.clear
-            if is_known and page.answer != ClearAnswer.WAITING:
+            page = aggregator.get(target, IncidentView)
+            is_known = page.clear_request != before.clear_request
+            if is_known and page.clear_result != ClearAnswer.WAITING:
                 return page
             if not is_known and waited >= KNOWN_WITHIN:
                 return None

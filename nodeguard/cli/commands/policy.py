@@ -12,13 +12,13 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from nodeguard.cli.knowledge import knowledge
+from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.cli.options import add_checks
-from nodeguard.cli.render.page import show
-from nodeguard.cli.render.policy import enforced, summary
-from nodeguard.cli.streams import say
-from nodeguard.cli.usage import OK, WARNING, Parser, UsageError
-from nodeguard.fleet.budgets import fleet_limits
+from nodeguard.cli.render.policy import enforced_checks, policy_lines
+from nodeguard.cli.render.terminal import print_lines
+from nodeguard.cli.streams import print_output
+from nodeguard.cli.usage import OK, WARNING, ArgumentParser, UsageError
+from nodeguard.fleet.budget_limits import fleet_limits
 from nodeguard.model.mark import Mark
 from nodeguard.model.policy import Policy
 
@@ -67,18 +67,22 @@ def run(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     match options.what:
         case "schema":
-            from nodeguard.aggregator.policy.form import schema  # noqa: PLC0415 - one of three
+            from nodeguard.aggregator.policy.schema import json_schema  # noqa: PLC0415 - one of three
 
-            say(msgspec.json.format(msgspec.json.encode(schema()), indent=2).decode())
+            print_output(msgspec.json.format(msgspec.json.encode(json_schema()), indent=2).decode())
         case "example":
-            say(files("nodeguard.aggregator.policy").joinpath("example.yaml").read_text("utf-8"), end="")
+            print_output(
+                files("nodeguard.aggregator.policy").joinpath("example.yaml").read_text("utf-8"), end=""
+            )
         case _:
             return _check(options)
     return OK
 
 
-def _parser() -> Parser:
-    parser = Parser(prog="nodeguard policy", description="What the aggregator may mark, how much of it.")
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser(
+        prog="nodeguard policy", description="What the aggregator may mark, how much of it."
+    )
     parts = parser.add_subparsers(dest="what", metavar="check | schema | example", required=True)
     check = parts.add_parser(
         "check",
@@ -105,27 +109,27 @@ def _count(text: str) -> int:
 
 
 def _check(options: Namespace) -> int:
-    from nodeguard.aggregator.policy.file import read  # noqa: PLC0415 - brings what only files of YAML need
-    from nodeguard.catalog.located import CatalogueError  # noqa: PLC0415
+    from nodeguard.aggregator.policy.policy_file import read_policy  # noqa: PLC0415 - brings what only files of YAML need
+    from nodeguard.config.errors import ConfigError  # noqa: PLC0415
 
-    catalogue, _ = knowledge(options.checks)
+    catalogue, _ = load_catalogue(options.checks)
     checks = {check.id: check.health for check in catalogue.checks}
     try:
-        policy, doubts = read(Path(options.file), checks, time.time())
-    except CatalogueError as error:
+        policy, doubts = read_policy(Path(options.file), checks, time.time())
+    except ConfigError as error:
         raise UsageError(str(error)) from None
     if options.format == "json":
         output = PolicyOutput(
             version=1,
             file=options.file,
             policy=policy,
-            enforced=enforced(policy, checks),
+            enforced=enforced_checks(policy, checks),
             warnings=[DoubtOutput(one.line, one.field, one.problem, one.remedy) for one in doubts],
             nodes=nodes_output(policy, options.nodes),
         )
-        say(msgspec.json.format(msgspec.json.encode(output), indent=2).decode())
+        print_output(msgspec.json.format(msgspec.json.encode(output), indent=2).decode())
     else:
-        show(list(summary(options.file, policy, checks, doubts, options.nodes)))
+        print_lines(list(policy_lines(options.file, policy, checks, doubts, options.nodes)))
     return WARNING if doubts else OK
 
 
@@ -139,7 +143,7 @@ def nodes_output(policy: Policy, count: int | None) -> NodesOutput | None:
         fleet=fleet.nodes,
         reserve=fleet.reserve,
         suspect=limits.suspect,
-        apart=fleet.apart,
+        apart=fleet.separate,
         degraded=limits.degraded,
         first=limits.first,
     )

@@ -8,31 +8,31 @@ import os
 import time
 from collections.abc import Sequence
 
-from nodeguard.agent.reading import Reader
 from nodeguard.bundle.defect import BundleError
 from nodeguard.bundle.manifest import Manifest
-from nodeguard.bundle.tale import Tale
+from nodeguard.bundle.recording_buffer import RecordingBuffer
 from nodeguard.bundle.writer import BundleWriter
-from nodeguard.cli.knowledge import knowledge
-from nodeguard.cli.options import add_machine, folder, hear_instance_type, hold_platform
+from nodeguard.cli.check_catalogue import load_catalogue
+from nodeguard.cli.options import add_machine, directory, validate_platform, warn_about_instance_type
 from nodeguard.cli.progress import progress
-from nodeguard.cli.streams import complain, say
-from nodeguard.cli.usage import OK, Parser, UsageError, duration
+from nodeguard.cli.streams import print_error, print_output
+from nodeguard.cli.usage import OK, ArgumentParser, UsageError, duration
 from nodeguard.model.observation import Reading
-from nodeguard.model.slot import NODE
-from nodeguard.sources.every import every_source
-from nodeguard.sources.live import LiveMachine
+from nodeguard.model.target import NODE
+from nodeguard.pipeline.reader import Reader
+from nodeguard.sources.machines.live import LiveMachine
+from nodeguard.sources.machines.recording import RecordingMachine
+from nodeguard.sources.registry import all_sources
 from nodeguard.sources.source import Source
-from nodeguard.sources.tell import ToldMachine
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command; returns its exit code. Raises UsageError."""
     options = _parser().parse_args(arguments)
-    catalogue, _ = knowledge()
-    hold_platform(catalogue, options.platform)
-    hear_instance_type(catalogue, options.instance_type, options.platform)
-    sources = every_source(catalogue.patterns)
+    catalogue, _ = load_catalogue()
+    validate_platform(catalogue, options.platform)
+    warn_about_instance_type(catalogue, options.instance_type, options.platform)
+    sources = all_sources(catalogue.patterns)
     with LiveMachine() as machine:
         manifest = _manifest(machine, sources, options.platform, options.instance_type)
         try:
@@ -47,8 +47,8 @@ def run(arguments: Sequence[str]) -> int:
         except OSError as error:
             raise UsageError(_refused(error, options.directory)) from None
     for line in (*recorder.unread, *writer.notes):
-        complain(line)
-    say(f"{options.directory}: recorded. Judge it with: nodeguard check --from {options.directory}")
+        print_error(line)
+    print_output(f"{options.directory}: recorded. Judge it with: nodeguard check --from {options.directory}")
     return OK
 
 
@@ -60,15 +60,15 @@ def _refused(error: OSError, directory: str) -> str:
     return f"{where}: {error.strerror}, and {directory} {kept}: make room, or name a folder on another disk"
 
 
-def _parser() -> Parser:
-    parser = Parser(
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser(
         prog="nodeguard record",
         description="Records what is read of this machine into a folder, for a bug report or a test.",
         epilog="Left out always: messages of user processes, audit records, command lines, environments, "
         "process names in driver messages.",
     )
     parser.add_argument(
-        "directory", metavar="DIR", type=folder, help="where to: a folder that is empty or not there"
+        "directory", metavar="DIR", type=directory, help="where to: a folder that is empty or not there"
     )
     parser.add_argument(
         "--for", dest="seconds", metavar="TIME", type=duration, help="record for so long (10m), not just once"
@@ -123,13 +123,13 @@ class _Recorder:
                     self._told(source)
 
     def _told(self, source: Source) -> None:
-        tale = Tale()
-        told = ToldMachine(self._machine, tale, self._in_proc)
+        tale = RecordingBuffer()
+        told = RecordingMachine(self._machine, tale, self._in_proc)
         [reading] = self._reader.read([source], self._within, told)
         if self._reader.is_late(source.name):
             self._writer.omit(source.name)
         else:
-            tale.tell(self._writer)
+            tale.replay_to(self._writer)
         for why in _failures(reading):
             if why not in self.unread:
                 self.unread.append(why)
@@ -139,5 +139,5 @@ def _failures(reading: Reading) -> list[str]:
     return [
         f"{reading.source}: {one.detail}"
         for one in reading.observations
-        if one.slot == NODE and one.status in {"failed", "hung"}
+        if one.target == NODE and one.status in {"failed", "hung"}
     ]

@@ -7,10 +7,10 @@ import time
 from collections.abc import Sequence
 
 from nodeguard.cli.local_agent import add_socket, asked
-from nodeguard.cli.moments import rfc3339
-from nodeguard.cli.streams import say
-from nodeguard.cli.usage import OK, Parser, UsageError, duration
-from nodeguard.wire.instruction import ReleaseGpus
+from nodeguard.cli.streams import print_output
+from nodeguard.cli.timestamps import rfc3339
+from nodeguard.cli.usage import OK, ArgumentParser, UsageError, duration
+from nodeguard.wire.instruction import DetachGpus
 
 # Letting go waits for what the driver is asked just now, and for its reader's end.
 _WITHIN = 150.0
@@ -18,7 +18,7 @@ _WITHIN = 150.0
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command; returns its exit code. Raises UsageError."""
-    parser = Parser(
+    parser = ArgumentParser(
         prog="nodeguard release",
         description="Have the agent let go of /dev/nvidia*, for a reset or another driver.",
     )
@@ -32,11 +32,13 @@ def run(arguments: Sequence[str]) -> int:
         raise UsageError("say for how long, as --for 30m, or --end")
     if options.end and options.gpu:
         raise UsageError("--end takes back all GPUs: leave --gpu away")
-    wanted = ReleaseGpus(f"release-{os.getpid()}-{time.time():.0f}", options.time or 0.0, tuple(options.gpu))
+    wanted = DetachGpus(f"release-{os.getpid()}-{time.time():.0f}", options.time or 0.0, tuple(options.gpu))
     said = asked(options.socket, wanted, _WITHIN)
     if options.end:
-        say("The agent watches the GPUs again.")
+        print_output("The agent watches the GPUs again.")
     else:
         until = rfc3339(time.time() + options.time)
-        say(f"The agent has let go of {said} until {until}; nodeguard release --end ends that before.")
+        print_output(
+            f"The agent has let go of {said} until {until}; nodeguard release --end ends that before."
+        )
     return OK

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nodeguard.aggregator.api.asking import Resume
-from nodeguard.cli.local_aggregator import Aggregator, add_format, add_socket
-from nodeguard.cli.person import user
-from nodeguard.cli.usage import OK, Parser
+from nodeguard.aggregator.api.requests import ResumeRequest
+from nodeguard.cli.aggregator_client import AggregatorClient, add_format, add_socket
+from nodeguard.cli.options import current_user
+from nodeguard.cli.usage import OK, ArgumentParser
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command; returns its exit code. Raises UsageError."""
-    parser = Parser(
+    parser = ArgumentParser(
         prog="nodeguard resume", description="Ends a pause: nodes are marked again, as the budget allows."
     )
-    parser.add_argument("--by", default=user(), metavar="NAME", help="who says so (you)")
+    parser.add_argument("--by", default=current_user(), metavar="NAME", help="who says so (you)")
     add_format(parser)
     add_socket(parser)
     options = parser.parse_args(arguments)
-    Aggregator(options, "resume", arguments).done("resume", Resume(options.by), options.format)
+    AggregatorClient(options, "resume", arguments).post_and_print(
+        "resume", ResumeRequest(options.by), options.format
+    )
     return OK

@@ -10,20 +10,20 @@ from pathlib import Path
 
 import msgspec
 
-from nodeguard.cli.knowledge import knowledge
+from bench.simulation.episode import BEFORE, enforcing
+from bench.simulation.table import HELD_OUT, TUNING, Knowledge, Plan, table
+from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.cli.options import add_checks
-from nodeguard.cli.render.page import show
-from nodeguard.cli.streams import complain, say
-from nodeguard.cli.usage import OK, Parser, UsageError, duration
+from nodeguard.cli.render.terminal import print_lines
+from nodeguard.cli.streams import print_error, print_output
+from nodeguard.cli.usage import OK, ArgumentParser, UsageError, duration
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.policy import Policy
+from nodeguard.simulate.agent_reports import SimulatedAgent
 from nodeguard.simulate.baseline import BASELINES
-from nodeguard.simulate.episode import BEFORE, enforcing
 from nodeguard.simulate.plot import Curve, svg
-from nodeguard.simulate.run import Settings
-from nodeguard.simulate.run import run as simulated
-from nodeguard.simulate.table import HELD_OUT, TUNING, Knowledge, Plan, table
-from nodeguard.simulate.timeline import Agent
+from nodeguard.simulate.simulation import SimulationSettings
+from nodeguard.simulate.simulation import simulate as simulated
 
 # Nodes of a fleet, and of one that shared faults are planted in.
 _NODES, _EPISODE_NODES = 7500, 2560
@@ -36,17 +36,17 @@ def run(arguments: Sequence[str]) -> int:
     """Run the command; returns its exit code. Raises UsageError."""
     options = _parser().parse_args(arguments)
     _refuse(options)
-    catalogue, signals = knowledge(options.checks)
+    catalogue, signals = load_catalogue(options.checks)
     policy = _policy(options.policy, catalogue)
     if options.table:
         _table(options, Knowledge(catalogue, signals, policy or Policy()))
     else:
-        _run(options, Agent(catalogue, signals), policy)
+        _run(options, SimulatedAgent(catalogue, signals), policy)
     return OK
 
 
-def _parser() -> Parser:
-    parser = Parser(
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser(
         prog="nodeguard simulate",
         description="Says what a policy would do to a fleet: the real judge and planner, in virtual time.",
         epilog="Exit codes: 0 told, whatever it says; 3 usage error.",
@@ -115,20 +115,20 @@ def _refuse(options: Namespace) -> None:
 def _policy(file: str | None, catalogue: Catalogue) -> Policy | None:
     if file is None:
         return None
-    from nodeguard.aggregator.policy.file import read  # noqa: PLC0415 - brings what only files of YAML need
-    from nodeguard.catalog.located import CatalogueError  # noqa: PLC0415
+    from nodeguard.aggregator.policy.policy_file import read_policy  # noqa: PLC0415 - brings what only files of YAML need
+    from nodeguard.config.errors import ConfigError  # noqa: PLC0415
 
     try:
-        found, doubts = read(Path(file), {one.id: one.health for one in catalogue.checks}, time.time())
-    except CatalogueError as error:
+        found, doubts = read_policy(Path(file), {one.id: one.health for one in catalogue.checks}, time.time())
+    except ConfigError as error:
         raise UsageError(str(error)) from None
     for doubt in doubts:
-        complain(f"nodeguard simulate: {doubt}")
+        print_error(f"nodeguard simulate: {doubt}")
     return found
 
 
-def _run(options: Namespace, agent: Agent, policy: Policy | None) -> None:
-    settings = Settings(
+def _run(options: Namespace, agent: SimulatedAgent, policy: Policy | None) -> None:
+    settings = SimulationSettings(
         options.nodes or _NODES, options.days, options.seed, options.baseline or BASELINES[0], options.gang
     )
     curve = Curve()
@@ -140,11 +140,11 @@ def _run(options: Namespace, agent: Agent, policy: Policy | None) -> None:
         except OSError as error:
             raise UsageError(f"--plot {options.plot}: {error.strerror}") from None
     if options.format == "json":
-        say(msgspec.json.format(msgspec.json.encode(result), indent=2).decode())
+        print_output(msgspec.json.format(msgspec.json.encode(result), indent=2).decode())
     else:
         from nodeguard.cli.render.simulate import result_page  # noqa: PLC0415 - one of two formats
 
-        show(result_page(result, policy))
+        print_lines(result_page(result, policy))
 
 
 def _table(options: Namespace, known: Knowledge) -> None:
@@ -155,10 +155,10 @@ def _table(options: Namespace, known: Knowledge) -> None:
         before=options.before,
         first=HELD_OUT if options.held_out else TUNING,
     )
-    found = table(known, plan, options.jobs, lambda what: complain(f"nodeguard simulate: {what}"))
+    found = table(known, plan, options.jobs, lambda what: print_error(f"nodeguard simulate: {what}"))
     if options.format == "json":
-        say(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
+        print_output(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
     else:
         from nodeguard.cli.render.simulate import table_lines  # noqa: PLC0415 - one of two formats
 
-        say("\n".join(table_lines(found)))
+        print_output("\n".join(table_lines(found)))

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nodeguard.cli.local_aggregator import Aggregator, add_format, add_socket, as_json
-from nodeguard.cli.render.page import show
-from nodeguard.cli.render.status import status_page
-from nodeguard.cli.streams import say
-from nodeguard.cli.usage import OK, Parser
-from nodeguard.fleet_api.forms import Status
+from nodeguard.cli.aggregator_client import AggregatorClient, add_format, add_socket, to_json
+from nodeguard.cli.render.status import status_lines
+from nodeguard.cli.render.terminal import print_lines
+from nodeguard.cli.streams import print_output
+from nodeguard.cli.usage import OK, ArgumentParser
+from nodeguard.fleet_api.schema.status import FleetStatus
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command; returns its exit code. Raises UsageError."""
-    parser = Parser(
+    parser = ArgumentParser(
         prog="nodeguard status",
         description="The fleet in short: what is sick, what is marked, what is withheld and why.",
         epilog="Exit codes: 0 told, whatever it says; 3 nothing could be told.",
@@ -22,9 +22,9 @@ def run(arguments: Sequence[str]) -> int:
     add_format(parser)
     add_socket(parser)
     options = parser.parse_args(arguments)
-    told = Aggregator(options, "status", arguments).told("status", Status)
+    told = AggregatorClient(options, "status", arguments).get("status", FleetStatus)
     if options.format == "json":
-        say(as_json(told))
+        print_output(to_json(told))
     else:
-        show(status_page(told))
+        print_lines(status_lines(told))
     return OK

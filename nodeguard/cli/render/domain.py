@@ -4,160 +4,187 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nodeguard.cli.moments import ago
-from nodeguard.cli.render.domain_words import held, known_by, lacking, named, view
-from nodeguard.cli.render.fleet_words import STYLES, item, many, moment, some, title, where
-from nodeguard.cli.render.page import Line, Words
-from nodeguard.fleet_api.domain_forms import (
-    ClassTold,
-    DomainLine,
-    DomainList,
-    DomainPage,
-    VoteTold,
+from nodeguard.cli.render.fleet_text import (
+    STYLES,
+    count_noun,
+    first_names,
+    item_line,
+    missing_label_text,
+    names_text,
+    suppressed_check_text,
+    target_text,
+    time_and_age,
+    title_line,
+    topology_source,
+    topology_text,
 )
-from nodeguard.judge.words import span
-from nodeguard.model.incident import State
+from nodeguard.cli.render.terminal import StyledLine, StyledText
+from nodeguard.cli.timestamps import format_age
+from nodeguard.fleet_api.schema.domain import (
+    DomainList,
+    DomainSummary,
+    DomainView,
+    FaultClassView,
+    VoteView,
+)
+from nodeguard.judge.formatting import format_duration
+from nodeguard.model.incident import IncidentState
 
 # What becomes of a domain that is to blame.
 _MEANS = {
-    State.MARKED: "gangs are kept off all of it; what runs on a single node may fill it",
-    State.WITHHELD: "gangs are not kept off it",
-    State.ADVISED: "keep gangs off all of it; work on a single node may fill it",
-    State.DRY_RUN: "gangs would be kept off it; its view is not enforced",
+    IncidentState.MARKED: "gangs are kept off all of it; what runs on a single node may fill it",
+    IncidentState.WITHHELD: "gangs are not kept off it",
+    IncidentState.ADVISED: "keep gangs off all of it; work on a single node may fill it",
+    IncidentState.DRY_RUN: "gangs would be kept off it; its view is not enforced",
 }
 
 
-def domains_page(one: DomainList) -> list[Line]:
+def domain_list_lines(one: DomainList) -> list[StyledLine]:
     """The views, the checks that are held, and the domains of which there is anything to tell."""
     blamed = sum(1 for each in one.domains if each.state is not None)
-    shows = len(one.domains) + one.more - blamed
-    said = f"{many(blamed, 'domain')} to blame" if blamed else "no domain is to blame"
+    shows = len(one.domains) + one.omitted - blamed
+    said = f"{count_noun(blamed, 'domain')} to blame" if blamed else "no domain is to blame"
     said += f", {shows}{' more' if blamed else ''} show{'s' if shows == 1 else ''} something" if shows else ""
-    said += f"; {many(len(one.held), 'check')} suppressed" if one.held else ""
-    style = "suspect" if blamed else "warning" if one.held else "ok"
-    lines = [title(style, style, f"{said}.")]
-    if not one.views:
-        lines.append(item("views", "none: no label and no place tells what nodes share; see docs/policy.md"))
-    lines += [item("view", view(each)) for each in one.views]
-    lines += [item("check", held(each), name_style="warning") for each in one.held]
+    said += f"; {count_noun(len(one.suppressed_checks), 'check')} suppressed" if one.suppressed_checks else ""
+    style = "suspect" if blamed else "warning" if one.suppressed_checks else "ok"
+    lines = [title_line(style, style, f"{said}.")]
+    if not one.topologies:
+        lines.append(
+            item_line("views", "none: no label and no place tells what nodes share; see docs/policy.md")
+        )
+    lines += [item_line("view", topology_text(each)) for each in one.topologies]
+    lines += [
+        item_line("check", suppressed_check_text(each), name_style="warning")
+        for each in one.suppressed_checks
+    ]
     if one.domains:
-        lines.append(Line())
+        lines.append(StyledLine())
         lines += [_line(each) for each in one.domains]
-    if one.more:
-        lines.append(Line(text=f"and {one.more} more"))
+    if one.omitted:
+        lines.append(StyledLine(text=f"and {one.omitted} more"))
     return lines
 
 
-def domain_page(one: DomainPage) -> list[Line]:
+def domain_lines(one: DomainView) -> list[StyledLine]:
     """One domain in full."""
     lines = [_headline(one), *_facts(one)]
     if one.votes:
-        lines.append(Line())
-        lines += [item(each.node, _vote(each)) for each in one.votes]
-        lines += [Line(text=f"  and {one.votes_more} more nodes")] if one.votes_more else []
+        lines.append(StyledLine())
+        lines += [item_line(each.node, _vote(each)) for each in one.votes]
+        lines += [StyledLine(text=f"  and {one.votes_omitted} more nodes")] if one.votes_omitted else []
     if one.children:
-        lines.append(Line())
+        lines.append(StyledLine())
         lines += [_line(each) for each in one.children]
-        lines += [Line(text=f"  and {one.children_more} more beneath it")] if one.children_more else []
+        lines += (
+            [StyledLine(text=f"  and {one.children_omitted} more beneath it")] if one.children_omitted else []
+        )
     return lines
 
 
-def _headline(one: DomainPage) -> Line:
+def _headline(one: DomainView) -> StyledLine:
     if one.state is not None:
-        said = one.says if one.says.startswith(one.domain) else f"{one.domain}: {one.says}"
-        return title("suspect", "suspect", f"{said}.")
+        said = one.evidence if one.evidence.startswith(one.domain) else f"{one.domain}: {one.evidence}"
+        return title_line("suspect", "suspect", f"{said}.")
     shown = [each for each in one.classes if each.voters]
-    if one.held:
-        return title("warning", "warning", f"{one.domain}: {many(len(one.held), 'check')} suppressed on it.")
+    if one.suppressed_checks:
+        return title_line(
+            "warning",
+            "warning",
+            f"{one.domain}: {count_noun(len(one.suppressed_checks), 'check')} suppressed on it.",
+        )
     if not shown:
-        return title("ok", "ok", f"{one.domain}: none of its nodes shows what they might share.")
-    worst = max(shown, key=lambda each: each.voters / max(1, each.needs))
-    said = f"{worst.voters} of {one.voting} nodes {worst.says} within {span(worst.within)}"
-    return title("warning", "warning", f"{one.domain}: not to blame; {said}.")
+        return title_line("ok", "ok", f"{one.domain}: none of its nodes shows what they might share.")
+    worst = max(shown, key=lambda each: each.voters / max(1, each.threshold))
+    said = f"{worst.voters} of {one.voting} nodes {worst.symptom} within {format_duration(worst.window)}"
+    return title_line("warning", "warning", f"{one.domain}: not to blame; {said}.")
 
 
-def _facts(one: DomainPage) -> Iterator[Line]:
+def _facts(one: DomainView) -> Iterator[StyledLine]:
     if one.state is not None:
         yield from _blamed(one, one.state)
-    for each in one.held:
-        yield item("check", held(each), name_style="warning")
+    for each in one.suppressed_checks:
+        yield item_line("check", suppressed_check_text(each), name_style="warning")
     yield from _shown(one)
     if one.siblings:
-        same = f", of whose {many(one.siblings_members, 'node')} {one.siblings_voters} show the same"
-        yield item("beside", f"{many(one.siblings, 'domain')}{same if one.kinds or one.votes else ''}")
+        same = f", of whose {count_noun(one.siblings_members, 'node')} {one.siblings_voters} show the same"
+        yield item_line(
+            "beside", f"{count_noun(one.siblings, 'domain')}{same if one.fault_classes or one.votes else ''}"
+        )
     if one.parent is not None:
-        yield item("part of", _counted(one.parent))
-    yield item("members", f"{many(one.members, 'node')}, of which {one.voting} may vote")
-    for other in one.others:
-        who = f"{many(other.nodes, 'node')} ({named(other.names, other.nodes)})"
-        yield item("" if other.votes else "no vote", f"{who}: {other.why}")
-    yield item("known by", known_by(one.view))
-    for lack in one.view.lacks:
-        yield item("lacking", lacking(lack), name_style="warning")
+        yield item_line("part of", _counted(one.parent))
+    yield item_line("members", f"{count_noun(one.members, 'node')}, of which {one.voting} may vote")
+    for other in one.member_groups:
+        who = f"{count_noun(other.nodes, 'node')} ({names_text(other.names, other.nodes)})"
+        yield item_line("" if other.can_vote else "no vote", f"{who}: {other.reason}")
+    yield item_line("known by", topology_source(one.topology))
+    for lack in one.topology.missing_labels:
+        yield item_line("lacking", missing_label_text(lack), name_style="warning")
     if one.incident:
-        yield item("more", f"nodeguard explain incident {one.incident}", "dim")
+        yield item_line("more", f"nodeguard explain incident {one.incident}", "dim")
 
 
-def _blamed(one: DomainPage, state: State) -> Iterator[Line]:
-    why = f": {one.why}" if one.why else ""
+def _blamed(one: DomainView, state: IncidentState) -> Iterator[StyledLine]:
+    why = f": {one.reason}" if one.reason else ""
     means = _MEANS[state]
-    if state == State.DRY_RUN and one.why:
+    if state == IncidentState.DRY_RUN and one.reason:
         means = "its view is not enforced; if it were, gangs would not be kept off it"
-    marked = f" on {many(one.marked, 'node')}" if one.marked else ""
-    style = STYLES[state] if state == State.WITHHELD else "dim"
-    yield item("mark", f"{state.words}{marked}, {means}{why}", name_style=style)
-    times = f"; {one.times} times lately" if one.times > 1 else ""
-    yield item("blamed", moment(one.since, one.age) + times)
+    marked = f" on {count_noun(one.marked, 'node')}" if one.marked else ""
+    style = STYLES[state] if state == IncidentState.WITHHELD else "dim"
+    yield item_line("mark", f"{state.phrase}{marked}, {means}{why}", name_style=style)
+    times = f"; {one.times_degraded} times lately" if one.times_degraded > 1 else ""
+    yield item_line("blamed", time_and_age(one.since, one.age) + times)
     if one.began:
-        yield item("began", moment(one.began, one.began_age))
-    yield item("ends", one.until.removeprefix("over "))
+        yield item_line("began", time_and_age(one.began, one.began_age))
+    yield item_line("ends", one.clears_when.removeprefix("over "))
 
 
-def _shown(one: DomainPage) -> Iterator[Line]:
+def _shown(one: DomainView) -> Iterator[StyledLine]:
     """What it shows of each class of faults, or what it would take where it shows nothing."""
-    shown = [each for each in one.classes if each.voters or each.kind in one.kinds]
+    shown = [each for each in one.classes if each.voters or each.fault_class in one.fault_classes]
     for each in shown:
-        within = f"within {span(each.within)} ({each.kind})"
-        yield item(
-            "shows", f"{each.voters} of {one.voting} {each.says} {within}; it takes {_needs(each, one)}"
+        within = f"within {format_duration(each.window)} ({each.fault_class})"
+        yield item_line(
+            "shows", f"{each.voters} of {one.voting} {each.symptom} {within}; it takes {_needs(each, one)}"
         )
     if not shown and one.classes:
-        yield item("it takes", "; ".join(f"{each.kind}: {_needs(each, one)}" for each in one.classes))
+        yield item_line(
+            "it takes", "; ".join(f"{each.fault_class}: {_needs(each, one)}" for each in one.classes)
+        )
 
 
-def _needs(one: ClassTold, of: DomainPage) -> str:
+def _needs(one: FaultClassView, of: DomainView) -> str:
     """How many nodes it takes to be blamed, and which of the two conditions makes it so."""
-    if one.voters >= one.needs and of.state is None:
+    if one.voters >= one.threshold and of.state is None:
         told = [each.domain for each in of.children if each.state is not None]
         alone = "it has yet to settle, or a part of it has nearly all"
-        return f"{one.needs}, but {f'it is told of as {some(told)}' if told else alone}"
-    if one.needs > of.voting:
+        return f"{one.threshold}, but {f'it is told of as {first_names(told)}' if told else alone}"
+    if one.threshold > of.voting:
         return f"more than {of.voting}, so it is too small to be blamed for it"
-    if one.by_chance > one.by_share:
-        return f"{one.needs}, as fewer may be chance"
-    return f"{one.needs}, as fewer are too small a part"
+    if one.chance_threshold > one.share_threshold:
+        return f"{one.threshold}, as fewer may be chance"
+    return f"{one.threshold}, as fewer are too small a part"
 
 
-def _vote(one: VoteTold) -> str:
-    when = ago(one.age) if one.at else "before this aggregator began"
+def _vote(one: VoteView) -> str:
+    when = format_age(one.age) if one.at else "before this aggregator began"
     if not one.check:
         return f"{when}; it does not show it any more"
     message = f": {one.message}" if one.message else ""
-    return f"{one.check} on {where(one.target)}, {when}{message}"
+    return f"{one.check} on {target_text(one.target)}, {when}{message}"
 
 
-def _line(one: DomainLine) -> Line:
+def _line(one: DomainSummary) -> StyledLine:
     """A domain in a list."""
-    said = f"{one.domain}: {one.voters} of {many(one.members, 'node')}"
+    said = f"{one.domain}: {one.voters} of {count_noun(one.members, 'node')}"
     if one.state is None:
-        return Line((Words("  "),), f"{said} show something")
-    why = f": {one.why}" if one.why else ""
-    if one.why and one.state == State.DRY_RUN:
-        why = f", would be withheld: {one.why}"
-    kinds = ", ".join(one.kinds)
-    return Line((Words("  "),), f"{said}, {kinds}, {one.state.words}{why}", STYLES[one.state])
+        return StyledLine((StyledText("  "),), f"{said} show something")
+    why = f": {one.reason}" if one.reason else ""
+    if one.reason and one.state == IncidentState.DRY_RUN:
+        why = f", would be withheld: {one.reason}"
+    kinds = ", ".join(one.fault_classes)
+    return StyledLine((StyledText("  "),), f"{said}, {kinds}, {one.state.phrase}{why}", STYLES[one.state])
 
 
-def _counted(one: DomainLine) -> str:
-    state = f", to blame ({one.state.words})" if one.state is not None else ""
-    return f"{one.domain}: {one.voters} of {many(one.members, 'node')} show something{state}"
+def _counted(one: DomainSummary) -> str:
+    state = f", to blame ({one.state.phrase})" if one.state is not None else ""
+    return f"{one.domain}: {one.voters} of {count_noun(one.members, 'node')} show something{state}"

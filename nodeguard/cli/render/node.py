@@ -4,153 +4,159 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nodeguard.cli.moments import ago
-from nodeguard.cli.render.fleet_words import (
-    item,
-    ledger,
-    many,
-    mark,
-    moment,
-    refused,
-    some,
-    spoken,
-    state,
-    title,
-    where,
+from nodeguard.cli.render.fleet_text import (
+    api_time,
+    budget_text,
+    count_noun,
+    first_names,
+    item_line,
+    mark_lines,
+    refused_line,
+    repeat_offender_text,
+    state_text,
+    target_text,
+    time_and_age,
+    title_line,
 )
-from nodeguard.cli.render.page import Line
-from nodeguard.cli.render.repeat_offenders import lemon
-from nodeguard.fleet_api.node_forms import DEGRADED, ChargeTold, FindingTold, NodePage, WantTold
-from nodeguard.model.finding import Knowledge
-from nodeguard.model.incident import State
+from nodeguard.cli.render.terminal import StyledLine
+from nodeguard.cli.timestamps import format_age
+from nodeguard.fleet_api.schema.node import DEGRADED, ChargeView, FindingView, MarkRequestView, NodeView
+from nodeguard.model.finding import DataStatus
+from nodeguard.model.incident import IncidentState
 from nodeguard.model.mark import Mark
-from nodeguard.model.slot import label
+from nodeguard.model.target import target_label
 
 _OFF = {Mark.QUARANTINE.value: "all new work", Mark.SUSPECT.value: "new gang work"}
 
 
-def node_page(one: NodePage) -> list[Line]:
+def node_lines(one: NodeView) -> list[StyledLine]:
     """The lines of the page."""
-    lines = [title(one.health, one.health, f"{one.node}: {_gist(one)}."), *_facts(one)]
+    lines = [title_line(one.health, one.health, f"{one.node}: {_gist(one)}."), *_facts(one)]
     for each in one.marks:
-        lines += [Line(), *mark(each)]
+        lines += [StyledLine(), *mark_lines(each)]
     for finding in one.findings:
-        lines += [Line(), *_finding(finding)]
+        lines += [StyledLine(), *_finding(finding)]
     told = {(finding.check, finding.target) for finding in one.findings}
     asked = (
-        *((State.PENDING, each) for each in one.pending),
-        *((State.WITHHELD, each) for each in one.withheld),
-        *((State.DRY_RUN, each) for each in one.would),
+        *((IncidentState.PENDING, each) for each in one.pending),
+        *((IncidentState.WITHHELD, each) for each in one.withheld),
+        *((IncidentState.DRY_RUN, each) for each in one.would_mark),
     )
     rest = [_want(of, each) for of, each in asked if (each.check, each.target) not in told]
     ends = [*rest, *_ends(one)]
-    return [*lines, Line(), *ends] if ends else lines
+    return [*lines, StyledLine(), *ends] if ends else lines
 
 
-def _gist(one: NodePage) -> str:
+def _gist(one: NodeView) -> str:
     degraded = [each for each in one.marks if each.mark == DEGRADED]
     whole = [each for each in one.marks if not (each.device or each in degraded)]
     devices = dict.fromkeys(each.device for each in one.marks if each.device)
     if whole:
-        checks = some(dict.fromkeys(each.check for each in whole))
+        checks = first_names(dict.fromkeys(each.check for each in whole))
         said = f"{_kept(one, _OFF[whole[0].mark], 'it')} for {checks}"
     elif degraded:
-        domains = some(dict.fromkeys(each.target for each in degraded))
+        domains = first_names(dict.fromkeys(each.target for each in degraded))
         verb = "is" if len(degraded) == 1 else "are"
         said = f"{_kept(one, 'new gang work', 'it')}, as {domains} {verb} degraded"
     elif devices:
-        said = _kept(one, "work", f"its {some(devices)}")
+        said = _kept(one, "work", f"its {first_names(devices)}")
     elif one.withheld:
-        said = f"not marked, though {one.withheld[0].check} asks for it: {one.withheld[0].why}"
+        said = f"not marked, though {one.withheld[0].check} asks for it: {one.withheld[0].reason}"
     elif one.pending:
-        first = min(one.pending, key=lambda each: each.left)
-        said = f"{first.check} asks for a mark: {state(State.PENDING, first.left)}"
-    elif one.would:
-        said = _dry_run(one.would)
+        first = min(one.pending, key=lambda each: each.seconds_left)
+        said = f"{first.check} asks for a mark: {state_text(IncidentState.PENDING, first.seconds_left)}"
+    elif one.would_mark:
+        said = _dry_run(one.would_mark)
     elif one.findings:
         said = "nothing keeps work off it"
     else:
-        said = "nothing wrong found" if one.known else "nothing is known of it"
-    return f"{said}; a person's cordon keeps all work off it" if one.out else said
+        said = "nothing wrong found" if one.health_known else "nothing is known of it"
+    return f"{said}; a person's cordon keeps all work off it" if one.cordoned_by_user else said
 
 
-def _dry_run(would: tuple[WantTold, ...]) -> str:
+def _dry_run(would: tuple[MarkRequestView, ...]) -> str:
     """What a dry run would do to the node: the worst that nothing would withhold, else why that would be."""
-    first = min(would, key=lambda each: (each.why != "", each.mark != Mark.QUARANTINE))
-    if first.why:
-        return f"dry run: the mark that {first.check} asks for would be withheld: {first.why}"
+    first = min(would, key=lambda each: (each.reason != "", each.mark != Mark.QUARANTINE))
+    if first.reason:
+        return f"dry run: the mark that {first.check} asks for would be withheld: {first.reason}"
     done = "be quarantined" if first.mark == Mark.QUARANTINE else "be marked suspect"
     return f"dry run: it would {done} for {first.check}"
 
 
-def _kept(one: NodePage, work: str, off: str) -> str:
-    return f"advice: keep {work} off {off}" if one.advised else f"{work} is kept off {off}"
+def _kept(one: NodeView, work: str, off: str) -> str:
+    return f"advice: keep {work} off {off}" if one.advisory else f"{work} is kept off {off}"
 
 
-def _facts(one: NodePage) -> Iterator[Line]:
-    if one.heard_age is None:
-        yield item(
+def _facts(one: NodeView) -> Iterator[StyledLine]:
+    if one.last_report_age is None:
+        yield item_line(
             "heard", "never by this aggregator: see that its agent runs and reaches it", name_style="warning"
         )
     else:
         last = f", its last report was {one.reported}" if one.reported else ""
-        said = ago(one.heard_age) + (f"; it does not report any more{last}" if one.silent else "")
+        said = format_age(one.last_report_age) + (f"; it does not report any more{last}" if one.stale else "")
         known = (
-            "" if one.knowledge == Knowledge.FRESH else f"; what it knows is {one.knowledge.value} in part"
+            ""
+            if one.data_status == DataStatus.FRESH
+            else f"; what it knows is {one.data_status.value} in part"
         )
-        yield item("heard", said + known, name_style="warning" if one.silent else "dim")
-    if one.refused is not None:
-        yield refused(one.refused)
-    runs = (one.agent and f"nodeguard {one.agent}", one.driver and f"driver {one.driver}", one.platform)
+        yield item_line("heard", said + known, name_style="warning" if one.stale else "dim")
+    if one.refused_messages is not None:
+        yield refused_line(one.refused_messages)
+    runs = (
+        one.agent_version and f"nodeguard {one.agent_version}",
+        one.driver and f"driver {one.driver}",
+        one.platform,
+    )
     if any(runs):
-        yield item("runs", ", ".join(filter(None, runs)))
+        yield item_line("runs", ", ".join(filter(None, runs)))
     sits = (f"{one.gpus} GPUs", f"pool {one.pool}" if one.pool else "no pool", *one.domains)
-    yield item("sits in", ", ".join(sits))
+    yield item_line("sits in", ", ".join(sits))
     if one.hold:
-        yield item("hold", f"{one.hold}; nothing is changed on it", name_style="suspect")
+        yield item_line("hold", f"{one.hold}; nothing is changed on it", name_style="suspect")
     if one.maintenance:
-        yield item(
+        yield item_line(
             "at work", f"{one.maintenance}; nothing new is marked, and nothing proven", name_style="suspect"
         )
     if one.cordoned:
-        yield item("cordon", "nodeguard's own; it goes with the quarantine")
-    for part in one.lemons:
-        yield item("lemon", lemon(part), name_style="warning")
-    if one.strange:
-        yield item(
+        yield item_line("cordon", "nodeguard's own; it goes with the quarantine")
+    for part in one.repeat_offenders:
+        yield item_line("lemon", repeat_offender_text(part), name_style="warning")
+    if one.unknown_taints:
+        yield item_line(
             "strange",
-            f"taints that nodeguard does not know of, and leaves: {some(one.strange)}",
+            f"taints that nodeguard does not know of, and leaves: {first_names(one.unknown_taints)}",
             name_style="warning",
         )
 
 
-def _finding(one: FindingTold) -> Iterator[Line]:
-    yield title(one.health.value, one.health.value, f"{one.check} - {where(one.target)}")
+def _finding(one: FindingView) -> Iterator[StyledLine]:
+    yield title_line(one.health.value, one.health.value, f"{one.check} - {target_text(one.target)}")
     if one.message:
-        yield item("what", one.message)
-    if one.slots:
-        yield item("slots", some(map(label, one.slots)))
-    if one.part:
-        yield item("part", one.part)
-    stale = "" if one.knowledge == Knowledge.FRESH else f"; {one.knowledge.value}"
+        yield item_line("what", one.message)
+    if one.targets:
+        yield item_line("slots", first_names(map(target_label, one.targets)))
+    if one.component:
+        yield item_line("part", one.component)
+    stale = "" if one.data_status == DataStatus.FRESH else f"; {one.data_status.value}"
     note = f"; {one.note}" if one.note else ""
-    yield item("since", f"{moment(one.since, one.age)}{stale}{note}")
+    yield item_line("since", f"{time_and_age(one.since, one.age)}{stale}{note}")
     for seen in one.evidence:
-        yield item("seen", seen, "dim")
+        yield item_line("seen", seen, "dim")
     match one.state:
-        case State.MARKED:
-            yield item("mark", "set")
-        case State.ADVISED:
-            yield item("mark", "advised")
-        case State.PENDING:
-            yield item("mark", state(State.PENDING, one.left))
-        case State.WITHHELD:
-            yield item("mark", f"withheld: {one.why}", name_style="fatal")
-        case State.DRY_RUN:
-            yield item("mark", f"dry run: {_would(one.why)}")
+        case IncidentState.MARKED:
+            yield item_line("mark", "set")
+        case IncidentState.ADVISED:
+            yield item_line("mark", "advised")
+        case IncidentState.PENDING:
+            yield item_line("mark", state_text(IncidentState.PENDING, one.seconds_left))
+        case IncidentState.WITHHELD:
+            yield item_line("mark", f"withheld: {one.reason}", name_style="fatal")
+        case IncidentState.DRY_RUN:
+            yield item_line("mark", f"dry run: {_would(one.reason)}")
         case _:
-            yield item("mark", f"none: {one.why}")
-    yield item("more", f"nodeguard explain {one.check}", "dim")
+            yield item_line("mark", f"none: {one.reason}")
+    yield item_line("more", f"nodeguard explain {one.check}", "dim")
 
 
 def _would(why: str) -> str:
@@ -158,31 +164,39 @@ def _would(why: str) -> str:
     return f"would be withheld: {why}" if why else "would be set; the check is not enforced"
 
 
-def _want(of: State, one: WantTold) -> Line:
+def _want(of: IncidentState, one: MarkRequestView) -> StyledLine:
     """A mark that is asked for, without the finding that asks for it."""
-    said = f"dry run, {_would(one.why)}" if of == State.DRY_RUN else state(of, one.left)
-    why = f": {one.why}" if of == State.WITHHELD else ""
-    return item("asked", f"{one.mark.value} for {one.check} on {where(one.target)}, {said}{why}")
+    said = (
+        f"dry run, {_would(one.reason)}" if of == IncidentState.DRY_RUN else state_text(of, one.seconds_left)
+    )
+    why = f": {one.reason}" if of == IncidentState.WITHHELD else ""
+    return item_line("asked", f"{one.mark.value} for {one.check} on {target_text(one.target)}, {said}{why}")
 
 
-def _ends(one: NodePage) -> Iterator[Line]:
+def _ends(one: NodeView) -> Iterator[StyledLine]:
     for charge in one.charges:
-        yield item("charged", _charge(charge))
-    if one.ledgers:
-        yield item("budgets", ", ".join(map(ledger, one.ledgers)))
-    for unread in one.unread:
-        slots = f" of {some(map(label, unread.slots))}" if unread.slots not in {(), ("node",)} else ""
-        yield item("not read", f"{unread.source}{slots}: {unread.why or unread.what}", name_style="warning")
-    if one.left_out:
-        text = f"{many(one.left_out, 'incident')}, for which there is no room; the findings are above"
-        yield item("left out", text, name_style="warning")
+        yield item_line("charged", _charge(charge))
+    if one.budgets:
+        yield item_line("budgets", ", ".join(map(budget_text, one.budgets)))
+    for unread in one.unreadable:
+        slots = (
+            f" of {first_names(map(target_label, unread.targets))}"
+            if unread.targets not in {(), ("node",)}
+            else ""
+        )
+        yield item_line(
+            "not read", f"{unread.source}{slots}: {unread.reason or unread.readings}", name_style="warning"
+        )
+    if one.incidents_omitted:
+        text = f"{count_noun(one.incidents_omitted, 'incident')}, for which there is no room; the findings are above"
+        yield item_line("left out", text, name_style="warning")
     for incident in one.incidents:
-        yield item("incident", f"{incident.name} ({incident.state.words})")
+        yield item_line("incident", f"{incident.name} ({incident.state.phrase})")
 
 
-def _charge(one: ChargeTold) -> str:
+def _charge(one: ChargeView) -> str:
     device = f", device {one.device}" if one.device else ""
     if not one.ended:
-        return f"to {one.check}{device}, {ago(one.age)}"
-    times = f", {one.times} times lately" if one.times > 1 else ""
-    return f"to {one.check}, given back {spoken(one.ended)}{times}; the next soak is longer for it"
+        return f"to {one.check}{device}, {format_age(one.age)}"
+    times = f", {one.count} times lately" if one.count > 1 else ""
+    return f"to {one.check}, given back {api_time(one.ended)}{times}; the next soak is longer for it"

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from nodeguard.cli.moments import ago, spoken
-from nodeguard.cli.render.page import Line, Words
+from nodeguard.cli.render.terminal import StyledLine, StyledText
 from nodeguard.cli.scope import NOUNS
-from nodeguard.model.finding import Finding, Fine, Knowledge, Total, Unread, Verdict
+from nodeguard.cli.timestamps import format_age, format_time
+from nodeguard.model.finding import CounterTotal, DataStatus, Finding, PassedFamily, ReadFailure, Verdict
 from nodeguard.model.instant import Instant
-from nodeguard.model.slot import NODE, label
+from nodeguard.model.target import NODE, target_label
 
 _FIELD = 10
 _SHOWN = 4
 _EVIDENCE_SHOWN = 3
 
 
-def table(
+def verdict_lines(
     hostname: str,
     verdict: Verdict,
     instant: Instant,
@@ -27,7 +27,7 @@ def table(
     *,
     quiet: bool = False,
     nothing: str = "",
-) -> list[Line]:
+) -> list[StyledLine]:
     """The lines of the table.
 
     words: what some pieces of evidence mean. quiet: without what is fine and what was only noted. nothing:
@@ -35,55 +35,60 @@ def table(
     """
     lines = [headline(hostname, verdict, nothing)]
     for one in verdict.findings:
-        lines += [Line(), *_finding(one, instant, words)]
+        lines += [StyledLine(), *_finding(one, instant, words)]
     if not quiet:
-        lines += _section(_noted(one) for one in verdict.noted)
-        lines += _section(_total(one) for one in verdict.totals)
-        lines += _section(_fine(one) for one in verdict.fine)
-    lines += _section(_unread(one) for one in verdict.unread)
+        lines += _section(_noted(one) for one in verdict.informational)
+        lines += _section(_total(one) for one in verdict.counter_totals)
+        lines += _section(_fine(one) for one in verdict.passed)
+    lines += _section(_unread(one) for one in verdict.read_failures)
     return lines
 
 
-def headline(hostname: str, verdict: Verdict, nothing: str = "") -> Line:
+def headline(hostname: str, verdict: Verdict, nothing: str = "") -> StyledLine:
     """The verdict in words, and what could not be read. nothing: see table."""
     known = f" ({verdict.platform})" if verdict.platform else ""
     if verdict.findings:
         worst = verdict.findings[0]
         others = len(verdict.findings) - 1
         more = f", and {others} more" if others else ""
-        do = worst.action.words
+        do = worst.action.phrase
         said = f"{worst.title}: {_where(worst)}{more}. {do[0].upper()}{do[1:]}."
-    elif verdict.judged:
+    elif verdict.evaluated:
         said = "nothing wrong found."
     else:
         said = f"nothing could be judged{f': {nothing}' if nothing else ''}."
-    if verdict.unread:
-        said += f" Not read: {', '.join(dict.fromkeys(one.source for one in verdict.unread))}."
-    word = (verdict.known_health or Knowledge.UNKNOWN).value
-    return Line((Words(word.upper(), word), Words("  ")), f"{hostname}{known}: {said}", "strong")
+    if verdict.read_failures:
+        said += f" Not read: {', '.join(dict.fromkeys(one.source for one in verdict.read_failures))}."
+    word = (verdict.known_health or DataStatus.UNKNOWN).value
+    return StyledLine(
+        (StyledText(word.upper(), word), StyledText("  ")), f"{hostname}{known}: {said}", "strong"
+    )
 
 
 def _where(one: Finding) -> str:
-    return "the node" if one.target == NODE else label(one.target)
+    return "the node" if one.target == NODE else target_label(one.target)
 
 
-def _finding(one: Finding, instant: Instant, words: Mapping[str, str]) -> Iterator[Line]:
+def _finding(one: Finding, instant: Instant, words: Mapping[str, str]) -> Iterator[StyledLine]:
     title = f"{one.title} - {_where(one)}"
-    yield Line((Words(one.health.value.upper(), one.health.value), Words("  ")), title, "strong")
+    yield StyledLine(
+        (StyledText(one.health.value.upper(), one.health.value), StyledText("  ")), title, "strong"
+    )
     yield _field("what", one.message)
-    if one.slots:
-        yield _field("slots", _some([label(slot) for slot in one.slots]))
-    if one.part:
-        yield _field("part", one.part)
+    if one.targets:
+        yield _field("slots", _some([target_label(slot) for slot in one.targets]))
+    if one.component:
+        yield _field("part", one.component)
     yield _field(
         "since",
-        f"{spoken(one.since)}, {ago(instant.wall - one.since)}" + (f"; {one.note}" if one.note else ""),
+        f"{format_time(one.since)}, {format_age(instant.wall - one.since)}"
+        + (f"; {one.note}" if one.note else ""),
     )
     for seen in one.evidence[:_EVIDENCE_SHOWN]:
         times = f" ({seen.count} times)" if seen.count > 1 else ""
-        means = f" ({words[seen.what]})" if seen.what in words else ""
-        yield _field("seen", f"{seen.source}: {_joined(seen.what)}{means}{times}", "dim")
-    yield _field("do", f"{one.action.words}. {one.remedy}")
+        means = f" ({words[seen.text]})" if seen.text in words else ""
+        yield _field("seen", f"{seen.source}: {_joined(seen.text)}{means}{times}", "dim")
+    yield _field("do", f"{one.action.phrase}. {one.remedy}")
     yield _field("more", f"nodeguard explain {one.check}", "dim")
 
 
@@ -94,41 +99,45 @@ def _joined(text: str) -> str:
     return " ".join((first, *(line.removeprefix(tag).strip() for line in rest)))
 
 
-def _field(name: str, text: str, style: str = "") -> Line:
-    return Line((Words(f"  {name:<{_FIELD - 2}}", "dim"),), text, style)
+def _field(name: str, text: str, style: str = "") -> StyledLine:
+    return StyledLine((StyledText(f"  {name:<{_FIELD - 2}}", "dim"),), text, style)
 
 
-def _section(lines: Iterator[Line]) -> list[Line]:
+def _section(lines: Iterator[StyledLine]) -> list[StyledLine]:
     found = list(lines)
-    return [Line(), *found] if found else []
+    return [StyledLine(), *found] if found else []
 
 
-def _noted(one: Finding) -> Line:
+def _noted(one: Finding) -> StyledLine:
     times = sum(seen.count for seen in one.evidence)
     count = f", {times} times" if times > 1 else ""
-    return Line((Words(f"{'noted':<{_FIELD}}", "dim"),), f"{_where(one)}: {one.message}{count} ({one.title})")
+    return StyledLine(
+        (StyledText(f"{'noted':<{_FIELD}}", "dim"),), f"{_where(one)}: {one.message}{count} ({one.title})"
+    )
 
 
-def _total(one: Total) -> Line:
+def _total(one: CounterTotal) -> StyledLine:
     name = one.signal.partition(".")[2]
-    text = f"{label(one.slot)}: {name} {one.value:.0f} in total; whether it rises takes --for"
-    return Line((Words(f"{'counted':<{_FIELD}}", "dim"),), text)
+    text = f"{target_label(one.target)}: {name} {one.value:.0f} in total; whether it rises takes --for"
+    return StyledLine((StyledText(f"{'counted':<{_FIELD}}", "dim"),), text)
 
 
-def _fine(one: Fine) -> Line:
+def _fine(one: PassedFamily) -> StyledLine:
     kinds = (
-        f"{count} {NOUNS[kind][count != 1]}" for kind, count in sorted(one.slots.items()) if kind != NODE
+        f"{count} {NOUNS[kind][count != 1]}" for kind, count in sorted(one.targets.items()) if kind != NODE
     )
     on = ", ".join(kinds)
     checks = f"{one.checks} {'check' if one.checks == 1 else 'checks'}"
     said = f"{one.family}: {checks}{f' on {on}' if on else ''}"
-    return Line((Words(f"{'fine':<{_FIELD}}", "ok"),), said)
+    return StyledLine((StyledText(f"{'fine':<{_FIELD}}", "ok"),), said)
 
 
-def _unread(one: Unread) -> Line:
-    where = "" if one.slots == (NODE,) else f" of {_some([label(slot) for slot in one.slots])}"
-    what = one.source if one.what == one.source else f"{one.source}{where}: {_some(one.what.split(', '))}"
-    return Line((Words(f"{'not read':<{_FIELD}}", "warning"),), f"{what}: {one.why}")
+def _unread(one: ReadFailure) -> StyledLine:
+    where = "" if one.targets == (NODE,) else f" of {_some([target_label(slot) for slot in one.targets])}"
+    what = (
+        one.source if one.subject == one.source else f"{one.source}{where}: {_some(one.subject.split(', '))}"
+    )
+    return StyledLine((StyledText(f"{'not read':<{_FIELD}}", "warning"),), f"{what}: {one.reason}")
 
 
 def _some(names: Sequence[str]) -> str:

@@ -8,9 +8,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from nodeguard.sources.clouds.cloud import Cloud, Feed, Planned, document, field, named, plain
-from nodeguard.sources.clouds.moments import moment
-from nodeguard.sources.request import Request
+from nodeguard.sources.clouds.cloud import (
+    Cloud,
+    Feed,
+    PlannedEvent,
+    decode_json,
+    describe,
+    one_line,
+    parse_start,
+    required_text,
+)
+from nodeguard.sources.request import MetadataRequest
 
 _KINDS = {
     "instance-reboot": "reboot",
@@ -24,9 +32,9 @@ _OVER = ("[Completed]", "[Canceled]")
 _NONE = frozenset((404,))
 
 
-def scheduled(body: str) -> tuple[Planned, ...]:
+def scheduled(body: str) -> tuple[PlannedEvent, ...]:
     """Plans of the list of scheduled events that are still to come or under way. Raises ValueError."""
-    events = document(body, list[dict[str, Any]])
+    events = decode_json(body, list[dict[str, Any]])
     return tuple(_event(event) for event in events if not _is_over(event))
 
 
@@ -35,30 +43,35 @@ def _is_over(event: dict[str, Any]) -> bool:
     return over or event.get("State") in {"completed", "canceled"}
 
 
-def _event(event: dict[str, Any]) -> Planned:
-    code = field(event, "Code")
-    starts, odd = moment(event.get("NotBefore"))
-    what = named("AWS", code, event.get("Description"))
-    return Planned(_KINDS.get(code, "maintenance"), what, starts, odd=odd)
+def _event(event: dict[str, Any]) -> PlannedEvent:
+    code = required_text(event, "Code")
+    starts, odd = parse_start(event.get("NotBefore"))
+    what = describe("AWS", code, event.get("Description"))
+    return PlannedEvent(_KINDS.get(code, "maintenance"), what, starts, unparsed_start=odd)
 
 
-def interruption(body: str) -> tuple[Planned, ...]:
+def interruption(body: str) -> tuple[PlannedEvent, ...]:
     """The end of a spot instance, where one is told. Raises ValueError."""
-    notice = document(body, dict[str, Any])
-    starts, odd = moment(notice.get("time"))
+    notice = decode_json(body, dict[str, Any])
+    starts, odd = parse_start(notice.get("time"))
     return (
-        Planned("preempt", f"AWS spot interruption ({plain(field(notice, 'action'), 60)})", starts, odd=odd),
+        PlannedEvent(
+            "preempt",
+            f"AWS spot interruption ({one_line(required_text(notice, 'action'), 60)})",
+            starts,
+            unparsed_start=odd,
+        ),
     )
 
 
-def rebalance(body: str) -> tuple[Planned, ...]:
+def rebalance(body: str) -> tuple[PlannedEvent, ...]:
     """A raised risk of interruption, which is no plan: its moment is the notice's. Raises ValueError."""
-    field(document(body, dict[str, Any]), "noticeTime")
-    return (Planned("rebalance", "AWS rebalance recommendation"),)
+    required_text(decode_json(body, dict[str, Any]), "noticeTime")
+    return (PlannedEvent("rebalance", "AWS rebalance recommendation"),)
 
 
-def _request(path: str) -> Request:
-    return Request(f"/latest/meta-data/{path}", session=True)
+def _request(path: str) -> MetadataRequest:
+    return MetadataRequest(f"/latest/meta-data/{path}", session=True)
 
 
 AWS = Cloud(
@@ -67,6 +80,6 @@ AWS = Cloud(
         Feed(_request("events/maintenance/scheduled"), scheduled),
         Feed(_request("events/recommendations/rebalance"), rebalance, _NONE),
     ),
-    within=2.0,
-    silence="in a container without the host's network it takes a hop limit of 2",
+    timeout=2.0,
+    timeout_hint="in a container without the host's network it takes a hop limit of 2",
 )

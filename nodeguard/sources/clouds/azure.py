@@ -7,9 +7,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from nodeguard.sources.clouds.cloud import Cloud, Feed, Planned, document, field, named
-from nodeguard.sources.clouds.moments import moment
-from nodeguard.sources.request import Request
+from nodeguard.sources.clouds.cloud import (
+    Cloud,
+    Feed,
+    PlannedEvent,
+    decode_json,
+    describe,
+    parse_start,
+    required_text,
+)
+from nodeguard.sources.request import MetadataRequest
 
 _HEADERS = {"Metadata": "true"}
 _KINDS = {
@@ -21,36 +28,38 @@ _KINDS = {
 }
 
 
-def scheduled(body: str) -> tuple[Planned, ...]:
+def scheduled(body: str) -> tuple[PlannedEvent, ...]:
     """Plans of a document of scheduled events, also those of other machines. Raises ValueError."""
-    events = document(body, dict[str, Any]).get("Events")
+    events = decode_json(body, dict[str, Any]).get("Events")
     if not isinstance(events, list):
         raise ValueError(body)  # noqa: TRY004 - it is the answer that makes no sense
     return tuple(_event(event) for event in events)
 
 
-def _event(event: Any) -> Planned:
+def _event(event: Any) -> PlannedEvent:
     """One event. It has no end of its own: once done, it is not listed any more."""
     if not isinstance(event, dict):
         raise ValueError(event)  # noqa: TRY004
     machines = event.get("Resources")
     if not isinstance(machines, list) or not machines or not all(isinstance(one, str) for one in machines):
         raise ValueError(event)
-    word = field(event, "EventType")
-    starts, odd = moment(event.get("NotBefore"))
-    return Planned(
+    word = required_text(event, "EventType")
+    starts, odd = parse_start(event.get("NotBefore"))
+    return PlannedEvent(
         _KINDS.get(word, "maintenance"),
-        named("Azure", word, event.get("Description")),
+        describe("Azure", word, event.get("Description")),
         starts,
-        begun=event.get("EventStatus") == "Started",
+        is_started=event.get("EventStatus") == "Started",
         machines=tuple(machines),
-        odd=odd,
+        unparsed_start=odd,
     )
 
 
 AZURE = Cloud(
-    feeds=(Feed(Request("/metadata/scheduledevents?api-version=2020-07-01", _HEADERS), scheduled),),
-    within=5.0,
-    silence="Azure turns the service on at the first request, which can take two minutes",
-    own_name=Request("/metadata/instance/compute/name?api-version=2021-02-01&format=text", _HEADERS),
+    feeds=(Feed(MetadataRequest("/metadata/scheduledevents?api-version=2020-07-01", _HEADERS), scheduled),),
+    timeout=5.0,
+    timeout_hint="Azure turns the service on at the first request, which can take two minutes",
+    name_request=MetadataRequest(
+        "/metadata/instance/compute/name?api-version=2021-02-01&format=text", _HEADERS
+    ),
 )

@@ -9,9 +9,16 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from nodeguard.sources.clouds.cloud import Cloud, Feed, Planned, document, named, plain
-from nodeguard.sources.clouds.moments import moment
-from nodeguard.sources.request import Request
+from nodeguard.sources.clouds.cloud import (
+    Cloud,
+    Feed,
+    PlannedEvent,
+    decode_json,
+    describe,
+    one_line,
+    parse_start,
+)
+from nodeguard.sources.request import MetadataRequest
 
 # Kind and notice in seconds. A machine with GPUs cannot be migrated live.
 _EVENTS = {
@@ -23,7 +30,7 @@ _UPCOMING = "maintenance"
 _FIELDS = frozenset(("type", "maintenance_status", "window_start_time"))
 
 
-def event(body: str) -> tuple[Planned, ...]:
+def event(body: str) -> tuple[PlannedEvent, ...]:
     """What is about to happen to the host. Raises ValueError."""
     word = body.strip()
     if word == "NONE":
@@ -31,17 +38,17 @@ def event(body: str) -> tuple[Planned, ...]:
     if word not in _EVENTS:
         raise ValueError(body)
     kind, notice = _EVENTS[word]
-    return (Planned(kind, named("Google", word, ""), notice=notice),)
+    return (PlannedEvent(kind, describe("Google", word, ""), notice=notice),)
 
 
-def upcoming(body: str) -> tuple[Planned, ...]:
+def upcoming(body: str) -> tuple[PlannedEvent, ...]:
     """Maintenance for which there is a window; `NONE`, `{}` and an error in words say that there is none.
 
     Raises ValueError.
     """
     if body.strip() in {"NONE", '"NONE"'}:
         return ()
-    notice = document(body, dict[str, Any])
+    notice = decode_json(body, dict[str, Any])
     if not notice:
         return ()
     if "error" in notice:
@@ -50,14 +57,22 @@ def upcoming(body: str) -> tuple[Planned, ...]:
         return ()
     if not notice.keys() & _FIELDS:
         raise ValueError(body)
-    starts, odd = moment(notice.get("window_start_time"))
+    starts, odd = parse_start(notice.get("window_start_time"))
     begun = notice.get("maintenance_status") == "ONGOING"
-    return (Planned(_UPCOMING, named("Google", _titled(notice), _reasons(notice)), starts, begun, odd=odd),)
+    return (
+        PlannedEvent(
+            _UPCOMING,
+            describe("Google", _titled(notice), _reasons(notice)),
+            starts,
+            begun,
+            unparsed_start=odd,
+        ),
+    )
 
 
 def _titled(notice: dict[str, Any]) -> str:
     kind = notice.get("type")
-    return f"{plain(kind, 40)} maintenance" if isinstance(kind, str) and kind else "maintenance"
+    return f"{one_line(kind, 40)} maintenance" if isinstance(kind, str) and kind else "maintenance"
 
 
 def _reasons(notice: dict[str, Any]) -> str:
@@ -65,15 +80,15 @@ def _reasons(notice: dict[str, Any]) -> str:
     return ", ".join(map(str, reasons)) if isinstance(reasons, list) else ""
 
 
-def preempted(body: str) -> tuple[Planned, ...]:
+def preempted(body: str) -> tuple[PlannedEvent, ...]:
     """Whether the machine is being taken back, which leaves it half a minute. Raises ValueError."""
     word = body.strip().upper()
     if word not in {"TRUE", "FALSE"}:
         raise ValueError(body)
-    return (Planned("preempt", "Google preemption", begun=True),) if word == "TRUE" else ()
+    return (PlannedEvent("preempt", "Google preemption", is_started=True),) if word == "TRUE" else ()
 
 
-def joined(planned: tuple[Planned, ...], now: float) -> tuple[Planned, ...]:
+def merge_notices(planned: tuple[PlannedEvent, ...], now: float) -> tuple[PlannedEvent, ...]:
     """Plans, where a window that opens within an event's notice and that event are one: the event says what,
     the window when. now: seconds since the epoch.
     """
@@ -82,14 +97,14 @@ def joined(planned: tuple[Planned, ...], now: float) -> tuple[Planned, ...]:
     if not events or not windows:
         return planned
     first, window = events[0], windows[0]
-    if not window.begun and (window.starts is None or window.starts > now + first.notice):
+    if not window.is_started and (window.starts is None or window.starts > now + first.notice):
         return planned
-    one = replace(first, starts=window.starts, begun=window.begun, odd=window.odd)
+    one = replace(first, starts=window.starts, begun=window.is_started, odd=window.unparsed_start)
     return (one, *(other for other in planned if other not in (first, window)))
 
 
-def _request(path: str) -> Request:
-    return Request(f"/computeMetadata/v1/instance/{path}", {"Metadata-Flavor": "Google"})
+def _request(path: str) -> MetadataRequest:
+    return MetadataRequest(f"/computeMetadata/v1/instance/{path}", {"Metadata-Flavor": "Google"})
 
 
 GCP = Cloud(
@@ -98,7 +113,7 @@ GCP = Cloud(
         Feed(_request("maintenance-event"), event),
         Feed(_request("upcoming-maintenance?alt=json"), upcoming, frozenset((404, 503))),
     ),
-    within=2.0,
-    silence="a network policy may keep this process from it",
-    joined=joined,
+    timeout=2.0,
+    timeout_hint="a network policy may keep this process from it",
+    merge=merge_notices,
 )

@@ -14,8 +14,8 @@ from typing import Any
 
 from nodeguard.wire.encoding import EncodingError, decode_message, encode
 from nodeguard.wire.instruction import Instruction, Reply
-from nodeguard.wire.order import Acceptance, Order, ordered
 from nodeguard.wire.report import VERSION, Report
+from nodeguard.wire.sequence import Acceptance, SequenceState, accept_message
 from tests.waiting import PATIENCE
 
 TLS = Path(__file__).parent / "tls"
@@ -31,7 +31,7 @@ class Receiver:
 
     def __init__(self) -> None:
         self.fault: Callable[[], str] = lambda: ""
-        self.memory: dict[str, Order] = {}
+        self.memory: dict[str, SequenceState] = {}
         self.now: Callable[[], float] = time.monotonic
         self.applied: list[Report] = []
         self.beats = 0
@@ -46,8 +46,8 @@ class Receiver:
     def hear(self, body: bytes) -> Reply:
         """Apply a message, if it is news. Raises EncodingError, ConflictError."""
         message = decode_message(body)
-        before = self.memory.get(message.node, Order())
-        self.memory[message.node], acceptance = ordered(before, message, self.now())
+        before = self.memory.get(message.node, SequenceState())
+        self.memory[message.node], acceptance = accept_message(before, message, self.now())
         if acceptance.is_refusal:
             raise ConflictError
         for identity in message.acknowledged:

@@ -14,15 +14,14 @@ from random import Random
 
 from msgspec.structs import replace
 
-from nodeguard.agent.reporting.credential import TokenFile
-from nodeguard.agent.reporting.https import HttpsTransport
-from nodeguard.agent.reporting.mailbox import Mailbox, Post
+from nodeguard.agent.reporting.credentials import TokenFile
+from nodeguard.agent.reporting.delivery_state import DeliveryQueue, DeliveryState
+from nodeguard.agent.reporting.http1 import DEADLINE, HttpResponse, HttpsTransport, Transport
 from nodeguard.agent.reporting.sender import Sender
 from nodeguard.agent.reporting.spool import Spool
-from nodeguard.agent.reporting.transport import DEADLINE, Answer, Transport
 from nodeguard.model.instant import Instant
-from nodeguard.wire.of_verdict import report
-from nodeguard.wire.report import Answered, Report
+from nodeguard.wire.report import InstructionResult, Report
+from nodeguard.wire.report_builder import build_report
 from tests.agent.reporting.receiver import TLS, Receiver
 from tests.waiting import until
 from tests.wire.scene import FACTS, NOW, finding, verdict
@@ -41,7 +40,7 @@ class Deadly:
     patience: float = DEADLINE
     name: str = "receiver"
 
-    def post(self, body: bytes, within: float) -> Answer:
+    def post(self, body: bytes, within: float) -> HttpResponse:
         answer = self.way.post(body, min(within, self.patience))
         if self.kills():
             raise Killed
@@ -66,14 +65,14 @@ class Agent:
     said: list[str] = field(default_factory=list)
     offered: list[str] = field(default_factory=list)
     carried: list[str] = field(default_factory=list)
-    post: Post = field(default_factory=Post)
+    post: DeliveryState = field(default_factory=DeliveryState)
 
     def __post_init__(self) -> None:
         (self.path / "token").write_text("secret")
         self.start()
 
     def start(self) -> None:
-        self.mailbox = Mailbox(self.post)
+        self.mailbox = DeliveryQueue(self.post)
         self.senders = [
             Sender(
                 Deadly(self.way(one), self.kills, 0.02 if one == self.silent else DEADLINE),
@@ -93,14 +92,14 @@ class Agent:
 
     @property
     def spool(self) -> Spool:
-        return self.mailbox.post.spool
+        return self.mailbox.state.spool
 
     def write(self) -> None:
-        self.post = self.mailbox.post
+        self.post = self.mailbox.state
         self.mailbox.written = self.post.inbox.done
 
     def offer(self, *checks: str, message: str = "") -> None:
-        one = report(verdict(*(finding(check, message=message) for check in checks)), self.now, FACTS)
+        one = build_report(verdict(*(finding(check, message=message) for check in checks)), self.now, FACTS)
         if not self.offered or self.offered[-1] != one.digest:
             self.offered.append(one.digest)
         self.mailbox.offer(one, self.now)
@@ -116,7 +115,7 @@ class Agent:
             return 0.1
         for instruction in self.mailbox.take():
             self.carried.append(instruction.id)
-            self.mailbox.carried_out(Answered(instruction.id, done=True))
+            self.mailbox.carried_out(InstructionResult(instruction.id, done=True))
         self.write()
         return min(waits)
 

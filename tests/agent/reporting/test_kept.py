@@ -7,13 +7,13 @@ import pytest
 from msgspec import Raw
 from msgspec.structs import replace
 
-from nodeguard.agent.reporting.kept import aged, keep, restored
+from nodeguard.agent.reporting.spool import aged, keep, restored
 from nodeguard.wire.encoding import EncodingError
-from nodeguard.wire.of_verdict import report
 from nodeguard.wire.report import VERSION
+from nodeguard.wire.report_builder import build_report
 from tests.wire.scene import FACTS, NOW, finding, verdict
 
-SICK = report(verdict(finding()), NOW, FACTS, 7)
+SICK = build_report(verdict(finding()), NOW, FACTS, 7)
 EXAMPLES = Path(__file__).parent.parent.parent / "wire" / "examples"
 
 

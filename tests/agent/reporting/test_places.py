@@ -4,8 +4,7 @@ import socket
 
 import pytest
 
-from nodeguard.agent.reporting.address import parsed
-from nodeguard.agent.reporting.places import Place, asked, places, unnamed, wanted
+from nodeguard.agent.reporting.endpoint import Place, asked, parse_address, places, unnamed, wanted
 
 V4, V6 = socket.AF_INET, socket.AF_INET6
 A, B, C, D, E = (("10.0.0.1",), ("10.0.0.2",), ("10.0.0.3",), ("10.0.0.4",), ("10.0.0.5",))
@@ -47,10 +46,10 @@ def test_who_is_named_is_told_and_who_hears_is_not_left(
 
 
 def test_the_name_service_is_asked_for_real() -> None:
-    address = parsed("https://localhost:8443/")
+    address = parse_address("https://localhost:8443/")
     assert "127.0.0.1" in {number for place in asked(address) for number in place}
     for nobody in ("https://no-such-name.invalid/", f"https://{'x' * 70}.invalid/", "https://a..b/"):
         with pytest.raises((OSError, ValueError)) as found:
-            asked(parsed(nobody))
+            asked(parse_address(nobody))
         assert isinstance(found.value, (OSError, ValueError))
         assert unnamed(found.value).startswith("its name is not found (")

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from nodeguard.agent.reporting.replies import ReplyError, read
-from nodeguard.agent.reporting.transport import Answer
+from nodeguard.agent.reporting.http1 import HttpResponse
+from nodeguard.agent.reporting.sender import ReplyError, read_reply
 from nodeguard.wire.report import VERSION, Heartbeat
 
 BEAT = Heartbeat(version=VERSION, node="n", boot_id="b", sequence=1)
@@ -11,7 +11,7 @@ BEAT = Heartbeat(version=VERSION, node="n", boot_id="b", sequence=1)
 
 def refused(status: int, body: bytes) -> str:
     with pytest.raises(ReplyError) as found:
-        read(Answer(status, body), BEAT)
+        read_reply(HttpResponse(status, body), BEAT)
     return str(found.value)
 
 
@@ -23,7 +23,7 @@ def test_an_aggregators_own_words_are_passed_on() -> None:
 def test_only_a_message_that_conflicts_with_others_is_refused_for_good() -> None:
     for status, expected in ((409, True), (403, False), (500, False)):
         with pytest.raises(ReplyError) as found:
-            read(Answer(status, b"nodeguard: why: remedy\n"), BEAT)
+            read_reply(HttpResponse(status, b"nodeguard: why: remedy\n"), BEAT)
         assert found.value.refused == expected
 
 

@@ -6,15 +6,15 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
-from nodeguard.agent.reporting.mailbox import Post
+from nodeguard.agent.reporting.delivery_state import DeliveryState
+from nodeguard.agent.reporting.http1 import HttpResponse
 from nodeguard.agent.reporting.sender import Sender
 from nodeguard.agent.reporting.senders import Senders
 from nodeguard.agent.reporting.spool import Spool, put
-from nodeguard.agent.reporting.transport import Answer
 from nodeguard.wire.instruction import RunTest
-from nodeguard.wire.of_verdict import report
-from nodeguard.wire.order import Order, ordered
 from nodeguard.wire.report import VERSION, Heartbeat
+from nodeguard.wire.report_builder import build_report
+from nodeguard.wire.sequence import SequenceState, accept_message
 from tests.agent.reporting.receiver import closed_port, receiving
 from tests.agent.reporting.scene import Agent, Deadly, black_hole, digests, faulty
 from tests.waiting import PATIENCE, until
@@ -73,7 +73,7 @@ def test_what_waited_is_told_by_the_name_that_the_node_has_now(tmp_path: Path) -
         agent = Agent(tmp_path, [receiver.address])
         for name in ("misnamed", "node-7"):
             agent.mailbox.offer(
-                report(verdict(finding(name)), agent.now, replace(FACTS, node=name)), agent.now
+                build_report(verdict(finding(name)), agent.now, replace(FACTS, node=name)), agent.now
             )
         agent.turn()
         agent.turn()
@@ -115,8 +115,10 @@ def test_an_agent_that_another_boot_keeps_out_logs_why_and_is_accepted_within_a_
     with receiving() as receiver:
         agent = Agent(tmp_path, [receiver.address])
         receiver.now = lambda: agent.now.mono
-        receiver.memory["node-7"], _ = ordered(
-            Order(), Heartbeat(version=VERSION, node="node-7", boot_id="forged", sequence=1), agent.now.mono
+        receiver.memory["node-7"], _ = accept_message(
+            SequenceState(),
+            Heartbeat(version=VERSION, node="node-7", boot_id="forged", sequence=1),
+            agent.now.mono,
         )
         agent.offer("a")
         agent.run(29.0)
@@ -137,8 +139,8 @@ def test_transitions_that_are_refused_do_not_delay_what_comes_after_them(tmp_pat
         receiver.now = lambda: agent.now.mono
         for check in ("a", "b", "c"):
             agent.offer(check)
-        receiver.memory["node-7"], _ = ordered(
-            Order(), Heartbeat(version=VERSION, node="node-7", boot_id="boot-a", sequence=agent.mailbox.post.sequence + 500), agent.now.mono
+        receiver.memory["node-7"], _ = accept_message(
+            SequenceState(), Heartbeat(version=VERSION, node="node-7", boot_id="boot-a", sequence=agent.mailbox.state.sequence + 500), agent.now.mono
         )  # fmt: skip
         agent.pass_by(1.0)
         agent.run(0.5)
@@ -181,7 +183,7 @@ def test_what_goes_wrong_is_told_once_and_keeps_everything(tmp_path: Path, fault
 def test_an_entry_that_this_version_cannot_read_is_left_out(tmp_path: Path) -> None:
     with receiving() as receiver:
         agent = Agent(tmp_path, [receiver.address])
-        agent.post = Post(spool=put(Spool(), b"{}"))
+        agent.post = DeliveryState(spool=put(Spool(), b"{}"))
         agent.start()
         agent.offer("a")
         agent.run(1.0)
@@ -193,7 +195,7 @@ def test_an_entry_that_this_version_cannot_read_is_left_out(tmp_path: Path) -> N
 
 def test_a_pause_begins_when_nobody_is_waited_for_any_more(tmp_path: Path) -> None:
     class Slow(Deadly):
-        def post(self, body: bytes, within: float) -> Answer:
+        def post(self, body: bytes, within: float) -> HttpResponse:
             agent.pass_by(within)
             return super().post(body, within)
 
@@ -217,7 +219,7 @@ def test_an_error_that_nobody_thought_of_is_told_once_and_ends_no_thread(
     errors, tried = [KeyError("x")] * 5, []
 
     class Erring(Deadly):
-        def post(self, body: bytes, within: float) -> Answer:
+        def post(self, body: bytes, within: float) -> HttpResponse:
             tried.append(body)
             if errors:
                 raise errors.pop()

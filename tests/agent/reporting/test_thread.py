@@ -11,8 +11,8 @@ from random import Random
 
 import pytest
 
+from nodeguard.agent.reporting.http1 import DEADLINE
 from nodeguard.agent.reporting.senders import Senders
-from nodeguard.agent.reporting.transport import DEADLINE
 from tests.agent.reporting.receiver import closed_port, receiving
 from tests.agent.reporting.scene import Agent, black_hole, digests, seconds_until
 from tests.waiting import PATIENCE, PROMPTLY, until

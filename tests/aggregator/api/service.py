@@ -10,11 +10,10 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from nodeguard.aggregator.api.decide import DecisionError
-from nodeguard.aggregator.api.pages import Asked
-from nodeguard.aggregator.api.server import serving
-from nodeguard.fleet_api.service import Service
-from nodeguard.model.incident import ClearAnswer, Decision
+from nodeguard.aggregator.api.handlers import ApiContext, serve_api
+from nodeguard.aggregator.backends.operator_actions import OperatorActionError
+from nodeguard.fleet_api.service_state import ServiceState
+from nodeguard.model.incident import ClearAnswer, OperatorDecision
 from tests.fleet.scene import Fleet
 from tests.waiting import PATIENCE
 
@@ -25,13 +24,13 @@ class Deciders:
     def __init__(self) -> None:
         self.heard: list[tuple[str, ...]] = []
         self.refuses = ""
-        self.decisions: dict[str, Decision] = {}
+        self.decisions: dict[str, OperatorDecision] = {}
         # Answers of a node's agent to a clear, one after another.
         self.answers: list[tuple[ClearAnswer, str]] = []
 
     def _note(self, *words: str) -> str:
         if self.refuses:
-            raise DecisionError(self.refuses)
+            raise OperatorActionError(self.refuses)
         self.heard.append(words)
         return f"Done: {words[0]}."
 
@@ -49,10 +48,10 @@ class Deciders:
 
     async def clear(self, name: str, by: str) -> str:
         if self.answers:
-            self.decisions[name] = Decision(name, clear=f"{by} at noon")
+            self.decisions[name] = OperatorDecision(name, clear=f"{by} at noon")
         return self._note("clear", name, by)
 
-    def decided(self) -> dict[str, Decision]:
+    def decided(self) -> dict[str, OperatorDecision]:
         """What people decided, with the next answer to each clear."""
         if self.decisions and self.answers:
             answer, says = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
@@ -62,19 +61,19 @@ class Deciders:
         return self.decisions
 
 
-def service(fleet: Fleet, deciders: Deciders) -> Service:
+def service(fleet: Fleet, deciders: Deciders) -> ServiceState:
     """The leader, up for a day."""
-    return Service(
+    return ServiceState(
         "replica-0",
-        leads=True,
+        is_leader=True,
         started=fleet.mono - 86_400.0,
         plan_age=0.4,
         decisions=deciders.decided(),
     )
 
 
-def asked(fleet: Fleet, deciders: Deciders) -> Asked:
-    return Asked(fleet.planner, lambda: service(fleet, deciders), lambda: fleet.now, deciders)
+def asked(fleet: Fleet, deciders: Deciders) -> ApiContext:
+    return ApiContext(fleet.planner, lambda: service(fleet, deciders), lambda: fleet.now, deciders)
 
 
 @contextmanager
@@ -85,7 +84,7 @@ def answering(directory: Path, fleet: Fleet, deciders: Deciders) -> Iterator[str
     end = asyncio.Event()
 
     async def run() -> None:
-        async with serving(path, asked(fleet, deciders)):
+        async with serve_api(path, asked(fleet, deciders)):
             ready.set()
             await end.wait()
 

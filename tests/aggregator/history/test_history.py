@@ -5,14 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from nodeguard.aggregator.hearing import Hearing
 from nodeguard.aggregator.history.history import History
-from nodeguard.aggregator.history.reading import told
-from nodeguard.aggregator.history.writer import Bounds, Writer
+from nodeguard.aggregator.history.reader import read_history
+from nodeguard.aggregator.history.writer import HistoryLimits, HistoryWriter
 from nodeguard.aggregator.identity.caller import Caller
-from nodeguard.aggregator.outbox import Outbox
-from nodeguard.fleet.steps import Gone, Quiet, Reported, Seen
-from nodeguard.model.incident import Decision
+from nodeguard.aggregator.outbox import InstructionOutbox
+from nodeguard.aggregator.report_handler import ReportHandler
+from nodeguard.fleet.state.history_events import (
+    AgentLivenessChanged,
+    NodeObserved,
+    NodeRemoved,
+    ReportReceived,
+)
+from nodeguard.model.incident import OperatorDecision
 from tests.aggregator.history.scene import report, rows
 from tests.fleet.scene import Fleet, finding
 
@@ -25,24 +30,26 @@ class Scene:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.fleet = Fleet(3)
-        self.writer = Writer(str(path), Bounds(30.0, 64.0), lambda: self.fleet.wall, gather=0.0)
-        self.decisions: dict[str, Decision] = {}
+        self.writer = HistoryWriter(str(path), HistoryLimits(30.0, 64.0), lambda: self.fleet.wall, gather=0.0)
+        self.decisions: dict[str, OperatorDecision] = {}
         self.said: list[str] = []
         planner = self.fleet.planner
         self.history = History(
             planner, lambda: self.decisions, self.writer, self.said.append, self.fleet.mono - 100.0
         )
-        self.hearing = Hearing(planner, Outbox(), lambda: self.fleet.now, lambda: None, history=self.history)
+        self.hearing = ReportHandler(
+            planner, InstructionOutbox(), lambda: self.fleet.now, lambda: None, history=self.history
+        )
 
     def look(self, seconds: float = 10.0) -> None:
         self.fleet.after(seconds)
-        self.history.look(self.fleet.now)
+        self.history.tick(self.fleet.now)
 
     def plan(self, *, acts: bool = True) -> None:
         plan = self.fleet.plan()
-        self.history.planned(plan, self.fleet.now, acts=acts)
+        self.history.plan_made(plan, self.fleet.now, acts=acts)
         if acts:
-            self.fleet.planner.issued(plan)
+            self.fleet.planner.record_issued(plan)
             self.fleet.write(plan)
 
     def told(self, kind: str) -> list[str]:
@@ -64,16 +71,16 @@ def test_what_is_heard_seen_planned_and_written_is_remembered(scene: Scene) -> N
     scene.hearing(ONE, report(1, 8))
     scene.plan()
     scene.fleet.change(2, labels={"rack": "r9"})
-    scene.fleet.planner.gone("uid-0")
+    scene.fleet.planner.remove_node("uid-0")
     scene.look()
     scene.writer.close()
-    steps = list(told(str(scene.path)).steps)
-    assert [one.report.sequence for one in steps if isinstance(one, Reported)] == [7, 8]
-    seen = [one.node for one in steps if isinstance(one, Seen)]
+    steps = list(read_history(str(scene.path)).steps)
+    assert [one.report.sequence for one in steps if isinstance(one, ReportReceived)] == [7, 8]
+    seen = [one.node for one in steps if isinstance(one, NodeObserved)]
     assert [one.name for one in seen] == ["node-0", "node-1", "node-2", "node-2"]
     assert (seen[1].labels, seen[3].labels, seen[1].gpus) == ({"rack": "r0", "pool": "a"}, {"rack": "r9"}, 8)
     assert not [one for one in seen if one.taints or one.annotations or one.condition]
-    assert [one.node for one in steps if isinstance(one, Gone)] == ["node-0"]
+    assert [one.node for one in steps if isinstance(one, NodeRemoved)] == ["node-0"]
     assert ['"Marked"' in one for one in scene.told("incident")] == [True, False]
     assert len(scene.told("plan")) == 2
     assert [one.startswith('{"causes"') for one in scene.told("marks")] == [True, False]
@@ -90,7 +97,7 @@ def test_who_does_not_act_tells_of_incidents_alone(scene: Scene) -> None:
 def test_what_people_decide_is_remembered_when_it_changes(scene: Scene) -> None:
     scene.look()
     scene.fleet.planner.paused = "a bad driver, said alice"
-    scene.decisions = {"i": Decision("i", acknowledged="bob")}
+    scene.decisions = {"i": OperatorDecision("i", acknowledged="bob")}
     for _ in range(3):
         scene.look()
     scene.fleet.planner.paused = ""
@@ -108,22 +115,22 @@ def test_who_falls_silent_and_who_speaks_again_is_remembered(scene: Scene) -> No
     scene.fleet.reports["uid-2"] = report
     scene.look()
     scene.writer.close()
-    quiet = [one for one in told(str(scene.path)).steps if isinstance(one, Quiet)]
-    assert [(one.node, one.silent) for one in quiet] == [("node-2", True), ("node-2", False)]
+    quiet = [one for one in read_history(str(scene.path)).steps if isinstance(one, AgentLivenessChanged)]
+    assert [(one.node, one.stale) for one in quiet] == [("node-2", True), ("node-2", False)]
 
 
 def test_who_was_not_heard_yet_is_not_silent_at_the_start(scene: Scene) -> None:
     scene.history = History(scene.fleet.planner, dict, scene.writer, scene.said.append, scene.fleet.mono)
     scene.fleet.reports.clear()
-    for uid in list(scene.fleet.planner.last):
-        scene.fleet.planner.roster.attendance.forget(uid)
+    for uid in list(scene.fleet.planner.last_reports):
+        scene.fleet.planner.state.liveness.forget(uid)
     scene.look()
     scene.look(40.0)
     scene.hearing(ONE, report(1, 1))
     scene.look(20.0)
     scene.writer.close()
-    quiet = [one for one in told(str(scene.path)).steps if isinstance(one, Quiet)]
-    assert {(one.node, one.silent) for one in quiet} == {("node-0", True), ("node-2", True)}
+    quiet = [one for one in read_history(str(scene.path)).steps if isinstance(one, AgentLivenessChanged)]
+    assert {(one.node, one.stale) for one in quiet} == {("node-0", True), ("node-2", True)}
 
 
 def test_what_is_wrong_with_the_file_is_told_to_the_log(tmp_path: Path) -> None:

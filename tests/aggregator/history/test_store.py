@@ -5,12 +5,24 @@ from pathlib import Path
 
 import pytest
 
-from nodeguard.aggregator.history.file import DamagedError, FileError, ForeignError, for_reading
-from nodeguard.aggregator.history.reading import told
-from nodeguard.aggregator.history.store import Store
-from nodeguard.fleet.modes import UPGRADES
-from nodeguard.fleet.steps import Gone, Kind, Quiet, Seen, Step, Told
-from nodeguard.model.mark import HOLD
+from nodeguard.aggregator.history.file import (
+    DamagedFileError,
+    ForeignFileError,
+    HistoryFileError,
+    open_for_reading,
+)
+from nodeguard.aggregator.history.reader import read_history
+from nodeguard.aggregator.history.store import HistoryStore
+from nodeguard.fleet.policy_rules import UPGRADE_LABELS
+from nodeguard.fleet.state.history_events import (
+    AgentLivenessChanged,
+    HistoryEvent,
+    HistoryNote,
+    NodeObserved,
+    NodeRemoved,
+    NoteKind,
+)
+from nodeguard.model.mark import HOLD_ANNOTATION
 from nodeguard.model.node import Node
 from tests.aggregator.history.scene import DAY, START, report, rows, said, sick
 
@@ -22,60 +34,67 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "history.sqlite"
 
 
-def kept(path: Path, *steps: Step, alive: float = START) -> None:
-    store = Store(str(path))
+def kept(path: Path, *steps: HistoryEvent, alive: float = START) -> None:
+    store = HistoryStore(str(path))
     store.add(steps, alive)
     store.close()
 
 
 def test_what_was_told_is_read_again_as_it_was(path: Path) -> None:
     upgrading = Node(
-        "node-1", "uid-1", labels={**NODE.labels, UPGRADES[0]: "drain-required"}, annotations={HOLD: "alice"},
+        "node-1", "uid-1", labels={**NODE.labels, UPGRADE_LABELS[0]: "drain-required"}, annotations={HOLD_ANNOTATION: "alice"},
         unschedulable=True, gpus=8,
     )  # fmt: skip
     steps = (
-        Seen(START, NODE),
+        NodeObserved(START, NODE),
         said(1.0),
         sick(2.0),
-        Seen(START + 3.0, upgrading),
-        Quiet(START + 4.0, "uid-1", "node-1", silent=True),
-        Gone(START + 5.0, "uid-1", "node-1"),
+        NodeObserved(START + 3.0, upgrading),
+        AgentLivenessChanged(START + 4.0, "uid-1", "node-1", stale=True),
+        NodeRemoved(START + 5.0, "uid-1", "node-1"),
     )
     kept(path, *steps, alive=START + 60.0)
-    past = told(str(path))
-    assert (tuple(past.steps), past.until) == (steps, START + 60.0)
-    assert tuple(told(str(path.parent)).steps) == steps
+    past = read_history(str(path))
+    assert (tuple(past.steps), past.last_alive) == (steps, START + 60.0)
+    assert tuple(read_history(str(path.parent)).steps) == steps
 
 
 def test_only_transitions_are_added_through_restarts_too(path: Path) -> None:
-    steps = (Seen(START, NODE), said(1.0), Told(START, Kind.MARKS, "uid-1", "node-1", "{}"))
+    steps = (
+        NodeObserved(START, NODE),
+        said(1.0),
+        HistoryNote(START, NoteKind.MARKS, "uid-1", "node-1", "{}"),
+    )
     kept(path, *steps)
     reworded = said(9.0, 1, 7, age=3.0)
-    kept(path, *steps, reworded, said(10.0, 1, 9, proven=()), Gone(START, "uid-9", "node-9"))
+    kept(path, *steps, reworded, said(10.0, 1, 9, proven=()), NodeRemoved(START, "uid-9", "node-9"))
     assert rows(path, "SELECT sequence FROM report") == [1, 9]
     assert rows(path, "SELECT count(*) FROM node UNION ALL SELECT count(*) FROM told") == [1, 1]
     assert rows(path, "SELECT count(*) FROM shared") == [4]
 
 
 def test_a_report_ends_a_silence_though_nothing_else_is_new(path: Path) -> None:
-    kept(path, said(0.0), Quiet(START, "uid-1", "node-1", silent=True))
+    kept(path, said(0.0), AgentLivenessChanged(START, "uid-1", "node-1", stale=True))
     kept(path, said(50.0, 1, 2))
-    assert [one.silent for one in told(str(path)).steps if isinstance(one, Quiet)] == [True, False]
+    assert [one.stale for one in read_history(str(path)).steps if isinstance(one, AgentLivenessChanged)] == [
+        True,
+        False,
+    ]
 
 
 def test_a_step_of_an_incident_is_kept_each_time_that_it_changes(path: Path) -> None:
-    kept(path, *(Told(START, Kind.INCIDENT, "i", "node-1", text) for text in ("1", "1", "2", "1")))
+    kept(path, *(HistoryNote(START, NoteKind.INCIDENT, "i", "node-1", text) for text in ("1", "1", "2", "1")))
     assert rows(path, "SELECT text FROM told") == ["1", "2", "1"]
 
 
 def test_what_holds_at_the_horizon_stays(path: Path) -> None:
-    store = Store(str(path))
+    store = HistoryStore(str(path))
     other = Node("node-2", "uid-2", labels={"rack": "r9"})
     store.add(
         [
-            Seen(START, NODE), Seen(START, other), said(0.0), said(0.0, 2), sick(1.0), sick(1.0, 2),
-            said(2.0, 1, 3), Gone(START + 3.0, "uid-2", "node-2"), sick(9 * DAY, 1, 4),
-            Told(START, Kind.INCIDENT, "i", "node-1", "1"), Told(START, Kind.PAUSE, "", "", "alice"),
+            NodeObserved(START, NODE), NodeObserved(START, other), said(0.0), said(0.0, 2), sick(1.0), sick(1.0, 2),
+            said(2.0, 1, 3), NodeRemoved(START + 3.0, "uid-2", "node-2"), sick(9 * DAY, 1, 4),
+            HistoryNote(START, NoteKind.INCIDENT, "i", "node-1", "1"), HistoryNote(START, NoteKind.PAUSE, "", "", "alice"),
         ],
         START,
     )  # fmt: skip
@@ -92,7 +111,7 @@ def test_what_holds_at_the_horizon_stays(path: Path) -> None:
 
 
 def test_the_oldest_goes_where_there_is_too_much_and_the_latest_stays(path: Path) -> None:
-    store = Store(str(path))
+    store = HistoryStore(str(path))
     for number in range(2000):
         step = sick(number, number % 10, number) if number // 10 % 2 else said(number, number % 10, number)
         store.add([step], START)
@@ -113,8 +132,8 @@ def test_a_file_of_others_is_left_alone(path: Path) -> None:
         theirs.execute("CREATE TABLE mine (one INTEGER)")
     theirs.close()
     was = path.read_bytes()
-    with pytest.raises(ForeignError, match="it is a database of something else: name another file"):
-        Store(str(path))
+    with pytest.raises(ForeignFileError, match="it is a database of something else: name another file"):
+        HistoryStore(str(path))
     assert path.read_bytes() == was
 
 
@@ -123,9 +142,9 @@ def test_a_newer_version_is_left_alone(path: Path) -> None:
     with sqlite3.connect(path) as newer:
         newer.execute("PRAGMA user_version = 2")
     newer.close()
-    for opened in (Store, for_reading):
+    for opened in (HistoryStore, open_for_reading):
         with pytest.raises(
-            ForeignError,
+            ForeignFileError,
             match=r"it was written by a newer version \(2, and 1 is understood here\): upgrade, or",
         ):
             opened(str(path))
@@ -137,8 +156,8 @@ def test_a_damaged_file_is_told_of(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[8192:20_000] = bytes(20_000 - 8192)
     path.write_bytes(data)
-    with pytest.raises((DamagedError, sqlite3.DatabaseError)):
-        Store(str(path))
+    with pytest.raises((DamagedFileError, sqlite3.DatabaseError)):
+        HistoryStore(str(path))
 
 
 def test_a_start_that_is_cut_short_leaves_nothing_behind(path: Path) -> None:
@@ -149,12 +168,12 @@ def test_a_start_that_is_cut_short_leaves_nothing_behind(path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
     path.unlink()
     path.touch()
-    with pytest.raises(FileError, match="it is empty: nothing was told yet"):
-        for_reading(str(path))
+    with pytest.raises(HistoryFileError, match="it is empty: nothing was told yet"):
+        open_for_reading(str(path))
 
 
 def test_it_is_read_while_it_is_written(path: Path) -> None:
-    store = Store(str(path))
+    store = HistoryStore(str(path))
     store.add([said(0.0), sick(1.0)], START)
-    assert [one.report for one in told(str(path)).steps] == [report(), sick(1.0).report]  # type: ignore[union-attr]
+    assert [one.report for one in read_history(str(path)).steps] == [report(), sick(1.0).report]  # type: ignore[union-attr]
     store.close()

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from nodeguard.aggregator.history import writer as writing
-from nodeguard.aggregator.history.store import Store
-from nodeguard.aggregator.history.writer import Bounds, Writer
-from nodeguard.fleet.steps import Kind, Told
+from nodeguard.aggregator.history.store import HistoryStore
+from nodeguard.aggregator.history.writer import HistoryLimits, HistoryWriter
+from nodeguard.fleet.state.history_events import HistoryNote, NoteKind
 from tests.aggregator.history.scene import START, rows, said, sick
 from tests.waiting import PATIENCE, until
 
-Make = Callable[..., Writer]
+Make = Callable[..., HistoryWriter]
 
 
 @pytest.fixture
@@ -28,8 +28,8 @@ def path(tmp_path: Path) -> Path:
 def make(path: Path) -> Iterator[Make]:
     made = []
 
-    def writer(at: Path = path, again: float = 0.01) -> Writer:
-        made.append(Writer(str(at), Bounds(30.0, 64.0), lambda: START, again, 0.0))
+    def writer(at: Path = path, again: float = 0.01) -> HistoryWriter:
+        made.append(HistoryWriter(str(at), HistoryLimits(30.0, 64.0), lambda: START, again, 0.0))
         return made[-1]
 
     yield writer
@@ -47,7 +47,7 @@ def test_what_is_put_is_written_in_its_order_and_the_last_before_the_end(make: M
         writer.put(said(number, number, number))
     writer.close()
     assert sequences(path) == list(range(700))
-    assert (writer.added, writer.lost, writer.wrong, writer.said()) == (700, 0, "", [])
+    assert (writer.added, writer.lost, writer.error, writer.take_messages()) == (700, 0, "", [])
     assert writer.size > 0
     writer.put(said(0.0, 1, 900))
     assert writer.lost == 1
@@ -57,17 +57,17 @@ def test_what_cannot_be_written_waits_until_it_can(make: Make, tmp_path: Path) -
     path = tmp_path / "there" / "later" / "history.sqlite"
     writer = make(path)
     writer.put(said(0.0))
-    until(lambda: writer.wrong)
-    assert writer.wrong == (
+    until(lambda: writer.error)
+    assert writer.error == (
         f"{path}: No such file or directory: make room there, or let it be written, or name another --history; "
         "until then only the latest 4000 are kept, in memory"
     )
     writer.put(sick(1.0))
     path.parent.parent.mkdir()
-    until(lambda: not writer.wrong)
+    until(lambda: not writer.error)
     writer.close()
     assert sequences(path) == [1, 2]
-    assert [said.split(": ")[1][:10] for said in writer.said()] == ["No such fi", "the histor"]
+    assert [said.split(": ")[1][:10] for said in writer.take_messages()] == ["No such fi", "the histor"]
 
 
 def test_a_full_disk_costs_no_transition_that_fits_into_memory(make: Make, path: Path) -> None:
@@ -80,11 +80,11 @@ def test_a_full_disk_costs_no_transition_that_fits_into_memory(make: Make, path:
     try:
         for number in range(2, 200):
             writer.put(said(number, number, number))
-        until(lambda: writer.wrong)
+        until(lambda: writer.error)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert writer.wrong.startswith(f"{path}: ")
-    until(lambda: not writer.wrong)
+    assert writer.error.startswith(f"{path}: ")
+    until(lambda: not writer.error)
     writer.close()
     assert sequences(path) == list(range(1, 200))
     assert (writer.added, writer.lost) == (199, 0)
@@ -96,13 +96,13 @@ def test_memory_holds_the_latest(make: Make, monkeypatch: pytest.MonkeyPatch, tm
     writer = make(path)
     for number in range(50):
         writer.put(said(number, number, number))
-    until(lambda: writer.wrong)
+    until(lambda: writer.error)
     path.parent.parent.mkdir()
-    until(lambda: not writer.wrong)
+    until(lambda: not writer.error)
     writer.close()
     assert len(sequences(path)) + writer.lost == 50
     assert sequences(path)[-1] == 49
-    assert f"{writer.lost} transitions are lost" in writer.said()[-1]
+    assert f"{writer.lost} transitions are lost" in writer.take_messages()[-1]
 
 
 def test_a_damaged_file_is_set_aside_and_begun_anew(make: Make, path: Path) -> None:
@@ -112,13 +112,13 @@ def test_a_damaged_file_is_set_aside_and_begun_anew(make: Make, path: Path) -> N
     writer.close()
     assert sequences(path) == [1]
     assert (path.parent / "history.sqlite.damaged").read_bytes().startswith(b"this is no database")
-    assert writer.said() == [
+    assert writer.take_messages() == [
         f"{path} was damaged (file is not a database): it is set aside as {path}.damaged, and begun anew"
     ]
 
 
 def test_a_file_that_is_damaged_in_its_middle_is_set_aside_too(make: Make, path: Path) -> None:
-    store = Store(str(path))
+    store = HistoryStore(str(path))
     store.add((said(number, number) for number in range(200)), START)
     store.close()
     data = bytearray(path.read_bytes())
@@ -129,18 +129,18 @@ def test_a_file_that_is_damaged_in_its_middle_is_set_aside_too(make: Make, path:
     writer.close()
     assert rows(path, "SELECT uid FROM report") == ["uid-300"]
     assert Path(f"{path}.damaged").stat().st_size == len(data)
-    assert ("was damaged" in writer.said()[0], writer.wrong) == (True, "")
+    assert ("was damaged" in writer.take_messages()[0], writer.error) == (True, "")
 
 
 def test_a_newer_file_is_left_alone_and_nothing_waits(make: Make, path: Path) -> None:
-    Store(str(path)).close()
+    HistoryStore(str(path)).close()
     with sqlite3.connect(path) as newer:
         newer.execute("PRAGMA user_version = 9")
     newer.close()
     writer = make()
     writer.put(said(0.0))
-    until(lambda: writer.wrong)
-    [told] = writer.said()
+    until(lambda: writer.error)
+    [told] = writer.take_messages()
     assert told == (
         f"{path}: it was written by a newer version (9, and 1 is understood here): upgrade, or name another "
         "file; until then no history is written"
@@ -153,26 +153,26 @@ def test_a_disk_that_hangs_is_told_of_and_nobody_waits_for_it(
     make: Make, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writing, "_HANGS", 0.0)
-    hangs, opened = threading.Event(), Store
+    hangs, opened = threading.Event(), HistoryStore
 
-    def slow(where: str) -> Store:
+    def slow(where: str) -> HistoryStore:
         hangs.wait(PATIENCE)
         return opened(where)
 
     monkeypatch.setattr(writing, "Store", slow)
     writer = make()
     writer.put(said(0.0))
-    until(writer.said)
-    assert "no answer of its disk" in writer.wrong
+    until(writer.take_messages)
+    assert "no answer of its disk" in writer.error
     hangs.set()
-    until(lambda: not writer.wrong)
-    assert writer.said()[-1] == f"{path}: the history is written again"
+    until(lambda: not writer.error)
+    assert writer.take_messages()[-1] == f"{path}: the history is written again"
 
 
 def test_an_error_of_its_own_ends_nothing(make: Make, path: Path) -> None:
     writer = make()
-    writer.put(Told(START, Kind.PAUSE, "", "", object()))  # type: ignore[arg-type]
+    writer.put(HistoryNote(START, NoteKind.PAUSE, "", "", object()))  # type: ignore[arg-type]
     until(lambda: writer.lost == 1)
     writer.put(said(0.0))
     until(lambda: sequences(path) == [1])
-    assert "error in the history, please report it: AttributeError" in writer.said()[0]
+    assert "error in the history, please report it: AttributeError" in writer.take_messages()[0]

@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from nodeguard.agent.reporting.https import HttpsTransport
-from nodeguard.agent.reporting.transport import TransportError
-from nodeguard.agent.reporting.trust import CertificateFiles
-from nodeguard.aggregator.authority.showing import Showing, context
-from nodeguard.aggregator.identity.caller import Caller, Shown
-from nodeguard.aggregator.identity.certificate import Certificates, credential
-from nodeguard.aggregator.identity.loopback import Anybody, NotLoopbackError
+from nodeguard.agent.reporting.http1 import HttpsTransport, TransportError
+from nodeguard.agent.reporting.tls import CertificateFiles
+from nodeguard.aggregator.certificates.serving_certificate import ServingCertificate, tls_context
+from nodeguard.aggregator.identity.caller import Caller, PresentedCredentials
+from nodeguard.aggregator.identity.certificate import CertificateAuthenticator, identity_of_certificate
+from nodeguard.aggregator.identity.insecure import InsecureAuthenticator, NotLoopbackError
 from tests.aggregator.ingest.scene import heartbeat, serving
 from tests.controlplane.certificates import Authority
 from tests.waiting import until
@@ -34,10 +33,10 @@ def test_a_certificate_speaks_for_its_common_name_and_its_dns_names(
 ) -> None:
     own = authority.issue("server", "127.0.0.1")
     ca = authority.certificate
-    trust = context(Showing(own.certificate.read_text(), own.key.read_text(), ca.read_text()))
+    trust = tls_context(ServingCertificate(own.certificate.read_text(), own.key.read_text(), ca.read_text()))
     (tmp_path / "other").mkdir()
     stranger = Authority(tmp_path / "other")
-    with serving(Certificates, trust) as served:
+    with serving(CertificateAuthenticator, trust) as served:
         way = HttpsTransport(
             served.address, None, str(ca), files(authority, "node-a", "node-a.example", "*.example")
         )
@@ -71,8 +70,8 @@ def test_an_agents_certificate_that_is_not_valid_now_names_the_clocks(
     authority: Authority, days: int, why: str
 ) -> None:
     own, ca = authority.issue("server", "127.0.0.1"), authority.certificate
-    trust = context(Showing(own.certificate.read_text(), own.key.read_text(), ca.read_text()))
-    with serving(Certificates, trust) as served:
+    trust = tls_context(ServingCertificate(own.certificate.read_text(), own.key.read_text(), ca.read_text()))
+    with serving(CertificateAuthenticator, trust) as served:
         way = HttpsTransport(served.address, None, str(ca), files(authority, "node-a", days=days))
         with pytest.raises(TransportError, match="and that both clocks are right") as found:
             way.post(heartbeat())
@@ -89,8 +88,8 @@ def test_an_aggregators_certificate_that_is_not_valid_now_names_the_clock(
     authority: Authority, days: int, why: str
 ) -> None:
     own, ca = authority.issue("server", "127.0.0.1", days=days), authority.certificate
-    trust = context(Showing(own.certificate.read_text(), own.key.read_text()))
-    with serving(Certificates, trust) as served:
+    trust = tls_context(ServingCertificate(own.certificate.read_text(), own.key.read_text()))
+    with serving(CertificateAuthenticator, trust) as served:
         way = HttpsTransport(served.address, None, str(ca))
         with pytest.raises(
             TransportError, match=f"its certificate {why} by the clock of this machine"
@@ -101,8 +100,8 @@ def test_an_aggregators_certificate_that_is_not_valid_now_names_the_clock(
 
 def test_a_certificate_ends_though_its_connection_goes_on() -> None:
     shown = {"subject": ((("commonName", "node-a"),),), "notAfter": "Jan 15 08:00:00 2027 GMT"}
-    assert credential(shown).names == ("node-a",)
-    assert abs(credential(shown).until - 1_800_000_000.0) < 86400 * 2
+    assert identity_of_certificate(shown).node_names == ("node-a",)
+    assert abs(identity_of_certificate(shown).expires_at - 1_800_000_000.0) < 86400 * 2
 
 
 @pytest.mark.parametrize("missing", ["certificate", "key"])
@@ -123,8 +122,8 @@ def test_files_that_cannot_be_used_are_named(authority: Authority, tmp_path: Pat
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "localhost", ""])
 def test_without_identity_only_this_machine_is_heard(host: str) -> None:
     with pytest.raises(NotLoopbackError, match=r"listen there, or set how agents show who they are"):
-        Anybody(host)
+        InsecureAuthenticator(host)
 
 
 def test_a_wall_clock_of_long_ago_does_not_matter() -> None:
-    assert Anybody("::1").known(Shown(), time.time()).names is None
+    assert InsecureAuthenticator("::1").cached(PresentedCredentials(), time.time()).node_names is None

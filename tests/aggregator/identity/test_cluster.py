@@ -12,16 +12,15 @@ import jwt
 import pytest
 import pytest_asyncio
 
-from nodeguard.agent.reporting.credential import TokenFile
-from nodeguard.agent.reporting.https import HttpsTransport
-from nodeguard.agent.reporting.transport import Answer
-from nodeguard.aggregator.identity.caller import Caller, RefusedError, Shown
-from nodeguard.aggregator.identity.keyring import Keyring
+from nodeguard.agent.reporting.credentials import TokenFile
+from nodeguard.agent.reporting.http1 import HttpResponse, HttpsTransport
+from nodeguard.aggregator.identity.caller import Caller, PresentedCredentials, RequestRefusedError
 from nodeguard.aggregator.identity.review import Reviews
-from nodeguard.aggregator.identity.token import Expected
-from nodeguard.aggregator.identity.tokens import Tokens
-from nodeguard.aggregator.ingest.server import Ingest
-from nodeguard.kube.client import Api
+from nodeguard.aggregator.identity.signing_keys import SigningKeyring
+from nodeguard.aggregator.identity.token import TokenRequirements
+from nodeguard.aggregator.identity.token_authenticator import TokenAuthenticator
+from nodeguard.aggregator.ingest.server import IngestServer
+from nodeguard.kube.client import ApiClient
 from nodeguard.wire.instruction import Reply
 from nodeguard.wire.report import VERSION
 from tests.aggregator.ingest.scene import heartbeat
@@ -32,7 +31,7 @@ from tests.controlplane.objects import node, pod
 class Scene:
     """A namespace with the agent's service account and a pod of it on each of two Nodes."""
 
-    def __init__(self, cluster: Cluster, namespace: str, api: Api) -> None:
+    def __init__(self, cluster: Cluster, namespace: str, api: ApiClient) -> None:
         self.cluster, self.namespace = cluster, namespace
         self.uids = {
             name: cluster.api.post("/api/v1/nodes", node(name))["metadata"]["uid"]
@@ -44,10 +43,10 @@ class Scene:
             )
         self.pods = {name: self.pod(f"agent-{name}", name) for name in self.uids}
         self.told: list[str] = []
-        expected = Expected(frozenset({f"{namespace}:agent"}))
+        expected = TokenRequirements(frozenset({f"{namespace}:agent"}))
         self.reviews = Reviews(api, expected, self.uids.get, time.time)
-        self.keyring = Keyring(self.reviews.keys, self.told.append)
-        self.tokens = Tokens(expected, self.keyring, self.reviews, time.monotonic)
+        self.keyring = SigningKeyring(self.reviews.keys, self.told.append)
+        self.tokens = TokenAuthenticator(expected, self.keyring, self.reviews, time.monotonic)
 
     def pod(self, name: str, on: str = "", account: str = "agent") -> str:
         made = pod(name, gpus=0)
@@ -69,16 +68,16 @@ class Scene:
         key = (self.cluster.kept.directory / "service-accounts.key").read_bytes()
         return jwt.encode(said, key, "RS256", headers={"kid": jwt.get_unverified_header(token)["kid"]})
 
-    async def refused(self, token: str) -> RefusedError:
-        with pytest.raises(RefusedError) as found:
-            await self.tokens.identify(Shown(f"Bearer {token}"), time.time())
+    async def refused(self, token: str) -> RequestRefusedError:
+        with pytest.raises(RequestRefusedError) as found:
+            await self.tokens.authenticate(PresentedCredentials(f"Bearer {token}"), time.time())
         assert token not in str(found.value)
         return found.value
 
 
 @pytest_asyncio.fixture
 async def scene(controlplane: Cluster, namespace: str) -> AsyncIterator[Scene]:
-    api = await Api.connect(str(controlplane.kubeconfig))
+    api = await ApiClient.connect(str(controlplane.kubeconfig))
     yield Scene(controlplane, namespace, api)
     await api.close()
 
@@ -90,14 +89,14 @@ async def test_a_pods_token_speaks_for_its_node_alone(scene: Scene, tmp_path: Pa
         heard.append(caller)
         return Reply(VERSION)
 
-    ingest = Ingest(scene.tokens, hear, lambda: None, scene.told.append)
+    ingest = IngestServer(scene.tokens, hear, lambda: None, scene.told.append)
     await ingest.listen("127.0.0.1", 0)
     (tmp_path / "token").write_text(scene.token("agent-node-a"))
     way = HttpsTransport(
         f"http://127.0.0.1:{ingest.ports[0]}/v1/messages", TokenFile(str(tmp_path / "token"))
     )
 
-    async def post(node: str) -> Answer:
+    async def post(node: str) -> HttpResponse:
         return await asyncio.to_thread(way.post, heartbeat(node))
 
     assert (await post("node-a")).status == 200
@@ -122,10 +121,10 @@ async def test_tokens_for_something_else_are_refused(scene: Scene) -> None:
 
 async def test_on_an_older_cluster_the_pod_tells_the_node(scene: Scene) -> None:
     token = scene.older(scene.token("agent-node-b"))
-    shown = Shown(f"Bearer {token}")
-    found = await scene.tokens.identify(shown, time.time())
-    assert (found.names, found.uid) == (("node-b",), scene.uids["node-b"])
-    assert scene.tokens.known(shown, time.time()) == found
+    shown = PresentedCredentials(f"Bearer {token}")
+    found = await scene.tokens.authenticate(shown, time.time())
+    assert (found.node_names, found.uid) == (("node-b",), scene.uids["node-b"])
+    assert scene.tokens.cached(shown, time.time()) == found
 
     late = scene.older(scene.token("agent-node-a"))
     scene.cluster.api.delete(f"/api/v1/namespaces/{scene.namespace}/pods/agent-node-a")
@@ -136,17 +135,17 @@ async def test_without_its_keys_the_cluster_itself_is_asked(scene: Scene) -> Non
     async def nothing() -> tuple[str, bytes]:
         return "", b"{}"
 
-    keyless = Tokens(
-        Expected(frozenset({f"{scene.namespace}:agent"})), Keyring(nothing, scene.told.append), scene.reviews, time.monotonic
+    keyless = TokenAuthenticator(
+        TokenRequirements(frozenset({f"{scene.namespace}:agent"})), SigningKeyring(nothing, scene.told.append), scene.reviews, time.monotonic
     )  # fmt: skip
-    shown = Shown(f"Bearer {scene.token('agent-node-a')}")
-    found = await keyless.identify(shown, time.time())
-    assert (found.names, found.uid) == (("node-a",), scene.uids["node-a"])
-    assert found.until < time.time() + 301
+    shown = PresentedCredentials(f"Bearer {scene.token('agent-node-a')}")
+    found = await keyless.authenticate(shown, time.time())
+    assert (found.node_names, found.uid) == (("node-a",), scene.uids["node-a"])
+    assert found.expires_at < time.time() + 301
     for account, audience in (("other", "nodeguard"), ("agent", "api")):
         token = scene.token(account=account, audience=audience)
-        with pytest.raises(RefusedError) as refused:
-            await keyless.identify(Shown(f"Bearer {token}"), time.time())
+        with pytest.raises(RequestRefusedError) as refused:
+            await keyless.authenticate(PresentedCredentials(f"Bearer {token}"), time.time())
         assert refused.value.status in {401, 403}
     assert scene.told == [
         "the cluster does not give the keys of its tokens: the cluster's key document is not one; agents wait until it does"
@@ -162,17 +161,19 @@ async def test_the_keys_of_the_cluster_are_read(scene: Scene) -> None:
 async def test_an_outage_of_the_cluster_keeps_no_agent_out_that_it_vouches_for(scene: Scene) -> None:
     first, second, late = (scene.token(f"agent-{name}") for name in ("node-a", "node-b", "node-a"))
     older = scene.older(late)
-    await scene.tokens.identify(Shown(f"Bearer {first}"), time.time())
+    await scene.tokens.authenticate(PresentedCredentials(f"Bearer {first}"), time.time())
     scene.cluster.stop("kube-apiserver")
     try:
-        found = await scene.tokens.identify(Shown(f"Bearer {second}"), time.time())
-        assert found.names == ("node-b",)
+        found = await scene.tokens.authenticate(PresentedCredentials(f"Bearer {second}"), time.time())
+        assert found.node_names == ("node-b",)
         refused = await scene.refused(older)
-        assert (refused.status, refused.put_off) == (503, 5.0)
+        assert (refused.status, refused.retry_after) == (503, 5.0)
         await scene.keyring.refresh(time.monotonic() + 60.0)
         assert "those known so far stay good" in scene.told[0]
         assert scene.keyring.keys is not None
     finally:
         scene.cluster.start("kube-apiserver")
         scene.cluster.ready()
-    assert (await scene.tokens.identify(Shown(f"Bearer {older}"), time.time())).names == ("node-a",)
+    assert (
+        await scene.tokens.authenticate(PresentedCredentials(f"Bearer {older}"), time.time())
+    ).node_names == ("node-a",)

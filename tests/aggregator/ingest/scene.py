@@ -15,14 +15,14 @@ from typing import Any, TypeVar
 
 import uvloop
 
-from nodeguard.agent.reporting.credential import TokenFile
-from nodeguard.agent.reporting.https import HttpsTransport
-from nodeguard.aggregator.identity.caller import Caller, Identity
-from nodeguard.aggregator.identity.keyring import Keyring
-from nodeguard.aggregator.identity.token import Expected
-from nodeguard.aggregator.identity.tokens import Review, Tokens
-from nodeguard.aggregator.ingest.limits import Limits
-from nodeguard.aggregator.ingest.server import Ingest
+from nodeguard.agent.reporting.credentials import TokenFile
+from nodeguard.agent.reporting.http1 import HttpsTransport
+from nodeguard.aggregator.identity.caller import Authenticator, Caller
+from nodeguard.aggregator.identity.signing_keys import SigningKeyring
+from nodeguard.aggregator.identity.token import TokenRequirements
+from nodeguard.aggregator.identity.token_authenticator import Review, TokenAuthenticator
+from nodeguard.aggregator.ingest.limits import IngestLimits
+from nodeguard.aggregator.ingest.server import IngestServer
 from nodeguard.model.finding import Health
 from nodeguard.wire.encoding import encode
 from nodeguard.wire.instruction import Reply
@@ -30,7 +30,7 @@ from nodeguard.wire.report import VERSION, Heartbeat, Message, Report
 from tests.aggregator.issuer import ACCOUNT, ISSUER, Issuer
 from tests.waiting import PATIENCE
 
-EXPECTED = Expected(frozenset({ACCOUNT}))
+EXPECTED = TokenRequirements(frozenset({ACCOUNT}))
 
 Found = TypeVar("Found")
 
@@ -48,7 +48,7 @@ class Served:
     """A server that runs. hear: may be replaced."""
 
     loop: asyncio.AbstractEventLoop
-    ingest: Ingest = field(init=False)
+    ingest: IngestServer = field(init=False)
     told: list[str] = field(default_factory=list)
     heard: list[tuple[Caller, Message]] = field(default_factory=list)
     refused: list[tuple[str, str]] = field(default_factory=list)
@@ -70,15 +70,17 @@ class Served:
         self.heard.append((caller, message))
         return self.hear(caller, message)
 
-    async def start(self, identity: Callable[[], Identity], limits: Limits | None) -> None:
-        self.ingest = Ingest(identity(), self._hear, lambda: self.context, self.told.append, limits)
-        self.ingest.exchange.on_refused = lambda node, error: self.refused.append((node, error.reason))
+    async def start(self, identity: Callable[[], Authenticator], limits: IngestLimits | None) -> None:
+        self.ingest = IngestServer(identity(), self._hear, lambda: self.context, self.told.append, limits)
+        self.ingest.endpoint.on_refused = lambda node, error: self.refused.append((node, error.reason))
         await self.ingest.listen("127.0.0.1", 0)
 
 
 @contextmanager
 def serving(
-    identity: Callable[[], Identity], context: ssl.SSLContext | None = None, limits: Limits | None = None
+    identity: Callable[[], Authenticator],
+    context: ssl.SSLContext | None = None,
+    limits: IngestLimits | None = None,
 ) -> Iterator[Served]:
     """A server on a port of its own. identity: is made in its loop."""
     loop = uvloop.new_event_loop()
@@ -101,13 +103,15 @@ async def _nobody(_token: str) -> Any:
     raise AssertionError("nobody is to be asked")
 
 
-def tokens(issuer: Issuer, tell: Callable[[str], None] = print, review: Review = _nobody) -> Tokens:
+def tokens(
+    issuer: Issuer, tell: Callable[[str], None] = print, review: Review = _nobody
+) -> TokenAuthenticator:
     """Tokens of an issuer, verified as those of a cluster."""
 
     async def fetch() -> tuple[str, bytes]:
         return ISSUER, issuer.document()
 
-    return Tokens(EXPECTED, Keyring(fetch, tell), review, time.monotonic)
+    return TokenAuthenticator(EXPECTED, SigningKeyring(fetch, tell), review, time.monotonic)
 
 
 def agent(served: Served, path: Path, token: str, ca: Path | None = None) -> HttpsTransport:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from contextlib import ExitStack
 from pathlib import Path
 
-from nodeguard.aggregator.ingest.limits import Limits
+from nodeguard.aggregator.ingest.limits import IngestLimits
 from tests.aggregator.ingest.scene import agent, connected, head, heartbeat, said, serving, tokens
 from tests.aggregator.issuer import Issuer
 from tests.waiting import until
 
 
 def test_the_oldest_stranger_gives_way_to_an_agent(issuer: Issuer, tmp_path: Path) -> None:
-    limits = Limits(strangers=3, connections=5)
+    limits = IngestLimits(unauthenticated=3, connections=5)
     with serving(lambda: tokens(issuer), limits=limits) as served:
         good = agent(served, tmp_path / "token", issuer.token())
         assert good.post(heartbeat()).status == 200
@@ -33,7 +33,7 @@ def test_one_credential_holds_few_connections_and_takes_none_from_others(
         assert other.post(heartbeat("node-b")).status == 200
         ways = [agent(served, tmp_path / "token", issuer.token()) for _ in range(50)]
         assert {way.post(heartbeat()).status for way in ways} == {200}
-        until(lambda: served.ingest.connections == Limits().connections_of_caller + 1)
+        until(lambda: served.ingest.connections == IngestLimits().connections_per_node + 1)
         assert ways[0].post(heartbeat()).status == 200
         assert other.post(heartbeat("node-b")).status == 200
         for way in (*ways, other):
@@ -41,21 +41,21 @@ def test_one_credential_holds_few_connections_and_takes_none_from_others(
         until(lambda: served.ingest.connections == 0)
 
         request = head(1000, f"Authorization: Bearer {issuer.token()}\r\n")
-        for _ in range(Limits().connections_of_caller):
+        for _ in range(IngestLimits().connections_per_node):
             stack.enter_context(connected(served)).sendall(request)
-        until(lambda: served.ingest.connections == Limits().connections_of_caller)
+        until(lambda: served.ingest.connections == IngestLimits().connections_per_node)
         until(lambda: b"429" in said(stack.enter_context(connected(served)), request))
         assert served.refused[-1] == ("node-a", "too-many-connections")
 
 
 def test_a_connection_that_is_not_accepted_is_counted_and_logged(issuer: Issuer, tmp_path: Path) -> None:
-    with serving(lambda: tokens(issuer), limits=Limits(connections=1)) as served:
+    with serving(lambda: tokens(issuer), limits=IngestLimits(connections=1)) as served:
         way = agent(served, tmp_path / "token", issuer.token())
         assert way.post(heartbeat()).status == 200
         with connected(served) as sock:
             assert said(sock) == b""
         way.close()
-        until(lambda: served.ingest.exchange.counts["not accepted"] == 1)
+        until(lambda: served.ingest.endpoint.counts["not accepted"] == 1)
         assert served.told[0].startswith(
             "127.0.0.1: as many connections are open as this aggregator accepts: "
         )

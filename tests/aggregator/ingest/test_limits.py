@@ -3,9 +3,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeguard.aggregator.ingest.complaints import Complaints
-from nodeguard.aggregator.ingest.door import NO_ROOM, OF_ONE_ADDRESS, Door, Guest
-from nodeguard.aggregator.ingest.limits import Bucket, Buckets, Limits, Rate, cost, put_off
+from nodeguard.aggregator.ingest.connection_limiter import (
+    NO_ROOM,
+    OF_ONE_ADDRESS,
+    ConnectionLimiter,
+    ConnectionSlot,
+)
+from nodeguard.aggregator.ingest.endpoint import RejectionLog
+from nodeguard.aggregator.ingest.limits import Bucket, Buckets, IngestLimits, Rate, cost, retry_after
 from nodeguard.wire.encoding import MESSAGE_LIMIT
 
 RATE = Rate(10.0, 2.0)
@@ -18,8 +23,8 @@ def test_no_more_is_given_than_the_rate_allows(asks: list[tuple[float, float]]) 
         now += pause
         wait = bucket.take(RATE, now, price)
         given_out += 0.0 if wait else price
-        assert wait <= price / RATE.each_second
-        assert given_out <= RATE.burst + now * RATE.each_second + 1e-6
+        assert wait <= price / RATE.per_second
+        assert given_out <= RATE.burst + now * RATE.per_second + 1e-6
 
 
 def test_who_waits_as_long_as_it_is_told_is_served() -> None:
@@ -31,14 +36,14 @@ def test_who_waits_as_long_as_it_is_told_is_served() -> None:
 
 
 def test_the_largest_message_can_be_paid_for_and_a_clock_that_goes_back_does_no_harm() -> None:
-    assert cost(MESSAGE_LIMIT) <= Limits().connection.burst
+    assert cost(MESSAGE_LIMIT) <= IngestLimits().connection_rate.burst
     assert Bucket(RATE, 100.0).take(RATE, 50.0, 1000.0) == 0.0
 
 
 def test_a_spool_that_is_full_passes_at_once() -> None:
     """64 changes of 4 KiB, or few large ones, and the report behind them."""
     for size, count in ((4096, 65), (MESSAGE_LIMIT // 4, 5)):
-        assert cost(size) * count <= min(Limits().connection.burst, Limits().node.burst)
+        assert cost(size) * count <= min(IngestLimits().connection_rate.burst, IngestLimits().node_rate.burst)
 
 
 def test_of_many_names_the_latest_are_remembered() -> None:
@@ -51,53 +56,53 @@ def test_of_many_names_the_latest_are_remembered() -> None:
 
 
 def test_putting_off_is_told_in_whole_seconds() -> None:
-    assert [put_off(seconds) for seconds in (0.01, 1.2, 1e9)] == ["1", "2", "3600"]
+    assert [retry_after(seconds) for seconds in (0.01, 1.2, 1e9)] == ["1", "2", "3600"]
 
 
-def entered(door: Door, address: str, now: float = 0.0) -> Guest:
-    guest = door.enter(address, now)
-    assert isinstance(guest, Guest)
+def entered(door: ConnectionLimiter, address: str, now: float = 0.0) -> ConnectionSlot:
+    guest = door.admit(address, now)
+    assert isinstance(guest, ConnectionSlot)
     return guest
 
 
 def test_one_address_cannot_take_all_places_of_strangers() -> None:
-    door = Door(Limits(strangers=10, strangers_of_one=3))
+    door = ConnectionLimiter(IngestLimits(unauthenticated=10, unauthenticated_per_address=3))
     guests = [entered(door, "greedy") for _ in range(3)]
-    assert door.enter("greedy", 0.0) == OF_ONE_ADDRESS
+    assert door.admit("greedy", 0.0) == OF_ONE_ADDRESS
     entered(door, "other")
-    assert door.recognise(guests[0], "node-1")
+    assert door.authenticated(guests[0], "node-1")
     entered(door, "greedy")
-    door.left(guests[0])
+    door.remove(guests[0])
     assert len(door) == 4
 
 
 def test_a_door_that_is_full_says_so() -> None:
-    door = Door(Limits(connections=2))
+    door = ConnectionLimiter(IngestLimits(connections=2))
     for number in range(2):
-        door.recognise(entered(door, "10.0.0.1"), f"node-{number}")
-    assert door.enter("10.0.0.2", 0.0) == NO_ROOM
+        door.authenticated(entered(door, "10.0.0.1"), f"node-{number}")
+    assert door.admit("10.0.0.2", 0.0) == NO_ROOM
 
 
 def test_all_that_are_counted_are_forgotten() -> None:
-    door = Door(Limits())
+    door = ConnectionLimiter(IngestLimits())
     guests = [entered(door, f"10.0.0.{number}", float(number)) for number in range(20)]
     for number, one in enumerate(guests[::2]):
-        door.recognise(one, f"node-{number % 3}")
-    assert door.sweep(19.5) == 10
+        door.authenticated(one, f"node-{number % 3}")
+    assert door.close_overdue(19.5) == 10
     for one in guests:
-        door.left(one)
-        door.left(one)
+        door.remove(one)
+        door.remove(one)
     assert (len(door), len(door._strangers), len(door._of_one), len(door._of_caller)) == (0, 0, 0, 0)
 
 
 def test_of_one_caller_the_connection_that_was_not_used_for_longest_gives_way() -> None:
-    door, closed = Door(Limits(connections_of_caller=2)), list[str]()
+    door, closed = ConnectionLimiter(IngestLimits(connections_per_node=2)), list[str]()
 
     def connected(name: str, by: float, *, idle: bool) -> bool:
         guest = entered(door, "10.0.0.1")
-        guest.by, guest.is_idle = by, idle
-        guest.leave = lambda: closed.append(name)
-        return door.recognise(guest, "node-1")
+        guest.deadline, guest.is_idle = by, idle
+        guest.close = lambda: closed.append(name)
+        return door.authenticated(guest, "node-1")
 
     assert connected("first", 20.0, idle=True)
     assert connected("second", 10.0, idle=True)
@@ -106,25 +111,25 @@ def test_of_one_caller_the_connection_that_was_not_used_for_longest_gives_way() 
     assert connected("fourth", 40.0, idle=False)
     assert closed == ["second", "first"]
     assert not connected("fifth", 50.0, idle=False)
-    assert door.recognise(entered(door, "10.0.0.1"), "node-2")
+    assert door.authenticated(entered(door, "10.0.0.1"), "node-2")
     assert closed == ["second", "first"]
 
 
 def test_callers_that_show_nothing_are_not_limited() -> None:
-    door = Door(Limits(connections_of_caller=2))
-    assert all(door.recognise(entered(door, "127.0.0.1"), "") for _ in range(10))
+    door = ConnectionLimiter(IngestLimits(connections_per_node=2))
+    assert all(door.authenticated(entered(door, "127.0.0.1"), "") for _ in range(10))
 
 
 def test_complaints_are_told_once_in_a_while_and_few() -> None:
     told: list[str] = []
-    complaints = Complaints(told.append, 0.0)
+    complaints = RejectionLog(told.append, 0.0)
     for _ in range(3):
-        complaints.of("10.0.0.1", "no token", 0.0)
+        complaints.add("10.0.0.1", "no token", 0.0)
     assert told == ["10.0.0.1: no token"]
-    complaints.of("10.0.0.1", "no token", 601.0)
+    complaints.add("10.0.0.1", "no token", 601.0)
     assert len(told) == 2
     for number in range(1000):
-        complaints.of(f"10.1.0.{number}", "no token", 601.0)
+        complaints.add(f"10.1.0.{number}", "no token", 601.0)
     assert len(told) == 21
-    complaints.of("10.2.0.1", "no token", 610.0)
+    complaints.add("10.2.0.1", "no token", 610.0)
     assert told[-1] == "10.2.0.1: no token (981 other complaints were left out before this one)"

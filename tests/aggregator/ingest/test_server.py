@@ -14,15 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from nodeguard.agent.reporting.replies import ReplyError, read
-from nodeguard.agent.reporting.transport import TransportError
-from nodeguard.aggregator.authority.certificates import generation
-from nodeguard.aggregator.authority.certificates import serving as serving_certificate
-from nodeguard.aggregator.authority.rotation import Generation
-from nodeguard.aggregator.authority.showing import Showing, context
-from nodeguard.aggregator.identity.caller import Caller, RefusedError
-from nodeguard.aggregator.identity.loopback import Anybody
-from nodeguard.aggregator.ingest.limits import Limits, Rate
+from nodeguard.agent.reporting.http1 import TransportError
+from nodeguard.agent.reporting.sender import ReplyError, read_reply
+from nodeguard.aggregator.certificates.issue import issue_authority
+from nodeguard.aggregator.certificates.issue import issue_serving_certificate as serving_certificate
+from nodeguard.aggregator.certificates.rotation import CertificateAuthority
+from nodeguard.aggregator.certificates.serving_certificate import ServingCertificate, tls_context
+from nodeguard.aggregator.identity.caller import Caller, RequestRefusedError
+from nodeguard.aggregator.identity.insecure import InsecureAuthenticator
+from nodeguard.aggregator.ingest.limits import IngestLimits, Rate
 from nodeguard.wire.encoding import MESSAGE_LIMIT, decode_message, decode_reply
 from nodeguard.wire.instruction import Maintenance, Reply
 from nodeguard.wire.report import VERSION
@@ -42,7 +42,7 @@ def authority(tmp_path: Path) -> Authority:
 
 def shown(authority: Authority, name: str = "server", *hosts: str) -> ssl.SSLContext:
     pair = authority.issue(name, *(hosts or ("127.0.0.1",)))
-    return context(Showing(pair.certificate.read_text(), pair.key.read_text()))
+    return tls_context(ServingCertificate(pair.certificate.read_text(), pair.key.read_text()))
 
 
 def test_a_node_is_heard_by_its_uid_and_answered(
@@ -53,11 +53,11 @@ def test_a_node_is_heard_by_its_uid_and_answered(
         for sequence, body in enumerate([report(sequence=0), heartbeat(sequence=1), heartbeat(sequence=2)]):
             answer = way.post(body)
             assert answer.status == 200
-            assert decode_reply(answer.body)[0].heard == sequence
+            assert decode_reply(answer.body)[0].acked_sequence == sequence
         way.close()
         assert {caller for caller, _ in served.heard} == {Caller("node-a", "uid-of-node-a")}
         assert [message.sequence for _, message in served.heard] == [0, 1, 2]
-        assert dict(served.ingest.exchange.counts) | {"bytes": 0} == {"report": 1, "heartbeat": 2, "bytes": 0}
+        assert dict(served.ingest.endpoint.counts) | {"bytes": 0} == {"report": 1, "heartbeat": 2, "bytes": 0}
         assert served.told == []
         until(lambda: served.ingest.connections == 0)
 
@@ -70,7 +70,7 @@ def test_a_node_cannot_speak_for_another(issuer: Issuer, tmp_path: Path) -> None
         with pytest.raises(
             ReplyError, match="answered 403: this message is of another node than its sender's"
         ):
-            read(answer, decode_message(heartbeat("node-b")))
+            read_reply(answer, decode_message(heartbeat("node-b")))
         assert way.post(heartbeat("node-a")).status == 200
         way.close()
         assert [caller.node for caller, _ in served.heard] == ["node-a"]
@@ -113,7 +113,7 @@ def test_whoever_is_not_let_in_learns_why_and_no_log_has_its_token(
         answer = way.post(heartbeat())
         assert answer.status in {401, 403}
         with pytest.raises(ReplyError, match=why) as found:
-            read(answer, decode_message(heartbeat()))
+            read_reply(answer, decode_message(heartbeat()))
         way.close()
         assert served.heard == []
         assert len(served.told) == 1
@@ -134,12 +134,12 @@ def test_a_message_of_64_mib_costs_nothing(issuer: Issuer, authority: Authority,
         assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 8 * 1024
         assert way.post(heartbeat()).status == 200
         way.close()
-        assert served.ingest.exchange.counts["refused 413"] >= 1
+        assert served.ingest.endpoint.counts["refused 413"] >= 1
 
 
 @pytest.mark.parametrize("chunked", [False, True])
 def test_what_is_too_large_is_told_so(chunked: bool) -> None:
-    with serving(lambda: Anybody("127.0.0.1")) as served, connected(served) as sock:
+    with serving(lambda: InsecureAuthenticator("127.0.0.1")) as served, connected(served) as sock:
         if chunked:
             piece = b"10000\r\n" + b" " * 0x10000 + b"\r\n"
             start = b"POST /v1/messages HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -151,31 +151,37 @@ def test_what_is_too_large_is_told_so(chunked: bool) -> None:
 
 
 def test_the_largest_message_is_heard() -> None:
-    with serving(lambda: Anybody("127.0.0.1")) as served, connected(served) as sock:
+    with serving(lambda: InsecureAuthenticator("127.0.0.1")) as served, connected(served) as sock:
         body = heartbeat() + b" " * (MESSAGE_LIMIT - len(heartbeat()))
         answer = said(sock, head(len(body), "Connection: close\r\n"), body)
         assert b"200 OK" in answer
         assert len(served.heard) == 1
 
 
-SLOW = Limits(head=0.3, body=0.3, idle=0.3)
-UNHURRIED = Limits(head=2 * PATIENCE)
+SLOW = IngestLimits(header_timeout=0.3, body_timeout=0.3, idle_timeout=0.3)
+UNHURRIED = IngestLimits(header_timeout=2 * PATIENCE)
 
 
 @pytest.mark.parametrize(
     "first", [b"", b"POST /v1/mess", head(1000)[:-2], head(1000), head(1000) + b"{", head(len(heartbeat())) + heartbeat()]
 )  # fmt: skip
 def test_whoever_is_slow_is_sent_away(first: bytes) -> None:
-    with serving(lambda: Anybody("127.0.0.1"), limits=SLOW) as served, connected(served) as sock:
+    with (
+        serving(lambda: InsecureAuthenticator("127.0.0.1"), limits=SLOW) as served,
+        connected(served) as sock,
+    ):
         began = time.monotonic()
         said(sock, first)
         assert 0.2 < time.monotonic() - began < PROMPTLY
         until(lambda: served.ingest.connections == 0)
-        assert served.ingest.exchange.counts["too slow"] == 1
+        assert served.ingest.endpoint.counts["too slow"] == 1
 
 
 def test_dripping_does_not_help() -> None:
-    with serving(lambda: Anybody("127.0.0.1"), limits=SLOW) as served, connected(served) as sock:
+    with (
+        serving(lambda: InsecureAuthenticator("127.0.0.1"), limits=SLOW) as served,
+        connected(served) as sock,
+    ):
         began = time.monotonic()
         with suppress(ConnectionError):
             while time.monotonic() < began + PATIENCE:
@@ -192,12 +198,12 @@ def test_who_speaks_no_tls_is_counted_and_makes_no_noise(
     authority: Authority, garbage: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    with serving(lambda: Anybody("127.0.0.1"), shown(authority)) as served:
+    with serving(lambda: InsecureAuthenticator("127.0.0.1"), shown(authority)) as served:
         with connected(served) as sock:
             sock.sendall(garbage)
             sock.shutdown(socket.SHUT_WR)
             said(sock)
-        until(lambda: served.ingest.exchange.counts["handshakes failed"] == 1)
+        until(lambda: served.ingest.endpoint.counts["handshakes failed"] == 1)
         until(lambda: served.ingest.connections == 0)
         assert served.told == []
     assert caplog.text == ""
@@ -232,9 +238,11 @@ def test_a_message_that_is_refused_names_its_node_once_its_credential_has(
     issuer: Issuer, tmp_path: Path
 ) -> None:
     def conflict(_: Caller, __: object) -> Reply:
-        raise RefusedError(409, "another boot of this node is reporting: wait 30 s", reason="other-boot")
+        raise RequestRefusedError(
+            409, "another boot of this node is reporting: wait 30 s", reason="other-boot"
+        )
 
-    with serving(lambda: tokens(issuer), limits=Limits(node=Rate(2.0, 0.01))) as served:
+    with serving(lambda: tokens(issuer), limits=IngestLimits(node_rate=Rate(2.0, 0.01))) as served:
         served.hear = conflict
         way = agent(served, tmp_path / "token", issuer.token())
         answers = [
@@ -254,12 +262,12 @@ def test_a_message_that_is_refused_names_its_node_once_its_credential_has(
             ("node-a", "too-often"),
         ]
         assert [line.partition(":")[0] for line in served.told] == ["node-a"] * 4 + ["127.0.0.1"]
-        assert served.ingest.exchange.counts["refused 409"] == 2
+        assert served.ingest.endpoint.counts["refused 409"] == 2
 
 
 def test_a_request_that_is_refused_leaves_the_connection_as_it_was(issuer: Issuer, tmp_path: Path) -> None:
     """What is left of it comes after the answer, and is not taken for the head of another."""
-    limits = Limits(head=0.5, idle=30.0)
+    limits = IngestLimits(header_timeout=0.5, idle_timeout=30.0)
     with serving(lambda: tokens(issuer), limits=limits) as served, connected(served) as sock:
         sock.sendall(head(len(heartbeat())))
         assert b"401" in sock.recv(65536)
@@ -268,11 +276,14 @@ def test_a_request_that_is_refused_leaves_the_connection_as_it_was(issuer: Issue
             assert said(silent) == b"", "by its end the time for a head is over"
         sock.sendall(head(len(heartbeat()), f"Authorization: Bearer {issuer.token()}\r\n") + heartbeat())
         assert b"200 OK" in sock.recv(65536)
-        assert served.ingest.exchange.counts["too slow"] == 1, "the silent one"
+        assert served.ingest.endpoint.counts["too slow"] == 1, "the silent one"
 
 
 def test_a_handshake_that_does_not_come_ends(authority: Authority) -> None:
-    with serving(lambda: Anybody("127.0.0.1"), shown(authority), SLOW) as served, connected(served) as sock:
+    with (
+        serving(lambda: InsecureAuthenticator("127.0.0.1"), shown(authority), SLOW) as served,
+        connected(served) as sock,
+    ):
         began = time.monotonic()
         assert said(sock) == b""
         assert time.monotonic() - began < PROMPTLY
@@ -302,7 +313,7 @@ def test_nonsense_is_refused_in_words(
     sent: bytes, status: int, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    with serving(lambda: Anybody("127.0.0.1")) as served, connected(served) as sock:
+    with serving(lambda: InsecureAuthenticator("127.0.0.1")) as served, connected(served) as sock:
         answer = said(sock, sent)
         assert str(status).encode() in answer.splitlines()[0]
         assert b"\r\n\r\nnodeguard: " in answer
@@ -313,12 +324,12 @@ def test_nonsense_is_refused_in_words(
 
 
 def test_who_comes_too_often_is_put_off(issuer: Issuer, tmp_path: Path) -> None:
-    limits = Limits(node=Rate(3.0, 0.01))
+    limits = IngestLimits(node_rate=Rate(3.0, 0.01))
     with serving(lambda: tokens(issuer), limits=limits) as served:
         ways = [agent(served, tmp_path / "token", issuer.token()) for _ in range(2)]
         answers = [way.post(heartbeat()) for way in ways for _ in range(2)]
         assert [one.status for one in answers] == [200, 200, 200, 429]
-        assert answers[-1].put_off == 100.0
+        assert answers[-1].retry_after == 100.0
         other = agent(served, tmp_path / "other", issuer.token("node-b"))
         assert other.post(heartbeat("node-b")).status == 200
         for way in (*ways, other):
@@ -328,7 +339,7 @@ def test_who_comes_too_often_is_put_off(issuer: Issuer, tmp_path: Path) -> None:
 def test_who_fails_often_is_not_looked_at_and_does_not_harm_those_who_are_known(
     issuer: Issuer, tmp_path: Path
 ) -> None:
-    limits = Limits(failures=Rate(3.0, 0.01))
+    limits = IngestLimits(failure_rate=Rate(3.0, 0.01))
     with serving(lambda: tokens(issuer), limits=limits) as served:
         good = agent(served, tmp_path / "token", issuer.token())
         assert good.post(heartbeat()).status == 200
@@ -341,11 +352,11 @@ def test_who_fails_often_is_not_looked_at_and_does_not_harm_those_who_are_known(
 
 
 def test_the_authority_is_changed_while_agents_talk(issuer: Issuer, tmp_path: Path) -> None:
-    first, second = generation(time.time()), generation(time.time())
+    first, second = issue_authority(time.time()), issue_authority(time.time())
     ca = tmp_path / "ca.pem"
 
-    def signed(by: Generation) -> ssl.SSLContext:
-        return context(serving_certificate(by, ["127.0.0.1"], time.time()))
+    def signed(by: CertificateAuthority) -> ssl.SSLContext:
+        return tls_context(serving_certificate(by, ["127.0.0.1"], time.time()))
 
     with serving(lambda: tokens(issuer), signed(first)) as served:
         old = agent(served, tmp_path / "token", issuer.token(), ca)
@@ -365,7 +376,7 @@ def test_the_authority_is_changed_while_agents_talk(issuer: Issuer, tmp_path: Pa
 
 def test_instructions_that_do_not_fit_wait() -> None:
     many = tuple(Maintenance(f"m-{number}", 60.0, "w" * 2000) for number in range(100))
-    with serving(lambda: Anybody("127.0.0.1")) as served, connected(served) as sock:
+    with serving(lambda: InsecureAuthenticator("127.0.0.1")) as served, connected(served) as sock:
         served.hear = lambda _, message: Reply(VERSION, message.sequence, instructions=many)
         answer = said(sock, head(len(heartbeat()), "Connection: close\r\n"), heartbeat())
         reply, wrong = decode_reply(answer.partition(b"\r\n\r\n")[2])
@@ -377,7 +388,7 @@ def test_an_error_of_ours_is_told_without_what_was_sent() -> None:
     def broken(_: Caller, __: object) -> Reply:
         raise ValueError("secret")
 
-    with serving(lambda: Anybody("127.0.0.1")) as served, connected(served) as sock:
+    with serving(lambda: InsecureAuthenticator("127.0.0.1")) as served, connected(served) as sock:
         served.hear = broken
         answer = said(sock, head(len(heartbeat()), "Connection: close\r\n"), heartbeat())
         assert b"500" in answer.splitlines()[0]

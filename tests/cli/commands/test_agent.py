@@ -21,8 +21,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nodeguard.agent.check_reload import adoption_delay
 from nodeguard.cli.main import main
-from nodeguard.cli.reload import part_of
 from tests.paths import FIXTURES
 from tests.waiting import PATIENCE, PROMPTLY, until
 
@@ -146,8 +146,8 @@ def test_new_checks_are_adopted_on_sighup_and_wrong_ones_kept_out(tmp_path: Path
 
 @given(st.text(max_size=40), st.floats(0, 1e4))
 def test_a_node_adopts_at_a_time_of_its_own_within_the_spread(node: str, spread: float) -> None:
-    assert 0 <= part_of(node, spread) <= spread
-    assert part_of(node, spread) == part_of(node, spread)
+    assert 0 <= adoption_delay(node, spread) <= spread
+    assert adoption_delay(node, spread) == adoption_delay(node, spread)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nodeguard.aggregator.history.store import Store
+from nodeguard.aggregator.history.store import HistoryStore
 from nodeguard.cli.main import main
 from nodeguard.model.finding import Health
 from tests.backtest.scene import START, Told
@@ -31,7 +31,7 @@ class Site:
         (self.directory / name).write_text(text)
 
     def history(self, told: Told, name: str = "history.sqlite", alive: float = 0.0) -> str:
-        store = Store(str(self.directory / name))
+        store = HistoryStore(str(self.directory / name))
         store.add(sorted(told.steps, key=lambda one: one.at), START + alive)
         store.close()
         return str(self.directory / name)
@@ -178,7 +178,7 @@ def test_since_leaves_out_what_was_over(site: Site) -> None:
         type(one)(one.at + shift, *(getattr(one, name) for name in one.__struct_fields__[1:]))
         for one in sorted(told.steps, key=lambda one: one.at)
     ]
-    store = Store(str(site.directory / "new.sqlite"))
+    store = HistoryStore(str(site.directory / "new.sqlite"))
     store.add(moved, time.time())
     store.close()
     path = str(site.directory / "new.sqlite")

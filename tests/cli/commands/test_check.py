@@ -15,9 +15,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from fixtures.build.expect import bundles
 from nodeguard.cli.main import main
-from nodeguard.cli.render import page
-from nodeguard.cli.render.output import Output
-from nodeguard.model.finding import Knowledge
+from nodeguard.cli.render import terminal as page
+from nodeguard.cli.render.verdict_json import CheckOutput
+from nodeguard.model.finding import DataStatus
 from tests.paths import FIXTURES
 
 HEALTHY = str(FIXTURES / "healthy-dgx-h100")
@@ -54,7 +54,7 @@ def test_a_table_fits_eighty_columns(
 
 def test_json_is_of_its_schema(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "--from", LOST, "--format", "json"]) == 2
-    output = msgspec.json.decode(capsys.readouterr().out, type=Output, strict=True)
+    output = msgspec.json.decode(capsys.readouterr().out, type=CheckOutput, strict=True)
     assert (output.version, output.verdict.health.value, output.verdict.node) == (1, "fatal", "gpu-off-bus")
     lost = output.findings[0]
     assert (lost.check, lost.target, lost.since[:4]) == ("gpu-lost", "gpu/0000:c3:00", "2026")
@@ -64,7 +64,7 @@ def test_json_is_of_its_schema(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_json_of_what_could_not_be_judged_is_not_healthy(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["check", "--from", "fixtures/healthy-cpu-only", "--only", "gpu-memory", "--format", "json"]
     assert main(arguments) == 3
-    verdict = msgspec.json.decode(capsys.readouterr().out, type=Output, strict=True).verdict
+    verdict = msgspec.json.decode(capsys.readouterr().out, type=CheckOutput, strict=True).verdict
     assert (verdict.health.value, verdict.knowledge.value, verdict.judged) == ("unknown", "unknown", 0)
     assert main(["check", "--schema"]) == 0
     schema = msgspec.json.decode(capsys.readouterr().out)
@@ -173,8 +173,8 @@ def test_nothing_to_judge_ends_with_3(tmp_path: Path, capsys: pytest.CaptureFixt
         'format: 1\nhostname: "bare"\nboot_id: "b"\nrecorded_at: 2026-11-01T12:00:00Z\nuptime_s: 1\n'
     )
     assert main(["check", "--from", str(tmp_path), "--format", "json"]) == 3
-    told = msgspec.json.decode(capsys.readouterr().out, type=Output).verdict
-    assert (told.judged, told.knowledge) == (0, Knowledge.UNKNOWN)
+    told = msgspec.json.decode(capsys.readouterr().out, type=CheckOutput).verdict
+    assert (told.judged, told.knowledge) == (0, DataStatus.UNKNOWN)
     assert main(["check", "--from", str(tmp_path), "--format", "prometheus"]) == 3
     metrics = capsys.readouterr().out
     assert 'nodeguard_node_health{health="ok"} 0.0' in metrics
@@ -248,7 +248,7 @@ def test_a_site_check_fires_and_a_disabled_one_does_not(
         "when: {signal: gpu.temperature, at_least: 60}, message: hot, remedy: Cool it., explain: Hot., basis: Ours.}\n"
     )
     main(["check", "--from", LOST, "--checks", str(tmp_path), "--format", "json"])
-    found = msgspec.json.decode(capsys.readouterr().out, type=Output)
+    found = msgspec.json.decode(capsys.readouterr().out, type=CheckOutput)
     assert {"site-hot"} <= {one.check for one in found.findings}
     assert "gpu-lost" not in {one.check for one in found.findings}
 

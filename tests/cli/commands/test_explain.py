@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from nodeguard.cli.knowledge import knowledge
+from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.cli.main import main
 
 
@@ -16,7 +16,7 @@ def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 
 def test_every_check_can_be_explained(capsys: pytest.CaptureFixture[str]) -> None:
-    catalogue, _ = knowledge()
+    catalogue, _ = load_catalogue()
     for check in catalogue.checks:
         text = said(capsys, check.id)
         assert check.title in text
@@ -24,7 +24,7 @@ def test_every_check_can_be_explained(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_every_xid_and_sxid_can_be_explained(capsys: pytest.CaptureFixture[str]) -> None:
-    catalogue, _ = knowledge()
+    catalogue, _ = load_catalogue()
     for code in catalogue.xids:
         assert f"Xid {code} - " in said(capsys, "xid", str(code))
     for code in catalogue.sxids:
@@ -77,7 +77,7 @@ def test_a_check_may_be_written_in_capitals(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_what_is_explained_names_no_file_that_users_lack(capsys: pytest.CaptureFixture[str]) -> None:
-    catalogue, _ = knowledge()
+    catalogue, _ = load_catalogue()
     for words in (
         *(("xid", str(code)) for code in catalogue.xids),
         *(("sxid", str(code)) for code in catalogue.sxids),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeguard.aggregator.policy.form import schema
+from nodeguard.aggregator.policy.schema import json_schema
 from nodeguard.cli.main import main
 
 WHOLE = """\
@@ -169,7 +169,7 @@ def test_without_a_word_it_says_what_there_is(capsys: pytest.CaptureFixture[str]
 
 def test_the_schema_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["policy", "schema"]) == 0
-    assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(schema()))
+    assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(json_schema()))
 
 
 def test_the_example_is_ok(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,25 +12,25 @@ from typing import Any
 import msgspec
 import pytest
 
+from nodeguard.bundle.bundle_directory import BundleDirectory
 from nodeguard.bundle.manifest import Manifest
 from nodeguard.bundle.recording import Recording
-from nodeguard.bundle.store import Store
 from nodeguard.bundle.writer import BundleWriter
 from nodeguard.cli.commands import record
 from nodeguard.cli.main import main
-from nodeguard.cli.render.output import Output
+from nodeguard.cli.render.verdict_json import CheckOutput
 from nodeguard.model.observation import Observation
 from nodeguard.sources.machine import Machine
 from tests.agent.scene import Scripted
 from tests.sources.fake_machine import FakeMachine
 
 
-def verdict(capsys: pytest.CaptureFixture[str], *arguments: str) -> Output:
+def verdict(capsys: pytest.CaptureFixture[str], *arguments: str) -> CheckOutput:
     main(["check", "--format", "json", *arguments])
-    return msgspec.json.decode(capsys.readouterr().out, type=Output)
+    return msgspec.json.decode(capsys.readouterr().out, type=CheckOutput)
 
 
-def told(output: Output) -> list[tuple[str, str, str, str]]:
+def told(output: CheckOutput) -> list[tuple[str, str, str, str]]:
     # Whether somebody's process waits for a disk just now is nothing that two looks need agree on.
     moving = {"kernel-hung-task", "process-blocked"}
     return [
@@ -107,20 +107,20 @@ def test_a_source_that_is_late_tells_nothing_and_does_not_count_as_recorded(tmp_
         released.set()
     recording = Recording.open(directory)
     assert recording.manifest.sources == {"late": "not-recorded", "quick": "recorded"}
-    assert recording.at(0).tree.names("/sys") == ("quick",)
+    assert recording.state_at(0).tree.names("/sys") == ("quick",)
 
 
 def test_a_full_disk_leaves_no_half_bundle(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     directory = tmp_path / "bundle"
-    write = Store._write
+    write = BundleDirectory._write
 
-    def full(store: Store, *layer: Any) -> None:
+    def full(store: BundleDirectory, *layer: Any) -> None:
         write(store, *layer)
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(Store, "_write", full)
+    monkeypatch.setattr(BundleDirectory, "_write", full)
     assert main(["record", str(directory)]) == 3
     said = capsys.readouterr().err
     assert "No space left on device" in said

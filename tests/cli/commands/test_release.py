@@ -12,7 +12,7 @@ import pytest
 from nodeguard.cli.local_agent import asked
 from nodeguard.cli.main import main
 from nodeguard.cli.usage import UsageError
-from nodeguard.wire.instruction import ReleaseGpus
+from nodeguard.wire.instruction import DetachGpus
 from tests.cli.commands.test_agent import page, running
 from tests.paths import FIXTURES
 from tests.waiting import until
@@ -84,7 +84,7 @@ def test_what_was_not_answered_may_happen_still(tmp_path: Path) -> None:
         silent.bind(path)
         silent.listen()
         with pytest.raises(UsageError, match=r"no answer within 0\.05 s, and it may be done still"):
-            asked(path, ReleaseGpus("1", 60.0), 0.05)
+            asked(path, DetachGpus("1", 60.0), 0.05)
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from bench.simulation.rollouts import Rollout
+from bench.simulation.rows import FaultRow, NoiseRow, RolloutRow, share
+from bench.simulation.table import HELD_OUT, Plan, Table
 from nodeguard.cli.main import main
 from nodeguard.cli.render.simulate import table_lines
-from nodeguard.simulate.rollouts import Rollout
-from nodeguard.simulate.rows import FaultRow, NoiseRow, RolloutRow, share
-from nodeguard.simulate.table import HELD_OUT, Plan, Table
 
 SMALL = ["simulate", "--nodes", "300", "--days", "1", "--gang", "64"]
 

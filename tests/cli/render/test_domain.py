@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from nodeguard.cli.render.domain import domain_page, domains_page
-from nodeguard.cli.render.incident import incident_page
-from nodeguard.cli.render.node import node_page
-from nodeguard.cli.render.status import status_page
-from nodeguard.fleet_api.domain import domain, domains
-from nodeguard.fleet_api.incidents import incident
-from nodeguard.fleet_api.node import node
-from nodeguard.fleet_api.status import status
-from nodeguard.model.blame import Blame
-from nodeguard.model.mark import MAINTENANCE
+from nodeguard.cli.render.domain import domain_lines, domain_list_lines
+from nodeguard.cli.render.incident import incident_lines
+from nodeguard.cli.render.node import node_lines
+from nodeguard.cli.render.status import status_lines
+from nodeguard.fleet_api.domain import describe_domain, list_domains
+from nodeguard.fleet_api.incident import describe_incident
+from nodeguard.fleet_api.node import describe_node
+from nodeguard.fleet_api.status import fleet_status
+from nodeguard.model.diagnosis import DiagnosisPolicy
+from nodeguard.model.mark import MAINTENANCE_ANNOTATION
 from tests.cli.fleet_look import LEADER, look, page
-from tests.fleet.domains.test_domains import ENFORCED, FIRST, fails, wait, well
-from tests.fleet.domains.test_domains import fleet as leaves
+from tests.fleet.decide.test_domain_marks import ENFORCED, FIRST, fails, wait, well
+from tests.fleet.decide.test_domain_marks import fleet as leaves
 from tests.fleet.scene import Fleet, finding
 
 
 def fabric() -> Fleet:
     """160 nodes, eight to a leaf: a leaf with six that lost a link, of a node that is moved and one that is held."""
     fleet = leaves(160)
-    fleet.change(7, annotations={MAINTENANCE: "rack move"})
+    fleet.change(7, annotations={MAINTENANCE_ANNOTATION: "rack move"})
     fleet.add(200, labels={})
     fails(fleet, range(6))
     wait(fleet, 20.0)
@@ -37,7 +37,7 @@ FABRIC = fabric()
 
 
 def test_a_domain_that_is_to_blame() -> None:
-    assert look(domain_page(domain(FABRIC.planner, FIRST, FABRIC.now)), 100) == page("""
+    assert look(domain_lines(describe_domain(FABRIC.planner, FIRST, FABRIC.now)), 100) == page("""
     SUSPECT  fabric/p0/r0: 6 of 7 nodes lost a link at once; its 4 siblings did not.
       mark      marked on 8 nodes, gangs are kept off all of it; what runs on a single node may fill it
       blamed    2023-11-14 22:13:41 UTC, 5 s ago
@@ -65,7 +65,7 @@ def test_a_domain_that_is_to_blame() -> None:
 
 
 def test_a_domain_that_is_not() -> None:
-    assert look(domain_page(domain(FABRIC.planner, "fabric/p0", FABRIC.now)), 100) == page("""
+    assert look(domain_lines(describe_domain(FABRIC.planner, "fabric/p0", FABRIC.now)), 100) == page("""
     WARNING  fabric/p0: not to blame; 6 of 39 nodes lost a link within 2 min.
       shows     6 of 39 lost a link within 2 min (link-down); it takes 4, but it is told of as
                 fabric/p0/r0
@@ -91,7 +91,7 @@ def test_a_domain_that_is_not() -> None:
       fabric/p0/r3: 0 of 8 nodes show something
       fabric/p0/r4: 0 of 8 nodes show something
     """)
-    assert look(domain_page(domain(FABRIC.planner, "fabric/p2/r10", FABRIC.now)), 100) == page("""
+    assert look(domain_lines(describe_domain(FABRIC.planner, "fabric/p2/r10", FABRIC.now)), 100) == page("""
     OK  fabric/p2/r10: none of its nodes shows what they might share.
       it takes  link-down: 3, as fewer are too small a part; link: 3, as fewer are too small a part;
                 silent: 3, as fewer are too small a part
@@ -105,7 +105,7 @@ def test_a_domain_that_is_not() -> None:
 
 
 def test_what_nodes_share() -> None:
-    assert look(domains_page(domains(FABRIC.planner, FABRIC.now)), 100) == page("""
+    assert look(domain_list_lines(list_domains(FABRIC.planner, FABRIC.now)), 100) == page("""
     SUSPECT  1 domain to blame, 3 more show something.
       view      fabric 24 domains by labels pod, rack, 1 node lacks pod (node-200), 1 node lacks rack
                 (node-200)
@@ -118,7 +118,7 @@ def test_what_nodes_share() -> None:
 
 
 def test_the_status_of_a_fleet_with_a_degraded_domain() -> None:
-    assert look(status_page(status(FABRIC.planner, LEADER, FABRIC.now)), 100) == page("""
+    assert look(status_lines(fleet_status(FABRIC.planner, LEADER, FABRIC.now)), 100) == page("""
     FATAL  161 nodes: 6 fatal.
       agents    161 expected, 161 reporting
       nodes     155 ok, 6 fatal; 1 under maintenance
@@ -144,11 +144,11 @@ def test_the_status_of_a_fleet_with_a_degraded_domain() -> None:
 
 
 def test_the_incident_of_a_domain() -> None:
-    name = domain(FABRIC.planner, FIRST, FABRIC.now).incident
-    told = incident(FABRIC.planner, LEADER, name, FABRIC.now)
+    name = describe_domain(FABRIC.planner, FIRST, FABRIC.now).incident
+    told = describe_incident(FABRIC.planner, LEADER, name, FABRIC.now)
     assert told is not None
     few = replace(told, symptoms=told.symptoms[:1])
-    assert look(incident_page(few), 100) == page("""
+    assert look(incident_lines(few), 100) == page("""
     SUSPECT  link-down - fabric/p0/r0
       state     marked, new gang work is kept away: over when fewer than 2 of its nodes show it for 30
                 min
@@ -165,9 +165,9 @@ def test_the_incident_of_a_domain() -> None:
 
 
 def test_a_node_of_a_degraded_domain() -> None:
-    told = node(FABRIC.planner, LEADER, "node-0", FABRIC.now)
+    told = describe_node(FABRIC.planner, LEADER, "node-0", FABRIC.now)
     assert told is not None
-    assert look(node_page(told), 100) == page("""
+    assert look(node_lines(told), 100) == page("""
     FATAL  node-0: new gang work is kept off it, as fabric/p0/r0 is degraded.
       heard     just now
       sits in   8 GPUs, no pool, fabric/p0, fabric/p0/r0
@@ -190,13 +190,13 @@ def test_a_node_of_a_degraded_domain() -> None:
 
 
 def test_a_check_that_is_held() -> None:
-    fleet = leaves(120, replace(ENFORCED, blame=Blame()))
+    fleet = leaves(120, replace(ENFORCED, blame=DiagnosisPolicy()))
     wait(fleet, 700.0)
     for number in (0, 9, 41, 49, 89, 97):
         fleet.say(number, finding(age=0.0))
         wait(fleet, 5.0)
     wait(fleet, 10.0)
-    assert look(status_page(status(fleet.planner, LEADER, fleet.now)), 100) == page("""
+    assert look(status_lines(fleet_status(fleet.planner, LEADER, fleet.now)), 100) == page("""
     FATAL  120 nodes: 6 fatal; 6 marks withheld.
       check     gpu-lost is suppressed: it fires on 6 nodes that share nothing, where 4 within 10 min
                 may be chance; nothing bears it out: it misfires
@@ -217,9 +217,9 @@ def test_a_check_that_is_held() -> None:
              nodeguard explain incident check-gpu-lost-b567aef3
     """)
     [name] = fleet.planner.incidents[""]
-    told = incident(fleet.planner, LEADER, name, fleet.now)
+    told = describe_incident(fleet.planner, LEADER, name, fleet.now)
     assert told is not None
-    assert look(incident_page(replace(told, symptoms=told.symptoms[:1])), 100) == page("""
+    assert look(incident_lines(replace(told, symptoms=told.symptoms[:1])), 100) == page("""
     WARNING  check gpu-lost is suppressed
       state     open, reported only; nothing is kept away: it marks nothing new, and its marks that no
                 other source confirms are released

@@ -4,11 +4,21 @@ from typing import Any
 
 import pytest
 
-from nodeguard.cli.render.page import Line
-from nodeguard.cli.render.verdict import headline, table
-from nodeguard.model.finding import Action, Evidence, Finding, Fine, Health, Knowledge, Total, Unread, Verdict
+from nodeguard.cli.render.terminal import StyledLine
+from nodeguard.cli.render.verdict import headline, verdict_lines
+from nodeguard.model.finding import (
+    Action,
+    CounterTotal,
+    DataStatus,
+    Evidence,
+    Finding,
+    Health,
+    PassedFamily,
+    ReadFailure,
+    Verdict,
+)
 from nodeguard.model.instant import Instant
-from nodeguard.model.slot import NODE
+from nodeguard.model.target import NODE
 from tests.judge.scene import finding
 
 NOW = Instant(wall=1_800_000_000.0, mono=1000.0, boot_id="boot")
@@ -18,15 +28,15 @@ WORDS = {"gpu.recovery_action = 4": "drain and reset"}
 
 def verdict(*findings: Finding, **more: Any) -> Verdict:
     health = findings[0].health if findings else Health.OK
-    return Verdict(health, Knowledge.FRESH, findings, **{"judged": 10, **more})
+    return Verdict(health, DataStatus.FRESH, findings, **{"judged": 10, **more})
 
 
-def plain(line: Line) -> str:
+def plain(line: StyledLine) -> str:
     return "".join(words.text for words in line.head) + line.text
 
 
 def said(of: Verdict, **more: Any) -> list[str]:
-    return [plain(line) for line in table("node-1", of, NOW, WORDS, **more)]
+    return [plain(line) for line in verdict_lines("node-1", of, NOW, WORDS, **more)]
 
 
 def first(of: Verdict) -> str:
@@ -61,7 +71,7 @@ def test_the_first_line_says_what_where_and_what_to_do() -> None:
 
 
 def test_the_first_line_says_what_was_not_read() -> None:
-    silent = tuple(Unread(source, (NODE,), source, "why") for source in ("nvml", "kmsg", "nvml"))
+    silent = tuple(ReadFailure(source, (NODE,), source, "why") for source in ("nvml", "kmsg", "nvml"))
     assert first(verdict(unread=silent)) == "OK  node-1: nothing wrong found. Not read: nvml, kmsg."
 
 
@@ -146,11 +156,14 @@ def test_what_was_noted_counted_and_found_fine() -> None:
     )
     whole = verdict(
         noted=(noted,),
-        totals=(Total(GPU, "gpu.pcie.replays", 12), Total("port/mlx5_0/1", "port.symbol_error", 3.0)),
+        totals=(
+            CounterTotal(GPU, "gpu.pcie.replays", 12),
+            CounterTotal("port/mlx5_0/1", "port.symbol_error", 3.0),
+        ),
         fine=(
-            Fine("clock", 1, {NODE: 1}),
-            Fine("gpu-memory", 14, {"gpu": 8, NODE: 1}),
-            Fine("nvlink", 3, {"nvlink": 1, "gpu": 1}),
+            PassedFamily("clock", 1, {NODE: 1}),
+            PassedFamily("gpu-memory", 14, {"gpu": 8, NODE: 1}),
+            PassedFamily("nvlink", 3, {"nvlink": 1, "gpu": 1}),
         ),
     )
     assert said(whole) == [
@@ -171,15 +184,15 @@ def test_what_was_noted_counted_and_found_fine() -> None:
 @pytest.mark.parametrize(
     ("one", "line"),
     [
-        (Unread("nvml", (NODE,), "nvml", "it hangs"), "not read  nvml: it hangs"),
-        (Unread("memory", (NODE,), "memory.total", "denied"), "not read  memory: memory.total: denied"),
-        (Unread("nvml", (GPU,), "gpu.name", "lost"), "not read  nvml of GPU 0000:3b:00: gpu.name: lost"),
+        (ReadFailure("nvml", (NODE,), "nvml", "it hangs"), "not read  nvml: it hangs"),
+        (ReadFailure("memory", (NODE,), "memory.total", "denied"), "not read  memory: memory.total: denied"),
+        (ReadFailure("nvml", (GPU,), "gpu.name", "lost"), "not read  nvml of GPU 0000:3b:00: gpu.name: lost"),
         (
-            Unread("pci", tuple(f"disk/sd{letter}" for letter in "abcdefgh"), "pci.x", "EINVAL"),
+            ReadFailure("pci", tuple(f"disk/sd{letter}" for letter in "abcdefgh"), "pci.x", "EINVAL"),
             "not read  pci of disk sda, disk sdb, disk sdc, disk sdd and 4 more: pci.x: EINVAL",
         ),
     ],
 )
-def test_what_was_not_read_is_said_even_when_quiet(one: Unread, line: str) -> None:
+def test_what_was_not_read_is_said_even_when_quiet(one: ReadFailure, line: str) -> None:
     for quiet in (False, True):
         assert said(verdict(unread=(one,)), quiet=quiet)[1:] == ["", line]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from nodeguard.fleet.blame.diagnosis import Diagnosis
-from nodeguard.model.blame import SILENT, Blame
+from nodeguard.fleet.diagnosis.diagnosis import Diagnosis
+from nodeguard.model.diagnosis import STALE_CHECK, DiagnosisPolicy
 
 PODS, LEAVES, NODES = 4, 8, 16
 
@@ -14,24 +14,24 @@ VIEWS = {
     "port-link-downed": ("fabric",),
     "gpu-thermal-slowdown": ("rack",),
     "nvlink-down": ("nvlink",),
-    SILENT: ("power", "fabric"),
+    STALE_CHECK: ("power", "fabric"),
 }
 
 
 class Voters:
     """A fleet and its diagnosis, at a moment. second: nodes on which another source says the same."""
 
-    def __init__(self, pods: int = PODS, rule: Blame | None = None) -> None:
+    def __init__(self, pods: int = PODS, rule: DiagnosisPolicy | None = None) -> None:
         self.now = 1_000_000.0
         self.second: set[str] = set()
         self.versions: dict[str, str] = {}
-        self.diagnosis = Diagnosis(rule or Blame(), lambda uid, check: uid in self.second)
+        self.diagnosis = Diagnosis(rule or DiagnosisPolicy(), lambda uid, check: uid in self.second)
         self.nodes = [
             f"{pod}-{leaf}-{node}" for pod in range(pods) for leaf in range(LEAVES) for node in range(NODES)
         ]
         for uid in self.nodes:
             self.place(uid)
-        self.diagnosis.settle(self.now - 3 * 86_400.0)
+        self.diagnosis.evaluate(self.now - 3 * 86_400.0)
 
     def place(self, uid: str, **versions: str) -> None:
         """versions: of its agent or driver, besides the usual."""
@@ -39,7 +39,7 @@ class Voters:
         number = (pod * LEAVES + leaf) * NODES + node
         rack = f"r{number // 8}"
         told = {"agent": "1", "driver": "580", **versions}
-        self.diagnosis.place(
+        self.diagnosis.set_domains(
             uid,
             (
                 f"fabric/p{pod}/l{leaf}",
@@ -64,23 +64,23 @@ class Voters:
 
     def over(self, nodes: Iterable[str], check: str = "port-down") -> None:
         for uid in nodes:
-            self.diagnosis.over(uid, check)
+            self.diagnosis.record_cleared(uid, check)
 
     def look(self) -> None:
-        self.diagnosis.settle(self.now)
+        self.diagnosis.evaluate(self.now)
 
     def after(self, seconds: float) -> None:
         """Time passes; the diagnosis looks when it wants to."""
         end = self.now + seconds
-        while (due := self.diagnosis.due()) is not None and due <= end:
+        while (due := self.diagnosis.next_evaluation()) is not None and due <= end:
             self.now = max(self.now, due)
             self.look()
         self.now = end
 
     @property
     def blamed(self) -> list[str]:
-        return sorted(self.diagnosis.blamed)
+        return sorted(self.diagnosis.degraded_domains)
 
     @property
     def held(self) -> dict[str, str]:
-        return {check: one.domain for check, one in self.diagnosis.held.items()}
+        return {check: one.domain for check, one in self.diagnosis.suppressed_checks.items()}

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nodeguard.sources.clouds.aws import AWS, interruption, rebalance, scheduled
-from nodeguard.sources.clouds.cloud import Planned
+from nodeguard.sources.clouds.cloud import PlannedEvent
 
 # AWS EC2 User Guide, scheduled events, their fields with other values.
 RETIREMENT = {
@@ -47,7 +47,7 @@ def test_nothing_is_planned() -> None:
 )
 def test_each_code_is_a_kind(code: str, kind: str) -> None:
     what = f"AWS {code} (scheduled retirement)"
-    assert scheduled(json.dumps([{**RETIREMENT, "Code": code}])) == (Planned(kind, what, AT),)
+    assert scheduled(json.dumps([{**RETIREMENT, "Code": code}])) == (PlannedEvent(kind, what, AT),)
 
 
 @pytest.mark.parametrize(
@@ -66,12 +66,12 @@ def test_what_is_over_is_not_planned(over: dict[str, str]) -> None:
 @pytest.mark.parametrize("action", ["terminate", "stop", "hibernate"])
 def test_a_spot_interruption(action: str) -> None:
     body = json.dumps({"action": action, "time": "2026-09-21T09:00:43Z"})
-    assert interruption(body) == (Planned("preempt", f"AWS spot interruption ({action})", AT),)
+    assert interruption(body) == (PlannedEvent("preempt", f"AWS spot interruption ({action})", AT),)
 
 
 def test_a_rebalance_recommendation_is_no_moment() -> None:
     assert rebalance('{"noticeTime": "2026-09-18T08:20:00Z"}') == (
-        Planned("rebalance", "AWS rebalance recommendation"),
+        PlannedEvent("rebalance", "AWS rebalance recommendation"),
     )
 
 
@@ -89,4 +89,4 @@ def test_any_value_is_understood_or_refused(changes: dict[str, object]) -> None:
         planned = scheduled(json.dumps([{**RETIREMENT, **changes}]))
     except ValueError:
         return
-    assert all(one.what.isprintable() for one in planned)
+    assert all(one.description.isprintable() for one in planned)

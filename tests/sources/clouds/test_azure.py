@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nodeguard.sources.clouds.azure import AZURE, scheduled
-from nodeguard.sources.clouds.cloud import Planned
+from nodeguard.sources.clouds.cloud import PlannedEvent
 
 # Microsoft Learn, "Scheduled Events for Linux VMs in Azure", its fields with other values.
 REDEPLOY = {
@@ -38,8 +38,8 @@ def test_it_asks_for_events_and_for_its_own_name_alone() -> None:
     assert [feed.request.call for feed in AZURE.feeds] == [
         "http(GET http://169.254.169.254/metadata/scheduledevents?api-version=2020-07-01)"
     ]
-    assert AZURE.own_name is not None
-    assert AZURE.own_name.path.startswith("/metadata/instance/compute/name?")
+    assert AZURE.name_request is not None
+    assert AZURE.name_request.path.startswith("/metadata/instance/compute/name?")
 
 
 def test_nothing_is_planned() -> None:
@@ -48,36 +48,36 @@ def test_nothing_is_planned() -> None:
 
 def test_a_redeploy() -> None:
     what = "Azure Redeploy (Host hardware degraded)"
-    assert scheduled(document(REDEPLOY)) == (Planned("redeploy", what, AT, machines=("gpu-vmss_12",)),)
+    assert scheduled(document(REDEPLOY)) == (PlannedEvent("redeploy", what, AT, machines=("gpu-vmss_12",)),)
 
 
 def test_what_has_begun_has_no_moment_any_more() -> None:
     event = {**REDEPLOY, "EventStatus": "Started", "NotBefore": ""}
     [planned] = scheduled(document(event))
-    assert (planned.begun, planned.starts, planned.odd) == (True, None, "")
+    assert (planned.is_started, planned.starts, planned.unparsed_start) == (True, None, "")
 
 
 @pytest.mark.parametrize("word", ["Freeze", "Reboot", "Redeploy", "Preempt", "Terminate"])
 def test_each_type_is_a_kind(word: str) -> None:
     [planned] = scheduled(document({**REDEPLOY, "EventType": word, "Description": None}))
-    assert (planned.kind, planned.what) == (word.lower(), f"Azure {word}")
+    assert (planned.kind, planned.description) == (word.lower(), f"Azure {word}")
 
 
 def test_a_type_that_is_not_known_is_maintenance() -> None:
     [planned] = scheduled(document({**REDEPLOY, "EventType": "Levitate"}))
-    assert (planned.kind, planned.what) == ("maintenance", "Azure Levitate (Host hardware degraded)")
+    assert (planned.kind, planned.description) == ("maintenance", "Azure Levitate (Host hardware degraded)")
 
 
 def test_a_moment_that_makes_no_sense_is_told_as_it_is() -> None:
     [planned] = scheduled(document({**REDEPLOY, "NotBefore": "tomorrow"}))
-    assert (planned.starts, planned.odd) == (None, "tomorrow")
+    assert (planned.starts, planned.unparsed_start) == (None, "tomorrow")
 
 
 def test_their_text_is_told_on_one_line_and_cut() -> None:
     [planned] = scheduled(document({**REDEPLOY, "Description": "a\nb\x1b[31m " + "x" * 999}))
-    assert planned.what.isprintable()
-    assert planned.what.startswith("Azure Redeploy (a b [31m xxx")
-    assert len(planned.what) < 200
+    assert planned.description.isprintable()
+    assert planned.description.startswith("Azure Redeploy (a b [31m xxx")
+    assert len(planned.description) < 200
 
 
 @pytest.mark.parametrize(
@@ -114,4 +114,4 @@ def test_any_value_is_understood_or_refused(changes: dict[str, object]) -> None:
         planned = scheduled(document({**REDEPLOY, **changes}))
     except ValueError:
         return
-    assert all(one.what.isprintable() for one in planned)
+    assert all(one.description.isprintable() for one in planned)

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nodeguard.sources.clouds.cloud import Feed, Planned
-from nodeguard.sources.clouds.gcp import GCP, event, joined, preempted, upcoming
-from nodeguard.sources.request import Response
+from nodeguard.sources.clouds.cloud import Feed, PlannedEvent
+from nodeguard.sources.clouds.gcp import GCP, event, merge_notices, preempted, upcoming
+from nodeguard.sources.request import MetadataResponse
 
 # Google Cloud's documentation of upcoming-maintenance, its fields with other values.
 UPCOMING = {
@@ -21,8 +21,8 @@ UPCOMING = {
     "maintenance_reasons": ["PLANNED_UPDATE"],
 }
 AT = 1_789_718_400.0
-WINDOW = Planned("maintenance", "Google SCHEDULED maintenance (PLANNED_UPDATE)", AT)
-TERMINATE = Planned("terminate", "Google TERMINATE_ON_HOST_MAINTENANCE", notice=3600.0)
+WINDOW = PlannedEvent("maintenance", "Google SCHEDULED maintenance (PLANNED_UPDATE)", AT)
+TERMINATE = PlannedEvent("terminate", "Google TERMINATE_ON_HOST_MAINTENANCE", notice=3600.0)
 
 
 def feed(path: str) -> Feed:
@@ -32,22 +32,25 @@ def feed(path: str) -> Feed:
 @pytest.mark.parametrize(
     "response",
     [
-        Response(200, "{}"),
-        Response(200, "NONE"),
-        Response(200, '"NONE"\n'),
-        Response(200, '{"error":"no notifications have been received yet, try again later"}'),
-        Response(503),
-        Response(404),
+        MetadataResponse(200, "{}"),
+        MetadataResponse(200, "NONE"),
+        MetadataResponse(200, '"NONE"\n'),
+        MetadataResponse(200, '{"error":"no notifications have been received yet, try again later"}'),
+        MetadataResponse(503),
+        MetadataResponse(404),
     ],
 )
-def test_every_way_to_say_that_no_window_is_known(response: Response) -> None:
-    assert feed("upcoming-maintenance").understood(response) == ()
+def test_every_way_to_say_that_no_window_is_known(response: MetadataResponse) -> None:
+    assert feed("upcoming-maintenance").parse_response(response) == ()
 
 
 def test_the_other_feeds_say_none_in_their_own_ways() -> None:
     assert (event("NONE\n"), preempted("FALSE")) == ((), ())
-    assert feed("maintenance-event").understood(Response(503)) == "cannot answer at present (HTTP 503)"
-    assert feed("maintenance-event").understood(Response(404)) is None
+    assert (
+        feed("maintenance-event").parse_response(MetadataResponse(503))
+        == "cannot answer at present (HTTP 503)"
+    )
+    assert feed("maintenance-event").parse_response(MetadataResponse(404)) is None
 
 
 def test_a_window() -> None:
@@ -56,21 +59,21 @@ def test_a_window() -> None:
 
 def test_a_window_that_is_open() -> None:
     [planned] = upcoming(json.dumps({**UPCOMING, "maintenance_status": "ONGOING"}))
-    assert planned.begun
+    assert planned.is_started
 
 
 def test_the_least_that_is_a_window() -> None:
-    assert upcoming('{"type": "MULTIPLE"}') == (Planned("maintenance", "Google MULTIPLE maintenance"),)
+    assert upcoming('{"type": "MULTIPLE"}') == (PlannedEvent("maintenance", "Google MULTIPLE maintenance"),)
 
 
 def test_events() -> None:
-    migrate = Planned("migrate", "Google MIGRATE_ON_HOST_MAINTENANCE", notice=60.0)
+    migrate = PlannedEvent("migrate", "Google MIGRATE_ON_HOST_MAINTENANCE", notice=60.0)
     assert event("TERMINATE_ON_HOST_MAINTENANCE") == (TERMINATE,)
     assert event("MIGRATE_ON_HOST_MAINTENANCE\n") == (migrate,)
 
 
 def test_preempted() -> None:
-    assert preempted("TRUE\n") == (Planned("preempt", "Google preemption", begun=True),)
+    assert preempted("TRUE\n") == (PlannedEvent("preempt", "Google preemption", is_started=True),)
 
 
 @pytest.mark.parametrize("body", ["", "<html>", "[]", "null", "maybe", '{"error": "not you"}', '{"a": 1}'])
@@ -82,10 +85,12 @@ def test_nonsense_is_refused(body: str) -> None:
 
 def test_an_event_and_its_window_are_one() -> None:
     both = (TERMINATE, WINDOW)
-    assert joined(both, AT - 1800) == (Planned("terminate", TERMINATE.what, AT, notice=3600.0),)
-    assert joined(both, AT - 7200) == both
-    assert joined((TERMINATE,), AT) == (TERMINATE,)
-    assert joined((WINDOW,), AT) == (WINDOW,)
+    assert merge_notices(both, AT - 1800) == (
+        PlannedEvent("terminate", TERMINATE.description, AT, notice=3600.0),
+    )
+    assert merge_notices(both, AT - 7200) == both
+    assert merge_notices((TERMINATE,), AT) == (TERMINATE,)
+    assert merge_notices((WINDOW,), AT) == (WINDOW,)
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -95,4 +100,4 @@ def test_any_value_is_understood_or_refused(changes: dict[str, object]) -> None:
         planned = upcoming(json.dumps({**UPCOMING, **changes}))
     except ValueError:
         return
-    assert all(one.what.isprintable() for one in planned)
+    assert all(one.description.isprintable() for one in planned)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nodeguard.sources.clouds.moments import moment
+from nodeguard.sources.clouds.cloud import parse_start
 
 AT = datetime(2026, 9, 19, 18, 29, 47, tzinfo=UTC).timestamp()
 MOMENTS = st.integers(0, 10**11).map(lambda seconds: datetime.fromtimestamp(seconds, UTC))
@@ -24,12 +24,12 @@ MOMENTS = st.integers(0, 10**11).map(lambda seconds: datetime.fromtimestamp(seco
     ],
 )
 def test_each_cloud_writes_it_in_its_own_way(text: str) -> None:
-    assert moment(text) == (AT, "")
+    assert parse_start(text) == (AT, "")
 
 
 @pytest.mark.parametrize("nothing", [None, ""])
 def test_nothing_is_told(nothing: object) -> None:
-    assert moment(nothing) == (None, "")
+    assert parse_start(nothing) == (None, "")
 
 
 @pytest.mark.parametrize(
@@ -48,23 +48,23 @@ def test_nothing_is_told(nothing: object) -> None:
     ],
 )
 def test_what_makes_no_sense_is_kept_as_it_is(text: str) -> None:
-    assert moment(text) == (None, text)
+    assert parse_start(text) == (None, text)
 
 
 def test_a_number_and_a_long_text() -> None:
-    assert moment(1_700_000_000) == (None, "1700000000")
-    assert moment("x" * 500) == (None, "x" * 60)
-    assert moment(" ") == (None, " ".strip())
+    assert parse_start(1_700_000_000) == (None, "1700000000")
+    assert parse_start("x" * 500) == (None, "x" * 60)
+    assert parse_start(" ") == (None, " ".strip())
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(MOMENTS)
 def test_any_moment_is_read_back(at: datetime) -> None:
-    assert moment(at.isoformat().replace("+00:00", "Z")) == (at.timestamp(), "")
+    assert parse_start(at.isoformat().replace("+00:00", "Z")) == (at.timestamp(), "")
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.text() | st.integers() | st.lists(st.integers()))
 def test_nothing_breaks_it(value: object) -> None:
-    starts, odd = moment(value)
+    starts, odd = parse_start(value)
     assert starts is None or not odd

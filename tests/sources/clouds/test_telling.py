@@ -2,14 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from nodeguard.sources.clouds.cloud import Planned
-from nodeguard.sources.clouds.telling import told
+from nodeguard.sources.clouds.cloud import PlannedEvent, plan_signals
 
 NOW = 1_800_000_000.0  # 2027-01-15 08:00:00 UTC
 
 
-def reboot(**fields: object) -> Planned:
-    return Planned("reboot", "a reboot", **fields)  # type: ignore[arg-type]
+def reboot(**fields: object) -> PlannedEvent:
+    return PlannedEvent("reboot", "a reboot", **fields)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -23,22 +22,27 @@ def reboot(**fields: object) -> Planned:
         (reboot(odd="soon"), "at a moment told as 'soon'", None),
     ],
 )
-def test_when(planned: Planned, when: str, left: float | None) -> None:
-    signals, unread = told((planned,), NOW)
+def test_when(planned: PlannedEvent, when: str, left: float | None) -> None:
+    signals, unread = plan_signals((planned,), NOW)
     assert signals["maintenance.when"] == when
     assert signals.get("maintenance.starts_in") == left
-    assert unread == ({"maintenance.starts_in": "the moment is told as 'soon'"} if planned.odd else {})
+    assert unread == (
+        {"maintenance.starts_in": "the moment is told as 'soon'"} if planned.unparsed_start else {}
+    )
 
 
 def test_the_first_is_told_and_the_others_are_counted() -> None:
-    begun = Planned("freeze", "one that has begun", begun=True)
-    soon, late = reboot(starts=NOW + 60), Planned("retire", "a retirement", NOW + 86_400)
-    vague = Planned("terminate", "an end", notice=3600.0)
-    risk = Planned("rebalance", "a risk")
+    begun = PlannedEvent("freeze", "one that has begun", is_started=True)
+    soon, late = reboot(starts=NOW + 60), PlannedEvent("retire", "a retirement", NOW + 86_400)
+    vague = PlannedEvent("terminate", "an end", notice=3600.0)
+    risk = PlannedEvent("rebalance", "a risk")
     order = [begun, soon, vague, late, risk]
     for number, first in enumerate(order):
         rest = tuple(reversed(order[number:]))
-        signals, _ = told(rest, NOW)
+        signals, _ = plan_signals(rest, NOW)
         more = f", the first of {len(rest)}" if len(rest) > 1 else ""
-        assert (signals["maintenance.kind"], signals["maintenance.what"]) == (first.kind, first.what + more)
+        assert (signals["maintenance.kind"], signals["maintenance.what"]) == (
+            first.kind,
+            first.description + more,
+        )
         assert signals["maintenance.pending"] is True

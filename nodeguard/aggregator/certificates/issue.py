@@ -1,0 +1,153 @@
+"""Certificates: an authority's own, and those that it signs, with keys that make a handshake cheap."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import re
+from collections.abc import Sequence
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from nodeguard.aggregator.certificates.rotation import (
+    AUTHORITY_LIFETIME,
+    HOUR,
+    SERVING_LIFETIME,
+    CertificateAuthority,
+)
+from nodeguard.aggregator.certificates.serving_certificate import ServingCertificate
+
+# Seconds by which a client's clock may be late.
+_LATE = HOUR
+
+
+_NAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9-]+(\.[a-z0-9-]+)*\Z", re.ASCII | re.IGNORECASE)
+
+
+class SigningError(Exception):
+    """A certificate that cannot be signed; says why."""
+
+
+class InvalidHostError(Exception):
+    """A name under which no server can be reached; says which and how to remedy."""
+
+
+def issue_authority(now: float, lifetime: float = AUTHORITY_LIFETIME) -> CertificateAuthority:
+    """A new authority. now: seconds since 1970; life: seconds."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    number = x509.random_serial_number()
+    name = _named(f"nodeguard {number:040x}"[:30])
+    about = (
+        _about(name, name, key.public_key(), number, now - _LATE, now + lifetime)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(signs_certificates=True), critical=True)
+    )
+    signed = about.sign(key, hashes.SHA256())
+    return CertificateAuthority(_pem(signed), _key_pem(key), now, _end(signed))
+
+
+def issue_serving_certificate(
+    by: CertificateAuthority, hosts: Sequence[str], now: float, lifetime: float = SERVING_LIFETIME
+) -> ServingCertificate:
+    """A certificate for a server. hosts: names and addresses; now: seconds since 1970; life: seconds.
+
+    Raises SigningError where the authority cannot be used, and HostError.
+    """
+    try:
+        issuer = x509.load_pem_x509_certificate(by.certificate.encode())
+        signing = serialization.load_pem_private_key(by.key.encode(), None)
+    except (ValueError, TypeError):
+        raise SigningError("the authority's certificate or key is none") from None
+    if not isinstance(signing, ec.EllipticCurvePrivateKey) or issuer.public_key() != signing.public_key():
+        raise SigningError("the authority's key is not that of its certificate")
+    key = ec.generate_private_key(ec.SECP256R1())
+    until = min(now + lifetime, _end(issuer))
+    about = (
+        _about(
+            _named("nodeguard-aggregator"),
+            issuer.subject,
+            key.public_key(),
+            x509.random_serial_number(),
+            now - _LATE,
+            until,
+        )
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(subject_alternative_names(hosts), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(signing.public_key()), critical=False
+        )
+    )
+    return ServingCertificate(_pem(about.sign(signing, hashes.SHA256())), _key_pem(key), expires_at=until)
+
+
+def _about(
+    name: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePublicKey,
+    number: int,
+    begin: float,
+    end: float,
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(number)
+        .not_valid_before(datetime.datetime.fromtimestamp(begin, datetime.UTC))
+        .not_valid_after(datetime.datetime.fromtimestamp(end, datetime.UTC))
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+    )
+
+
+def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _named(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+def subject_alternative_names(hosts: Sequence[str]) -> x509.SubjectAlternativeName:
+    """Names and addresses as a certificate has them. Raises HostError."""
+    if not hosts:
+        raise InvalidHostError("no name of this server is known: say under which agents reach it")
+    return x509.SubjectAlternativeName([_host(one) for one in hosts])
+
+
+def _host(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        if not _NAME.match(host):
+            raise InvalidHostError(f"{host!r} is no host's name or address: correct it") from None
+        return x509.DNSName(host)
+
+
+def _end(certificate: x509.Certificate) -> float:
+    return certificate.not_valid_after_utc.timestamp()
+
+
+def _pem(certificate: x509.Certificate) -> str:
+    return certificate.public_bytes(serialization.Encoding.PEM).decode()
+
+
+def _key_pem(key: ec.EllipticCurvePrivateKey) -> str:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    ).decode()

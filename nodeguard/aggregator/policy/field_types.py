@@ -1,0 +1,50 @@
+"""The words of the policy file: how amounts, names and patterns are written in it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from msgspec import Meta
+
+from nodeguard.model.mark import Mark
+
+# `$` alone would let a line break through at the end.
+_END = r"$(?!\n)"
+Share = Annotated[str, Meta(pattern=rf"^[0-9]{{1,3}}(\.[0-9]{{1,4}})?%{_END}", examples=["5%", "2.5%"])]
+Duration = Annotated[str, Meta(pattern=rf"^[1-9][0-9]{{0,6}}[smhd]{_END}", examples=["30s", "10m", "8h"])]
+# Nothing at all may be waited for, where a fault is to keep work off within half a second.
+GraceDuration = Annotated[
+    str, Meta(pattern=rf"^(0s|[1-9][0-9]{{0,6}}[smhd]){_END}", examples=["5s", "1m", "0s"])
+]
+Name = Annotated[
+    str, Meta(pattern=rf"^[a-z0-9]+(-[a-z0-9]+)*{_END}", max_length=63, examples=["training", "pool-1"])
+]
+CheckPattern = Annotated[
+    str, Meta(pattern=rf"^[a-z0-9*?!\[\]-]+{_END}", max_length=100, examples=["gpu-*", "gpu-lost"])
+]
+NodePattern = Annotated[
+    str, Meta(pattern=rf"^[a-z0-9*?!\[\].-]+{_END}", max_length=253, examples=["gpu-7", "rack-12-*"])
+]
+LabelKey = Annotated[
+    str,
+    Meta(
+        pattern=rf"^([a-z0-9]([a-z0-9.-]{{0,251}}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9_.-]{{0,61}}[A-Za-z0-9])?{_END}",
+        max_length=317,
+        examples=["topology.kubernetes.io/zone", "rack"],
+    ),
+]
+Count = Annotated[int, Meta(ge=1, le=100_000)]
+Text = Annotated[str, Meta(max_length=500)]
+Checks = Annotated[tuple[CheckPattern, ...], Meta(min_length=1, max_length=200)]
+Marks = Annotated[tuple[Mark, ...], Meta(min_length=1, max_length=2)]
+Labels = Annotated[dict[str, str], Meta(max_length=20)]
+Timestamp = Annotated[datetime, Meta(tz=True, examples=["2027-01-31T18:00:00Z", "2027-01-31T18:00:00+01:00"])]
+LabelKeys = Annotated[tuple[LabelKey, ...], Meta(min_length=1, max_length=10)]
+_STEP = "[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
+DomainPath = Annotated[
+    str, Meta(pattern=rf"^{_STEP}(/{_STEP}){{0,9}}{_END}", max_length=253, examples=["row-1/r12", "feed-a"])
+]
+TableFile = Annotated[
+    str, Meta(pattern=rf"^[^\x00-\x1f]+{_END}", min_length=1, max_length=255, examples=["racks.csv"])
+]

@@ -1,0 +1,114 @@
+"""Checks as people write them: the form of a file in checks/ or of a site's checks.d."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from nodeguard.model.check import ClearSign
+from nodeguard.model.finding import Action, Health
+from nodeguard.model.target import TargetKind
+
+Identifier = Annotated[str, Meta(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*\Z", max_length=63)]
+Sentence = Annotated[str, Meta(min_length=1, max_length=500)]
+Paragraph = Annotated[str, Meta(min_length=1, max_length=4000)]
+Name = Annotated[str, Meta(min_length=1, max_length=100)]
+TopologyName = Literal[
+    "fabric", "nvlink", "rack", "power", "zone", "driver", "kernel", "firmware", "agent", "catalogue"
+]
+Value = bool | int | float | str
+
+
+class ReferenceSchema(Struct, forbid_unknown_fields=True):
+    """What a reading is held against, where that is no constant: exactly one of these."""
+
+    platform: Name | UnsetType = UNSET
+    signal: Name | UnsetType = UNSET
+    peers: Literal[True] | UnsetType = UNSET
+    inventory: Literal[True] | UnsetType = UNSET
+
+
+Operand = bool | int | float | str | ReferenceSchema
+
+
+class ConditionSchema(
+    Struct,
+    forbid_unknown_fields=True,
+    rename={"is_": "is", "in_": "in", "any_": "any", "all_": "all", "for_": "for"},
+):
+    """One condition: of a signal, of an event, or of other conditions.
+
+    Any of them may have to hold `for` some time.
+    """
+
+    signal: Name | UnsetType = UNSET
+    event: Name | UnsetType = UNSET
+    any_: Annotated[list[ConditionSchema], Meta(min_length=1, max_length=16)] | UnsetType = UNSET
+    all_: Annotated[list[ConditionSchema], Meta(min_length=1, max_length=16)] | UnsetType = UNSET
+
+    is_: Operand | UnsetType = UNSET
+    is_not: Operand | UnsetType = UNSET
+    in_: Annotated[list[Value], Meta(min_length=1, max_length=64)] | UnsetType = UNSET
+    below: Operand | UnsetType = UNSET
+    at_most: Operand | UnsetType = UNSET
+    above: Operand | UnsetType = UNSET
+    at_least: Operand | UnsetType = UNSET
+    by: Annotated[float, Meta(gt=0)] | UnsetType = UNSET
+    increases_by: Annotated[float, Meta(gt=0)] | UnsetType = UNSET
+
+    where: dict[str, Value | Annotated[list[Value], Meta(min_length=1)]] | UnsetType = UNSET
+    times: Annotated[int, Meta(ge=1, le=64)] | UnsetType = UNSET
+    over: str | UnsetType = UNSET
+    until: str | UnsetType = UNSET
+    evidence: bool | UnsetType = UNSET
+
+    for_: str | UnsetType = UNSET
+    seen_once: bool | UnsetType = UNSET
+
+
+class CheckSchema(Struct, forbid_unknown_fields=True):
+    """One check. See nodeguard.model.check.Check for what its fields mean."""
+
+    id: Identifier
+    title: Sentence
+    target: TargetKind | Annotated[list[TargetKind], Meta(min_length=1, max_length=6)]
+    health: Health
+    action: Action
+    when: ConditionSchema
+    message: Sentence
+    remedy: Sentence
+    explain: Paragraph
+    basis: Sentence
+    clears: list[ClearSign] = []
+    views: list[TopologyName] = []
+    symptom_of: list[Identifier] = []
+    family: Identifier | UnsetType = UNSET
+
+
+class CheckFileSchema(Struct, forbid_unknown_fields=True):
+    """One file of checks.
+
+    hardware: kinds of slot without any of which the family does not apply to a node. applies: what a slot has
+    to be for it. In a site's file, a check with a known id replaces it, and `disable` switches checks off.
+    """
+
+    family: Identifier | UnsetType = UNSET
+    about: Sentence | UnsetType = UNSET
+    hardware: list[TargetKind] = []
+    applies: ConditionSchema | UnsetType = UNSET
+    checks: Annotated[list[CheckSchema], Meta(max_length=500)] = []
+    disable: Annotated[list[Identifier], Meta(max_length=500)] = []
+
+
+_DURATION = re.compile(r"([1-9][0-9]{0,8})([smhd])")
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+def parse_duration(duration: str) -> float:
+    """Seconds of a duration as files write it: `30s`, `5m`, `24h`, `7d`. Raises ValueError."""
+    found = _DURATION.fullmatch(duration)
+    if found is None:
+        raise ValueError(duration)
+    return float(int(found[1]) * _UNITS[found[2]])

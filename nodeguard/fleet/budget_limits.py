@@ -1,0 +1,105 @@
+"""Limits of budgets, and how a budget refuses a mark. Pure.
+
+The planner enforces these limits and `nodeguard policy check` prints them.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+
+from msgspec import Struct
+
+from nodeguard.model.policy import Budget
+
+# A share times a number of nodes may be a hair below the whole number that it stands for.
+_HAIR = 1e-9
+
+
+class GroupLimit(Struct, frozen=True):
+    """The limit of a group of nodes: the fleet, a pool or a failure domain.
+
+    nodes: how many may be marked at a time. suspect: how many of these may be suspect. apart: whether suspect
+    and quarantined nodes are counted apart, each against its own number.
+    """
+
+    nodes: int
+    suspect: int
+    separate: bool = False
+
+    @property
+    def reserve(self) -> int:
+        """How many nodes are kept for quarantine: suspect marks cannot use them."""
+        return self.nodes if self.separate else self.nodes - self.suspect
+
+
+def whole_nodes(share: float, size: int) -> int:
+    """Return how many of `size` nodes a share allows: a whole number, at least 1."""
+    return max(1, int(share * size + _HAIR))
+
+
+def group_limit(share: float, size: int, reserve: float = 0.0) -> GroupLimit:
+    """Return the limit of a group of `size` nodes of which a share may be marked.
+
+    reserve: the share of the limit that is kept for quarantine. A limit of 1 node cannot be divided: there
+    suspect and quarantined nodes are counted apart, so that a suspect node keeps no fatal one in service.
+    """
+    nodes = whole_nodes(share, size)
+    if reserve >= 1.0:
+        return GroupLimit(nodes, 0)
+    if nodes == 1:
+        return GroupLimit(1, 1, separate=True)
+    return GroupLimit(nodes, nodes - min(nodes - 1, ceil(reserve * nodes - _HAIR)))
+
+
+class FleetLimits(Struct, frozen=True):
+    """The limits of a whole fleet, in nodes.
+
+    fleet: limit of all marks of single nodes. suspect: how many nodes may be suspect: the smaller of the
+    suspect budget and what the reserve leaves. degraded: nodes in degraded domains; first: nodes in a single
+    one, while no other is marked.
+    """
+
+    fleet: GroupLimit
+    suspect: int
+    degraded: int
+    first: int
+
+
+def fleet_limits(budget: Budget, size: int) -> FleetLimits:
+    """Return the limits that a policy's budget sets in a fleet of `size` nodes."""
+    fleet = group_limit(budget.fleet, size, budget.reserve)
+    return FleetLimits(
+        fleet=fleet,
+        suspect=min(fleet.suspect, whole_nodes(budget.suspect, size)),
+        degraded=whole_nodes(budget.degraded, size),
+        first=whole_nodes(budget.first, size),
+    )
+
+
+class BudgetRefusal(Struct, frozen=True):
+    """A budget that has no room for a mark.
+
+    budget: its name in words. used, limit: how much of it is used, and all of it, in `unit`. kept: how many
+    nodes of it are kept for quarantine. check: the check whose own budget it is; empty for a budget of nodes.
+    """
+
+    budget: str
+    used: float
+    limit: int
+    unit: str
+    reserved: int = 0
+    check: str = ""
+
+    def message(self, *, dry_run: bool = False) -> str:
+        """Return the reason in words. dry_run: whether marks that are not set are counted, too."""
+        verb = "would be used up" if dry_run else "used up"
+        return f"{self.budget} {verb}: {self.used:.4g} of {self.limit} {self.unit}{self._kept}"
+
+    def limit_message(self) -> str:
+        """Return the budget and its limit in words: `fleet budget 1 node`."""
+        unit = self.unit if self.check else "node" if self.limit == 1 else "nodes"
+        return f"{self.budget} {self.limit} {unit}{self._kept}"
+
+    @property
+    def _kept(self) -> str:
+        return f", {self.reserved} kept for quarantine" if self.reserved else ""

@@ -1,0 +1,1 @@
+"""TODO: name the concept of this package."""

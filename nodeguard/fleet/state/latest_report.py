@@ -1,0 +1,138 @@
+"""What the fleet half keeps of what an agent said, with its receiver's clock put to it. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from nodeguard.model.finding import DataStatus, Health
+from nodeguard.model.instant import Instant
+from nodeguard.model.mark import MarkCause
+from nodeguard.wire.report import Inventory, PassingChecks, Report, ReportedFinding, UnreadableTargets
+
+# Findings of one report that count, the worst first: an agent sends no more. Words that are kept once, by
+# their letters.
+_FINDINGS = 128
+_LETTERS = 4_000_000
+
+# Seconds from a verdict to its sending beyond which a report tells of the past.
+_LATE = 10.0
+
+
+class LatestReport(Struct, frozen=True):
+    """The latest report of a node.
+
+    at: seconds of the receiver's monotonic clock when it came. began: seconds since the epoch, by the
+    receiver's clock, at which each of the findings did, in their order. proven: see `proves`. late: whether
+    it tells of some time ago, as what waited while nobody heard does: until the node says that it is so
+    still, nothing is marked for it, and nothing given back.
+    """
+
+    at: float
+    boot_id: str
+    digest: str
+    health: Health
+    knowledge: DataStatus
+    findings: tuple[ReportedFinding, ...]
+    began: tuple[float, ...]
+    proven: tuple[PassingChecks, ...]
+    unread: tuple[UnreadableTargets, ...]
+    inventory: Inventory
+    agent: str
+    catalogue: str
+    leaving: bool
+    late: bool = False
+
+
+class TupleInterner:
+    """Things that are equal on many nodes, kept once: nodes of one model are in order in the same way."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[str, ...], tuple[str, ...]] = {}
+        self._letters = 0
+
+    def __call__(self, words: tuple[str, ...]) -> tuple[str, ...]:
+        """The same words, as they were first given."""
+        known = self._kept.get(words)
+        if known is not None:
+            return known
+        if self._letters > _LETTERS:
+            self._kept.clear()
+            self._letters = 0
+        self._letters += sum(map(len, words)) + 64 * (len(words) + 1)
+        return self._kept.setdefault(words, words)
+
+
+def latest_report(report: Report, instant: Instant, shared: TupleInterner) -> LatestReport:
+    """What is kept of a report that came at an instant."""
+    findings = report.findings[:_FINDINGS]
+    return LatestReport(
+        at=instant.mono,
+        boot_id=report.boot_id,
+        digest=report.digest,
+        health=report.health,
+        knowledge=report.data_status,
+        findings=findings,
+        # An age may be any number: nothing began before time did.
+        began=tuple(max(0.0, instant.wall - report.age - one.age) for one in findings),
+        proven=tuple(PassingChecks(shared(one.checks), shared(one.targets)) for one in report.passing),
+        unread=report.unreadable,
+        inventory=report.inventory,
+        agent=report.agent,
+        catalogue=report.catalogue,
+        leaving=report.leaving,
+        late=report.age > _LATE,
+    )
+
+
+def proves(one: LatestReport, cause: MarkCause) -> bool:
+    """Whether a node's own check says, of every slot of a cause, that nothing is wrong there any more."""
+    if one.late or reports_fault(one.findings, cause):
+        return False
+    places = set(cause.targets or (cause.target,))
+    for group in one.proven:
+        if cause.check in group.checks:
+            places.difference_update(group.targets)
+    return not places
+
+
+def reports_fault(findings: Iterable[ReportedFinding], cause: MarkCause) -> bool:
+    """Whether the check of a cause still finds something where the cause is."""
+    places = {cause.target, *cause.targets}
+    return any(
+        one.check == cause.check and (one.target in places or not places.isdisjoint(one.targets))
+        for one in findings
+    )
+
+
+class KnownChecks:
+    """Names of checks. One that nobody tells of any more, and that the catalogue does not have, is gone."""
+
+    def __init__(self, catalogue: Iterable[str]) -> None:
+        self._catalogue = frozenset(catalogue)
+        self._groups: Counter[tuple[str, ...]] = Counter()
+        self._told: frozenset[str] | None = frozenset()
+
+    def __contains__(self, check: object) -> bool:
+        if check in self._catalogue:
+            return True
+        if self._told is None:
+            self._told = frozenset(name for group in self._groups for name in group)
+        return check in self._told
+
+    def add(self, groups: Iterable[tuple[str, ...]]) -> None:
+        """A node tells of groups of checks."""
+        for group in groups:
+            if group not in self._groups:
+                self._told = None
+            self._groups[group] += 1
+
+    def remove(self, groups: Iterable[tuple[str, ...]]) -> None:
+        """A node tells of them no more."""
+        for group in groups:
+            self._groups[group] -= 1
+            if self._groups[group] <= 0:
+                del self._groups[group]
+                self._told = None

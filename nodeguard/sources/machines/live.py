@@ -1,0 +1,183 @@
+"""This machine, read as it is."""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+import time
+from typing import TYPE_CHECKING, Any, Self
+
+from nodeguard.model.instant import Instant
+from nodeguard.sources.machine import READ_LIMIT, LaneHangs, LogCursor, LogRecords
+from nodeguard.sources.machines.kernel_log import KernelLog, last_sequence
+from nodeguard.sources.request import METADATA, MetadataRequest, MetadataResponse
+from nodeguard.worker.device_events import DeviceEvent, DeviceEventQueue
+from nodeguard.worker.lane import WorkerLane, filesystem_lane, nvml_lane
+from nodeguard.worker.result import LaneResult
+
+if TYPE_CHECKING:
+    from nodeguard.sources.machines.metadata import MetadataClient
+
+# Where the driver's library leaves a trace; without any there is no driver to ask, and no worker to start.
+_DRIVER_TRACES = (
+    "/dev/nvidiactl",
+    "/proc/driver/nvidia",
+    "/sys/module/nvidia",
+    "/run/nvidia/driver",
+    "/dev/dxg",
+)
+_LIBRARY = b"libnvidia-ml.so.1"
+
+# What this process is shown, and the machine's first one, which is shown the machine itself.
+_SELF, _FIRST = "/proc/self/", "/proc/1/"
+
+# Bytes of one reading. An attribute in sysfs is given whole by the first: it has a page at most. Source:
+# Linux Documentation/filesystems/sysfs.rst.
+_CHUNK = 65_536
+
+
+class LiveMachine:
+    """This machine. root: where its root directory is, for a reader in a container of its own.
+
+    logged: where the kernel log was read to before; None where it was not. hung: what the lanes of a reader
+    before this one hung in, in this boot. metadata: host and port of the cloud's metadata service.
+    Reading a file may block where hardware does not answer: whoever must not wait reads in a thread.
+    """
+
+    def __init__(
+        self,
+        root: str = "",
+        cursor: LogCursor | None = None,
+        hangs: LaneHangs | None = None,
+        metadata: tuple[str, int] = METADATA,
+    ) -> None:
+        self._root = root.rstrip("/")
+        self._logged = cursor
+        self._hung = hangs or LaneHangs()
+        self._metadata_at = metadata
+        self._metadata: MetadataClient | None = None
+        self._log: KernelLog | None = None
+        self._filesystems: WorkerLane | None = None
+        self._gpus: WorkerLane | None = None
+        self._events = DeviceEventQueue()
+        self._boot_id = self.read("/proc/sys/kernel/random/boot_id").strip()
+
+    def now(self) -> Instant:
+        """See Machine.now."""
+        return Instant(time.time(), time.clock_gettime(time.CLOCK_MONOTONIC), self._boot_id)
+
+    def read(self, path: str) -> str:
+        """See Machine.read."""
+        if self._root and path.startswith(_SELF):
+            # This process has a container's mounts there, under the machine's process number.
+            path = _FIRST + path.removeprefix(_SELF)
+        descriptor = os.open(self._root + path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            chunks = [os.read(descriptor, _CHUNK)]
+            if path.startswith("/sys/") and len(chunks[0]) < _CHUNK:
+                return chunks[0].decode(errors="replace")
+            while chunks[-1] and sum(map(len, chunks)) < READ_LIMIT:
+                chunks.append(os.read(descriptor, _CHUNK))
+        finally:
+            os.close(descriptor)
+        return b"".join(chunks)[:READ_LIMIT].decode(errors="replace")
+
+    def names(self, path: str) -> tuple[str, ...]:
+        """See Machine.names."""
+        return tuple(sorted(os.listdir(self._root + path)))
+
+    def link(self, path: str) -> str:
+        """See Machine.link."""
+        return os.readlink(self._root + path)
+
+    def call(self, name: str) -> dict[str, Any]:
+        """See Machine.call."""
+        if name != "adjtimex":
+            raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), name)
+        from nodeguard.sources.machines.timex import adjtimex  # noqa: PLC0415 - brings ctypes, for one source alone
+
+        return adjtimex()
+
+    def http(self, request: MetadataRequest, within: float) -> MetadataResponse:
+        """See Machine.http."""
+        if self._metadata is None:
+            # Brings http.client, for machines in a cloud alone.
+            from nodeguard.sources.machines.metadata import MetadataClient  # noqa: PLC0415
+
+            self._metadata = MetadataClient(self._metadata_at)
+        return self._metadata.fetch(request, within)
+
+    def log(self, within: float = math.inf) -> LogRecords:
+        """See Machine.log."""
+        return self._kernel_log().read(within)
+
+    def log_descriptor(self) -> int | None:
+        """A descriptor that is readable when the kernel log has news; None where it may not be read."""
+        try:
+            return self._kernel_log().fileno()
+        except OSError:
+            return None
+
+    def _kernel_log(self) -> KernelLog:
+        if self._log is None:
+            self._log = KernelLog(f"{self._root}/dev/kmsg", last_sequence(self._logged, self._boot_id))
+        return self._log
+
+    def statvfs(self, mounts: tuple[str, ...], within: float = math.inf) -> LaneResult:
+        """See Machine.statvfs."""
+        if self._filesystems is None:
+            self._filesystems = filesystem_lane(self._root, hang=self._hung.filesystem)
+        return self._filesystems.round(mounts, within)
+
+    def nvml(self, within: float = math.inf, leave: frozenset[int] = frozenset()) -> LaneResult:
+        """See Machine.nvml."""
+        if self._gpus is None:
+            if not self._may_have_driver():
+                return LaneResult(missing="no NVIDIA driver and no libnvidia-ml.so.1 on this machine")
+            self._gpus = nvml_lane(root=self._root, hang=self._hung.nvml, events=self._events)
+        return self._gpus.round(within=within, leave=leave)
+
+    def detach_gpus(self) -> None:
+        """Close what is held open of the GPUs, once a round in flight is over; the next round opens it."""
+        if self._gpus is not None:
+            self._gpus.stop_worker()
+
+    def hangs(self) -> LaneHangs:
+        """What the lanes hang in, for whoever reads this machine next in this boot."""
+        return LaneHangs(
+            self._gpus.hang if self._gpus else self._hung.nvml,
+            self._filesystems.hang if self._filesystems else self._hung.filesystem,
+        )
+
+    def nvml_events(self) -> tuple[DeviceEvent, ...]:
+        """See Machine.nvml_events. They come from the end of the first round of NVML on."""
+        return self._events.take()
+
+    def events_descriptor(self) -> int:
+        """A descriptor that is readable when there are events of NVML that nobody has asked for."""
+        return self._events.fileno()
+
+    def _may_have_driver(self) -> bool:
+        if any(os.path.exists(self._root + path) for path in _DRIVER_TRACES):
+            return True
+        try:
+            with open(f"{self._root}/etc/ld.so.cache", "rb") as cache:
+                return _LIBRARY in cache.read(16 * READ_LIMIT)
+        except OSError:
+            return False
+
+    def close(self) -> None:
+        """End the workers."""
+        for lane in (self._filesystems, self._gpus):
+            if lane is not None:
+                lane.close()
+        self._events.close()
+        if self._log is not None:
+            self._log.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

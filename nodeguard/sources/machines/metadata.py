@@ -1,0 +1,146 @@
+"""The metadata service of this machine's cloud, asked over HTTP: one address, no proxy, no redirect.
+
+Nothing is ever sent but a GET, and the PUT by which AWS gives out the token that its GETs need.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import math
+import os
+import socket
+import time
+from http.client import HTTPConnection, HTTPException, HTTPResponse
+from typing import TYPE_CHECKING, Any, cast
+
+from nodeguard.model.failure import StalledError
+from nodeguard.sources.request import ADDRESS, ANSWER_LIMIT, METADATA, MetadataRequest, MetadataResponse
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+# AWS EC2 user guide, instance metadata version 2: a token lives for six hours at most. It is renewed before.
+_TOKEN_PATH = "/latest/api/token"  # noqa: S105 - where it is asked for
+_TOKEN_HEADER = "X-aws-ec2-metadata-token"  # noqa: S105
+_TOKEN_LIFE = 21_600
+_TOKEN_USED = 20_000.0
+_TOKEN_LENGTH = 1024
+
+# Status lines and headers, besides the answer itself.
+_HEAD_LIMIT = 1 << 15
+
+# What a refused token means for the request that needed it: the same as if that had been answered so.
+_SAME = frozenset((401, 403, 410, 429, 503))
+
+
+class MetadataClient:
+    """A metadata service. address: host and port at which it listens."""
+
+    def __init__(self, address: tuple[str, int] = METADATA) -> None:
+        self._address = address
+        self._token = ""
+        self._token_at = -math.inf
+
+    def fetch(self, request: MetadataRequest, within: float) -> MetadataResponse:
+        """Carry out a request. within: seconds for all of it.
+
+        Raises StalledError where no whole answer came in time, and OSError: EPROTO for what is no HTTP,
+        EMSGSIZE for an answer that is too long, EKEYREJECTED where no token is given out, else as the network
+        says.
+        """
+        until = time.monotonic() + within
+        try:
+            return self._in_session(request, until) if request.session else self._get(request, until)
+        except TimeoutError:
+            raise StalledError(request.call) from None
+        except (HTTPException, ValueError):
+            raise _refusal(errno.EPROTO, request) from None
+        except OSError as error:
+            raise _refusal(error.errno or errno.EIO, request) from None
+
+    def _in_session(self, request: MetadataRequest, until: float) -> MetadataResponse:
+        stale = time.monotonic() - self._token_at > _TOKEN_USED
+        refused = self._renew(until) if stale else None
+        response = refused or self._get(request, until)
+        if response.status == 401 and not stale:
+            response = self._renew(until) or self._get(request, until)
+        if response.status == 401:
+            self._token_at = -math.inf
+        return response
+
+    def _renew(self, until: float) -> MetadataResponse | None:
+        """Ask for another token; the answer where that is one to the request, too."""
+        life = {f"{_TOKEN_HEADER}-ttl-seconds": str(_TOKEN_LIFE)}
+        response = self._exchange("PUT", _TOKEN_PATH, life, until)
+        if response.status in _SAME:
+            return response
+        token = response.body.strip()
+        if response.status != 200 or not 0 < len(token) <= _TOKEN_LENGTH or not _is_plain(token):
+            raise OSError(errno.EKEYREJECTED, os.strerror(errno.EKEYREJECTED))
+        self._token, self._token_at = token, time.monotonic()
+        return None
+
+    def _get(self, request: MetadataRequest, until: float) -> MetadataResponse:
+        token = {_TOKEN_HEADER: self._token} if request.session else {}
+        return self._exchange("GET", request.path, request.headers | token, until)
+
+    def _exchange(self, method: str, path: str, headers: dict[str, str], until: float) -> MetadataResponse:
+        connection = HTTPConnection(*self._address, timeout=_left(until))
+        try:
+            connection.request(method, path, headers={**headers, "Host": ADDRESS, "Connection": "close"})
+            # The answer is read past the connection, whose time-out begins anew with every byte.
+            stream = _Stream(connection.sock, until)
+            with HTTPResponse(cast("Any", stream), method=method) as response:
+                response.begin()
+                if response.status != 200:
+                    return MetadataResponse(response.status)
+                body = response.read(ANSWER_LIMIT + 1)
+                if len(body) > ANSWER_LIMIT:
+                    raise OSError(errno.EMSGSIZE, os.strerror(errno.EMSGSIZE))
+                if response.length:
+                    raise HTTPException("ended before its time")
+                return MetadataResponse(response.status, body.decode(errors="replace"))
+        finally:
+            connection.close()
+
+
+class _Stream(io.RawIOBase):
+    """What a socket sends, up to a moment and to a length. until: by time.monotonic()."""
+
+    def __init__(self, sock: socket.socket, until: float) -> None:
+        self._sock = sock
+        self._until = until
+        self._room = ANSWER_LIMIT + _HEAD_LIMIT
+
+    def makefile(self, _mode: str) -> io.BufferedReader:
+        """Itself, as HTTPResponse asks a socket for it."""
+        return io.BufferedReader(self)
+
+    def readable(self) -> bool:
+        """See io.RawIOBase."""
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        """See io.RawIOBase. Raises TimeoutError, and OSError with EMSGSIZE where the room is used up."""
+        self._sock.settimeout(_left(self._until))
+        count = self._sock.recv_into(buffer)
+        self._room -= count
+        if self._room < 0:
+            raise OSError(errno.EMSGSIZE, os.strerror(errno.EMSGSIZE))
+        return count
+
+
+def _left(until: float) -> float:
+    left = until - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left
+
+
+def _is_plain(token: str) -> bool:
+    return token.isascii() and token.isprintable() and " " not in token
+
+
+def _refusal(code: int, request: MetadataRequest) -> OSError:
+    return OSError(code, os.strerror(code), request.call)

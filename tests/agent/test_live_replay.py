@@ -1,0 +1,207 @@
+"""A bundle as a live machine: its clock, and what changes in its directory."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodeguard.agent.live_replay import LiveReplayMachine
+from nodeguard.bundle.watched import Told, WatchedBundle
+from nodeguard.sources.machine import LogCursor, LogRecords
+from nodeguard.worker.device_events import DeviceEvent
+from tests.bundle.bundles import bundle, lay
+from tests.paths import FIXTURES
+
+BOOT = "5c8f1d2e-0a1b-2c3d-4e5f-60718293a4b5"
+ONE, TWO, THREE = "6,1,1000000,-;one", "6,2,2000000,-;two", "6,3,3000000,-;three"
+STATE = "/sys/class/net/eth0/operstate"
+
+
+class Scene:
+    """A machine of a bundle that was written here, what it told, and the hand of its clock."""
+
+    def __init__(self, directory: str, logged: LogCursor | None = None) -> None:
+        self.told: list[Told] = []
+        self.clock = 100.0
+        self.bundle = WatchedBundle(directory, self.told.append)
+        self.machine = LiveReplayMachine(self.bundle, 1.0, lambda: self.clock, logged=logged)
+
+    def round(self, seconds: float = 10.0) -> LiveReplayMachine:
+        """The machine as a round that begins so much later finds it."""
+        self.clock += seconds
+        self.machine.now()
+        return self.machine
+
+
+@contextmanager
+def live(directory: Path, files: dict[str, Any], logged: LogCursor | None = None) -> Iterator[Scene]:
+    scene = Scene(bundle(directory, files), logged)
+    with scene.bundle:
+        yield scene
+
+
+def test_a_recording_goes_on_with_the_clock_as_fast_as_asked() -> None:
+    clock = [100.0]
+    with WatchedBundle(str(FIXTURES / "gpu-gone"), lambda _: None) as watched:
+        machine = LiveReplayMachine(watched, 60.0, lambda: clock[0])
+        began = machine.now()
+        gpu = "/sys/bus/pci/devices/0000:61:00.0"
+        assert gpu[-12:] in machine.names("/sys/bus/pci/devices")
+        clock[0] += 2.5
+        assert machine.now().mono - began.mono == 150.0
+        assert gpu[-12:] not in machine.names("/sys/bus/pci/devices")
+
+
+def test_a_change_is_read_in_the_next_round_and_not_before(tmp_path: Path) -> None:
+    with live(tmp_path, {STATE[1:]: "up\n"}) as scene:
+        machine = scene.round()
+        assert machine.read(STATE) == "up\n"
+        (tmp_path / STATE[1:]).write_text("down\n")
+        assert machine.read(STATE) == "up\n"
+        assert scene.round().read(STATE) == "down\n"
+
+
+def test_files_and_directories_come_and_go(tmp_path: Path) -> None:
+    with live(tmp_path, {STATE[1:]: "up\n", "errors.yaml": "{}\n"}) as scene:
+        lay(tmp_path, {"sys/class/net/eth1/queues/rx/limit": "1"})
+        machine = scene.round()
+        assert machine.names("/sys/class/net") == ("eth0", "eth1")
+        (tmp_path / "sys/class/net/eth1/queues/rx/limit").write_text("2")
+        assert scene.round().read("/sys/class/net/eth1/queues/rx/limit") == "2"
+        (tmp_path / STATE[1:]).unlink()
+        (tmp_path / STATE[1:]).parent.rmdir()
+        (tmp_path / "errors.yaml").write_text("sys/class/net/eth1: EIO\n")
+        assert scene.round().names("/sys/class/net") == ("eth1",)
+        with pytest.raises(OSError, match="Input/output"):
+            machine.names("/sys/class/net/eth1")
+    assert scene.told == []
+
+
+def test_a_file_that_goes_during_a_round_is_missed_as_on_a_machine(tmp_path: Path) -> None:
+    with live(tmp_path, {STATE[1:]: "up\n"}) as scene:
+        (tmp_path / STATE[1:]).unlink()
+        with pytest.raises(FileNotFoundError) as missed:
+            scene.machine.read(STATE)
+        assert missed.value.filename == STATE
+
+
+def test_frames_that_are_past_stay_laid_over_the_base(tmp_path: Path) -> None:
+    files = {STATE[1:]: "up\n", "sys/other": "1", f"frames/000010/{STATE[1:]}": "down\n"}
+    with live(tmp_path, files) as scene:
+        lay(tmp_path, {STATE[1:]: "dormant\n", "sys/other": "2"})
+        assert scene.round(5).read(STATE) == "dormant\n"
+        assert scene.round(5).read(STATE) == "down\n"
+        assert scene.machine.read("/sys/other") == "2"
+
+
+def test_calls_and_nvml_are_replaced_by_renaming(tmp_path: Path) -> None:
+    files = {
+        "nvml.json": {"devices": [{"nvmlDeviceGetUUID": "a"}]},
+        "calls.json": {"adjtimex": {"status": 1}},
+    }
+    with live(tmp_path, files) as scene:
+        new = {"devices": [{"nvmlDeviceGetUUID": "b"}], "events": [{"device": 0, "type": 8, "data": 79}]}
+        (tmp_path / ".new").write_text(json.dumps(new))
+        (tmp_path / ".new").rename(tmp_path / "nvml.json")
+        (tmp_path / ".new").write_text(json.dumps({"adjtimex": {"status": 2}}))
+        (tmp_path / ".new").rename(tmp_path / "calls.json")
+        scene.machine.nvml_events()
+        machine = scene.round()
+        assert machine.call("adjtimex") == {"status": 2}
+        assert "b" in [entry.result for entry in machine.nvml().results]
+        assert machine.nvml_events() == (DeviceEvent(0, 8, 79),)
+        assert scene.round().nvml_events() == ()
+
+
+def test_what_breaks_the_format_is_told_once_and_stays_what_it_was(tmp_path: Path) -> None:
+    whole = json.dumps({"devices": [{"nvmlDeviceGetUUID": "a"}]})
+    with live(tmp_path, {STATE[1:]: "up\n", "nvml.json": whole}) as scene:
+        for half in (10, 10, 10):
+            (tmp_path / "nvml.json").write_text(whole[:half])
+            assert "a" in [entry.result for entry in scene.round().nvml().results]
+        (tmp_path / STATE[1:]).write_text("down\n")
+        assert scene.round().read(STATE) == "down\n"
+        (tmp_path / "nvml.json").write_text(whole.replace("UUID", "UUI D"))
+        assert "a" in [entry.result for entry in scene.round().nvml().results]
+        (tmp_path / "nvml.json").write_text(whole.replace('"a"', '"b"'))
+        assert "b" in [entry.result for entry in scene.round().nvml().results]
+    file = str(tmp_path / "nvml.json")
+    field = "devices[0].nvmlDeviceGetUUI D"
+    remedy = "is no name of a call: write pynvml's name, with numbers alone in parentheses"
+    assert scene.told[0] == {
+        "event": "bundle refused",
+        "file": file,
+        "field": "",
+        "why": f"{file}: is cut short: copy it again",
+    }
+    assert (scene.told[1]["field"], str(scene.told[1]["why"])[: len(remedy) + len(file + field) + 4]) == (
+        field,
+        f"{file}: {field}: {remedy}",
+    )
+    assert scene.told[2:] == [{"event": "bundle mended", "file": file}]
+
+
+def test_a_tree_that_breaks_the_format_keeps_all_as_it_was(tmp_path: Path) -> None:
+    with live(tmp_path, {STATE[1:]: "up\n"}) as scene:
+        assert scene.machine.read(STATE) == "up\n"
+        os.symlink("/etc/passwd", tmp_path / "sys/link")
+        (tmp_path / STATE[1:]).write_text("down\n")
+        assert scene.round().read(STATE) == "up\n"
+        (tmp_path / "sys/link").unlink()
+        assert scene.round().read(STATE) == "down\n"
+    assert [line["event"] for line in scene.told] == ["bundle refused", "bundle mended"]
+    assert "sys/link: is a link that leads out of the bundle" in str(scene.told[0]["why"])
+
+
+def test_nothing_is_read_again_where_nothing_changed(tmp_path: Path) -> None:
+    with live(tmp_path, {STATE[1:]: "up\n", "kmsg": f"{ONE}\n"}) as scene:
+        before = scene.bundle.recording
+        with (tmp_path / "kmsg").open("a") as log:
+            log.write(f"{TWO}\n")
+        assert scene.round().log() == LogRecords((ONE, TWO), last=2)
+        assert scene.round().state().read(STATE) == "up\n"
+        assert scene.bundle.recording is before
+
+
+def test_the_log_is_that_of_the_frames_and_what_came_into_the_file(tmp_path: Path) -> None:
+    with live(tmp_path, {"kmsg": ONE, "frames/000010/kmsg": f"{TWO}\n"}) as scene:
+        assert scene.round(0).log() == LogRecords((ONE,), last=1)
+        with (tmp_path / "kmsg").open("a") as log:
+            log.write(f"{THREE}\n")
+        assert scene.round(10).log() == LogRecords((THREE, TWO), last=3)
+        assert scene.round(10).log() == LogRecords((), last=3)
+
+
+def test_after_a_restart_the_log_goes_on_from_the_cursor(tmp_path: Path) -> None:
+    with live(tmp_path, {"kmsg": f"{ONE}\n{TWO}\n"}, logged=LogCursor(BOOT, 1)) as scene:
+        assert scene.round().log() == LogRecords((TWO,), last=2)
+        with (tmp_path / "kmsg").open("a") as log:
+            log.write(f"{ONE}\n")
+        assert scene.round().log() == LogRecords((ONE,), last=2)
+
+
+def test_a_log_that_fails_is_no_news_and_loses_nothing(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "kmsg")
+    with live(tmp_path, {"errors.yaml": "dev/kmsg: EIO\n"}) as scene:
+        with (tmp_path / "kmsg").open("w") as log:
+            log.write(f"{ONE}\n")
+        with pytest.raises(OSError, match="Input/output"):
+            scene.round().log()
+        (tmp_path / "errors.yaml").unlink()
+        assert scene.round().log() == LogRecords((ONE,), last=1)
+
+
+def test_lines_that_are_no_records_are_told_once(tmp_path: Path) -> None:
+    with live(tmp_path, {"kmsg": f"{ONE}\n"}) as scene:
+        for line in ("Xid 79", "Xid 79", TWO, "Xid 79"):
+            with (tmp_path / "kmsg").open("a") as log:
+                log.write(f"{line}\n")
+            scene.round().log()
+    events = [(line["event"], line.get("field")) for line in scene.told]
+    assert events == [("bundle refused", "line 2"), ("bundle mended", None), ("bundle refused", "line 5")]

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from nodeguard.config.errors import ConfigError
+
+from nodeguard.agent.options import AggregatorOptions, OptionsFile, read_options_file
+
+WHOLE = """\
+listen: 127.0.0.1:9434
+state: /var/lib/nodeguard
+checks: [/etc/nodeguard/checks.d]
+aggregator:
+  addresses: [https://a:8443/v1/messages, https://b:8443/v1/messages]
+  token_file: /run/secrets/nodeguard/token
+"""
+
+
+def test_a_file_says_what_options_say(tmp_path: Path) -> None:
+    (tmp_path / "agent.yaml").write_text(WHOLE)
+    assert read_options_file(str(tmp_path / "agent.yaml")) == OptionsFile(
+        listen="127.0.0.1:9434",
+        state="/var/lib/nodeguard",
+        checks=("/etc/nodeguard/checks.d",),
+        aggregator=AggregatorOptions(
+            ("https://a:8443/v1/messages", "https://b:8443/v1/messages"), "/run/secrets/nodeguard/token"
+        ),
+    )
+
+
+def test_a_node_without_kubernetes_shows_a_certificate(tmp_path: Path) -> None:
+    (tmp_path / "agent.yaml").write_text("aggregator: {addresses: [a], certificate_file: /c, key_file: /k}\n")
+    assert read_options_file(str(tmp_path / "agent.yaml")).aggregator == AggregatorOptions(
+        ("a",), certificate_file="/c", key_file="/k"
+    )
+
+
+def test_plain_http_stays_on_this_machine_and_needs_nothing_shown(tmp_path: Path) -> None:
+    (tmp_path / "agent.yaml").write_text("aggregator: {addresses: ['http://127.0.0.1:8443/v1/messages']}\n")
+    assert read_options_file(str(tmp_path / "agent.yaml")).aggregator == AggregatorOptions(
+        ("http://127.0.0.1:8443/v1/messages",)
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("listen: 1\n", "agent.yaml:1: listen"),
+        ("state: /a\naggregator:\n  addresses: []\n  token_file: /t\n", "agent.yaml:3: addresses"),
+        (
+            "state: /a\naggregator: {addresses: [https://a/]}\n",
+            "agent.yaml:2: token_file: is missing: set it, or certificate_file and key_file",
+        ),
+        (
+            "aggregator:\n  addresses: [a]\n  key_file: /k\n",
+            "agent.yaml:1: certificate_file: is missing",
+        ),
+        (
+            "aggregator: {addresses: [a], certificate_file: /c}\n",
+            "agent.yaml:1: key_file: is missing",
+        ),
+        (
+            "aggregator:\n  addresses: [a]\n  certificate_file: /c\n  key_file: /k\n  token_file: /t\n",
+            "agent.yaml:5: token_file: stands beside a certificate: keep it for Kubernetes",
+        ),
+        ('checks: ["a\\0b"]\n', "agent.yaml:1: checks[0]: 'a\\x00b' does not fit: write text"),
+        ('socket: "a\\0b"\n', "agent.yaml:1: socket: 'a\\x00b' does not fit: write text"),
+        ('aggregator: {addresses: [a], token_file: "\\0"}', "agent.yaml:1: token_file: "),
+        ("state: [\n", "agent.yaml:"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_line(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "agent.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        read_options_file(str(tmp_path / "agent.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("  addresses: https://u:secret@a/\n", "agent.yaml:2: addresses: the value does not fit: write a list"),
+        ("  addresses: [{https://u:secret@a/: 1}]\n", "agent.yaml:2: addresses[0]: a mapping does not fit: write text"),
+        ("  https://u:secret@a/\n", "agent.yaml:1: aggregator: the value does not fit: write a mapping"),
+        ("  https://u:secret@a/: 1\n", "agent.yaml:1: aggregator: has a key that is not known here: use one of addresses,"),
+        ("  address: 1\n", "agent.yaml:2: address: is not known here: use one of addresses,"),
+        (f"  addresses: [a]\n  token_file: secret{'t' * 5000}\n", "agent.yaml:3: token_file: the value does not fit"),
+    ],
+)  # fmt: skip
+def test_what_is_said_of_an_aggregator_is_never_shown(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "agent.yaml").write_text(f"aggregator:\n{text}")
+    with pytest.raises(ConfigError) as found:
+        read_options_file(str(tmp_path / "agent.yaml"))
+    assert said in str(found.value)
+    assert "secret" not in str(found.value)

@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import zlib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from nodeguard.agent import state as module
+from nodeguard.agent.state import AgentState, UnusableStateError, decode_state, encode_state, resume_state
+from nodeguard.derive.references import BestReadings
+from nodeguard.derive.state import DeriveState
+from nodeguard.judge.state import (
+    Background,
+    JudgeState,
+    OperatorClear,
+    RememberedEvent,
+    TargetResult,
+    TargetState,
+)
+from nodeguard.model.instant import Instant
+from nodeguard.model.target import NODE
+from nodeguard.sources.machine import LaneHangs, LogCursor
+from nodeguard.worker.lane_state import Hang
+
+EVENT = RememberedEvent(
+    "a.b", "kmsg", 1.0, 2.0, 3, "caf\u00e9 \U0001f600", {"xid": 79, "name": "x"}, (1.0, 2.0, 2.0)
+)
+SLOT = TargetState(first_seen=1.0, events={"kmsg a.b": EVENT}, true_since={"c": 0.5})
+MEMORY = AgentState(
+    boot_id="boot",
+    mono=100.0,
+    wall=1e9,
+    cursor=LogCursor("boot", 7),
+    hangs=LaneHangs(filesystem=Hang("/data", "statvfs(/data)")),
+    derived=DeriveState(boot_id="boot", best={NODE: BestReadings("", {"a": 1.0})}),
+    judged=JudgeState(boot_id="boot", targets={NODE: SLOT}),
+)
+
+
+def test_what_is_written_is_read() -> None:
+    assert decode_state(encode_state(MEMORY)) == MEMORY
+    assert decode_state(encode_state(AgentState())) == AgentState()
+
+
+def test_what_only_saves_work_is_left_out() -> None:
+    settled = {NODE: TargetResult(SLOT, (), (), 0, (), {}, settled=True)}
+    judged = JudgeState("boot", {NODE: SLOT}, background=Background(one_shot=True), settled=settled)
+    assert decode_state(encode_state(AgentState(judged=judged))) == AgentState(
+        judged=JudgeState("boot", {NODE: SLOT})
+    )
+
+
+def test_a_memory_that_was_written_by_version_1_is_read() -> None:
+    kept = Path(__file__).parent / "memory-1"
+    assert decode_state(kept.read_bytes()) == MEMORY
+
+
+@given(st.data())
+def test_whatever_is_cut_or_changed_is_found(data: st.DataObject) -> None:
+    whole = encode_state(MEMORY)
+    at = data.draw(st.integers(0, len(whole) - 1))
+    changed = bytearray(whole)
+    changed[at] ^= data.draw(st.integers(1, 255))
+    for wrong in (whole[:at], bytes(changed)):
+        with pytest.raises(UnusableStateError):
+            decode_state(wrong)
+
+
+@given(st.binary())
+def test_anything_else_is_no_memory(data: bytes) -> None:
+    with pytest.raises(UnusableStateError):
+        decode_state(data)
+
+
+def test_a_newer_version_is_told_whatever_it_holds() -> None:
+    with pytest.raises(UnusableStateError, match="version 2, and this nodeguard reads 1"):
+        decode_state(b"nodeguard-memory 2 and all that\nanything")
+
+
+@pytest.mark.parametrize(
+    "body", [b"not compressed", zlib.compress(b"\xc1"), zlib.compress(b"\x81\xa4mono\xa1x")]
+)
+def test_what_has_its_checksum_and_no_sense_is_told(body: bytes) -> None:
+    with pytest.raises(UnusableStateError, match="not what this nodeguard writes"):
+        decode_state(b"nodeguard-memory 1 %08x\n" % zlib.crc32(body) + body)
+
+
+def test_what_swells_beyond_all_measure_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_UNPACKED", 16)
+    with pytest.raises(UnusableStateError):
+        decode_state(encode_state(MEMORY))
+
+
+@pytest.mark.parametrize("odd", ["\udcff", 1 << 70])
+def test_what_cannot_be_written_is_told(odd: str | int) -> None:
+    event = RememberedEvent("a.b", "kmsg", 1.0, 1.0, 1, "", {"x": odd}, ())
+    slots = {NODE: TargetState(first_seen=1.0, events={"x": event})}
+    with pytest.raises(UnusableStateError, match="cannot be encoded"):
+        encode_state(AgentState(judged=JudgeState(targets=slots)))
+
+
+def test_a_memory_of_this_boot_goes_on() -> None:
+    assert resume_state(MEMORY, Instant(1e9, 100.0, "boot")) == (MEMORY, "")
+
+
+def test_what_hangs_ends_with_its_boot() -> None:
+    memory, wrong = resume_state(MEMORY, Instant(1e9, 5.0, "next"))
+    assert (memory.hangs, memory.judged, wrong) == (LaneHangs(), MEMORY.judged, "")
+
+
+def test_of_a_machine_that_was_set_back_people_s_words_are_over_up_to_now() -> None:
+    words = tuple(OperatorClear("one", NODE, "", at, "ann") for at in (20.0, 90.0))
+    memory, _ = resume_state(
+        replace(MEMORY, judged=JudgeState("boot", cleared=words)), Instant(1e9, 40.0, "boot")
+    )
+    assert [one.at for one in memory.judged.cleared] == [20.0, 40.0]
+
+
+def test_of_a_machine_that_was_set_back_only_the_inventory_is_known() -> None:
+    memory, wrong = resume_state(MEMORY, Instant(1e9, 40.0, "boot"))
+    assert memory == AgentState(derived=DeriveState(boot_id="boot", best=MEMORY.derived.best))
+    assert wrong == "was written 60 s later in this boot: the machine was set back"
+
+
+def test_what_is_nested_too_deeply_is_no_memory() -> None:
+    body = zlib.compress(b"\x81\xa1x" + b"\x91" * 100_000 + b"\x01")
+    with pytest.raises(UnusableStateError, match="is not what this nodeguard writes"):
+        decode_state(b"nodeguard-memory 1 %08x\n" % zlib.crc32(body) + body)

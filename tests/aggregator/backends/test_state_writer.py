@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodeguard.aggregator.backends.standalone_state import (
+    AdvisedMarks,
+    StandaloneState,
+    StandaloneStateError,
+    StandaloneStateWriter,
+    encode_state,
+    read_state,
+    write_state,
+)
+from nodeguard.model.finding import Health
+from nodeguard.model.incident import Incident, IncidentState, OperatorDecision
+
+names = st.text(max_size=8)
+incidents = st.builds(
+    Incident, name=names, node=names, uid=names, resource=names, cause=names, health=st.sampled_from(Health),
+    state=st.sampled_from(IncidentState), since=st.floats(0.0, 1e9), changed=st.floats(0.0, 1e9), resolved=st.floats(0.0, 1e9),
+)  # fmt: skip
+states = st.builds(
+    StandaloneState, pause=names, decisions=st.dictionaries(names, st.builds(OperatorDecision, names), max_size=4),
+    incidents=st.dictionaries(names, incidents, max_size=8), gpus=st.dictionaries(names, st.integers(0, 16)),
+    nodes=st.dictionaries(names, st.builds(AdvisedMarks, state=names), max_size=4),
+)  # fmt: skip
+
+
+@given(states)
+def test_what_is_written_in_pieces_is_read_as_it_was(state: StandaloneState) -> None:
+    pieces, left_out = encode_state(state)
+    assert msgspec.json.decode(b"".join(pieces), type=StandaloneState) == state
+    assert left_out == 0
+
+
+@given(states, st.integers(0, 4000))
+def test_a_file_is_never_longer_than_its_limit(state: StandaloneState, limit: int) -> None:
+    try:
+        pieces, left_out = encode_state(state, limit)
+    except StandaloneStateError:
+        bare = msgspec.structs.replace(state, incidents={})
+        assert len(b"".join(encode_state(bare)[0])) > limit - 20
+        return
+    data = b"".join(pieces)
+    kept = msgspec.json.decode(data, type=StandaloneState)
+    assert len(data) <= limit
+    assert len(kept.incidents) == len(state.incidents) - left_out
+    assert kept.incidents.items() <= state.incidents.items()
+    assert msgspec.structs.replace(kept, incidents=state.incidents) == state
+
+
+def test_open_incidents_are_kept_before_those_that_are_resolved(tmp_path: Path) -> None:
+    found = {
+        f"{number}": Incident(
+            f"{number}", "n", "u", "r", "c", Health.FATAL, state, 1.0, 1.0, message="x" * 500
+        )
+        for number, state in enumerate([IncidentState.RESOLVED, IncidentState.OPEN] * 500)
+    }
+    path = str(tmp_path / "decisions.json")
+    left_out = write_state(
+        path, StandaloneState(incidents=found), limit=len(msgspec.json.encode(found)) * 3 // 4
+    )
+    kept = read_state(path).incidents
+    assert 250 <= left_out <= 450
+    assert {name for name, one in found.items() if one.is_open} <= kept.keys()
+
+
+class Disk:
+    """A disk that takes as long as it is told to."""
+
+    def __init__(self) -> None:
+        self.free = threading.Event()
+        self.written: list[str] = []
+        self.at_once = self.most_at_once = 0
+        self.error = ""
+
+    def write(self, state: StandaloneState) -> int:
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        assert self.free.wait(10.0)
+        self.at_once -= 1
+        if self.error:
+            raise StandaloneStateError(self.error)
+        self.written.append(state.pause)
+        return 0
+
+
+async def test_the_latest_state_is_written_one_at_a_time_and_nobody_waits() -> None:
+    disk, done = Disk(), list[tuple[str, int]]()
+    writer = StandaloneStateWriter(disk.write, lambda why, left_out: done.append((why, left_out)))
+    first = writer.put(StandaloneState(pause="first"))
+    await asyncio.sleep(0)
+    others = [writer.put(StandaloneState(pause=f"{number}")) for number in range(100)]
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert (first.done(), disk.written) == (False, [])
+    disk.free.set()
+    await writer.wait_idle()
+    assert disk.written == ["first", "99"]
+    assert disk.most_at_once == 1
+    assert await asyncio.gather(first, *others) == [""] * 101
+    assert done == [("", 0)] * 2
+
+
+@pytest.mark.parametrize("error", ["the disk is full: make room", ""])
+async def test_who_waits_learns_whether_its_state_is_written(error: str) -> None:
+    disk = Disk()
+    disk.free.set()
+    disk.error = error
+    writer = StandaloneStateWriter(disk.write, lambda *_: None)
+    assert await writer.put(StandaloneState(pause="x")) == error
+    disk.error = ""
+    assert await writer.put(StandaloneState(pause="y")) == ""
+
+
+async def test_a_disk_that_hangs_is_not_waited_for_at_the_end() -> None:
+    disk = Disk()
+    writer = StandaloneStateWriter(disk.write, lambda *_: None)
+    writer.put(StandaloneState())
+    await writer.wait_idle(0.01)
+    assert writer.is_busy
+    disk.free.set()
+    await writer.wait_idle()
+    assert not writer.is_busy
+
+
+async def test_an_error_that_nobody_thought_of_ends_no_writing() -> None:
+    errors = [ValueError("x")]
+
+    def broken(_: StandaloneState) -> int:
+        if errors:
+            raise errors.pop()
+        return 0
+
+    writer = StandaloneStateWriter(broken, lambda *_: None)
+    assert "please report it: ValueError: x" in await writer.put(StandaloneState())
+    assert await writer.put(StandaloneState()) == ""

@@ -1,0 +1,68 @@
+"""Two replicas on a real cluster come to one authority, and rotate it over the years."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from cryptography import x509
+
+from nodeguard.aggregator.certificates.rotation import AUTHORITY_LIFETIME, DAY, SUCCESSION
+from nodeguard.aggregator.certificates.self_signed_authority import SelfSignedAuthority
+from nodeguard.aggregator.certificates.serving_certificate import CertificateUnavailableError
+from nodeguard.kube.authority_store import AuthoritySecretStore
+from nodeguard.kube.client import ApiClient
+from tests.aggregator.issuer import NOW
+from tests.controlplane.cluster import Cluster
+
+
+def issuer(certificate: str) -> x509.Name:
+    return x509.load_pem_x509_certificate(certificate.encode()).issuer
+
+
+async def test_all_replicas_come_to_one_authority(controlplane: Cluster, namespace: str) -> None:
+    api = await ApiClient.connect(str(controlplane.kubeconfig))
+    keepers = [
+        SelfSignedAuthority(AuthoritySecretStore(api, namespace), ["nodeguard.example"], print)
+        for _ in range(4)
+    ]
+
+    async def issuers(now: float) -> set[x509.Name]:
+        return {
+            issuer(one.certificate)
+            for one in await asyncio.gather(*(keeper.current(now) for keeper in keepers))
+        }
+
+    def published() -> str:
+        data: str = controlplane.api.get(f"/api/v1/namespaces/{namespace}/configmaps/nodeguard-ca")["data"][
+            "ca.crt"
+        ]
+        return data
+
+    first = await issuers(NOW)
+    assert len(first) == 1
+    assert published().count("BEGIN") == 1
+    succession = NOW + AUTHORITY_LIFETIME - SUCCESSION + 60
+    assert await issuers(succession) == first
+    assert published().count("BEGIN") == 2
+    second = await issuers(succession + DAY)
+    assert len(second) == 1
+    assert second != first
+    assert published().count("BEGIN") == 2
+    assert await issuers(succession + 10 * DAY) == second
+    assert published().count("BEGIN") == 1
+
+    controlplane.api.delete(f"/api/v1/namespaces/{namespace}/configmaps/nodeguard-ca")
+    assert await issuers(succession + 10 * DAY) == second
+    assert published().count("BEGIN") == 1
+    await api.close()
+
+
+async def test_what_cannot_be_had_at_first_is_told_in_words(controlplane: Cluster, namespace: str) -> None:
+    api = await ApiClient.connect(str(controlplane.kubeconfig))
+    nowhere = AuthoritySecretStore(api, "no/such")
+    with pytest.raises(
+        CertificateUnavailableError, match="the authority of the aggregator's certificate: the Kubernetes API"
+    ):
+        await SelfSignedAuthority(nowhere, ["nodeguard.example"], print).current(NOW)
+    await api.close()

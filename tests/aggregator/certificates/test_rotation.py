@@ -1,0 +1,213 @@
+"""Authorities over the years: no agent is ever shown what it does not trust yet, or no more."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from nodeguard.aggregator.certificates.directory_store import DirectoryStore
+from nodeguard.aggregator.certificates.issue import (
+    InvalidHostError,
+    issue_authority,
+    issue_serving_certificate,
+)
+from nodeguard.aggregator.certificates.rotation import (
+    AUTHORITY_LIFETIME,
+    DAY,
+    HOUR,
+    OVERLAP,
+    SERVING_LIFETIME,
+    AuthorityState,
+    CertificateAuthority,
+    UnreadableStateError,
+    add_authority,
+    ca_bundle,
+    decode_state,
+    encode_state,
+    mark_published,
+    next_step,
+    retire_authorities,
+    signing_authority,
+)
+from nodeguard.aggregator.certificates.self_signed_authority import SelfSignedAuthority
+from nodeguard.aggregator.certificates.stored import StoreConflictError, StoreError
+from tests.aggregator.issuer import NOW
+
+
+def authority(
+    made: float, *, published: float = 0.0, life: float = AUTHORITY_LIFETIME
+) -> CertificateAuthority:
+    return CertificateAuthority(f"certificate of {made}\n", "key", made, made + life, published)
+
+
+def stepped(state: AuthorityState, published: str, now: float) -> tuple[AuthorityState, str]:
+    """All that there is to do, done."""
+    for _ in range(10):
+        match next_step(state, published, now):
+            case "add":
+                state = add_authority(state, authority(now))
+            case "publish":
+                published = ca_bundle(state)
+            case "mark":
+                state = mark_published(state, now)
+            case "retire":
+                state = retire_authorities(state, now)
+            case "nothing":
+                return state, published
+    raise AssertionError("there is always something to do")
+
+
+def test_the_first_is_used_at_once() -> None:
+    state, published = stepped(AuthorityState(), "", NOW)
+    assert len(state.authorities) == 1
+    assert published == ca_bundle(state)
+    assert signing_authority(state, NOW) == state.authorities[0]
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.floats(60.0, 30 * DAY), min_size=60, max_size=120), st.floats(0.0, OVERLAP * 0.99))
+def test_whoever_reads_within_a_day_trusts_what_it_is_shown(pauses: list[float], late: float) -> None:
+    state, published, now = AuthorityState(), "", NOW
+    history: list[tuple[float, str]] = []
+    for pause in pauses:
+        state, published = stepped(state, published, now)
+        history.append((now, published))
+        read = [text for at, text in history if at <= now - late] or [history[0][1]]
+        by = signing_authority(state, now)
+        assert by is not None
+        assert now < by.expires_at
+        assert by.certificate in read[-1]
+        now += pause
+
+
+def test_a_server_that_shows_an_old_certificate_to_its_end_is_trusted() -> None:
+    state, published, now = AuthorityState(), "", NOW
+    shown: list[tuple[float, str]] = []
+    while now < NOW + 3 * AUTHORITY_LIFETIME:
+        state, published = stepped(state, published, now)
+        by = signing_authority(state, now)
+        assert by is not None
+        shown.append((min(now + SERVING_LIFETIME, by.expires_at), by.certificate))
+        assert all(certificate in published for until, certificate in shown[-10:] if until > now)
+        assert len(state.authorities) <= 2
+        now += DAY
+    assert len({certificate for _, certificate in shown}) == 4
+
+
+def test_who_was_away_for_years_begins_anew() -> None:
+    state = AuthorityState(authorities=(authority(NOW, published=NOW),))
+    state, published = stepped(state, ca_bundle(state), NOW + 2 * AUTHORITY_LIFETIME)
+    by = signing_authority(state, NOW + 2 * AUTHORITY_LIFETIME)
+    assert by == state.authorities[-1]
+    assert by.certificate in published
+
+
+def test_a_wrong_clock_takes_nothing_away() -> None:
+    state = AuthorityState(authorities=(authority(NOW, published=NOW),))
+    good = state.authorities[0]
+    published = ca_bundle(state)
+    for _ in range(20):
+        state, published = stepped(state, published, NOW + 20 * AUTHORITY_LIFETIME)
+    assert good in state.authorities
+    assert good.certificate in published
+    assert signing_authority(state, NOW + DAY) == good
+    assert next_step(state, published, 0.0) == "nothing"
+
+
+def test_what_was_not_published_is_not_used() -> None:
+    state = AuthorityState(authorities=(authority(NOW, published=NOW), authority(NOW + DAY)))
+    assert signing_authority(state, NOW + 100 * DAY) == state.authorities[0]
+    assert next_step(state, "", NOW + 100 * DAY) == "publish"
+    state = mark_published(state, NOW + 100 * DAY)
+    assert signing_authority(state, NOW + 100 * DAY + OVERLAP - 1) == state.authorities[0]
+    assert signing_authority(state, NOW + 100 * DAY + OVERLAP) == state.authorities[1]
+
+
+def test_a_state_is_read_as_it_was_written_and_shows_no_key() -> None:
+    state = AuthorityState(authorities=(authority(NOW),))
+    assert decode_state(encode_state(state)) == state
+    assert decode_state(b"") == AuthorityState()
+    assert "key" not in repr(state)
+    for wrong, why in (
+        (b"{", "holds no authority"),
+        (encode_state(replace(state, version=2)), "newer version"),
+    ):
+        with pytest.raises(UnreadableStateError, match=why):
+            decode_state(wrong)
+
+
+async def test_two_replicas_agree_in_a_directory(tmp_path: Path) -> None:
+    path = tmp_path / "authority"
+    store = DirectoryStore(str(path))
+    one, other = (
+        SelfSignedAuthority(store, ["a.example", "10.0.0.7"], print),
+        SelfSignedAuthority(DirectoryStore(str(path)), ["b.example"], print),
+    )
+    first, second = await one.current(NOW), await other.current(NOW)
+    assert (path / "ca.crt").read_text().count("BEGIN") == 1
+    assert (path / "authority.json").stat().st_mode & 0o777 == 0o600
+    assert path.stat().st_mode & 0o777 == 0o700
+    issuers = {x509.load_pem_x509_certificate(shown.certificate.encode()).issuer for shown in (first, second)}
+    assert len(issuers) == 1
+    assert first.expires_at == NOW + SERVING_LIFETIME
+    assert await one.current(NOW + 3 * DAY) == first
+    assert (await one.current(NOW + 4 * DAY)).expires_at == NOW + 11 * DAY
+    assert "BEGIN" not in repr(first) + repr(await store.read())
+
+
+async def test_what_somebody_wrote_meanwhile_is_not_written_over(tmp_path: Path) -> None:
+    store = DirectoryStore(str(tmp_path))
+    before = await store.read()
+    await store.keep(b"theirs", before)
+    with pytest.raises(StoreConflictError):
+        await store.keep(b"ours", before)
+    assert (await store.read()).state == b"theirs"
+
+
+async def test_while_nothing_can_be_read_what_is_known_is_used_and_renewed(tmp_path: Path) -> None:
+    path = tmp_path / "authority"
+    told: list[str] = []
+    keeper = SelfSignedAuthority(DirectoryStore(str(path)), ["a.example"], told.append)
+    first = await keeper.current(NOW)
+    (path / "authority.json").write_text("{")
+    assert await keeper.current(NOW + HOUR) == first
+    assert (await keeper.current(NOW + 6 * DAY)).expires_at == NOW + 13 * DAY
+    assert told == [
+        f"the authority of the aggregator's certificate: {path}/authority.json cannot be used, it holds no authority: delete it; the one that is known is used on"
+    ]
+
+
+@pytest.mark.parametrize(("hosts", "why"), [([], "say under which"), (["ü.example"], "'ü.example' is no host's name"), (["a b"], "correct it")])  # fmt: skip
+def test_a_host_that_is_none_is_told_at_once(tmp_path: Path, hosts: list[str], why: str) -> None:
+    with pytest.raises(InvalidHostError, match=why):
+        SelfSignedAuthority(DirectoryStore(str(tmp_path)), hosts, print)
+
+
+async def test_a_directory_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    store = DirectoryStore(str(tmp_path / "file"))
+    with pytest.raises(
+        StoreError, match=r"file.*: make room, let the aggregator write there, or name another directory"
+    ):
+        await store.keep(b"", await store.read())
+
+
+def test_what_is_signed_is_what_strict_clients_accept(tmp_path: Path) -> None:
+    """As newer versions of Python check by themselves."""
+    made = issue_authority(NOW)
+    shown = issue_serving_certificate(made, ["nodeguard.example", "127.0.0.1", "::1"], NOW)
+    ca, leaf = (x509.load_pem_x509_certificate(one.encode()) for one in (made.certificate, shown.certificate))
+    names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["nodeguard.example"]
+    assert len(names.get_values_for_type(x509.IPAddress)) == 2
+    store = x509.verification.Store([ca])
+    verifier = x509.verification.PolicyBuilder().store(store).time(leaf.not_valid_before_utc).build_server_verifier(x509.DNSName("nodeguard.example"))  # fmt: skip
+    assert len(verifier.verify(leaf, [])) == 2
+    context = ssl.create_default_context(cadata=made.certificate)
+    assert context.cert_store_stats()["x509_ca"] == 1

@@ -1,0 +1,373 @@
+"""The policy file: what it says, how a wrong one is refused, and what is doubted."""
+
+from __future__ import annotations
+
+import json
+import re
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from nodeguard.config.errors import ConfigError
+
+from nodeguard.aggregator.policy.policy_file import read_policy
+from nodeguard.aggregator.policy.schema import PolicySpec, json_schema
+from nodeguard.aggregator.policy.units import format_duration, format_share, parse_duration, parse_share
+from nodeguard.model.finding import Health
+from nodeguard.model.mark import Mark
+from nodeguard.model.policy import (
+    Budget,
+    CheckLimit,
+    GracePeriods,
+    Hold,
+    MarkWrites,
+    Mode,
+    ModeRule,
+    NodeLocation,
+    Policy,
+    Pool,
+    Silence,
+    SoakPeriod,
+    StalePolicy,
+    TopologyLabels,
+)
+from tests.paths import ROOT
+
+EXAMPLE = files("nodeguard.aggregator.policy").joinpath("example.yaml").read_text("utf-8")
+NOW = 1_800_000_000.0
+CHECKS = {
+    "gpu-lost": Health.FATAL,
+    "gpu-xid-burst": Health.SUSPECT,
+    "port-flap": Health.SUSPECT,
+    "memory-low": Health.WARNING,
+}
+
+
+def written(folder: Path, text: str) -> Path:
+    file = folder / "policy.yaml"
+    file.write_text(text)
+    return file
+
+
+def refused(folder: Path, text: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        read_policy(written(folder, text), CHECKS, NOW)
+    return str(caught.value).removeprefix(f"{folder}/")
+
+
+def doubted(folder: Path, text: str) -> list[str]:
+    return [
+        str(one).removeprefix(f"{folder}/")
+        for one in read_policy(written(folder, text), CHECKS, NOW).warnings
+    ]
+
+
+def test_what_is_left_out_is_the_default(tmp_path: Path) -> None:
+    assert read_policy(written(tmp_path, "{}"), CHECKS, NOW) == (Policy(), ())
+
+
+def test_the_example_is_the_default_and_is_not_doubted(tmp_path: Path) -> None:
+    assert read_policy(written(tmp_path, EXAMPLE), CHECKS, NOW) == (Policy(), ())
+
+
+def test_the_example_shows_every_field() -> None:
+    for field in PolicySpec.__struct_fields__:
+        assert re.search(rf"^{field}:", EXAMPLE, re.MULTILINE), field
+
+
+def test_a_finding_need_not_settle_at_all(tmp_path: Path) -> None:
+    policy, doubts = read_policy(written(tmp_path, "settle: {quarantine: 0s}\n"), CHECKS, NOW)
+    assert policy.grace == GracePeriods(0.0, 60.0)
+    assert doubts == ()
+
+
+def uncommented(text: str) -> str:
+    """The example with the rows that its comments show before each empty list or mapping in their place."""
+    lines: list[str] = []
+    rows: list[str] = []
+    for line in text.splitlines():
+        if row := re.fullmatch(r" *#  ( *)((?:- |\w+: )[{\[].*)", line):
+            rows.append(row[2])
+        elif rows and (key := re.fullmatch(r"( *\w+:) (?:\[\]|\{\})", line)):
+            lines += [key[1], *(f"      {one}" for one in rows)]
+            rows = []
+        else:
+            lines.append(line)
+    return "\n".join(lines)
+
+
+def test_what_the_example_has_in_comments_can_be_used_as_it_is(tmp_path: Path) -> None:
+    checks = {**CHECKS, "nvlink-down": Health.FATAL}
+    policy, doubts = read_policy(written(tmp_path, uncommented(EXAMPLE)), checks, NOW)
+    assert doubts == ()
+    shown = (
+        policy.modes,
+        policy.pools,
+        policy.budget.check_overrides,
+        policy.holds,
+        policy.silences,
+        policy.topologies,
+        policy.locations,
+    )
+    assert [len(part) for part in shown] == [2, 1, 1, 3, 1, 2, 2]
+
+
+WHOLE = """
+mode: observe
+modes:
+- {check: gpu-lost, marks: [quarantine], mode: enforce}
+- {checks: [gpu-*, port-*], mode: enforce}
+pools:
+- {name: training, labels: {example.com/pool: training, gpu: ""}, share: 7.5%}
+- {name: rest}
+budget:
+  fleet: 4%
+  reserve: 0%
+  pool: 12%
+  domain: 100%
+  suspect: 3%
+  check: {new: 2, within: 1h, standing: 4}
+  checks:
+  - {check: gpu-lost, standing: 40}
+  - {checks: ["port-*"], new: 3, within: 30s}
+settle: {quarantine: 1s, suspect: 2m}
+soak: {first: 1m, most: 1h, forget: 7d}
+marks: {taint: false, cordon: true, condition: false, device: false}
+holds:
+- {node: "login-*", labels: {rack: "12"}, why: no GPUs}
+- {checks: [port-flap]}
+silences:
+- {check: memory-low, until: 2027-01-31T18:00:00+01:00}
+- {node: gpu-7, why: loud}
+silent: {after: 2m, freeze: 25%}
+views: {rack: [row, rack], fabric: [example.com/leaf]}
+places: [{node: "gpu-r12-*", power: feed-a/r12, zone: hall-2}, {node: gpu-1, power: feed-b}]
+pause: true
+"""
+
+
+def test_each_part_says_what_it_says(tmp_path: Path) -> None:
+    assert read_policy(written(tmp_path, WHOLE), CHECKS, NOW) == (
+        Policy(
+            modes=(
+                ModeRule(("gpu-lost",), Mode.ENFORCE, (Mark.QUARANTINE,)),
+                ModeRule(("gpu-*", "port-*"), Mode.ENFORCE, (Mark.QUARANTINE, Mark.SUSPECT)),
+            ),
+            pools=(Pool("training", {"example.com/pool": "training", "gpu": ""}, 0.075), Pool("rest", {})),
+            budget=Budget(
+                fleet=0.04,
+                reserve=0.0,
+                pool=0.12,
+                domain=1.0,
+                suspect=0.03,
+                check=CheckLimit(("*",), 2, 3600.0, 4),
+                check_overrides=(
+                    CheckLimit(("gpu-lost",), 2, 3600.0, 40),
+                    CheckLimit(("port-*",), 3, 30.0, 4),
+                ),
+            ),
+            grace=GracePeriods(1.0, 120.0),
+            soak=SoakPeriod(60.0, 3600.0, 604_800.0),
+            marks=MarkWrites(taint=False, cordon=True, condition=False, device=False),
+            holds=(Hold("login-*", {"rack": "12"}, (), "no GPUs"), Hold("", {}, ("port-flap",))),
+            silences=(
+                Silence(("memory-low",), "*", 1_801_414_800.0),
+                Silence(("*",), "gpu-7", 0.0, "loud"),
+            ),
+            stale=StalePolicy(120.0, 0.25),
+            topologies=(
+                TopologyLabels("fabric", ("example.com/leaf",)),
+                TopologyLabels("rack", ("row", "rack")),
+            ),
+            locations=(
+                NodeLocation("gpu-r12-*", {"power": "feed-a/r12", "zone": "hall-2"}),
+                NodeLocation("gpu-1", {"power": "feed-b"}),
+            ),
+            pause=True,
+        ),
+        (),
+    )
+
+
+ACCEPTS = "write up to 63 letters, digits, '-', '_' and '.', a letter or digit first and last"
+WRONG = {
+    "mode: enforced\n": "mode: 'enforced' is none of observe, enforce: use one of these; did you mean enforce?",
+    "mode:\n": "mode: nothing does not fit: write text",
+    "modes: [{check: a, mode: enforce, marks: [quarantin]}]\n": "marks[0]: 'quarantin' is none of quarantine, suspect: use one of these; did you mean quarantine?",
+    "modes: [{check: a, mode: enforce, marks: []}]\n": "marks: a list does not fit: write a list of length >= 1",
+    "modes: [{check: a}]\n": "mode: is missing: add it",
+    "modes: [{mode: enforce}]\n": "modes[0]: names no checks: add `check: gpu-lost` or `checks: [gpu-*]`",
+    "modes: [{check: a, checks: [b], mode: enforce}]\n": "check: stands beside `checks`: keep one of them",
+    "modes: [{check: GPU lost, mode: enforce}]\n": "check: 'GPU lost' does not fit: write it like gpu-* or gpu-lost",
+    "modes: [{check: [a], mode: enforce}]\n": "check: a list does not fit: write it like gpu-* or gpu-lost",
+    "mods: []\n": "mods: is not known here: use one of mode, modes, pools, budget, settle, soak, marks, holds, silences, silent, views, places, blame, pause; did you mean modes?",
+    "budget: {fleet: 0.05}\n": "fleet: 0.05 does not fit: write it like 5% or 2.5%",
+    "budget: {fleet: 5}\n": "fleet: 5 does not fit: write it like 5% or 2.5%",
+    "budget: {fleet: 5 %}\n": "fleet: '5 %' does not fit: write it like 5% or 2.5%",
+    'budget: {fleet: "5%\\n"}\n': "fleet: '5%\\n' does not fit: write it like 5% or 2.5%",
+    "budget: {fleet: 0%}\n": "fleet: 0% is no share: write more than 0%; nothing is marked in the mode `observe`, or with `pause: true`",
+    "budget: {domain: 101%}\n": "domain: 101% is more than all: write at most 100%",
+    "budget: {reserve: 100%}\n": "reserve: 100% leaves nothing for what is not fatal: write less than 100%, such as 20%",
+    "pools: [{name: a, share: 0.0%}]\n": "share: 0.0% is no share: write more than 0%; nothing is marked in the mode `observe`, or with `pause: true`",
+    "silent: {freeze: 0%}\n": "freeze: 0% is no share: write more than 0%",
+    "silent: {after: 45}\n": "after: 45 does not fit: write it like 30s or 10m or 8h",
+    "settle: {suspect: 0}\n": "suspect: 0 does not fit: write it like 5s or 1m or 0s",
+    "settle: {suspect: 0m}\n": "suspect: '0m' does not fit: write it like 5s or 1m or 0s",
+    "soak: {first: 0s}\n": "first: '0s' does not fit: write it like 30s or 10m or 8h",
+    "soak: {forget: 366d}\n": "forget: 366d is longer than a year: write at most 365d",
+    "budget: {checks: [{check: a, within: 9999h}]}\n": "within: 9999h is longer than a year: write at most 365d",
+    "soak: {first: 9h}\n": "first: `most`, 8h, is less than `first`, 9h: write `first` no longer than `most`",
+    "soak: {most: 1m}\n": "most: `most`, 1m, is less than `first`, 10m: write `first` no longer than `most`",
+    "budget: {check: {standing: 3}}\n": "standing: `standing`, 3, is less than `new`, 5, which could never be used up: raise `standing` to 5 or lower `new`",
+    "budget: {checks: [{check: a, new: 16}]}\n": "new: `standing`, 15, is less than `new`, 16, which could never be used up: raise `standing` to 16 or lower `new`",
+    "budget: {check: {new: 0}}\n": "new: 0 does not fit: write a whole number >= 1",
+    "pools: [{name: a, labels: {x: y}}, {name: a}]\n": "name: 'a' stands on line 1 already: keep one of them",
+    "pools: [{name: a, labels: {x: y}}, {name: b, labels: {x: y, z: z}}]\n": "name: 'b' gets no node: 'a', which stands before it, has them all: put it before that one, or remove it",
+    "pools: [{name: A b}]\n": "name: 'A b' does not fit: write it like training or pool-1",
+    "pools: [{name: a, labels: {gpu: true}}]\n": "gpu: true is no text: put it in quotes, as labels are text",
+    "pools: [{name: a, labels: {gpu: [1]}}]\n": "gpu: is no label value: write one value as text",
+    "pools: [{name: a, labels: {-gpu: a}}]\n": "-gpu: '-gpu' is no label key that Kubernetes accepts: write it like rack or topology.kubernetes.io/zone",
+    "pools: [{name: a, labels: {Example.com/gpu: a}}]\n": "Example.com/gpu: 'Example.com/gpu' is no label key that Kubernetes accepts: write it like rack or topology.kubernetes.io/zone",
+    "holds: [{labels: {gpu: a b}}]\n": f"gpu: 'a b' is no label value that Kubernetes accepts: {ACCEPTS}",
+    "holds: [{why: x}]\n": "holds[0]: holds nothing: add `node`, `labels` or `checks`",
+    "holds: [{node: a, check: b}]\n": "check: stands beside `node`: a hold is of nodes or of checks: write two holds",
+    "holds: [{node: Gpu_1}]\n": "node: 'Gpu_1' does not fit: write it like gpu-7 or rack-12-*",
+    "silences: [{until: tomorrow}]\n": "until: 'tomorrow' does not fit: write it like 2027-01-31T18:00:00Z or 2027-01-31T18:00:00+01:00",
+    "silences: [{until: 2027-01-31T18:00:00}]\n": "until: '2027-01-31T18:00:00' does not fit: write it like 2027-01-31T18:00:00Z or 2027-01-31T18:00:00+01:00",
+    "views: {fabrik: [a]}\n": "fabrik: is not known here: use one of fabric, nvlink, rack, power, zone; did you mean fabric?",
+    "views: {rack: []}\n": "rack: a list does not fit: write a list of length >= 1",
+    "views: {rack: [a b]}\n": "rack[0]: 'a b' does not fit: write it like topology.kubernetes.io/zone or rack",
+    "views: {rack: [a, a]}\n": "rack[1]: 'a' stands on line 1 already: keep one of them",
+    "places: 7\n": "places: 7 does not fit: write it like racks.csv",
+    "places: [{rack: r1}]\n": "places[0]: names no nodes: add `node: gpu-r12-*`, or `file: racks.csv`",
+    "places: [{node: a}]\n": "node: does not say where that is: add one or more of fabric, nvlink, rack, power, zone",
+    "places: [{file: a.csv, node: a}]\n": "file: stands beside `node`: write two rows",
+    "places: [{file: a.csv, rack: a}]\n": "file: stands beside `rack`: write two rows",
+    "places: none.csv\n": "places: 'none.csv' cannot be read: No such file or directory: put it beside policy.yaml, and see that it may be read",
+    "places: [{file: none.csv}]\n": "file: 'none.csv' cannot be read: No such file or directory: put it beside policy.yaml, and see that it may be read",
+    "places: [{node: a, rack: row 1}]\n": "rack: 'row 1' does not fit: write it like row-1/r12 or feed-a",
+    "places: [{node: a, rack: row-1/}]\n": "rack: 'row-1/' does not fit: write it like row-1/r12 or feed-a",
+    "places: [{node: a, rak: r1}]\n": "rak: is not known here: use one of file, node, fabric, nvlink, rack, power, zone; did you mean rack?",
+    "places: [{node: a, rack: r1}, {node: a, power: f, rack: r2}]\n": "rack: 'a' has one already, on line 1 of policy.yaml: keep one of them",
+    "silences: [{node: *, check: a}]\n": "did not find expected alphabetic or numeric character: write the value out, in quotes where it begins with *, & or !",
+    "silences:\n- node: *-7\n": "node: has an anchor, alias or tag: write the value out, in quotes where it begins with *, & or !",
+    "marks: {taint: 1}\n": "taint: 1 does not fit: write true or false",
+    "pause: yes\n": "pause: 'yes' does not fit: write true or false",
+    f"modes: [{', '.join(['{check: a, mode: observe}'] * 101)}]\n": "modes: a list does not fit: write a list of length <= 100",
+    "mode: observe\nmode: enforce\n": "mode: stands twice: keep one of them",
+    "[]\n": "a list does not fit: write a mapping",
+    "": "is empty: remove it, or write what it is for",
+    "# nothing\n": "is empty: remove it, or write what it is for",
+}
+
+
+@pytest.mark.parametrize("text", WRONG)
+def test_a_wrong_file_is_refused_with_line_field_and_remedy(tmp_path: Path, text: str) -> None:
+    line = 2 if text.startswith(("mode: observe\nmode", "# nothing", "silences:\n")) else 1
+    assert refused(tmp_path, text) == f"policy.yaml:{line}: {WRONG[text]}"
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_policy(tmp_path / "none.yaml", CHECKS, NOW)
+    assert (
+        str(caught.value)
+        == f"{tmp_path}/none.yaml: cannot be read: No such file or directory: check that it is there and may be read"
+    )
+
+
+EVERY = "every check, those that come with the next version, too, marks nodes from the start: enforce the checks that have shown themselves right"
+UNKNOWN = "fits no check that is known: see `nodeguard checks`; name a folder of your own with --checks"
+DOUBTFUL = {
+    "mode: enforce\n": f"mode: {EVERY}",
+    "modes: [{checks: [gpu-lost, '*'], mode: enforce}]\n": f"checks: {EVERY}",
+    "budget: {fleet: 21%}\n": "fleet: a wrong check may take out 21% of the fleet: write at most 20%",
+    "silent: {freeze: 51%}\n": "freeze: nodes are marked on while up to 51% of the fleet are not heard: write at most 50%",
+    "silent: {after: 29s}\n": "after: 29s is too short: agents say something every 10s, and may be slow: write at least 30s",
+    "{modes: [{check: gpu-lost, mode: enforce}], marks: {taint: false}}\n": "marks: without `taint` and `cordon` a mark keeps no work off a node: write `taint: true`, or observe",
+    "modes: [{checks: [gpu-lost, fpga-*], mode: observe}]\n": f"checks[1]: 'fpga-*' {UNKNOWN}",
+    "budget: {checks: [{check: fpga, new: 1}]}\n": f"check: 'fpga' {UNKNOWN}",
+    "holds: [{check: fpga}]\n": f"check: 'fpga' {UNKNOWN}",
+    "silences: [{check: fpga}]\n": f"check: 'fpga' {UNKNOWN}",
+    "modes: [{check: memory-*, mode: enforce}]\n": "check: enforces nothing: none of its checks is fatal or suspect: `quarantine` is for fatal checks, `suspect` for suspect ones: see `nodeguard checks`",
+    "modes: [{check: port-flap, marks: [quarantine], mode: enforce}]\n": "check: enforces nothing: none of its checks is fatal: `quarantine` is for fatal checks, `suspect` for suspect ones: see `nodeguard checks`",
+    "silences: [{check: gpu-lost, until: 2027-01-15T08:00:00Z}]\n": "until: is over: remove the silence, or move its end",
+    "{views: {rack: [row]}, places: [{node: a, rack: r1}]}\n": "rack: has no effect: `places` say where nodes are in this view: remove one of the two",
+    "silences: [{why: quiet}]\n": "silences[0]: nobody is ever told of anything: add `check`, `node` or `until`",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", DOUBTFUL)
+def test_what_may_not_be_meant_is_doubted(tmp_path: Path, text: str) -> None:
+    assert doubted(tmp_path, text) == [f"policy.yaml:1: {DOUBTFUL[text]}"]
+
+
+def test_a_silence_that_lasts_is_not_doubted(tmp_path: Path) -> None:
+    assert doubted(tmp_path, "silences: [{until: 2027-01-15T08:00:01Z}]\n") == []
+
+
+def test_the_published_schema_is_the_forms() -> None:
+    published = json.loads((ROOT / "docs" / "policy.schema.json").read_text())
+    assert published == json.loads(json.dumps(json_schema())), (
+        "run `nodeguard policy schema > docs/policy.schema.json`"
+    )
+
+
+@given(st.integers(1, 1_000_000))
+def test_a_share_is_read_as_it_is_written(of_a_million: int) -> None:
+    assert round(parse_share(format_share(of_a_million / 1_000_000)) * 1_000_000) == of_a_million
+
+
+@given(st.integers(1, 365 * 86_400))
+def test_a_length_of_time_is_read_as_it_is_written(seconds: int) -> None:
+    assert parse_duration(format_duration(float(seconds))) == seconds
+
+
+WORDS = st.sampled_from(
+    ["a", "*", "gpu-*", "5%", "0%", "10m", "enforce", "quarantine", "", "2027-01-31T18:00:00Z"]
+)
+SCALARS = st.one_of(
+    WORDS, st.integers(), st.floats(allow_nan=False), st.booleans(), st.none(), st.text(max_size=4)
+)
+
+
+def names(form: Any) -> list[str]:
+    return sorted({name for part in form["$defs"].values() for name in part.get("properties", {})})
+
+
+ANYTHING = st.recursive(
+    SCALARS,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(names(json_schema())), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=300)
+@given(st.dictionaries(st.sampled_from(PolicySpec.__struct_fields__), ANYTHING, max_size=4))
+def test_whatever_stands_in_a_file_it_is_read_or_refused_in_one_line(tmp_path: Path, data: Any) -> None:
+    try:
+        policy, _ = read_policy(written(tmp_path, json.dumps(data)), CHECKS, NOW)
+    except ConfigError as error:
+        assert "\n" not in str(error)
+        assert error.problem
+        assert error.remedy
+    else:
+        assert 0 < policy.budget.fleet <= 1
+        assert all(
+            limit.active >= limit.new for limit in (policy.budget.check, *policy.budget.check_overrides)
+        )
+
+
+def test_what_the_page_shows_can_be_used_as_it_is(tmp_path: Path) -> None:
+    blocks = re.findall(
+        r"^```yaml\n(.*?)^```$", (ROOT / "docs" / "policy.md").read_text(), re.DOTALL | re.MULTILINE
+    )
+    assert len(blocks) == 4
+    for block in blocks:
+        assert doubted(tmp_path, block) == []

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from nodeguard.bundle.defect import BundleError
+from nodeguard.bundle.failures import (
+    check_result,
+    failure_from_name,
+    failure_name,
+    is_nvml_failure,
+    is_system_failure,
+)
+from nodeguard.model.failure import HungError, StalledError
+
+
+def test_a_word_becomes_what_the_live_machine_raises() -> None:
+    refused = failure_from_name("EACCES", "/x")
+    assert isinstance(refused, PermissionError)
+    assert (refused.errno, refused.filename) == (errno.EACCES, "/x")
+    assert isinstance(failure_from_name("stall", "/x"), StalledError)
+    hung = failure_from_name("hang", "statvfs(/x)")
+    assert isinstance(hung, HungError)
+    assert hung.detail == "statvfs(/x)"
+
+
+@pytest.mark.parametrize("word", ["EIO", "ENOTCONN", "ESTALE", "stall", "hang"])
+def test_an_exception_becomes_the_word_again(word: str) -> None:
+    assert is_system_failure(word)
+    assert failure_name(failure_from_name(word, "")) == word
+
+
+def test_an_error_without_errno_is_eio() -> None:
+    assert failure_name(OSError("odd")) == "EIO"
+
+
+@pytest.mark.parametrize("word", ["errorcode", "E", "eio", "", 5, None, [], {}, "NVML_ERROR_TIMEOUT"])
+def test_other_words_name_no_errno(word: object) -> None:
+    assert not is_system_failure(word)
+
+
+def test_nvml_has_names_of_its_own() -> None:
+    assert is_nvml_failure("NVML_ERROR_GPU_IS_LOST")
+    assert is_nvml_failure("hang")
+    assert not is_nvml_failure("EIO")
+    assert not is_nvml_failure({})
+
+
+def test_an_error_stands_alone() -> None:
+    check_result({"f_frsize": 1}, "f", "x", nvml=False)
+    check_result({"error": "EIO"}, "f", "x", nvml=False)
+    with pytest.raises(
+        BundleError, match=r"^f: x: holds an error and values: keep the error, or the values$"
+    ):
+        check_result({"error": "EIO", "f_frsize": 1}, "f", "x", nvml=False)

@@ -1,0 +1,217 @@
+"""The table of kernel log lines: what it claims, what cannot be forged, and how a wrong one is refused."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from nodeguard.config.errors import ConfigError
+
+from nodeguard.catalog.log_patterns import load_log_patterns
+from nodeguard.config.yaml_document import load_yaml
+from nodeguard.model.catalogue import LogPattern
+from nodeguard.model.target import TARGET_KINDS
+from nodeguard.sources.kmsg import literal_prefix, patterns_by_prefix
+from tests.paths import ROOT
+
+TABLES = ROOT / "checks" / "tables"
+PATTERNS = load_log_patterns(TABLES)
+MEANT = [pattern for pattern in PATTERNS if pattern.signal]
+ROWS = load_yaml(TABLES / "kmsg.yaml").data
+EXAMPLES = [(row["id"], text) for row in ROWS for text in row["examples"]]
+NEAR_MISSES = [text for row in ROWS for text in row.get("near_misses", ())]
+
+
+def first(text: str) -> LogPattern | None:
+    return next((one for one in PATTERNS if re.match(one.pattern, text)), None)
+
+
+@pytest.mark.parametrize(("name", "text"), EXAMPLES)
+def test_an_example_is_claimed_by_its_own_pattern(name: str, text: str) -> None:
+    pattern = first(text)
+    assert pattern is not None
+    assert pattern.id == name
+
+
+@pytest.mark.parametrize("text", NEAR_MISSES)
+def test_a_near_miss_becomes_no_event(text: str) -> None:
+    pattern = first(text)
+    assert pattern is None or not pattern.signal
+
+
+@pytest.mark.parametrize(("name", "text"), EXAMPLES)
+@pytest.mark.parametrize("before", ["INFO: task ", "python3[4242]: "])
+def test_a_name_inside_another_message_forges_nothing(before: str, name: str, text: str) -> None:
+    assert first(before + text) is None
+
+
+TEXTS = st.sampled_from([text for _, text in EXAMPLES])
+
+
+@settings(max_examples=400, deadline=None)
+@given(text=TEXTS, length=st.integers(1, 15), start=st.integers(0, 200))
+def test_a_process_that_crashes_forges_nothing(text: str, length: int, start: int) -> None:
+    """A user chooses the name of a process, of at most 15 characters, and of the file that it crashes in."""
+    crash = f"{text[:length]}[1]: segfault at 0 ip 0 sp 0 error 4 in {text[start:]}[7f7c7ac00000+d3d3000]"
+    claimed = first(crash)
+    assert claimed is None or claimed.id == "nccl_segv"
+
+
+def test_no_name_that_begins_as_a_line_of_the_kernel_forges_it() -> None:
+    for _, text in EXAMPLES:
+        for length in range(1, 16):
+            claimed = first(
+                f"{text[:length]}[1]: segfault at 0 ip 0 sp 0 error 4 in {text}[7f7c7ac00000+d3d3000]"
+            )
+            assert claimed is None or not claimed.signal, text[:length]
+
+
+@given(name=TEXTS.map(lambda text: text[:15]) | st.text(max_size=15))
+def test_a_process_that_hangs_forges_nothing(name: str) -> None:
+    claimed = first(f"INFO: task {name}:1 blocked for more than 120 seconds.")
+    assert claimed is None or claimed.id == "hung_task"
+
+
+@pytest.mark.parametrize("pattern", PATTERNS, ids=lambda pattern: pattern.id)
+@settings(max_examples=12, deadline=None)
+@given(data=st.data())
+def test_whatever_matches_has_the_hint(pattern: LogPattern, data: st.DataObject) -> None:
+    text = data.draw(st.from_regex(rf"\A(?:{pattern.pattern})"))
+    assert pattern.hint in text
+
+
+@pytest.mark.parametrize("pattern", PATTERNS, ids=lambda pattern: pattern.id)
+@settings(max_examples=12, deadline=None)
+@given(data=st.data())
+def test_whatever_matches_begins_as_the_pattern_does(pattern: LogPattern, data: st.DataObject) -> None:
+    text = data.draw(st.from_regex(rf"\A(?:{pattern.pattern})"))
+    assert text.startswith(literal_prefix(pattern.pattern))
+
+
+def test_a_line_is_tried_with_the_patterns_of_its_start_in_the_order_of_the_table() -> None:
+    by_start = patterns_by_prefix(PATTERNS)
+    for _, text in EXAMPLES:
+        tried = by_start.get(text[:4], by_start[""])
+        assert next(one for one in tried if re.match(one.pattern, text)) is first(text)
+        assert list(tried) == [one for one in PATTERNS if one in tried]
+
+
+@pytest.mark.parametrize("pattern", PATTERNS, ids=lambda pattern: pattern.id)
+def test_no_line_keeps_a_pattern_busy(pattern: LogPattern) -> None:
+    """A pattern sees 1,024 characters. What backtracks without limit takes seconds for them, others microseconds."""
+    expression = re.compile(pattern.pattern)
+    texts = [pattern.example, *(row for row in NEAR_MISSES if row[:4] == pattern.example[:4])]
+    for text in texts:
+        for cut in range(1, len(text) + 1, 3):
+            for piece in {text[cut - 1], text[max(0, cut - 8) : cut], text[cut - 1 :], " ", "a", "0", "x: "}:
+                line = (text[:cut] + piece * 1024)[:1024]
+                assert any(_seconds(expression, line) < 0.05 for _ in range(3)), line
+
+
+def _seconds(expression: re.Pattern[str], line: str) -> float:
+    began = time.thread_time()
+    expression.match(line)
+    return time.thread_time() - began
+
+
+# A character, escaped or not, a class of characters, or a bracket; then the repetition of it, if any.
+_PIECE = re.compile(r"(\\.|\[\^?\]?[^\]]*\]|[()]|[^()])([*+]|\{\d*,\})?", re.DOTALL)
+
+
+def test_no_pattern_repeats_a_repetition_without_limit() -> None:
+    """A repetition inside a repetition can match one text in many ways, and tries them all before it fails."""
+    for pattern in PATTERNS:
+        assert not repeats_a_repetition(pattern.pattern), pattern.id
+    assert repeats_a_repetition(r"x(?:a+ ?)+y")
+    assert repeats_a_repetition(r"x(?:(?:[)]|b*)c){2,}y")
+    assert not repeats_a_repetition(r"x(?:a+ ?){1,3}y\(z+\)+")
+
+
+def repeats_a_repetition(pattern: str) -> bool:
+    """Return whether a group that is repeated without limit has a repetition without limit in it."""
+    groups = [False]
+    for piece, repetition in _PIECE.findall(pattern):
+        if piece == "(":
+            groups.append(False)
+            continue
+        inner = groups.pop() if piece == ")" else False
+        if inner and repetition:
+            return True
+        groups[-1] |= inner or bool(repetition)
+    return False
+
+
+@pytest.mark.parametrize("pattern", MEANT, ids=lambda pattern: pattern.id)
+def test_the_slot_is_told_where_it_is_not_the_node(pattern: LogPattern) -> None:
+    found = re.match(pattern.pattern, pattern.example)
+    assert found is not None
+    group = {"port": "dev", "disk": "dev", "node": None}.get(pattern.target, "pci")
+    assert pattern.target in TARGET_KINDS
+    assert group is None or found[group]
+
+
+def test_lines_of_many_lines_are_matched_whole() -> None:
+    text = "NVRM: The NVIDIA GPU 0000:18:00.0\nNVRM: (PCI ID: 10de:2901) installed in this system has\nNVRM: "
+    assert first(text + "fallen off the bus and is not responding to commands.") is not None
+    assert first(text + "been found") is None
+
+
+def test_an_xid_is_not_hidden_by_what_follows_it() -> None:
+    pattern = first("NVRM: Xid (PCI:0000:3b:00): 48, pid=1, name=two\nlines, Ch 00000010")
+    assert pattern is not None
+    assert pattern.id == "nv_xid"
+
+
+def test_what_means_nothing_becomes_no_event() -> None:
+    silent = {pattern.id for pattern in PATTERNS if not pattern.signal}
+    assert {"nv_sxid_detail", "mlx5_cmd_err", "aer_status", "aer_bit"} <= silent
+
+
+PATTERN = "- {id: a, signal: %s, slot: %s, hint: %s, about: x,\n   pattern: '%s',\n   examples: [%s]}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            PATTERN % ("a.b", "node", "x", "x(", "x"),
+            "kmsg.yaml:2: pattern: is no expression: missing ), unterminated subpattern at position 1: ",
+        ),
+        (
+            PATTERN % ("a.b", "node", "y", "x", "x"),
+            "kmsg.yaml:3: examples[0]: has not the hint 'y': correct the hint or the example",
+        ),
+        (
+            PATTERN % ("a.b", "node", "x", "x", "a x"),
+            "kmsg.yaml:3: examples[0]: is not matched by its pattern: correct the pattern or the example",
+        ),
+        (
+            PATTERN.replace("}\n", ", near_misses: [x y]}\n") % ("a.b", "node", "x", "x", "x"),
+            "kmsg.yaml:3: near_misses[0]: is matched by its pattern: narrow the pattern, or remove the line",
+        ),
+        (
+            PATTERN % ("a.b", "gpu", "x", "x", "x"),
+            "kmsg.yaml:1: slot: 'gpu' is told by a group 'pci', which the pattern has not: name the group, ",
+        ),
+        (PATTERN % ("a.b", "fs", "x", "x", "x"), "kmsg.yaml:1: slot: 'fs' is none of "),
+        (
+            PATTERN % ("a.b", "node", "x", "x", ""),
+            "kmsg.yaml:3: examples: a list does not fit: write a list of length >= 1",
+        ),
+    ],
+)
+def test_a_table_that_cannot_be_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "kmsg.yaml").write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load_log_patterns(tmp_path)
+    assert str(caught.value).startswith(f"{tmp_path}/{said}")
+
+
+def test_two_patterns_have_not_the_same_id(tmp_path: Path) -> None:
+    (tmp_path / "kmsg.yaml").write_text(PATTERN % ("a.b", "node", "x", "x", "x") * 2)
+    with pytest.raises(ConfigError, match=r"kmsg\.yaml:4: id: 'a' stands on line 1 already: keep one"):
+        load_log_patterns(tmp_path)

@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from types import FrameType
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodeguard.derive.event_decoding import decode_events
+from nodeguard.derive.event_dedup import DedupState, deduplicate_xids
+from nodeguard.derive.state import DeriveState
+from nodeguard.model.observation import Event, Observation, Reading
+from tests.derive.look import GPUS, tables, xid
+
+RECOVERY = "pid='<unknown>', name=<unknown>, GPU recovery action changed from 0x{} (x) to 0x{} (y)"
+
+
+def log(*events: Event, slot: str = GPUS[0]) -> Reading:
+    return Reading("kmsg", 100, (Observation("kmsg", slot, events=events),))
+
+
+def after(state: DeriveState, *readings: Reading) -> tuple[DeriveState, list[Event]]:
+    state, result = decode_events(state, readings, tables(), 580)
+    return state, [event for reading in result for one in reading.observations for event in one.events]
+
+
+def told(events: Sequence[Event]) -> list[tuple[str, object, int]]:
+    return [(event.signal, event.fields.get("response"), event.count) for event in events]
+
+
+def test_lines_become_events() -> None:
+    line = Event("nvswitch.sxid.line", 99, "text", {"sxid": 20034, "sev": "Fatal", "msg": "LTSSM Fault Up"})
+    _, events = after(DeriveState(), log(xid(79), line, Event("gpu.fell_off", 99)))
+    assert [event.signal for event in events] == ["gpu.xid.lost", "nvswitch.sxid", "gpu.fell_off"]
+
+
+def test_a_machine_check_is_decoded() -> None:
+    line = Event("cpu.machine_check.line", 900, "text", {"cpu": 6, "status": "be00000000800400"})
+    _, [event] = after(DeriveState(), log(line, slot="node"))
+    assert (event.signal, event.fields["severity"]) == ("cpu.machine_check", "fatal")
+
+
+def test_what_stands_in_one_round_is_read_together() -> None:
+    _, events = after(DeriveState(), log(xid(48, at=99), xid(63, at=99.5)))
+    assert told(events) == [("gpu.xid.ecc", "DRAIN_AND_RESET", 1), ("gpu.xid.repair", "IGNORE", 1)]
+
+
+def test_an_earlier_line_is_told_again_where_a_later_one_changes_its_meaning() -> None:
+    state, events = after(DeriveState(), log(xid(48, at=90)))
+    assert told(events) == [("gpu.xid.ecc", "RESET_GPU", 1)]
+    state, events = after(state, log(xid(63, at=95)))
+    assert ("gpu.xid.ecc", "DRAIN_AND_RESET", 0) in told(events)
+    _, events = after(state, log(xid(63, at=97)))
+    assert [event.signal for event in events] == ["gpu.xid.repair"]
+
+
+def test_what_is_told_again_comes_from_the_source_that_told_it() -> None:
+    line = Reading("nvml", 90, (Observation("nvml", GPUS[0], events=(xid(48, at=90),)),))
+    state, _ = decode_events(DeriveState(), [line], tables(), 580)
+    _, result = decode_events(state, [log(xid(63, at=95))], tables(), 580)
+    sources = {
+        one.source
+        for reading in result
+        for one in reading.observations
+        if any(event.count == 0 for event in one.events)
+    }
+    assert sources == {"nvml"}
+
+
+def test_a_number_alone_is_silent_beside_its_words_whichever_comes_first() -> None:
+    words = "NETIR_LINK_EVT  Fatal   XC0 i1 Link 02 (0x00400011 0x00000000)"
+    bare, line = xid(149, "", at=90), xid(149, words, at=95)
+    nvml = Reading("nvml", 90, (Observation("nvml", GPUS[0], events=(bare,)),))
+    state, events = after(DeriveState(), nvml)
+    assert [event.fields["told_elsewhere"] for event in events] == [False]
+    _, events = after(state, log(line))
+    assert [(event.fields["verdict"], event.fields["told_elsewhere"]) for event in events] == [
+        ("warning", True),
+        ("injected", False),
+    ]
+    _, events = after(after(DeriveState(), log(line))[0], nvml)
+    assert [event.fields["told_elsewhere"] for event in events] == [True]
+
+
+def test_a_line_of_long_ago_stays_as_it_was_read() -> None:
+    state, _ = after(DeriveState(), log(xid(48, at=30)))
+    _, events = after(state, log(xid(63, at=95)))
+    assert [event.signal for event in events] == ["gpu.xid.repair"]
+
+
+def test_one_gpu_says_nothing_of_another() -> None:
+    state, _ = after(DeriveState(), log(xid(48, at=90)))
+    _, events = after(state, log(xid(63, at=95), slot=GPUS[1]))
+    assert [event.signal for event in events] == ["gpu.xid.repair"]
+
+
+def test_a_switch_that_is_cool_again_says_so() -> None:
+    line = Event("nvswitch.sxid.line", 90, fields={"sxid": 10005, "msg": "Host Thermal Event End"})
+    _, events = after(DeriveState(), log(line, slot="nvswitch/0000:07:00"))
+    assert [event.signal for event in events] == ["nvswitch.sxid", "nvswitch.cool"]
+
+
+def test_the_drivers_word_that_nothing_is_left_to_do_is_a_sign() -> None:
+    _, events = after(DeriveState(), log(xid(154, RECOVERY.format(1, 0))))
+    assert [event.signal for event in events] == ["gpu.xid.recovery", "gpu.recovery_none"]
+    _, events = after(DeriveState(), log(xid(154, RECOVERY.format(0, 1))))
+    assert [event.signal for event in events] == ["gpu.xid.recovery"]
+
+
+def test_a_reading_without_events_is_left_as_it_is() -> None:
+    quiet = Reading("nvml", 100, (Observation("nvml", GPUS[0], signals={"a": 1}),))
+    state, [same] = decode_events(DeriveState(), [quiet], tables(), 580)
+    assert (state, same) == (DeriveState(), quiet)
+
+
+@given(codes=st.lists(st.sampled_from([13, 31, 45, 48, 63, 94, 154]), min_size=1, max_size=120))
+def test_a_storm_costs_no_memory_and_loses_no_line(codes: list[int]) -> None:
+    state = DeriveState()
+    counted = 0
+    for number, code in enumerate(codes):
+        state, events = after(state, log(xid(code, at=100.0 + number)))
+        counted += sum(event.count for event in events if event.signal.startswith("gpu.xid."))
+    assert counted == len(codes)
+    assert all(len(rows) <= 32 for rows in (*state.lines.values(), *state.xids.values()))
+
+
+def calls(work: Callable[[], object]) -> int:
+    """Return how many functions, of Python and of C, some work calls."""
+    count = 0
+
+    def counted(frame: FrameType, what: str, _: object) -> None:
+        nonlocal count
+        count += what in {"call", "c_call"}
+
+    sys.setprofile(counted)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def storm(number: int) -> list[Reading]:
+    """One reading with so many Xids of one GPU within a minute, of every kind that others explain."""
+    codes = (45, 48, 63, 13, 145, 154, 94)
+    rest = {
+        154: RECOVERY.format(0, 1),
+        145: "RLW_REMAP Nonfatal XC0 i0 Link 08 (0x00000004 0x00000001 0x00000000)",
+    }
+    events = [
+        xid(codes[place % 7], rest.get(codes[place % 7], ""), at=100.0 + 60.0 * place / number)
+        for place in range(number)
+    ]
+    return [log(*events[start : start + 64]) for start in range(0, number, 64)]
+
+
+def test_the_work_grows_with_the_number_of_xids_and_no_faster() -> None:
+    def work(number: int) -> int:
+        readings = storm(number)
+        latest = {"kmsg": readings[-1]}
+        return calls(
+            lambda: after(DeriveState(), *deduplicate_xids(DedupState(), readings, latest, 170.0)[1])
+        )
+
+    assert work(2000) < 4.4 * work(500)
+
+
+def test_a_storm_of_one_code_leaves_another_code_in_memory() -> None:
+    state, _ = after(DeriveState(), log(xid(48, at=100.0)))
+    state, _ = after(state, log(*(xid(13, at=101.0 + number / 100) for number in range(200))))
+    _, events = after(state, log(xid(63, at=110.0), xid(45, at=110.0)))
+    assert [event.fields["why"] for event in events if event.fields.get("xid") == 45] == [" (follows Xid 48)"]

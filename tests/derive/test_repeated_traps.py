@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import pytest
+
+from nodeguard.derive import repeated_traps as module
+from nodeguard.derive.repeated_traps import Trap, record_traps, trap_derivation
+from nodeguard.model.observation import Component, Observation, Reading
+from nodeguard.model.signal import Scalar
+from tests.derive.look import GPUS, derived, machine, xid
+
+GPU = GPUS[0]
+DAY = 86_400.0
+
+
+def trap(process: int | str, place: str = "GPC 3, TPC 1", *, at: float = 100.0, code: int = 13) -> Reading:
+    rest = f"pid={process}, name=python3, Graphics SM Warp Exception on ({place}, SM 0): Out Of Range Address"
+    return Reading("kmsg", at, (Observation("kmsg", GPU, events=(xid(code, rest, at=at),)),))
+
+
+def found(*readings: Reading, at: float = 100.0, part: str = "GPU-1", now: str = "") -> dict[str, Scalar]:
+    """What is said of the GPU after some readings. part: what sat there then; now: what sits there after."""
+
+    def seen(part: str) -> Observation:
+        return Observation("nvml", GPU, signals={"gpu.answers": True}, component=Component(part))
+
+    known = record_traps(machine(seen(part), at=at), {}, readings)
+    return derived(machine(seen(now or part), at=at), trap_derivation(known)).get(GPU, {})
+
+
+def test_processes_that_fail_in_one_place_are_counted_once_each() -> None:
+    lines = [trap(process) for process in (1, 2, 2, 2, 3)]
+    assert found(*lines) == {"gpu.trap.processes": 3, "gpu.trap.place": "GPC 3, TPC 1"}
+
+
+@pytest.mark.parametrize("last", [trap(3, "GPC 3, TPC 2"), trap(2, "GPC 0, TPC 1")])
+def test_a_failure_in_another_place_is_the_application_s(last: Reading) -> None:
+    assert found(trap(1), trap(2), last) == {"gpu.trap.processes": 0, "gpu.trap.place": "several"}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        trap(1, code=31),
+        trap("<unknown>"),
+        Reading("kmsg", 1.0, (Observation("kmsg", GPU, events=(xid(13),)),)),
+    ],
+)
+def test_what_names_no_process_or_no_place_says_nothing(line: Reading) -> None:
+    assert found(line) == {}
+
+
+def test_what_is_older_than_a_day_is_forgotten() -> None:
+    assert found(trap(1), trap(2, at=200.0), at=DAY + 150.0)["gpu.trap.processes"] == 1
+
+
+def test_another_part_begins_anew() -> None:
+    assert found(trap(1), trap(2), now="GPU-9") == {}
+
+
+def test_a_gpu_that_only_the_log_knows_is_not_told_of() -> None:
+    known = record_traps(machine(), {}, [trap(1)])
+    assert derived(machine(), trap_derivation(known)) == {}
+
+
+def test_what_is_remembered_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_PROCESSES", 2)
+    monkeypatch.setattr(module, "_GPUS", 1)
+    [(_, kept)] = record_traps(
+        machine(), {"gpu/x": (Trap(1, "", "p", 1.0),)}, [trap(at) for at in range(5)]
+    ).items()
+    assert [one.process for one in kept] == [3, 4]

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from nodeguard.model.finding import DataStatus, Health
+from nodeguard.model.incident import IncidentState
+from nodeguard.model.mark import HOLD_ANNOTATION, MAINTENANCE_ANNOTATION
+from nodeguard.model.policy import Budget, CheckLimit, GracePeriods, Policy, TopologyLabels
+from tests.fleet.scene import AT_ONCE, WIDE, Fleet, finding
+
+
+def test_the_worst_come_first_and_the_rest_is_withheld_with_a_reason() -> None:
+    fleet = Fleet(40, replace(AT_ONCE, budget=replace(WIDE, fleet=0.05)))
+    for number in range(4):
+        fleet.say(number, finding(age=100.0 - number))
+    fleet.say(4, finding(age=1.0), finding("gpu-ecc", age=1.0))
+    fleet.say(5, finding(health=Health.SUSPECT, age=1000.0))
+    fleet.carry_out()
+    assert fleet.marked() == [0, 4]
+    reasons = {one.reason for found in fleet.planner.decisions.values() for one in found if one.reason}
+    assert reasons == {"fleet budget used up: 2 of 2 nodes marked"}
+
+
+def test_one_check_takes_out_five_and_then_fifteen() -> None:
+    fleet = Fleet(7500 // 10, replace(AT_ONCE, budget=replace(WIDE, check=CheckLimit())))
+    for number in range(100):
+        fleet.say(number, finding())
+    counts = []
+    for _ in range(6):
+        fleet.carry_out()
+        counts.append(len(fleet.marked()))
+        fleet.after(300.0)
+    assert counts == [5, 5, 10, 10, 15, 15]
+
+
+def test_what_was_given_back_still_counts_as_new() -> None:
+    fleet = Fleet(20, replace(AT_ONCE, budget=replace(WIDE, check=CheckLimit(("*",), 1, 600.0, 15))))
+    fleet.say(0, finding())
+    fleet.carry_out()
+    fleet.say(0)
+    fleet.say(1, finding())
+    fleet.carry_out()
+    fleet.restart()
+    fleet.carry_out()
+    assert fleet.marked() == []
+    fleet.after(601.0)
+    fleet.carry_out()
+    assert fleet.marked() == [1]
+
+
+def test_a_domain_and_a_pool_have_budgets_of_their_own() -> None:
+    views = (TopologyLabels("rack", ("rack",)),)
+    fleet = Fleet(32, replace(AT_ONCE, views=views, budget=replace(WIDE, domain=0.25)))
+    for number in range(8):
+        fleet.say(number, finding())
+    fleet.carry_out()
+    assert len(fleet.marked()) == 2
+    assert "budget of rack/r0 used up: 2 of 2 nodes marked" in {
+        one.reason for found in fleet.planner.decisions.values() for one in found
+    }
+
+
+def test_a_node_that_a_person_cordoned_costs_no_capacity() -> None:
+    fleet = Fleet(20, replace(AT_ONCE, budget=replace(WIDE, fleet=0.05)))
+    fleet.change(0, unschedulable=True)
+    for number in range(3):
+        fleet.say(number, finding())
+    fleet.carry_out()
+    assert len(fleet.marked()) == 2
+    assert 0 in fleet.marked()
+    fleet.say(0)
+    fleet.carry_out()
+    assert fleet.nodes["uid-0"].unschedulable
+
+
+def test_a_check_that_is_renamed_frees_nothing() -> None:
+    budget = Budget(1.0, 0.0, 1.0, 1.0, 1.0, CheckLimit(("*",), 5, 600.0, 5))
+    fleet = Fleet(50, replace(AT_ONCE, budget=budget))
+    for number in range(5):
+        fleet.say(number, finding("gpu-gone"))
+    fleet.carry_out()
+    fleet.after(3600.0)
+    for number in range(10):
+        fleet.say(number, finding("gpu-lost"))
+    fleet.carry_out()
+    assert fleet.marked() == [0, 1, 2, 3, 4]
+
+
+def test_what_would_be_done_keeps_to_the_budget_too() -> None:
+    fleet = Fleet(40, Policy(grace=GracePeriods(0.0, 0.0)))
+    for number in range(10):
+        fleet.say(number, finding())
+    fleet.carry_out()
+    outcomes = [one for found in fleet.planner.decisions.values() for one in found]
+    assert {one.state for one in outcomes} == {IncidentState.DRY_RUN}
+    assert (
+        sorted(one.reason for one in outcomes)
+        == [""] * 2 + ["fleet budget would be used up: 2 of 2 nodes marked"] * 8
+    )
+    fleet.after(5.0)
+    assert fleet.plan().incidents == ()
+
+
+def test_hold_maintenance_pause_and_stale_each_bar_a_mark() -> None:
+    fleet = Fleet(6)
+    fleet.change(0, annotations={HOLD_ANNOTATION: "Ann looks at it"})
+    fleet.change(1, annotations={MAINTENANCE_ANNOTATION: "new firmware"})
+    for number in range(2):
+        fleet.say(number, finding())
+    fleet.say(2, finding(knowledge=DataStatus.UNKNOWN))
+    fleet.carry_out()
+    assert fleet.marked() == []
+    assert [one.reason for found in fleet.planner.decisions.values() for one in found] == [
+        "hold on the node: Ann looks at it",
+        "the node is under maintenance: new firmware",
+    ]
+    fleet.planner.paused = "paused by Ann"
+    fleet.say(3, finding())
+    fleet.carry_out()
+    assert fleet.marked() == []
+    fleet.planner.paused = ""
+    fleet.carry_out()
+    assert fleet.marked() == [3]

@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from nodeguard.model.finding import DataStatus
+from nodeguard.model.incident import IncidentState
+from nodeguard.model.mark import HOLD_ANNOTATION
+from nodeguard.model.policy import Hold, SoakPeriod
+from tests.fleet.scene import AT_ONCE, WIDE, Fleet, finding, in_order, states
+
+
+def test_a_mark_goes_for_proof_and_a_soak_twice_as_long_each_time() -> None:
+    fleet = Fleet(1, replace(AT_ONCE, soak=SoakPeriod(600.0, 28_800.0, 86_400.0)))
+    for soak in (600.0, 1200.0, 2400.0):
+        fleet.say(0, finding())
+        fleet.carry_out()
+        fleet.after(3600.0)
+        assert fleet.marked() == [0]
+        fleet.say(0)
+        fleet.carry_out()
+        assert set(states(fleet).values()) == {IncidentState.RECOVERING}
+        fleet.after(soak - 1.0)
+        fleet.carry_out()
+        assert fleet.marked() == [0]
+        fleet.after(1.0)
+        fleet.carry_out()
+        assert fleet.marked() == []
+    condition = fleet.nodes["uid-0"].condition
+    assert condition is not None
+    assert condition.status == "True"
+    fleet.after(86_400.0)
+    fleet.carry_out()
+    assert fleet.nodes["uid-0"].annotations == {}
+
+
+def test_nothing_goes_because_it_is_not_found_any_more() -> None:
+    fleet = Fleet(1)
+    fleet.say(0, finding())
+    fleet.carry_out()
+    for proven in ((), (in_order(slots=("gpu/0000:3c:00",)),), (in_order(checks=("port-down",)),)):
+        fleet.say(0, proven=proven)
+        fleet.after(100_000.0)
+        fleet.carry_out()
+        assert fleet.marked() == [0]
+    fleet.say(0, finding(knowledge=DataStatus.STALE), proven=(in_order(),))
+    fleet.carry_out()
+    assert fleet.marked() == [0]
+
+
+def test_a_soak_begins_anew_when_the_fault_comes_back() -> None:
+    fleet = Fleet(1, replace(AT_ONCE, soak=SoakPeriod(600.0, 28_800.0, 86_400.0)))
+    fleet.say(0, finding())
+    fleet.carry_out()
+    fleet.say(0)
+    fleet.carry_out()
+    fleet.after(500.0)
+    fleet.say(0, finding())
+    fleet.carry_out()
+    fleet.say(0)
+    fleet.carry_out()
+    fleet.after(500.0)
+    fleet.carry_out()
+    assert fleet.marked() == [0]
+
+
+def test_every_cause_needs_its_own_proof() -> None:
+    fleet = Fleet(1)
+    fleet.say(0, finding(), finding("gpu-ecc", "gpu/0000:3c:00"))
+    fleet.carry_out()
+    fleet.say(0, finding("gpu-ecc", "gpu/0000:3c:00"), proven=(in_order(),))
+    fleet.carry_out()
+    assert fleet.marked() == [0]
+    fleet.say(0, proven=(in_order(slots=("gpu/0000:3b:00", "gpu/0000:3c:00")),))
+    fleet.carry_out()
+    assert fleet.marked() == []
+
+
+def test_a_finding_of_many_slots_is_over_when_each_of_them_is() -> None:
+    fleet = Fleet(1)
+    fleet.say(0, finding(target="node", slots=("gpu/0000:3b:00", "gpu/0000:3c:00")))
+    fleet.carry_out()
+    fleet.say(0)
+    fleet.carry_out()
+    assert fleet.marked() == [0]
+    fleet.say(0, proven=(in_order(slots=("gpu/0000:3b:00",)), in_order(slots=("gpu/0000:3c:00",))))
+    fleet.carry_out()
+    assert fleet.marked() == []
+
+
+def test_a_held_check_gives_back_what_it_alone_took_out() -> None:
+    fleet = Fleet(3)
+    fleet.say(0, finding())
+    fleet.say(1, finding(), finding("gpu-ecc"))
+    fleet.carry_out()
+    fleet.planner.set_policy(replace(AT_ONCE, holds=(Hold(checks=("gpu-lost",), reason="misfires"),)))
+    plan = fleet.carry_out()
+    assert fleet.marked() == [1]
+    assert {one.reason for _, one in plan.released} == {"retracted"}
+
+
+def test_a_taint_that_a_person_took_away_comes_back_only_while_the_fault_is_there() -> None:
+    fleet = Fleet(1)
+    fleet.say(0, finding())
+    fleet.carry_out()
+    fleet.change(0, taints=())
+    fleet.carry_out()
+    assert fleet.marked() == [0]
+    fleet.say(0, proven=())
+    fleet.carry_out()
+    assert fleet.marked() == [0]
+    fleet.change(0, taints=())
+    fleet.carry_out()
+    assert fleet.marked() == []
+
+
+def test_a_smaller_fleet_releases_nothing_and_marks_nothing() -> None:
+    fleet = Fleet(40, replace(AT_ONCE, budget=replace(WIDE, fleet=0.10)))
+    for number in range(4):
+        fleet.say(number, finding())
+    fleet.carry_out()
+    for number in range(20, 40):
+        fleet.planner.remove_node(f"uid-{number}")
+        del fleet.nodes[f"uid-{number}"], fleet.reports[f"uid-{number}"]
+    fleet.say(5, finding())
+    fleet.carry_out()
+    assert fleet.marked() == [0, 1, 2, 3]
+
+
+def test_a_hold_keeps_a_mark_as_it_is() -> None:
+    fleet = Fleet(1)
+    fleet.say(0, finding())
+    fleet.carry_out()
+    fleet.change(0, annotations={**fleet.nodes["uid-0"].annotations, HOLD_ANNOTATION: ""})
+    fleet.say(0)
+    fleet.after(10.0)
+    fleet.carry_out()
+    assert fleet.marked() == [0]

@@ -1,0 +1,35 @@
+"""Tests for nodeguard.fleet.decide.settled_nodes, in the plans of a fleet."""
+
+from __future__ import annotations
+
+from nodeguard.model.mark import STATE_ANNOTATION
+from tests.fleet.scene import Fleet, finding
+
+
+def test_a_past_is_left_alone_until_it_is_to_be_forgotten() -> None:
+    fleet = Fleet(2)
+    fleet.say(0, finding())
+    fleet.carry_out()
+    fleet.say(0)
+    fleet.carry_out()
+    assert fleet.nodes["uid-0"].annotations[STATE_ANNOTATION]
+    fleet.after(86_399.0)
+    assert fleet.plan().nodes == ()
+    fleet.after(1.0)
+    [last] = fleet.plan().nodes
+    assert (last.uid, last.state) == ("uid-0", "")
+    fleet.mark(last)
+    assert fleet.plan().nodes == ()
+
+
+def test_what_was_given_back_is_forgotten_in_time_though_nothing_else_happens() -> None:
+    fleet = Fleet(3)
+    fleet.say(1, finding())
+    fleet.carry_out()
+    fleet.say(1)
+    fleet.carry_out()
+    for _ in range(3):
+        assert fleet.nodes["uid-1"].annotations[STATE_ANNOTATION]
+        fleet.after(30_000.0)
+        fleet.carry_out()
+    assert STATE_ANNOTATION not in fleet.nodes["uid-1"].annotations

@@ -1,0 +1,240 @@
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nodeguard.fleet.diagnosis.component_faults import ComponentFaultTracker
+from nodeguard.fleet.diagnosis.repeat_offenders import DAY, ComponentFaults, FaultHistory
+from nodeguard.fleet_api.node import repeat_offenders
+from nodeguard.model.finding import Action, DataStatus, Health
+from nodeguard.model.instant import Instant
+from nodeguard.wire.report import Inventory, ReportedComponent, ReportedFinding
+from tests.fleet.scene import Fleet, finding
+
+START = 1_700_000_000.0
+
+
+def known(parts: int = 10_000, days: float = 40.0) -> FaultHistory:
+    """A fleet whose parts have been there for so long, until START."""
+    made = FaultHistory()
+    for number in range(parts):
+        made.record_component(f"GPU-{number}", START - days * DAY, f"node-{number // 8}", f"gpu/{number % 8}")
+    return made
+
+
+def fails(made: FaultHistory, *days: float, part: str = "GPU-1") -> None:
+    for age in days:
+        made.record_fault(part, "node-0", "gpu/1", "gpu-lost", START - age * DAY)
+
+
+def test_a_part_that_fails_again_and_again_is_a_lemon() -> None:
+    made = known()
+    fails(made, 20.0, 9.0, 4.0)
+    assert made.repeat_offenders(START) == ()  # Three faults, of which the first hardly counts any more.
+    fails(made, 0.5)
+    [one] = made.repeat_offenders(START)
+    assert (one.part, one.node, one.slot, one.faults, one.check) == (
+        "GPU-1", "node-0", "gpu/1", 4, "gpu-lost",
+    )  # fmt: skip
+    assert one.at == START - DAY / 2
+    assert one.since == START - 40 * DAY
+    assert 0.0 < one.expected < 0.001
+
+
+def test_where_all_parts_fail_none_is_a_lemon() -> None:
+    made = known(100)
+    for number in range(100):
+        fails(made, 3.0, 2.0, 1.0, part=f"GPU-{number}")
+    assert made.repeat_offenders(START) == ()
+
+
+def test_a_part_that_is_as_new_as_its_fleet_has_to_fail_where_others_do_not() -> None:
+    few = known(8)
+    fails(few, 3.0, 2.0, 1.0)
+    assert few.repeat_offenders(START) == ()
+
+
+def test_faults_within_ten_minutes_are_one() -> None:
+    made = known()
+    for number in range(10):
+        made.record_fault("GPU-1", "node-0", "gpu/1", "gpu-lost", START - 10_000.0 + 500.0 * number)
+    assert made.repeat_offenders(START) == ()
+
+
+def test_faults_of_long_ago_count_for_nothing() -> None:
+    made = known()
+    fails(made, 3.0, 2.0, 1.0)
+    assert made.repeat_offenders(START)
+    assert made.repeat_offenders(START + 30 * DAY) == ()
+    made.forget(START + 400 * DAY)
+    fails(made, -399.0)
+    assert made.repeat_offenders(START + 400 * DAY) == ()
+
+
+def test_a_lemon_is_told_of_where_it_sits_now() -> None:
+    made = known()
+    fails(made, 3.0, 2.0, 1.0)
+    made.record_component("GPU-1", START, "node-77", "gpu/3")
+    assert [(one.node, one.slot) for one in made.repeat_offenders(START)] == [("node-77", "gpu/3")]
+
+
+def test_a_clock_that_was_put_back_makes_no_lemons() -> None:
+    made = known()
+    fails(made, 3.0, 2.0, 1.0)
+    assert made.repeat_offenders(START - 50 * DAY) == ()
+
+
+def test_parts_are_bounded() -> None:
+    made = known(1)
+    fails(made, 3.0, 2.0, 1.0, part="GPU-0")
+    for number in range(200_000):
+        made.record_component(f"other-{number}", START)
+    assert made.repeat_offenders(START) == ()
+
+
+_AGES = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 20 * 86_400)), max_size=30)
+
+
+@settings(max_examples=40)
+@given(_AGES, st.randoms(use_true_random=False))
+def test_the_order_in_which_it_is_told_does_not_matter(told: list[tuple[int, int]], chance: Random) -> None:
+    mixed = list(told)
+    chance.shuffle(mixed)
+    found = []
+    for each in (told, mixed):
+        made = known(300)
+        for part, age in each:
+            fails(made, age / DAY, part=f"GPU-{part}")
+        found.append(made.repeat_offenders(START))
+    assert found[0] == found[1]
+
+
+@settings(max_examples=40)
+@given(_AGES, st.integers(0, 30))
+def test_what_two_know_of_is_known_together(told: list[tuple[int, int]], first: int) -> None:
+    whole, one, two = known(300), known(300), known(300)
+    for number, (part, age) in enumerate(told):
+        for made in (whole, one if number < first else two):
+            fails(made, age / DAY, part=f"GPU-{part}")
+    one.merge(two)
+    assert one.repeat_offenders(START) == whole.repeat_offenders(START)
+
+
+@given(st.lists(st.integers(0, 100 * 86_400), max_size=10), st.floats(0.0, 100 * DAY))
+def test_faults_count_for_less_as_time_goes_by(ages: list[int], later: float) -> None:
+    past = ComponentFaults("node-0", "gpu/1", START, "gpu-lost", START)
+    past.add(tuple((START - age, START - age) for age in ages))
+    many, weight = past.weight(START)
+    then, left = past.weight(START + later)
+    assert then <= many
+    assert left <= weight <= many
+    halved = past.weight(START + 30 * DAY)
+    assert halved[1] * 2 == pytest.approx(weight)
+
+
+def crowd(size: int = 1) -> Fleet:
+    """A fleet in which a great many parts have been in order for long."""
+    fleet = Fleet(size)
+    for number in range(20_000):
+        fleet.planner.component_faults.history.record_component(f"other-{number}", fleet.wall - 40 * DAY)
+    return fleet
+
+
+def fail(fleet: Fleet, number: int, *findings: ReportedFinding, times: int = 3) -> None:
+    """What is found begins, and is over an hour later, each day."""
+    for _ in range(times):
+        fleet.say(number, *findings)
+        fleet.after(3600.0)
+        fleet.say(number)
+        fleet.after(DAY - 3600.0)
+
+
+def test_a_planner_knows_its_lemons() -> None:
+    fleet = crowd()
+    fail(fleet, 0, finding(age=0.0), finding("gpu-ecc", age=0.0))
+    [one] = repeat_offenders(fleet.planner, fleet.now)
+    assert (one.component, one.node, one.faults) == ("GPU-1", "node-0", 3)
+
+
+def test_what_lasts_is_one_fault() -> None:
+    fleet = crowd()
+    for hour in range(100):
+        fleet.say(0, finding(age=3600.0 * hour), finding("gpu-ecc" if hour % 2 else "gpu-hot", age=0.0))
+        fleet.after(3600.0)
+    assert repeat_offenders(fleet.planner, fleet.now) == ()
+
+
+def test_what_is_no_fault_of_a_part_does_not_count() -> None:
+    fleet = crowd()
+    fail(
+        fleet,
+        0,
+        finding(age=0.0, part=""),
+        finding(age=0.0, part="a", health=Health.WARNING),
+        finding(age=0.0, part="b", action=Action.RESTART_WORKLOAD),
+        finding(age=0.0, part="c", knowledge=DataStatus.STALE),
+    )
+    assert repeat_offenders(fleet.planner, fleet.now) == ()
+
+
+def test_a_label_that_every_board_has_is_no_part() -> None:
+    fleet = crowd()
+    fail(fleet, 0, finding("memory-uncorrected", "dimm/mc0/dimm1", age=0.0, part="CPU_SrcID#0_DIMM#1"))
+    fail(fleet, 0, finding("nvlink-down", "gpu/0000:3b:00/nvlink/3", age=0.0))
+    assert [one.component for one in repeat_offenders(fleet.planner, fleet.now)] == ["GPU-1"]
+
+
+def test_what_befalls_many_parts_of_a_node_is_a_fault_of_none() -> None:
+    fleet = crowd(2)
+    parts = [
+        finding("gpu-lost", f"gpu/0000:{slot}:00", age=0.0, part=f"GPU-{slot}") for slot in range(10, 14)
+    ]
+    fail(fleet, 0, *parts)
+    assert repeat_offenders(fleet.planner, fleet.now) == ()
+    fail(fleet, 1, *parts[:2])  # The ends of one link fail together.
+    assert [one.component for one in repeat_offenders(fleet.planner, fleet.now)] == ["GPU-10", "GPU-11"]
+
+
+def test_what_a_domain_explains_is_no_fault_of_a_part() -> None:
+    fleet = crowd()
+    parts = fleet.planner.component_faults = ComponentFaultTracker(
+        lambda uid, *_: "rack-r0" if uid == "uid-0" else ""
+    )
+    for number in range(20_000):
+        parts.history.record_component(f"other-{number}", fleet.wall - 40 * DAY)
+    fleet.add(1)
+    fail(fleet, 0, finding(age=0.0))
+    fail(fleet, 1, finding(age=0.0, part="GPU-2"))
+    assert [one.component for one in repeat_offenders(fleet.planner, fleet.now)] == ["GPU-2"]
+
+
+def test_a_check_that_is_held_makes_no_lemons() -> None:
+    fleet = crowd()
+    for _ in range(3):
+        fleet.planner.diagnosis.restore_suppression("gpu-lost", "", fleet.mono)
+        fail(fleet, 0, finding(age=0.0), times=1)
+    assert repeat_offenders(fleet.planner, fleet.now) == ()
+
+
+def test_where_a_part_sits_is_known_from_inventories() -> None:
+    fleet = crowd(2)
+    fail(fleet, 0, finding(age=0.0))
+    report = fleet.reports["uid-1"]
+    inventory = Inventory(components={"gpu/0000:9d:00": ReportedComponent("GPU-1")})
+    moved = type(report)(
+        version=report.version, node=report.node, boot_id="b", sequence=2, health=Health.OK,
+        inventory=inventory,
+    )  # fmt: skip
+    fleet.planner.record_report("uid-1", moved, fleet.now)
+    assert [one.target for one in repeat_offenders(fleet.planner, fleet.now, "node-1")] == ["gpu/0000:9d:00"]
+    assert repeat_offenders(fleet.planner, fleet.now, "node-0") == ()
+
+
+def test_a_node_that_is_gone_fails_no_more() -> None:
+    parts = ComponentFaultTracker(lambda *_: "")
+    parts.remove_node("nobody")
+    parts.tick(Instant(START, 1.0, ""))
+    assert parts.repeat_offenders(Instant(START, 1.0, "")) == ()

@@ -1,0 +1,232 @@
+from __future__ import annotations
+
+from itertools import count
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodeguard.fleet.incidents.limits import (
+    MAX_PER_NODE,
+    asks_for_mark,
+    limit_incidents,
+    limit_without_mark,
+    surplus,
+)
+from nodeguard.fleet_api.node import describe_node
+from nodeguard.fleet_api.schema.status import OmittedIncidents
+from nodeguard.fleet_api.service_state import ServiceState
+from nodeguard.fleet_api.status import fleet_status
+from nodeguard.model.finding import Health
+from nodeguard.model.incident import GRANTED_STATES, Incident, IncidentState
+from nodeguard.wire.report import ReportedEvidence, ReportedFinding
+from tests.fleet.scene import Fleet, finding
+
+NOW = 1000.0
+LEADER = ServiceState("replica-0", is_leader=True, started=9_000.0)
+
+made = st.builds(
+    Incident,
+    name=st.from_regex(r"\A[a-z]{1,3}\Z"), node=st.just("node-1"), uid=st.just("uid-1"), resource=st.just("r"),
+    cause=st.just("c"), health=st.sampled_from([Health.WARNING, Health.SUSPECT, Health.FATAL]),
+    state=st.sampled_from(list(IncidentState)), since=st.floats(0.0, NOW), changed=st.just(0.0),
+    resolved=st.floats(0.0, NOW),
+)  # fmt: skip
+some = st.lists(made, max_size=20).map(lambda found: {one.name: one for one in found})
+
+
+@given(some, some, st.integers(0, 20))
+def test_no_more_are_kept_than_may_be_and_what_is_open_stays(
+    before: dict[str, Incident], new: dict[str, Incident], most: int
+) -> None:
+    after = {**new, **before}
+    fewer = limit_without_mark(most)
+    kept, left_out = limit_incidents(before, after, most, fewer, NOW)
+    gone = after.keys() - kept.keys()
+    assert len(kept) <= max(most, len(before))
+    assert len(after) <= fewer or len(kept) >= min(fewer, len(after))
+    assert left_out.keys() == gone - before.keys()
+    assert all(NOW - before[name].resolved_at >= 60.0 for name in gone & before.keys())
+    assert all(before[name].state == IncidentState.RESOLVED for name in gone & before.keys())
+    kept_new = kept.keys() - before.keys()
+    for name in left_out:
+        assert all(not _weighs_less(kept[other], after[name]) for other in kept_new)
+
+
+@given(some, some, st.integers(0, 20))
+def test_incidents_without_a_mark_leave_room_for_those_that_ask_for_one(
+    before: dict[str, Incident], new: dict[str, Incident], most: int
+) -> None:
+    after = {**new, **before}
+    kept, left_out = limit_incidents(before, after, most, limit_without_mark(most), NOW)
+    admitted = [kept[name] for name in kept.keys() - before.keys()]
+    if not all(asks_for_mark(one) for one in admitted):
+        assert len(kept) <= limit_without_mark(most)
+    if any(asks_for_mark(one) for one in left_out.values()):
+        assert len(kept) >= most
+        assert all(asks_for_mark(one) for one in admitted)
+
+
+def _weighs_less(one: Incident, other: Incident) -> bool:
+    marked = {*GRANTED_STATES, IncidentState.RECOVERING}
+    return one.health.rank < other.health.rank and (one.state in marked) <= (other.state in marked)
+
+
+@given(some, st.integers(0, 20))
+def test_what_was_resolved_longest_ago_gives_way(every: dict[str, Incident], most: int) -> None:
+    gone = surplus(every.values(), most, NOW)
+    over = [
+        one for one in every.values() if one.state == IncidentState.RESOLVED and NOW - one.resolved_at >= 60.0
+    ]
+    assert len(gone) == min(len(over), max(0, len(every) - most))
+    latest = max((every[name].resolved_at for name in gone), default=0.0)
+    assert all(one.resolved_at >= latest for one in over if one.name not in gone)
+
+
+TARGETS = count()
+
+
+def ever_new(many: int) -> list[ReportedFinding]:
+    return [finding("made-up", f"fs:/{next(TARGETS)}") for _ in range(many)]
+
+
+def test_one_nodes_ever_new_targets_cost_no_more_than_its_share() -> None:
+    fleet = Fleet(8)
+    fleet.say(1, finding())
+    for _ in range(40):
+        fleet.say(0, *ever_new(100))
+        fleet.after(0.5)
+        plan = fleet.plan()
+        assert len(plan.incidents) <= 2 * MAX_PER_NODE
+    incidents = fleet.planner.incidents
+    assert len(incidents["uid-0"]) == MAX_PER_NODE
+    assert [one.cause for one in incidents["uid-1"].values()] == ["gpu-lost"]
+    assert fleet.planner.incidents_left_out.keys() == {"uid-0"}
+    assert fleet.planner.incidents_left_out_total == 40 * 100 - MAX_PER_NODE
+
+    shown = fleet_status(fleet.planner, LEADER, fleet.now)
+    assert shown.incidents_omitted == OmittedIncidents(100, 1, ("node-0",))
+    page = describe_node(fleet.planner, LEADER, "node-0", fleet.now)
+    assert page is not None
+    assert page.incidents_omitted == 100
+
+    # What is still found finds room once what was resolved is a minute old.
+    for _ in range(65):
+        fleet.after(1.0)
+        fleet.plan()
+    latest = {active.target for active in fleet.reports["uid-0"].findings}
+    assert {one.target for one in incidents["uid-0"].values() if one.is_open} == latest
+    assert fleet.planner.incidents_left_out == {}
+    assert len(incidents["uid-0"]) <= MAX_PER_NODE
+
+
+def test_of_all_incidents_those_that_were_resolved_longest_ago_give_way() -> None:
+    fleet = Fleet(40)
+    fleet.planner._incidents.max_total = 50
+    for number in range(40):
+        fleet.say(number, *ever_new(1))
+    fleet.plan()
+    assert sum(map(len, fleet.planner.incidents.values())) == 40
+    for number in range(40):
+        fleet.say(number, *ever_new(1))
+    fleet.plan()
+    assert sum(map(len, fleet.planner.incidents.values())) == 50
+    assert len(fleet.planner.incidents_left_out) == 30
+    for _ in range(3):
+        fleet.after(31.0)
+        fleet.plan()
+    every = [one for told in fleet.planner.incidents.values() for one in told.values()]
+    assert len(every) <= 50
+    assert sum(one.is_open for one in every) == 40
+    assert fleet.planner.incidents_left_out == {}
+
+
+def warnings(many: int) -> list[ReportedFinding]:
+    return [finding("gpu-hot", f"fs:/{at}", health=Health.WARNING) for at in range(many)]
+
+
+def test_warnings_of_the_fleet_leave_room_for_the_incident_of_a_new_mark() -> None:
+    fleet = Fleet(30)
+    fleet.planner._incidents.max_total = 20
+    for number in range(25):
+        fleet.say(number, *warnings(1))
+    fleet.carry_out()
+    assert sum(map(len, fleet.planner.incidents.values())) == 15
+    assert len(fleet.planner.incidents_left_out) == 10
+
+    fleet.say(29, finding())
+    plan = fleet.carry_out()
+    assert [(one.node, one.reason) for one in plan.events] == [("node-29", "NodeguardMarked")]
+    assert [one.state for one in fleet.planner.incidents["uid-29"].values()] == [IncidentState.MARKED]
+    assert "uid-29" not in fleet.planner.incidents_left_out
+
+    # What is recorded stays: nothing changes while the reports do not.
+    for _ in range(5):
+        fleet.after(120.0)
+        plan = fleet.carry_out()
+        assert (plan.incidents, plan.events) == ((), ())
+
+
+def test_warnings_of_a_node_leave_room_for_the_incident_of_its_mark() -> None:
+    fleet = Fleet(8)
+    fleet.say(0, *warnings(MAX_PER_NODE))
+    fleet.carry_out()
+    assert len(fleet.planner.incidents["uid-0"]) == limit_without_mark(MAX_PER_NODE)
+
+    fleet.say(0, finding(), *warnings(MAX_PER_NODE - 1))
+    plan = fleet.carry_out()
+    assert "NodeguardMarked" in {one.reason for one in plan.events}
+    incidents = fleet.planner.incidents["uid-0"].values()
+    assert [one.cause for one in incidents if one.state == IncidentState.MARKED] == ["gpu-lost"]
+
+
+def test_an_incident_that_finds_no_room_and_ends_is_not_left_out_any_more() -> None:
+    fleet = Fleet(4)
+    fleet.planner._incidents.max_total = 2
+    for number in range(4):
+        fleet.say(number, *warnings(1))
+    fleet.carry_out()
+    assert len(fleet.planner.incidents_left_out) == 3
+    for number in range(4):
+        fleet.say(number)
+    fleet.carry_out()
+    assert fleet.planner.incidents_left_out == {}
+    assert fleet_status(fleet.planner, LEADER, fleet.now).incidents_omitted == OmittedIncidents(0, 0, ())
+
+
+def test_a_warning_that_finds_no_room_is_recorded_when_another_one_is_long_over() -> None:
+    fleet = Fleet(4)
+    fleet.planner._incidents.max_total = 4
+    for number in range(4):
+        fleet.say(number, *warnings(1))
+    fleet.carry_out()
+    [left_out] = fleet.planner.incidents_left_out
+    for number in range(4):
+        if f"uid-{number}" != left_out:
+            fleet.say(number)
+    fleet.carry_out()
+    for _ in range(3):
+        fleet.after(31.0)
+        fleet.carry_out()
+    assert [one.state for one in fleet.planner.incidents[left_out].values()] == [IncidentState.OPEN]
+    assert fleet.planner.incidents_left_out == {}
+
+
+def test_nodes_without_room_are_not_evaluated_again_until_there_is_some() -> None:
+    fleet = Fleet(8)
+    fleet.planner._incidents.max_total = 4
+    for number in range(8):
+        fleet.say(number, *warnings(1))
+    fleet.carry_out()
+    assert sum(map(len, fleet.planner.incidents.values())) == 3
+    fleet.planner.tick(fleet.now)
+    assert fleet.planner._incidents._dirty == set()
+
+
+def test_texts_of_an_incident_are_bounded() -> None:
+    fleet = Fleet(1)
+    long = "x" * 2048
+    fleet.say(0, finding(message=long, evidence=tuple(ReportedEvidence("nvml", long) for _ in range(50))))
+    fleet.plan()
+    [one] = fleet.planner.incidents["uid-0"].values()
+    assert len(one.message) == 512
+    assert [len(line) for symptom in one.symptoms for line in symptom.evidence] == [512] * 3

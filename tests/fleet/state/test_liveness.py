@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+from math import inf
+
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from nodeguard.model.node import Node
+from nodeguard.model.policy import StalePolicy, TopologyLabels
+from tests.fleet.plain_silence import silence
+from tests.fleet.scene import AT_ONCE, Fleet, finding
+
+
+def test_silence_of_a_node_proves_nothing_and_marks_nothing() -> None:
+    fleet = Fleet(30)
+    fleet.say(0, finding())
+    fleet.carry_out()
+    fleet.say(0)
+    fleet.say(1, finding())
+    fleet.mono += 46.0
+    fleet.wall += 46.0
+    for number in range(2, 30):
+        fleet.planner.record_heartbeat(f"uid-{number}", fleet.now)
+    fleet.planner.tick(fleet.now)
+    assert fleet.planner.stale_agents.stale == {"uid-0", "uid-1"}
+    fleet.carry_out()
+    assert fleet.marked() == [0]
+
+
+def test_many_silent_nodes_freeze_new_marks_unless_a_domain_explains_them() -> None:
+    views = (TopologyLabels("rack", ("rack",)),)
+    for lost, marked in ((range(8), [20]), (range(0, 24, 3), [])):
+        fleet = Fleet(32, replace(AT_ONCE, views=views))
+        fleet.mono += 46.0
+        for number in set(range(32)) - set(lost):
+            fleet.planner.record_heartbeat(f"uid-{number}", fleet.now)
+        fleet.planner.tick(fleet.now)
+        fleet.say(20, finding())
+        fleet.carry_out()
+        assert fleet.marked() == marked
+
+
+# What may happen to a node, and how many seconds later.
+_STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(("beat", "say", "come", "bare", "leave", "patient", "impatient", "for good")),
+        st.integers(0, 11),
+        st.sampled_from((0.0, 1.0, 20.0, 45.0, 46.0)),
+    ),
+    max_size=40,
+)
+
+
+@given(_STEPS)
+def test_silence_is_what_a_look_at_every_node_finds(steps: list[tuple[str, int, float]]) -> None:
+    fleet = Fleet(0, replace(AT_ONCE, views=(TopologyLabels("rack", ("rack",)),)))
+    for what, number, seconds in steps:
+        fleet.mono += seconds
+        fleet.wall += seconds
+        uid, planner = f"uid-{number}", fleet.planner
+        match what:
+            case "beat":
+                planner.record_heartbeat(uid, fleet.now)
+            case "for good":
+                planner.record_heartbeat(uid, replace(fleet.now, mono=inf))
+            case "say":
+                fleet.say(number)
+            case "leave":
+                planner.remove_node(uid)
+            case "come" | "bare":
+                labels = {"rack": f"r{number // 4}"}
+                planner.update_node(
+                    Node(f"node-{number}", uid, labels=labels, gpus=8 if what == "come" else 0)
+                )
+            case _:
+                planner.set_policy(
+                    replace(planner.policy, silent=StalePolicy(90.0 if what == "patient" else 20.0))
+                )
+        planner.tick(fleet.now)
+        after, freeze = planner.policy.stale.after, planner.policy.stale.freeze
+        assert planner.stale_agents == silence(
+            planner.state.placements, planner.last_reports, fleet.mono, after, freeze
+        )
+
+
+def test_a_node_that_was_heard_for_good_is_silent_from_when_it_was_heard_last() -> None:
+    fleet = Fleet(3)
+    for number in range(3):
+        fleet.planner.record_heartbeat(f"uid-{number}", replace(fleet.now, mono=inf))
+    fleet.mono += 1000.0
+    fleet.planner.tick(fleet.now)
+    assert not fleet.planner.stale_agents.stale
+    fleet.planner.record_heartbeat("uid-1", replace(fleet.now, mono=fleet.mono - 40.0))
+    fleet.planner.tick(fleet.now)
+    assert not fleet.planner.stale_agents.stale
+    fleet.mono += 5.0
+    fleet.planner.tick(fleet.now)
+    assert fleet.planner.stale_agents.stale == {"uid-1"}

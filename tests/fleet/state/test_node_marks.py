@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from nodeguard.model.incident import IncidentState
+from nodeguard.model.policy import MarkWrites
+from tests.fleet.scene import AT_ONCE, WIDE, Fleet, finding, foreign, in_order, states
+
+
+def test_foreign_taints_stay_and_one_of_ours_that_a_person_set_too() -> None:
+    fleet = Fleet(2)
+    fleet.change(0, taints=(foreign(), foreign("nodeguard.dev/quarantine", "by-hand")))
+    fleet.change(1, taints=(foreign(),))
+    fleet.say(1, finding())
+    fleet.carry_out()
+    fleet.say(1)
+    fleet.carry_out()
+    assert fleet.taints(0) == ["nvidia.com/gpu=present", "nodeguard.dev/quarantine=by-hand"]
+    assert fleet.taints(1) == ["nvidia.com/gpu=present"]
+
+
+def test_a_cordon_of_ours_goes_and_a_persons_stays() -> None:
+    fleet = Fleet(3, replace(AT_ONCE, marks=MarkWrites(cordon=True)))
+    fleet.change(1, unschedulable=True)
+    for number in range(3):
+        fleet.say(number, finding())
+    fleet.carry_out()
+    assert all(node.unschedulable for node in fleet.nodes.values())
+    fleet.change(2, unschedulable=False)
+    fleet.carry_out()
+    assert not fleet.nodes["uid-2"].unschedulable
+    fleet.restart()
+    for number in range(3):
+        fleet.say(number)
+    fleet.carry_out()
+    assert [node.unschedulable for node in fleet.nodes.values()] == [False, True, False]
+    assert fleet.marked() == []
+
+
+def test_a_fault_of_one_gpu_marks_that_device_alone() -> None:
+    fleet = Fleet(20, replace(AT_ONCE, budget=replace(WIDE, fleet=0.05)))
+    fleet.publish(0)
+    fleet.say(0, *(finding(target=f"gpu/0000:{0x3B + at:02x}:00", part="") for at in range(2)))
+    fleet.carry_out()
+    assert fleet.marked() == []
+    assert sorted(rule.device for rule in fleet.rules.values()) == ["gpu-0", "gpu-1"]
+    assert set(states(fleet).values()) == {IncidentState.MARKED}
+    assert ("fleet", 0.25, 1.0, 0.0) in fleet.planner.state.budgets.rows()
+    fleet.restart()
+    assert not fleet.plan().rules
+    fleet.say(0, proven=(in_order(slots=("gpu/0000:3b:00", "gpu/0000:3c:00")),))
+    fleet.carry_out()
+    assert fleet.rules == {}
+
+
+def test_a_fault_of_a_link_or_of_an_unknown_gpu_marks_the_node() -> None:
+    fleet = Fleet(2)
+    fleet.publish(0)
+    fleet.publish(1)
+    fleet.say(0, finding(target="gpu/0000:3b:00/nvlink/3"))
+    fleet.say(1, finding(target="gpu/0000:ff:00", part="GPU-9"))
+    fleet.carry_out()
+    assert (fleet.marked(), fleet.rules) == ([0, 1], {})
+
+
+def test_rules_of_what_is_gone_are_removed() -> None:
+    fleet = Fleet(2)
+    for number in range(2):
+        fleet.publish(number)
+        fleet.say(number, finding())
+    fleet.carry_out()
+    assert len(fleet.rules) == 2
+    fleet.planner.update_devices("node-0", ())
+    fleet.say(0, proven=())
+    assert fleet.plan().rules_gone == ()
+    fleet.planner.update_devices("node-0", fleet.devices["node-0"][1:])
+    fleet.planner.remove_node("uid-1")
+    assert len(fleet.plan().rules_gone) == 2
+
+
+def test_gpus_that_only_a_driver_tells_of_cost_what_they_are() -> None:
+    fleet = Fleet(20, replace(AT_ONCE, budget=replace(WIDE, fleet=0.05)))
+    for number in range(2):
+        fleet.change(number, gpus=0)
+        fleet.publish(number)
+        fleet.say(number, finding())
+    assert len(fleet.carry_out().rules) == 2

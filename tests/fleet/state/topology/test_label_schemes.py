@@ -1,0 +1,110 @@
+"""Which way of a view counts, and which of its levels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from nodeguard.fleet.state.topology.label_schemes import LabelScheme, SchemeSelection
+
+OLD: tuple[str, ...] = ("old/spine", "old/leaf")
+NEW: tuple[str, ...] = ("new/core", "new/spine", "new/leaf")
+
+
+def labels(keys: Iterable[str]) -> dict[str, str]:
+    return dict.fromkeys(keys, "x")
+
+
+class Fleet:
+    """Nodes with some labels each."""
+
+    def __init__(self, *ways: LabelScheme) -> None:
+        self.choice = SchemeSelection("fabric", ways)
+        self.nodes = 0
+        self.changes = 0
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return self.choice.keys
+
+    def told(self) -> tuple[tuple[str, ...], int]:
+        """The keys that count, and how often others came to."""
+        return self.choice.keys, self.changes
+
+    def come(self, many: int, *keys: str, by: int = 1) -> None:
+        for _ in range(many):
+            self.nodes += by
+            self.choice.count(labels(keys), labels(keys), by)
+            self.changes += self.choice.choose_scheme(self.nodes)
+
+
+def test_the_way_that_most_nodes_are_labelled_by_counts() -> None:
+    fleet = Fleet(LabelScheme(OLD), LabelScheme(NEW))
+    assert fleet.keys == ()
+    fleet.come(3, *OLD)
+    fleet.come(9, *NEW)
+    assert fleet.keys == NEW
+
+
+def test_of_two_that_as_many_are_labelled_by_the_first_counts() -> None:
+    fleet = Fleet(LabelScheme(OLD), LabelScheme(NEW))
+    fleet.come(9, *OLD, *NEW)
+    assert fleet.told() == (OLD, 1)
+
+
+def test_another_takes_over_only_where_it_has_a_tenth_of_the_fleet_more() -> None:
+    fleet = Fleet(LabelScheme(OLD), LabelScheme(NEW))
+    fleet.come(100, *OLD)
+    fleet.come(121, *NEW)
+    assert fleet.keys == OLD
+    fleet.come(2, *NEW)
+    assert fleet.told() == (NEW, 2)
+    fleet.come(20, *NEW, by=-1)
+    assert fleet.told() == (NEW, 2)
+
+
+def test_peoples_own_way_counts_with_each_of_its_levels_whoever_has_them() -> None:
+    fleet = Fleet(LabelScheme(("mine/row", "mine/rack"), is_own=True), LabelScheme(NEW))
+    fleet.come(9, *NEW)
+    assert fleet.told() == (("mine/row", "mine/rack"), 0)
+
+
+def test_a_level_that_fewer_than_half_of_a_ways_nodes_have_is_none() -> None:
+    fleet = Fleet(LabelScheme(NEW))
+    fleet.come(6, "new/spine", "new/leaf")
+    fleet.come(5, *NEW)
+    assert fleet.keys == ("new/spine", "new/leaf")
+    fleet.come(1, *NEW)
+    assert fleet.keys == NEW
+
+
+def test_a_level_that_counts_does_so_until_fewer_than_two_fifths_have_it() -> None:
+    fleet = Fleet(LabelScheme(NEW))
+    fleet.come(40, *NEW)
+    fleet.come(60, "new/spine", "new/leaf")
+    assert fleet.told() == (NEW, 1)
+    fleet.come(1, "new/spine", "new/leaf")
+    assert fleet.keys == ("new/spine", "new/leaf")
+
+
+def test_the_level_that_most_have_counts_where_none_is_common() -> None:
+    fleet = Fleet(LabelScheme(("a", "b", "c", "d")))
+    for key in ("a", "b", "c", "d", "c"):
+        fleet.come(10, key)
+    assert fleet.keys == ("c",)
+
+
+def test_a_path_ends_before_the_first_key_that_a_node_lacks() -> None:
+    choice = SchemeSelection("rack", [LabelScheme(("row", "rack", "tray"), is_own=True)])
+    assert choice.path({"row": "4", "rack": "r1", "tray": "t"}) == "rack/4/r1/t"
+    assert choice.path({"row": "4", "tray": "t"}) == "rack/4"
+    assert not choice.path({"rack": "r1"})
+
+
+def test_what_a_node_had_last_is_kept_while_all_else_of_the_way_is_as_it_was() -> None:
+    choice = SchemeSelection("rack", [LabelScheme(("row", "rack", "tray"), is_own=True)])
+    had = {"row": "4", "rack": "r1", "tray": "t"}
+    assert set(choice.retained_keys(had, {})) == set(had)
+    assert set(choice.retained_keys(had, {"row": "4"})) == {"rack", "tray"}
+    assert set(choice.retained_keys(had, {"row": "", "tray": "t"})) == {"row", "rack"}
+    assert set(choice.retained_keys(had, {"row": "5"})) == set()
+    assert set(choice.retained_keys(had, {"rack": "r2", "tray": "t"})) == set()

@@ -1,0 +1,171 @@
+"""The domains of nodes, as they come, change and go."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodeguard.fleet.state.topology.topologies import MissingLabel, Topologies
+from nodeguard.model.policy import NodeLocation, Policy, TopologyLabels
+
+RACKS = Policy(topologies=(TopologyLabels("rack", ("row", "rack")),))
+LEAF, SPINE, TIER_2 = (f"fabric.topograph.run/tier-{tier}" for tier in (0, 1, 2))
+
+
+def fleet(policy: Policy, **nodes: dict[str, str]) -> Topologies:
+    views = Topologies(policy)
+    for name, labels in nodes.items():
+        views.update_node(name, name, labels)
+    return views
+
+
+def test_a_node_is_in_every_domain_on_its_path_of_each_view() -> None:
+    labels = {
+        "topology.kubernetes.io/region": "r", "topology.kubernetes.io/zone": "z", SPINE: "s2", LEAF: "l7",
+        "nvidia.com/gpu.clique": "c.1", "row": "4", "rack": "r9", "something": "else",
+    }  # fmt: skip
+    assert fleet(RACKS, a=labels).paths("a") == (
+        "rack/4", "rack/4/r9", "zone/r", "zone/r/z", "fabric/s2", "fabric/s2/l7", "nvlink/c.1"
+    )  # fmt: skip
+    assert fleet(RACKS, a=labels).label_keys() == {
+        "rack": ("row", "rack"),
+        "zone": ("topology.kubernetes.io/region", "topology.kubernetes.io/zone"),
+        "fabric": (SPINE, LEAF),
+        "nvlink": ("nvidia.com/gpu.clique",),
+    }
+
+
+def test_a_path_never_skips_a_level_that_others_have() -> None:
+    whole = {TIER_2: "core", SPINE: "s1", LEAF: "l1"}
+    views = fleet(Policy(), a=whole, b=whole, c={TIER_2: "core", LEAF: "l1"}, d={LEAF: "l1"})
+    assert views.paths("c") == ("fabric/core",)
+    assert views.paths("d") == ()
+    assert views.missing_labels() == {
+        ("fabric", SPINE): MissingLabel(2, ("c", "d")),
+        ("fabric", TIER_2): MissingLabel(1, ("d",)),
+    }
+
+
+def test_a_policys_own_way_counts_and_who_lacks_it_is_named() -> None:
+    views = fleet(
+        Policy(topologies=(TopologyLabels("fabric", ("my/leaf",)),)), a={LEAF: "l1"}, b={"my/leaf": "m"}
+    )
+    assert (views.paths("a"), views.paths("b")) == ((), ("fabric/m",))
+    assert views.missing_labels() == {("fabric", "my/leaf"): MissingLabel(1, ("a",))}
+
+
+def test_when_another_way_counts_all_have_moved() -> None:
+    views = fleet(Policy(), a={LEAF: "l1", "topology.k8s.aws/network-node-layer-1": "n1"})
+    assert views.paths("a") == ("fabric/l1",)
+    assert views.update_node("b", "b", {"topology.k8s.aws/network-node-layer-1": "n1"})
+    assert {views.paths(one) for one in "ab"} == {("fabric/n1",)}
+
+
+def test_a_node_that_joins_or_leaves_moves_nobody_else() -> None:
+    views = fleet(Policy(), a={LEAF: "l1"}, b={LEAF: "l1"})
+    assert not views.update_node("c", "c", {LEAF: "l2"})
+    assert not views.remove_node("c")
+    assert not views.remove_node("c")
+    assert views.paths("c") == ()
+
+
+def test_labels_that_vanish_leave_a_node_where_it_was_last_and_it_is_named() -> None:
+    labels = {SPINE: "s1", LEAF: "l1"}
+    views = fleet(Policy(), a=labels, b=labels)
+    views.update_node("a", "a", {})
+    assert views.paths("a") == ("fabric/s1", "fabric/s1/l1")
+    assert views.missing_labels() == {
+        ("fabric", SPINE): MissingLabel(1, ("a",)),
+        ("fabric", LEAF): MissingLabel(1, ("a",)),
+    }
+    views.update_node("b", "b", {})
+    assert views.paths("b") == ("fabric/s1", "fabric/s1/l1")
+    views.update_node("a", "a", {SPINE: "s2", LEAF: "l9"})
+    assert views.paths("a") == ("fabric/s2", "fabric/s2/l9")
+    views.remove_node("b")
+    views.update_node("b", "b", {})
+    assert views.paths("b") == ()
+
+
+def test_labels_that_all_vanish_are_not_replaced_by_those_of_a_few() -> None:
+    views = Topologies(Policy())
+    for number in range(30):
+        views.update_node(f"n{number}", f"n{number}", {LEAF: f"l{number // 10}"})
+    for number in range(30):
+        views.update_node(f"n{number}", f"n{number}", {})
+    views.update_node("new", "new", {"topology.k8s.aws/network-node-layer-1": "n1"})
+    assert views.paths("n29") == ("fabric/l2",)
+
+
+def test_a_node_that_moved_is_not_where_half_of_its_old_labels_would_put_it() -> None:
+    views = fleet(RACKS, a={"row": "1", "rack": "r1"})
+    views.update_node("a", "a", {"row": "2"})
+    assert views.paths("a") == ("rack/2",)
+
+
+def test_places_count_for_the_views_that_they_name_and_labels_for_the_others() -> None:
+    places = (NodeLocation("gpu-1", {"rack": "row-1/r1"}), NodeLocation("gpu-?", {"power": "feed-a"}))
+    policy = Policy(topologies=RACKS.topologies, locations=places)
+    labels = {"row": "9", "rack": "r9", LEAF: "l1"}
+    views = fleet(policy, **{"gpu-1": labels, "gpu-2": labels})
+    assert views.paths("gpu-1") == ("rack/row-1", "rack/row-1/r1", "power/feed-a", "fabric/l1")
+    assert views.paths("gpu-2") == ("power/feed-a", "fabric/l1")
+    assert views.missing_labels() == {("rack", "places"): MissingLabel(1, ("gpu-2",))}
+    assert views.label_keys() == {"rack": ("places",), "power": ("places",), "fabric": (LEAF,)}
+
+
+def test_another_policy_places_everybody_anew() -> None:
+    views = fleet(Policy(), a={"row": "1", "rack": "r1", LEAF: "l1"})
+    views.set_policy(RACKS)
+    assert views.paths("a") == ("rack/1", "rack/1/r1", "fabric/l1")
+    views.set_policy(Policy())
+    assert views.paths("a") == ("fabric/l1",)
+
+
+def test_an_imported_way_is_one_of_those_that_coverage_chooses_from() -> None:
+    kueue = TopologyLabels("fabric", ("cloud/block", "cloud/rack"))
+    labels = {"cloud/block": "b1", "cloud/rack": "r1"}
+    views = fleet(Policy(), a=labels, b={**labels, LEAF: "l1"})
+    assert views.paths("a") == ()
+    assert views.import_schemes((kueue,))
+    assert not views.import_schemes((kueue,))
+    assert views.paths("a") == views.paths("b") == ("fabric/b1", "fabric/b1/r1")
+    assert views.import_schemes(())
+    assert (views.paths("a"), views.paths("b")) == ((), ("fabric/l1",))
+
+
+def test_of_those_that_lack_a_key_few_are_named() -> None:
+    policy = Policy(topologies=(TopologyLabels("rack", ("rack",)),))
+    views = fleet(policy, **{f"n{number:02}": dict[str, str]() for number in range(50)})
+    [lack] = views.missing_labels().values()
+    assert (lack.nodes, lack.names) == (50, tuple(f"n{number:02}" for number in range(20)))
+
+
+KEYS = (LEAF, SPINE, TIER_2, "topology.k8s.aws/network-node-layer-1", "row", "rack", "other")
+LABELS = st.dictionaries(st.sampled_from(KEYS), st.sampled_from(("x", "y", "")), max_size=5)
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcdef"), st.none() | LABELS), max_size=40))
+def test_whatever_comes_and_goes_whoever_moves_is_told_and_all_are_on_one_way(
+    steps: list[tuple[str, dict[str, str] | None]],
+) -> None:
+    views = Topologies(RACKS)
+    there: dict[str, dict[str, str]] = {}
+    for uid, labels in steps:
+        before = {one: views.paths(one) for one in there if one != uid}
+        if labels is None:
+            there.pop(uid, None)
+            moved = views.remove_node(uid)
+        else:
+            there[uid] = labels
+            moved = views.update_node(uid, uid, labels)
+        assert moved or before == {one: views.paths(one) for one in there if one != uid}
+        lacking = views.missing_labels()
+        for view, keys in views.label_keys().items():
+            for key in keys:
+                without = sorted(one for one, has in there.items() if not has.get(key))
+                assert list(lacking.get((view, key), MissingLabel(0, ())).names) == without
+            for one in there:
+                steps_of = [path for path in views.paths(one) if path.startswith(f"{view}/")]
+                assert [path.count("/") for path in steps_of] == list(range(1, len(steps_of) + 1))
+                assert len(steps_of) <= len(keys)

@@ -1,0 +1,183 @@
+"""What the policy and people say of one check or one node."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from time import process_time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodeguard.fleet.policy_rules import (
+    check_limit,
+    hold_on_check,
+    hold_on_node,
+    is_silenced,
+    maintenance_reason,
+    mode_of,
+    pool_of,
+)
+from nodeguard.model.mark import HOLD_ANNOTATION, MAINTENANCE_ANNOTATION, Mark
+from nodeguard.model.node import Node
+from nodeguard.model.policy import (
+    Budget,
+    CheckLimit,
+    Hold,
+    Mode,
+    ModeRule,
+    Policy,
+    Pool,
+    Silence,
+)
+
+GPU = "nvidia.com/gpu-driver-upgrade-state"
+OFED = "nvidia.com/ofed-driver-upgrade-state"
+
+
+def node(
+    name: str = "gpu-1", *, cordoned: bool = False, notes: dict[str, str] | None = None, **labels: str
+) -> Node:
+    return Node(name, "uid-1", labels=labels, annotations=notes or {}, unschedulable=cordoned)
+
+
+def labelled(label: str, value: str, *, cordoned: bool = False) -> Node:
+    return Node("gpu-1", "uid-1", labels={label: value}, unschedulable=cordoned)
+
+
+def test_without_a_rule_the_policys_mode_counts() -> None:
+    assert mode_of(Policy(), "gpu-lost", Mark.QUARANTINE) == Mode.OBSERVE
+    assert mode_of(Policy(mode=Mode.ENFORCE), "gpu-lost", Mark.SUSPECT) == Mode.ENFORCE
+
+
+def test_the_last_mode_rule_that_fits_counts_for_its_marks() -> None:
+    policy = Policy(
+        modes=(
+            ModeRule(("gpu-*", "disk-full"), Mode.ENFORCE, (Mark.QUARANTINE,)),
+            ModeRule(("gpu-lost",), Mode.OBSERVE),
+        )
+    )
+    assert mode_of(policy, "gpu-ecc", Mark.QUARANTINE) == Mode.ENFORCE
+    assert mode_of(policy, "disk-full", Mark.QUARANTINE) == Mode.ENFORCE
+    assert mode_of(policy, "gpu-ecc", Mark.SUSPECT) == Mode.OBSERVE
+    assert mode_of(policy, "gpu-lost", Mark.QUARANTINE) == Mode.OBSERVE
+    assert mode_of(policy, "clock-drift", Mark.QUARANTINE) == Mode.OBSERVE
+
+
+def test_a_rule_without_patterns_fits_nothing() -> None:
+    assert mode_of(Policy(modes=(ModeRule((), Mode.ENFORCE),)), "", Mark.SUSPECT) == Mode.OBSERVE
+
+
+def test_the_first_limit_that_fits_counts() -> None:
+    few, more, most = CheckLimit(("gpu-lost",), 1), CheckLimit(("gpu-*",), 2), CheckLimit(new=3)
+    policy = Policy(budget=Budget(check=most, check_overrides=(few, more)))
+    assert check_limit(policy, "gpu-lost") is few
+    assert check_limit(policy, "gpu-ecc") is more
+    assert check_limit(policy, "disk-full") is most
+
+
+def test_a_check_is_held_by_the_policy() -> None:
+    policy = Policy(
+        holds=(Hold(node="gpu-1"), Hold(checks=("gpu-*",), reason="driver bug"), Hold(checks=("x",)))
+    )
+    assert hold_on_check(policy, "gpu-lost") == "driver bug"
+    assert hold_on_check(policy, "x") == "a hold of the policy"
+    assert hold_on_check(policy, "disk-full") is None
+
+
+def test_a_node_is_held_by_name_by_labels_or_by_both() -> None:
+    policy = Policy(
+        holds=(
+            Hold(checks=("*",), reason="of no node"),
+            Hold(node="login-*", reason="no GPUs"),
+            Hold(labels={"team": "alpha"}, reason="alpha's own"),
+            Hold(node="gpu-*", labels={"tier": "test"}),
+        )
+    )
+    assert hold_on_node(policy, node("login-3")) == "no GPUs"
+    assert hold_on_node(policy, node(team="alpha", tier="prod")) == "alpha's own"
+    assert hold_on_node(policy, node(tier="test")) == "a hold of the policy"
+    assert hold_on_node(policy, node("cpu-1", tier="test")) is None
+    assert hold_on_node(policy, node(tier="prod")) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [("RMA 4711", "RMA 4711"), ("true", "true"), ("", "annotation nodeguard.dev/hold"), ("false", None)],
+)
+def test_a_node_is_held_by_its_annotation(value: str, said: str | None) -> None:
+    assert hold_on_node(Policy(), node(notes={HOLD_ANNOTATION: value})) == said
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [("new cables", "new cables"), ("", "annotation nodeguard.dev/maintenance"), ("false", None)],
+)
+def test_a_node_is_in_maintenance_by_its_annotation(value: str, said: str | None) -> None:
+    assert maintenance_reason(node(notes={MAINTENANCE_ANNOTATION: value})) == said
+
+
+@pytest.mark.parametrize("state", ["", "upgrade-required", "upgrade-done", "upgrade-failed"])
+@pytest.mark.parametrize("label", [GPU, OFED])
+def test_waiting_for_an_upgrade_or_having_had_one_is_no_maintenance(label: str, state: str) -> None:
+    assert maintenance_reason(labelled(label, state)) is None
+    assert maintenance_reason(labelled(label, state, cordoned=True)) is None
+
+
+@pytest.mark.parametrize("state", ["cordon-required", "wait-for-jobs-required", "validation-required"])
+@pytest.mark.parametrize("label", [GPU, OFED])
+def test_from_cordon_to_uncordon_an_upgrade_is_maintenance(label: str, state: str) -> None:
+    assert maintenance_reason(labelled(label, state)) == f"{label} is {state}"
+
+
+@pytest.mark.parametrize("state", ["node-maintenance-required", "a-word-to-come"])
+def test_where_a_state_may_be_a_queue_the_cordon_tells(state: str) -> None:
+    assert maintenance_reason(labelled(GPU, state)) is None
+    assert maintenance_reason(labelled(GPU, state, cordoned=True)) == f"{GPU} is {state}"
+
+
+def test_a_node_without_any_of_it_is_not_held_and_in_no_maintenance() -> None:
+    assert (hold_on_node(Policy(), node()), maintenance_reason(node())) == (None, None)
+
+
+def test_the_first_pool_that_fits_is_the_nodes() -> None:
+    small, all_of = Pool("small", {"pool": "a", "zone": "z"}), Pool("rest", {})
+    policy = Policy(pools=(small, all_of))
+    assert pool_of(policy, node(pool="a", zone="z", more="x")) is small
+    assert pool_of(policy, node(pool="a")) is all_of
+    assert pool_of(Policy(pools=(small,)), node(pool="a")) is None
+
+
+def test_a_silence_is_of_checks_on_nodes_until_its_end() -> None:
+    policy = Policy(silences=(Silence(("gpu-*",), "gpu-1*", until=100.0), Silence(("disk-full",))))
+    assert is_silenced(policy, "gpu-lost", "gpu-12", 99.9)
+    assert not is_silenced(policy, "gpu-lost", "gpu-12", 100.0)
+    assert not is_silenced(policy, "gpu-lost", "gpu-2", 0.0)
+    assert not is_silenced(policy, "clock", "gpu-12", 0.0)
+    assert is_silenced(policy, "disk-full", "any", 1e12)
+
+
+PATTERNS = st.lists(st.text("ab-*?[]!", max_size=8), max_size=4)
+
+
+@given(PATTERNS, st.text("ab-[]!", max_size=8))
+def test_patterns_are_a_shells(patterns: list[str], name: str) -> None:
+    fits = any(fnmatchcase(name, pattern) for pattern in patterns)
+    policy = Policy(modes=(ModeRule(tuple(patterns), Mode.ENFORCE),))
+    assert (mode_of(policy, name, Mark.SUSPECT) == Mode.ENFORCE) == fits
+
+
+def test_a_fleet_is_asked_in_no_time() -> None:
+    policy = Policy(
+        pools=tuple(Pool(f"p{at}", {"pool": str(at)}) for at in range(10)),
+        holds=tuple(Hold(node=f"login-{at}-*") for at in range(10)),
+        silences=tuple(Silence(("gpu-*",), f"row-{at}-*") for at in range(10)),
+    )
+    nodes = [node(f"gpu-{at}", pool=str(at % 11)) for at in range(7_500)]
+    began = process_time()
+    for one in nodes:
+        hold_on_node(policy, one)
+        maintenance_reason(one)
+        pool_of(policy, one)
+        is_silenced(policy, "gpu-lost", one.name, 0.0)
+    assert process_time() - began < 2.0

@@ -1,0 +1,69 @@
+"""The aggregator's authority in a real cluster: two replicas, each first."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from pathlib import Path
+
+import pytest
+
+from nodeguard.aggregator.certificates.stored import StoreConflictError, StoreError
+from nodeguard.kube.authority_store import AuthoritySecretStore
+from nodeguard.kube.client import ApiClient
+from tests.controlplane.cluster import Cluster
+
+
+async def test_nothing_is_there_at_first_and_who_comes_second_reads(api: ApiClient, namespace: str) -> None:
+    one, other = AuthoritySecretStore(api, namespace), AuthoritySecretStore(api, namespace)
+    before = await one.read()
+    assert (before.state, before.bundle) == (b"", "")
+    results = await asyncio.gather(
+        *(store.keep(f"of {store is one}".encode(), before) for store in (one, other)), return_exceptions=True
+    )
+    assert sorted(map(str, results)) == ["", "None"]
+    assert sum(isinstance(one, StoreConflictError) for one in results) == 1
+    kept = await one.read()
+    assert kept == await other.read()
+    await other.keep(b"next", kept)
+    with pytest.raises(StoreConflictError):
+        await one.keep(b"late", kept)
+    assert (await one.read()).state == b"next"
+
+
+async def test_the_bundle_is_for_all_and_the_key_is_not(
+    api: ApiClient, namespace: str, controlplane: Cluster
+) -> None:
+    store = AuthoritySecretStore(api, namespace)
+    await store.keep(b"key", await store.read())
+    await store.publish("certificates", await store.read())
+    space = f"/api/v1/namespaces/{namespace}"
+    shown = controlplane.api.get(f"{space}/configmaps/nodeguard-ca")
+    assert shown["data"] == {"ca.crt": "certificates"}
+    assert "key" not in str(shown["data"])
+    stale = await store.read()
+    await store.publish("newer", stale)
+    with pytest.raises(StoreConflictError):
+        await store.publish("older", stale)
+    controlplane.api.delete(f"{space}/secrets/nodeguard-ca")
+    with pytest.raises(StoreConflictError):
+        await store.keep(b"gone", stale)
+    assert (await store.read()).state == b""
+
+
+async def test_what_cannot_be_read_or_may_not_is_told(api: ApiClient, namespace: str, controlplane: Cluster, tmp_path: Path) -> None:  # fmt: skip
+    data = {"authority.json": base64.b64encode(b"secret-key").decode()}
+    controlplane.api.post(
+        f"/api/v1/namespaces/{namespace}/secrets", {"metadata": {"name": "nodeguard-ca"}, "data": data}
+    )
+    token = controlplane.kubectl("create", "token", "default", "-n", namespace).strip()
+    (tmp_path / "kubeconfig").write_text(
+        controlplane.kubeconfig.read_text().replace(controlplane.token, token)
+    )
+    weak = await ApiClient.connect(str(tmp_path / "kubeconfig"))
+    for work in (AuthoritySecretStore(weak, namespace).read(), AuthoritySecretStore(weak, namespace).keep(b"secret-key", await AuthoritySecretStore(api, namespace).read())):  # fmt: skip
+        with pytest.raises(StoreError, match="give the service account this right") as found:
+            await work
+        assert "secret-key" not in str(found.value)
+        assert data["authority.json"] not in str(found.value)
+    await weak.close()

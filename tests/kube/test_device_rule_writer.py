@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from msgspec.structs import replace
+
+from nodeguard.kube import device_rule_writer as device_rules
+from nodeguard.kube.client import MERGE_PATCH, ApiClient
+from nodeguard.kube.device_rule_object import MANAGED_BY_LABEL
+from nodeguard.kube.device_rule_writer import PATH, DeviceRuleWriter
+from nodeguard.kube.device_tracker import serves_device_rules
+from nodeguard.model.mark import EPOCH_ANNOTATION, STATE_ANNOTATION, DeviceRule
+from nodeguard.model.node import Taint
+from tests.controlplane.cluster import API, Cluster, cluster
+from tests.controlplane.objects import node
+from tests.kube.following import running
+from tests.kube.writing import Writing, read, writing
+from tests.waiting import PATIENCE
+
+QUARANTINE = Taint("nodeguard.dev/quarantine", "NoSchedule", "gpu")
+
+Failed = list[tuple[DeviceRule, str]]
+
+
+@asynccontextmanager
+async def keeping(api: ApiClient, epoch: int = 1) -> AsyncIterator[tuple[Writing, DeviceRuleWriter, Failed]]:
+    failed: Failed = []
+    async with writing(api, epoch) as made:
+        rules = DeviceRuleWriter(made.permit, made.first, lambda rule, why: failed.append((rule, why)))
+        watch = device_rules.watch_rules(api, rules, made.told.append)
+        async with running(watch):
+            await made.until(lambda: watch.is_synced)
+            yield made, rules, failed
+
+
+async def rule(api: ApiClient, controlplane: Cluster, device: str = "gpu-0") -> DeviceRule:
+    """A rule for a device of a Node, which is made; nodeguard's of other tests are gone."""
+    controlplane.api.delete(PATH)
+    controlplane.api.post("/api/v1/nodes", node("gpu-7"))
+    uid = (await read(api, "gpu-7")).uid
+    return DeviceRule("nodeguard-1", "gpu-7", uid, "gpu.nvidia.com", "gpu-7", device, QUARANTINE, '{"a":1}')
+
+
+async def objects(api: ApiClient) -> dict[str, Any]:
+    found = json.loads(await api.request("GET", PATH))
+    return {one["metadata"]["name"]: one for one in found["items"]}
+
+
+async def until_there(api: ApiClient, expected: dict[str, str]) -> None:
+    """Wait until the cluster has these rules, by name with their devices, and no others."""
+    async with asyncio.timeout(PATIENCE):
+        while {
+            name: one["spec"]["deviceSelector"]["device"] for name, one in (await objects(api)).items()
+        } != expected:
+            await asyncio.sleep(0.01)
+
+
+async def test_rules_come_change_and_go(api: ApiClient, controlplane: Cluster) -> None:
+    one = await rule(api, controlplane)
+    assert await serves_device_rules(api)
+    async with keeping(api, epoch=5) as (made, rules, _):
+        rules.set_desired([one])
+        await made.until(lambda: rules.current_rules() == [one])
+        written = (await objects(api))[one.name]
+        assert written["metadata"]["annotations"] == {STATE_ANNOTATION: '{"a":1}', EPOCH_ANNOTATION: "5"}
+        assert written["spec"]["taint"]["effect"] == "NoSchedule"
+        other = replace(one, device="gpu-1", state="")
+        rules.set_desired([other])
+        await made.until(lambda: rules.current_rules() == [other])
+        await made.idle()
+        for _ in range(3):
+            rules.set_desired([other])
+        assert made.first.pending == 0
+        rules.set_desired([])
+        await until_there(api, {})
+    assert made.told == []
+
+
+async def test_what_stands_is_found_again(api: ApiClient, controlplane: Cluster) -> None:
+    one = await rule(api, controlplane)
+    async with keeping(api) as (made, rules, _):
+        rules.set_desired([one])
+        await until_there(api, {one.name: "gpu-0"})
+    async with keeping(api) as (made, rules, _):
+        assert rules.current_rules() == [one]
+        # Before a plan nothing is touched.
+        assert made.first.pending == 0
+
+
+async def test_ours_is_put_right_and_others_are_left_alone(api: ApiClient, controlplane: Cluster) -> None:
+    one = await rule(api, controlplane)
+    async with keeping(api) as (made, rules, failed):
+        rules.set_desired([one])
+        await until_there(api, {one.name: "gpu-0"})
+        await made.idle()
+        edited = {"spec": {"deviceSelector": {"device": "gpu-5"}, "taint": {"effect": "NoExecute"}}}
+        await api.request("PATCH", f"{PATH}/{one.name}", body=edited, content_type=MERGE_PATCH)
+        await until_there(api, {one.name: "gpu-0"})
+        assert (await objects(api))[one.name]["spec"]["taint"]["effect"] == "NoSchedule"
+        await api.request("DELETE", f"{PATH}/{one.name}")
+        await until_there(api, {one.name: "gpu-0"})
+
+        foreign = {"metadata": {"labels": {MANAGED_BY_LABEL: "somebody"}}}
+        await api.request("PATCH", f"{PATH}/{one.name}", body=foreign, content_type=MERGE_PATCH)
+        await made.until(lambda: failed)
+        assert failed[0][1].endswith("remove it, or give it the label app.kubernetes.io/managed-by=nodeguard")
+        rules.set_desired([])
+        await made.idle()
+        assert set(await objects(api)) == {one.name}
+    assert len([line for line in made.told if "not nodeguard's" in line]) == 1
+    assert made.told[-1] == "Writes: none fails any more with 409 (Foreign)"
+
+
+async def test_a_later_leader_is_heeded(api: ApiClient, controlplane: Cluster) -> None:
+    one = await rule(api, controlplane)
+    async with keeping(api, epoch=3) as (made, rules, _):
+        rules.set_desired([one])
+        await until_there(api, {one.name: "gpu-0"})
+    async with keeping(api, epoch=2) as (made, rules, _):
+        rules.set_desired([])
+        await made.until(lambda: made.fenced)
+        assert made.fenced[0].startswith("DeviceTaintRule nodeguard-1 was written under epoch 3")
+    assert set(await objects(api)) == {one.name}
+
+
+async def test_rules_that_take_too_much_are_not_written(api: ApiClient, controlplane: Cluster) -> None:
+    one = await rule(api, controlplane)
+    async with keeping(api) as (made, rules, failed):
+        rules.set_desired(
+            [replace(one, taint=replace(QUARANTINE, effect="NoExecute")), replace(one, name="b", device="")]
+        )
+        await made.idle()
+        assert await objects(api) == {}
+        assert len(failed) == 2
+
+
+async def test_a_rule_goes_with_its_node(api: ApiClient, controlplane: Cluster) -> None:
+    one = await rule(api, controlplane)
+    async with keeping(api) as (_, rules, _):
+        rules.set_desired([one])
+        await until_there(api, {one.name: "gpu-0"})
+    await api.request("DELETE", "/api/v1/nodes/gpu-7")
+    await until_there(api, {})
+    assert await objects(api) == {}
+
+
+async def test_older_clusters_have_none() -> None:
+    with cluster(API, {"kube-apiserver": ["--emulated-version=1.36"]}) as older:
+        api = await ApiClient.connect(str(older.kubeconfig))
+        try:
+            assert not await serves_device_rules(api)
+        finally:
+            await api.close()

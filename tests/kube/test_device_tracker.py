@@ -1,0 +1,142 @@
+"""Which device of a DRA driver is which GPU."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import pytest
+
+from nodeguard.kube.client import ApiClient
+from nodeguard.kube.device_tracker import DeviceTracker, serves_device_rules
+from nodeguard.kube.resource_slices import PATH, ResourceSlice, decode_slice, latest_generation
+from nodeguard.model.node import Device
+from tests.controlplane.api import Object
+from tests.controlplane.cluster import API, Cluster, cluster
+from tests.waiting import until_async
+
+DRIVER = "gpu.nvidia.com"
+
+
+def device(number: int, **more: Object) -> Object:
+    return {
+        "name": f"gpu-{number}",
+        "attributes": {
+            "index": {"int": number},
+            "uuid": {"string": f"GPU-{number}"},
+            "resource.kubernetes.io/pciBusID": {"string": f"0000:{number:02x}:00.0"},
+            **more,
+        },
+    }
+
+
+def resource_slice(
+    name: str, devices: list[Object], node: str = "node-1", driver: str = DRIVER, **pool: object
+) -> Object:
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": name},
+        "spec": {
+            "driver": driver,
+            "nodeName": node,
+            "pool": {"name": node, "generation": 1, "resourceSliceCount": 1, **pool},
+            "devices": devices,
+        },
+    }
+
+
+def read(made: Object) -> ResourceSlice:
+    named = {**made, "metadata": {"name": "s", "uid": "u", "resourceVersion": "1"}}
+    return decode_slice(json.dumps(named).encode())
+
+
+@pytest.mark.parametrize(
+    ("attributes", "address", "uuid"),
+    [
+        ({"uuid": "GPU-1", "resource.kubernetes.io/pciBusID": "0000:3B:00.0"}, "0000:3b:00", "GPU-1"),
+        ({"gpu.nvidia.com/uuid": "GPU-1", "pciBusID": "00000000:3b:00.0"}, "0000:3b:00", "GPU-1"),
+        ({"gpu.nvidia.com/pciBusID": "3b:00.0"}, "0000:3b:00", ""),
+        ({"uuid": "GPU-1", "resource.kubernetes.io/pciBusID": "somewhere"}, "", "GPU-1"),
+    ],
+)
+def test_attributes_may_have_the_name_of_their_driver(
+    attributes: dict[str, str], address: str, uuid: str
+) -> None:
+    made = {"name": "gpu-0", "attributes": {key: {"string": value} for key, value in attributes.items()}}
+    assert read(resource_slice("s", [made])).devices == (
+        Device("node-1", DRIVER, "node-1", "gpu-0", address, uuid),
+    )
+
+
+def test_what_is_no_gpu_is_none() -> None:
+    card = {"name": "eth0", "attributes": {"resource.kubernetes.io/pciBusID": {"string": "0000:3b:00.0"}}}
+    assert read(resource_slice("s", [card], driver="dra.net")).devices == ()
+    assert read(resource_slice("s", [{"name": "channel-0"}])).devices == ()
+    assert read(resource_slice("s", [device(1)], driver="dra.site.example")).devices != ()
+
+
+def test_a_device_may_say_itself_where_it_is() -> None:
+    made = resource_slice("s", [{**device(1), "nodeName": "node-7"}, device(2)])
+    del made["spec"]["nodeName"]
+    assert [one.node for one in read(made).devices] == ["node-7"]
+
+
+def test_the_latest_generation_that_is_whole() -> None:
+    def part(uid: str, generation: int, parts: int) -> ResourceSlice:
+        return ResourceSlice(uid, "1", DRIVER, "pool", generation, parts, ())
+
+    old, new, rest = part("a", 1, 1), part("b", 2, 2), part("c", 2, 2)
+    assert latest_generation([old, new]) == [old]
+    assert latest_generation([old, new, rest]) == [new, rest]
+    assert latest_generation([new]) == [new]
+    assert latest_generation([]) == []
+
+
+@asynccontextmanager
+async def following(api: ApiClient) -> AsyncIterator[tuple[DeviceTracker, dict[str, Any], list[str]]]:
+    given: dict[str, Any] = {}
+    said: list[str] = []
+    devices = DeviceTracker(api, given.__setitem__, said.append)
+    task = asyncio.ensure_future(devices.run())
+    try:
+        yield devices, given, said
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def test_devices_come_and_go(api: ApiClient, controlplane: Cluster) -> None:
+    control = controlplane.api
+    control.delete(PATH)
+    control.post(PATH, resource_slice("one", [device(1), device(2)]))
+    control.post(PATH, resource_slice("two", [device(1)], node="node-2"))
+    async with following(api) as (devices, given, said):
+        await until_async(lambda: devices.is_complete)
+        assert given == {name: devices.devices_of(name) for name in ("node-1", "node-2")}
+        assert [one.name for one in devices.devices_of("node-1")] == ["gpu-1", "gpu-2"]
+        control.post(PATH, resource_slice("one-b", [device(3)], generation=2))
+        await until_async(lambda: [one.name for one in devices.devices_of("node-1")] == ["gpu-3"])
+        control.delete(f"{PATH}/one")
+        control.delete(f"{PATH}/two")
+        await until_async(lambda: given["node-2"] == ())
+        control.delete(f"{PATH}/one-b")
+        await until_async(lambda: given["node-1"] == ())
+        assert (devices._pools, devices._devices, devices._pools_of) == ({}, {}, {})
+    assert said == []
+
+
+async def test_a_server_without_rules_has_no_devices() -> None:
+    older = ["--runtime-config=resource.k8s.io/v1/devicetaintrules=false"]
+    with cluster(API, {"kube-apiserver": older}) as made:
+        made.api.post(PATH, resource_slice("one", [device(1)]))
+        api = await ApiClient.connect(str(made.kubeconfig))
+        assert not await serves_device_rules(api)
+        async with following(api) as (devices, given, said):
+            await until_async(lambda: devices.is_complete)
+        await api.close()
+    assert (given, said) == ({}, [])

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+from nodeguard.kube.event_correlator import (
+    BURST,
+    MAX_SIMILAR,
+    REFILL_SECONDS,
+    SIMILAR_SECONDS,
+    CountedEvent,
+    EventContent,
+    EventCorrelator,
+)
+
+MARKED = EventContent("gpu-7", "u7", "Warning", "NodeQuarantined", "GPU 0000:3b:00 fell off the bus")
+
+
+def said(message: str, node: str = "gpu-7") -> EventContent:
+    return EventContent(node, f"uid of {node}", "Warning", "NodeQuarantined", message)
+
+
+def test_the_same_again_is_counted() -> None:
+    events = EventCorrelator("a")
+    first, second = events.correlate(MARKED, 10.0), events.correlate(MARKED, 20.0)
+    assert first == CountedEvent(MARKED, "gpu-7.a1", 1, 10.0, 10.0)
+    assert second == CountedEvent(MARKED, "gpu-7.a1", 2, 10.0, 20.0)
+
+
+def test_many_that_differ_in_words_become_one() -> None:
+    events = EventCorrelator("a")
+    taken = [events.correlate(said(f"GPU {number}"), 0.0) for number in range(MAX_SIMILAR + 3)]
+    assert len({one.name for one in taken[:MAX_SIMILAR] if one}) == MAX_SIMILAR
+    combined = taken[MAX_SIMILAR:]
+    assert [one and one.count for one in combined] == [1, 2, 3]
+    assert combined[-1] is not None
+    assert combined[-1].content.message == f"(combined from similar events): GPU {MAX_SIMILAR + 2}"
+    later = events.correlate(said("GPU 99"), SIMILAR_SECONDS + 1.0)
+    assert later is not None
+    assert later.content.message == "GPU 99"
+
+
+def test_who_says_too_much_of_one_object_is_cut_short() -> None:
+    events = EventCorrelator("a")
+    taken = [events.correlate(MARKED, 0.0) for _ in range(BURST + 5)]
+    assert sum(one is not None for one in taken) == BURST
+    assert events.correlate(said("other", "gpu-8"), 0.0) is not None
+    assert events.correlate(MARKED, REFILL_SECONDS - 1.0) is None
+    one = events.correlate(MARKED, REFILL_SECONDS + 1.0)
+    assert one is not None
+    # What was not sent counts all the same.
+    assert one.count == BURST + 7
+    assert events.correlate(MARKED, REFILL_SECONDS + 2.0) is None
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    events = EventCorrelator("a")
+    for number in range(5000):
+        events.correlate(said("x", f"gpu-{number}"), 0.0)
+    assert max(len(kept) for kept in (events._buckets, events._groups, events._counted)) <= 4096
+
+
+def test_a_long_name_leaves_room() -> None:
+    taken = EventCorrelator("a").correlate(said("x", "n" * 199 + "." + "n" * 50), 0.0)
+    assert taken is not None
+    assert taken.name == "n" * 199 + ".a1"

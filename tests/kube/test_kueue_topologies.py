@@ -1,0 +1,134 @@
+"""Ways in which nodes share something, as Kueue's Topologies declare them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+import yaml
+
+from nodeguard.kube.client import ApiClient
+from nodeguard.kube.kueue_topologies import (
+    API_GROUPS,
+    KueueTopology,
+    KueueTopologyWatch,
+    decode_topology,
+    served_path,
+)
+from nodeguard.model.policy import TopologyLabels
+from tests.controlplane.api import ApiError, Object
+from tests.controlplane.cluster import Cluster
+from tests.controlplane.programs import directory
+from tests.waiting import until_async
+
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+DEFINITION = f"{DEFINITIONS}/topologies.kueue.x-k8s.io"
+V1BETA2, V1BETA1 = (f"{group}/topologies" for group in API_GROUPS)
+
+
+def definition(**served_versions: bool) -> Object:
+    """Kueue's own, of which these versions are served."""
+    bases = directory() / "manifests" / "sigs.k8s.io" / "kueue" / "crd" / "bases"
+    found: Object = yaml.safe_load((bases / "kueue.x-k8s.io_topologies.yaml").read_text())
+    for version in found["spec"]["versions"]:
+        version["served"] = served_versions.get(version["name"], True)
+    return found
+
+
+def made(name: str, *labels: str) -> Object:
+    return {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "Topology",
+        "metadata": {"name": name},
+        "spec": {"levels": [{"nodeLabel": label} for label in labels]},
+    }
+
+
+@pytest.fixture
+def kueue(controlplane: Cluster) -> Iterator[Cluster]:
+    """A control plane that knows Topologies when a test has told it, and not any more when that is over."""
+    yield controlplane
+    _undefine(controlplane)
+
+
+def _define(cluster: Cluster, **served_versions: bool) -> None:
+    cluster.api.post(DEFINITIONS, definition(**served_versions))
+    first = next(path for path in (V1BETA2, V1BETA1) if served_versions.get(path.split("/")[3], True))
+    cluster.until(lambda: _is_served(cluster, first), "kube-apiserver")
+
+
+def _is_served(cluster: Cluster, path: str) -> bool:
+    try:
+        cluster.api.get(path)
+    except ApiError as refused:
+        if refused.code in {404, 429}:
+            return False
+        raise
+    return True
+
+
+def _undefine(cluster: Cluster) -> None:
+    if cluster.has(DEFINITION):
+        cluster.api.delete(DEFINITION)
+        cluster.until(lambda: not cluster.has(DEFINITION), "kube-apiserver")
+
+
+@asynccontextmanager
+async def following(api: ApiClient) -> AsyncIterator[tuple[list[tuple[TopologyLabels, ...]], list[str]]]:
+    given: list[tuple[TopologyLabels, ...]] = []
+    said: list[str] = []
+    task = asyncio.ensure_future(KueueTopologyWatch(api, given.append, said.append, later=0.1).run())
+    try:
+        yield given, said
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+def test_the_levels_but_for_the_node_itself() -> None:
+    named = made("t", "cloud/block", "cloud/rack", "kubernetes.io/hostname")
+    named["metadata"] |= {"uid": "u", "resourceVersion": "1"}
+    assert decode_topology(json.dumps(named).encode()) == KueueTopology(
+        "u", "1", "t", ("cloud/block", "cloud/rack")
+    )
+
+
+async def test_topologies_come_change_and_go(api: ApiClient, kueue: Cluster) -> None:
+    _define(kueue)
+    control = kueue.api
+    control.post(V1BETA2, made("b", "cloud/block", "cloud/rack", "kubernetes.io/hostname"))
+    control.post(V1BETA2, made("a", "old/rack"))
+    control.post(V1BETA2, made("nodes", "kubernetes.io/hostname"))
+    async with following(api) as (given, said):
+        both = (
+            TopologyLabels("fabric", ("old/rack",)),
+            TopologyLabels("fabric", ("cloud/block", "cloud/rack")),
+        )
+        await until_async(lambda: given and given[-1] == both)
+        control.delete(f"{V1BETA2}/a")
+        await until_async(lambda: given[-1] == both[1:])
+        control.post(V1BETA2, made("again", "cloud/block", "cloud/rack"))
+        control.post(V1BETA2, made("z", "new/rack"))
+        await until_async(lambda: given[-1] == (both[1], TopologyLabels("fabric", ("new/rack",))))
+    assert said == []
+
+
+async def test_a_cluster_without_kueue_is_asked_again_and_may_lose_it(api: ApiClient, kueue: Cluster) -> None:
+    assert not await served_path(api)
+    async with following(api) as (given, _):
+        await asyncio.sleep(0.3)
+        assert given == []
+        _define(kueue)
+        kueue.api.post(V1BETA2, made("a", "rack"))
+        await until_async(lambda: given == [(TopologyLabels("fabric", ("rack",)),)])
+        _undefine(kueue)
+        await until_async(lambda: given[-1] == ())
+
+
+async def test_an_older_kueue_serves_the_version_before(api: ApiClient, kueue: Cluster) -> None:
+    _define(kueue, v1beta2=False)
+    assert await served_path(api) == V1BETA1

@@ -1,0 +1,220 @@
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from nodeguard.kube import nodes
+from nodeguard.kube.node_patch import MarkError, is_cordon_recorded, mark_patch, written_epoch
+from nodeguard.model.mark import EPOCH_ANNOTATION, STATE_ANNOTATION, DesiredNode, MarkRecord
+from nodeguard.model.node import PREFIX, Node, Taint
+
+QUARANTINE = Taint("nodeguard.dev/quarantine", "NoSchedule", "gpu")
+SUSPECT = Taint("nodeguard.dev/suspect", "NoSchedule", "gpu")
+NODE = Node("gpu-7", "u7", "41", taints=(Taint("foreign", "NoExecute", "x", "2026-01-01T00:00:00Z"),))
+CORDONED = msgspec.json.encode(MarkRecord(cordoned=True)).decode()
+
+
+def wanted(**fields: Any) -> DesiredNode:
+    return replace(DesiredNode("u7", "gpu-7"), **fields)
+
+
+def patched(node: Node, patch: dict[str, Any] | None) -> Node:
+    """A Node after a merge patch, as an API server would have it."""
+    if patch is None:
+        return node
+    meta, spec = patch["metadata"], patch.get("spec", {})
+    assert (meta["uid"], meta["resourceVersion"]) == (node.uid, node.version)
+    annotations = node.annotations | meta["annotations"]
+    said: dict[str, Any] = {
+        "metadata": {
+            "name": node.name,
+            "uid": node.uid,
+            "resourceVersion": str(int(node.version) + 1),
+            "labels": node.labels,
+            "annotations": {key: text for key, text in annotations.items() if text is not None},
+        },
+        "spec": {"unschedulable": bool(spec.get("unschedulable", node.unschedulable))},
+    }
+    if "taints" in spec:
+        said["spec"]["taints"] = spec["taints"] or []
+        return nodes.decode_node(msgspec.json.encode(said))
+    return replace(nodes.decode_node(msgspec.json.encode(said)), taints=node.taints)
+
+
+def test_a_mark_goes_behind_others_taints_with_its_state_and_epoch() -> None:
+    patch = mark_patch(NODE, wanted(taints=(QUARANTINE,), state="{}"), 3)
+    assert patch == {
+        "metadata": {
+            "uid": "u7",
+            "resourceVersion": "41",
+            "annotations": {STATE_ANNOTATION: "{}", EPOCH_ANNOTATION: "3"},
+        },
+        "spec": {
+            "taints": [
+                {"key": "foreign", "value": "x", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z"},
+                {"key": "nodeguard.dev/quarantine", "value": "gpu", "effect": "NoSchedule"},
+            ]
+        },
+    }
+
+
+def test_what_is_no_longer_desired_goes_with_all_that_was_written_beside_it() -> None:
+    marked = replace(
+        NODE, taints=(*NODE.taints, QUARANTINE), annotations={STATE_ANNOTATION: "{}", EPOCH_ANNOTATION: "3"}
+    )
+    patch = mark_patch(marked, wanted(), 4)
+    assert patch is not None
+    assert patch["metadata"]["annotations"] == {STATE_ANNOTATION: None, EPOCH_ANNOTATION: None}
+    assert patched(marked, patch).taints == NODE.taints
+    alone = replace(marked, taints=(QUARANTINE,))
+    assert (mark_patch(alone, wanted(), 4) or {})["spec"] == {"taints": None}
+
+
+def test_an_epoch_alone_is_no_reason_to_write() -> None:
+    marked = replace(NODE, taints=(QUARANTINE,), annotations={STATE_ANNOTATION: "{}", EPOCH_ANNOTATION: "3"})
+    assert mark_patch(marked, wanted(taints=(QUARANTINE,), state="{}"), 9) is None
+    assert mark_patch(replace(NODE, annotations={EPOCH_ANNOTATION: "3"}), wanted(), 9) is None
+
+
+@pytest.mark.parametrize(
+    ("unschedulable", "state", "cordon", "expected"),
+    [
+        (False, "", True, {"unschedulable": True}),
+        (False, "", False, None),
+        (False, "", None, None),
+        (True, CORDONED, True, None),
+        (True, CORDONED, False, {"unschedulable": None}),
+        (True, CORDONED, None, None),
+        (True, "{}", False, None),
+        (True, "not JSON", False, None),
+    ],
+)
+def test_a_cordon_is_undone_by_who_made_it(
+    unschedulable: bool, state: str, cordon: bool | None, expected: dict[str, Any] | None
+) -> None:
+    node = replace(NODE, unschedulable=unschedulable, annotations={STATE_ANNOTATION: state} if state else {})
+    patch = mark_patch(node, wanted(state="{}", cordon=cordon), 1) or {}
+    assert patch.get("spec") == expected
+
+
+def test_a_humans_cordon_is_not_taken_for_ours() -> None:
+    human = replace(NODE, unschedulable=True)
+    desired = wanted(taints=(QUARANTINE,), state=CORDONED, cordon=True)
+    patch = mark_patch(human, desired, 1)
+    assert patch is not None
+    assert "unschedulable" not in patch["spec"]
+    after = patched(human, patch)
+    assert not is_cordon_recorded(after.annotations[STATE_ANNOTATION])
+    assert mark_patch(after, desired, 1) is None
+    back = patched(after, mark_patch(after, wanted(cordon=False), 1))
+    assert back.unschedulable
+
+
+@pytest.mark.parametrize(
+    ("taint", "why"),
+    [
+        (Taint("nodeguard.dev/quarantine", "NoExecute"), "never written"),
+        (Taint("example.com/mine", "NoSchedule"), "not nodeguard's"),
+    ],
+)
+def test_some_taints_are_never_written(taint: Taint, why: str) -> None:
+    with pytest.raises(MarkError, match=why):
+        mark_patch(NODE, wanted(taints=(taint,)), 1)
+
+
+def test_what_a_person_set_stays_whatever_it_does() -> None:
+    theirs = Taint("nodeguard.dev/quarantine", "NoExecute", "by-hand")
+    node = replace(NODE, taints=(*NODE.taints, theirs))
+    patch = mark_patch(node, wanted(taints=(theirs, SUSPECT)), 1)
+    assert patch is not None
+    assert {"key": theirs.key, "value": "by-hand", "effect": "NoExecute"} in patch["spec"]["taints"]
+
+
+@pytest.mark.parametrize(
+    ("said", "epoch"),
+    [
+        *(("7", 7), ("", 0), ("-1", 0), ("x", 0), ("\u0663", 0), ("9" * 19, 0)),
+        *((str(2**30 - 1), 2**30 - 1), (str(2**30), 0)),
+    ],
+)
+def test_an_epoch_is_a_number(said: str, epoch: int) -> None:
+    assert written_epoch({EPOCH_ANNOTATION: said}) == epoch
+
+
+EFFECTS = st.sampled_from(["NoSchedule", "PreferNoSchedule"])
+OURS = st.builds(
+    Taint, st.sampled_from([f"{PREFIX}quarantine", f"{PREFIX}suspect"]), EFFECTS, st.sampled_from("ab")
+)
+THEIRS = st.builds(
+    Taint,
+    st.sampled_from(["a", "node.kubernetes.io/unschedulable", "nodeguard.devs/x"]),
+    st.sampled_from(["NoSchedule", "NoExecute"]),
+    st.sampled_from(["", "x"]),
+    st.sampled_from(["", "2026-01-01T00:00:00Z"]),
+)
+STATES = st.sampled_from(["", "{}", CORDONED, '{"causes":[],"cordoned":true,"new":1}', "garbage"])
+ANNOTATIONS = st.dictionaries(
+    st.sampled_from([f"{PREFIX}hold", f"{PREFIX}maintenance", EPOCH_ANNOTATION]), st.sampled_from(["1", "x"])
+)
+
+
+def once(taint: Taint) -> tuple[str, str]:
+    return taint.key, taint.effect
+
+
+NODES = st.builds(
+    lambda taints, state, annotations, unschedulable: Node(
+        "gpu-7",
+        "u7",
+        "41",
+        {"rack": "r1"},
+        annotations | ({STATE_ANNOTATION: state} if state else {}),
+        tuple(taints),
+        unschedulable,
+    ),
+    st.lists(OURS | THEIRS, unique_by=once),
+    STATES,
+    ANNOTATIONS,
+    st.booleans(),
+)
+DESIRED = st.builds(
+    lambda taints, state, cordon: DesiredNode("u7", "gpu-7", tuple(taints), state, cordon),
+    st.lists(OURS),
+    STATES,
+    st.none() | st.booleans(),
+)
+
+
+@given(NODES, DESIRED, st.integers(0, 99))
+def test_what_is_others_never_changes_and_what_is_ours_is_as_desired(
+    node: Node, desired: DesiredNode, epoch: int
+) -> None:
+    after = patched(node, mark_patch(node, desired, epoch))
+
+    def theirs(taints: tuple[Taint, ...]) -> list[Taint]:
+        return [taint for taint in taints if not taint.key.startswith(PREFIX)]
+
+    assert theirs(after.taints) == theirs(node.taints)
+    assert after.labels == node.labels
+    assert {
+        key: after.annotations.get(key)
+        for key in node.annotations
+        if key not in {STATE_ANNOTATION, EPOCH_ANNOTATION}
+    } == {
+        key: text for key, text in node.annotations.items() if key not in {STATE_ANNOTATION, EPOCH_ANNOTATION}
+    }
+    keys = [once(taint) for taint in after.taints]
+    assert len(keys) == len(set(keys))
+    ours = {taint for taint in after.taints if taint.key.startswith(PREFIX)}
+    assert {once(taint) for taint in ours} == {once(taint) for taint in desired.taints}
+    assert ours <= set(desired.taints)
+    assert mark_patch(after, desired, epoch + 1) is None
+    if node.unschedulable and not is_cordon_recorded(node.annotations.get(STATE_ANNOTATION, "")):
+        assert after.unschedulable
+    if desired.cordon is None:
+        assert after.unschedulable == node.unschedulable

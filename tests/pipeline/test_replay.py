@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodeguard.bundle.recording import Recording
+from nodeguard.model.observation import Observation
+from nodeguard.pipeline.replay import due_times, replay_verdicts
+from nodeguard.sources.machine import Machine
+from tests.agent.scene import Noting, Scripted
+from tests.bundle.bundles import bundle
+
+BOOTED = 864_000.0
+
+
+def rounds(directory: Path, files: dict[str, Any], *sources: Scripted) -> list[tuple[float, tuple[str, ...]]]:
+    judgement = Noting()
+    seconds = [at for at, _ in replay_verdicts(Recording.open(bundle(directory, files)), sources, judgement)]
+    assert [at - BOOTED for at, _ in judgement.rounds] == seconds
+    return [(at - BOOTED, names) for at, names in judgement.rounds]
+
+
+def test_each_source_is_read_at_its_interval_until_after_the_last_frame(tmp_path: Path) -> None:
+    files = {"a/x": "1", "b/x": "1", "frames/000015/a/x": "2"}
+    assert rounds(tmp_path, files, Scripted("a", interval=10), Scripted("b", interval=30)) == [
+        (0, ("a", "b")),
+        (10, ("a",)),
+        (20, ("a",)),
+        (30, ("a", "b")),
+        (40, ("a",)),
+        (45, ("a", "b")),
+    ]
+
+
+def test_without_frames_it_is_one_look(tmp_path: Path) -> None:
+    assert rounds(tmp_path, {"a/x": "1"}, Scripted("a", interval=10)) == [(0, ("a",))]
+
+
+def test_what_the_last_frame_says_is_judged_whatever_the_interval(tmp_path: Path) -> None:
+    files = {"a/x": "1", "frames/000070/a/x": "2"}
+    seen = rounds(tmp_path, files, Scripted("a", interval=60))
+    assert seen == [(0, ("a",)), (60, ("a",)), (100, ("a",))]
+
+
+def test_a_source_that_was_not_recorded_does_not_exist(tmp_path: Path) -> None:
+    assert rounds(tmp_path, {"a/x": "1"}, Scripted("a", interval=60), Scripted("b", interval=10)) == [
+        (0, ("a",))
+    ]
+
+
+def test_the_verdict_is_the_last_round_s(tmp_path: Path) -> None:
+    recording = Recording.open(bundle(tmp_path, {"a/x": "1", "frames/000005/a/x": "2"}))
+    *_, (at, verdict) = replay_verdicts(recording, [Scripted("a")], Noting())
+    assert (at, verdict.evaluated) == (35.0, 5)
+
+
+def test_a_source_sees_the_machine_of_its_second(tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    def read(machine: Machine) -> Iterator[Observation]:
+        seen.append(machine.read("/a/x"))
+        return iter([])
+
+    files = {"a/x": "1", "frames/000010/a/x": "2", "frames/000025/a/x": "3"}
+    rounds(tmp_path, files, Scripted("a", read))
+    assert seen == ["1", "2", "2", "3", "3", "3", "3"]
+
+
+def test_a_source_that_errs_ends_nothing(tmp_path: Path) -> None:
+    def read(machine: Machine) -> Iterator[Observation]:
+        raise ValueError(machine.read("/a/x"))
+
+    files = {"a/x": "1", "frames/000010/a/x": "2"}
+    assert len(rounds(tmp_path, files, Scripted("a", read))) == 5
+
+
+@pytest.mark.parametrize(
+    ("intervals", "end", "found"),
+    [
+        ([], 0.0, [0.0]),
+        ([], 30.0, [0.0, 30.0]),
+        ([10.0, 10.0], 25.0, [0.0, 10.0, 20.0, 25.0]),
+        ([60.0], 60.0, [0.0, 60.0]),
+    ],
+)
+def test_moments(intervals: list[float], end: float, found: list[float]) -> None:
+    assert list(due_times(intervals, end)) == found
+
+
+def test_moments_of_a_month_take_no_memory() -> None:
+    assert next(due_times([10.0], 1e12)) == 0.0
+
+
+@given(st.lists(st.sampled_from([5.0, 10.0, 30.0, 60.0])), st.integers(0, 3600))
+def test_at_each_moment_something_is_due_and_none_is_missed(intervals: list[float], end: int) -> None:
+    found = list(due_times(intervals, end))
+    assert found == sorted(set(found))
+    assert found[-1] == end
+    assert all(at in {0, end} or any(at % interval == 0 for interval in intervals) for at in found)
+    for interval in intervals:
+        assert sum(at % interval == 0 for at in found) == end // interval + 1

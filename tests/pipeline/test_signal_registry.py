@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import pytest
+
+from nodeguard.derive.signals import SIGNALS
+from nodeguard.model.catalogue import LogPattern
+from nodeguard.model.signal import Signal
+from nodeguard.pipeline import signal_registry as signals_module
+from nodeguard.pipeline.signal_registry import all_signals
+from nodeguard.sources.registry import SOURCES, all_sources
+from tests.sources.test_kmsg import PATTERNS
+
+
+def pattern(signal: str) -> LogPattern:
+    return LogPattern("one", "x", r"x (?P<y>.)", signal, "node", "about")
+
+
+def test_every_signal_of_every_room_is_known() -> None:
+    found = all_signals(PATTERNS)
+    for signals in (*(source.signals for source in SOURCES), SIGNALS):
+        assert found.keys() >= signals.keys()
+    assert {one.signal for one in PATTERNS if one.signal} <= found.keys()
+    assert all(name == signal.name for name, signal in found.items())
+
+
+def test_an_event_that_both_tell_of_has_the_fields_of_its_log_line() -> None:
+    assert {"pci", "xid", "gi", "ci", "rest"} == set(all_signals(PATTERNS)["gpu.xid.line"].fields)
+
+
+def test_a_pattern_takes_no_reading_s_name() -> None:
+    with pytest.raises(ValueError, match=r"gpu\.temperature is declared twice"):
+        all_signals([pattern("gpu.temperature")])
+
+
+def test_two_rooms_declare_no_name_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    again = {"host.uptime": Signal("host.uptime", "gauge", "once more")}
+    monkeypatch.setattr(signals_module, "SIGNALS", again)
+    with pytest.raises(ValueError, match=r"host\.uptime is declared twice"):
+        all_signals([])
+
+
+def test_sources_have_names_and_instances_of_their_own() -> None:
+    first, second = all_sources(PATTERNS), all_sources(PATTERNS)
+    assert len({source.name for source in first}) == len(first)
+    assert first[-1].name == "kmsg"
+    assert not {id(source) for source in first} & {id(source) for source in second}
+    for source in first:
+        assert source.deadline > 0
+        assert source.interval == int(source.interval), "replay counts in whole seconds"

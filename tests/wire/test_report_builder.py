@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+from math import inf, nan
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from nodeguard.model.finding import Evidence, Finding, Health, PassingChecks, ReadFailure
+from nodeguard.wire.digest import digest, text_digest
+from nodeguard.wire.encoding import MESSAGE_LIMIT, decode_message, encode
+from nodeguard.wire.report import PassingChecks
+from nodeguard.wire.report_builder import NodeFacts, build_report
+from tests.wire.scene import FACTS, NOW, finding, verdict
+
+
+def test_moments_become_ages() -> None:
+    one = build_report(verdict(finding()), NOW, FACTS, 7)
+    [active] = one.findings
+    assert (active.age, active.evidence[0].age, active.evidence[0].count) == (600.0, 60.0, 3)
+    assert (one.node, one.boot_id, one.sequence, one.agent) == ("node-7", "boot-a", 7, "0.1.0")
+    assert active.topologies == ("rack",)
+    assert decode_message(encode(one)) == one
+
+
+@pytest.mark.parametrize("since", [NOW.wall + 5.0, inf, -inf, nan])
+def test_a_moment_in_the_future_or_nowhere_has_no_age(since: float) -> None:
+    assert build_report(verdict(finding(since=since)), NOW, FACTS).findings[0].age == 0.0
+
+
+def test_what_is_ok_is_left_out() -> None:
+    one = build_report(verdict(finding("over", health=Health.OK), health=Health.OK), NOW, FACTS)
+    assert (one.findings, one.omitted, one.health) == ((), 0, Health.OK)
+
+
+def test_the_digest_names_the_state_and_not_its_age_or_words() -> None:
+    first = build_report(verdict(finding()), NOW, FACTS, 7)
+    later = replace(NOW, wall=NOW.wall + 30.0, mono=NOW.mono + 30.0)
+    assert build_report(verdict(finding()), later, FACTS, 8).digest == first.digest == digest(first)
+    assert text_digest(build_report(verdict(finding()), later, FACTS, 8)) == text_digest(first)
+    warmer = build_report(verdict(finding(message="98 degrees")), NOW, FACTS)
+    assert warmer.digest == first.digest
+    assert text_digest(warmer) != text_digest(first)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        build_report(verdict(), NOW, FACTS),
+        build_report(verdict(finding(), finding("second")), NOW, FACTS),
+        build_report(verdict(finding(health=Health.FATAL)), NOW, FACTS),
+        build_report(verdict(finding(part="GPU-2")), NOW, FACTS),
+        build_report(verdict(finding(slots=("gpu/0000:3b:00/nvlink/1",))), NOW, FACTS),
+        build_report(verdict(finding(), health=Health.FATAL), NOW, FACTS),
+        build_report(verdict(finding(), unread=(ReadFailure("ib", ("node",), "x", "y"),)), NOW, FACTS),
+        build_report(
+            verdict(finding()), NOW, NodeFacts("node-7", "0.2.0", "c0ffee", FACTS.topologies, FACTS.inventory)
+        ),
+        build_report(verdict(finding()), NOW, NodeFacts("node-7", "0.1.0", "c0ffee", FACTS.topologies)),
+        build_report(verdict(finding()), replace(NOW, boot_id="boot-b"), FACTS),
+    ],
+)
+def test_every_other_state_has_another_digest(other: object) -> None:
+    assert other.digest != build_report(verdict(finding()), NOW, FACTS).digest  # type: ignore[attr-defined]
+
+
+texts = st.text(max_size=30) | st.sampled_from(["\ud800", "\x00" * 5000, "😀" * 5000, "\\" * 900])
+findings = st.builds(
+    finding, texts, target=texts, part=texts, message=texts, note=texts, since=st.floats(),
+    slots=st.lists(texts, max_size=100).map(tuple), health=st.sampled_from(Health),
+    evidence=st.lists(st.builds(Evidence, texts, texts, st.floats(), st.integers(-5, 9)), max_size=9).map(tuple),
+)  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(findings, max_size=4), st.integers(1, 60))
+def test_any_verdict_fits_into_a_message(found: list[Finding], times: int) -> None:
+    one = build_report(verdict(*found * times), NOW, FACTS)
+    data = encode(one)
+    assert len(data) < MESSAGE_LIMIT
+    assert decode_message(data) == one
+    assert len(one.findings) + one.omitted == sum(each.health != Health.OK for each in found * times)
+    assert one.digest == digest(one)
+
+
+def test_a_flood_keeps_the_worst() -> None:
+    big = [finding(f"check-{at}", slots=("😀" * 200,) * 64, message="x" * 9000) for at in range(300)]
+    one = build_report(verdict(*big), NOW, FACTS)
+    assert one.findings[0].check == "check-0"
+    assert one.findings[0].evidence == ()
+    assert (one.findings[0].omitted, len(one.findings) + one.omitted) == (1, 300)
+
+
+def test_what_is_in_order_is_told_and_goes_before_findings_do() -> None:
+    proven = (PassingChecks(("a", "b"), ("gpu/0000:3b:00",)),)
+    told = build_report(replace(verdict(finding()), proven=proven), NOW, FACTS)
+    assert told.passing == (PassingChecks(("a", "b"), ("gpu/0000:3b:00",)),)
+    assert told.digest == build_report(verdict(finding()), NOW, FACTS).digest
+    assert told.findings[0].family == "thermal"
+    many = (
+        PassingChecks(
+            tuple(f"check-{n}" for n in range(200)), tuple("x" * 190 + str(n) for n in range(2000))
+        ),
+    )
+    crowded = build_report(replace(verdict(finding()), proven=many), NOW, FACTS)
+    assert (crowded.passing, len(crowded.findings), crowded.omitted) == ((), 1, 0)
