@@ -21,7 +21,7 @@ from statistics import median
 import msgspec
 from msgspec.structs import replace
 
-from nodeguard.agent.state import MAX_BYTES, encode_state
+from nodeguard.agent.state import MAX_BYTES, capture_state, encode_state
 from nodeguard.bundle.recording import Recording
 from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.derive.derive import PlatformHints
@@ -166,7 +166,7 @@ def main() -> None:
         verdict = judgement.evaluate(new, now)
         took.append(time.perf_counter() - began)
         if at and at % 60 == 0:
-            files.append(len(encode_state(judgement.memory(now, LaneHangs()))))
+            files.append(len(encode_state(capture_state(judgement.state, now, LaneHangs()))))
         if at and at % HOUR == 0:
             whole = [node.reading(one.name, now.mono) for one in sources]
             for _ in range(9):

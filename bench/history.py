@@ -119,8 +119,8 @@ def said(
         sequence=sequence,
         findings=findings,
         health=max((one.health for one in findings), key=lambda one: one.rank, default=Health.OK),
-        inventory=replace(inventory, parts=own),
-        proven=proven,
+        inventory=replace(inventory, components=own),
+        passing=proven,
     )
     return ReportReceived(at, f"uid-{number}", replace(made, digest=digest(made)))
 

@@ -215,7 +215,7 @@ def row(name: str, values: list[float]) -> str:
 
 def remembered(directory: Path) -> dict[str, int]:
     """Faults that an agent has in its memory: all, and those of which GPU and Xid differ."""
-    slots = decode_state((directory / "memory").read_bytes()).judged.targets
+    slots = decode_state((directory / "state").read_bytes()).pipeline.judged.targets
     found = [
         (name, one) for name, slot in slots.items() for one in slot.events.values() if "xid" in one.fields
     ]

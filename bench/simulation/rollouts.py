@@ -50,7 +50,7 @@ def rolled_out(
     well: what a node says that is well. wrong: agents of the new catalogue. The node is well by all other
     checks; whether the wrong one fires is the node's lot.
     """
-    fires = replace(wrong.healthy_report("gpu"), proven=())
+    fires = replace(wrong.healthy_report("gpu"), passing=())
     quiet = replace(fires, findings=(), health=well.health, digest=f"{fires.digest} quiet")
     order = list(range(len(fleet.nodes)))
     if one.by_rack:

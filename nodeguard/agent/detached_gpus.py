@@ -1,4 +1,4 @@
-"""Which GPUs are let go of, and until when. Pure."""
+"""Which GPUs are detached from the agent, and until when. Pure."""
 
 from __future__ import annotations
 
@@ -11,25 +11,26 @@ from nodeguard.model.target import NODE
 
 
 class DetachedGpus(Struct, frozen=True):
-    """GPUs that are let go of in one boot, NODE for all: until so many seconds after it began."""
+    """GPUs that are detached in one boot. until: seconds since that boot by target, NODE for all GPUs."""
 
     boot_id: str = ""
     until: dict[str, float] = {}
 
 
-def detach(release: DetachedGpus, slots: Iterable[str], seconds: float, now: Instant) -> DetachedGpus:
-    """The release after some more slots are let go of from now on, all GPUs where none is named."""
-    kept = {slot: release.until[slot] for slot in detached_targets(release, now)}
-    return DetachedGpus(now.boot_id, {**kept, **dict.fromkeys(slots or (NODE,), now.mono + seconds)})
+def detach(detached: DetachedGpus, targets: Iterable[str], seconds: float, now: Instant) -> DetachedGpus:
+    """Return the state after some more targets are detached, all GPUs if there are none."""
+    present = {target: detached.until[target] for target in detached_targets(detached, now)}
+    return DetachedGpus(now.boot_id, {**present, **dict.fromkeys(targets or (NODE,), now.mono + seconds)})
 
 
-def detached_targets(release: DetachedGpus, now: Instant) -> frozenset[str]:
-    """The slots to be left alone at this moment, NODE for all of them."""
-    if release.boot_id != now.boot_id:
+def detached_targets(detached: DetachedGpus, now: Instant) -> frozenset[str]:
+    """Return the targets that are detached at a time, NODE for all GPUs."""
+    if detached.boot_id != now.boot_id:
         return frozenset()
-    return frozenset(slot for slot, until in release.until.items() if now.mono < until)
+    return frozenset(target for target, until in detached.until.items() if now.mono < until)
 
 
-def seconds_until_change(release: DetachedGpus, now: Instant) -> float | None:
-    """Seconds until less is left alone, None where nothing is."""
-    return min((release.until[slot] - now.mono for slot in detached_targets(release, now)), default=None)
+def seconds_until_change(detached: DetachedGpus, now: Instant) -> float | None:
+    """Return the seconds until fewer targets are detached, None if none is."""
+    left = (detached.until[target] - now.mono for target in detached_targets(detached, now))
+    return min(left, default=None)

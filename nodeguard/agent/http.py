@@ -1,4 +1,4 @@
-"""The agent's few pages over HTTP: GET alone, small requests alone, one on each connection."""
+"""The agent's HTTP endpoints: /metrics, /healthz and /readyz; only small GET requests, one per connection."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ from collections.abc import Callable, Mapping
 from nodeguard.agent.agent import Agent
 from nodeguard.agent.metrics import render_metrics
 from nodeguard.agent.reporting.delivery_state import DeliveryQueue
-from nodeguard.agent.reporting.senders import Senders
+from nodeguard.agent.reporting.endpoint_pool import EndpointPool
 from nodeguard.wire.exposition import CONTENT_TYPE
 
-# Bytes of a request that is read at all, and seconds that a client may take for it.
+# Bytes of a request, and seconds for it.
 _LIMIT = 8192
 _PATIENCE = 5.0
 
-# Connections that are open at a time. With one more, who has waited longest gives way: many that say nothing
-# do not shut out who asks.
-_MOST = 32
+# Open connections. One more closes the oldest: idle clients do not lock out the others.
+_MAX_CONNECTIONS = 32
 
 _REASONS = {
     200: "OK",
@@ -28,92 +27,90 @@ _REASONS = {
     503: "Service Unavailable",
 }
 
+_TEXT = "text/plain; charset=utf-8"
 
-# Status, type of content and text.
+# Status, content type and text.
 HttpPage = tuple[int, str, str]
 
 
+def agent_pages(
+    agent: Agent, queue: DeliveryQueue, endpoints: EndpointPool | None
+) -> dict[str, Callable[[], HttpPage]]:
+    """Return the agent's pages by path.
+
+    /healthz shows that the event loop runs; /readyz that every source was read and a verdict exists.
+    """
+
+    def metrics() -> HttpPage:
+        if agent.verdict is None:
+            return 503, _TEXT, "no source has been read yet\n"
+        now = agent.now()
+        read_at = {name: now.wall - age for name, age in agent.ages().items()}
+        acked_at: dict[str, float] | None = None
+        if endpoints:
+            booted = now.wall - now.mono
+            acked_at = {name: max(0.0, booted + mono) for name, mono in endpoints.acked_at().items()}
+        spooled = len(queue.state.spool)
+        text = render_metrics(agent.verdict, read_at, agent.evaluations, acked_at, spooled)
+        return 200, CONTENT_TYPE, text
+
+    def ready() -> HttpPage:
+        if unread := ", ".join(agent.unread_sources()):
+            return 503, _TEXT, f"not read yet: {unread}\n"
+        return (503, _TEXT, "not evaluated yet\n") if agent.verdict is None else (200, _TEXT, "ready\n")
+
+    return {"/metrics": metrics, "/healthz": lambda: (200, _TEXT, "alive\n"), "/readyz": ready}
+
+
 async def serve_http(host: str, port: int, pages: Mapping[str, Callable[[], HttpPage]]) -> asyncio.Server:
-    """Serve pages by path. Raises OSError where it cannot listen."""
-    waiting: dict[asyncio.StreamWriter, None] = {}
+    """Serve pages by path. Raises OSError if it cannot listen."""
+    connections: dict[asyncio.StreamWriter, None] = {}
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(waiting) >= _MOST:
-            oldest = next(iter(waiting))
-            del waiting[oldest]
+        if len(connections) >= _MAX_CONNECTIONS:
+            oldest = next(iter(connections))
+            del connections[oldest]
             oldest.transport.abort()
-        waiting[writer] = None
+        connections[writer] = None
         try:
             async with asyncio.timeout(_PATIENCE):
                 head = await reader.readuntil(b"\r\n\r\n")
-                writer.write(_response(_answer(head, pages), body=not head.startswith(b"HEAD ")))
+                writer.write(_response(_page(head, pages), body=not head.startswith(b"HEAD ")))
                 await writer.drain()
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # whoever asks so gets no answer
+            pass  # such a client gets no answer
         finally:
-            waiting.pop(writer, None)
+            connections.pop(writer, None)
             writer.close()
 
     try:
-        return await asyncio.start_server(handle, host, port, limit=_LIMIT, backlog=_MOST)
+        return await asyncio.start_server(handle, host, port, limit=_LIMIT, backlog=_MAX_CONNECTIONS)
     except (UnicodeError, ValueError):
-        raise socket.gaierror(socket.EAI_NONAME, "this is no host's name") from None
+        raise socket.gaierror(socket.EAI_NONAME, "this is not a host name") from None
 
 
-def _answer(head: bytes, pages: Mapping[str, Callable[[], HttpPage]]) -> HttpPage:
-    words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
-    if len(words) != 3 or not words[2].startswith("HTTP/1."):
-        return 400, "text/plain", "this is no HTTP/1 request\n"
-    if words[0] not in {"GET", "HEAD"}:
-        return 405, "text/plain", "only GET is answered\n"
-    page = pages.get(words[1].partition("?")[0])
+def _page(head: bytes, pages: Mapping[str, Callable[[], HttpPage]]) -> HttpPage:
+    request = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
+    if len(request) != 3 or not request[2].startswith("HTTP/1."):
+        return 400, "text/plain", "this is not an HTTP/1 request\n"
+    method, path, _ = request
+    if method not in {"GET", "HEAD"}:
+        return 405, "text/plain", "only GET is supported\n"
+    page = pages.get(path.partition("?")[0])
     if page is None:
         return 404, "text/plain", f"there is {', '.join(pages)}\n"
     return page()
 
 
 def _response(page: HttpPage, *, body: bool) -> bytes:
-    status, kind, text = page
+    status, content_type, text = page
     content = text.encode()
     head = [
         f"HTTP/1.1 {status} {_REASONS[status]}",
-        f"Content-Type: {kind}",
+        f"Content-Type: {content_type}",
         f"Content-Length: {len(content)}",
         "Connection: close",
         "",
         "",
     ]
     return "\r\n".join(head).encode() + (content if body else b"")
-
-
-_TEXT = "text/plain; charset=utf-8"
-
-
-def agent_pages(
-    agent: Agent, mailbox: DeliveryQueue, senders: Senders | None
-) -> dict[str, Callable[[], HttpPage]]:
-    """The pages of an agent: its metrics, whether its loop turns, and whether it has read everything once and
-    come to a verdict.
-    """
-
-    def unheard() -> dict[str, float] | None:
-        now = agent.now().mono
-        return {name: now - at for name, at in senders.heard().items()} if senders else None
-
-    def metrics() -> HttpPage:
-        if agent.verdict is None:
-            return 503, _TEXT, "no source has been read yet\n"
-        return (
-            200,
-            CONTENT_TYPE,
-            render_metrics(
-                agent.verdict, agent.ages(), agent.evaluations, unheard(), len(mailbox.state.spool)
-            ),
-        )
-
-    def ready() -> HttpPage:
-        if unheard := ", ".join(agent.unread_sources()):
-            return 503, _TEXT, f"not read yet: {unheard}\n"
-        return (503, _TEXT, "not judged yet\n") if agent.verdict is None else (200, _TEXT, "ready\n")
-
-    return {"/metrics": metrics, "/healthz": lambda: (200, _TEXT, "alive\n"), "/readyz": ready}

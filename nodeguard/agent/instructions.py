@@ -1,4 +1,4 @@
-"""Letting go of GPUs for a while, so that they can be reset, or their driver changed."""
+"""What an agent does for an instruction: detach GPUs for a while, or clear a finding."""
 
 from __future__ import annotations
 
@@ -14,95 +14,110 @@ from nodeguard.pipeline.pipeline import Pipeline
 from nodeguard.sources.nvml import NvmlSource
 from nodeguard.wire.instruction import ClearFinding, DetachGpus
 
-# Seconds that a release lasts at most: whoever forgets it must not be left without a watch.
+# Seconds for which GPUs are detached at most: a forgotten instruction must not end the monitoring.
 MAX_DETACH_SECONDS = 86_400.0
 
-# Seconds between two looks at whether a round is over.
+# Seconds between two looks at whether a reading has ended.
 _POLL_SECONDS = 0.02
+
+# Seconds between two looks at whether every source was read.
+_PAUSE = 0.1
 
 
 class GpuDetacher:
-    """The GPUs of a node, through the one source that holds them open.
+    """Detaches GPUs from the agent, so that an operator can reset them or change their driver.
 
-    source: None where the machine has none. let_go: ends what holds them; may take as long as a round.
-    release: that was asked for before this agent began.
+    source: reads the GPUs; None without an NVIDIA driver. close_devices: closes /dev/nvidia*; it may block
+    for as long as a reading. detached: the GPUs that were detached before a restart.
     """
 
     def __init__(
-        self, agent: Agent, source: NvmlSource | None, let_go: Callable[[], None], release: DetachedGpus
+        self,
+        agent: Agent,
+        source: NvmlSource | None,
+        close_devices: Callable[[], None],
+        detached: DetachedGpus,
     ) -> None:
         self._agent = agent
         self._source = source
-        self._let_go = let_go
-        self.detached = release
-        self._over: asyncio.TimerHandle | None = None
+        self._close_devices = close_devices
+        self.detached = detached
+        self._timer: asyncio.TimerHandle | None = None
 
-    def begin(self) -> None:
-        """Leave alone what is released, and look again when less is."""
+    def apply(self) -> None:
+        """Have the source skip the detached GPUs, and read it again when fewer are detached."""
         now = self._agent.now()
-        if self._over is not None:
-            self._over.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         if self._source is None:
             return
         self._source.detached = detached_targets(self.detached, now)
         wait = seconds_until_change(self.detached, now)
         if wait is not None:
-            self._over = asyncio.get_running_loop().call_later(wait / self._agent.speed, self._look)
+            self._timer = asyncio.get_running_loop().call_later(wait / self._agent.speed, self._read)
 
-    async def carry_out(self, wanted: DetachGpus) -> InstructionOutcome:
-        """Let go for so long, 0 to take all back. It is answered once they are let go of."""
+    async def carry_out(self, instruction: DetachGpus) -> InstructionOutcome:
+        """Detach GPUs, or attach all of them for 0 seconds. Return once the devices are closed."""
         if self._source is None:
             return InstructionOutcome(
-                done=False, message="no NVIDIA driver is read here: there is nothing to let go of"
+                done=False, message="this agent reads no NVIDIA driver: there is nothing to detach"
             )
-        slots = tuple(normalize_target(slot if "/" in slot else f"gpu/{slot}") for slot in wanted.targets)
-        if unknown := sorted(set(slots) - self._known()):
-            known = ", ".join(sorted(self._known())) or "none"
-            return InstructionOutcome(
-                done=False, message=f"{unknown[0]} is no GPU that is read here; there is {known}"
-            )
-        if wanted.seconds > MAX_DETACH_SECONDS:
-            return InstructionOutcome(done=False, message="a release lasts a day at most: ask again then")
-        now = self._agent.now()
-        self.detached = (
-            detach(self.detached, slots, wanted.seconds, now) if wanted.seconds else DetachedGpus()
+        targets = tuple(
+            normalize_target(name if "/" in name else f"gpu/{name}") for name in instruction.targets
         )
-        self.begin()
+        gpus = self._gpus()
+        if unknown := sorted(set(targets) - gpus):
+            names = ", ".join(sorted(gpus)) or "none"
+            return InstructionOutcome(
+                done=False, message=f"{unknown[0]} is not a GPU of this node; there is {names}"
+            )
+        if instruction.seconds > MAX_DETACH_SECONDS:
+            return InstructionOutcome(
+                done=False, message="GPUs are detached for a day at most: repeat the command then"
+            )
+        now = self._agent.now()
+        is_attach = not instruction.seconds
+        self.detached = (
+            DetachedGpus() if is_attach else detach(self.detached, targets, instruction.seconds, now)
+        )
+        self.apply()
         if self._source.detached:
-            # A round that began before may still take hold of them.
+            # A reading that began before may still open them.
             while self._agent.is_reading(NvmlSource.name):
                 await asyncio.sleep(_POLL_SECONDS)
-            await asyncio.to_thread(self._let_go)
-        self._look()
-        return InstructionOutcome(done=True, message=", ".join(slots) or "all GPUs")
+            await asyncio.to_thread(self._close_devices)
+        self._read()
+        return InstructionOutcome(done=True, message=", ".join(targets) or "all GPUs")
 
-    def _known(self) -> set[str]:
-        latest = self._agent.latest.values()
+    def _gpus(self) -> set[str]:
         return {
-            one.target for seen in latest for one in seen.observations if target_kind(one.target) == "gpu"
+            observation.target
+            for reading in self._agent.latest.values()
+            for observation in reading.observations
+            if target_kind(observation.target) == "gpu"
         }
 
-    def _look(self) -> None:
-        self.begin()
+    def _read(self) -> None:
+        self.apply()
         self._agent.read(NvmlSource.name, together=0.0)
 
 
-# Seconds between two looks at whether everything was read: what is read later would come back.
-_POLL_SECONDS = 0.1
-
-
 class FindingClearer:
-    """Clears what an agent's judgement holds."""
+    """Clears findings in the pipeline of an agent."""
 
-    def __init__(self, agent: Agent, judgement: Pipeline) -> None:
+    def __init__(self, agent: Agent, pipeline: Pipeline) -> None:
         self._agent = agent
-        self._judgement = judgement
+        self._pipeline = pipeline
 
-    async def carry_out(self, wanted: ClearFinding) -> InstructionOutcome:
-        """Clear a finding, once every source was read. The next verdict is without it, at once."""
+    async def carry_out(self, instruction: ClearFinding) -> InstructionOutcome:
+        """Clear a finding. The next verdict, which comes at once, does not contain it.
+
+        It waits until every source was read: a later reading of an old event would raise the finding again.
+        """
         while self._agent.verdict is None or any(self._agent.unread_sources()):
-            await asyncio.sleep(_POLL_SECONDS)
-        meant = ClearRequest(wanted.check, normalize_target(wanted.target), wanted.component, wanted.by)
-        clearing = self._judgement.clear(meant, self._agent.now())
+            await asyncio.sleep(_PAUSE)
+        target = normalize_target(instruction.target)
+        wanted = ClearRequest(instruction.check, target, instruction.component, instruction.by)
+        clearing = self._pipeline.clear(wanted, self._agent.now())
         self._agent.evaluate()
         return InstructionOutcome(done=bool(clearing.cleared), message=clearing.message)

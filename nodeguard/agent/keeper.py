@@ -1,4 +1,4 @@
-"""When the agent's memory is written down; the writing itself is done away from the loop."""
+"""When the agent state is written to its file; the write itself runs off the event loop."""
 
 from __future__ import annotations
 
@@ -9,46 +9,46 @@ from contextlib import suppress
 from nodeguard.agent.state import AgentState
 from nodeguard.agent.state_file import StateFile
 
-# Seconds. Changes that must not be lost are written at once, those that come within GAP of each other
-# together; what only goes on, such as counters, after EVERY: each writing starts a process that ends with it.
+# Seconds. Important changes are written at once, those within _GAP of each other together. What only
+# progresses, such as counters, is written after _EVERY: each write starts a process that ends with it.
 _GAP = 1.0
 _EVERY = 300.0
-# For the last writing, at the agent's end.
+# For the last write, at the end of the agent.
 _LAST = 1.0
 
 
 class StateKeeper:
-    """Keeps what an agent remembers in its file.
+    """Writes the agent state to its file.
 
-    remember: gives the memory of this moment, None where there is none yet. heed: is given each memory after
-    its writing, and what was wrong with that, empty where it is on the disk.
+    capture: returns the present state, None if there is none yet. on_stored: called after each write with the
+    state, and the error, empty once the state is on the disk.
     """
 
     def __init__(
         self,
         file: StateFile,
-        remember: Callable[[], AgentState | None],
-        heed: Callable[[AgentState, str], None],
+        capture: Callable[[], AgentState | None],
+        on_stored: Callable[[AgentState, str], None],
     ) -> None:
         self._file = file
-        self._remember = remember
-        self._heed = heed
+        self._capture = capture
+        self._on_stored = on_stored
         self._changed = asyncio.Event()
         self._waiting: list[asyncio.Future[str]] = []
 
     def mark_changed(self) -> None:
-        """Something is there that a restart must not forget."""
+        """Have the state written soon: it has a change that must survive a restart."""
         self._changed.set()
 
     async def save_now(self) -> str:
-        """Write what there is now. Returns what is wrong once that is over, empty where it is on the disk."""
-        waits: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._waiting.append(waits)
+        """Write the present state. Return the error, empty once the state is on the disk."""
+        written: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._waiting.append(written)
         self._changed.set()
-        return await waits
+        return await written
 
     async def run(self) -> None:
-        """Write whenever there is something to write, until cancelled."""
+        """Write whenever that is due, until cancelled."""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_EVERY):
@@ -60,7 +60,7 @@ class StateKeeper:
                 await asyncio.to_thread(self._file.stop_worker)
 
     async def end(self) -> None:
-        """Write a last time, and let go of the disk."""
+        """Write a last time, and close the file."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_LAST):
                 await self._write(_LAST)
@@ -68,13 +68,14 @@ class StateKeeper:
 
     async def _write(self, within: float = float("inf")) -> None:
         waiting, self._waiting = self._waiting, []
-        memory, wrong = self._remember(), "nothing is known of the node yet"
+        state, error = self._capture(), "there is no verdict yet"
         try:
-            if memory is not None:
-                wrong = await asyncio.to_thread(self._file.save, memory, within)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the next writing may succeed
-            wrong = f"{self._file.path}: please report it: {type(error).__name__}: {error}"
-        if memory is not None:
-            self._heed(memory, wrong)
-        for one in waiting:
-            one.set_result(wrong)
+            if state is not None:
+                error = await asyncio.to_thread(self._file.save, state, within)
+        except Exception as unexpected:  # noqa: BLE001 - the next write may succeed
+            reason = f"{type(unexpected).__name__}: {unexpected}"
+            error = f"{self._file.path}: please report it: {reason}"
+        if state is not None:
+            self._on_stored(state, error)
+        for written in waiting:
+            written.set_result(error)

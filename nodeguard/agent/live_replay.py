@@ -1,4 +1,4 @@
-"""A recorded machine whose time goes on as a clock does, and whose bundle may change meanwhile."""
+"""A recorded machine that is replayed in real time, and whose bundle may change meanwhile."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from nodeguard.worker.device_events import DeviceEvent
 
 
 class LiveReplayMachine(ReplayMachine):
-    """The machine of a bundle, live: at second `began` when this is made; after the last frame time goes on.
+    """The machine of a bundle in real time, which goes on after the last frame.
 
-    speed: seconds of the recording in one of the clock's. logged, hung: see ReplayMachine. What changes in
-    the bundle before a round begins is read in it.
+    speed: seconds of the recording in one of the clock's. began: the second of the recording at which it
+    starts. logged, hung: see ReplayMachine. A reading has every change of the bundle before its start.
     """
 
     def __init__(
@@ -45,14 +45,14 @@ class LiveReplayMachine(ReplayMachine):
         self._clock, self._speed, self._began = clock, speed, clock() - began / speed
 
     def now(self) -> Instant:
-        """See Machine.now; what is read after it is of this moment or a later one."""
+        """See Machine.now; what is read later has this time or a later one."""
         self._bundle.note_changes()
         with self._moving:
             self.seek((self._clock() - self._began) * self._speed)
             return super().now()
 
-    def state(self) -> RecordedState:
-        """What is there to be read, of the bundle as it was at the last `now`."""
+    def moment(self) -> RecordedState:
+        """Return the contents of the bundle as of the last `now`."""
         recording = self._bundle.reload()
         if recording is not self._recording:
             with self._moving:
@@ -64,36 +64,36 @@ class LiveReplayMachine(ReplayMachine):
         try:
             return super().read(path)
         except BundleError as error:
-            # Gone or forbidden since the bundle was looked through.
+            # Removed or forbidden since the bundle was scanned.
             cause = error.__cause__
             raise os_error((isinstance(cause, OSError) and cause.errno) or errno.EIO, path) from None
 
     def log(self, within: float = math.inf) -> LogRecords:
-        """See Machine.log: what frames say, and what is new in the bundle's own kmsg."""
+        """See Machine.log: the log of the frames, and what is new in the bundle's own kmsg."""
         self._bundle.kmsg.clear_ready()
-        told = super().log(within)
+        log = super().log(within)
         boot_id = self._state.instant.boot_id
         grown = self._bundle.read_log(within)
         skip = last_sequence(self._cursor, boot_id)
         lay = (record for record in grown.existing.records if not 0 <= sequence_number(record) <= skip)
         new = (*lay, *grown.appended.records)
-        last = max((told.last, *map(sequence_number, new)))
+        last = max((log.last, *map(sequence_number, new)))
         self._last = LogCursor(boot_id, last)
-        return LogRecords((*new, *told.records), more=grown.more, last=last)
+        return LogRecords((*new, *log.records), more=grown.more, last=last)
 
     def log_descriptor(self) -> int:
-        """A descriptor that is readable when the kernel log may have news."""
+        """Return a descriptor that is readable when the kernel log may have news."""
         return self._bundle.kmsg.fileno()
 
     def nvml_events(self) -> tuple[DeviceEvent, ...]:
-        """See Machine.nvml_events; one that is added to the bundle for a second that is past happens now."""
-        self.state()
+        """See Machine.nvml_events; an event that is added for a second in the past happens now."""
+        self.moment()
         with self._moving:
             added, self._added = self._added, []
         return (*map(device_event, added), *super().nvml_events())
 
     def _adopt(self, recording: Recording) -> None:
-        known = Counter(self._recording.nvml_events(self._events_read_to))
-        self._added += (Counter(recording.nvml_events(self._events_read_to)) - known).elements()
+        before = Counter(self._recording.nvml_events(self._events_read_to))
+        self._added += (Counter(recording.nvml_events(self._events_read_to)) - before).elements()
         self._recording = recording
         self.seek(self._at)

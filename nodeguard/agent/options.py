@@ -1,4 +1,4 @@
-"""The agent's file of settings, which say what its options say; an option that is given wins."""
+"""The options of an agent, and the file that sets them; a command line option overrides the file."""
 
 from __future__ import annotations
 
@@ -9,57 +9,93 @@ from msgspec import Meta, Struct
 
 from nodeguard.config.yaml_document import YamlDocument, read_yaml
 
-# Without a NUL, which no name of a file can hold.
+# Without NUL, which no file name can contain.
 Text = Annotated[str, Meta(min_length=1, max_length=4096, pattern=r"^[^\0]*$")]
-_Maybe = Annotated[str, Meta(max_length=4096, pattern=r"^[^\0]*$")]
+_OptionalText = Annotated[str, Meta(max_length=4096, pattern=r"^[^\0]*$")]
+
+
+class OptionsError(Exception):
+    """Options with which the agent cannot run: what is wrong, where, and the remedy."""
 
 
 class AggregatorOptions(Struct, frozen=True, forbid_unknown_fields=True):
-    """Who is reported to: every address, with the token in a file; or, where there is no Kubernetes, with a
-    certificate and its key in files; with neither where every address is plain http. ca_file: certificates to
-    trust, where the system's are not to be.
+    """Which aggregators get reports, and how this node authenticates.
+
+    It uses the token in a file or, without Kubernetes, a certificate and its key in files; neither if every
+    address is plain http. ca_file: the CAs to trust instead of those of the system.
     """
 
     addresses: Annotated[tuple[Text, ...], Meta(min_length=1, max_length=4)]
-    token_file: _Maybe = ""
-    ca_file: _Maybe = ""
-    certificate_file: _Maybe = ""
-    key_file: _Maybe = ""
+    token_file: _OptionalText = ""
+    ca_file: _OptionalText = ""
+    certificate_file: _OptionalText = ""
+    key_file: _OptionalText = ""
 
 
 class OptionsFile(Struct, frozen=True, forbid_unknown_fields=True):
-    """Settings; each that is left out is its option's default."""
+    """The content of the file; a missing setting has the default of its option."""
 
-    listen: _Maybe = ""
-    state: _Maybe = ""
-    node: _Maybe = ""
+    listen: _OptionalText = ""
+    state: _OptionalText = ""
+    node: _OptionalText = ""
     checks: tuple[Text, ...] = ()
-    platform: _Maybe = ""
-    instance_type: _Maybe = ""
-    spread: _Maybe = ""
-    socket: _Maybe = ""
+    platform: _OptionalText = ""
+    instance_type: _OptionalText = ""
+    spread: _OptionalText = ""
+    socket: _OptionalText = ""
     aggregator: AggregatorOptions | None = None
 
 
+class AgentOptions(Struct, frozen=True):
+    """The options of an agent.
+
+    config: path of the options file, empty for none. from_file: names of the settings that the file sets.
+    listen: host and port. state: absolute path of a directory, empty for none. spread: seconds. root: the
+    directory that is the machine's root. bundle: a recording instead of this machine. socket: path of the
+    local socket, empty for none. aggregator: None without an aggregator.
+    """
+
+    config: str
+    from_file: frozenset[str]
+    listen: tuple[str, int]
+    node: str
+    state: str
+    checks: tuple[str, ...]
+    platform: str
+    instance_type: str
+    spread: float
+    once: bool
+    root: str
+    bundle: str | None
+    speed: float
+    socket: str
+    aggregator: AggregatorOptions | None
+
+    def setting_name(self, setting: str) -> str:
+        """Return a setting as the user wrote it: with its file, or as a command line option."""
+        is_in_file = setting in self.from_file
+        return f"{self.config}: {setting}" if is_in_file else f"--{setting.replace('_', '-')}"
+
+
 def read_options_file(path: str) -> OptionsFile:
-    """The settings of a file. Raises CatalogueError, which names file, line, field and remedy."""
-    located, found = read_yaml(Path(path), OptionsFile, hidden=("aggregator",))
-    if (aggregator := found.aggregator) is not None:
-        _shows(located, aggregator)
-    return found
+    """Return the settings in a file. Raises CatalogueError with file, line, field and remedy."""
+    located, settings = read_yaml(Path(path), OptionsFile, hidden=("aggregator",))
+    if (aggregator := settings.aggregator) is not None:
+        _check_authentication(located, aggregator)
+    return settings
 
 
-def _shows(located: YamlDocument, aggregator: AggregatorOptions) -> None:
-    """Raises CatalogueError unless it is said how the node shows who it is, in one way."""
-    certified = bool(aggregator.certificate_file), bool(aggregator.key_file)
-    if any(certified) and not all(certified):
-        missing = "key_file" if certified[0] else "certificate_file"
-        raise located.error(("aggregator", missing), "is missing", "set it: a certificate goes with its key")
-    # Plain http goes to this very machine alone, where an aggregator may ask nobody.
-    local = all(one.startswith("http://") for one in aggregator.addresses)
-    if not aggregator.token_file and not any(certified) and not local:
-        remedy = "set it, or certificate_file and key_file where there is no Kubernetes"
+def _check_authentication(located: YamlDocument, aggregator: AggregatorOptions) -> None:
+    """Raise CatalogueError unless exactly one way of authentication is configured."""
+    has_certificate = bool(aggregator.certificate_file), bool(aggregator.key_file)
+    if any(has_certificate) and not all(has_certificate):
+        missing = "key_file" if has_certificate[0] else "certificate_file"
+        raise located.error(("aggregator", missing), "is missing", "set it: a certificate needs its key")
+    # Plain http reaches only this machine, where an aggregator may require no authentication.
+    is_local = all(address.startswith("http://") for address in aggregator.addresses)
+    if not aggregator.token_file and not any(has_certificate) and not is_local:
+        remedy = "set it, or certificate_file and key_file without Kubernetes"
         raise located.error(("aggregator", "token_file"), "is missing", remedy)
-    if aggregator.token_file and any(certified):
+    if aggregator.token_file and any(has_certificate):
         remedy = "keep it for Kubernetes, or certificate_file and key_file elsewhere"
-        raise located.error(("aggregator", "token_file"), "stands beside a certificate", remedy)
+        raise located.error(("aggregator", "token_file"), "is set beside a certificate", remedy)

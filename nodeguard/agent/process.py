@@ -1,4 +1,4 @@
-"""What goes wrong on the loop itself, as lines of the log."""
+"""The agent as a Linux process: its memory allocator, systemd notifications, and errors of the event loop."""
 
 from __future__ import annotations
 
@@ -13,46 +13,17 @@ from typing import Any
 
 from nodeguard.agent.transitions import LogLine
 
-# Seconds between two lines of one kind.
-_REST = 60.0
-
-
-class LoopErrorHandler:
-    """An exception handler of a loop: one line a minute for each kind of error, and never a traceback.
-
-    log: takes the lines. clock: seconds.
-    """
-
-    def __init__(self, log: Callable[[LogLine], None], clock: Callable[[], float]) -> None:
-        self._log = log
-        self._clock = clock
-        self._told: dict[str, float] = {}
-
-    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:  # noqa: ARG002 - asyncio's
-        """Tell of an error, unless one of its kind was told of a moment ago."""
-        error, what = context.get("exception"), str(context.get("message", ""))
-        if isinstance(error, ValueError) and "file descriptor: -1" in str(error):
-            return  # asyncio wants to accept again what was refused for want of descriptors, after the end
-        kind = type(error).__name__ if error else what[:40]
-        now = self._clock()
-        if now - self._told.get(kind, -_REST) < _REST:
-            return
-        self._told[kind] = now
-        if isinstance(error, OSError) and error.errno in {errno.EMFILE, errno.ENFILE}:
-            why = f"{error.strerror}: raise the limit on open files"
-        else:
-            why = f"please report it: {what}: {kind}: {error}" if error else f"please report it: {what}"
-        self._log({"event": "error", "why": why})
-
-
 _M_ARENA_MAX = -8  # malloc.h of glibc
+
+# Seconds between two log lines about one kind of error.
+_INTERVAL = 60.0
 
 
 def use_one_malloc_arena() -> None:
-    """Have all threads allocate in one place. To be called before there are any.
+    """Have all threads share one arena of glibc's malloc. Call this before the first thread starts.
 
-    glibc gives each an arena of its own, eight a core, and what a source's thread of a moment leaves there
-    is hardly used again. A C library without arenas is left as it is.
+    By default each thread has an arena of its own, up to eight a core, and the memory that a short-lived
+    thread of a source leaves there is hardly reused. It does nothing with another C library.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
@@ -60,8 +31,9 @@ def use_one_malloc_arena() -> None:
 
 
 def notify_systemd(state: str) -> None:
-    """Send a state, such as `READY=1`, to who started us, where that wants to know; one that does not
-    read is told nothing.
+    """Send a state, such as `READY=1`, to systemd if it started this process. Source: sd_notify(3).
+
+    It never waits: if systemd does not read, the state is lost.
     """
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address:
@@ -73,8 +45,38 @@ def notify_systemd(state: str) -> None:
 
 
 def watchdog_interval() -> float:
-    """Seconds between two signs of life, half of systemd's patience; 0 where it asks for none."""
+    """Return the seconds between two watchdog notifications, half of WatchdogSec; 0 without a watchdog."""
     try:
         return max(0, int(os.environ.get("WATCHDOG_USEC", "0"))) / 2e6
     except ValueError:
         return 0.0
+
+
+class LoopErrorHandler:
+    """The exception handler of an event loop: one log line a minute for each kind of error, no traceback.
+
+    log: takes the lines. clock: returns seconds.
+    """
+
+    def __init__(self, log: Callable[[LogLine], None], clock: Callable[[], float]) -> None:
+        self._log = log
+        self._clock = clock
+        self._logged_at: dict[str, float] = {}
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:  # noqa: ARG002 - asyncio's
+        """Log an error, unless one of its kind was logged in the last minute."""
+        error, message = context.get("exception"), str(context.get("message", ""))
+        if isinstance(error, ValueError) and "file descriptor: -1" in str(error):
+            return  # asyncio resumes to accept after it ran out of descriptors, although the server is closed
+        kind = type(error).__name__ if error else message[:40]
+        now = self._clock()
+        if now - self._logged_at.get(kind, -_INTERVAL) < _INTERVAL:
+            return
+        self._logged_at[kind] = now
+        if isinstance(error, OSError) and error.errno in {errno.EMFILE, errno.ENFILE}:
+            reason = f"{error.strerror}: raise the limit on open files"
+        elif error:
+            reason = f"please report it: {message}: {kind}: {error}"
+        else:
+            reason = f"please report it: {message}"
+        self._log({"event": "error", "reason": reason})

@@ -1,11 +1,10 @@
-"""An agent at work: its pages served, its memory kept, its reports sent, its end on a signal."""
+"""A running agent: the evaluation with its HTTP endpoints, state file and reports, until a signal."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
 from collections.abc import Callable
-from functools import partial
 
 from msgspec.structs import replace
 
@@ -14,8 +13,8 @@ from nodeguard.agent.control import InstructionOutcome
 from nodeguard.agent.http import agent_pages, serve_http
 from nodeguard.agent.keeper import StateKeeper
 from nodeguard.agent.process import notify_systemd, watchdog_interval
+from nodeguard.agent.reporting.endpoint_pool import EndpointPool
 from nodeguard.agent.reporting.reporter import Reporter
-from nodeguard.agent.reporting.senders import Senders
 from nodeguard.agent.state import AgentState
 from nodeguard.agent.state_file import StateFile
 from nodeguard.model.finding import Verdict
@@ -23,85 +22,94 @@ from nodeguard.model.instant import Instant
 from nodeguard.pipeline.agent_signals import agent_reading
 from nodeguard.wire.instruction import Instruction
 
-# Seconds that the last report and the last writing may take together.
+# Seconds for the last report and the last write together.
 _LAST = 1.5
-# For how long the node is told that a memory was lost.
-_REMEMBERED = 86_400.0
+# Seconds for which a lost state is a finding.
+_LOAD_ERROR_LASTS = 86_400.0
 
 
 class Service:
-    """Everything around one agent.
+    """Runs one agent.
 
-    reporter: also where there is nobody to report to. remember: gives what the judgement remembers of the
-    node after a round, by its instant. file: where that is kept, with what was told; None for nowhere.
-    lost: why and when, by the wall clock, what was remembered could not be used. senders: None where there is
-    nobody to report to.
+    reporter: also needed without an aggregator. capture: returns the state after an evaluation at an instant.
+    file: where the state is stored; None for nowhere. load_error: why and when, by the wall clock, an earlier
+    state could not be used. endpoints: None without an aggregator.
     """
 
     def __init__(
         self,
         agent: Agent,
         reporter: Reporter,
-        remember: Callable[[Instant], AgentState],
+        capture: Callable[[Instant], AgentState],
         file: StateFile | None = None,
-        lost: tuple[str, float] = ("", 0.0),
-        senders: Senders | None = None,
+        load_error: tuple[str, float] = ("", 0.0),
+        endpoints: EndpointPool | None = None,
     ) -> None:
         self._agent = agent
         self._reporter = reporter
-        self._mailbox = reporter.queue
-        self._remember = remember
-        self._senders = senders
-        self._keeper = StateKeeper(file, self._memory, self._written) if file else None
-        self._judged: Instant | None = None
-        self._trouble = ""
-        self._lost, self._lost_at = lost
+        self._queue = reporter.queue
+        self._capture = capture
+        self._endpoints = endpoints
+        self._keeper = StateKeeper(file, self._state, self._stored) if file else None
+        self._evaluated_at: Instant | None = None
+        self._save_error = ""
+        self._load_error, self._load_error_at = load_error
         self._tasks: set[asyncio.Task[None]] = set()
-        agent.on_verdict = self._heed
+        agent.on_verdict = self._on_verdict
 
-    async def attend(self, host: str, port: int, *, once: bool) -> Verdict | None:
-        """Let the agent judge, and serve what it found, until SIGTERM, SIGINT, or every source was read once.
+    async def run(self, host: str, port: int, *, once: bool) -> Verdict | None:
+        """Run the agent until SIGTERM, SIGINT or, with once, until every source was read.
 
-        Returns the last verdict, None where there is none. Raises OSError where it cannot listen.
+        Returns the last verdict, None if there is none. Raises OSError if it cannot listen.
         """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._agent.stop)
-        self._mailbox.arrived = partial(loop.call_soon_threadsafe, self._arrived)
-        server = await serve_http(host, port, agent_pages(self._agent, self._mailbox, self._senders))
-        if self._senders:
-            self._senders.begin(self._agent.now)
-        beside = [
-            _tell_systemd(self._agent),
-            *([_once(self._agent)] if once else []),
-            *([self._keeper.run()] if self._keeper else []),
-        ]
-        tasks = [loop.create_task(one) for one in beside]
-        self._arrived()
+        self._queue.on_instruction = self._start_instructions
+        server = await serve_http(host, port, agent_pages(self._agent, self._queue, self._endpoints))
+        if self._endpoints:
+            self._endpoints.start(self._agent.now)
+        background = [_notify_systemd(self._agent)]
+        if once:
+            background.append(_stop_when_read(self._agent))
         if self._keeper:
-            self._tell_of_memory()
-            if self._lost:
-                told = self._agent.now().wall - self._lost_at
-                loop.call_later(max(0.0, _REMEMBERED - told), self._forget)
+            background.append(self._keeper.run())
+        tasks = [loop.create_task(work) for work in background]
+        self._start_instructions()
+        if self._keeper:
+            self._report_state_file()
+            if self._load_error:
+                age = self._agent.now().wall - self._load_error_at
+                loop.call_later(max(0.0, _LOAD_ERROR_LASTS - age), self._forget_load_error)
         async with server:
             await self._agent.run()
         notify_systemd("STOPPING=1")
         for task in tasks:
             task.cancel()
         await asyncio.gather(
-            *([asyncio.to_thread(self._senders.end, _LAST)] if self._senders else []),
+            *([self._endpoints.end(_LAST)] if self._endpoints else []),
             *([self._keeper.end()] if self._keeper else []),
         )
         return self._agent.verdict
 
-    def _heed(self, verdict: Verdict, instant: Instant, changed: bool) -> None:  # noqa: FBT001 - see Heed
-        self._judged = instant
-        whole = not any(self._agent.unread_sources())
-        told = self._reporter.offer(verdict, instant, self._agent.latest.values(), whole=whole)
-        if (changed or told) and self._keeper:
+    async def carry_out(self, instruction: Instruction) -> InstructionOutcome:
+        """Carry out an instruction of the local operator; return once the state file has its effect."""
+        outcome = await self._reporter.carry_out(instruction)
+        if not outcome.done or self._keeper is None:
+            return outcome
+        error = await self._keeper.save_now()
+        if not error:
+            return outcome
+        return replace(outcome, message=f"{outcome.message}; a restart would lose it: {error}")
+
+    def _on_verdict(self, verdict: Verdict, instant: Instant, changed: bool) -> None:  # noqa: FBT001 - see OnVerdict
+        self._evaluated_at = instant
+        complete = not any(self._agent.unread_sources())
+        reported = self._reporter.offer(verdict, instant, self._agent.latest.values(), complete=complete)
+        if (changed or reported) and self._keeper:
             self._keeper.mark_changed()
 
-    def _arrived(self) -> None:
+    def _start_instructions(self) -> None:
         task = asyncio.get_running_loop().create_task(self._carry_out_all())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -112,56 +120,46 @@ class Service:
         if self._keeper:
             self._keeper.mark_changed()
         else:
-            self._mailbox.written = self._mailbox.state.inbox.done
+            self._queue.stored = self._queue.state.inbox.done
 
-    async def carry_out(self, wanted: Instruction) -> InstructionOutcome:
-        """Carry out what a person on the node asks for; answered once it would outlive a restart."""
-        answer = await self._reporter.carry_out(wanted)
-        if not answer.done or self._keeper is None:
-            return answer
-        wrong = await self._keeper.save_now()
-        return (
-            replace(answer, said=f"{answer.message}; a restart would forget it: {wrong}") if wrong else answer
-        )
-
-    def _memory(self) -> AgentState | None:
-        """What is remembered, of one moment; None before the first round."""
-        if self._judged is None:
+    def _state(self) -> AgentState | None:
+        """Return the state to store, None before the first evaluation."""
+        if self._evaluated_at is None:
             return None
         return replace(
-            self._remember(self._judged),
-            post=self._mailbox.state,
-            told=self._agent.logged,
-            lost=self._lost,
-            lost_at=self._lost_at,
+            self._capture(self._evaluated_at),
+            delivery=self._queue.state,
+            logged=self._agent.logged,
+            load_error=self._load_error,
+            load_error_at=self._load_error_at,
         )
 
-    def _written(self, memory: AgentState, trouble: str) -> None:
-        # Also where it is not on the disk: then it lives as long as this process, and the node is told so.
-        self._mailbox.written = memory.delivery.inbox.done
-        if trouble != self._trouble:
-            self._trouble = trouble
-            self._tell_of_memory()
+    def _stored(self, state: AgentState, error: str) -> None:
+        # Also after an error: then the state lives as long as this process, and a finding shows that.
+        self._queue.stored = state.delivery.inbox.done
+        if error != self._save_error:
+            self._save_error = error
+            self._report_state_file()
 
-    def _tell_of_memory(self) -> None:
-        self._agent.add_reading(agent_reading(self._agent.now().mono, self._trouble, self._lost))
+    def _report_state_file(self) -> None:
+        self._agent.add_reading(agent_reading(self._agent.now().mono, self._save_error, self._load_error))
 
-    def _forget(self) -> None:
-        self._lost = ""
-        self._tell_of_memory()
+    def _forget_load_error(self) -> None:
+        self._load_error = ""
+        self._report_state_file()
 
 
-async def _tell_systemd(agent: Agent) -> None:
-    """Ready once something was judged; alive as long as the loop turns."""
+async def _notify_systemd(agent: Agent) -> None:
+    """Report readiness after the first evaluation, then feed the watchdog while the loop runs."""
     while agent.verdict is None:
         await asyncio.sleep(0.1)
     notify_systemd("READY=1")
-    while every := watchdog_interval():
+    while interval := watchdog_interval():
         notify_systemd("WATCHDOG=1")
-        await asyncio.sleep(every)
+        await asyncio.sleep(interval)
 
 
-async def _once(agent: Agent) -> None:
+async def _stop_when_read(agent: Agent) -> None:
     while any(agent.unread_sources()):
         await asyncio.sleep(0.05)
     agent.stop()

@@ -1,7 +1,7 @@
-"""What the agent remembers across its own restarts, and the form in which it is written down. Pure.
+"""The agent state that survives a restart, and its encoding in the state file. Pure.
 
-A file: one line `nodeguard-memory VERSION CHECKSUM`, then the memory in msgpack, compressed. Whatever its
-version, the first two words stay.
+The file is one line `nodeguard-state VERSION CHECKSUM`, then the state in msgpack, compressed. Every version
+keeps the first two words.
 """
 
 from __future__ import annotations
@@ -21,78 +21,42 @@ from nodeguard.judge.retention import retention_priority
 from nodeguard.judge.state import Background, JudgeState
 from nodeguard.model.instant import Instant
 from nodeguard.model.observation import Reading
-from nodeguard.model.target import target_kind
-from nodeguard.sources.machine import LaneHangs, LogCursor
+from nodeguard.pipeline.pipeline import PipelineState
+from nodeguard.sources.machine import LaneHangs
 
-# What a node can have any number of, of names that anybody may choose; the least to be missed first. All of
-# it is read again at once.
-_MANY = ("probe", "fs")
-
-
-def shrink_steps(derived: DeriveState, judged: JudgeState) -> Iterator[tuple[DeriveState, JudgeState]]:
-    """Less and less of what is remembered: first goes what is read again anyway, last what is worst."""
-    for what in _MANY:
-        derived, judged = _without(derived, judged, what)
-        yield derived, judged
-    derived = replace(derived, latest={}, lines={}, xids={})
-    yield derived, judged
-    slots = judged.targets
-    left = sorted(slots, key=lambda name: retention_priority(slots[name]), reverse=True)
-    while left:
-        left = left[: len(left) // 2]
-        yield derived, replace(judged, targets={name: slots[name] for name in left})
-    yield DeriveState(boot_id=derived.boot_id), JudgeState(boot_id=judged.boot_id, cleared=judged.cleared)
-
-
-def _without(derived: DeriveState, judged: JudgeState, what: str) -> tuple[DeriveState, JudgeState]:
-    """What is remembered of all slots but those of one kind."""
-    derived = replace(
-        derived,
-        latest={source: _less(reading, what) for source, reading in derived.latest.items()},
-        best={slot: one for slot, one in derived.best.items() if target_kind(slot) != what},
-    )
-    return derived, replace(
-        judged, targets={name: slot for name, slot in judged.targets.items() if target_kind(name) != what}
-    )
-
-
-def _less(reading: Reading, what: str) -> Reading:
-    left = tuple(one for one in reading.observations if target_kind(one.target) != what)
-    return reading if len(left) == len(reading.observations) else replace(reading, observations=left)
-
-
-# To be raised where a reader of the one before would misunderstand what is written; a new field with a
-# default is no reason, since both ways of reading do without it.
+# Raised when a reader of the previous version would misunderstand the file. A new field with a default needs
+# no new version, since a reader of either version works without it.
 VERSION = 1
 
-# Bytes of the file: what an agent writes down again and again must be no burden on a node's disk.
+# Bytes of the file: the agent writes it again and again and must not load the node's disk.
 MAX_BYTES = 256 << 10
 
-_MAGIC = b"nodeguard-memory"
-# Bytes that a memory may take unpacked: far more than any node's.
+_MAGIC = b"nodeguard-state"
+# Bytes of the uncompressed state: far more than any node needs.
 _UNPACKED = 64 << 20
-# Most of a memory are names that come again and again: the quickest level makes a tenth of it.
+# Most of a state are names that repeat: the fastest level compresses it to a tenth.
 _LEVEL = 1
+
+# Kinds of targets of which a node can have any number, the least important first. All of them are read again
+# at once after a restart.
+_UNBOUNDED_KINDS = ("probe", "fs")
 
 _encode = msgspec.msgpack.Encoder().encode
 
 
 class AgentState(Struct, frozen=True):
-    """The judgement of a node after a round, how far it had read the kernel log, and what it has told.
+    """What the agent writes down after an evaluation.
 
-    boot_id, mono, wall: the moment of that round, as in Instant. cursor: the last record of the kernel log
-    that the judgement has in it, None where none was read. hangs: calls behind which no second worker may be
-    started in this boot. post: what is on its way to and from receivers. told: what the log has said.
-    lost, lost_at: why a memory before this one could not be used, and when that was, by the wall clock.
+    boot_id, mono, wall: the time of that evaluation, as in Instant. hangs: calls behind which no second
+    worker may start in this boot. logged: the verdict that the log shows. load_error, load_error_at: why an
+    earlier state could not be used, and when that was, by the wall clock.
     """
 
     boot_id: str = ""
     mono: float = 0.0
     wall: float = 0.0
-    cursor: LogCursor | None = None
     hangs: LaneHangs = LaneHangs()
-    derived: DeriveState = DeriveState()
-    judged: JudgeState = JudgeState()
+    pipeline: PipelineState = PipelineState()
     delivery: DeliveryState = DeliveryState()
     logged: LoggedVerdict | None = None
     detached: DetachedGpus = DetachedGpus()
@@ -100,67 +64,132 @@ class AgentState(Struct, frozen=True):
     load_error_at: float = 0.0
 
 
+def capture_state(
+    pipeline: PipelineState, instant: Instant, hangs: LaneHangs, detached: DetachedGpus | None = None
+) -> AgentState:
+    """Return the state after an evaluation at an instant."""
+    return AgentState(
+        boot_id=instant.boot_id,
+        mono=instant.mono,
+        wall=instant.wall,
+        hangs=hangs,
+        pipeline=pipeline,
+        detached=detached or DetachedGpus(),
+    )
+
+
 class UnusableStateError(Exception):
-    """A memory that cannot be read or written: what is wrong with it, as half a sentence."""
+    """A state that cannot be read or written: the reason, as half a sentence."""
 
 
-def encode_state(memory: AgentState) -> bytes:
-    """A memory as it is written down, without what only saves work, and without what would make it too long.
+def encode_state(state: AgentState) -> bytes:
+    """Return the bytes of the state file, at most MAX_BYTES.
 
-    Raises UnusableMemoryError.
+    It leaves out caches, and the least important targets if the file would be too long. Raises
+    UnusableStateError.
     """
-    whole = replace(memory, judged=replace(memory.judged, background=Background(), settled={}))
-    data = _written(whole)
-    for derived, judged in shrink_steps(whole.derived, whole.judged) if len(data) > MAX_BYTES else ():
-        data = _written(replace(whole, derived=derived, judged=judged))
+    pipeline = state.pipeline
+    pipeline = replace(pipeline, judged=replace(pipeline.judged, background=Background(), settled={}))
+    data = _encode_file(replace(state, pipeline=pipeline))
+    for smaller in shrink_steps(pipeline) if len(data) > MAX_BYTES else ():
+        data = _encode_file(replace(state, pipeline=smaller))
         if len(data) <= MAX_BYTES:
             break
     return data
 
 
-def _written(memory: AgentState) -> bytes:
+def _encode_file(state: AgentState) -> bytes:
     try:
-        body = zlib.compress(_encode(memory), _LEVEL)
+        body = zlib.compress(_encode(state), _LEVEL)
     except (ValueError, OverflowError) as error:
-        # A name that is no text, or a number of more than 64 bits.
+        # A name that is not valid Unicode, or a number of more than 64 bits.
         raise UnusableStateError(f"cannot be encoded ({error})") from error
     return b"%s %d %08x\n" % (_MAGIC, VERSION, zlib.crc32(body)) + body
 
 
 def decode_state(data: bytes) -> AgentState:
-    """The memory that was written down. Raises UnusableMemoryError."""
+    """Return the state in the bytes of a state file. Raises UnusableStateError."""
     head, _, body = data.partition(b"\n")
     magic, _, rest = head.partition(b" ")
     version, _, checksum = rest.partition(b" ")
     if magic != _MAGIC or not version.isdigit():
-        raise UnusableStateError("is truncated, corrupt, or no memory of nodeguard")
+        raise UnusableStateError("is truncated, corrupt or not a state file of nodeguard")
     if int(version[:9]) > VERSION:
         raise UnusableStateError(
-            f"has version {int(version[:9])}, and this nodeguard reads {VERSION}: a newer one wrote it"
+            f"has version {int(version[:9])}, and this nodeguard reads {VERSION}: a newer version wrote it"
         )
     if checksum != b"%08x" % zlib.crc32(body):
         raise UnusableStateError("is truncated or corrupt: its checksum is wrong")
     try:
         return msgspec.msgpack.decode(zlib.decompressobj().decompress(body, _UNPACKED), type=AgentState)
     except (zlib.error, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UnusableStateError(f"is not what this nodeguard writes ({error})") from error
+        raise UnusableStateError(f"does not have the format of this nodeguard ({error})") from error
 
 
-def resume_state(memory: AgentState, now: Instant) -> tuple[AgentState, str]:
-    """What of a memory holds at this moment, and what is wrong with it; empty where nothing is.
+def resume_state(state: AgentState, now: Instant) -> tuple[AgentState, str]:
+    """Return the part of a state that is valid at a time, and what is wrong with it, empty for nothing.
 
-    A memory of another boot is left to derivation and judgement, which know what outlives a reboot. One of a
-    later moment of this very boot is of a machine that was set back since, as a virtual machine is by a
-    snapshot: of what it tells, the inventory and the post are no matter of time, and what people cleared is
-    over.
+    The pipeline itself handles the state of another boot: it knows what survives a reboot. A state of a later
+    time of this boot belongs to a machine that was set back, as a snapshot does with a virtual machine: only
+    the inventory, the deliveries and what operators cleared are kept.
     """
-    if memory.boot_id != now.boot_id:
-        return replace(memory, hangs=LaneHangs()), ""
-    if memory.mono <= now.mono:
-        return memory, ""
-    ahead = memory.mono - now.mono
-    known = replace(DeriveState(boot_id=now.boot_id), best=memory.derived.best)
-    cleared = tuple(replace(one, at=min(one.at, now.mono)) for one in memory.judged.cleared)
+    if state.boot_id != now.boot_id:
+        return replace(state, hangs=LaneHangs()), ""
+    if state.mono <= now.mono:
+        return state, ""
+    ahead = state.mono - now.mono
+    derived = DeriveState(boot_id=now.boot_id, best=state.pipeline.derived.best)
+    cleared = tuple(replace(clear, at=min(clear.at, now.mono)) for clear in state.pipeline.judged.cleared)
     judged = JudgeState(boot_id=now.boot_id if cleared else "", cleared=cleared)
-    wrong = f"was written {ahead:.0f} s later in this boot: the machine was set back"
-    return AgentState(derived=known, judged=judged, delivery=memory.delivery), wrong
+    error = f"was written {ahead:.0f} s later in this boot: the machine was set back"
+    return AgentState(pipeline=PipelineState(None, derived, judged), delivery=state.delivery), error
+
+
+def shrink_steps(state: PipelineState) -> Iterator[PipelineState]:
+    """Yield smaller and smaller versions of a state.
+
+    First it drops what is read again anyway, last the worst findings.
+    """
+    derived, judged = state.derived, state.judged
+    for target_kind in _UNBOUNDED_KINDS:
+        derived, judged = _without_kind(derived, judged, target_kind)
+        yield replace(state, derived=derived, judged=judged)
+    derived = replace(derived, latest={}, lines={}, xids={})
+    yield replace(state, derived=derived, judged=judged)
+    targets = sorted(
+        judged.targets, key=lambda target: retention_priority(judged.targets[target]), reverse=True
+    )
+    while targets:
+        targets = targets[: len(targets) // 2]
+        fewer = replace(judged, slots={target: judged.targets[target] for target in targets})
+        yield replace(state, derived=derived, judged=fewer)
+    yield replace(
+        state,
+        derived=DeriveState(boot_id=derived.boot_id),
+        judged=JudgeState(boot_id=judged.boot_id, cleared=judged.cleared),
+    )
+
+
+def _without_kind(
+    derived: DeriveState, judged: JudgeState, target_kind: str
+) -> tuple[DeriveState, JudgeState]:
+    """Return both states without the targets of one kind."""
+    return replace(
+        derived,
+        latest={source: _reading_without(reading, target_kind) for source, reading in derived.latest.items()},
+        best={target: best for target, best in derived.best.items() if target_kind(target) != target_kind},
+    ), replace(
+        judged,
+        slots={
+            target: state for target, state in judged.targets.items() if target_kind(target) != target_kind
+        },
+    )
+
+
+def _reading_without(reading: Reading, target_kind: str) -> Reading:
+    observations = tuple(
+        observation for observation in reading.observations if target_kind(observation.target) != target_kind
+    )
+    if len(observations) == len(reading.observations):
+        return reading
+    return replace(reading, observations=observations)

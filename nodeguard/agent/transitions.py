@@ -1,4 +1,4 @@
-"""What changed from one verdict to the next, as lines of a log. Pure."""
+"""What changed between two verdicts, as lines of the agent's log. Pure."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
+from nodeguard.local.json_log import LogLine
 from nodeguard.model.finding import Action, DataStatus, Finding, Health, Verdict
 
-# A line of the log: fields by name.
-LogLine = dict[str, object]
+__all__ = ["LogLine", "LoggedFinding", "LoggedVerdict", "logged_verdict", "transitions"]
 
 
 class LoggedFinding(Struct, frozen=True):
-    """What a log says of a finding; fields as in Finding."""
+    """The fields of a Finding that the log has."""
 
     check: str
     target: str
@@ -25,7 +25,7 @@ class LoggedFinding(Struct, frozen=True):
 
 
 class LoggedVerdict(Struct, frozen=True):
-    """What a log has said of a node: its health, None where nothing could be judged, and its findings."""
+    """The fields of a Verdict that the log has. health: None if nothing could be evaluated."""
 
     health: Health | None
     knowledge: DataStatus
@@ -33,45 +33,52 @@ class LoggedVerdict(Struct, frozen=True):
 
 
 def logged_verdict(verdict: Verdict) -> LoggedVerdict:
-    """What is to be said of a verdict."""
-    return LoggedVerdict(verdict.known_health, verdict.data_status, tuple(map(_brief, verdict.findings)))
+    """Return the fields of a verdict that the log has."""
+    findings = tuple(map(_logged_finding, verdict.findings))
+    return LoggedVerdict(verdict.known_health, verdict.data_status, findings)
 
 
 def transitions(before: LoggedVerdict | None, after: LoggedVerdict) -> Iterator[LogLine]:
-    """A line for each finding that is new, changed or over, and one for the node where its health changed.
+    """Yield a line for each finding that is new, changed or over, and for a change of the node's health.
 
-    before: what was told last, None at the start, where everything is new.
+    before: the verdict that the log shows, None at the start, when everything is new.
     """
-    known = {(one.check, one.target): one for one in before.findings} if before else {}
-    now = {(one.check, one.target): one for one in after.findings}
-    for key, one in now.items():
-        old = known.get(key)
+    earlier = {(finding.check, finding.target): finding for finding in before.findings} if before else {}
+    present = {(finding.check, finding.target): finding for finding in after.findings}
+    for key, finding in present.items():
+        old = earlier.get(key)
         if old is None:
-            yield _line("finding", one)
-        elif (old.health, old.knowledge, old.action) != (one.health, one.knowledge, one.action):
-            yield _line("finding changed", one)
-    for key, one in known.items():
-        if key not in now:
-            yield _line("finding over", one)
+            yield _line("finding", finding)
+        elif (old.health, old.knowledge, old.action) != (finding.health, finding.knowledge, finding.action):
+            yield _line("finding changed", finding)
+    for key, finding in earlier.items():
+        if key not in present:
+            yield _line("finding over", finding)
     if before is None or (before.health, before.knowledge) != (after.health, after.knowledge):
         health = after.health or DataStatus.UNKNOWN
-        yield {"event": "node", "health": health.value, "knowledge": after.knowledge.value}
+        yield {"event": "node", "health": health.value, "data_status": after.knowledge.value}
 
 
-def _brief(one: Finding) -> LoggedFinding:
+def _logged_finding(finding: Finding) -> LoggedFinding:
     return LoggedFinding(
-        one.check, one.target, one.component, one.health, one.data_status, one.action, one.message
+        finding.check,
+        finding.target,
+        finding.component,
+        finding.health,
+        finding.data_status,
+        finding.action,
+        finding.message,
     )
 
 
-def _line(event: str, one: LoggedFinding) -> LogLine:
+def _line(event: str, finding: LoggedFinding) -> LogLine:
     return {
         "event": event,
-        "check": one.check,
-        "target": one.target,
-        "part": one.part,
-        "health": one.health.value,
-        "knowledge": one.knowledge.value,
-        "action": one.action.value,
-        "message": one.message,
+        "check": finding.check,
+        "target": finding.target,
+        "component": finding.part,
+        "health": finding.health.value,
+        "data_status": finding.knowledge.value,
+        "action": finding.action.value,
+        "message": finding.message,
     }

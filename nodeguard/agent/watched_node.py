@@ -1,4 +1,4 @@
-"""What an agent watches, and what is remembered of it: this machine, or a recorded one as if it were live."""
+"""The node that an agent watches and its stored state: this machine, or a recording that is replayed live."""
 
 from __future__ import annotations
 
@@ -16,16 +16,15 @@ from nodeguard.model.instant import Instant
 from nodeguard.sources.machines.live import LiveMachine
 from nodeguard.sources.source import Source
 
-# Seconds that the disk may take to give back a memory before the agent begins without.
-_PATIENCE = 10.0
+# Seconds for the disk to return a state before the agent starts without.
+_LOAD_TIMEOUT = 10.0
 
 
 class WatchedNode(Struct, frozen=True):
-    """What is watched.
+    """A machine, its sources, and its state of before.
 
-    lost: why a memory from before could not be used, and when that was seen, by the wall clock; empty where
-    nothing is amiss. offset: see Agenda. speed:
-    how many times as fast as the clock the machine's own goes.
+    load_error: why and when, by the wall clock, an earlier state could not be used; empty for no error.
+    offset: see SourceSchedule. speed: seconds of the machine in one of the clock's.
     """
 
     machine: LiveMachine | LiveReplayMachine
@@ -45,11 +44,11 @@ class WatchedNode(Struct, frozen=True):
 def watch_live(
     root: str, sources: Sequence[Source], site: PlatformHints, file: StateFile | None
 ) -> WatchedNode:
-    """This machine. root: see LiveMachine. file: where it is remembered."""
+    """Return this machine. root: see LiveMachine. file: of its state."""
     now = LiveMachine(root).now()
-    memory, lost = _remembered(file, now, now.wall)
-    machine = LiveMachine(root, memory.cursor, memory.hangs)
-    return WatchedNode(machine, sources, site, memory, lost, random.random())  # noqa: S311 - jitter
+    state, load_error = _load(file, now, now.wall)
+    machine = LiveMachine(root, state.pipeline.cursor, state.hangs)
+    return WatchedNode(machine, sources, site, state, load_error, random.random())  # noqa: S311 - jitter
 
 
 def watch_recording(
@@ -59,25 +58,18 @@ def watch_recording(
     site: PlatformHints,
     file: StateFile | None,
 ) -> WatchedNode:
-    """The machine of a bundle, which tells what the site does not. It goes on where it is remembered to have
-    been.
-    """
+    """Return the machine of a bundle, which continues where its state ends. The manifest completes site."""
     start = bundle.recording.state_at(0.0).instant
-    memory, lost = _remembered(file, Instant(start.wall, float("inf"), start.boot_id), start.wall)
-    began = memory.mono - start.mono if memory.boot_id == start.boot_id else 0.0
+    state, load_error = _load(file, Instant(start.wall, float("inf"), start.boot_id), start.wall)
+    began = max(0.0, state.mono - start.mono) if state.boot_id == start.boot_id else 0.0
     manifest = bundle.recording.manifest
-    present = [source for source in sources if bundle.is_recorded(source.name, source.paths)]
-    machine = LiveReplayMachine(bundle, speed, began=max(0.0, began), logged=memory.cursor, hung=memory.hangs)
-    return WatchedNode(
-        machine,
-        present,
-        PlatformHints(site.platform or manifest.platform, site.instance_type or manifest.instance_type),
-        memory,
-        lost,
-        speed=speed,
-    )
+    recorded = [source for source in sources if bundle.is_recorded(source.name, source.paths)]
+    cursor, hangs = state.pipeline.cursor, state.hangs
+    machine = LiveReplayMachine(bundle, speed, began=began, logged=cursor, hung=hangs)
+    site = PlatformHints(site.platform or manifest.platform, site.instance_type or manifest.instance_type)
+    return WatchedNode(machine, recorded, site, state, load_error, speed=speed)
 
 
-def _remembered(file: StateFile | None, now: Instant, wall: float) -> tuple[AgentState, tuple[str, float]]:
-    memory, lost = file.load(now, _PATIENCE) if file else (AgentState(), "")
-    return memory, (lost, wall) if lost else (memory.load_error, memory.load_error_at)
+def _load(file: StateFile | None, now: Instant, wall: float) -> tuple[AgentState, tuple[str, float]]:
+    state, error = file.load(now, _LOAD_TIMEOUT) if file else (AgentState(), "")
+    return state, (error, wall) if error else (state.load_error, state.load_error_at)

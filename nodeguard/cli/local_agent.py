@@ -1,4 +1,4 @@
-"""Asking the agent that runs on this machine."""
+"""The client of the agent that runs on this machine."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from nodeguard.wire.instruction import Instruction
 
 def add_socket(parser: ArgumentParser) -> None:
     """Add --socket."""
-    parser.add_argument("--socket", metavar="PATH", default=PATH, help=f"where the agent listens ({PATH})")
+    parser.add_argument("--socket", metavar="PATH", default=PATH, help=f"socket of the agent ({PATH})")
 
 
-def asked(path: str, wanted: Instruction, within: float) -> str:
-    """Ask the agent for something. Returns what it says once that is done. Raises UsageError where it is not.
+def request(path: str, instruction: Instruction, within: float) -> str:
+    """Send an instruction to the agent, and return the message of its outcome.
 
-    within: seconds for the answer.
+    within: seconds for the answer. Raises UsageError if the instruction is not carried out.
     """
     try:
-        json.decode(json.encode(wanted), type=type(wanted))
+        json.decode(json.encode(instruction), type=type(instruction))
     except ValidationError as error:
-        raise UsageError(f"this is too much, or not what is meant: {error}") from None
+        raise UsageError(f"an argument is invalid: {error}") from None
     except UnicodeEncodeError as error:
-        raise UsageError(f"{error.object!r} is no UTF-8: write it anew") from None
+        raise UsageError(f"{error.object!r} is not UTF-8: write it again") from None
     try:
-        answer = send_instruction(path, wanted, within)
+        outcome = send_instruction(path, instruction, within)
     except TimeoutError:
         raise UsageError(
-            f"{path}: no answer within {within:g} s, and it may be done still: see the agent's log"
+            f"{path}: no answer within {within:g} s; the agent may still carry it out: see its log"
         ) from None
     except PermissionError:
-        raise UsageError(f"{path}: only root may ask: run it as root") from None
+        raise UsageError(f"{path}: permission denied: run it as root") from None
     except (OSError, DecodeError) as error:
         remedy = "see that nodeguard agent runs here, or name its --socket"
         raise UsageError(f"no agent answers at {path} ({error}): {remedy}") from None
-    if not answer.done:
-        raise UsageError(answer.message)
-    return answer.message
+    if not outcome.done:
+        raise UsageError(outcome.message)
+    return outcome.message

@@ -1,4 +1,4 @@
-"""The agent's log: a line of JSON for each thing, written by a thread, since a pipe may be full."""
+"""A log of JSON lines, written by a thread of its own: the reader of a pipe may be slow."""
 
 from __future__ import annotations
 
@@ -9,20 +9,22 @@ import threading
 import time
 from collections import deque
 
-from nodeguard.agent.transitions import LogLine
-from nodeguard.cli.timestamps import rfc3339
+from nodeguard.model.instant import rfc3339
 
-# Lines that wait to be written at most; what comes when they are so many is lost and counted.
+# Lines that wait to be written; further lines are dropped and counted.
 _MOST = 1000
 
 # Seconds for the last lines to be written.
 _LAST = 0.5
 
+# The fields of a line by name.
+LogLine = dict[str, object]
+
 
 class JsonLog:
     """Takes lines from any thread and never waits.
 
-    descriptor: where they are written to, whole and in order. node: its name, on each line. most: how many
+    descriptor: of the output, which gets whole lines in order. node: its name, in each line. most: lines that
     may wait.
     """
 
@@ -37,20 +39,20 @@ class JsonLog:
         self._thread: threading.Thread | None = None
 
     def __call__(self, line: LogLine) -> None:
-        """Take a line. The first after some that were lost says how many, as `lost`."""
+        """Take a line. The first one after dropped lines has their number, as `lost`."""
         with self._changed:
             if len(self._lines) >= self._most:
                 self._lost += 1
                 return
             lost: LogLine = {"lost": self._lost} if self._lost else {}
-            said = {"at": rfc3339(time.time()), "node": self._node, **line, **lost}
-            self._lines.append(json.dumps(said, ensure_ascii=False).encode(errors="replace") + b"\n")
+            fields = {"at": rfc3339(time.time()), "node": self._node, **line, **lost}
+            self._lines.append(json.dumps(fields, ensure_ascii=False).encode(errors="replace") + b"\n")
             self._lost = 0
             self._begin()
             self._changed.notify()
 
     def close(self) -> None:
-        """Write what waits, for a moment at most."""
+        """Write the lines that wait, for half a second at most."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -67,7 +69,7 @@ class JsonLog:
             try:
                 thread.start()
             except RuntimeError:
-                return  # no thread can be started just now: the next line tries again
+                return  # no thread can be started now: the next line tries again
             self._thread = thread
 
     def _write_all(self) -> None:
@@ -81,9 +83,9 @@ class JsonLog:
             self._write(line)
 
     def _write_while(self, seconds: float) -> None:
-        """Write without a thread as long as there is room."""
+        """Write without a thread while the output accepts data."""
         end = time.monotonic() + seconds
-        while self._lines and self._has_room(max(0.0, end - time.monotonic())):
+        while self._lines and self._is_writable(max(0.0, end - time.monotonic())):
             self._write(self._lines.popleft())
 
     def _write(self, line: bytes) -> None:
@@ -92,13 +94,13 @@ class JsonLog:
             try:
                 rest = rest[os.write(self._descriptor, rest) :]
             except BlockingIOError:
-                self._has_room(None)  # somebody else's end of it does not wait
+                self._is_writable(None)  # the descriptor is shared and non-blocking
             except OSError:
                 with self._changed:
                     self._lost += 1
                 return
 
-    def _has_room(self, seconds: float | None) -> bool:
-        asked = select.poll()
-        asked.register(self._descriptor, select.POLLOUT)
-        return bool(asked.poll(None if seconds is None else seconds * 1000))
+    def _is_writable(self, seconds: float | None) -> bool:
+        poll = select.poll()
+        poll.register(self._descriptor, select.POLLOUT)
+        return bool(poll.poll(None if seconds is None else seconds * 1000))

@@ -1,1 +1,1 @@
-"""TODO: name the concept of this package."""
+"""The node pipeline: sources -> derive -> judge, once, live or in replay."""

@@ -1,4 +1,4 @@
-"""What the agent tells of itself: one more source, which reads nothing. Pure."""
+"""The signals of the agent about its own state file: one more source, which reads nothing. Pure."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from nodeguard.model.target import NODE
 
 SOURCE = "agent"
 SIGNALS = signals_by_name(
-    Signal("agent.memory_kept", "state", "whether what the agent remembers is on a disk"),
-    Signal("agent.memory_trouble", "state", "why it is not on a disk, or `none`"),
-    Signal("agent.memory_lost", "state", "why what it remembered could not be used, or `none`; for a day"),
+    Signal("agent.memory_kept", "state", "whether the agent's state is on a disk"),
+    Signal("agent.memory_trouble", "state", "why the state is not on a disk, or `none`"),
+    Signal("agent.memory_lost", "state", "why an earlier state could not be used, or `none`; for a day"),
 )
 
 
-def agent_reading(now: float, trouble: str, lost: str = "") -> Reading:
-    """A reading of the agent itself, at so many seconds since boot.
+def agent_reading(now: float, save_error: str, load_error: str = "") -> Reading:
+    """Return a reading of the agent itself, at a number of seconds since boot.
 
-    trouble: why its memory is not on a disk; lost: why the one of before could not be used; empty where all
-    is well.
+    save_error: why the state is not on a disk. load_error: why an earlier state could not be used. Both are
+    empty without an error.
     """
     signals: dict[str, Scalar] = {
-        "agent.memory_kept": not trouble,
-        "agent.memory_trouble": trouble or "none",
-        "agent.memory_lost": lost or "none",
+        "agent.memory_kept": not save_error,
+        "agent.memory_trouble": save_error or "none",
+        "agent.memory_lost": load_error or "none",
     }
     return Reading(SOURCE, now, (Observation(SOURCE, NODE, signals=signals),))

@@ -1,4 +1,4 @@
-"""Rounds of sources for a loop that must not wait."""
+"""The reading of sources for an event loop, which must not wait."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from nodeguard.sources.source import Source
 
 
 class AsyncReader(Reader):
-    """Reads each source in a thread of its own, and tells the loop when it has ended."""
+    """Reads each source in a thread of its own, which wakes the event loop when it ends."""
 
     async def read_one(self, source: Source) -> Reading:
-        """One round of one source; it ends at the source's deadline at the latest."""
+        """Return one reading of a source, at its deadline at the latest."""
         loop, began = asyncio.get_running_loop(), self._machine.now().mono
         done = asyncio.Event()
 
@@ -26,7 +26,7 @@ class AsyncReader(Reader):
         try:
             thread, observations = self._start(source, source.deadline, self._machine, ended)
         except RuntimeError as error:
-            detail = f"the reader cannot be started ({error}): raise the limit on processes"
+            detail = f"no thread can be started ({error}): raise the limit on processes"
             failed = Observation(source.name, NODE, "failed", detail=detail)
             return build_reading(source, self._machine, [failed], began)
         if thread is not None:

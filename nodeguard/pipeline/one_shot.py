@@ -1,4 +1,4 @@
-"""One look at a live machine, or a look that lasts."""
+"""The evaluation of a live machine at one time, or over some seconds."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from nodeguard.sources.source import Source
 
 
 def evaluate_live(
-    machine: Machine, sources: Sequence[Source], judgement: Pipeline, lasting: float, within: float
+    machine: Machine, sources: Sequence[Source], pipeline: Pipeline, duration: float, within: float
 ) -> Verdict:
-    """The verdict after a look of so many seconds; 0 for a single one.
+    """Return the verdict after a duration in seconds; 0 for a single reading.
 
-    Every source is read at the beginning, at its own interval, and once more at the end. within: seconds that
-    any reading may take.
+    Every source is read at the start, at its own interval, and once more at the end. within: seconds for
+    each reading.
     """
     reader = Reader(machine)
-    verdict = judgement.evaluate(reader.read(sources, within), machine.now())
-    if not lasting:
+    verdict = pipeline.evaluate(reader.read(sources, within), machine.now())
+    if not duration:
         return verdict
     began = machine.now().mono
     due = {source.name: began + source.interval for source in sources}
     while True:
         now = machine.now().mono
-        after = min([*due.values(), began + lasting])
-        if after > now:
-            time.sleep(after - now)
+        next_at = min([*due.values(), began + duration])
+        if next_at > now:
+            time.sleep(next_at - now)
             now = machine.now().mono
-        last = now >= began + lasting
-        wanted = [source for source in sources if last or due[source.name] <= now]
-        verdict = judgement.evaluate(reader.read(wanted, within), machine.now())
-        if last:
+        is_last = now >= began + duration
+        selected = [source for source in sources if is_last or due[source.name] <= now]
+        verdict = pipeline.evaluate(reader.read(selected, within), machine.now())
+        if is_last:
             return verdict
-        due.update({source.name: now + source.interval for source in wanted})
+        due.update({source.name: now + source.interval for source in selected})

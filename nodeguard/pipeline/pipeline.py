@@ -1,33 +1,46 @@
-"""From readings to a verdict, round after round: derivation and judgement with their memory."""
+"""The evaluation of one node: readings -> derived signals -> findings and verdict."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from msgspec import Struct
 from msgspec.structs import replace
 
-from nodeguard.agent.state import AgentState
 from nodeguard.derive.derive import PlatformHints, derive
 from nodeguard.derive.references import forget_inventory
-from nodeguard.derive.state import plan_derivation
+from nodeguard.derive.state import DeriveState, plan_derivation
 from nodeguard.judge.clear import ClearRequest, ClearResult, apply_clears, clear
 from nodeguard.judge.judge import JudgeSettings, judge
 from nodeguard.judge.rules import compile_rules
+from nodeguard.judge.state import JudgeState
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.finding import Verdict
 from nodeguard.model.instant import Instant
 from nodeguard.model.observation import Reading
 from nodeguard.model.signal import Signal
 from nodeguard.model.target import target_label
-from nodeguard.sources.machine import LaneHangs, LogCursor
+from nodeguard.sources.machine import LogCursor
+
+
+class PipelineState(Struct, frozen=True):
+    """What the next evaluation needs from the previous ones.
+
+    cursor: the last kernel log record that was evaluated, None if none was read. derived, judged: the state
+    of the two stages.
+    """
+
+    cursor: LogCursor | None = None
+    derived: DeriveState = DeriveState()
+    judged: JudgeState = JudgeState()
 
 
 class Pipeline:
-    """A catalogue, and what is remembered of one node.
+    """Evaluates the readings of one node against a catalogue.
 
-    signals: all that exist. site: what the site says of the node. families: judge these alone; None for all.
-    one_look: whether there may be no later look, see judge.Outlook. memory: what was
-    remembered of the node before; what of it outlives a reboot stands on a new boot, too.
+    signals: every signal that exists. site: what the site configures about the node. families: evaluate only
+    these check families; None for all. one_shot: there may be no later evaluation, see judge.Outlook. state:
+    of an earlier pipeline of this node; the parts of it that survive a reboot are used on a new boot too.
     """
 
     def __init__(
@@ -38,92 +51,77 @@ class Pipeline:
         families: frozenset[str] | None = None,
         *,
         one_shot: bool = False,
-        memory: AgentState | None = None,
+        state: PipelineState | None = None,
     ) -> None:
         self._families = families
         self._site = site
-        self._one_look = one_shot
-        before = memory or AgentState()
-        self._cursor = before.cursor
-        self._derived = before.derived
-        self._judged = before.judged
+        self._one_shot = one_shot
+        self.state = state or PipelineState()
         self.adopt(catalogue, signals)
 
     def adopt(self, catalogue: Catalogue, signals: Mapping[str, Signal]) -> None:
-        """Judge by another catalogue from now on; what is remembered of the node stays."""
+        """Replace the catalogue; the state of the node stays."""
         self._catalogue = catalogue
         self._rules = compile_rules(catalogue, signals, self._families)
         self._wanted = plan_derivation(catalogue, signals)
-        # Signals of a port that make a difference to anybody here.
+        # Signals of a port that a check or a derived signal uses.
         self.port_signals = self._rules.signals_used["port"] | self._wanted.bits.keys()
-        # What was settled was said by the old rules.
-        self._judged = replace(self._judged, settled={})
+        # Settled results were computed with the old rules.
+        self.state = replace(self.state, judged=replace(self.state.judged, settled={}))
 
     def evaluate(self, readings: Sequence[Reading], instant: Instant) -> Verdict:
-        """The node's verdict after some more readings; nothing of them is kept where it cannot be reached."""
-        after, derived = derive(self._catalogue, self._wanted, self._derived, readings, instant, self._site)
-        platform = derived.platform
+        """Return the verdict after some more readings. If a stage raises, the state does not change."""
+        derived, derivation = derive(
+            self._catalogue, self._wanted, self.state.derived, readings, instant, self._site
+        )
+        platform = derivation.platform
         outlook = JudgeSettings(
             platform=platform.id if platform else "",
             expect=platform.expect if platform else {},
-            one_shot=self._one_look,
+            one_shot=self._one_shot,
         )
-        self._judged, verdict = judge(self._rules, self._judged, derived.readings, instant, outlook)
-        self._derived = after
-        for cursor in _cursors(readings, instant.boot_id):
-            self._cursor = cursor
+        judged, verdict = judge(self._rules, self.state.judged, derivation.readings, instant, outlook)
+        cursor = self.state.cursor
+        for cursor in _cursors(readings, instant.boot_id):  # noqa: B007 - the last one counts
+            pass
+        self.state = PipelineState(cursor, derived, judged)
         return verdict
 
     def clear(self, wanted: ClearRequest, instant: Instant) -> ClearResult:
-        """Clear a finding on a person's word; the next verdict is without it.
+        """Clear a finding for an operator; the next verdict does not contain it.
 
-        Where it is held against the node's own last good inventory, what is there now is the reference from
-        now on.
+        A finding that compares the node with its own last good inventory is cleared by making the present
+        inventory the reference.
         """
-        judged, clearing = clear(self._rules, self._judged, wanted, instant)
+        judged, clearing = clear(self._rules, self.state.judged, wanted, instant)
         if clearing.reason != "holds":
-            self._judged = judged
+            self.state = replace(self.state, judged=judged)
             return clearing
-        before = self._derived, self._judged
-        [check] = (one for one in self._catalogue.checks if one.id == wanted.check)
-        slots = [slot for name, slot in clearing.still_active if name == check.id]
-        best = forget_inventory(self._derived.best, check, slots)
-        if best == self._derived.best:
+        before = self.state
+        [check] = (check for check in self._catalogue.checks if check.id == wanted.check)
+        targets = [target for name, target in clearing.still_active if name == check.id]
+        reference = forget_inventory(before.derived.best, check, targets)
+        if reference == before.derived.best:
             return clearing
-        self._derived = replace(self._derived, best=best)
+        self.state = replace(before, derived=replace(before.derived, best=reference))
         self.evaluate([], instant)
-        over = tuple((check.id, slot) for slot in slots if self._is_over(check.id, slot))
+        over = tuple((check.id, target) for target in targets if self._is_over(check.id, target))
         if not over:
-            self._derived, self._judged = before
+            self.state = before
             return clearing
-        self._judged = apply_clears(self._judged, wanted, over, instant)
-        said = f"{wanted.check} on {target_label(wanted.target)} is cleared: what is there now is what should be there"
-        return ClearResult(said, over)
+        self.state = replace(self.state, judged=apply_clears(self.state.judged, wanted, over, instant))
+        message = f"{wanted.check} on {target_label(wanted.target)} is cleared: the present hardware is now the reference"
+        return ClearResult(message, over)
 
-    def _is_over(self, check: str, slot: str) -> bool:
-        row = self._judged.targets.get(slot)
-        return row is not None and check not in row.active
-
-    def memory(self, instant: Instant, hangs: LaneHangs) -> AgentState:
-        """What is remembered after a round.
-
-        instant: of that round. hangs: of the machine's lanes.
-        """
-        return AgentState(
-            boot_id=instant.boot_id,
-            mono=instant.mono,
-            wall=instant.wall,
-            cursor=self._cursor,
-            hangs=hangs,
-            derived=self._derived,
-            judged=self._judged,
-        )
+    def _is_over(self, check: str, target: str) -> bool:
+        state = self.state.judged.targets.get(target)
+        return state is not None and check not in state.active
 
 
 def _cursors(readings: Iterable[Reading], boot_id: str) -> Iterator[LogCursor]:
-    """How far the kernel log was read with each of some readings."""
+    """Yield how far the kernel log was read with each reading."""
     for reading in readings:
-        for one in reading.observations:
-            last = one.signals.get("kmsg.sequence")
-            if isinstance(last, int):
-                yield LogCursor(boot_id, last)
+        for observation in reading.observations:
+            sequence = observation.signals.get("kmsg.sequence")
+            if isinstance(sequence, int):
+                yield LogCursor(boot_id, sequence)

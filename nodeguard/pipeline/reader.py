@@ -1,4 +1,4 @@
-"""Reading sources: each to its deadline, none delayed by another, and never an exception out of one."""
+"""The reading of sources: each within its deadline, none delayed by another, and no exception from any."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from nodeguard.sources.machine import BoundedMachine, Machine
 from nodeguard.sources.readings import failure_reason
 from nodeguard.sources.source import Source
 
-# Rounds of a source that may be missing before what it read no longer counts as known.
+# Readings of a source that may be missed before its observations are no longer valid.
 _MISSED = 3
 
 
 def read_source(source: Source, machine: Machine) -> Reading:
-    """One round of one source, here and now. What it cannot read is part of the answer."""
+    """Return a reading of one source, in this thread. What it cannot read is part of the reading."""
     observations: list[Observation] = []
     began = machine.now().mono
     _read_into(observations, source, machine)
@@ -28,11 +28,11 @@ def _read_into(observations: list[Observation], source: Source, machine: Machine
     try:
         observations.extend(source.read(machine))
     except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        observations.append(Observation(source.name, NODE, "failed", detail=where + failure_reason(error)))
+        path = f"{error.filename}: " if error.filename else ""
+        observations.append(Observation(source.name, NODE, "failed", detail=path + failure_reason(error)))
     except UnansweredError as error:
         observations.append(Observation(source.name, NODE, "hung", detail=f"{error.detail} gave no answer"))
-    except Exception as error:  # noqa: BLE001 - a source that errs must not take the others with it
+    except Exception as error:  # noqa: BLE001 - a source that fails must not affect the others
         detail = f"error in the source itself, please report it: {type(error).__name__}: {error}"
         observations.append(Observation(source.name, NODE, "failed", detail=detail))
 
@@ -40,23 +40,27 @@ def _read_into(observations: list[Observation], source: Source, machine: Machine
 def build_reading(
     source: Source, machine: Machine, observations: Iterable[Observation], began: float
 ) -> Reading:
-    """What a round that began then (seconds since boot) and ends now has come to."""
-    known = tuple(observations)
-    cut = any(one.target == NODE and one.status in {"failed", "hung", "released"} for one in known)
+    """Return the reading that began at a time (seconds since boot) and ends now."""
+    seen = tuple(observations)
+    is_cut = any(
+        observation.target == NODE and observation.status in {"failed", "hung", "released"}
+        for observation in seen
+    )
     now = machine.now().mono
-    return Reading(source.name, now, known, not cut, now - began, _MISSED * source.interval + source.deadline)
+    valid = _MISSED * source.interval + source.deadline
+    return Reading(source.name, now, seen, not is_cut, now - began, valid)
 
 
-def _nothing() -> None:
+def _ignore() -> None:
     pass
 
 
 class Reader:
-    """Reads sources of a live machine side by side, each in a thread of its own.
+    """Reads the sources of a live machine in parallel, each in a thread of its own.
 
-    The lanes that a source waits for end in time to tell what they have read. A source that overstays its
-    deadline all the same is told of as hung and left to itself; until it comes back it is not
-    read again, so that no more than one thread of it ever waits.
+    The workers that a source waits for end in time for it to return what it has read. A source that exceeds
+    its deadline nevertheless counts as hung, and is not read again until its thread ends: so at most one
+    thread waits for each source.
     """
 
     def __init__(self, machine: Machine) -> None:
@@ -64,14 +68,14 @@ class Reader:
         self._late: dict[str, threading.Thread] = {}
 
     def read(self, sources: Iterable[Source], within: float, through: Machine | None = None) -> list[Reading]:
-        """One round of some sources.
+        """Return one reading of each source.
 
-        within: seconds that any of them may take at most, whatever its deadline. through: the machine in
-        another guise, to be read this once.
+        within: seconds for each of them, besides its own deadline. through: a wrapper of the machine to read
+        this time.
         """
         began = self._machine.now().mono
         started = [(source, *self._start(source, within, through or self._machine)) for source in sources]
-        result = []
+        readings = []
         for source, thread, observations in started:
             limit = min(source.deadline, within)
             if thread is not None:
@@ -79,19 +83,18 @@ class Reader:
             if thread is None or thread.is_alive():
                 if thread is not None:
                     self._late[source.name] = thread
-                detail = f"gave no answer within {limit:g} s"
-                hung = Observation(source.name, NODE, "hung", detail=detail)
-                result.append(build_reading(source, self._machine, [*observations, hung], began))
+                hung = Observation(source.name, NODE, "hung", detail=f"gave no answer within {limit:g} s")
+                readings.append(build_reading(source, self._machine, [*observations, hung], began))
             else:
-                result.append(build_reading(source, self._machine, observations, began))
-        return result
+                readings.append(build_reading(source, self._machine, observations, began))
+        return readings
 
     def is_late(self, source: str) -> bool:
-        """Whether the last round of a source has overstayed its deadline and may go on still."""
+        """Return whether the last reading of a source exceeded its deadline and may still run."""
         return source in self._late
 
     def _start(
-        self, source: Source, within: float, through: Machine, ended: Callable[[], None] = _nothing
+        self, source: Source, within: float, through: Machine, ended: Callable[[], None] = _ignore
     ) -> tuple[threading.Thread | None, list[Observation]]:
         observations: list[Observation] = []
         late = self._late.get(source.name)

@@ -1,1 +1,1 @@
-"""What agents and the aggregator say to each other: report, reply and instruction, and their encoding."""
+"""The messages between agents and the aggregator: report, reply and instruction, and their encoding."""

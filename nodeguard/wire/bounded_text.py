@@ -1,23 +1,23 @@
-"""Names and texts as a message may hold them: a kernel log may hold any bytes, of any number. Pure."""
+"""Names and texts within the limits of a message: a kernel log can contain any bytes. Pure."""
 
 from __future__ import annotations
 
-_TEXT = 512
-_NAME = 200
+_TEXT_LENGTH = 512
+_NAME_LENGTH = 200
 
 
 def bounded_name(value: object) -> str:
-    """A name, cut to a length that every reader accepts."""
-    return _clean(value, _NAME)
+    """Return a name, cut to a length that every reader accepts."""
+    return _cut(value, _NAME_LENGTH)
 
 
 def bounded_text(value: object) -> str:
-    """A sentence, cut to a length that every reader accepts."""
-    return _clean(value, _TEXT)
+    """Return a sentence, cut to a length that every reader accepts."""
+    return _cut(value, _TEXT_LENGTH)
 
 
-def _clean(value: object, most: int) -> str:
-    """Without what UTF-8 cannot carry; it ends in an ellipsis where it was cut."""
+def _cut(value: object, length: int) -> str:
+    """Return valid UTF-8 that ends in an ellipsis if it was cut."""
     whole = str(value)
-    cut = whole if len(whole) <= most else whole[: most - 1] + "…"
+    cut = whole if len(whole) <= length else whole[: length - 1] + "…"
     return cut.encode("utf-8", "replace").decode()

@@ -1,4 +1,4 @@
-"""What two reports have in common: digests that change exactly when there is something to tell. Pure."""
+"""Digests of a report, which change exactly when there is something to send. Pure."""
 
 from __future__ import annotations
 
@@ -13,29 +13,28 @@ _ENCODER = msgspec.json.Encoder(order="deterministic")
 
 
 def digest(report: Report) -> str:
-    """Of the state: verdict, findings, what is blind, inventory and versions.
+    """Return the digest of the state: verdict, findings, unreadable targets, inventory and versions.
 
-    It leaves out what names or ages a message and how things are worded: a message and its evidence change
-    with every reading of a temperature, and that is no transition. So it does what is proven to be in order:
-    what a finding's end proves is told with it.
+    It leaves out sequence and ages, and the text: messages and evidence change with every reading of a
+    temperature, which is no transition. It leaves out passing checks too: the end of a finding changes it.
     """
     findings = tuple(
-        replace(one, age=0.0, message="", evidence=(), more=0, note="") for one in report.findings
+        replace(finding, age=0.0, message="", evidence=(), omitted=0, note="") for finding in report.findings
     )
-    unread = tuple(replace(one, why="") for one in report.unreadable)
-    return _hashed(replace(_bare(report), findings=findings, unread=unread, proven=()))
+    unreadable = tuple(replace(targets, reason="") for targets in report.unreadable)
+    return _hash(replace(_state(report), findings=findings, unreadable=unreadable, passing=()))
 
 
 def text_digest(report: Report) -> str:
-    """Of the state with its words and what is proven, but not with how long anything has lasted."""
+    """Return the digest of the state with its text and passing checks, but without ages."""
     findings = tuple(
-        replace(one, age=0.0, evidence=tuple(replace(seen, age=0.0) for seen in one.evidence))
-        for one in report.findings
+        replace(finding, age=0.0, evidence=tuple(replace(evidence, age=0.0) for evidence in finding.evidence))
+        for finding in report.findings
     )
-    return _hashed(replace(_bare(report), findings=findings))
+    return _hash(replace(_state(report), findings=findings))
 
 
-def _bare(report: Report) -> Report:
+def _state(report: Report) -> Report:
     return replace(
         report,
         version=0,
@@ -43,11 +42,11 @@ def _bare(report: Report) -> Report:
         digest="",
         age=0.0,
         acknowledged=(),
-        answers=(),
+        results=(),
         dropped=0,
         leaving=False,
     )
 
 
-def _hashed(report: Report) -> str:
+def _hash(report: Report) -> str:
     return hashlib.blake2b(_ENCODER.encode(report), digest_size=16).hexdigest()

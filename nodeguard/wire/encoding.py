@@ -1,6 +1,6 @@
-"""Messages as bytes: JSON, so that a person with curl can read along.
+"""The encoding of messages: JSON, which a person can read with curl.
 
-A reader of version N accepts N-1 and N+1: fields it does not know are ignored, missing ones defaulted.
+A reader of version N accepts N-1 and N+1: it ignores unknown fields, and missing ones have a default.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ REPLY_LIMIT = 64 * 1024
 
 
 class EncodingError(Exception):
-    """Bytes that are no message, too many, or of a version too far away; says what and how to remedy."""
+    """An invalid, too long or too old message; has the reason and the remedy."""
 
 
 class _Head(Struct):
@@ -27,10 +27,10 @@ class _Head(Struct):
 
 
 class _Envelope(Struct):
-    """A reply whose instructions are read one by one, so that one of an unknown kind hides no other."""
+    """A reply whose instructions are decoded one by one: one of an unknown kind does not hide the others."""
 
     version: int
-    heard: Count | None = None
+    acked_sequence: Count | None = None
     resend: bool = False
     instructions: tuple[Raw, ...] = ()
 
@@ -42,71 +42,73 @@ _ENVELOPE = msgspec.json.Decoder(_Envelope)
 _INSTRUCTION: msgspec.json.Decoder[Instruction] = msgspec.json.Decoder(Instruction)
 
 
-def encode(what: Message | Reply) -> bytes:
-    """A message or reply as bytes. Raises EncodingError where these are more than its reader accepts."""
-    data = _ENCODER.encode(what)
-    limit = REPLY_LIMIT if isinstance(what, Reply) else MESSAGE_LIMIT
+def encode(message: Message | Reply) -> bytes:
+    """Return a message or reply as bytes. Raises EncodingError if it is longer than its reader accepts."""
+    data = _ENCODER.encode(message)
+    limit = REPLY_LIMIT if isinstance(message, Reply) else MESSAGE_LIMIT
     if len(data) > limit:
-        raise EncodingError(f"{_named(what)} has {len(data)} bytes, more than {limit}: leave something out")
+        raise EncodingError(f"{_name(message)} has {len(data)} bytes, more than {limit}: leave something out")
     return data
 
 
 def decode_message(data: bytes) -> Message:
-    """A report or heartbeat. Raises EncodingError."""
-    found: Message = _decode(data, MESSAGE_LIMIT, _MESSAGE, "message")
-    return found
+    """Return a report or heartbeat. Raises EncodingError."""
+    message: Message = _decode(data, MESSAGE_LIMIT, _MESSAGE, "message")
+    return message
 
 
 def decode_reply(data: bytes) -> tuple[Reply, tuple[str, ...]]:
-    """A reply, and what was wrong with each instruction in it that could not be read.
+    """Return a reply, and an error for each instruction in it that is invalid.
 
-    Raises EncodingError where the reply itself cannot be read.
+    Raises EncodingError if the reply itself is invalid.
     """
     envelope: _Envelope = _decode(data, REPLY_LIMIT, _ENVELOPE, "reply")
-    instructions, wrong = [], []
+    instructions, errors = [], []
     for raw in envelope.instructions:
         try:
             instructions.append(_INSTRUCTION.decode(raw))
         except (msgspec.DecodeError, RecursionError) as error:
-            wrong.append(f"an instruction is left undone, {_why(error)}: {_remedy(envelope.version)}")
-    reply = Reply(envelope.version, envelope.heard, envelope.resend, tuple(instructions))
-    return reply, tuple(wrong)
+            errors.append(f"an instruction is ignored, {_reason(error)}: {_remedy(envelope.version)}")
+    reply = Reply(envelope.version, envelope.acked_sequence, envelope.resend, tuple(instructions))
+    return reply, tuple(errors)
 
 
-def _decode(data: bytes, limit: int, decoder: msgspec.json.Decoder[Any], what: str) -> Any:
+def _decode(data: bytes, limit: int, decoder: msgspec.json.Decoder[Any], name: str) -> Any:
     if len(data) > limit:
-        raise EncodingError(f"the {what} has {len(data)} bytes, more than {limit}: refuse whoever sent it")
+        raise EncodingError(f"the {name} has {len(data)} bytes, more than {limit}: see who sent it")
     try:
         version = _HEAD.decode(data).version
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise EncodingError(
-            f"this is no {what} of nodeguard, {_why(error)}: see that the address is the aggregator's"
+            f"this is not a {name} of nodeguard, {_reason(error)}: see that the address is the aggregator's"
         ) from None
     if not VERSION - 1 <= version <= VERSION + 1:
         raise EncodingError(
-            f"the {what} has version {version}, and {VERSION - 1} to {VERSION + 1} are understood here: "
+            f"the {name} has version {version}, and {VERSION - 1} to {VERSION + 1} are supported here: "
             f"{_upgrade(version)}"
         )
     try:
         return decoder.decode(data)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise EncodingError(f"the {what} cannot be read, {_why(error)}: {_remedy(version)}") from None
+        raise EncodingError(f"the {name} cannot be read, {_reason(error)}: {_remedy(version)}") from None
 
 
-def _named(what: Message | Reply) -> str:
-    return "the reply" if isinstance(what, Reply) else "the message"
+def _name(message: Message | Reply) -> str:
+    return "the reply" if isinstance(message, Reply) else "the message"
 
 
-def _why(error: Exception) -> str:
-    """The reader's own words, without what was read: no sender decides what stands in a log."""
+def _reason(error: Exception) -> str:
+    """Return the decoder's error without the decoded text, which must not get into a log."""
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
     if isinstance(error, msgspec.ValidationError):
-        return "it has " + ("an unknown word" if "Invalid" in str(error) else "a wrong field") + _place(error)
+        return (
+            "it has " + ("an unknown value" if "Invalid" in str(error) else "an invalid field") + _path(error)
+        )
     return "it is not JSON"
 
 
-def _place(error: Exception) -> str:
+def _path(error: Exception) -> str:
     path = str(error).rpartition(" - at `")[2].removesuffix("`")
     return f" at {path[:80]}" if path.startswith("$") and path.isprintable() else ""
 

@@ -45,5 +45,5 @@ def _family(name: str, about: str, kind: str, samples: Iterable[Sample]) -> str:
 def _labels(labels: Mapping[str, str]) -> str:
     if not labels:
         return ""
-    said = (f'{name}="{value.translate(_OF_VALUE)}"' for name, value in sorted(labels.items()))
-    return f"{{{','.join(said)}}}"
+    pairs = (f'{name}="{value.translate(_OF_VALUE)}"' for name, value in sorted(labels.items()))
+    return f"{{{','.join(pairs)}}}"

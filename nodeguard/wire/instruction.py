@@ -1,23 +1,30 @@
-"""What rides back to an agent on the reply. Every instruction has an id, and is carried out once.
+"""Instructions from the aggregator to an agent, and the reply that carries them.
 
-An instruction is repeated on every reply until the agent has acknowledged its id.
+Every instruction has an id. The aggregator repeats an instruction on every reply until the agent acknowledges
+its id; the agent carries it out once.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from nodeguard.wire.report import Count, Name, Seconds, Text
+from nodeguard.wire.report import Count, InstructionResult, Name, Seconds
 
-# Nothing in it that would need care in a log line.
+# The characters of an id need no escaping in a log line.
 Id = Annotated[str, Meta(max_length=128, pattern=r"^[A-Za-z0-9._:/-]+\Z")]
 
+# How many ids of completed instructions, and how many results, an agent stores.
+_MAX_DONE = 256
+_MAX_RESULTS = 32
 
-class ClearFinding(Struct, frozen=True, tag_field="do", tag="clear-check"):
-    """A person says that a check's finding on a slot is over; by: who. part: only while this part sits there,
-    any where empty.
+
+class ClearFinding(Struct, frozen=True, tag_field="kind", tag="clear-finding"):
+    """Clear a check's finding on a target.
+
+    by: the operator. component: clear only while this component is in the target; empty for any component.
     """
 
     id: Id
@@ -27,42 +34,56 @@ class ClearFinding(Struct, frozen=True, tag_field="do", tag="clear-check"):
     by: Name = ""
 
 
-class DetachGpus(Struct, frozen=True, tag_field="do", tag="release-gpus"):
-    """Let go of the GPUs for so many seconds from now on; of all where slots is empty."""
+class DetachGpus(Struct, frozen=True, tag_field="kind", tag="detach-gpus"):
+    """Close the GPU devices for a number of seconds, 0 to open them again. Empty targets: all GPUs."""
 
     id: Id
     seconds: Seconds
     targets: tuple[Name, ...] = ()
 
 
-class Maintenance(Struct, frozen=True, tag_field="do", tag="maintenance"):
-    """The node is under maintenance for so many seconds from now on; 0 ends it."""
-
-    id: Id
-    seconds: Seconds
-    why: Text = ""
-
-
-class RunTest(Struct, frozen=True, tag_field="do", tag="run-test"):
-    """Run a test on some slots, on all that it fits where slots is empty."""
-
-    id: Id
-    test: Name
-    slots: tuple[Name, ...] = ()
-
-
-Instruction = ClearFinding | DetachGpus | Maintenance | RunTest
+Instruction = ClearFinding | DetachGpus
 
 
 class Reply(Struct, frozen=True, omit_defaults=True):
-    """The receiver's answer to one message.
+    """The aggregator's answer to one message.
 
-    heard: the sequence of the message that it answers; None from a receiver that does not say. resend: the
-    report with the heartbeat's digest is not known here: send it in full. A message that is not applied has
-    no reply, but an error of HTTP: see wire.order.
+    acked_sequence: the sequence of the message that it answers; None if the aggregator does not send it.
+    resend: the aggregator does not have the report with the heartbeat's digest, so the agent sends it in
+    full. A message that is not applied gets an HTTP error instead of a reply: see wire.sequence.
     """
 
     version: int
     acked_sequence: Count | None = None
     resend: bool = False
     instructions: tuple[Instruction, ...] = ()
+
+
+class InstructionInbox(Struct, frozen=True):
+    """An agent's instructions: those not carried out yet, and the ids of those that are done.
+
+    It is written together with the effect of the instructions, so each is carried out once. results: the
+    latest outcomes, oldest first.
+    """
+
+    waiting: tuple[Instruction, ...] = ()
+    done: tuple[str, ...] = ()
+    results: tuple[InstructionResult, ...] = ()
+
+
+def add_instructions(
+    inbox: InstructionInbox, instructions: Iterable[Instruction]
+) -> tuple[InstructionInbox, tuple[Instruction, ...]]:
+    """Return the inbox with the instructions of one reply, and those of them that are new."""
+    ids = {*inbox.done, *(instruction.id for instruction in inbox.waiting)}
+    new = {instruction.id: instruction for instruction in instructions if instruction.id not in ids}
+    added = tuple(new.values())
+    return InstructionInbox((*inbox.waiting, *added), inbox.done, inbox.results), added
+
+
+def record_result(inbox: InstructionInbox, result: InstructionResult) -> InstructionInbox:
+    """Return the inbox after an instruction was carried out or refused."""
+    waiting = tuple(instruction for instruction in inbox.waiting if instruction.id != result.id)
+    done = (*(identity for identity in inbox.done if identity != result.id), result.id)
+    results = (*(earlier for earlier in inbox.results if earlier.id != result.id), result)
+    return InstructionInbox(waiting, done[-_MAX_DONE:], results[-_MAX_RESULTS:])

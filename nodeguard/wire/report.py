@@ -1,7 +1,7 @@
-"""What an agent says of its node: a report in full on every change, else a heartbeat.
+"""The messages of an agent about its node: a report in full on every change, else a heartbeat.
 
-Times are ages in seconds, never moments: the receiver puts its own clock to them. A field that a writer does
-not know yet has a default, so that its reader need not care; only what names the message has none.
+Times are ages in seconds, never timestamps: the receiver uses its own clock. A field that was added later has
+a default, so that its reader accepts older messages; only the fields that identify the message have none.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from msgspec import Meta, Struct
 
 from nodeguard.model.finding import Action, DataStatus, Health
 
-# What this code writes. A reader of version N accepts N-1 and N+1, so a word that is new to an enumeration is
-# first accepted by one version and written by the next.
+# The version that this code writes. A reader of version N accepts N-1 and N+1, so a new value of an
+# enumeration is accepted by one version and written by the next.
 VERSION = 1
 
 Name = Annotated[str, Meta(max_length=256)]
@@ -23,7 +23,7 @@ Seconds = Annotated[float, Meta(ge=0.0)]
 
 
 class ReportedEvidence(Struct, frozen=True, omit_defaults=True):
-    """One piece of evidence: who saw it, what, how many seconds before the verdict, and how often."""
+    """One piece of evidence: its source, text, age in seconds before the verdict, and count."""
 
     source: Name
     message: Text
@@ -34,9 +34,9 @@ class ReportedEvidence(Struct, frozen=True, omit_defaults=True):
 class ReportedFinding(Struct, frozen=True, omit_defaults=True):
     """A finding that is not ok.
 
-    target, part, slots: as in model.finding.Finding. age: seconds from when it was first seen to the verdict.
-    evidence: what tells most, first; more: how many pieces are left out. views: in which it may vote. family:
-    the check's.
+    target, component, targets: as in model.finding.Finding. age: seconds from its first occurrence to the
+    verdict. evidence: the most important first; omitted: how many pieces are left out. topologies: in which
+    it votes. family: the check's.
     """
 
     check: Name
@@ -56,7 +56,7 @@ class ReportedFinding(Struct, frozen=True, omit_defaults=True):
 
 
 class UnreadableTargets(Struct, frozen=True, omit_defaults=True):
-    """Something that could not be read: what, by which source, of which slots, and why."""
+    """Something that a source could not read: the subject, the reason and the targets."""
 
     source: Name
     subject: Text = ""
@@ -65,14 +65,14 @@ class UnreadableTargets(Struct, frozen=True, omit_defaults=True):
 
 
 class PassingChecks(Struct, frozen=True):
-    """Checks that could tell, on each of some slots, that nothing is wrong there."""
+    """Checks with fresh positive proof, on each of some targets, that nothing is wrong there."""
 
     checks: tuple[Name, ...]
     targets: tuple[Name, ...]
 
 
 class ReportedComponent(Struct, frozen=True, omit_defaults=True):
-    """What occupies a slot; every field is empty where it is not known. firmware: a port's adapter's."""
+    """The component in a target; an unknown field is empty. firmware: of a port's adapter."""
 
     id: Name = ""
     model: Name = ""
@@ -82,7 +82,7 @@ class ReportedComponent(Struct, frozen=True, omit_defaults=True):
 
 
 class Inventory(Struct, frozen=True, omit_defaults=True):
-    """What the node is made of. driver, kernel: versions. parts: by slot; more: how many are left out."""
+    """The hardware of a node. driver, kernel: versions. components: by target; omitted: left out."""
 
     driver: Name = ""
     kernel: Name = ""
@@ -92,9 +92,7 @@ class Inventory(Struct, frozen=True, omit_defaults=True):
 
 
 class InstructionResult(Struct, frozen=True, omit_defaults=True):
-    """What became of an instruction, by its id. done: whether it was carried out; said: in words, why not
-    where it was not.
-    """
+    """The outcome of an instruction, by its id. done: whether it was carried out. message: or why not."""
 
     id: Name
     done: bool = False
@@ -104,12 +102,11 @@ class InstructionResult(Struct, frozen=True, omit_defaults=True):
 class Report(Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="report", kw_only=True):
     """A node's verdict in full.
 
-    sequence: rises with every message of one boot, so that (node, boot_id, sequence) names this one. digest:
-    of the state that this report tells, see wire.digest. age: seconds from the verdict to the sending.
-    findings: worst first; more: how many are left out. acknowledged: ids of instructions that the agent is
-    done with; answers: what became of these, as far as it is remembered. dropped: transitions that the agent
-    lost since its start, because nobody heard it for too long. leaving: whether the agent ends. proven: what
-    a mark may be given back for.
+    sequence: rises with every message of one boot, so (node, boot_id, sequence) identifies a message. digest:
+    of the reported state, see wire.digest. age: seconds from the verdict to the sending. findings: worst
+    first; omitted: how many are left out. acknowledged: ids of instructions that the agent has completed;
+    results: their outcomes, as far as they are stored. dropped: transitions that the agent lost because no
+    aggregator acknowledged for too long. leaving: whether the agent ends. passing: releases marks.
     """
 
     version: int
@@ -134,7 +131,7 @@ class Report(Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="rep
 
 
 class Heartbeat(Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="heartbeat", kw_only=True):
-    """Nothing has changed since the report with this digest; fields as in Report."""
+    """No change since the report with this digest; fields as in Report."""
 
     version: int
     node: Annotated[Name, Meta(min_length=1)]

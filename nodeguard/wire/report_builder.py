@@ -1,4 +1,4 @@
-"""From a verdict to the report of it: moments become ages, and everything has a bound. Pure."""
+"""The report of a verdict: times become ages, and every field gets a limit. Pure."""
 
 from __future__ import annotations
 
@@ -25,19 +25,20 @@ from nodeguard.wire.report import (
     UnreadableTargets,
 )
 
-_FINDINGS = 128
-_EVIDENCE = 4
-_SLOTS = 64
-_BLIND = 16
+_MAX_FINDINGS = 128
+_MAX_EVIDENCE = 4
+_MAX_TARGETS = 64
+_MAX_UNREADABLE = 16
+_MAX_COMPONENTS = 256
 
-# What is kept back for what the sender adds: acknowledgements above all.
-_ROOM = 24 * 1024
+# Bytes for what the sender adds, above all acknowledgements.
+_RESERVED = 24 * 1024
 
 
 class NodeFacts(Struct, frozen=True):
-    """What a report says besides the verdict.
+    """What a report has besides the verdict.
 
-    node: its name. agent: version of nodeguard. catalogue: its digest. views: in which each check may vote,
+    node: its name. agent: version of nodeguard. catalogue: its digest. topologies: in which each check votes,
     by check.
     """
 
@@ -49,8 +50,8 @@ class NodeFacts(Struct, frozen=True):
 
 
 def build_report(verdict: Verdict, instant: Instant, facts: NodeFacts, sequence: int = 0) -> Report:
-    """The report of a verdict that was reached at an instant; it always fits into a message."""
-    active = [one for one in verdict.findings if one.health != Health.OK]
+    """Return the report of a verdict that was reached at an instant; it always fits a message."""
+    active = [finding for finding in verdict.findings if finding.health != Health.OK]
     whole = Report(
         version=VERSION,
         node=bounded_name(facts.node),
@@ -60,108 +61,117 @@ def build_report(verdict: Verdict, instant: Instant, facts: NodeFacts, sequence:
         data_status=verdict.data_status,
         agent=bounded_name(facts.agent),
         catalogue=bounded_name(facts.catalogue),
-        findings=tuple(_active(one, instant, facts.topologies) for one in active[:_FINDINGS]),
-        omitted=max(0, len(active) - _FINDINGS),
+        findings=tuple(_finding(finding, instant, facts.topologies) for finding in active[:_MAX_FINDINGS]),
+        omitted=max(0, len(active) - _MAX_FINDINGS),
         unreadable=tuple(
             UnreadableTargets(
-                bounded_name(one.source),
-                bounded_text(one.subject),
-                bounded_text(one.reason),
-                tuple(map(bounded_name, one.targets[:_SLOTS])),
+                bounded_name(unread.source),
+                bounded_text(unread.subject),
+                bounded_text(unread.reason),
+                tuple(map(bounded_name, unread.targets[:_MAX_TARGETS])),
             )
-            for one in verdict.read_failures[:_BLIND]
+            for unread in verdict.read_failures[:_MAX_UNREADABLE]
         ),
         inventory=facts.inventory,
         passing=tuple(
-            PassingChecks(tuple(map(bounded_name, one.checks)), tuple(map(bounded_name, one.targets)))
-            for one in verdict.passing
+            PassingChecks(tuple(map(bounded_name, proven.checks)), tuple(map(bounded_name, proven.targets)))
+            for proven in verdict.passing
         ),
     )
-    fitting = _fitted(whole)
-    return replace(fitting, digest=digest(fitting))
+    fitted = _fit(whole)
+    return replace(fitted, digest=digest(fitted))
 
 
-def _active(one: Finding, instant: Instant, views: Mapping[str, tuple[str, ...]]) -> ReportedFinding:
+def build_inventory(observations: Iterable[Observation], platform: str = "") -> Inventory:
+    """Return the components of a node; several observations of one target complete each other."""
+    driver = kernel = ""
+    components: dict[str, ReportedComponent] = {}
+    for observation in observations:
+        driver = bounded_name(observation.signals.get("driver.version", driver))
+        kernel = bounded_name(observation.signals.get("host.kernel", kernel))
+        vbios = bounded_name(observation.signals.get("gpu.vbios", ""))
+        firmware = bounded_name(observation.signals.get("port.firmware", ""))
+        part, target = observation.component, bounded_name(observation.target)
+        if part is None and not vbios and not firmware:
+            continue
+        earlier = components.get(target, ReportedComponent())
+        components[target] = ReportedComponent(
+            id=(bounded_name(part.id) if part else "") or earlier.id,
+            model=(bounded_name(part.model) if part else "") or earlier.model,
+            serial=(bounded_name(part.serial) if part else "") or earlier.serial,
+            vbios=vbios or earlier.vbios,
+            firmware=firmware or earlier.firmware,
+        )
+    fitted = dict(sorted(components.items())[:_MAX_COMPONENTS])
+    return Inventory(driver, kernel, bounded_name(platform), fitted, len(components) - len(fitted))
+
+
+def _finding(
+    finding: Finding, instant: Instant, topologies: Mapping[str, tuple[str, ...]]
+) -> ReportedFinding:
     return ReportedFinding(
-        check=bounded_name(one.check),
-        target=bounded_name(one.target),
-        health=one.health,
-        component=bounded_name(one.component),
-        targets=tuple(map(bounded_name, one.targets[:_SLOTS])),
-        data_status=one.data_status,
-        action=one.action,
-        age=_age(one.since, instant),
-        message=bounded_text(one.message),
-        evidence=tuple(_sight(seen, instant) for seen in one.evidence[:_EVIDENCE]),
-        omitted=max(0, len(one.evidence) - _EVIDENCE),
-        topologies=tuple(map(bounded_name, views.get(one.check, ()))),
-        note=bounded_text(one.note),
-        family=bounded_name(one.family),
+        check=bounded_name(finding.check),
+        target=bounded_name(finding.target),
+        health=finding.health,
+        component=bounded_name(finding.component),
+        targets=tuple(map(bounded_name, finding.targets[:_MAX_TARGETS])),
+        data_status=finding.data_status,
+        action=finding.action,
+        age=_age(finding.since, instant),
+        message=bounded_text(finding.message),
+        evidence=tuple(_evidence(evidence, instant) for evidence in finding.evidence[:_MAX_EVIDENCE]),
+        omitted=max(0, len(finding.evidence) - _MAX_EVIDENCE),
+        topologies=tuple(map(bounded_name, topologies.get(finding.check, ()))),
+        note=bounded_text(finding.note),
+        family=bounded_name(finding.family),
     )
 
 
-def _sight(seen: Evidence, instant: Instant) -> ReportedEvidence:
+def _evidence(evidence: Evidence, instant: Instant) -> ReportedEvidence:
     return ReportedEvidence(
-        bounded_name(seen.source), bounded_text(seen.text), _age(seen.at, instant), max(0, seen.count)
+        bounded_name(evidence.source),
+        bounded_text(evidence.text),
+        _age(evidence.at, instant),
+        max(0, evidence.count),
     )
 
 
 def _age(at: float, instant: Instant) -> float:
-    """Seconds since a moment; 0 for one that the wall clock puts into the future, or nowhere."""
+    """Return the seconds since a time; 0 for an invalid time and for one in the future."""
     age = instant.wall - at
     return round(age, 3) if isfinite(age) and age > 0 else 0.0
 
 
-def _fitted(whole: Report) -> Report:
-    """A report that fits: evidence goes first, then what is in order, then the least of all the rest."""
+def _fit(whole: Report) -> Report:
+    """Return a report that fits: without evidence, then without passing checks, then without the rest."""
     if _fits(whole):
         return whole
-    bare = tuple(replace(one, evidence=(), more=one.omitted + len(one.evidence)) for one in whole.findings)
+    bare = tuple(
+        replace(finding, evidence=(), omitted=finding.omitted + len(finding.evidence))
+        for finding in whole.findings
+    )
     smaller = replace(whole, findings=bare)
     if not _fits(smaller):
-        smaller = replace(smaller, proven=())
+        smaller = replace(smaller, passing=())
     while not _fits(smaller):
-        few = smaller.findings[: len(smaller.findings) // 2]
-        kept = dict(list(smaller.inventory.components.items())[: len(smaller.inventory.components) // 2])
-        lost = len(smaller.inventory.components) - len(kept)
+        findings = smaller.findings[: len(smaller.findings) // 2]
+        inventory = smaller.inventory
+        components = dict(list(inventory.components.items())[: len(inventory.components) // 2])
+        dropped = len(inventory.components) - len(components)
         smaller = replace(
             smaller,
-            findings=tuple(replace(one, slots=one.targets[: len(one.targets) // 2]) for one in few),
-            more=smaller.omitted + len(smaller.findings) - len(few),
-            unread=smaller.unreadable[: len(smaller.unreadable) // 2],
-            inventory=replace(smaller.inventory, parts=kept, more=smaller.inventory.omitted + lost),
+            findings=tuple(
+                replace(finding, targets=finding.targets[: len(finding.targets) // 2]) for finding in findings
+            ),
+            omitted=smaller.omitted + len(smaller.findings) - len(findings),
+            unreadable=smaller.unreadable[: len(smaller.unreadable) // 2],
+            inventory=replace(inventory, components=components, omitted=inventory.omitted + dropped),
         )
     return smaller
 
 
-def _fits(one: Report) -> bool:
+def _fits(report: Report) -> bool:
     try:
-        return len(encode(one)) <= MESSAGE_LIMIT - _ROOM
+        return len(encode(report)) <= MESSAGE_LIMIT - _RESERVED
     except EncodingError:
         return False
-
-
-_PARTS = 256
-
-
-def build_inventory(observations: Iterable[Observation], platform: str = "") -> Inventory:
-    """What observations tell of what the node is made of; of two of one slot, each adds what it knows."""
-    driver = kernel = ""
-    parts: dict[str, ReportedComponent] = {}
-    for one in observations:
-        driver = bounded_name(one.signals.get("driver.version", driver))
-        kernel = bounded_name(one.signals.get("host.kernel", kernel))
-        vbios = bounded_name(one.signals.get("gpu.vbios", ""))
-        firmware = bounded_name(one.signals.get("port.firmware", ""))
-        if one.component is None and not vbios and not firmware:
-            continue
-        known = parts.get(bounded_name(one.target), ReportedComponent())
-        parts[bounded_name(one.target)] = ReportedComponent(
-            id=(bounded_name(one.component.id) if one.component else "") or known.id,
-            model=(bounded_name(one.component.model) if one.component else "") or known.model,
-            serial=(bounded_name(one.component.serial) if one.component else "") or known.serial,
-            vbios=vbios or known.vbios,
-            firmware=firmware or known.firmware,
-        )
-    kept = dict(sorted(parts.items())[:_PARTS])
-    return Inventory(driver, kernel, bounded_name(platform), kept, len(parts) - len(kept))

@@ -1,44 +1,37 @@
-"""Which messages of a node a receiver accepts, and which instructions an agent carries out. Pure.
+"""The order of a node's messages: which of them a receiver accepts. Pure.
 
 A node's messages come from one boot at a time, with rising sequence numbers. A message that does not continue
-the accepted boot may be a reboot, a repetition, a second agent on the node, or a forgery by whoever holds the
-node's credential. So a boot is replaced only after it has been silent for a while: one message replaces
-nothing while the accepted boot reports, and a boot that goes on reporting is accepted again within a minute
-of the last message that kept it out.
+the accepted boot may be a reboot, a repetition, a second agent on the node, or a forgery by the owner of the
+node's credential. So another boot replaces the accepted one only after that has sent nothing for a while: one
+message replaces nothing while the accepted boot reports, and a boot that keeps reporting is accepted again
+within a minute of the last message that prevented it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from enum import StrEnum
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nodeguard.wire.instruction import Instruction
-from nodeguard.wire.report import InstructionResult, Message, Report
+from nodeguard.wire.report import Message, Report
 
-# Boots of a node that are remembered with their highest sequence; instructions that are remembered as done.
+# Earlier boots of a node that are stored with their highest sequence.
 _BOOTS = 8
-_DONE = 256
 
-# Answers that are remembered, to the latest instructions.
-_ANSWERS = 32
-
-# Seconds for which the accepted boot must have been silent before another one replaces it: a boot that was
-# accepted before, and one that is new. An agent sends a message every 10 s: the accepted boot has missed one
-# or two.
+# Seconds without a message of the accepted boot before another one replaces it: a boot that was accepted
+# before, and a new one. An agent sends a message every 10 s: the accepted boot has missed one or two.
 RETURNS_AFTER = 15.0
 REPLACES_AFTER = 30.0
 
-# Seconds between two messages of a boot that goes on reporting, at most.
+# Seconds between two messages of a boot that keeps reporting, at most.
 _GAP = 15.0
 
 
 class Acceptance(StrEnum):
-    """What becomes of a message.
+    """The treatment of a message.
 
-    `accepted`: it is news. `repeated`: it is the latest message again, which was accepted. `other-boot`:
+    `accepted`: it is new. `repeated`: it is the latest message again, which was accepted. `other-boot`:
     refused, as another boot of the node is accepted. `used-sequence`: refused, as its boot has used this
     sequence number, or a higher one, before.
     """
@@ -55,8 +48,9 @@ class Acceptance(StrEnum):
 
 
 class Contender(Struct, frozen=True):
-    """A boot that goes on with sequence numbers that it has used before. since, last: of its first and latest
-    message, as the times of Order.
+    """A boot that continues with sequence numbers that it has used before.
+
+    since, last: of its first and latest message, as the times of SequenceState.
     """
 
     boot_id: str
@@ -66,12 +60,12 @@ class Contender(Struct, frozen=True):
 
 
 class SequenceState(Struct, frozen=True):
-    """What a receiver remembers of one node's messages. Times are seconds of the receiver's monotonic clock.
+    """What a receiver stores about one node's messages. Times are seconds of its monotonic clock.
 
-    boot_id: of the accepted boot, empty before the first message. sequence: its highest. alive: when it was
-    running for the last time, as far as its messages show. left: whether its agent reported that it ends.
-    before: boots that were accepted before, oldest first, each with its highest sequence. contender: since
-    the latest accepted message.
+    boot_id: of the accepted boot, empty before the first message. sequence: its highest. alive_at: when it
+    last ran, as far as its messages show. ended: whether its agent reported that it ends. previous_boots:
+    those accepted before, oldest first, each with its highest sequence. contender: since the latest accepted
+    message.
     """
 
     boot_id: str = ""
@@ -82,86 +76,58 @@ class SequenceState(Struct, frozen=True):
     contender: Contender | None = None
 
 
-def accept_message(order: SequenceState, message: Message, now: float) -> tuple[SequenceState, Acceptance]:
-    """Return what is remembered after a message that came at a time, and what becomes of the message.
+def accept_message(state: SequenceState, message: Message, now: float) -> tuple[SequenceState, Acceptance]:
+    """Return the state after a message that was received at a time, and the treatment of the message.
 
     A report counts as a sign of life at the time of its verdict: a transition that waited in an agent's spool
     through a reboot does not keep the new boot out.
     """
-    if message.boot_id == order.boot_id:
-        if message.sequence > order.sequence:
-            return _accepted(order, message, now), Acceptance.ACCEPTED
-        if message.sequence == order.sequence:
-            return order, Acceptance.REPEATED
-        return _contended(order, message, now)
-    if not order.boot_id:
-        return _accepted(order, message, now), Acceptance.ACCEPTED
-    used = dict(order.previous_boots).get(message.boot_id)
+    if message.boot_id == state.boot_id:
+        if message.sequence > state.sequence:
+            return _accepted(state, message, now), Acceptance.ACCEPTED
+        if message.sequence == state.sequence:
+            return state, Acceptance.REPEATED
+        return _contended(state, message, now)
+    if not state.boot_id:
+        return _accepted(state, message, now), Acceptance.ACCEPTED
+    used = dict(state.previous_boots).get(message.boot_id)
     if used is not None and message.sequence <= used:
-        return _contended(order, message, now)
+        return _contended(state, message, now)
     patience = REPLACES_AFTER if used is None else RETURNS_AFTER
-    if _lived(message, now) - order.alive_at >= (0.0 if order.ended else patience):
-        return _accepted(order, message, now), Acceptance.ACCEPTED
-    return order, Acceptance.OTHER_BOOT
+    if _lived(message, now) - state.alive_at >= (0.0 if state.ended else patience):
+        return _accepted(state, message, now), Acceptance.ACCEPTED
+    return state, Acceptance.OTHER_BOOT
 
 
-def _accepted(order: SequenceState, message: Message, now: float) -> SequenceState:
-    """Return the order after a message of any boot is accepted."""
+def _accepted(state: SequenceState, message: Message, now: float) -> SequenceState:
+    """Return the state after a message of any boot is accepted."""
     lived, left = _lived(message, now), isinstance(message, Report) and message.leaving
-    if message.boot_id == order.boot_id:
-        lived, before = max(order.alive_at, lived), order.previous_boots
+    if message.boot_id == state.boot_id:
+        lived, before = max(state.alive_at, lived), state.previous_boots
     else:
-        past = {boot: used for boot, used in order.previous_boots if boot != message.boot_id}
-        if order.boot_id:
-            past[order.boot_id] = order.sequence
+        past = {boot: used for boot, used in state.previous_boots if boot != message.boot_id}
+        if state.boot_id:
+            past[state.boot_id] = state.sequence
         before = tuple(past.items())[-_BOOTS:]
     return SequenceState(message.boot_id, message.sequence, lived, left, before)
 
 
-def _contended(order: SequenceState, message: Message, now: float) -> tuple[SequenceState, Acceptance]:
+def _contended(state: SequenceState, message: Message, now: float) -> tuple[SequenceState, Acceptance]:
     """Return the same for a message whose number its boot has used before.
 
-    It is accepted where its boot goes on with such numbers while the accepted boot is silent: that heals a
+    It is accepted if its boot continues with such numbers while the accepted boot sends nothing: that fixes a
     forged number that is far too high.
     """
-    contender = order.contender
+    contender = state.contender
     if contender is None or now - contender.last > _GAP:
         contender = Contender(message.boot_id, message.sequence, now, now)
     elif contender.boot_id == message.boot_id and contender.sequence < message.sequence:
         if now - contender.since >= REPLACES_AFTER:
-            return _accepted(order, message, now), Acceptance.ACCEPTED
+            return _accepted(state, message, now), Acceptance.ACCEPTED
         contender = replace(contender, sequence=message.sequence, last=now)
-    return replace(order, contender=contender), Acceptance.USED_SEQUENCE
+    return replace(state, contender=contender), Acceptance.USED_SEQUENCE
 
 
 def _lived(message: Message, now: float) -> float:
     """Return when the boot of a message was running, by the receiver's clock."""
     return now - message.age if isinstance(message, Report) else now
-
-
-class InstructionInbox(Struct, frozen=True):
-    """What an agent remembers of instructions: those it took and has not carried out yet, and ids of those it
-    has. Kept in one write with what they did, each is carried out once. answers: what became of the latest.
-    """
-
-    waiting: tuple[Instruction, ...] = ()
-    done: tuple[str, ...] = ()
-    results: tuple[InstructionResult, ...] = ()
-
-
-def add_instructions(
-    before: InstructionInbox, instructions: Iterable[Instruction]
-) -> tuple[InstructionInbox, tuple[Instruction, ...]]:
-    """The inbox after some instructions, and which of them are new."""
-    known = {*before.done, *(one.id for one in before.waiting)}
-    new = tuple({one.id: one for one in instructions if one.id not in known}.values())
-    return InstructionInbox((*before.waiting, *new), before.done, before.results), new
-
-
-def record_result(before: InstructionInbox, answered: InstructionResult) -> InstructionInbox:
-    """Return the inbox after an instruction was carried out, or refused."""
-    name = answered.id
-    waiting = tuple(one for one in before.waiting if one.id != name)
-    done = (*(one for one in before.done if one != name), name)
-    answers = (*(one for one in before.results if one.id != name), answered)
-    return InstructionInbox(waiting, done[-_DONE:], answers[-_ANSWERS:])

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from nodeguard.agent import service
-from nodeguard.agent.reporting import thread
+from nodeguard.agent.reporting import endpoint_pool
 from nodeguard.agent.reporting.http1 import DEADLINE
 from tests.fuse import fuse_mount
 from tests.nvml_double import nvml_builds, nvml_double
@@ -16,5 +16,5 @@ __all__ = ["fuse_mount", "nvml_builds", "nvml_double"]
 def patient_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the last message arrive at each receiver that answers, however slow the machine is."""
     monkeypatch.setattr(service, "_LAST", PATIENCE)
-    monkeypatch.setattr(thread, "LAST", PATIENCE)
-    monkeypatch.setattr(thread, "_UNDER_WAY", DEADLINE / 5)
+    monkeypatch.setattr(endpoint_pool, "LAST", PATIENCE)
+    monkeypatch.setattr(endpoint_pool, "_UNDER_WAY", DEADLINE / 5)

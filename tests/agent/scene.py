@@ -52,13 +52,13 @@ class Scripted:
         yield from self._read(machine)
 
 
-class Noting(Pipeline):
-    """A judgement that only notes what it is given: (seconds since boot, names of the sources)."""
+class RecordingPipeline(Pipeline):
+    """A pipeline that only records its calls: (seconds since boot, names of the sources)."""
 
     def __init__(self) -> None:
         super().__init__(Catalogue(), {}, PlatformHints())
         self.rounds: list[tuple[float, tuple[str, ...]]] = []
 
-    def judge(self, readings: Sequence[Reading], instant: Instant) -> Verdict:
+    def evaluate(self, readings: Sequence[Reading], instant: Instant) -> Verdict:
         self.rounds.append((instant.mono, tuple(reading.source for reading in readings)))
         return Verdict(Health.OK, DataStatus.FRESH, evaluated=len(self.rounds))

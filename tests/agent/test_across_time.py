@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nodeguard.agent.state import AgentState, decode_state, encode_state, resume_state
+from nodeguard.agent.state import AgentState, capture_state, decode_state, encode_state, resume_state
 from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.derive.derive import PlatformHints
 from nodeguard.model.finding import Finding, Health, Verdict
@@ -33,7 +33,7 @@ class Node:
 
     def __init__(self) -> None:
         self.memory = AgentState()
-        self.judgement = Pipeline(*load_catalogue(), PlatformHints(), memory=self.memory)
+        self.judgement = Pipeline(*load_catalogue(), PlatformHints(), state=self.memory.pipeline)
 
     def round(
         self,
@@ -57,7 +57,7 @@ class Node:
         )
         now = Instant(booted + at, at, boot)
         verdict = self.judgement.evaluate([Reading("nvml", at, gpus), Reading("kmsg", at, logged)], now)
-        self.memory = decode_state(encode_state(self.judgement.memory(now, LaneHangs())))
+        self.memory = decode_state(encode_state(capture_state(self.judgement.state, now, LaneHangs())))
         return verdict
 
     def down(self, now: Instant | None = None) -> None:
@@ -65,7 +65,7 @@ class Node:
         memory = self.memory
         if now is not None:
             memory, _ = resume_state(memory, now)
-        self.judgement = Pipeline(*load_catalogue(), PlatformHints(), memory=memory)
+        self.judgement = Pipeline(*load_catalogue(), PlatformHints(), state=memory.pipeline)
 
 
 def found(verdict: Verdict) -> dict[str, Finding]:

@@ -76,7 +76,7 @@ async def test_a_source_that_does_not_answer_keeps_no_other_waiting() -> None:
 async def test_an_error_of_our_own_is_told_and_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     agent, lines = made(Scripted("memory", low))
     failing: Any = lambda *_: 1 / 0  # noqa: E731
-    monkeypatch.setattr(agent._judgement, "judge", failing)
+    monkeypatch.setattr(agent._pipeline, "evaluate", failing)
 
     async def again() -> None:
         await until_async(lambda: lines)
@@ -85,7 +85,7 @@ async def test_an_error_of_our_own_is_told_and_ends_nothing(monkeypatch: pytest.
         agent.read("memory")
 
     await asyncio.gather(agent.run(), again(), until(agent, lambda: agent.verdict))
-    assert lines[0] == {"event": "error", "why": "please report it: ZeroDivisionError: division by zero"}
+    assert lines[0] == {"event": "error", "reason": "please report it: ZeroDivisionError: division by zero"}
     assert [line["event"] for line in lines[1:]] == ["finding", "node"]
 
 
@@ -96,7 +96,7 @@ async def test_a_round_on_request_is_judged_at_once_and_never_twice_at_a_time(
     agent, _ = made(Scripted("memory", low), log)
 
     async def ask() -> None:
-        await until_async(lambda: not list(agent.unread_sources()) and agent._judging is None)
+        await until_async(lambda: not list(agent.unread_sources()) and agent._evaluation is None)
         monkeypatch.setattr(agent_module, "_TOGETHER", NEVER)
         before = agent.evaluations
         agent.read("kmsg", together=0.0)
@@ -129,7 +129,7 @@ async def test_what_cannot_be_judged_any_more_is_not_known(monkeypatch: pytest.M
     async def fail() -> None:
         await until_async(lambda: agent.verdict)
         failing: Any = lambda *_: 1 / 0  # noqa: E731
-        monkeypatch.setattr(agent._judgement, "judge", failing)
+        monkeypatch.setattr(agent._pipeline, "evaluate", failing)
         agent.evaluate()
         agent.stop()
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from nodeguard.agent.state import MAX_BYTES, AgentState, decode_state, encode_state
+from nodeguard.agent.state import MAX_BYTES, AgentState, capture_state, decode_state, encode_state
 from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.derive.derive import PlatformHints
 from nodeguard.model.instant import Instant
@@ -121,7 +121,7 @@ def after(make: Round, rounds: int) -> AgentState:
         now = Instant(1e9 + step * 10, 1000.0 + step * 10, "boot")
         gpus = tuple(Observation("nvml", slot, signals={"gpu.answers": True}) for slot in GPUS)
         judgement.evaluate([make(chance, now.mono), Reading("nvml", now.mono, gpus)], now)
-    return judgement.memory(now, LaneHangs())
+    return capture_state(judgement.state, now, LaneHangs())
 
 
 @pytest.mark.parametrize(
@@ -133,6 +133,9 @@ def test_whatever_is_said_what_is_remembered_stays_small(make: Round, rounds: in
     written = encode_state(many)
     assert len(written) <= MAX_BYTES
     kept = decode_state(written)
-    assert set(GPUS) <= kept.judged.targets.keys(), "what is there is not forgotten for what is said"
-    sizes = [len(msgspec.msgpack.encode([one.derived, one.judged.targets])) for one in (few, many)]
+    assert set(GPUS) <= kept.pipeline.judged.targets.keys(), "what is there is not forgotten for what is said"
+    sizes = [
+        len(msgspec.msgpack.encode([one.pipeline.derived, one.pipeline.judged.targets]))
+        for one in (few, many)
+    ]
     assert sizes[1] <= sizes[0] * 1.1, "it does not grow"

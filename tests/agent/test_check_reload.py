@@ -3,8 +3,8 @@ from __future__ import annotations
 import threading
 
 from nodeguard.agent.check_reload import CheckReload, LoadedChecks
+from nodeguard.agent.options import OptionsError
 from nodeguard.agent.transitions import LogLine
-from nodeguard.cli.usage import UsageError
 from nodeguard.model.catalogue import Catalogue
 from tests.waiting import PATIENCE, until_async
 
@@ -19,7 +19,7 @@ async def test_readings_come_one_at_a_time_and_the_newest_is_adopted() -> None:
 
     reload = CheckReload(look, lambda catalogue, _: adopted.append(catalogue), 0.1, lines.append)
     for _ in range(100):
-        reload.ask()
+        reload.request()
     assert read == []
     go_on.set()
     await until_async(lambda: adopted)
@@ -33,8 +33,8 @@ async def test_what_is_wrong_is_kept_out_with_the_reason() -> None:
     lines = list[LogLine]()
 
     def look() -> LoadedChecks:
-        raise UsageError("a.yaml:1: is wrong: mend it")
+        raise OptionsError("a.yaml:1: is wrong: mend it")
 
-    CheckReload(look, lambda *_: None, 0.0, lines.append).ask()
+    CheckReload(look, lambda *_: None, 0.0, lines.append).request()
     await until_async(lambda: lines)
-    assert lines == [{"event": "reload refused", "why": "a.yaml:1: is wrong: mend it"}]
+    assert lines == [{"event": "reload refused", "reason": "a.yaml:1: is wrong: mend it"}]

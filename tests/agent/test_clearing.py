@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nodeguard.agent.state import decode_state, encode_state, resume_state
+from nodeguard.agent.state import capture_state, decode_state, encode_state, resume_state
 from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.derive.derive import PlatformHints
 from nodeguard.judge.clear import ClearRequest
@@ -55,11 +55,11 @@ class Node:
 
     def restart(self, *, rereads: bool = False) -> None:
         """Ends the agent and starts it again; where it rereads, with nothing but what people cleared."""
-        memory = decode_state(encode_state(self.judgement.memory(self.now(), LaneHangs())))
+        memory = decode_state(encode_state(capture_state(self.judgement.state, self.now(), LaneHangs())))
         if rereads:
             # Written at a later moment of this boot than it is now: only people's words are of any use.
             memory, _ = resume_state(memory, Instant(1e9, self.at - 1.0, "boot"))
-        self.judgement = Pipeline(*load_catalogue(), self.site, memory=memory)
+        self.judgement = Pipeline(*load_catalogue(), self.site, state=memory.pipeline)
 
     def clears(self, check: str, slot: str = NODE, part: str = "") -> str:
         """A person clears a finding; why nothing was cleared, empty where something was."""
@@ -102,7 +102,7 @@ def test_a_gpu_that_was_taken_out_for_good_is_missed_until_a_person_says_so() ->
     node.round(*gpus(4))
     assert "gpu-count" in found(node.round(*gpus(3)))
     clearing = node.judgement.clear(ClearRequest("gpu-count", NODE, "", "ann"), node.now())
-    assert clearing.message == "gpu-count on node is cleared: what is there now is what should be there"
+    assert clearing.message == "gpu-count on node is cleared: the present hardware is now the reference"
     after = node.round(*gpus(3))
     assert "gpu-count" not in found(after)
     [past] = (one for one in after.informational if one.check == "gpu-count")
@@ -129,8 +129,8 @@ def test_a_platform_that_has_more_is_not_argued_with() -> None:
     assert clearing.reason == "holds"
     assert "gpu-count" in found(node.round(*gpus(3)))
     assert (
-        decode_state(encode_state(node.judgement.memory(node.now(), LaneHangs())))
-        .derived.best[NODE]
+        decode_state(encode_state(capture_state(node.judgement.state, node.now(), LaneHangs())))
+        .pipeline.derived.best[NODE]
         .values["gpu.count"]
         == 4
     )

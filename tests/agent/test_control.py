@@ -30,14 +30,14 @@ async def test_who_asks_is_answered(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "said", [b"\n", b"{}\n", b'{"do":"shut-down","id":"1"}\n', b"\xff\n", b"[" * 9000 + b"\n"]
+    "said", [b"\n", b"{}\n", b'{"kind":"shut-down","id":"1"}\n', b"\xff\n", b"[" * 9000 + b"\n"]
 )
 async def test_what_is_no_instruction_is_refused(tmp_path: Path, said: bytes) -> None:
     path = str(tmp_path / "agent.sock")
     async with await serve_control(path, echo):
         reader, writer = await asyncio.open_unix_connection(path)
         writer.write(said)
-        assert b'"done":false,"said":"this is no instruction' in await reader.read()
+        assert b'"done":false,"message":"this is not an instruction' in await reader.read()
         writer.close()
 
 
@@ -66,7 +66,7 @@ async def test_only_root_is_heard(tmp_path: Path) -> None:
             sys.executable, "-c", code, path, stdout=asyncio.subprocess.PIPE
         )
         said, _ = await asked.communicate()
-        assert b"only root may ask for this" in said
+        assert b"only root may do this" in said
 
 
 async def test_a_socket_that_was_left_is_taken_over_and_one_in_use_is_not(tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ async def _watching(root: Path, *sources: Source) -> AsyncIterator[Agent]:
         watch_descriptors(machine, agent)
         running = asyncio.create_task(agent.run())
         names = {source.name for source in sources}
-        await until_async(lambda: judgement._derived.latest.keys() >= names)
+        await until_async(lambda: judgement.state.derived.latest.keys() >= names)
         try:
             yield agent
         finally:
@@ -157,7 +157,7 @@ async def test_a_gpu_that_vanishes_and_returns(root: Path, double: Double) -> No
     nvml.interval = 0.05
 
     def seen(agent: Agent) -> set[str]:
-        reading = agent._judgement._derived.latest["nvml"]
+        reading = agent._pipeline.state.derived.latest["nvml"]
         return {one.target for one in reading.observations if one.target.startswith("gpu/")}
 
     async with _watching(root, nvml, KmsgSource(load_catalogue()[0].patterns)) as agent:

@@ -60,7 +60,7 @@ class Node:
 @asynccontextmanager
 async def watching(root: Path, release: DetachedGpus = DetachedGpus()) -> AsyncIterator[Node]:  # noqa: B008 - frozen
     node = Node(root, release)
-    node.gpus.begin()
+    node.gpus.apply()
     running = asyncio.ensure_future(node.agent.run())
     try:
         await until_async(lambda: node.agent.verdict)
@@ -116,7 +116,7 @@ async def test_a_release_ends_by_itself_and_outlives_a_restart(tmp_path: Path) -
         assert (node.knowledge(), workers()) == (DataStatus.NOT_APPLICABLE, [])
         soon = node.agent.now().mono + 0.2
         node.gpus.detached = DetachedGpus("boot", {NODE: soon})
-        node.gpus.begin()
+        node.gpus.apply()
         await until_async(lambda: node.knowledge() is DataStatus.FRESH)
         assert node.agent.now().mono >= soon
 
@@ -125,8 +125,8 @@ async def test_a_release_ends_by_itself_and_outlives_a_restart(tmp_path: Path) -
 async def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:
     async with watching(tmp_path) as node:
         unknown = await node.gpus.carry_out(DetachGpus("1", 60.0, ("99:00",)))
-        assert unknown.message == f"gpu/0000:99:00 is no GPU that is read here; there is {ONE}, {OTHER}"
+        assert unknown.message == f"gpu/0000:99:00 is not a GPU of this node; there is {ONE}, {OTHER}"
         assert not (await node.gpus.carry_out(DetachGpus("1", 1e6))).done
         assert node.gpus.detached == DetachedGpus()
         none = GpuDetacher(node.agent, None, lambda: None, DetachedGpus())
-        assert "there is nothing to let go of" in (await none.carry_out(DetachGpus("1", 60.0))).message
+        assert "there is nothing to detach" in (await none.carry_out(DetachGpus("1", 60.0))).message

@@ -10,6 +10,7 @@ from nodeguard.agent import keeper
 from nodeguard.agent.keeper import StateKeeper
 from nodeguard.agent.state import AgentState, decode_state
 from nodeguard.agent.state_file import StateFile
+from nodeguard.pipeline.pipeline import PipelineState
 from nodeguard.sources.machine import LogCursor
 from nodeguard.worker.deadlines import Deadlines
 from nodeguard.worker.lane import WorkerLane, filesystem_lane
@@ -33,16 +34,20 @@ class Kept:
         self.keeper = StateKeeper(StateFile(str(directory), lane), self.remember, self.heed)
 
     def remember(self) -> AgentState | None:
-        return AgentState("boot", 1.0, 1e9, LogCursor("boot", self.sequence)) if self.sequence else None
+        return (
+            AgentState("boot", 1.0, 1e9, pipeline=PipelineState(LogCursor("boot", self.sequence)))
+            if self.sequence
+            else None
+        )
 
     def heed(self, memory: AgentState, wrong: str) -> None:
-        assert memory.cursor is not None
+        assert memory.pipeline.cursor is not None
         self.wrong.append(wrong)
         self.heard.set()
 
 
 def on_disk(directory: Path) -> int:
-    cursor = decode_state((directory / "memory").read_bytes()).cursor
+    cursor = decode_state((directory / "state").read_bytes()).pipeline.cursor
     assert cursor is not None
     return cursor.sequence
 
@@ -112,6 +117,6 @@ async def test_an_error_of_our_own_is_told_and_the_next_writing_tried(
     monkeypatch.setattr(StateFile, "save", broken)
     running = asyncio.ensure_future(kept.keeper.run())
     async with asyncio.timeout(PATIENCE):
-        assert await kept.keeper.save_now() == f"{tmp_path}/state/memory: please report it: TypeError: no"
+        assert await kept.keeper.save_now() == f"{tmp_path}/state/state: please report it: TypeError: no"
         assert await kept.keeper.save_now() == ""
     running.cancel()

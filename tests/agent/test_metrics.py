@@ -28,11 +28,11 @@ def test_states_findings_and_ages() -> None:
     )
     assert found["nodeguard_node_health", "fatal"] == 1
     assert found["nodeguard_node_health", "ok"] == 0
-    assert found["nodeguard_node_knowledge", "stale"] == 1
-    assert found["nodeguard_finding", "watch", "a", "suspect", "fresh", "gpu/0000:1b:00"] == 1
-    assert found["nodeguard_unread_slots", "kmsg"] == 2
-    assert found["nodeguard_source_age_seconds", "nvml"] == 3.5
-    assert found["nodeguard_rounds",] == 7
+    assert found["nodeguard_node_data_status", "stale"] == 1
+    assert found["nodeguard_finding", "watch", "a", "fresh", "suspect", "gpu/0000:1b:00"] == 1
+    assert found["nodeguard_unreadable_targets", "kmsg"] == 2
+    assert found["nodeguard_source_last_read_timestamp_seconds", "nvml"] == 3.5
+    assert found["nodeguard_evaluations_total",] == 7
 
 
 def test_a_healthy_node_costs_few_series() -> None:
@@ -48,7 +48,7 @@ def test_many_findings_are_counted_beyond_the_worst() -> None:
     many = tuple(finding(f"check-{at}") for at in range(50))
     found = series(Verdict(Health.SUSPECT, DataStatus.FRESH, many))
     assert sum(1 for name, *_ in found if name == "nodeguard_finding") == 20
-    assert found["nodeguard_findings_left_out",] == 30
+    assert found["nodeguard_findings_omitted",] == 30
 
 
 @given(

@@ -63,7 +63,7 @@ def test_plain_http_stays_on_this_machine_and_needs_nothing_shown(tmp_path: Path
         ),
         (
             "aggregator:\n  addresses: [a]\n  certificate_file: /c\n  key_file: /k\n  token_file: /t\n",
-            "agent.yaml:5: token_file: stands beside a certificate: keep it for Kubernetes",
+            "agent.yaml:5: token_file: is set beside a certificate: keep it for Kubernetes",
         ),
         ('checks: ["a\\0b"]\n', "agent.yaml:1: checks[0]: 'a\\x00b' does not fit: write text"),
         ('socket: "a\\0b"\n', "agent.yaml:1: socket: 'a\\x00b' does not fit: write text"),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fixtures.build.expect import bundles, expected
-from nodeguard.agent.state import AgentState, decode_state, encode_state
+from nodeguard.agent.state import AgentState, capture_state, decode_state, encode_state
 from nodeguard.bundle.recording import Recording
 from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.derive.derive import PlatformHints
@@ -56,9 +56,9 @@ class Agent:
             self.catalogue,
             self.signals,
             PlatformHints(manifest.platform, manifest.instance_type),
-            memory=memory,
+            state=memory.pipeline,
         )
-        self.machine = ReplayMachine(self.recording, at or None, memory.cursor, memory.hangs)
+        self.machine = ReplayMachine(self.recording, at or None, memory.pipeline.cursor, memory.hangs)
 
     def round(self, at: float) -> Verdict:
         self.machine.seek(at)
@@ -68,7 +68,7 @@ class Agent:
         return self.judgement.evaluate(readings, now)
 
     def memory(self) -> AgentState:
-        return self.judgement.memory(self.machine.now(), self.machine.hangs())
+        return capture_state(self.judgement.state, self.machine.now(), self.machine.hangs())
 
     def restart(self, at: float) -> int:
         """The size of what was written down."""

@@ -16,11 +16,11 @@ from nodeguard.agent.agent import Agent
 from nodeguard.agent.control import InstructionOutcome
 from nodeguard.agent.reporting.credentials import TokenFile
 from nodeguard.agent.reporting.delivery_state import DeliveryQueue, DeliveryState
+from nodeguard.agent.reporting.endpoint_pool import EndpointPool
 from nodeguard.agent.reporting.http1 import HttpsTransport
 from nodeguard.agent.reporting.reporter import Reporter, node_facts
-from nodeguard.agent.reporting.senders import Senders
 from nodeguard.agent.service import Service
-from nodeguard.agent.state import decode_state
+from nodeguard.agent.state import capture_state, decode_state
 from nodeguard.agent.state_file import StateFile
 from nodeguard.agent.transitions import LogLine
 from nodeguard.model.catalogue import Catalogue
@@ -58,19 +58,19 @@ class Node:
         mailbox = DeliveryQueue(post)
         (path / "token").write_text("secret")
         way = HttpsTransport(receiver.address, TokenFile(str(path / "token"))) if receiver else None
-        senders = Senders([way], mailbox, Random(7).random, self.say) if way else None
+        endpoints = EndpointPool([way], mailbox, Random(7).random, self.say) if way else None
         self.reporter = Reporter(
             mailbox, node_facts("node-1", Catalogue()), {ClearFinding: self.carry}, self.lines.append
         )
         file = StateFile(str(path / "state"), filesystem_lane())
-        remember = lambda instant: judge.memory(instant, LaneHangs())  # noqa: E731
-        self.service = Service(self.agent, self.reporter, remember, file, lost, senders)
+        remember = lambda instant: capture_state(judge.state, instant, LaneHangs())  # noqa: E731
+        self.service = Service(self.agent, self.reporter, remember, file, lost, endpoints)
 
     def read(self, _: Machine) -> Iterator[Observation]:
         yield Observation("memory", "node", signals={"a.level": self.level})
 
-    def say(self, why: str) -> None:
-        self.lines.append({"event": "unreported", "why": why})
+    def say(self, reason: str) -> None:
+        self.lines.append({"event": "unreported", "reason": reason})
 
     async def carry(self, one: ClearFinding) -> InstructionOutcome:
         self.carried.append(one.id)
@@ -81,7 +81,7 @@ class Node:
         return str(told.observations[0].signals[signal]) if told else ""
 
     async def run(self) -> Verdict | None:
-        return await self.service.attend("127.0.0.1", 0, once=False)
+        return await self.service.run("127.0.0.1", 0, once=False)
 
 
 def checks(receiver: Receiver) -> list[list[str]]:
@@ -100,7 +100,7 @@ async def test_what_is_found_is_told_and_remembered_and_the_end_is_told_too(tmp_
         async with asyncio.timeout(PROMPTLY):
             await running
         assert [one.leaving for one in receiver.applied] == [False, False, True]
-    memory = decode_state((tmp_path / "state" / "memory").read_bytes())
+    memory = decode_state((tmp_path / "state" / "state").read_bytes())
     assert memory.logged == node.agent.logged
     assert memory.delivery.digest == receiver.applied[-1].digest
     assert len(memory.delivery.spool) == 0
@@ -114,7 +114,7 @@ async def test_a_transition_that_nobody_heard_is_heard_after_a_restart_and_only_
     await until_async(lambda: len(node.reporter.queue.state.spool) == 1)
     os.kill(os.getpid(), signal.SIGTERM)
     await running
-    memory = decode_state((tmp_path / "state" / "memory").read_bytes())
+    memory = decode_state((tmp_path / "state" / "state").read_bytes())
     with receiving() as receiver:
         again = Node(tmp_path, receiver, memory.delivery)
         running = asyncio.ensure_future(again.run())
@@ -131,8 +131,8 @@ async def test_an_instruction_is_acknowledged_once_what_it_did_is_on_the_disk(tm
         node = Node(tmp_path, receiver)
         running = asyncio.ensure_future(node.run())
         await until_async(lambda: node.carried)
-        await until_async(lambda: node.reporter.queue.written == ("i-1",))
-        assert decode_state((tmp_path / "state" / "memory").read_bytes()).delivery.inbox.done == ("i-1",)
+        await until_async(lambda: node.reporter.queue.stored == ("i-1",))
+        assert decode_state((tmp_path / "state" / "state").read_bytes()).delivery.inbox.done == ("i-1",)
         os.kill(os.getpid(), signal.SIGTERM)
         await running
         assert receiver.instructions == {}
@@ -147,19 +147,19 @@ async def test_what_a_person_asks_for_is_on_the_disk_when_the_answer_comes(tmp_p
         node.reporter.queue.receive([ClearFinding("i-1", "check-0", "node")])
         answer = await node.service.carry_out(ClearFinding("local", "check-0", "node"))
         assert (answer.done, answer.message) == (True, "cleared")
-        assert decode_state((tmp_path / "state" / "memory").read_bytes()).delivery.inbox.done == ("i-1",)
+        assert decode_state((tmp_path / "state" / "state").read_bytes()).delivery.inbox.done == ("i-1",)
         os.kill(os.getpid(), signal.SIGTERM)
         await running
 
 
 async def test_a_memory_that_was_lost_is_told_for_a_day_over_restarts(tmp_path: Path) -> None:
-    node = Node(tmp_path, None, lost=("/state/memory is truncated", FakeMachine().now().wall - 86_399.5))
+    node = Node(tmp_path, None, lost=("/state/state is truncated", FakeMachine().now().wall - 86_399.5))
     running = asyncio.ensure_future(node.run())
-    await until_async(lambda: node.own("agent.memory_lost") == "/state/memory is truncated")
+    await until_async(lambda: node.own("agent.memory_lost") == "/state/state is truncated")
     await until_async(lambda: node.own("agent.memory_lost") == "none")
     os.kill(os.getpid(), signal.SIGTERM)
     await running
-    assert decode_state((tmp_path / "state" / "memory").read_bytes()).load_error == ""
+    assert decode_state((tmp_path / "state" / "state").read_bytes()).load_error == ""
 
 
 async def test_a_disk_that_fails_is_told_of_and_ends_nothing(tmp_path: Path) -> None:

@@ -9,10 +9,18 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from nodeguard.agent import state as module
-from nodeguard.agent.state import AgentState, UnusableStateError, decode_state, encode_state, resume_state
+from nodeguard.agent.state import (
+    AgentState,
+    UnusableStateError,
+    decode_state,
+    encode_state,
+    resume_state,
+    shrink_steps,
+)
 from nodeguard.derive.references import BestReadings
 from nodeguard.derive.state import DeriveState
 from nodeguard.judge.state import (
+    ActiveFinding,
     Background,
     JudgeState,
     OperatorClear,
@@ -20,10 +28,14 @@ from nodeguard.judge.state import (
     TargetResult,
     TargetState,
 )
+from nodeguard.model.finding import Health
 from nodeguard.model.instant import Instant
+from nodeguard.model.observation import Observation, Reading
 from nodeguard.model.target import NODE
+from nodeguard.pipeline.pipeline import PipelineState
 from nodeguard.sources.machine import LaneHangs, LogCursor
 from nodeguard.worker.lane_state import Hang
+from tests.judge.scene import finding
 
 EVENT = RememberedEvent(
     "a.b", "kmsg", 1.0, 2.0, 3, "caf\u00e9 \U0001f600", {"xid": 79, "name": "x"}, (1.0, 2.0, 2.0)
@@ -33,11 +45,18 @@ MEMORY = AgentState(
     boot_id="boot",
     mono=100.0,
     wall=1e9,
-    cursor=LogCursor("boot", 7),
     hangs=LaneHangs(filesystem=Hang("/data", "statvfs(/data)")),
-    derived=DeriveState(boot_id="boot", best={NODE: BestReadings("", {"a": 1.0})}),
-    judged=JudgeState(boot_id="boot", targets={NODE: SLOT}),
+    pipeline=PipelineState(
+        cursor=LogCursor("boot", 7),
+        derived=DeriveState(boot_id="boot", best={NODE: BestReadings("", {"a": 1.0})}),
+        judged=JudgeState(boot_id="boot", targets={NODE: SLOT}),
+    ),
 )
+
+PROBE, MOUNT, GPU, OTHER = "probe/a", "fs:/x", "gpu/0000:1b:00", "gpu/0000:43:00"
+FAULTY = TargetState(first_seen=0.0, active={"one": ActiveFinding(0.0, finding(health=Health.FATAL))})
+HEALTHY = TargetState(first_seen=0.0)
+CLEARED = OperatorClear("one", GPU, "", 1.0, "ann")
 
 
 def test_what_is_written_is_read() -> None:
@@ -48,13 +67,13 @@ def test_what_is_written_is_read() -> None:
 def test_what_only_saves_work_is_left_out() -> None:
     settled = {NODE: TargetResult(SLOT, (), (), 0, (), {}, settled=True)}
     judged = JudgeState("boot", {NODE: SLOT}, background=Background(one_shot=True), settled=settled)
-    assert decode_state(encode_state(AgentState(judged=judged))) == AgentState(
-        judged=JudgeState("boot", {NODE: SLOT})
+    assert decode_state(encode_state(AgentState(pipeline=PipelineState(judged=judged)))) == AgentState(
+        pipeline=PipelineState(judged=JudgeState("boot", {NODE: SLOT}))
     )
 
 
 def test_a_memory_that_was_written_by_version_1_is_read() -> None:
-    kept = Path(__file__).parent / "memory-1"
+    kept = Path(__file__).parent / "state-1"
     assert decode_state(kept.read_bytes()) == MEMORY
 
 
@@ -77,15 +96,15 @@ def test_anything_else_is_no_memory(data: bytes) -> None:
 
 def test_a_newer_version_is_told_whatever_it_holds() -> None:
     with pytest.raises(UnusableStateError, match="version 2, and this nodeguard reads 1"):
-        decode_state(b"nodeguard-memory 2 and all that\nanything")
+        decode_state(b"nodeguard-state 2 and all that\nanything")
 
 
 @pytest.mark.parametrize(
     "body", [b"not compressed", zlib.compress(b"\xc1"), zlib.compress(b"\x81\xa4mono\xa1x")]
 )
 def test_what_has_its_checksum_and_no_sense_is_told(body: bytes) -> None:
-    with pytest.raises(UnusableStateError, match="not what this nodeguard writes"):
-        decode_state(b"nodeguard-memory 1 %08x\n" % zlib.crc32(body) + body)
+    with pytest.raises(UnusableStateError, match="not have the format of this nodeguard"):
+        decode_state(b"nodeguard-state 1 %08x\n" % zlib.crc32(body) + body)
 
 
 def test_what_swells_beyond_all_measure_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,7 +118,7 @@ def test_what_cannot_be_written_is_told(odd: str | int) -> None:
     event = RememberedEvent("a.b", "kmsg", 1.0, 1.0, 1, "", {"x": odd}, ())
     slots = {NODE: TargetState(first_seen=1.0, events={"x": event})}
     with pytest.raises(UnusableStateError, match="cannot be encoded"):
-        encode_state(AgentState(judged=JudgeState(targets=slots)))
+        encode_state(AgentState(pipeline=PipelineState(judged=JudgeState(targets=slots))))
 
 
 def test_a_memory_of_this_boot_goes_on() -> None:
@@ -108,24 +127,51 @@ def test_a_memory_of_this_boot_goes_on() -> None:
 
 def test_what_hangs_ends_with_its_boot() -> None:
     memory, wrong = resume_state(MEMORY, Instant(1e9, 5.0, "next"))
-    assert (memory.hangs, memory.judged, wrong) == (LaneHangs(), MEMORY.judged, "")
+    assert (memory.hangs, memory.pipeline, wrong) == (LaneHangs(), MEMORY.pipeline, "")
 
 
 def test_of_a_machine_that_was_set_back_people_s_words_are_over_up_to_now() -> None:
     words = tuple(OperatorClear("one", NODE, "", at, "ann") for at in (20.0, 90.0))
     memory, _ = resume_state(
-        replace(MEMORY, judged=JudgeState("boot", cleared=words)), Instant(1e9, 40.0, "boot")
+        replace(MEMORY, pipeline=PipelineState(judged=JudgeState("boot", cleared=words))),
+        Instant(1e9, 40.0, "boot"),
     )
-    assert [one.at for one in memory.judged.cleared] == [20.0, 40.0]
+    assert [one.at for one in memory.pipeline.judged.cleared] == [20.0, 40.0]
 
 
 def test_of_a_machine_that_was_set_back_only_the_inventory_is_known() -> None:
     memory, wrong = resume_state(MEMORY, Instant(1e9, 40.0, "boot"))
-    assert memory == AgentState(derived=DeriveState(boot_id="boot", best=MEMORY.derived.best))
+    assert memory == AgentState(
+        pipeline=PipelineState(derived=DeriveState(boot_id="boot", best=MEMORY.pipeline.derived.best))
+    )
     assert wrong == "was written 60 s later in this boot: the machine was set back"
 
 
 def test_what_is_nested_too_deeply_is_no_memory() -> None:
     body = zlib.compress(b"\x81\xa1x" + b"\x91" * 100_000 + b"\x01")
-    with pytest.raises(UnusableStateError, match="is not what this nodeguard writes"):
-        decode_state(b"nodeguard-memory 1 %08x\n" % zlib.crc32(body) + body)
+    with pytest.raises(UnusableStateError, match="does not have the format of this nodeguard"):
+        decode_state(b"nodeguard-state 1 %08x\n" % zlib.crc32(body) + body)
+
+
+def test_probes_and_mounts_are_dropped_first_then_what_is_read_again_then_what_is_healthy() -> None:
+    reading = Reading("a", 1.0, tuple(Observation("a", slot) for slot in (PROBE, MOUNT, GPU)))
+    best = {slot: BestReadings("", {"a.b": 1.0}) for slot in (MOUNT, GPU)}
+    slots = {PROBE: FAULTY, MOUNT: FAULTY, NODE: HEALTHY, OTHER: HEALTHY, GPU: FAULTY}
+    steps = list(
+        shrink_steps(
+            PipelineState(
+                derived=DeriveState("boot", latest={"a": reading}, best=best),
+                judged=JudgeState("boot", slots, cleared=(CLEARED,)),
+            )
+        )
+    )
+    targets = [set(step.judged.targets) for step in steps]
+    assert targets[:3] == [{MOUNT, NODE, OTHER, GPU}, {NODE, OTHER, GPU}, {NODE, OTHER, GPU}]
+    assert targets[3:] == [{GPU}, set(), set()]
+    latest = [
+        {observation.target for row in step.derived.latest.values() for observation in row.observations}
+        for step in steps
+    ]
+    assert latest[:3] == [{MOUNT, GPU}, {GPU}, set()]
+    assert [set(step.derived.best) for step in steps][1:3] == [{GPU}, {GPU}]
+    assert all(step.judged.cleared == (CLEARED,) for step in steps), "what operators cleared stays"

@@ -12,10 +12,11 @@ from msgspec.structs import replace
 
 from nodeguard.agent import state_file
 from nodeguard.agent.reporting.delivery_state import DeliveryState
-from nodeguard.agent.reporting.spool import Spool, put
+from nodeguard.agent.reporting.spool import Spool, append
 from nodeguard.agent.state import AgentState, UnusableStateError
 from nodeguard.agent.state_file import StateFile
 from nodeguard.model.instant import Instant
+from nodeguard.pipeline.pipeline import PipelineState
 from nodeguard.sources.machine import LogCursor
 from nodeguard.worker.deadlines import Deadlines
 from nodeguard.worker.lane import WorkerLane, filesystem_lane
@@ -25,7 +26,7 @@ from tests.fuse import Manner, Server, _call
 from tests.waiting import PATIENCE
 
 NOW = Instant(1e9, 100.0, "boot")
-MEMORY = AgentState("boot", 90.0, 1e9, LogCursor("boot", 7))
+MEMORY = AgentState("boot", 90.0, 1e9, pipeline=PipelineState(LogCursor("boot", 7)))
 _MS_RDONLY, _MNT_DETACH = 1, 2
 
 
@@ -60,29 +61,29 @@ def test_what_is_saved_is_loaded_after_a_restart(tmp_path: Path, lane: WorkerLan
     assert StateFile(directory, lane).load(NOW) == (AgentState(), "")
     assert StateFile(directory, lane).save(MEMORY) == ""
     assert StateFile(f"{directory}/", lane).load(NOW) == (MEMORY, "")
-    assert os.listdir(directory) == ["memory"]
+    assert os.listdir(directory) == ["state"]
 
 
 @pytest.mark.parametrize(
     ("content", "wrong"),
     [
-        (b"", "is truncated, corrupt, or no memory of nodeguard"),
-        (b"nodeguard-memory 1 00000000\nx", "is truncated or corrupt: its checksum is wrong"),
-        (b"nodeguard-memory 9 x\n", "has version 9, and this nodeguard reads 1: a newer one wrote it"),
+        (b"", "is truncated, corrupt or not a state file of nodeguard"),
+        (b"nodeguard-state 1 00000000\nx", "is truncated or corrupt: its checksum is wrong"),
+        (b"nodeguard-state 9 x\n", "has version 9, and this nodeguard reads 1: a newer version wrote it"),
     ],
 )
 def test_a_file_that_cannot_be_understood_is_set_aside(
     content: bytes, wrong: str, tmp_path: Path, lane: WorkerLane
 ) -> None:
-    (tmp_path / "memory").write_bytes(content)
-    path = f"{tmp_path}/memory"
+    (tmp_path / "state").write_bytes(content)
+    path = f"{tmp_path}/state"
     memory, told = StateFile(str(tmp_path), lane).load(NOW)
     assert memory == AgentState()
     assert told == (
-        f"{path} {wrong}; what the agent knew of the past is forgotten: it was set aside as {path}.aside-1; "
+        f"{path} {wrong}; the earlier state of the agent is lost: the file was renamed to {path}.aside-1; "
         "remove that once nobody needs it"
     )
-    assert (tmp_path / "memory.aside-1").read_bytes() == content
+    assert (tmp_path / "state.aside-1").read_bytes() == content
     assert StateFile(str(tmp_path), lane).load(NOW) == (AgentState(), ""), "told once"
 
 
@@ -90,10 +91,10 @@ def test_a_machine_that_was_set_back_is_told(tmp_path: Path, lane: WorkerLane) -
     file = StateFile(str(tmp_path), lane)
     assert file.save(MEMORY) == ""
     memory, wrong = file.load(Instant(1e9, 30.0, "boot"))
-    assert memory.cursor is None
+    assert memory.pipeline.cursor is None
     assert wrong == (
-        f"{tmp_path}/memory was written 60 s later in this boot: the machine was set back: "
-        "it is forgotten, except for the inventory"
+        f"{tmp_path}/state was written 60 s later in this boot: the machine was set back: "
+        "it is ignored, except for the inventory"
     )
 
 
@@ -105,11 +106,11 @@ def test_a_full_disk_degrades_to_memory_and_keeps_the_old_file(
     assert file.save(MEMORY) == ""
     (disk / "hog").write_bytes(b"x" * 8192)
     noise = Random(1).randbytes(8192)  # that no compression makes small
-    assert file.save(replace(MEMORY, post=DeliveryState(spool=put(Spool(), noise)))) == (
-        f"{disk}/memory cannot be written: the disk is full: free space or inodes on it; "
-        "until then a restart of the agent forgets what came after the last write"
+    assert file.save(replace(MEMORY, delivery=DeliveryState(spool=append(Spool(), noise)))) == (
+        f"{disk}/state cannot be written: the disk is full: free space or inodes on it; "
+        "until then a restart of the agent loses what came after the last write"
     )
-    assert sorted(os.listdir(disk)) == ["hog", "memory"]
+    assert sorted(os.listdir(disk)) == ["hog", "state"]
     assert file.load(NOW) == (MEMORY, "")
 
 
@@ -117,18 +118,18 @@ def test_a_read_only_disk_degrades_to_memory(lane: WorkerLane, tmpfs: Callable[[
     disk = tmpfs(_MS_RDONLY, "")
     assert StateFile(str(disk), lane).load(NOW) == (AgentState(), "")
     told = StateFile(str(disk), lane).save(MEMORY)
-    assert told.startswith(f"{disk}/memory cannot be written: the file system is read-only: make it writable")
+    assert told.startswith(f"{disk}/state cannot be written: the file system is read-only: make it writable")
 
 
 def test_a_corrupt_file_on_a_read_only_disk_is_told_and_left(
     tmp_path: Path, lane: WorkerLane, tmpfs: Callable[[int, str], Path]
 ) -> None:
     disk = tmpfs(0, "")
-    (disk / "memory").write_bytes(b"x")
+    (disk / "state").write_bytes(b"x")
     _call("mount", b"", str(disk).encode(), b"", _MS_RDONLY | 32, b"")  # MS_REMOUNT
     memory, told = StateFile(str(disk), lane).load(NOW)
     assert memory == AgentState()
-    assert told.endswith("; it could not be set aside (EROFS): remove it")
+    assert told.endswith("; the file could not be renamed (EROFS): remove it")
 
 
 @pytest.mark.parametrize("missing", ["none/nodeguard", "file"])
@@ -147,9 +148,9 @@ def test_a_hung_disk_degrades_to_memory(
     file = StateFile(server.path, lane)
     memory, wrong = file.load(NOW, within=1.0)
     assert memory == AgentState()
-    assert wrong.startswith(f"{server.path}/memory cannot be read: ")
+    assert wrong.startswith(f"{server.path}/state cannot be read: ")
     told = file.save(MEMORY, within=1.0)
-    assert told.startswith(f"{server.path}/memory cannot be written: ")
+    assert told.startswith(f"{server.path}/state cannot be written: ")
     assert "see the kernel log for its disk or file server" in told
     server.release()
 
@@ -158,9 +159,9 @@ def test_what_cannot_be_encoded_is_told(monkeypatch: pytest.MonkeyPatch, lane: W
     def encoded(_: AgentState) -> bytes:
         raise UnusableStateError("cannot be encoded (why)")
 
-    monkeypatch.setattr(state_file, "encoded", encoded)
+    monkeypatch.setattr(state_file, "encode_state", encoded)
     told = StateFile("/none", lane).save(MEMORY)
-    assert told.startswith("/none/memory: the memory cannot be encoded (why): please report it")
+    assert told.startswith("/none/state: the state cannot be encoded (why): please report it")
 
 
 def test_a_worker_that_cannot_be_started_is_told() -> None:
@@ -183,8 +184,8 @@ def test_between_two_writings_there_is_no_process(tmp_path: Path, lane: WorkerLa
 def test_what_is_no_file_is_told_at_once_and_named(
     tmp_path: Path, lane: WorkerLane, make: Callable[[str], None]
 ) -> None:
-    make(str(tmp_path / "memory"))
+    make(str(tmp_path / "state"))
     memory, wrong = StateFile(str(tmp_path), lane).load(NOW)
     assert memory == AgentState()
-    assert wrong.startswith(f"{tmp_path}/memory cannot be read: it is ")
+    assert wrong.startswith(f"{tmp_path}/state cannot be read: it is ")
     assert ": remove it" in wrong

@@ -29,7 +29,7 @@ def test_what_begins_changes_and_ends_is_told_once() -> None:
 
 def test_a_node_where_nothing_could_be_judged_is_unknown() -> None:
     [line] = transitions(None, logged_verdict(Verdict(Health.OK, DataStatus.UNKNOWN)))
-    assert (line["health"], line["knowledge"]) == ("unknown", "unknown")
+    assert (line["health"], line["data_status"]) == ("unknown", "unknown")
 
 
 def test_a_line_says_what_where_and_what_to_do() -> None:

@@ -205,13 +205,13 @@ def test_what_became_of_a_clear_is_known_once_the_agent_has_answered() -> None:
     ear.outbox.clear(FAULTS, ANN)
     ear.hear(report())
     refused = InstructionResult(first.id, message="gpu-ecc is not cleared: its condition holds now")
-    ear.hear(replace(beat(), acknowledged=(first.id,), answers=(refused,)))
+    ear.hear(replace(beat(), acknowledged=(first.id,), results=(refused,)))
     assert ear.outbox.with_answer(ANN).answer == ClearAnswer.WAITING
     ear.hear(
         replace(
             beat(),
             acknowledged=(second.id,),
-            answers=(InstructionResult(second.id, message="nor is gpu-lost"),),
+            results=(InstructionResult(second.id, message="nor is gpu-lost"),),
         )
     )
     answer = ear.outbox.with_answer(ANN)
@@ -228,14 +228,14 @@ def test_what_became_of_a_clear_is_known_once_the_agent_has_answered() -> None:
         InstructionResult(first.id, done=True, message="gpu-ecc is cleared"),
         InstructionResult(second.id, message="no"),
     )
-    ear.hear(replace(beat(), acknowledged=(first.id, second.id), answers=done))
+    ear.hear(replace(beat(), acknowledged=(first.id, second.id), results=done))
     assert ear.outbox.with_answer(bob).answer == ClearAnswer.PARTLY
     # What is not answered is not known to be done.
     dan = OperatorDecision("i", clear="Dan")
     ear.outbox.clear(FAULTS, dan)
     first, second = clear_instructions(FAULTS, dan)
     only = (InstructionResult(first.id, done=True, message="gpu-ecc is cleared"),)
-    ear.hear(replace(beat(), acknowledged=(first.id, second.id), answers=only))
+    ear.hear(replace(beat(), acknowledged=(first.id, second.id), results=only))
     assert ear.outbox.with_answer(dan).answer == ClearAnswer.PARTLY
     # An agent of an older version answers nothing.
     carol = OperatorDecision("i", clear="Carol")

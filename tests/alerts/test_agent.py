@@ -14,7 +14,10 @@ from nodeguard.model.instant import Instant
 from tests.alerts.rules import OF_PROMETHEUS, alerts, labels_by_metric, promtool, rules, told
 
 # What the agent serves beside the metrics of `nodeguard check`.
-OF_THE_AGENT = {"nodeguard_findings_left_out": set[str](), "nodeguard_source_age_seconds": {"source"}}
+OF_THE_AGENT = {
+    "nodeguard_findings_omitted": set[str](),
+    "nodeguard_source_last_read_timestamp_seconds": {"source"},
+}
 
 
 def metrics() -> dict[str, set[str]]:

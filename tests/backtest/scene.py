@@ -55,7 +55,7 @@ class Told:
         values: dict[str, Any] = {
             "version": VERSION, "node": f"node-{number}", "boot_id": "b1", "sequence": self._sequence,
             "health": max((one.health for one in findings), key=lambda one: one.rank, default=Health.OK),
-            "knowledge": DataStatus.FRESH, "proven": () if findings else (in_order(),), "findings": findings,
+            "data_status": DataStatus.FRESH, "passing": () if findings else (in_order(),), "findings": findings,
         }  # fmt: skip
         made = Report(**{**values, **more})
         self.steps.append(ReportReceived(START + at, f"uid-{number}", replace(made, digest=digest(made))))

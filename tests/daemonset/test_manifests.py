@@ -15,7 +15,7 @@ from nodeguard.agent.reporting.endpoint import parse_address
 from nodeguard.aggregator import options as aggregator_options
 from nodeguard.aggregator.identity.token import TokenRequirements
 from nodeguard.aggregator.policy.policy_file import read_policy
-from nodeguard.cli.agent_options import options
+from nodeguard.cli.agent_options import parse_options
 from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.kube.authority_store import CA_BUNDLE_KEY, CONFIG_MAP_NAME
 from tests.daemonset.manifests import AGENT, AGGREGATOR, DAEMONSET, NAMESPACE, document, documents, listed
@@ -84,10 +84,10 @@ def test_the_agent_accepts_its_command_line_and_settings(tmp_path: Path, environ
     environment.update(variables("DaemonSet", AGENT))
     command, *words = made["args"]
     assert command == "agent"
-    given = options([str(file) if word == "/etc/nodeguard/agent.yaml" else word for word in words])
+    given = parse_options([str(file) if word == "/etc/nodeguard/agent.yaml" else word for word in words])
     assert environment.read >= set(variables("DaemonSet", AGENT))
     assert (given.node, given.root) == ("spec.nodeName", "/host")
-    assert given.listen[1] == ports("DaemonSet", AGENT)["metrics"] == options([]).listen[1]
+    assert given.listen[1] == ports("DaemonSet", AGENT)["metrics"] == parse_options([]).listen[1]
     for path in (given.state, given.socket):
         assert writable("DaemonSet", AGENT, path)
     assert given.aggregator is not None

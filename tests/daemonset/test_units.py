@@ -86,11 +86,11 @@ def test_every_shipped_file_is_installed_by_the_docs() -> None:
 def test_the_agent_accepts_its_command_line() -> None:
     command, *words = arguments(AGENT)
     assert command == "agent"
-    given = agent_options.options([str(shipped().get(word, word)) for word in words])
+    given = agent_options.parse_options([str(shipped().get(word, word)) for word in words])
     assert given.config == str(shipped()["/etc/nodeguard/agent.yaml"])
     assert given.state in writable(AGENT)
     assert given.aggregator is None
-    assert (given.listen, given.socket) == (agent_options.options([]).listen, control.PATH)
+    assert (given.listen, given.socket) == (agent_options.parse_options([]).listen, control.PATH)
 
 
 def test_the_aggregator_accepts_its_command_line() -> None:

@@ -19,7 +19,7 @@ FOUND = ("gpu-gsp-failure", "kernel-panic", "port-flap")
 
 
 def rounds(metrics: str) -> float:
-    [value] = re.findall(r"^nodeguard_rounds (\S+)$", metrics, re.MULTILINE)
+    [value] = re.findall(r"^nodeguard_evaluations_total (\S+)$", metrics, re.MULTILINE)
     return float(value)
 
 

@@ -191,7 +191,7 @@ def test_the_options_of_the_services_fit_together(command: Command) -> None:
     files = shipped()
     match command.words:
         case ["nodeguard", "agent", *words]:
-            assert agent_options.options([str(files.get(word, word)) for word in words])
+            assert agent_options.parse_options([str(files.get(word, word)) for word in words])
         case ["nodeguard", "aggregator", *words]:
             assert aggregator_options.options(words)
 

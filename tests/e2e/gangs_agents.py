@@ -29,7 +29,7 @@ blame: {{enforce: [fabric], settle: 2s, clear: {{first: 2s, most: 2s, forget: 1m
 
 _PORT = "port/mlx5_0/1"
 _HEALTHY = in_order(("gpu-retired-pages-limit",))
-_HEALTHY = replace(_HEALTHY, proven=(*_HEALTHY.passing, PassingChecks(("port-down",), (_PORT,))))
+_HEALTHY = replace(_HEALTHY, passing=(*_HEALTHY.passing, PassingChecks(("port-down",), (_PORT,))))
 _CUT_OFF = ReportedFinding(
     check="port-down",
     target=_PORT,
@@ -103,7 +103,7 @@ def by_agents(floor: Floor) -> Iterator[ByAgents]:
 
 def _told(finding: ReportedFinding) -> Report:
     proven = tuple(one for one in _HEALTHY.passing if finding.check not in one.checks)
-    return replace(_HEALTHY, health=finding.health, findings=(finding,), proven=proven)
+    return replace(_HEALTHY, health=finding.health, findings=(finding,), passing=proven)
 
 
 def _marks(cluster: Cluster) -> dict[str, list[str]]:

@@ -304,4 +304,4 @@ def swarm(fleet: Fleet, uids: Mapping[str, str], report: Report, *aggregators: A
 
 def sick(healthy: Report, *findings: ReportedFinding) -> Report:
     """The same node with findings; nothing is proven of it."""
-    return replace(healthy, health=Health.FATAL, findings=findings, proven=())
+    return replace(healthy, health=Health.FATAL, findings=findings, passing=())

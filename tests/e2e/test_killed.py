@@ -84,7 +84,7 @@ class Node:
         return f"3,{5000 + number},{1_000_000_000_000 + number},-;{text}\n"
 
     def remembered(self) -> Counter[Fault]:
-        slots = decode_state((self.state / "memory").read_bytes()).judged.targets
+        slots = decode_state((self.state / "state").read_bytes()).pipeline.judged.targets
         return Counter(
             {
                 (name, int(one.fields["xid"])): one.count

@@ -35,7 +35,7 @@ AT_ONCE = Policy(
 def finding(check: str = "gpu-lost", target: str = "gpu/0000:3b:00", **more: Any) -> ReportedFinding:
     """A fatal finding, fresh, of a minute ago."""
     values: dict[str, Any] = {
-        "health": Health.FATAL, "part": "GPU-1", "action": Action.RESET_GPU, "age": 60.0, "family": "gpu-bus",
+        "health": Health.FATAL, "component": "GPU-1", "action": Action.RESET_GPU, "age": 60.0, "family": "gpu-bus",
         "message": f"{check} at {target}", "evidence": (ReportedEvidence("nvml", "gone"),),
     }  # fmt: skip
     return ReportedFinding(check=check, target=target, **{**values, **more})

@@ -65,7 +65,7 @@ def test_the_same_in_observe_mode() -> None:
 
 def test_a_fault_of_shared_hardware_waits_longer_and_leaves_no_trace_either() -> None:
     fleet = Fleet(3, replace(WAITS, views=(TopologyLabels("rack", ("rack",)),)))
-    fleet.say(0, finding(age=0.0, views=("rack",)))
+    fleet.say(0, finding(age=0.0, topologies=("rack",)))
     plans = run(fleet, 80.0)
     assert {one.state for one in decisions(fleet)} == {IncidentState.PENDING}
     fleet.say(0)
@@ -116,7 +116,7 @@ def test_a_late_report_of_a_short_fault_leaves_no_event_and_no_incident() -> Non
 def test_a_short_fault_that_is_not_known_to_last_leaves_no_event_and_no_incident() -> None:
     fleet = Fleet(3, WAITS_A_MINUTE)
     for knowledge in (DataStatus.STALE, DataStatus.UNKNOWN):
-        fleet.say(0, finding(age=2.0, knowledge=knowledge))
+        fleet.say(0, finding(age=2.0, data_status=knowledge))
         plans = run(fleet, 10.0)
         fleet.say(0)
         assert reported(plans + run(fleet, 60.0)) == []
@@ -124,7 +124,7 @@ def test_a_short_fault_that_is_not_known_to_last_leaves_no_event_and_no_incident
 
 def test_a_fault_that_is_not_known_to_last_is_reported_after_its_grace_period() -> None:
     fleet = Fleet(3, WAITS_A_MINUTE)
-    fleet.say(0, finding(age=2.0, knowledge=DataStatus.STALE))
+    fleet.say(0, finding(age=2.0, data_status=DataStatus.STALE))
     assert reported(run(fleet, 57.0)) == []
     plans = run(fleet, 5.0)
     assert [one.reason for plan in plans for one in plan.events] == ["NodeguardFinding"]
@@ -134,8 +134,8 @@ def test_a_fault_that_is_not_known_to_last_is_reported_after_its_grace_period() 
 
 def test_an_old_fault_that_is_not_fresh_is_reported_though_another_one_is_new() -> None:
     fleet = Fleet(3, WAITS_A_MINUTE)
-    old = finding("gpu-ecc", age=600.0, knowledge=DataStatus.STALE)
-    fleet.say(0, old, finding(age=2.0, knowledge=DataStatus.STALE))
+    old = finding("gpu-ecc", age=600.0, data_status=DataStatus.STALE)
+    fleet.say(0, old, finding(age=2.0, data_status=DataStatus.STALE))
     assert [one.state for one in fleet.carry_out().incidents] == [IncidentState.OPEN]
 
 
@@ -298,13 +298,15 @@ def test_a_used_amount_that_changes_is_no_change_of_an_incident() -> None:
     fleet.publish(2)
     fleet.say(0, finding())
     fleet.carry_out()
-    fleet.say(2, finding("gpu-ecc", "gpu/0000:3c:00", part="GPU-1"))
+    fleet.say(2, finding("gpu-ecc", "gpu/0000:3c:00", component="GPU-1"))
     fleet.carry_out()
     fleet.say(1, finding("port-down", "port/mlx5_0/1"))
     fleet.carry_out()
     [line] = list_incidents(fleet.planner, LEADER, fleet.now, {IncidentState.WITHHELD}).incidents
     assert line.summary == "fleet budget used up: 1.125 of 2 nodes marked"
-    fleet.say(2, finding("gpu-ecc", "gpu/0000:3c:00"), finding("gpu-ecc", "gpu/0000:3d:00", part="GPU-2"))
+    fleet.say(
+        2, finding("gpu-ecc", "gpu/0000:3c:00"), finding("gpu-ecc", "gpu/0000:3d:00", component="GPU-2")
+    )
     plan = fleet.carry_out()
     assert {one.node for one in plan.incidents} | {one.node for one in plan.events} <= {"node-2"}
     [line] = list_incidents(fleet.planner, LEADER, fleet.now, {IncidentState.WITHHELD}).incidents

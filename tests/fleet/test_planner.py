@@ -159,9 +159,9 @@ def test_a_node_that_is_written_tells_nothing_of_its_devices() -> None:
     fleet = Fleet(20, replace(AT_ONCE, budget=replace(WIDE, fleet=0.05)))
     fleet.publish(0)
     every = [f"gpu/0000:{0x3B + at:02x}:00" for at in range(8)]
-    fleet.say(0, *(finding(target=slot, part="") for slot in every[:7]))
+    fleet.say(0, *(finding(target=slot, component="") for slot in every[:7]))
     fleet.carry_out()
-    first = tuple(finding(target=slot, part="") for slot in every[1:])
+    first = tuple(finding(target=slot, component="") for slot in every[1:])
     fleet.say(0, *first, proven=(in_order(slots=every[:1]),))
     plan = fleet.plan()
     assert (len(plan.nodes), len(plan.rules), len(plan.rules_gone)) == (1, 1, 1)
@@ -169,7 +169,7 @@ def test_a_node_that_is_written_tells_nothing_of_its_devices() -> None:
     fleet.planner.record_written("uid-0", plan.nodes[0].state)
     fleet.mark(plan.nodes[0])
     fleet.publish(1)
-    fleet.say(1, *(finding(target=slot, part="") for slot in every))
+    fleet.say(1, *(finding(target=slot, component="") for slot in every))
     assert fleet.plan().rules == ()
     assert fleet.plan().nodes == ()
 
@@ -226,7 +226,7 @@ def test_what_was_written_before_says_nothing_of_what_is_on_its_way() -> None:
 def test_what_one_agent_says_has_a_bound_and_its_mark_is_given_back() -> None:
     for found in (
         [finding(target=f"gpu/0000:3b:00/nvlink/{number}") for number in range(3000)],
-        [finding(target=f"port/{number}", slots=("x" * 200,) * 64) for number in range(128)],
+        [finding(target=f"port/{number}", targets=("x" * 200,) * 64) for number in range(128)],
         [finding(check=f"a check of its own {number}" * 9, target="node") for number in range(128)],
     ):
         fleet = Fleet(20)
@@ -277,7 +277,7 @@ def test_a_taint_that_was_never_written_was_not_taken_away() -> None:
 def test_a_device_that_comes_back_is_marked_again() -> None:
     fleet = Fleet(20, replace(AT_ONCE, budget=replace(WIDE, check=CheckLimit(new=1, within=600.0))))
     fleet.publish(0)
-    fleet.say(0, finding(part=""))
+    fleet.say(0, finding(component=""))
     fleet.carry_out()
     fleet.planner.update_devices("node-0", fleet.devices["node-0"][1:])
     plan = fleet.carry_out()
@@ -334,7 +334,7 @@ def test_what_a_late_report_tells_counts_only_once_it_is_said_to_be_so_still() -
     fleet.say(0, finding())
     fleet.carry_out()
     fleet.planner.record_report(
-        "uid-0", replace(fleet.reports["uid-0"], findings=(), proven=(in_order(),), age=900.0), fleet.now
+        "uid-0", replace(fleet.reports["uid-0"], findings=(), passing=(in_order(),), age=900.0), fleet.now
     )
     fleet.carry_out()
     assert fleet.marked() == [0]

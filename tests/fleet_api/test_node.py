@@ -61,7 +61,7 @@ def test_a_mark_waits_for_its_check_to_find_nothing_then_to_prove_it_then_for_th
 def test_of_many_slots_those_are_named_that_are_not_proven() -> None:
     fleet = Fleet(3)
     slots = tuple(f"gpu/0000:{bus}:00" for bus in ("3b", "3c", "3d", "3e", "3f", "40"))
-    fleet.say(0, finding(target="node", slots=slots))
+    fleet.say(0, finding(target="node", targets=slots))
     fleet.after(10.0)
     fleet.carry_out()
     fleet.say(0, proven=(in_order(slots=slots[:1]),))
@@ -133,7 +133,7 @@ def test_findings_say_what_became_of_the_marks_that_they_ask_for() -> None:
         finding("gpu-lost", slots[0]),
         finding("gpu-ecc", slots[1]),
         finding("gpu-hot", slots[2], health=Health.WARNING),
-        finding("gpu-lost", slots[3], knowledge=DataStatus.STALE, note="seen once"),
+        finding("gpu-lost", slots[3], data_status=DataStatus.STALE, note="seen once"),
     )
     fleet.after(10.0)
     fleet.carry_out()
@@ -193,7 +193,7 @@ def test_single_devices_cordons_and_strange_taints_are_told() -> None:
 def test_what_could_not_be_read_is_told() -> None:
     fleet = Fleet(2)
     unread = (UnreadableTargets("nvml", "gpu.ecc", "it hangs", ("gpu/0000:3b:00",)),)
-    report = replace(fleet.reports["uid-0"], unread=unread, agent="0.1.0", knowledge=DataStatus.UNKNOWN)
+    report = replace(fleet.reports["uid-0"], unreadable=unread, agent="0.1.0", data_status=DataStatus.UNKNOWN)
     fleet.planner.record_report("uid-0", report, fleet.now)
     told = page(fleet)
     assert [(one.source, one.reason) for one in told.unreadable] == [("nvml", "it hangs")]

@@ -27,12 +27,12 @@ def test_nodes_are_counted_by_what_is_known_of_them() -> None:
         (
             3,
             {
-                "knowledge": DataStatus.UNKNOWN,
-                "proven": (),
-                "unread": (UnreadableTargets("nvml", "", "it hangs"),),
+                "data_status": DataStatus.UNKNOWN,
+                "passing": (),
+                "unreadable": (UnreadableTargets("nvml", "", "it hangs"),),
             },
         ),
-        (4, {"knowledge": DataStatus.UNKNOWN, "unread": (UnreadableTargets("nvml", "", "it hangs"),)}),
+        (4, {"data_status": DataStatus.UNKNOWN, "unreadable": (UnreadableTargets("nvml", "", "it hangs"),)}),
     ):
         report = replace(fleet.reports[f"uid-{number}"], **more)
         fleet.planner.record_report(f"uid-{number}", report, fleet.now)
@@ -67,7 +67,7 @@ def test_a_silent_node_is_unknown_and_its_agent_stale() -> None:
 def test_marks_are_counted_on_nodes_and_devices() -> None:
     fleet = Fleet(4)
     fleet.publish(0)
-    fleet.say(0, finding(), finding("gpu-ecc", "gpu/0000:3c:00", part="GPU-x"))
+    fleet.say(0, finding(), finding("gpu-ecc", "gpu/0000:3c:00", component="GPU-x"))
     fleet.say(1, finding(), finding("port-down", "port/mlx5_0/1", health=Health.SUSPECT))
     fleet.say(2, finding(health=Health.SUSPECT))
     fleet.after(10.0)

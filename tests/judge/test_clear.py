@@ -13,6 +13,7 @@ from nodeguard.model.finding import Verdict
 from nodeguard.model.instant import Instant
 from nodeguard.model.observation import Event, Observation
 from nodeguard.model.target import NODE, gpu_target, nvlink_target
+from nodeguard.pipeline.pipeline import PipelineState
 from tests.judge.scene import BOOTED, Scene, check, seen, told, unread
 
 GPU, OTHER = gpu_target("1b:00"), gpu_target("43:00")
@@ -42,7 +43,9 @@ def fired(verdict: Verdict) -> list[tuple[str, str]]:
 
 
 def restarted(scene: Scene) -> None:
-    scene.state = decode_state(encode_state(AgentState(judged=scene.state))).judged
+    scene.state = decode_state(
+        encode_state(AgentState(pipeline=PipelineState(judged=scene.state)))
+    ).pipeline.judged
 
 
 def test_what_was_heard_is_over_and_who_said_so_is_told() -> None:

@@ -8,7 +8,7 @@ import pytest
 from nodeguard.model.observation import Observation
 from nodeguard.pipeline.one_shot import evaluate_live
 from nodeguard.sources.machine import Machine
-from tests.agent.scene import Noting, Scripted
+from tests.agent.scene import RecordingPipeline, Scripted
 from tests.sources.fake_machine import FakeMachine
 
 STARTED = 1000.0
@@ -24,7 +24,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> FakeMachine:
 
 def rounds(machine: FakeMachine, lasting: float, **intervals: float) -> list[tuple[float, tuple[str, ...]]]:
     """Second and sources of each round of a look."""
-    judgement = Noting()
+    judgement = RecordingPipeline()
     sources = [Scripted(name, interval=interval) for name, interval in intervals.items()]
     verdict = evaluate_live(machine, sources, judgement, lasting, 5.0)
     assert verdict.evaluated == len(judgement.rounds), "the verdict is the last round's"
@@ -58,6 +58,6 @@ def test_a_round_that_takes_longer_than_its_interval_is_followed_by_the_next(mac
         machine.later(25.0)
         return iter([])
 
-    judgement = Noting()
+    judgement = RecordingPipeline()
     evaluate_live(machine, [Scripted("slow", taking_25_seconds, interval=10)], judgement, 60.0, 60.0)
     assert [at - STARTED for at, _ in judgement.rounds] == [25, 60, 85, 110]

@@ -74,10 +74,10 @@ def test_families_that_are_not_wanted_are_not_judged() -> None:
     assert fired(told(one, 0.0, a__level=3)) == ["check-1"]
 
 
-def test_one_look_tells_at_once_of_what_would_have_to_last() -> None:
+def test_a_one_shot_evaluation_needs_no_duration() -> None:
     lasting = Sustained(LOW, 60.0)
     assert fired(told(judgement(lasting), 0.0, a__level=3)) == []
-    [early] = told(judgement(lasting, one_look=True), 0.0, a__level=3).findings
+    [early] = told(judgement(lasting, one_shot=True), 0.0, a__level=3).findings
     assert early.note == "seen once"
 
 

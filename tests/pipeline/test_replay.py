@@ -12,14 +12,14 @@ from nodeguard.bundle.recording import Recording
 from nodeguard.model.observation import Observation
 from nodeguard.pipeline.replay import due_times, replay_verdicts
 from nodeguard.sources.machine import Machine
-from tests.agent.scene import Noting, Scripted
+from tests.agent.scene import RecordingPipeline, Scripted
 from tests.bundle.bundles import bundle
 
 BOOTED = 864_000.0
 
 
 def rounds(directory: Path, files: dict[str, Any], *sources: Scripted) -> list[tuple[float, tuple[str, ...]]]:
-    judgement = Noting()
+    judgement = RecordingPipeline()
     seconds = [at for at, _ in replay_verdicts(Recording.open(bundle(directory, files)), sources, judgement)]
     assert [at - BOOTED for at, _ in judgement.rounds] == seconds
     return [(at - BOOTED, names) for at, names in judgement.rounds]
@@ -55,7 +55,7 @@ def test_a_source_that_was_not_recorded_does_not_exist(tmp_path: Path) -> None:
 
 def test_the_verdict_is_the_last_round_s(tmp_path: Path) -> None:
     recording = Recording.open(bundle(tmp_path, {"a/x": "1", "frames/000005/a/x": "2"}))
-    *_, (at, verdict) = replay_verdicts(recording, [Scripted("a")], Noting())
+    *_, (at, verdict) = replay_verdicts(recording, [Scripted("a")], RecordingPipeline())
     assert (at, verdict.evaluated) == (35.0, 5)
 
 

@@ -4,16 +4,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from nodeguard.wire.instruction import RunTest
-from nodeguard.wire.report import VERSION, Heartbeat, InstructionResult, Message
+from nodeguard.wire.report import VERSION, Heartbeat, Message
 from nodeguard.wire.report_builder import build_report
 from nodeguard.wire.sequence import (
     Acceptance,
-    InstructionInbox,
     SequenceState,
     accept_message,
-    add_instructions,
-    record_result,
 )
 from tests.wire.scene import FACTS, NOW, verdict
 
@@ -176,15 +172,3 @@ def test_few_boots_are_remembered() -> None:
     for number in range(100):
         receiver.beat(f"{number}", 1, 100.0 * number)
     assert [boot for boot, _ in receiver.order.previous_boots] == [f"{number}" for number in range(91, 99)]
-
-
-@given(st.lists(st.tuples(st.sampled_from("abcd"), st.booleans()), max_size=30))
-def test_an_instruction_is_new_once(given_: list[tuple[str, bool]]) -> None:
-    inbox, taken = InstructionInbox(), []
-    for identity, done in given_:
-        inbox, new = add_instructions(inbox, [RunTest(identity, "t"), RunTest(identity, "t")])
-        taken += [one.id for one in new]
-        if done:
-            inbox = record_result(inbox, InstructionResult(identity, done=True))
-    assert len(set(taken)) == len(taken)
-    assert {one.id for one in inbox.waiting} | set(inbox.done) == set(taken)

@@ -1,1 +1,1 @@
-"""Telling receivers of a node what is found on it, and hearing what they ask for."""
+"""The delivery of a node's reports to every aggregator, and of their instructions to the agent."""

@@ -1,23 +1,29 @@
-"""Between the loop that judges and the threads that send: reports out, instructions in. Never waits."""
+"""The queue between the agent and the senders: reports out, instructions in."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nodeguard.agent.reporting.schedule import sequence
-from nodeguard.agent.reporting.spool import Entry, Spool, emptied, keep, put, thinned, without
+from nodeguard.agent.reporting.schedule import next_sequence
+from nodeguard.agent.reporting.spool import (
+    Spool,
+    SpoolEntry,
+    append,
+    drop_all,
+    encode_entry,
+    remove,
+    without_passing,
+)
 from nodeguard.model.instant import Instant
-from nodeguard.wire.instruction import Instruction
+from nodeguard.wire.instruction import Instruction, InstructionInbox, add_instructions, record_result
 from nodeguard.wire.report import InstructionResult, Report
-from nodeguard.wire.sequence import InstructionInbox, add_instructions, record_result
 
 
 class DeliveryState(Struct, frozen=True):
-    """What an agent remembers of its exchange with its receivers, in one write with its judgement.
+    """The part of the agent state that belongs to the exchange with aggregators.
 
     digest: of the latest report that was offered. sequence: of the latest message.
     """
@@ -29,93 +35,80 @@ class DeliveryState(Struct, frozen=True):
 
 
 class DeliveryQueue:
-    """What is on its way.
+    """Reports and instructions on their way.
 
-    post: what was remembered from before. spools: whether changes wait here for somebody who is to hear them;
-    else those that do are let go. wake: is called where there is something to send at once. latest: the
-    latest report and when its verdict was reached; None before the first. written: ids of instructions that
-    are remembered as carried out on the disk, which alone may be acknowledged. arrived: is called, in a
-    sender's thread, when an instruction has come.
+    state: of before a restart. spools: whether changes wait for an aggregator; else they are dropped.
+    on_report: called when there is something to send at once. on_instruction: called when an instruction has
+    arrived. latest: the latest report and the time of its verdict; None before the first. stored: ids of
+    instructions that the state file has as done; only these may be acknowledged.
     """
 
-    def __init__(self, post: DeliveryState | None = None, *, spools: bool = True) -> None:
-        self._lock = threading.Lock()
+    def __init__(self, state: DeliveryState | None = None, *, spools: bool = True) -> None:
         self._spools = spools
-        self._post = post or DeliveryState()
+        self.state = state or DeliveryState()
         if not spools:
-            self._post = replace(self._post, spool=emptied(self._post.spool))
-        self._new = list(self._post.inbox.waiting)
+            self.state = replace(self.state, spool=drop_all(self.state.spool))
+        self._new = list(self.state.inbox.waiting)
         self.latest: tuple[Report, Instant] | None = None
-        self.written = self._post.inbox.done
-        self.wake: Callable[[], object] = lambda: None
-        self.arrived: Callable[[], object] = lambda: None
-
-    @property
-    def state(self) -> DeliveryState:
-        """What to remember."""
-        with self._lock:
-            return self._post
+        self.stored = self.state.inbox.done
+        self.on_report: Callable[[], object] = lambda: None
+        self.on_instruction: Callable[[], object] = lambda: None
 
     def offer(self, report: Report, instant: Instant) -> bool:
-        """The report of the latest verdict, and when that was reached. Every change is kept, in its order.
+        """Take the report of the latest verdict, and the time of that. Return whether it is a change.
 
-        Returns whether it was a change.
+        Every change waits in the spool, in its order.
         """
-        with self._lock:
-            self.latest = (report, instant)
-            if report.digest == self._post.digest:
-                return False
-            if not self._spools:
-                self._post = replace(self._post, digest=report.digest)
-                return True
-            number = sequence(self._post.sequence, instant.mono)
-            spool = put(self._post.spool, keep(replace(report, sequence=number), instant), thinned)
-            self._post = replace(self._post, spool=spool, digest=report.digest, sequence=number)
-        self.wake()
+        self.latest = (report, instant)
+        if report.digest == self.state.digest:
+            return False
+        if not self._spools:
+            self.state = replace(self.state, digest=report.digest)
+            return True
+        number = next_sequence(self.state.sequence, instant.mono)
+        entry = encode_entry(replace(report, sequence=number), instant)
+        spool = append(self.state.spool, entry, without_passing)
+        self.state = replace(self.state, spool=spool, digest=report.digest, sequence=number)
+        self.on_report()
         return True
 
-    def current(self, mono: float) -> tuple[Report, Instant] | None:
-        """The latest report, numbered as the next message, and when its verdict was reached.
+    def number_latest(self, mono: float) -> tuple[Report, Instant] | None:
+        """Return the latest report with the sequence of the next message, and the time of its verdict.
 
-        None before the first, and where a transition waits: what is numbered here is newer than all that
-        anybody was given before, and all that waits later is newer than this.
+        None before the first report, and while a transition waits: so sequences rise in the order in which
+        messages are sent.
         """
-        with self._lock:
-            if self._post.spool or self.latest is None:
-                return None
-            report, instant = self.latest
-            number = sequence(self._post.sequence, mono)
-            self._post = replace(self._post, sequence=number)
-            return replace(report, sequence=number), instant
+        if self.state.spool or self.latest is None:
+            return None
+        report, instant = self.latest
+        number = next_sequence(self.state.sequence, mono)
+        self.state = replace(self.state, sequence=number)
+        return replace(report, sequence=number), instant
 
-    def first(self) -> Entry | None:
-        """The oldest transition that nobody has heard."""
+    def oldest(self) -> SpoolEntry | None:
+        """Return the oldest transition that no aggregator has acknowledged."""
         entries = self.state.spool.entries
         return entries[0] if entries else None
 
-    def done(self, entry: Entry, *, heard: bool = True) -> bool:
-        """Forget a transition. heard: see spool.without. Returns whether it still waited."""
-        with self._lock:
-            before = self._post.spool
-            self._post = replace(self._post, spool=without(before, entry.number, heard=heard))
-            return len(self._post.spool) < len(before)
+    def remove(self, entry: SpoolEntry, *, acknowledged: bool = True) -> bool:
+        """Remove a transition from the spool. Return whether it still waited."""
+        before = self.state.spool
+        self.state = replace(self.state, spool=remove(before, entry.number, acknowledged=acknowledged))
+        return len(self.state.spool) < len(before)
 
     def receive(self, instructions: Iterable[Instruction]) -> None:
-        """Instructions of one reply; those that came before are left out."""
-        with self._lock:
-            inbox, new = add_instructions(self._post.inbox, instructions)
-            self._post = replace(self._post, inbox=inbox)
-            self._new.extend(new)
+        """Take the instructions of one reply; it ignores those that came before."""
+        inbox, new = add_instructions(self.state.inbox, instructions)
+        self.state = replace(self.state, inbox=inbox)
+        self._new.extend(new)
         if new:
-            self.arrived()
+            self.on_instruction()
 
-    def take(self) -> list[Instruction]:
-        """Instructions that were not given out yet, each once; after a restart, those not carried out."""
-        with self._lock:
-            new, self._new = self._new, []
+    def take_instructions(self) -> list[Instruction]:
+        """Return each new instruction once; after a restart, those that were not carried out."""
+        new, self._new = self._new, []
         return new
 
-    def carried_out(self, answered: InstructionResult) -> None:
-        """An instruction was carried out or refused; what it did and this are to be written together."""
-        with self._lock:
-            self._post = replace(self._post, inbox=record_result(self._post.inbox, answered))
+    def record_result(self, result: InstructionResult) -> None:
+        """Record that an instruction was carried out or refused; its effect is written with this."""
+        self.state = replace(self.state, inbox=record_result(self.state.inbox, result))

@@ -1,4 +1,4 @@
-"""Where a receiver is, as a person writes it down. Pure."""
+"""The addresses of aggregators: as configured, and as the name service resolves them."""
 
 from __future__ import annotations
 
@@ -9,19 +9,27 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 from msgspec.structs import replace
 
-# Whose network is this very machine.
+# Hosts that are this machine.
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+
+# Replicas behind one name that get reports; a name with more does not belong to an aggregator.
+MAX_REPLICAS = 4
+
+_FAMILIES = (socket.AF_INET, socket.AF_INET6)
+_REMEDY = "write it as https://host:port/path"
+
+# The IP addresses of one replica, tried in turn: one, or one of each family.
+ReplicaIps = tuple[str, ...]
 
 
 class AddressError(Exception):
-    """An address that cannot be used; says why and how to remedy, without what might be secret in it."""
+    """An invalid address; the message has the reason and the remedy, and no secret of the address."""
 
 
 class Address(Struct, frozen=True):
-    """A receiver's address in its parts.
+    """An aggregator's address in its parts.
 
-    name: what logs call it. place: the numbers under which it is reached, tried in turn; empty where the name
-    service is asked for each connection.
+    name: for logs. ips: of one replica, tried in turn; empty if the host is to be resolved.
     """
 
     name: str
@@ -29,98 +37,96 @@ class Address(Struct, frozen=True):
     host: str
     port: int
     path: str
-    place: tuple[str, ...] = ()
+    ips: ReplicaIps = ()
 
     @property
-    def numbered(self) -> bool:
-        """Whether no name service knows more of it: a number of the network, or this very machine."""
-        return self.host in _LOOPBACK or any(_is_number(self.host, one) for one in _FAMILIES)
+    def is_fixed(self) -> bool:
+        """Whether the host needs no name service: an IP address, or this machine."""
+        return self.host in _LOOPBACK or is_ip(self.host)
 
-    def at(self, place: tuple[str, ...]) -> Address:
-        """The one of those behind this address who is at a place."""
-        return replace(self, name=f"{self.name} at {' or '.join(place)}", place=place)
+    def of_replica(self, ips: ReplicaIps) -> Address:
+        """Return the address of the replica at some IP addresses."""
+        return replace(self, name=f"{self.name} at {' or '.join(ips)}", ips=ips)
 
 
 def parse_address(address: str) -> Address:
-    """An address, `https://host:port/path`; plain http to this very machine alone. Raises AddressError."""
+    """Return the parts of `https://host:port/path`; http is allowed for this machine. Raises AddressError."""
     try:
         parts = urlsplit(address)
         port = parts.port
     except ValueError:
-        raise AddressError(f"the aggregator's address is not one: {_REMEDY}") from None
+        raise AddressError(f"the aggregator's address is invalid: {_REMEDY}") from None
     if parts.username is not None or parts.query or parts.fragment:
-        raise AddressError(f"the aggregator's address must hold no user, query or fragment: {_REMEDY}")
+        raise AddressError(f"the aggregator's address must not have a user, query or fragment: {_REMEDY}")
     if parts.scheme not in {"https", "http"} or not parts.hostname:
         raise AddressError(f"the aggregator's address names no host to reach by https: {_REMEDY}")
     if parts.scheme == "http" and parts.hostname not in _LOOPBACK:
         raise AddressError(f"the aggregator's address would show the token to the network: {_REMEDY}")
     if not (address.isascii() and address.isprintable()) or " " in address:
-        raise AddressError(f"the aggregator's address has letters that HTTP cannot carry: {_REMEDY}")
+        raise AddressError(f"the aggregator's address has characters that HTTP does not allow: {_REMEDY}")
     tls = parts.scheme == "https"
     name = f"{parts.scheme}://{parts.netloc}"
     return Address(name, tls, parts.hostname, port or (443 if tls else 80), parts.path or "/")
 
 
-def _is_number(host: str, family: int) -> bool:
+def is_ip(host: str) -> bool:
+    """Return whether a host is an IP address."""
+    return any(_is_ip_of(host, family) for family in _FAMILIES)
+
+
+def _is_ip_of(host: str, family: int) -> bool:
     try:
         return bool(socket.inet_pton(family, host))
     except OSError:
         return False
 
 
-_FAMILIES = (socket.AF_INET, socket.AF_INET6)
-_REMEDY = "write it as https://host:port/path"
+def resolve(address: Address) -> tuple[ReplicaIps, ...]:
+    """Return the IP addresses of every replica behind an address, from the name service.
 
-
-# Receivers behind one name that are told; a name with more is no aggregator's.
-MOST = 4
-
-# The numbers under which one receiver is reached, tried in turn.
-Place = tuple[str, ...]
-
-
-def asked(address: Address) -> tuple[Place, ...]:
-    """The places of all who are behind an address, as the name service says now.
-
-    It may take long, and cannot be cut short. Raises OSError, ValueError where there is no such name.
+    It blocks, and cannot be interrupted. Raises OSError, ValueError if there is no such name.
     """
-    found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
-    return places((family, str(there[0])) for family, _, _, _, there in found)
+    infos = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+    return group_by_replica((family, str(sockaddr[0])) for family, _, _, _, sockaddr in infos)
 
 
-def places(found: Iterable[tuple[int, str]]) -> tuple[Place, ...]:
-    """Places out of numbers with their families, best first.
+def group_by_replica(resolved: Iterable[tuple[int, str]]) -> tuple[ReplicaIps, ...]:
+    """Return the replicas of resolved IP addresses with their families, best first.
 
-    One number of each family is one receiver that has both. Of several, the family that comes first counts:
-    nothing tells which numbers of two families are the same receiver's, and each is to be told once.
+    One address in each family is one replica with two addresses. If a family has several, only the first
+    family counts: nothing shows which addresses of two families belong to one replica, and no replica may be
+    counted twice.
     """
     by_family: dict[int, dict[str, None]] = {}
-    for family, number in found:
-        by_family.setdefault(family, {})[number] = None
-    if all(len(numbers) == 1 for numbers in by_family.values()):
-        both = tuple(number for numbers in by_family.values() for number in numbers)
+    for family, ip in resolved:
+        by_family.setdefault(family, {})[ip] = None
+    if all(len(ips) == 1 for ips in by_family.values()):
+        both = tuple(ip for ips in by_family.values() for ip in ips)
         return (both,) if both else ()
-    return tuple((number,) for number in next(iter(by_family.values())))
+    return tuple((ip,) for ip in next(iter(by_family.values())))
 
 
-def wanted(named: Iterable[Place], had: Mapping[Place, bool], most: int = MOST) -> tuple[Place, ...]:
-    """The places to be told, so many at most.
+def select_replicas(
+    resolved: Iterable[ReplicaIps], current: Mapping[ReplicaIps, bool], most: int = MAX_REPLICAS
+) -> tuple[ReplicaIps, ...]:
+    """Return the replicas to report to, at most a number of them.
 
-    named: what the name says now. had: who was told until now, and whether they hear. A name that says
-    nothing says nothing new: it may be the name service that is down. Who hears stays, named or not: a name
-    service may tell of a few at a time; who is gone will not hear for long.
+    resolved: the present answer of the name service; an empty answer changes nothing, since the name service
+    may be down. current: the replicas until now, and whether they acknowledge. A replica that acknowledges
+    stays even if it is not resolved: a name service may return a few addresses at a time, and a replica that
+    is gone soon stops to acknowledge.
     """
-    says = tuple(named)
-    if not says:
-        return tuple(had)
-    known = [place for place in says if place in had]
-    new = [place for place in says if place not in had]
-    numbers = {number for place in says for number in place}
-    unnamed = [place for place, hears in had.items() if hears and numbers.isdisjoint(place)]
-    return tuple([*known, *new, *unnamed][:most])
+    replicas = tuple(resolved)
+    if not replicas:
+        return tuple(current)
+    present = [ips for ips in replicas if ips in current]
+    new = [ips for ips in replicas if ips not in current]
+    all_ips = {ip for ips in replicas for ip in ips}
+    unresolved = [ips for ips, acknowledges in current.items() if acknowledges and all_ips.isdisjoint(ips)]
+    return tuple([*present, *new, *unresolved][:most])
 
 
-def unnamed(error: OSError | ValueError) -> str:
-    """Why a name was not found, and what to do."""
-    why = error.strerror if isinstance(error, OSError) and error.strerror else "it is no name"
-    return f"its name is not found ({why}): check the address and the name service"
+def resolve_error(error: OSError | ValueError) -> str:
+    """Return why a name could not be resolved, and the remedy."""
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else "it is not a name"
+    return f"its name cannot be resolved ({reason}): check the address and the name service"

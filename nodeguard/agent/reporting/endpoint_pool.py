@@ -1,143 +1,273 @@
-"""Everybody behind one name, each with a sender of its own, followed as they come and go."""
+"""The aggregators that an agent reports to: one task for each endpoint, and the replicas behind each name."""
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from math import inf
 
 from msgspec import Struct
 
-from nodeguard.agent.reporting.endpoint import Place, unnamed, wanted
-from nodeguard.agent.reporting.http1 import Transport
+from nodeguard.agent.reporting.delivery_state import DeliveryQueue
+from nodeguard.agent.reporting.endpoint import ReplicaIps, resolve_error, select_replicas
+from nodeguard.agent.reporting.http1 import DEADLINE, Transport
 from nodeguard.agent.reporting.sender import Sender
-from nodeguard.agent.reporting.thread import SenderThread
+from nodeguard.local.daemon_thread import DaemonThread
 from nodeguard.model.instant import Instant
 
-# Seconds between two questions to the name service: while all who are known hear, and only a replica more
-# would be news; while one does not; and at least, however many are lost at once. A whole fleet asks it, each
-# time for several names as a pod's search list has it.
-AT_EASE = 30.0
-IN_TROUBLE = 10.0
-AT_LEAST = 1.0
+# Seconds for the last messages at the end, and for the exchange before them: a node that shuts down waits
+# for nobody.
+LAST = 1.0
+_UNDER_WAY = 0.5
+
+# Seconds after an unexpected error.
+_ERROR_PAUSE = 10.0
+
+# Seconds between two questions to the name service: while every replica acknowledges, so only a new replica
+# would be found; while one does not; and at least. A whole fleet asks it, each time for several names as the
+# search list of a pod has it.
+RESOLVE_INTERVAL = 30.0
+RESOLVE_INTERVAL_FAILING = 10.0
+RESOLVE_MIN_INTERVAL = 1.0
 
 
-class Name(Struct, frozen=True):
-    """A name that may stand for several receivers.
+class NamedEndpoint(Struct, frozen=True):
+    """A name that may have several replicas.
 
-    name: what logs call it. asked: gives the places behind it; may take long. way: to the one at a place.
+    name: for logs. resolve: returns the IP addresses of each replica; it blocks. connect: returns the
+    transport to a replica.
     """
 
     name: str
-    asked: Callable[[], Sequence[Place]]
-    way: Callable[[Place], Transport]
+    resolve: Callable[[], Sequence[ReplicaIps]]
+    connect: Callable[[ReplicaIps], Transport]
 
 
-class Replicas:
-    """Sends to everybody behind a name.
+class EndpointTask:
+    """Sends to one aggregator until it is ended, then what is left, and a last report.
 
-    sender: makes one for a way. jitter: gives a number from 0 to 1. tell: is given what went wrong, a
-    sentence each, once until it is over. The name service is asked in a thread of its own, since whoever asks
-    it cannot be hurried; who is known is told meanwhile.
+    wake: set when there may be something to send at once. now: returns the time. on_failure: called when the
+    aggregator stops to acknowledge.
+    """
+
+    def __init__(
+        self, sender: Sender, now: Callable[[], Instant], on_failure: Callable[[], object] = lambda: None
+    ) -> None:
+        self.wake = asyncio.Event()
+        self.sender = sender
+        self._now = now
+        self._on_failure = on_failure
+        self._end: float | None = None
+        self._sends_last = True
+        self._loop = asyncio.get_running_loop()
+        self.task = self._loop.create_task(self._run())
+
+    @property
+    def acknowledges(self) -> bool:
+        """Whether the aggregator acknowledged the latest message."""
+        return self.sender.endpoint.failures == 0 and self.sender.endpoint.acked_at > -inf
+
+    def drop(self) -> None:
+        """End at once without a last report: the replica is gone, the agent is not."""
+        self._sends_last = False
+        self._end = self._loop.time()
+        self.sender.transport.end_by(self._end)
+        self.wake.set()
+
+    def end(self) -> None:
+        """End within LAST seconds; at once if the aggregator does not acknowledge."""
+        now = self._loop.time()
+        is_failing = self.sender.endpoint.failures > 0
+        self.sender.transport.end_by(now if is_failing else now + _UNDER_WAY)
+        self._end = now + LAST
+        self.wake.set()
+
+    async def _run(self) -> None:
+        try:
+            while self._end is None:
+                self.wake.clear()
+                was_failing = self.sender.endpoint.failures > 0
+                wait = await self._guard(self.sender.send_due(self._now, DEADLINE))
+                if not was_failing and self.sender.endpoint.failures:
+                    self._on_failure()
+                if self._end is None:
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(wait):
+                            await self.wake.wait()
+            self.sender.transport.end_by(self._end)
+            while (left := self._end - self._loop.time()) > 0:
+                if await self._guard(self.sender.send_due(self._now, left)) > 0.0:
+                    break
+            if self._sends_last:
+                await self._guard(self.sender.send_last(self._now, LAST))
+        finally:
+            self.sender.transport.close()
+
+    async def _guard(self, work: Awaitable[float | None]) -> float:
+        """Return the result. After an unexpected error the task goes on: the next message may succeed."""
+        try:
+            return await work or 0.0
+        except Exception as error:  # noqa: BLE001 - a task that ends reports nothing
+            with suppress(Exception):
+                self.sender.recover(error)
+            return _ERROR_PAUSE
+
+
+class ReplicaPool:
+    """Sends to every replica behind a name, and follows the name service.
+
+    sender: returns one for a transport. jitter: returns a number from 0 to 1. log_error: takes an error, once
+    until it is over. The name service is asked in a daemon thread, since it may hang.
     """
 
     def __init__(
         self,
-        name: Name,
+        endpoint: NamedEndpoint,
         sender: Callable[[Transport], Sender],
         jitter: Callable[[], float],
-        tell: Callable[[str], None],
+        log_error: Callable[[str], None],
     ) -> None:
-        self._name = name
+        self._endpoint = endpoint
         self._sender = sender
         self._jitter = jitter
-        self._tell = tell
-        self._said = ""
-        self._ask = threading.Event()
-        self._over = False
-        # Held while threads begin, so that none does after the end. The dictionary is replaced and never
-        # changed: other threads look through it.
-        self._lock = threading.Lock()
-        self._threads: dict[Place, SenderThread] = {}
+        self._log = log_error
+        self._logged = ""
+        self._resolver = DaemonThread("resolver")
+        self._resolve_now = asyncio.Event()
+        self._tasks: dict[ReplicaIps, EndpointTask] = {}
+        self._dropped: set[asyncio.Task[None]] = set()
+        self._follower: asyncio.Task[None] | None = None
 
     @property
-    def threads(self) -> Sequence[SenderThread]:
-        """Who sends now."""
-        return tuple(self._threads.values())
+    def tasks(self) -> Sequence[EndpointTask]:
+        """The tasks of the present replicas."""
+        return tuple(self._tasks.values())
 
-    def heard(self) -> dict[str, float]:
-        """When each receiver last heard of this node, in seconds since boot, by its name; -inf for never.
+    def acked_at(self) -> dict[str, float]:
+        """Return when each replica last acknowledged a message, in seconds since boot, -inf for never.
 
-        While nobody is found the name itself stands for all of them.
+        While no replica is found, the name itself stands for all of them.
         """
-        by_name = {one.sender.transport.name: one.sender.line.heard for one in self.threads}
-        return by_name or {self._name.name: -inf}
+        by_name = {task.sender.transport.name: task.sender.endpoint.acked_at for task in self.tasks}
+        return by_name or {self._endpoint.name: -inf}
 
-    def begin(self, now: Callable[[], Instant]) -> None:
-        """Begin to ask and to send. now: gives the moment."""
-        threading.Thread(target=self._follow, args=(now,), name="names", daemon=True).start()
+    def start(self, now: Callable[[], Instant]) -> None:
+        """Start to resolve and to send. now: returns the time."""
+        self._follower = asyncio.get_running_loop().create_task(self._follow(now))
 
     def end(self) -> None:
-        """Find nobody new, and let every sender end."""
-        with self._lock:
-            self._over = True
-        self._ask.set()
-        for one in self.threads:
-            one.end()
+        """Find no new replica, and end every task."""
+        if self._follower is not None:
+            self._follower.cancel()
+        for task in self.tasks:
+            task.end()
 
-    def _follow(self, now: Callable[[], Instant]) -> None:
+    async def _follow(self, now: Callable[[], Instant]) -> None:
         failures = 0
-        while not self._over:
-            self._ask.clear()
-            failures = 0 if self._look(now) else failures + 1
-            self._rest(failures)
+        while True:
+            self._resolve_now.clear()
+            failures = 0 if await self._refresh(now) else failures + 1
+            await self._rest(failures)
 
-    def _look(self, now: Callable[[], Instant]) -> bool:
-        """Ask the name service, and see to who is there. Returns whether anybody is named."""
+    async def _refresh(self, now: Callable[[], Instant]) -> bool:
+        """Resolve the name and adopt its replicas. Return whether there are any."""
         try:
-            named = self._name.asked()
-            self._adopt(named, now)
+            resolved = await self._resolver.run(self._endpoint.resolve)
+            self._adopt(resolved, now)
         except (OSError, ValueError) as error:
-            self._say(unnamed(error))
-        except Exception as error:  # noqa: BLE001 - a thread that ends follows nobody
-            self._say(f"error in the agent itself, please report it: {type(error).__name__}: {error}")
+            self._log_once(resolve_error(error))
+        except Exception as error:  # noqa: BLE001 - a task that ends follows no replica
+            self._log_once(f"error in the agent itself, please report it: {type(error).__name__}: {error}")
         else:
-            self._said = ""
-            return bool(named)
+            self._logged = ""
+            return bool(resolved)
         return False
 
-    def _say(self, what: str) -> None:
-        if what != self._said:
-            self._said = what
+    def _log_once(self, message: str) -> None:
+        if message != self._logged:
+            self._logged = message
             with suppress(Exception):
-                self._tell(f"{self._name.name}: {what}")
+                self._log(f"{self._endpoint.name}: {message}")
 
-    def _adopt(self, named: Sequence[Place], now: Callable[[], Instant]) -> None:
-        had = self._threads
-        keep = wanted(named, {place: one.hears for place, one in had.items()})
-        with self._lock:
-            if self._over or keep == tuple(had):
-                return
-            self._threads = {place: had.get(place) or self._sending(place, now) for place in keep}
-        # What was offered while they began woke nobody.
-        for place in set(keep) - had.keys():
-            self._threads[place].wake.set()
-        for place in had.keys() - set(keep):
-            had[place].drop()
+    def _adopt(self, resolved: Sequence[ReplicaIps], now: Callable[[], Instant]) -> None:
+        before = self._tasks
+        selected = select_replicas(resolved, {ips: task.acknowledges for ips, task in before.items()})
+        self._tasks = {ips: before.get(ips) or self._start_task(ips, now) for ips in selected}
+        for ips in before.keys() - set(selected):
+            before[ips].drop()
+            self._dropped.add(before[ips].task)
+            before[ips].task.add_done_callback(self._dropped.discard)
 
-    def _sending(self, place: Place, now: Callable[[], Instant]) -> SenderThread:
-        return SenderThread(self._sender(self._name.way(place)), now, self._ask.set)
+    def _start_task(self, ips: ReplicaIps, now: Callable[[], Instant]) -> EndpointTask:
+        return EndpointTask(self._sender(self._endpoint.connect(ips)), now, self._resolve_now.set)
 
-    def _rest(self, failures: int) -> None:
-        """Wait until the name service is to be asked again. failures: in a row, of asking it."""
-        began = time.monotonic()
-        at_ease = not failures and all(one.hears for one in self.threads)
-        most = AT_EASE if at_ease else IN_TROUBLE
-        if not self._threads:
-            most = min(most, AT_LEAST * 2.0 ** min(failures, 10))
-        if not self._over:
-            self._ask.wait(most * (0.75 + 0.25 * self._jitter()))
-        while not self._over and (left := began + AT_LEAST - time.monotonic()) > 0:
-            time.sleep(left)
+    async def _rest(self, failures: int) -> None:
+        """Wait until the name is to be resolved again. failures: of resolving it, in a row."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        is_well = not failures and all(task.acknowledges for task in self.tasks)
+        most = RESOLVE_INTERVAL if is_well else RESOLVE_INTERVAL_FAILING
+        if not self._tasks:
+            most = min(most, RESOLVE_MIN_INTERVAL * 2.0 ** min(failures, 10))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(most * (0.75 + 0.25 * self._jitter())):
+                await self._resolve_now.wait()
+        await asyncio.sleep(max(0.0, began + RESOLVE_MIN_INTERVAL - loop.time()))
+
+
+class EndpointPool:
+    """Every aggregator of an agent.
+
+    transports: to aggregators at fixed addresses. names: of aggregators with replicas that come and go. For
+    the other parameters see Sender.
+    """
+
+    def __init__(
+        self,
+        transports: Sequence[Transport],
+        queue: DeliveryQueue,
+        jitter: Callable[[], float],
+        log_error: Callable[[str], None],
+        names: Sequence[NamedEndpoint] = (),
+    ) -> None:
+        def sender(transport: Transport) -> Sender:
+            return Sender(transport, queue, jitter, log_error)
+
+        self._senders = [sender(transport) for transport in transports]
+        self._replicas = [ReplicaPool(name, sender, jitter, log_error) for name in names]
+        self._fixed: list[EndpointTask] = []
+        queue.on_report = self._wake
+
+    def acked_at(self) -> dict[str, float]:
+        """Return when each aggregator last acknowledged a message, in seconds since boot, -inf for never."""
+        by_name = {sender.transport.name: sender.endpoint.acked_at for sender in self._senders}
+        for replicas in self._replicas:
+            by_name |= replicas.acked_at()
+        return by_name
+
+    def start(self, now: Callable[[], Instant]) -> None:
+        """Start to send. now: returns the time."""
+        self._fixed = [EndpointTask(sender, now) for sender in self._senders]
+        for replicas in self._replicas:
+            replicas.start(now)
+
+    async def end(self, timeout: float) -> None:
+        """Send what is left, within a time in seconds."""
+        for replicas in self._replicas:
+            replicas.end()
+        for task in self._fixed:
+            task.end()
+        tasks = [task.task for task in self._tasks()]
+        if tasks:
+            _, pending = await asyncio.wait(tasks, timeout=timeout)
+            for unfinished in pending:
+                unfinished.cancel()
+            await asyncio.gather(*pending, return_exceptions=True)
+
+    def _tasks(self) -> list[EndpointTask]:
+        return [*self._fixed, *(task for replicas in self._replicas for task in replicas.tasks)]
+
+    def _wake(self) -> None:
+        for task in self._tasks():
+            task.wake.set()

@@ -1,4 +1,4 @@
-"""From verdicts to reports, and from instructions to what they ask for."""
+"""Reports from verdicts into the delivery queue, and the execution of the instructions that come back."""
 
 from __future__ import annotations
 
@@ -22,24 +22,23 @@ from nodeguard.wire.report import InstructionResult
 from nodeguard.wire.report_builder import NodeFacts, build_inventory, build_report
 
 # Carries out an instruction of one kind.
-Carry = Callable[[Any], Awaitable[InstructionOutcome]]
+Executor = Callable[[Any], Awaitable[InstructionOutcome]]
+
+# Characters of an outcome's message in a report.
+_MAX_MESSAGE = 512
 
 
 def node_facts(node: str, catalogue: Catalogue) -> NodeFacts:
-    """What each report of a node says besides its verdict. node: its name."""
+    """Return what each report of a node has besides its verdict. node: its name."""
     digest = blake2b(msgspec.msgpack.encode(catalogue), digest_size=8).hexdigest()
-    views = {check.id: check.topologies for check in catalogue.checks if check.topologies}
-    return NodeFacts(node, __version__, digest, views)
-
-
-# Characters of an answer that a receiver is sent.
-_SAID = 512
+    topologies = {check.id: check.topologies for check in catalogue.checks if check.topologies}
+    return NodeFacts(node, __version__, digest, topologies)
 
 
 class Reporter:
-    """Puts reports into the mailbox, and sees to the instructions that come out of it.
+    """Queues a report of each verdict, and carries out instructions.
 
-    carry: of each kind of instruction, by its class; one of another kind is refused. log: takes a line for
+    executors: by the class of instruction; an instruction of another class is refused. log: takes a line for
     each instruction.
     """
 
@@ -47,45 +46,49 @@ class Reporter:
         self,
         queue: DeliveryQueue,
         facts: NodeFacts,
-        carry: Mapping[type[Instruction], Carry],
+        executors: Mapping[type[Instruction], Executor],
         log: Callable[[LogLine], None],
     ) -> None:
         self.queue = queue
         self.facts = facts
-        self.carry = dict(carry)
+        self.executors = dict(executors)
         self._log = log
 
-    def offer(self, verdict: Verdict, instant: Instant, latest: Iterable[Reading], *, whole: bool) -> bool:
-        """The report of a verdict. Returns whether it tells of a change.
+    def offer(self, verdict: Verdict, instant: Instant, latest: Iterable[Reading], *, complete: bool) -> bool:
+        """Queue the report of a verdict. Return whether it is a change.
 
-        latest: of each source's readings. whole: whether every source was read; until then it is not told
-        that the node is well.
+        latest: of each source's readings. complete: whether every source was read; until then the node is not
+        reported as ok.
         """
-        if not whole and verdict.health == Health.OK:
+        if not complete and verdict.health == Health.OK:
             return False
-        seen = (one for reading in latest for one in reading.observations)
-        made_of = replace(self.facts, inventory=build_inventory(seen, verdict.platform))
-        return self.queue.offer(build_report(verdict, instant, made_of), instant)
+        observations = (observation for reading in latest for observation in reading.observations)
+        facts = replace(self.facts, inventory=build_inventory(observations, verdict.platform))
+        return self.queue.offer(build_report(verdict, instant, facts), instant)
 
     async def carry_out_all(self) -> bool:
-        """Carry out what has come from receivers. Returns whether anything had."""
-        came = self.queue.take()
-        for one in came:
-            answer = await self.carry_out(one)
-            self.queue.carried_out(InstructionResult(one.id, answer.done, answer.message[:_SAID]))
-        return bool(came)
+        """Carry out the instructions in the queue. Return whether there were any."""
+        instructions = self.queue.take_instructions()
+        for instruction in instructions:
+            outcome = await self.carry_out(instruction)
+            self.queue.record_result(
+                InstructionResult(instruction.id, outcome.done, outcome.message[:_MAX_MESSAGE])
+            )
+        return bool(instructions)
 
-    async def carry_out(self, one: Instruction) -> InstructionOutcome:
-        """Carry out one instruction, wherever it comes from."""
+    async def carry_out(self, instruction: Instruction) -> InstructionOutcome:
+        """Carry out one instruction, from an aggregator or from the local socket."""
         try:
-            answer = await self.carry.get(type(one), _unknown)(one)
-        except Exception as error:  # noqa: BLE001 - one that fails must not take the others with it
-            said = f"error in the agent itself, please report it: {type(error).__name__}: {error}"
-            answer = InstructionOutcome(done=False, message=said)
-        asked = msgspec.to_builtins(one)
-        self._log({"event": "instruction", **asked, "done": answer.done, "said": answer.message})
-        return answer
+            outcome = await self.executors.get(type(instruction), _refuse)(instruction)
+        except Exception as error:  # noqa: BLE001 - a failure must not affect other instructions
+            reason = f"{type(error).__name__}: {error}"
+            outcome = InstructionOutcome(
+                done=False, message=f"error in the agent itself, please report it: {reason}"
+            )
+        fields = msgspec.to_builtins(instruction)
+        self._log({"event": "instruction", **fields, "done": outcome.done, "message": outcome.message})
+        return outcome
 
 
-async def _unknown(_: Instruction) -> InstructionOutcome:
-    return InstructionOutcome(done=False, message="this agent does not know how")
+async def _refuse(_: Instruction) -> InstructionOutcome:
+    return InstructionOutcome(done=False, message="this agent does not support the instruction")

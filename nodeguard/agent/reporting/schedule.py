@@ -1,4 +1,4 @@
-"""When an agent says what to one receiver. Pure: time is seconds of a clock that never jumps."""
+"""When an agent sends which message to one aggregator. Pure: times are seconds of a monotonic clock."""
 
 from __future__ import annotations
 
@@ -8,119 +8,127 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-# Seconds. HEARTBEAT: between two messages while nothing changes; REWORDED: between two reports that differ in
-# words alone. A receiver that does not hear is asked again after FIRST, then twice as late each time, up to
-# LONGEST, which is also as far as it may put its agents off itself (HTTP's Retry-After): all of a fleet that
-# lost its aggregator is back within a minute of it, and not in one second.
-HEARTBEAT = 10.0
-REWORDED = 60.0
-FIRST = 1.0
-LONGEST = 60.0
+# Seconds. HEARTBEAT_INTERVAL: between two messages while nothing changes. TEXT_INTERVAL: between two reports
+# that differ only in text. A failed message is retried after FIRST_RETRY, then twice as late each time, up to
+# MAX_RETRY, which also limits the Retry-After of the aggregator: a fleet that lost its aggregator is back
+# within a minute of it, and not in one second.
+HEARTBEAT_INTERVAL = 10.0
+TEXT_INTERVAL = 60.0
+FIRST_RETRY = 1.0
+MAX_RETRY = 60.0
 
-What = Literal["nothing", "spooled", "report", "heartbeat", "leave"]
+MessageKind = Literal["nothing", "spooled", "report", "heartbeat", "leave"]
 
 
-class Line(Struct, frozen=True):
-    """What an agent knows of one receiver.
+class EndpointState(Struct, frozen=True):
+    """What an agent knows about one aggregator.
 
-    digest, wording: of the report that it last heard in full; empty where it must be told. told: when it
-    heard that; heard: when it heard anything. next: before this, nothing is due. wait: until then, not even a
-    change is sent. failures: in a row. refused: whether it refused the latest message because of others of
-    this node: then heartbeats are sent until it accepts one, as they show that this boot is alive now.
+    digest, text_digest: of the report that it last acknowledged; empty if it needs the report in full.
+    reported_at: when it acknowledged that; acked_at: when it acknowledged anything. next_at: before this time
+    no heartbeat is due. not_before: until then not even a change is sent. failures: in a row. is_refused: it
+    refused the latest message because of other messages of this node. Then the agent sends heartbeats until
+    one is accepted, since they show that this boot is alive now.
     """
 
     digest: str = ""
-    wording: str = ""
-    told: float = -inf
-    heard: float = -inf
-    next: float = -inf
-    wait: float = -inf
+    text_digest: str = ""
+    reported_at: float = -inf
+    acked_at: float = -inf
+    next_at: float = -inf
+    not_before: float = -inf
     failures: int = 0
-    refused: bool = False
+    is_refused: bool = False
 
 
-class Have(Struct, frozen=True):
-    """What there is to be told: digests of the latest report, empty before the first; and whether transitions
-    wait in the spool.
+class Pending(Struct, frozen=True):
+    """What there is to send: the digests of the latest report, empty before the first, and whether the spool
+    has transitions.
     """
 
     digest: str = ""
-    wording: str = ""
-    spooled: bool = False
+    text_digest: str = ""
+    is_spooled: bool = False
 
 
-def due(line: Line, have: Have, now: float) -> What:
-    """What this receiver is to be told now. Transitions go first, in their order."""
-    if now < line.wait:
+def due_message(endpoint: EndpointState, pending: Pending, now: float) -> MessageKind:
+    """Return what to send now. Transitions go first, in their order."""
+    if now < endpoint.not_before:
         return "nothing"
-    if have.spooled:
+    if pending.is_spooled:
         return "spooled"
-    if not have.digest:
+    if not pending.digest:
         return "nothing"
-    if line.refused:
+    if endpoint.is_refused:
         return "heartbeat"
-    if line.digest != have.digest:
+    if endpoint.digest != pending.digest:
         return "report"
-    if line.wording != have.wording and now >= line.told + REWORDED:
+    if endpoint.text_digest != pending.text_digest and now >= endpoint.reported_at + TEXT_INTERVAL:
         return "report"
-    return "heartbeat" if now >= line.next else "nothing"
+    return "heartbeat" if now >= endpoint.next_at else "nothing"
 
 
-def when(line: Line, have: Have, now: float) -> float:
-    """Seconds until something may be due; 0 where it is now."""
-    if due(line, have, now) != "nothing":
+def seconds_until_due(endpoint: EndpointState, pending: Pending, now: float) -> float:
+    """Return the seconds until a message may be due; 0 if one is due now."""
+    if due_message(endpoint, pending, now) != "nothing":
         return 0.0
-    if now < line.wait:
-        return line.wait - now
-    if not have.digest:
-        return HEARTBEAT
-    reworded = line.told + REWORDED if line.wording != have.wording else inf
-    return max(0.0, min(line.next, reworded) - now)
+    if now < endpoint.not_before:
+        return endpoint.not_before - now
+    if not pending.digest:
+        return HEARTBEAT_INTERVAL
+    has_new_text = endpoint.text_digest != pending.text_digest
+    text_at = endpoint.reported_at + TEXT_INTERVAL if has_new_text else inf
+    return max(0.0, min(endpoint.next_at, text_at) - now)
 
 
-def told(line: Line, digest: str, wording: str, now: float, jitter: float) -> Line:
-    """The line after a report was heard. jitter: 0 to 1."""
-    after = _heard(line, now, jitter)
-    return replace(after, digest=digest, wording=wording, told=now)
+def after_report(
+    endpoint: EndpointState, digest: str, text_digest: str, now: float, jitter: float
+) -> EndpointState:
+    """Return the state after an acknowledged report. jitter: 0 to 1."""
+    after = _acknowledged(endpoint, now, jitter)
+    return replace(after, digest=digest, text_digest=text_digest, reported_at=now)
 
 
-def beaten(line: Line, now: float, jitter: float, *, resend: bool) -> Line:
-    """The line after a heartbeat was heard. resend: the receiver asks for the report in full."""
-    after = _heard(line, now, jitter)
+def after_heartbeat(endpoint: EndpointState, now: float, jitter: float, *, resend: bool) -> EndpointState:
+    """Return the state after an acknowledged heartbeat. resend: the aggregator needs the report in full."""
+    after = _acknowledged(endpoint, now, jitter)
     return replace(after, digest="") if resend else after
 
 
-def failed(line: Line, now: float, jitter: float, put_off: float = 0.0) -> Line:
-    """The line after a message was not heard, or may not have been. put_off: seconds the receiver asked for.
+def after_failure(
+    endpoint: EndpointState, now: float, jitter: float, retry_after: float = 0.0
+) -> EndpointState:
+    """Return the state after a message without a valid reply. retry_after: seconds, from the aggregator.
 
-    The wait is drawn from the upper half of what is allowed, so that agents spread, and none asks at once.
+    The delay is drawn from the upper half of its range, so that agents spread and none retries at once.
     """
-    most = min(LONGEST, FIRST * 2.0 ** min(line.failures, 30))
-    wait = max(most * (0.5 + 0.5 * jitter), min(max(put_off, 0.0), LONGEST) * (1.0 + 0.25 * jitter))
-    return replace(line, failures=line.failures + 1, wait=now + wait)
+    most = min(MAX_RETRY, FIRST_RETRY * 2.0 ** min(endpoint.failures, 30))
+    asked = min(max(retry_after, 0.0), MAX_RETRY)
+    delay = max(most * (0.5 + 0.5 * jitter), asked * (1.0 + 0.25 * jitter))
+    return replace(endpoint, failures=endpoint.failures + 1, not_before=now + delay)
 
 
-def refused(line: Line, now: float, jitter: float) -> Line:
-    """The line after a message that the receiver refuses because of others of this node.
+def after_refusal(endpoint: EndpointState, now: float, jitter: float) -> EndpointState:
+    """Return the state after a message that the aggregator refuses because of others of this node.
 
-    It is not too busy, and accepts a boot that goes on reporting: so the pause does not grow.
+    The aggregator is not overloaded, and accepts a boot that keeps reporting: so the delay does not grow.
     """
-    wait = now + _pause(jitter)
-    return replace(line, digest="", failures=max(1, line.failures), wait=wait, refused=True)
+    delay = _heartbeat_delay(jitter)
+    failures = max(1, endpoint.failures)
+    return replace(endpoint, digest="", failures=failures, not_before=now + delay, is_refused=True)
 
 
-def sequence(last: int, mono: float) -> int:
-    """The sequence of the next message: above all of this boot, after a restart of the agent too.
+def next_sequence(last: int, mono: float) -> int:
+    """Return the sequence of the next message: higher than all of this boot, also after a restart.
 
-    It follows the clock of the boot in milliseconds, so that nothing has to be remembered on a disk.
+    It follows the clock of the boot in milliseconds, so it needs no state on a disk.
     """
     return max(last + 1, int(mono * 1000.0))
 
 
-def _heard(line: Line, now: float, jitter: float) -> Line:
-    return replace(line, failures=0, wait=-inf, heard=now, next=now + _pause(jitter), refused=False)
+def _acknowledged(endpoint: EndpointState, now: float, jitter: float) -> EndpointState:
+    next_at = now + _heartbeat_delay(jitter)
+    return replace(endpoint, failures=0, not_before=-inf, acked_at=now, next_at=next_at, is_refused=False)
 
 
-def _pause(jitter: float) -> float:
-    """Seconds until the next heartbeat."""
-    return HEARTBEAT * (0.9 + 0.1 * jitter)
+def _heartbeat_delay(jitter: float) -> float:
+    return HEARTBEAT_INTERVAL * (0.9 + 0.1 * jitter)

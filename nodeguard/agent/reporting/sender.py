@@ -1,4 +1,4 @@
-"""Tells one receiver of one node what it has not heard; what nobody has heard stays in the mailbox."""
+"""The exchange with one aggregator: the report, transition or heartbeat that is due, and the reply to it."""
 
 from __future__ import annotations
 
@@ -8,187 +8,173 @@ from msgspec.structs import replace
 
 from nodeguard.agent.reporting.delivery_state import DeliveryQueue
 from nodeguard.agent.reporting.http1 import DEADLINE, HttpResponse, Transport, TransportError
-from nodeguard.agent.reporting.schedule import Have, Line, What, beaten, due, failed, refused, told, when
-from nodeguard.agent.reporting.spool import Entry, aged, restored
+from nodeguard.agent.reporting.schedule import (
+    EndpointState,
+    MessageKind,
+    Pending,
+    after_failure,
+    after_heartbeat,
+    after_refusal,
+    after_report,
+    due_message,
+    seconds_until_due,
+)
+from nodeguard.agent.reporting.spool import SpoolEntry, decode_entry, set_age
 from nodeguard.model.instant import Instant
 from nodeguard.wire.digest import text_digest
 from nodeguard.wire.encoding import EncodingError, decode_reply, encode
 from nodeguard.wire.instruction import Reply
 from nodeguard.wire.report import VERSION, Heartbeat, Message, Report
 
-ITS_LOG = "its log says why"
+# Acknowledgements in one message; the rest follow in the next one.
+_MAX_ACKNOWLEDGED = 24
 
-# The status of an answer to a message that conflicts with others of its node: see wire.order.
+# The status of a message that conflicts with others of its node: see wire.sequence.
 _CONFLICT = 409
 
+_SEE_LOG = "its log has the reason"
 _REMEDIES = {
     401: "see that the token is one for it, and that both clocks agree",
     403: "see that the token is this node's own",
-    _CONFLICT: f"see that one agent runs on the node: {ITS_LOG}",
+    _CONFLICT: f"see that one agent runs on the node: {_SEE_LOG}",
     404: "see that the address has the path of the aggregator",
     413: "see what limits the size of requests between here and there",
-} | dict.fromkeys((301, 302, 303, 307, 308), "it wants to be found elsewhere: set its address itself")
+} | dict.fromkeys((301, 302, 303, 307, 308), "it redirects, which is not followed: set its address itself")
+
+# The prefix of an aggregator's own errors: text of any proxy in between stays out of the log.
+_OWN_ERROR = b"nodeguard: "
+_MAX_ERROR = 400
 
 
 class ReplyError(Exception):
-    """An answer that leaves open whether the message was heard; says why and how to remedy.
+    """A response that does not acknowledge the message; has the reason and the remedy.
 
-    garbled: what else comes on this connection may belong to something else, too. refused: this very message
-    is not applied, whenever it is sent again; another one may be.
+    is_garbled: the connection may carry answers to other requests, so it must be closed. is_refused: this
+    message is refused whenever it is sent again; another one may be accepted.
     """
 
-    def __init__(self, why: str, *, garbled: bool = False, refused: bool = False) -> None:
-        super().__init__(why)
-        self.garbled = garbled
-        self.refused = refused
-
-
-# What an aggregator's own words begin with: those of whatever else stands on the way stay out of the log.
-_OWN = b"nodeguard: "
-_LONGEST = 400
-
-
-def read_reply(answer: HttpResponse, message: Message) -> tuple[Reply, tuple[str, ...]]:
-    """The reply to a message, and what was wrong with instructions in it. Raises ReplyError."""
-    if answer.status != 200:
-        why = _words(answer.body) or _REMEDIES.get(answer.status, ITS_LOG)
-        raise ReplyError(f"it answered {answer.status}: {why}", refused=answer.status == _CONFLICT)
-    try:
-        reply, wrong = decode_reply(answer.body)
-    except EncodingError as error:
-        raise ReplyError(str(error), garbled=True) from None
-    if reply.acked_sequence is not None and reply.acked_sequence != message.sequence:
-        raise ReplyError("it answered another message: see what stands between here and there", garbled=True)
-    return reply, wrong
-
-
-def _words(body: bytes) -> str:
-    """An aggregator's own words, if they can stand in a log: a printable line, and nothing like a token."""
-    line = body[: _LONGEST + 1].removesuffix(b"\n")
-    if not line.startswith(_OWN) or len(line) > _LONGEST:
-        return ""
-    text = line.removeprefix(_OWN).decode("ascii", "replace")
-    return text if text.isascii() and text.isprintable() and max(map(len, text.split(" "))) < 80 else ""
-
-
-# Acknowledgements in one message; the rest ride on the next one.
-_ACKNOWLEDGED = 24
+    def __init__(self, reason: str, *, is_garbled: bool = False, is_refused: bool = False) -> None:
+        super().__init__(reason)
+        self.is_garbled = is_garbled
+        self.is_refused = is_refused
 
 
 class Sender:
-    """Belongs to a thread of its own, because its receiver may keep it waiting.
+    """Sends the reports of one node to one aggregator.
 
-    transport: to the receiver. mailbox: what it shares with the loop and with the senders to other receivers:
-    a transition is everybody's until one of them has heard it, then each is told the latest. jitter: gives a
-    number from 0 to 1. tell: is given what went wrong, a sentence each, once until it is over.
+    transport: to the aggregator. queue: shared with the senders to other aggregators. A transition waits
+    until one of them acknowledges it; then every aggregator gets the latest report. jitter: returns a number
+    from 0 to 1. log_error: takes an error, once until an exchange succeeds.
     """
 
     def __init__(
         self,
         transport: Transport,
-        mailbox: DeliveryQueue,
+        queue: DeliveryQueue,
         jitter: Callable[[], float],
-        tell: Callable[[str], None],
+        log_error: Callable[[str], None],
     ) -> None:
         self.transport = transport
-        self.line = Line()
-        self._mailbox = mailbox
+        self.endpoint = EndpointState()
+        self._queue = queue
         self._jitter = jitter
-        self._tell = tell
-        # Ids of the instructions on the last reply; what was last told of the receiver.
-        self._asked: tuple[str, ...] = ()
-        self._said = ""
+        self._log = log_error
+        self._instruction_ids: tuple[str, ...] = ()
+        self._logged = ""
 
-    def turn(self, now: Callable[[], Instant], within: float = DEADLINE) -> float:
-        """One exchange with the receiver, if one is due. Returns seconds until the next is.
+    async def send_due(self, now: Callable[[], Instant], timeout: float = DEADLINE) -> float:
+        """Send one message if one is due. Return the seconds until the next is.
 
-        now: gives the moment, which is another after the exchange. within: seconds for that.
+        now: returns the time, which is another after the exchange. timeout: seconds for the exchange.
         """
-        what = due(self.line, self._have(), now().mono)
-        if what != "nothing":
-            self._exchange(what, now, within)
-        return when(self.line, self._have(), now().mono)
+        kind = due_message(self.endpoint, self._pending(), now().mono)
+        if kind != "nothing":
+            await self._exchange(kind, now, timeout)
+        return seconds_until_due(self.endpoint, self._pending(), now().mono)
 
-    def leave(self, now: Callable[[], Instant], within: float) -> None:
-        """Tell the receiver, if it hears, that the agent ends, with the latest report in full."""
-        if self.line.failures == 0:
-            self._exchange("leave", now, within)
+    async def send_last(self, now: Callable[[], Instant], timeout: float) -> None:
+        """Report in full that the agent ends, if the aggregator acknowledged the latest message."""
+        if self.endpoint.failures == 0:
+            await self._exchange("leave", now, timeout)
 
-    def stumbled(self, error: Exception) -> None:
-        """Begin anew after an error that nobody thought of, and tell of it."""
+    def recover(self, error: Exception) -> None:
+        """Close the connection after an unexpected error, and log it."""
         self.transport.close()
-        kind = type(error).__name__
-        self._say(f"{self.transport.name}: error in the agent itself, please report it: {kind}: {error}")
+        reason = f"{type(error).__name__}: {error}"
+        self._log_once(f"{self.transport.name}: error in the agent itself, please report it: {reason}")
 
-    def _have(self) -> Have:
-        latest, spooled = self._mailbox.latest, bool(self._mailbox.state.spool)
+    def _pending(self) -> Pending:
+        latest, is_spooled = self._queue.latest, bool(self._queue.state.spool)
         if latest is None:
-            return Have(spooled=spooled)
-        return Have(latest[0].digest, text_digest(latest[0]), spooled)
+            return Pending(is_spooled=is_spooled)
+        return Pending(latest[0].digest, text_digest(latest[0]), is_spooled)
 
-    def _exchange(self, what: What, now: Callable[[], Instant], within: float) -> None:
-        entry, message = self._spooled(now()) if what == "spooled" else (None, self._current(what, now()))
+    async def _exchange(self, kind: MessageKind, now: Callable[[], Instant], limit: float) -> None:
+        entry, message = self._spooled(now()) if kind == "spooled" else (None, self._latest(kind, now()))
         if message is None:
             return
-        written = self._mailbox.written
-        acknowledged = tuple(name for name in self._asked if name in written)[:_ACKNOWLEDGED]
-        post = self._mailbox.state
-        answers = tuple(one for one in post.inbox.results if one.id in acknowledged)
-        message = replace(message, acknowledged=acknowledged, answers=answers, dropped=post.spool.dropped)
-        put_off = 0.0
+        stored = self._queue.stored
+        acknowledged = tuple(name for name in self._instruction_ids if name in stored)[:_MAX_ACKNOWLEDGED]
+        state = self._queue.state
+        results = tuple(result for result in state.inbox.results if result.id in acknowledged)
+        dropped = state.spool.dropped
+        message = replace(message, acknowledged=acknowledged, results=results, dropped=dropped)
+        retry_after = 0.0
         try:
-            answer = self.transport.post(encode(message), within)
-            put_off = answer.retry_after
-            reply = self._heard(answer, message)
+            response = await self.transport.post(encode(message), limit)
+            retry_after = response.retry_after
+            reply = self._receive(response, message)
         except (EncodingError, ReplyError, TransportError) as error:
             name = "" if isinstance(error, TransportError) else f"{self.transport.name}: "
-            self._say(f"{name}{error}")
-            if isinstance(error, ReplyError) and error.refused:
+            self._log_once(f"{name}{error}")
+            if isinstance(error, ReplyError) and error.is_refused:
                 self._refused(entry, now().mono)
             else:
-                self.line = failed(self.line, now().mono, self._jitter(), put_off)
+                self.endpoint = after_failure(self.endpoint, now().mono, self._jitter(), retry_after)
             return
         if entry is not None:
-            self._mailbox.done(entry)
-        self._said = ""
+            self._queue.remove(entry)
+        self._logged = ""
+        mono, jitter = now().mono, self._jitter()
         if isinstance(message, Report):
-            self.line = told(self.line, message.digest, text_digest(message), now().mono, self._jitter())
+            digest, text = message.digest, text_digest(message)
+            self.endpoint = after_report(self.endpoint, digest, text, mono, jitter)
         else:
-            self.line = beaten(self.line, now().mono, self._jitter(), resend=reply.resend)
+            self.endpoint = after_heartbeat(self.endpoint, mono, jitter, resend=reply.resend)
 
-    def _refused(self, entry: Entry | None, now: float) -> None:
-        """Go on after a message that the receiver refuses.
+    def _refused(self, entry: SpoolEntry | None, now: float) -> None:
+        """Continue after a message that the aggregator refuses.
 
-        A refused transition is dropped: its age is counted from its verdict, so it is refused whenever it is
-        sent. The next one is sent at once, and the latest state in full once a message is accepted.
+        A refused transition is dropped: its age counts from its verdict, so it is refused whenever it is
+        sent. The next one is sent at once, and the latest report in full once a message is accepted.
         """
         if entry is not None:
-            self._mailbox.done(entry, heard=False)
+            self._queue.remove(entry, acknowledged=False)
         else:
-            self.line = refused(self.line, now, self._jitter())
+            self.endpoint = after_refusal(self.endpoint, now, self._jitter())
 
-    def _spooled(self, now: Instant) -> tuple[Entry | None, Report | None]:
-        """The oldest transition that nobody has heard; one that cannot be read is left out."""
-        while (first := self._mailbox.first()) is not None:
+    def _spooled(self, now: Instant) -> tuple[SpoolEntry | None, Report | None]:
+        """Return the oldest transition in the spool, and drop those before it that cannot be decoded."""
+        while (oldest := self._queue.oldest()) is not None:
             try:
-                return first, self._named(aged(*restored(first.data), now))
+                return oldest, self._rename_node(set_age(*decode_entry(oldest.data), now))
             except EncodingError as error:
-                if self._mailbox.done(first, heard=False):
-                    self._tell(str(error))
+                if self._queue.remove(oldest, acknowledged=False):
+                    self._log(str(error))
         return None, None
 
-    def _named(self, report: Report) -> Report:
-        """A report by the name that its node has now: it may have been given another one since."""
-        latest = self._mailbox.latest
+    def _rename_node(self, report: Report) -> Report:
+        """Return a report with the present name of its node, which may have changed since."""
+        latest = self._queue.latest
         return replace(report, node=latest[0].node) if latest is not None else report
 
-    def _current(self, what: What, now: Instant) -> Message | None:
-        current = self._mailbox.current(now.mono)
-        if current is None:
+    def _latest(self, kind: MessageKind, now: Instant) -> Message | None:
+        numbered = self._queue.number_latest(now.mono)
+        if numbered is None:
             return None
-        report, at = current
-        if what != "heartbeat":
-            return aged(replace(report, leaving=what == "leave"), at, now)
+        report, at = numbered
+        if kind != "heartbeat":
+            return set_age(replace(report, leaving=kind == "leave"), at, now)
         return Heartbeat(
             version=VERSION,
             node=report.node,
@@ -197,21 +183,44 @@ class Sender:
             digest=report.digest,
         )
 
-    def _heard(self, answer: HttpResponse, message: Message) -> Reply:
-        """The reply to a message, its instructions in the mailbox. Raises ReplyError."""
+    def _receive(self, response: HttpResponse, message: Message) -> Reply:
+        """Return the reply to a message, and queue its instructions. Raises ReplyError."""
         try:
-            reply, wrong = read_reply(answer, message)
+            reply, errors = read_reply(response, message)
         except ReplyError as error:
-            if error.garbled:
+            if error.is_garbled:
                 self.transport.close()
             raise
-        for complaint in wrong:
-            self._say(f"{self.transport.name}: {complaint}")
-        self._mailbox.receive(reply.instructions)
-        self._asked = tuple(instruction.id for instruction in reply.instructions)
+        for message_error in errors:
+            self._log_once(f"{self.transport.name}: {message_error}")
+        self._queue.receive(reply.instructions)
+        self._instruction_ids = tuple(instruction.id for instruction in reply.instructions)
         return reply
 
-    def _say(self, what: str) -> None:
-        if what != self._said:
-            self._said = what
-            self._tell(what)
+    def _log_once(self, message: str) -> None:
+        if message != self._logged:
+            self._logged = message
+            self._log(message)
+
+
+def read_reply(response: HttpResponse, message: Message) -> tuple[Reply, tuple[str, ...]]:
+    """Return the reply to a message, and an error for each instruction that is invalid. Raises ReplyError."""
+    if response.status != 200:
+        reason = _own_error(response.body) or _REMEDIES.get(response.status, _SEE_LOG)
+        raise ReplyError(f"it answered {response.status}: {reason}", is_refused=response.status == _CONFLICT)
+    try:
+        reply, errors = decode_reply(response.body)
+    except EncodingError as error:
+        raise ReplyError(str(error), is_garbled=True) from None
+    if reply.acked_sequence is not None and reply.acked_sequence != message.sequence:
+        raise ReplyError("it answered another message: see which proxy is in between", is_garbled=True)
+    return reply, errors
+
+
+def _own_error(body: bytes) -> str:
+    """Return an aggregator's own error if it is safe to log: one printable line, and nothing like a token."""
+    line = body[: _MAX_ERROR + 1].removesuffix(b"\n")
+    if not line.startswith(_OWN_ERROR) or len(line) > _MAX_ERROR:
+        return ""
+    text = line.removeprefix(_OWN_ERROR).decode("ascii", "replace")
+    return text if text.isascii() and text.isprintable() and max(map(len, text.split(" "))) < 80 else ""

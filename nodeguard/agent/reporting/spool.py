@@ -1,7 +1,7 @@
-"""Transitions that nobody has heard yet, oldest first and bounded. Pure.
+"""The spool: transitions that no aggregator has acknowledged, oldest first and bounded. Pure.
 
-They are kept in one write with the judgement that they came of, so that whoever is killed between the two
-loses neither and doubles neither.
+It is written together with the pipeline state that produced it, so a kill between the two neither loses nor
+repeats a transition.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from nodeguard.model.instant import Instant
 from nodeguard.wire.encoding import EncodingError, decode_message, encode
 from nodeguard.wire.report import VERSION, Report
 
-MOST_BYTES = 256 * 1024
-MOST_ENTRIES = 64
+MAX_BYTES = 256 * 1024
+MAX_ENTRIES = 64
 
 
-class Entry(Struct, frozen=True):
-    """One transition. number: rises with each, never used again."""
+class SpoolEntry(Struct, frozen=True):
+    """One transition. number: rises with each entry and is never used again."""
 
     number: int
     data: bytes
 
 
 class Spool(Struct, frozen=True):
-    """A queue. next: number of the next entry. dropped: entries that were let go unheard."""
+    """A queue of transitions. next: number of the next entry. dropped: entries never acknowledged."""
 
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[SpoolEntry, ...] = ()
     next: int = 1
     dropped: int = 0
 
@@ -38,67 +38,69 @@ class Spool(Struct, frozen=True):
         return len(self.entries)
 
 
-def put(spool: Spool, data: bytes, thin: Callable[[bytes], bytes] = bytes) -> Spool:
-    """The spool with one more entry; the oldest are dropped where it would be too long.
+class _SpooledReport(Struct):
+    """A report, and the time of its verdict, from which its age is computed when it is sent."""
 
-    thin: takes from an entry what counts only while it is the latest.
+    at: Instant
+    report: Raw
+
+
+def append(spool: Spool, data: bytes, thin: Callable[[bytes], bytes] = bytes) -> Spool:
+    """Return the spool with one more entry; the oldest are dropped beyond the limits.
+
+    thin: removes from an entry what matters only while it is the latest.
     """
     before = spool.entries
     if before:
         before = (*before[:-1], replace(before[-1], data=thin(before[-1].data)))
-    entries = (*before, Entry(spool.next, data))
-    over = max(0, len(entries) - MOST_ENTRIES)
+    entries = (*before, SpoolEntry(spool.next, data))
+    over = max(0, len(entries) - MAX_ENTRIES)
     size = sum(len(entry.data) for entry in entries[over:])
-    while size > MOST_BYTES:
+    while size > MAX_BYTES:
         size -= len(entries[over].data)
         over += 1
     return Spool(entries[over:], spool.next + 1, spool.dropped + over)
 
 
-def without(spool: Spool, number: int, *, heard: bool = True) -> Spool:
-    """The spool without an entry. heard: whether somebody has it; else it is dropped."""
-    left = tuple(entry for entry in spool.entries if entry.number != number)
-    dropped = 0 if heard else len(spool.entries) - len(left)
-    return replace(spool, entries=left, dropped=spool.dropped + dropped)
+def remove(spool: Spool, number: int, *, acknowledged: bool = True) -> Spool:
+    """Return the spool without an entry, which counts as dropped unless it was acknowledged."""
+    entries = tuple(entry for entry in spool.entries if entry.number != number)
+    dropped = 0 if acknowledged else len(spool.entries) - len(entries)
+    return replace(spool, entries=entries, dropped=spool.dropped + dropped)
 
 
-def emptied(spool: Spool) -> Spool:
-    """The spool of somebody who tells nobody any more: what waited is dropped."""
+def drop_all(spool: Spool) -> Spool:
+    """Return the spool of an agent that no longer reports to any aggregator."""
     return Spool((), spool.next, spool.dropped + len(spool))
 
 
-class _Kept(Struct):
-    at: Instant
-    report: Raw
+def encode_entry(report: Report, instant: Instant) -> bytes:
+    """Return a report and the time of its verdict as bytes. Raises EncodingError."""
+    return msgspec.json.encode(_SpooledReport(instant, Raw(encode(report))))
 
 
-def keep(report: Report, instant: Instant) -> bytes:
-    """A report and the moment of its verdict as bytes. Raises EncodingError where the report is too large."""
-    return msgspec.json.encode(_Kept(instant, Raw(encode(report))))
-
-
-def thinned(data: bytes) -> bytes:
-    """What was kept, without what is proven: only the latest report gives a mark back."""
+def without_passing(data: bytes) -> bytes:
+    """Return an entry without its passing checks: only the latest report releases a mark."""
     try:
-        report, at = restored(data)
+        report, at = decode_entry(data)
     except EncodingError:
         return data
-    return keep(replace(report, proven=()), at)
+    return encode_entry(replace(report, passing=()), at)
 
 
-def restored(data: bytes) -> tuple[Report, Instant]:
-    """What was kept, by this version or one next to it. Raises EncodingError."""
+def decode_entry(data: bytes) -> tuple[Report, Instant]:
+    """Return the report of an entry that this version or a neighbour wrote. Raises EncodingError."""
     try:
-        kept = msgspec.json.decode(data, type=_Kept)
+        entry = msgspec.json.decode(data, type=_SpooledReport)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise EncodingError("an entry of the spool is none of this version's: it is left out") from None
-    message = decode_message(bytes(kept.report))
+        raise EncodingError("a spool entry has a format of another version: it is skipped") from None
+    message = decode_message(bytes(entry.report))
     if not isinstance(message, Report):
-        raise EncodingError("an entry of the spool holds a heartbeat: it is left out")
-    return replace(message, version=VERSION), kept.at
+        raise EncodingError("a spool entry holds a heartbeat: it is skipped")
+    return replace(message, version=VERSION), entry.at
 
 
-def aged(report: Report, at: Instant, now: Instant) -> Report:
-    """A report as it is sent now: with the seconds since its verdict, by the wall clock across a reboot."""
+def set_age(report: Report, at: Instant, now: Instant) -> Report:
+    """Return a report with the seconds since its verdict, by the wall clock across a reboot."""
     age = now.mono - at.mono if at.boot_id == now.boot_id else now.wall - at.wall
     return replace(report, age=round(max(0.0, age), 3))

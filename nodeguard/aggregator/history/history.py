@@ -88,7 +88,7 @@ class History:
         """See Remembers. What is kept until it is written is what the planner keeps anyway."""
         heard = self._planner.reports.get(caller.uid)
         if heard is not None:
-            kept = replace(report, node=caller.node, proven=heard.proven, findings=heard.findings)
+            kept = replace(report, node=caller.node, passing=heard.proven, findings=heard.findings)
             self.writer.put(ReportReceived(now.wall, caller.uid, kept))
 
     def tick(self, now: Instant) -> None:

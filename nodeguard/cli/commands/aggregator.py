@@ -8,11 +8,10 @@ import sys
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, closing
 
-from nodeguard.agent.transitions import LogLine
 from nodeguard.aggregator.options import AggregatorOptions, options
 from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.cli.usage import OK, UNKNOWN, UsageError
-from nodeguard.local.json_log import JsonLog
+from nodeguard.local.json_log import JsonLog, LogLine
 from nodeguard.model.incident import Incident
 
 _MISSING = "the aggregator needs more than the agent: install nodeguard[aggregator]"

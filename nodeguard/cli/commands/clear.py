@@ -1,4 +1,4 @@
-"""nodeguard clear: have the agent on this machine clear a finding."""
+"""nodeguard clear: clear a finding in the agent on this machine."""
 
 from __future__ import annotations
 
@@ -6,34 +6,32 @@ import os
 import time
 from collections.abc import Sequence
 
-from nodeguard.cli.local_agent import add_socket, asked
+from nodeguard.cli.local_agent import add_socket, request
 from nodeguard.cli.options import current_user
 from nodeguard.cli.streams import print_output
 from nodeguard.cli.usage import OK, ArgumentParser
 from nodeguard.wire.instruction import ClearFinding
 
-_WITHIN = 30.0
+# Seconds for the answer.
+_TIMEOUT = 30.0
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command; returns its exit code. Raises UsageError."""
+    """Run the command and return its exit code. Raises UsageError."""
     parser = ArgumentParser(
         prog="nodeguard clear",
-        description="Clears a finding that lasts until something clears it, such as one of a past event. A "
-        "finding whose condition holds now is not cleared: it ends when a reading shows that it is over.",
-        epilog="Exit codes: 0 cleared; 3 not cleared, or nobody could be asked.",
+        description="Clear a finding that stays active until something clears it, such as of a past event."
+        " A finding whose condition is still true is not cleared: it ends when a reading shows that.",
+        epilog="Exit codes: 0 cleared; 3 not cleared, or the agent did not answer.",
     )
     add = parser.add_argument
-    add("check", metavar="CHECK", help="the finding's check")
-    add("slot", metavar="SLOT", help="where it was found, such as gpu/0000:3b:00 or node")
-    add("--part", default="", metavar="ID", help="only while this part sits there")
-    add("--by", default=current_user(), metavar="NAME", help="who asks for it (you)")
+    add("check", metavar="CHECK", help="check of the finding")
+    add("slot", metavar="TARGET", help="target of the finding, such as gpu/0000:3b:00 or node")
+    add("--part", default="", metavar="ID", help="clear only while this component is in the target")
+    add("--by", default=current_user(), metavar="NAME", help="name to record (default: current user)")
     add_socket(parser)
     options = parser.parse_args(arguments)
-    name = f"clear-{os.getpid()}-{time.time():.0f}"
-    print_output(
-        asked(
-            options.socket, ClearFinding(name, options.check, options.slot, options.part, options.by), _WITHIN
-        )
-    )
+    identity = f"clear-{os.getpid()}-{time.time():.0f}"
+    instruction = ClearFinding(identity, options.check, options.slot, options.part, options.by)
+    print_output(request(options.socket, instruction, _TIMEOUT))
     return OK

@@ -108,7 +108,8 @@ def is_component_fault(one: ReportedFinding | Incident, slot: str) -> bool:
     service, fixes.
     """
     is_bad = one.health in {Health.SUSPECT, Health.FATAL} and one.action.rank > Action.RESTART_SERVICE.rank
-    return is_bad and bool(one.component) and has_component_id(slot)
+    component = one.component if isinstance(one, ReportedFinding) else one.component
+    return is_bad and bool(component) and has_component_id(slot)
 
 
 def is_isolated(at: float, began: Iterable[float]) -> bool:

@@ -3,104 +3,104 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from nodeguard.agent.reporting.delivery_state import DeliveryQueue, DeliveryState
-from nodeguard.agent.reporting.spool import restored
-from nodeguard.wire.instruction import RunTest
+from nodeguard.agent.reporting.spool import decode_entry
+from nodeguard.wire.instruction import DetachGpus
 from nodeguard.wire.report import InstructionResult, PassingChecks, Report
 from nodeguard.wire.report_builder import build_report
 from tests.wire.scene import FACTS, NOW, finding, verdict
 
-FINE = build_report(verdict(), NOW, FACTS)
-SICK = build_report(verdict(finding()), NOW, FACTS)
+HEALTHY = build_report(verdict(), NOW, FACTS)
+FAULTY = build_report(verdict(finding()), NOW, FACTS)
 
 
-def digests(post: DeliveryState) -> list[str]:
-    return [restored(entry.data)[0].digest for entry in post.spool.entries]
+def digests(state: DeliveryState) -> list[str]:
+    return [decode_entry(entry.data)[0].digest for entry in state.spool.entries]
 
 
 def test_every_change_waits_and_nothing_twice() -> None:
-    box = DeliveryQueue()
-    offered = [box.offer(one, NOW) for one in (FINE, FINE, SICK, SICK, FINE)]
+    queue = DeliveryQueue()
+    offered = [queue.offer(one, NOW) for one in (HEALTHY, HEALTHY, FAULTY, FAULTY, HEALTHY)]
     assert offered == [True, False, True, False, True]
-    assert digests(box.state) == [FINE.digest, SICK.digest, FINE.digest]
+    assert digests(queue.state) == [HEALTHY.digest, FAULTY.digest, HEALTHY.digest]
 
 
 def test_only_a_change_wakes_the_sender() -> None:
-    box, woken = DeliveryQueue(), []
-    box.wake = lambda: woken.append(len(box.state.spool))
-    for one in (FINE, FINE, SICK):
-        box.offer(one, NOW)
+    queue, woken = DeliveryQueue(), []
+    queue.on_report = lambda: woken.append(len(queue.state.spool))
+    for one in (HEALTHY, HEALTHY, FAULTY):
+        queue.offer(one, NOW)
     assert woken == [1, 2]
 
 
 def test_what_was_offered_before_a_restart_is_no_change_after_it() -> None:
-    box = DeliveryQueue()
-    box.offer(SICK, NOW)
-    again = DeliveryQueue(box.state)
-    assert not again.offer(SICK, NOW)
-    assert digests(again.state) == [SICK.digest]
+    queue = DeliveryQueue()
+    queue.offer(FAULTY, NOW)
+    again = DeliveryQueue(queue.state)
+    assert not again.offer(FAULTY, NOW)
+    assert digests(again.state) == [FAULTY.digest]
 
 
 def test_where_nobody_is_told_nothing_waits_and_what_waited_is_let_go() -> None:
-    box = DeliveryQueue(spools=False)
-    assert [box.offer(one, NOW) for one in (FINE, SICK, SICK)] == [True, True, False]
-    assert (len(box.state.spool), box.state.spool.dropped) == (0, 0)
-    assert not DeliveryQueue(box.state).offer(SICK, NOW), "a restart tells nothing twice"
+    queue = DeliveryQueue(spools=False)
+    assert [queue.offer(one, NOW) for one in (HEALTHY, FAULTY, FAULTY)] == [True, True, False]
+    assert (len(queue.state.spool), queue.state.spool.dropped) == (0, 0)
+    assert not DeliveryQueue(queue.state).offer(FAULTY, NOW), "a restart tells nothing twice"
     waited = DeliveryQueue()
-    waited.offer(FINE, NOW)
+    waited.offer(HEALTHY, NOW)
     without = DeliveryQueue(waited.state, spools=False)
     assert (len(without.state.spool), without.state.spool.dropped) == (0, 1)
 
 
 def test_messages_are_numbered_in_the_order_in_which_they_are_heard() -> None:
-    box = DeliveryQueue()
-    box.offer(FINE, NOW)
-    passed(box)
-    first = box.current(NOW.mono)
-    box.offer(SICK, NOW)
-    assert box.current(NOW.mono) is None, "a transition is to be heard before"
-    waiting = passed(box)
-    last = box.current(NOW.mono)
+    queue = DeliveryQueue()
+    queue.offer(HEALTHY, NOW)
+    passed(queue)
+    first = queue.number_latest(NOW.mono)
+    queue.offer(FAULTY, NOW)
+    assert queue.number_latest(NOW.mono) is None, "a transition is to be heard before"
+    waiting = passed(queue)
+    last = queue.number_latest(NOW.mono)
     assert first is not None
     assert last is not None
     assert first[0].sequence < waiting.sequence < last[0].sequence
-    assert (first[0].digest, last[0].digest) == (FINE.digest, SICK.digest)
+    assert (first[0].digest, last[0].digest) == (HEALTHY.digest, FAULTY.digest)
 
 
-def passed(box: DeliveryQueue) -> Report:
+def passed(queue: DeliveryQueue) -> Report:
     """The oldest transition, which then was heard."""
-    waiting = box.first()
+    waiting = queue.oldest()
     assert waiting is not None
-    assert box.done(waiting)
-    assert not box.done(waiting), "once, whoever hears it"
-    return restored(waiting.data)[0]
+    assert queue.remove(waiting)
+    assert not queue.remove(waiting), "once, whoever hears it"
+    return decode_entry(waiting.data)[0]
 
 
 def test_numbers_rise_where_the_clock_of_the_boot_begins_anew() -> None:
-    box = DeliveryQueue()
-    box.offer(SICK, NOW)
-    before = passed(box)
-    again = DeliveryQueue(box.state)
-    again.offer(FINE, replace(NOW, mono=1.0))
+    queue = DeliveryQueue()
+    queue.offer(FAULTY, NOW)
+    before = passed(queue)
+    again = DeliveryQueue(queue.state)
+    again.offer(HEALTHY, replace(NOW, mono=1.0))
     assert passed(again).sequence > before.sequence
 
 
 def test_an_instruction_is_given_out_once_and_again_after_a_restart_until_it_is_done() -> None:
-    box = DeliveryQueue()
-    box.receive([RunTest("1", "t"), RunTest("2", "t")])
-    assert [one.id for one in box.take()] == ["1", "2"]
-    box.receive([RunTest("1", "t")])
-    assert box.take() == []
-    box.carried_out(InstructionResult("1", done=True))
-    again = DeliveryQueue(box.state)
-    assert [one.id for one in again.take()] == ["2"]
-    again.receive([RunTest("1", "t"), RunTest("2", "t")])
-    assert again.take() == []
+    queue = DeliveryQueue()
+    queue.receive([DetachGpus("1", 60.0), DetachGpus("2", 60.0)])
+    assert [one.id for one in queue.take_instructions()] == ["1", "2"]
+    queue.receive([DetachGpus("1", 60.0)])
+    assert queue.take_instructions() == []
+    queue.record_result(InstructionResult("1", done=True))
+    again = DeliveryQueue(queue.state)
+    assert [one.id for one in again.take_instructions()] == ["2"]
+    again.receive([DetachGpus("1", 60.0), DetachGpus("2", 60.0)])
+    assert again.take_instructions() == []
 
 
 def test_what_is_proven_is_kept_of_the_latest_change_alone() -> None:
     proven = (PassingChecks(("gpu-lost",), ("gpu/0000:3b:00",)),)
-    box = DeliveryQueue()
-    for one in (FINE, SICK, FINE):
-        box.offer(replace(one, proven=proven), NOW)
-    assert [restored(entry.data)[0].passing for entry in box.state.spool.entries] == [(), (), proven]
-    assert digests(box.state) == [FINE.digest, SICK.digest, FINE.digest]
+    queue = DeliveryQueue()
+    for one in (HEALTHY, FAULTY, HEALTHY):
+        queue.offer(replace(one, passing=proven), NOW)
+    assert [decode_entry(entry.data)[0].passing for entry in queue.state.spool.entries] == [(), (), proven]
+    assert digests(queue.state) == [HEALTHY.digest, FAULTY.digest, HEALTHY.digest]

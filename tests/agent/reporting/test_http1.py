@@ -1,14 +1,14 @@
 from __future__ import annotations
 
+import asyncio
 import socket
-import threading
 import time
 from pathlib import Path
 
 import pytest
 
 from nodeguard.agent.reporting.credentials import TokenFile
-from nodeguard.agent.reporting.http1 import DEADLINE, HttpsTransport, TransportError, _put_off
+from nodeguard.agent.reporting.http1 import DEADLINE, HttpsTransport, TransportError, _seconds
 from nodeguard.wire.encoding import decode_reply, encode
 from nodeguard.wire.report import VERSION, Heartbeat
 from tests.agent.reporting.receiver import TLS, Receiver, closed_port, receiving
@@ -31,37 +31,37 @@ def faulty(receiver: Receiver, *faults: str) -> None:
 
 
 @pytest.mark.parametrize("tls", [False, True])
-def test_one_connection_is_kept(token: TokenFile, tls: bool) -> None:
+async def test_one_connection_is_kept(token: TokenFile, tls: bool) -> None:
     with receiving(tls=tls) as receiver:
-        way = HttpsTransport(receiver.address, token, CA)
+        transport = HttpsTransport(receiver.address, token, CA)
         for _ in range(3):
-            answer = way.post(BEAT)
+            answer = await transport.post(BEAT)
             assert answer.status == 200
             assert decode_reply(answer.body)[0].acked_sequence == 1
-        way.close()
+        transport.close()
         assert (receiver.connections, receiver.requests) == (1, 3)
         assert receiver.tokens == ["Bearer secret-token"] * 3
 
 
 @pytest.mark.parametrize("tls", [False, True])
-def test_a_connection_that_was_closed_meanwhile_is_opened_anew(tls: bool) -> None:
+async def test_a_connection_that_was_closed_meanwhile_is_opened_anew(tls: bool) -> None:
     with receiving(tls=tls) as receiver:
-        way = HttpsTransport(receiver.address, None, CA)
+        transport = HttpsTransport(receiver.address, None, CA)
         faulty(receiver, "close silently", "close", "")
         for _ in range(4):
-            assert way.post(BEAT).status == 200
-        way.close()
+            assert (await transport.post(BEAT)).status == 200
+        transport.close()
         assert (receiver.connections, receiver.beats) == (3, 4)
 
 
 @pytest.mark.parametrize("tls", [False, True])
-def test_an_answer_that_ends_with_its_connection_is_read_to_its_end(tls: bool) -> None:
+async def test_an_answer_that_ends_with_its_connection_is_read_to_its_end(tls: bool) -> None:
     with receiving(tls=tls) as receiver:
-        way = HttpsTransport(receiver.address, None, CA)
+        transport = HttpsTransport(receiver.address, None, CA)
         faulty(receiver, "no length", "no length")
         for _ in range(3):
-            assert decode_reply(way.post(BEAT).body)[0].acked_sequence == 1
-        way.close()
+            assert decode_reply((await transport.post(BEAT)).body)[0].acked_sequence == 1
+        transport.close()
 
 
 FAULTS = {
@@ -77,136 +77,138 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_no_answer_is_an_error_that_keeps_secrets(token: TokenFile, fault: str) -> None:
+async def test_no_answer_is_an_error_that_keeps_secrets(token: TokenFile, fault: str) -> None:
     with receiving(tls=True) as receiver:
-        way = HttpsTransport(receiver.address, token, CA)
+        transport = HttpsTransport(receiver.address, token, CA)
         faulty(receiver, *[fault] * 2)
         began = time.monotonic()
         with pytest.raises(TransportError, match=FAULTS[fault]) as found:
-            way.post(BEAT, 0.4 if "0.4 s" in FAULTS[fault] else PATIENCE)
+            await transport.post(BEAT, 0.4 if "0.4 s" in FAULTS[fault] else PATIENCE)
         assert time.monotonic() - began < PROMPTLY
         assert "secret" not in str(found.value)
         assert found.value.__cause__ is None
         assert found.value.__suppress_context__
         faulty(receiver)
-        assert way.post(BEAT).status == 200
-        way.close()
+        assert (await transport.post(BEAT)).status == 200
+        transport.close()
 
 
-def test_a_redirect_is_not_followed(token: TokenFile) -> None:
+async def test_a_redirect_is_not_followed(token: TokenFile) -> None:
     with receiving() as elsewhere, receiving() as receiver:
         faulty(receiver, f"moved {elsewhere.address}")
-        way = HttpsTransport(receiver.address, token)
-        assert way.post(BEAT).status == 307
-        way.close()
+        transport = HttpsTransport(receiver.address, token)
+        assert (await transport.post(BEAT)).status == 307
+        transport.close()
         assert elsewhere.requests == 0
 
 
-def test_a_busy_receiver_says_for_how_long() -> None:
+async def test_a_busy_receiver_says_for_how_long() -> None:
     with receiving() as receiver:
         faulty(receiver, "busy")
-        way = HttpsTransport(receiver.address, None)
-        answer = way.post(BEAT)
-        way.close()
+        transport = HttpsTransport(receiver.address, None)
+        answer = await transport.post(BEAT)
+        transport.close()
         assert (answer.status, answer.retry_after) == (503, 7.0)
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("7", 7.0), ("9" * 20, 0.0), ("-1", 0.0), ("soon", 0.0), ("²", 0.0), (None, 0.0)])  # fmt: skip
-def test_a_length_of_time_that_is_no_plain_number_is_none(text: str | None, seconds: float) -> None:
-    assert _put_off(text) == seconds
+@pytest.mark.parametrize(("text", "seconds"), [("7", 7.0), ("9" * 20, 0.0), ("-1", 0.0), ("soon", 0.0), ("²", 0.0), ("", 0.0)])  # fmt: skip
+def test_a_length_of_time_that_is_no_plain_number_is_none(text: str, seconds: float) -> None:
+    assert _seconds(text) == seconds
 
 
-def test_a_token_that_was_not_accepted_is_read_again(token: TokenFile, tmp_path: Path) -> None:
+async def test_a_token_that_was_not_accepted_is_read_again(token: TokenFile, tmp_path: Path) -> None:
     with receiving() as receiver:
-        way = HttpsTransport(receiver.address, token)
+        transport = HttpsTransport(receiver.address, token)
         faulty(receiver, "unauthorised")
-        assert way.post(BEAT).status == 401
+        assert (await transport.post(BEAT)).status == 401
         (tmp_path / "token").write_text("fresher-token")
-        assert way.post(BEAT).status == 200
-        way.close()
+        assert (await transport.post(BEAT)).status == 200
+        transport.close()
         assert receiver.tokens[-1] == "Bearer fresher-token"
 
 
-def test_without_a_token_nothing_is_sent(tmp_path: Path) -> None:
+async def test_without_a_token_nothing_is_sent(tmp_path: Path) -> None:
     with receiving() as receiver:
-        way = HttpsTransport(receiver.address, TokenFile(str(tmp_path / "none")))
+        transport = HttpsTransport(receiver.address, TokenFile(str(tmp_path / "none")))
         with pytest.raises(TransportError, match="mount the node's token"):
-            way.post(BEAT)
+            await transport.post(BEAT)
         assert receiver.connections == 0
 
 
-def test_who_is_not_certified_gets_no_token(token: TokenFile) -> None:
+async def test_who_is_not_certified_gets_no_token(token: TokenFile) -> None:
     with receiving(tls=True) as receiver:
         for address, ca in (
             (receiver.address, None),
             (receiver.address.replace("localhost", "127.0.0.1"), CA),
         ):
             with pytest.raises(TransportError, match="certificate is not trusted"):
-                HttpsTransport(address, token, ca).post(BEAT)
+                await HttpsTransport(address, token, ca).post(BEAT)
         assert receiver.tokens == []
 
 
-def test_plain_http_behind_an_https_address_is_told_of() -> None:
+async def test_plain_http_behind_an_https_address_is_told_of() -> None:
     with receiving() as receiver:
-        way = HttpsTransport(receiver.address.replace("http://127.0.0.1", "https://localhost"), None, CA)
+        transport = HttpsTransport(
+            receiver.address.replace("http://127.0.0.1", "https://localhost"), None, CA
+        )
         with pytest.raises(TransportError, match="see that it speaks https"):
-            way.post(BEAT, 2.0)
+            await transport.post(BEAT, 2.0)
 
 
-def test_nobody_there_is_told_of() -> None:
+async def test_nobody_there_is_told_of() -> None:
     with pytest.raises(TransportError, match="Connection refused: see that it runs"):
-        HttpsTransport(f"http://127.0.0.1:{closed_port()}", None).post(BEAT)
+        await HttpsTransport(f"http://127.0.0.1:{closed_port()}", None).post(BEAT)
 
 
-def test_a_handshake_that_nobody_answers_ends_at_the_deadline() -> None:
+async def test_a_handshake_that_nobody_answers_ends_at_the_deadline() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        way = HttpsTransport(f"https://localhost:{silent.getsockname()[1]}/", None, CA)
+        transport = HttpsTransport(f"https://localhost:{silent.getsockname()[1]}/", None, CA)
         with pytest.raises(TransportError, match=r"no answer within 0\.3 s"):
-            way.post(BEAT, 0.3)
+            await transport.post(BEAT, 0.3)
 
 
-def test_a_ca_file_that_cannot_be_used_is_named_and_read_again(tmp_path: Path) -> None:
+async def test_a_ca_file_that_cannot_be_used_is_named_and_read_again(tmp_path: Path) -> None:
     path = tmp_path / "ca.pem"
     with receiving(tls=True) as receiver:
-        way = HttpsTransport(receiver.address, None, str(path))
+        transport = HttpsTransport(receiver.address, None, str(path))
         with pytest.raises(TransportError, match=f"^{path}: No such file or directory: put the CA's cert"):
-            way.post(BEAT)
+            await transport.post(BEAT)
         for content in ("", "no certificate", "-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----\n"):
             path.write_text(content)
             with pytest.raises(TransportError, match=f"^{path} holds no certificates: write the CA's"):
-                way.post(BEAT)
+                await transport.post(BEAT)
         path.write_bytes((TLS / "ca.pem").read_bytes())
-        assert way.post(BEAT).status == 200
-        way.close()
+        assert (await transport.post(BEAT)).status == 200
+        transport.close()
 
 
 @pytest.mark.parametrize("tls", [False, True])
-def test_whoever_waits_can_be_hurried(tls: bool) -> None:
+async def test_whoever_waits_can_be_ended_early(tls: bool) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         name = "https://localhost" if tls else "http://127.0.0.1"
-        way = HttpsTransport(f"{name}:{silent.getsockname()[1]}/", None, CA)
-        threading.Timer(0.2, lambda: way.hurry(time.monotonic())).start()
+        transport = HttpsTransport(f"{name}:{silent.getsockname()[1]}/", None, CA)
+        asyncio.get_running_loop().call_later(0.2, lambda: transport.end_by(time.monotonic()))
         began = time.monotonic()
         with pytest.raises(TransportError, match=r"no answer within \d\.\d s"):
-            way.post(BEAT)
+            await transport.post(BEAT)
         assert time.monotonic() - began < DEADLINE
         began = time.monotonic()
-        way.hurry(began + 0.3)
+        transport.end_by(began + 0.3)
         with pytest.raises(TransportError, match=r"no answer within 0\.\d s"):
-            way.post(BEAT)
+            await transport.post(BEAT)
         assert time.monotonic() - began < DEADLINE
 
 
-def test_a_connection_that_nobody_takes_can_be_hurried() -> None:
+async def test_a_connection_that_nobody_takes_can_be_ended_early() -> None:
     with socket.socket() as full, socket.socket() as one, socket.socket() as other:
         full.bind(("127.0.0.1", 0))
         full.listen(0)
         for sock in (one, other):
             sock.setblocking(False)
             sock.connect_ex(full.getsockname())
-        way = HttpsTransport(f"http://127.0.0.1:{full.getsockname()[1]}/", None)
-        threading.Timer(0.2, lambda: way.hurry(time.monotonic())).start()
+        transport = HttpsTransport(f"http://127.0.0.1:{full.getsockname()[1]}/", None)
+        asyncio.get_running_loop().call_later(0.2, lambda: transport.end_by(time.monotonic()))
         began = time.monotonic()
         with pytest.raises(TransportError, match="no answer within"):
-            way.post(BEAT)
+            await transport.post(BEAT)
         assert time.monotonic() - began < DEADLINE

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import uvloop
 
-from nodeguard.agent.reporting.http1 import HttpsTransport
 from nodeguard.aggregator.certificates.directory_store import DirectoryStore
 from nodeguard.aggregator.certificates.rotation import DAY
 from nodeguard.aggregator.certificates.self_signed_authority import SelfSignedAuthority
@@ -17,6 +16,7 @@ from nodeguard.aggregator.identity.certificate import CertificateAuthenticator
 from nodeguard.aggregator.ingest.server import IngestServer
 from nodeguard.wire.instruction import Reply
 from nodeguard.wire.report import VERSION
+from tests.agent.reporting.blocking import BlockingTransport
 from tests.aggregator.identity.test_certificate import files
 from tests.aggregator.ingest.scene import heartbeat
 from tests.controlplane.certificates import Authority
@@ -35,7 +35,7 @@ async def _whole(path: Path) -> list[str]:
         CertificateAuthenticator(), lambda _, __: Reply(VERSION), trust.context, told.append
     )
     await ingest.listen("127.0.0.1", 0)
-    way = HttpsTransport(
+    way = BlockingTransport(
         f"https://127.0.0.1:{ingest.ports[0]}/v1/messages",
         None,
         str(path / "authority" / "ca.crt"),

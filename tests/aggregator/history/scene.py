@@ -22,8 +22,8 @@ def report(number: int = 1, sequence: int = 1, *findings: ReportedFinding, **mor
     """What an agent says: all is well, or what is found."""
     values: dict[str, Any] = {
         "version": VERSION, "node": f"node-{number}", "boot_id": "b1", "sequence": sequence,
-        "health": Health.FATAL if findings else Health.OK, "knowledge": DataStatus.FRESH, "agent": "0.1.0",
-        "findings": findings, "proven": () if findings else (in_order(),),
+        "health": Health.FATAL if findings else Health.OK, "data_status": DataStatus.FRESH, "agent": "0.1.0",
+        "findings": findings, "passing": () if findings else (in_order(),),
         "inventory": Inventory("570.1", "6.8", "", {"gpu/0000:3b:00": ReportedComponent(f"GPU-{number}")}),
     }  # fmt: skip
     made = Report(**{**values, **more})

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from nodeguard.agent.reporting.http1 import HttpsTransport, TransportError
+from nodeguard.agent.reporting.http1 import TransportError
 from nodeguard.agent.reporting.tls import CertificateFiles
 from nodeguard.aggregator.certificates.serving_certificate import ServingCertificate, tls_context
 from nodeguard.aggregator.identity.caller import Caller, PresentedCredentials
 from nodeguard.aggregator.identity.certificate import CertificateAuthenticator, identity_of_certificate
 from nodeguard.aggregator.identity.insecure import InsecureAuthenticator, NotLoopbackError
+from tests.agent.reporting.blocking import BlockingTransport
 from tests.aggregator.ingest.scene import heartbeat, serving
 from tests.controlplane.certificates import Authority
 from tests.waiting import until
@@ -37,7 +38,7 @@ def test_a_certificate_speaks_for_its_common_name_and_its_dns_names(
     (tmp_path / "other").mkdir()
     stranger = Authority(tmp_path / "other")
     with serving(CertificateAuthenticator, trust) as served:
-        way = HttpsTransport(
+        way = BlockingTransport(
             served.address, None, str(ca), files(authority, "node-a", "node-a.example", "*.example")
         )
         for node, status in (("node-a", 200), ("node-a.example", 200), ("node-b", 403), ("x.example", 403)):
@@ -45,17 +46,17 @@ def test_a_certificate_speaks_for_its_common_name_and_its_dns_names(
         way.close()
         assert served.heard[0][0] == Caller("node-a", "node-a")
 
-        none = HttpsTransport(served.address, None, str(ca))
+        none = BlockingTransport(served.address, None, str(ca))
         answer = none.post(heartbeat())
         assert answer.status == 401
         assert b"set certificate_file and key_file of `aggregator`" in answer.body
         none.close()
 
-        nameless = HttpsTransport(served.address, None, str(ca), files(authority, "Nobody At All"))
+        nameless = BlockingTransport(served.address, None, str(ca), files(authority, "Nobody At All"))
         assert b"have its common name" in nameless.post(heartbeat()).body
         nameless.close()
 
-        foreign = HttpsTransport(served.address, None, str(ca), files(stranger, "node-a"))
+        foreign = BlockingTransport(served.address, None, str(ca), files(stranger, "node-a"))
         with pytest.raises(TransportError, match="and trusts who signed this node's certificate"):
             foreign.post(heartbeat())
         assert len(served.heard) == 2
@@ -72,7 +73,7 @@ def test_an_agents_certificate_that_is_not_valid_now_names_the_clocks(
     own, ca = authority.issue("server", "127.0.0.1"), authority.certificate
     trust = tls_context(ServingCertificate(own.certificate.read_text(), own.key.read_text(), ca.read_text()))
     with serving(CertificateAuthenticator, trust) as served:
-        way = HttpsTransport(served.address, None, str(ca), files(authority, "node-a", days=days))
+        way = BlockingTransport(served.address, None, str(ca), files(authority, "node-a", days=days))
         with pytest.raises(TransportError, match="and that both clocks are right") as found:
             way.post(heartbeat())
         assert "the CA" not in str(found.value)
@@ -90,7 +91,7 @@ def test_an_aggregators_certificate_that_is_not_valid_now_names_the_clock(
     own, ca = authority.issue("server", "127.0.0.1", days=days), authority.certificate
     trust = tls_context(ServingCertificate(own.certificate.read_text(), own.key.read_text()))
     with serving(CertificateAuthenticator, trust) as served:
-        way = HttpsTransport(served.address, None, str(ca))
+        way = BlockingTransport(served.address, None, str(ca))
         with pytest.raises(
             TransportError, match=f"its certificate {why} by the clock of this machine"
         ) as found:
@@ -114,9 +115,9 @@ def test_files_that_cannot_be_used_are_named(authority: Authority, tmp_path: Pat
         if missing == "certificate"
         else CertificateFiles(good.certificate, path)
     )
-    for wrong, why in ((absent, f"{path}: No such file"), (CertificateFiles(good.certificate, other.key), "no certificate and its key")):  # fmt: skip
+    for wrong, why in ((absent, f"{path}: No such file"), (CertificateFiles(good.certificate, other.key), "not a certificate and its key")):  # fmt: skip
         with pytest.raises(TransportError, match=why):
-            HttpsTransport("https://127.0.0.1:9/", None, str(authority.certificate), wrong).post(b"")
+            BlockingTransport("https://127.0.0.1:9/", None, str(authority.certificate), wrong).post(b"")
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "localhost", ""])

@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 
 from nodeguard.agent.reporting.credentials import TokenFile
-from nodeguard.agent.reporting.http1 import HttpResponse, HttpsTransport
+from nodeguard.agent.reporting.http1 import HttpResponse
 from nodeguard.aggregator.identity.caller import Caller, PresentedCredentials, RequestRefusedError
 from nodeguard.aggregator.identity.review import Reviews
 from nodeguard.aggregator.identity.signing_keys import SigningKeyring
@@ -23,6 +23,7 @@ from nodeguard.aggregator.ingest.server import IngestServer
 from nodeguard.kube.client import ApiClient
 from nodeguard.wire.instruction import Reply
 from nodeguard.wire.report import VERSION
+from tests.agent.reporting.blocking import BlockingTransport
 from tests.aggregator.ingest.scene import heartbeat
 from tests.controlplane.cluster import Cluster
 from tests.controlplane.objects import node, pod
@@ -92,7 +93,7 @@ async def test_a_pods_token_speaks_for_its_node_alone(scene: Scene, tmp_path: Pa
     ingest = IngestServer(scene.tokens, hear, lambda: None, scene.told.append)
     await ingest.listen("127.0.0.1", 0)
     (tmp_path / "token").write_text(scene.token("agent-node-a"))
-    way = HttpsTransport(
+    way = BlockingTransport(
         f"http://127.0.0.1:{ingest.ports[0]}/v1/messages", TokenFile(str(tmp_path / "token"))
     )
 

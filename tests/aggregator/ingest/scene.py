@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 import uvloop
 
 from nodeguard.agent.reporting.credentials import TokenFile
-from nodeguard.agent.reporting.http1 import HttpsTransport
 from nodeguard.aggregator.identity.caller import Authenticator, Caller
 from nodeguard.aggregator.identity.signing_keys import SigningKeyring
 from nodeguard.aggregator.identity.token import TokenRequirements
@@ -27,6 +26,7 @@ from nodeguard.model.finding import Health
 from nodeguard.wire.encoding import encode
 from nodeguard.wire.instruction import Reply
 from nodeguard.wire.report import VERSION, Heartbeat, Message, Report
+from tests.agent.reporting.blocking import BlockingTransport
 from tests.aggregator.issuer import ACCOUNT, ISSUER, Issuer
 from tests.waiting import PATIENCE
 
@@ -114,10 +114,10 @@ def tokens(
     return TokenAuthenticator(EXPECTED, SigningKeyring(fetch, tell), review, time.monotonic)
 
 
-def agent(served: Served, path: Path, token: str, ca: Path | None = None) -> HttpsTransport:
+def agent(served: Served, path: Path, token: str, ca: Path | None = None) -> BlockingTransport:
     """An agent's own transport with a token."""
     path.write_text(token)
-    return HttpsTransport(served.address, TokenFile(str(path)), str(ca) if ca else None)
+    return BlockingTransport(served.address, TokenFile(str(path)), str(ca) if ca else None)
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from nodeguard.aggregator.identity.caller import Caller, RequestRefusedError
 from nodeguard.aggregator.identity.insecure import InsecureAuthenticator
 from nodeguard.aggregator.ingest.limits import IngestLimits, Rate
 from nodeguard.wire.encoding import MESSAGE_LIMIT, decode_message, decode_reply
-from nodeguard.wire.instruction import Maintenance, Reply
+from nodeguard.wire.instruction import ClearFinding, Reply
 from nodeguard.wire.report import VERSION
 from tests.aggregator.ingest.scene import agent, connected, head, heartbeat, report, said, serving, tokens
 from tests.aggregator.issuer import Issuer
@@ -375,12 +375,12 @@ def test_the_authority_is_changed_while_agents_talk(issuer: Issuer, tmp_path: Pa
 
 
 def test_instructions_that_do_not_fit_wait() -> None:
-    many = tuple(Maintenance(f"m-{number}", 60.0, "w" * 2000) for number in range(100))
+    many = tuple(ClearFinding(f"m-{number}", "c" * 250, "t" * 250, "p" * 250) for number in range(300))
     with serving(lambda: InsecureAuthenticator("127.0.0.1")) as served, connected(served) as sock:
         served.hear = lambda _, message: Reply(VERSION, message.sequence, instructions=many)
         answer = said(sock, head(len(heartbeat()), "Connection: close\r\n"), heartbeat())
         reply, wrong = decode_reply(answer.partition(b"\r\n\r\n")[2])
-        assert reply.instructions == many[:25]
+        assert reply.instructions == many[:75]
         assert wrong == ()
 
 

@@ -122,7 +122,7 @@ def test_this_machine_is_watched() -> None:
     with running() as (process, where):
         page(f"{where}/readyz")
         text = page(f"{where}/metrics")
-        assert 'nodeguard_source_age_seconds{source="clock"}' in text
+        assert 'nodeguard_source_last_read_timestamp_seconds{source="clock"}' in text
         process.terminate()
         assert process.wait(timeout=PROMPTLY) == 0
 
@@ -138,7 +138,7 @@ def test_new_checks_are_adopted_on_sighup_and_wrong_ones_kept_out(tmp_path: Path
         process.send_signal(signal.SIGHUP)
         refused = next(one for one in events if one["event"].startswith("reload"))
         assert refused["event"] == "reload refused"
-        assert f"{site}:1: disable: 'no-such-check' is no check" in refused["why"]
+        assert f"{site}:1: disable: 'no-such-check' is no check" in refused["reason"]
         site.write_text("disable: [clock-unsynchronized, clock-source-unstable]\n")
         process.send_signal(signal.SIGHUP)
         assert next(one for one in events if one["event"].startswith("reload"))["event"] == "reloaded"
@@ -158,19 +158,22 @@ def test_a_node_adopts_at_a_time_of_its_own_within_the_spread(node: str, spread:
         (["--listen", ":9434"], "':9434' names no host: write 127.0.0.1:9434, or 0.0.0.0:9434 for all"),
         (["--listen", "[]:9434"], "'[]:9434' names no host"),
         (["--listen", "nosuch.invalid:80", *RECORDED], "cannot listen on nosuch.invalid:80: "),
-        (["--listen", f"{'a' * 70}:80", *RECORDED], ":80: this is no host's name: name another --listen"),
-        (["--listen", "..:80", *RECORDED], "cannot listen on ..:80: this is no host's name"),
-        (["--node", "\udcff"], "is no UTF-8: write it anew"),
+        (["--listen", f"{'a' * 70}:80", *RECORDED], ":80: this is not a host name: name another --listen"),
+        (["--listen", "..:80", *RECORDED], "cannot listen on ..:80: this is not a host name"),
+        (["--node", "\udcff"], "is not UTF-8: write it again"),
         (["--timeout", "1s"], "unrecognized arguments: --timeout"),
-        (["--speed", "0"], "'0' is no speed: write a number from 0.1 to 1000"),
-        (["--speed", "2"], "--speed goes with --from: a live machine has a time of its own"),
+        (["--speed", "0"], "'0' is not a speed: write a number from 0.1 to 1000"),
+        (["--speed", "2"], "--speed needs --from: a live machine runs in real time"),
         (["--from", "/nowhere"], "/nowhere"),
-        (["--root", "/nowhere"], "No such file or directory: --root names where the machine's root"),
-        (["--root", "/", "--from", "/nowhere"], "--root goes without --from"),
+        (
+            ["--root", "/nowhere"],
+            "No such file or directory: --root names the directory that is the machine's root",
+        ),
+        (["--root", "/", "--from", "/nowhere"], "--root excludes --from"),
         (["--config", "/nowhere"], "/nowhere: cannot be read: No such file or directory"),
     ],
 )
-def test_what_cannot_be_is_refused(words: list[str], said: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_invalid_options_are_refused(words: list[str], said: str, capfd: pytest.CaptureFixture[str]) -> None:
     try:
         code = main(["agent", *words])
     except SystemExit as left:
@@ -179,14 +182,12 @@ def test_what_cannot_be_is_refused(words: list[str], said: str, capfd: pytest.Ca
     assert said in capfd.readouterr().err
 
 
-def test_two_agents_do_not_share_what_they_remember(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_two_agents_do_not_share_a_state_directory(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     words = ["--from", str(FIXTURES / "healthy-cpu-only"), "--state", str(tmp_path)]
     with running(*words) as (_, where):
         page(f"{where}/readyz")
         assert main(["agent", *words, "--listen", "127.0.0.1:0"]) == 3
-    assert f"another agent on this machine remembers in {tmp_path}" in capfd.readouterr().err
+    assert f"another agent on this machine uses {tmp_path}" in capfd.readouterr().err
 
 
 def test_an_address_that_is_taken_is_named(capfd: pytest.CaptureFixture[str]) -> None:
@@ -210,10 +211,10 @@ def test_a_bundle_in_which_nothing_is_recorded_is_refused(
     manifest = (FIXTURES / "healthy-dgx-h100" / "bundle.yaml").read_text()
     (tmp_path / "bundle.yaml").write_text(manifest + "sources: {kmsg: not-recorded}\n")
     assert main(["agent", "--once", "--from", str(tmp_path)]) == 3
-    assert "no source is recorded in it: record it anew" in capfd.readouterr().err
+    assert "it records no source: record it again" in capfd.readouterr().err
 
 
-def test_a_log_that_nobody_reads_stops_nothing() -> None:
+def test_a_log_without_a_reader_stops_nothing() -> None:
     reader, writer = os.pipe()
     fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
     os.set_blocking(writer, False)
@@ -288,16 +289,16 @@ def test_silent_clients_do_not_shut_out_who_asks() -> None:
 
 
 @pytest.mark.parametrize("after", [0.0, 0.02, 0.1])
-def test_new_checks_that_are_asked_for_early_end_nothing(after: float) -> None:
+def test_an_early_sighup_does_not_end_the_agent(after: float) -> None:
     code = (
         "import os, signal, sys, threading\n"
         "from nodeguard.cli.commands import agent\n"
-        "one_arena = agent.one_arena\n"
+        "use_one_malloc_arena = agent.use_one_malloc_arena\n"
         "def hang_up():\n"
         "    os.kill(os.getpid(), signal.SIGHUP)\n"
         "    threading.Timer(float(sys.argv[1]), os.kill, (os.getpid(), signal.SIGHUP)).start()\n"
-        "    one_arena()\n"
-        "agent.one_arena = hang_up\n"
+        "    use_one_malloc_arena()\n"
+        "agent.use_one_malloc_arena = hang_up\n"
         "from nodeguard.cli.main import main\n"
         "sys.exit(main(sys.argv[2:]))"
     )
@@ -309,7 +310,7 @@ def test_new_checks_that_are_asked_for_early_end_nothing(after: float) -> None:
     assert json.loads(ran.stderr.splitlines()[-1])["event"] == "end"
 
 
-def test_descriptors_that_run_out_are_told_of_in_a_line() -> None:
+def test_exhausted_descriptors_are_logged_once() -> None:
     with besieged(20, 40) as (_, lines, end):
         refused = next(line for line in lines if json.loads(line)["event"] == "error")
         said = end()

@@ -95,7 +95,8 @@ def test_metrics_are_what_prometheus_reads(capsys: pytest.CaptureFixture[str]) -
     states = {sample.labels["health"]: sample.value for sample in families["nodeguard_node_health"].samples}
     assert states == {"ok": 0, "warning": 0, "suspect": 0, "fatal": 1}
     known = {
-        sample.labels["knowledge"]: sample.value for sample in families["nodeguard_node_knowledge"].samples
+        sample.labels["data_status"]: sample.value
+        for sample in families["nodeguard_node_data_status"].samples
     }
     assert known == {"fresh": 1, "not-applicable": 0, "stale": 0, "unknown": 0}
     assert {sample.labels["check"] for sample in families["nodeguard_finding"].samples} >= {"gpu-lost"}
@@ -178,7 +179,7 @@ def test_nothing_to_judge_ends_with_3(tmp_path: Path, capsys: pytest.CaptureFixt
     assert main(["check", "--from", str(tmp_path), "--format", "prometheus"]) == 3
     metrics = capsys.readouterr().out
     assert 'nodeguard_node_health{health="ok"} 0.0' in metrics
-    assert 'nodeguard_node_knowledge{knowledge="unknown"} 1.0' in metrics
+    assert 'nodeguard_node_data_status{data_status="unknown"} 1.0' in metrics
     assert main(["check", "--from", str(tmp_path)]) == 3
     assert capsys.readouterr().out.strip() == "UNKNOWN  bare: nothing could be judged."
 

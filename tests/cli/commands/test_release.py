@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeguard.cli.local_agent import asked
+from nodeguard.cli.local_agent import request
 from nodeguard.cli.main import main
 from nodeguard.cli.usage import UsageError
 from nodeguard.wire.instruction import DetachGpus
@@ -28,7 +28,7 @@ def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]
 
 
 def knowledge(where: str) -> str:
-    found = re.search(r'nodeguard_node_knowledge\{knowledge="([a-z-]+)"\} 1', page(f"{where}/metrics"))
+    found = re.search(r'nodeguard_node_data_status\{data_status="([a-z-]+)"\} 1', page(f"{where}/metrics"))
     assert found is not None
     return found[1]
 
@@ -42,8 +42,8 @@ def test_gpus_are_let_go_of_and_taken_back(
 ) -> None:
     path, where = agent
     for words, said in (
-        (["--for", "30m"], "The agent has let go of all GPUs until 2"),
-        (["--for", "30m", "--gpu", "1B:00"], "The agent has let go of gpu/0000:1b:00 until 2"),
+        (["--for", "30m"], "The agent has detached all GPUs until 2"),
+        (["--for", "30m", "--gpu", "1B:00"], "The agent has detached gpu/0000:1b:00 until 2"),
     ):
         assert main(["release", "--socket", path, *words]) == 0
         assert said in capsys.readouterr().out
@@ -56,12 +56,12 @@ def test_gpus_are_let_go_of_and_taken_back(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "say for how long, as --for 30m, or --end"),
-        (["--for", "1m", "--end"], "say for how long, as --for 30m, or --end"),
-        (["--gpu", "1b:00", "--end"], "--end takes back all GPUs"),
-        (["--for", "2d"], "a release lasts a day at most"),
-        (["--for", "1m", "--gpu", "99:00"], "gpu/0000:99:00 is no GPU that is read here; there is gpu/0000:"),
-        (["--for", "1m", "--gpu", "x" * 300], "this is too much, or not what is meant"),
+        ([], "a time is missing: write --for 30m, or --end"),
+        (["--for", "1m", "--end"], "a time is missing: write --for 30m, or --end"),
+        (["--gpu", "1b:00", "--end"], "--end attaches all GPUs"),
+        (["--for", "2d"], "GPUs are detached for a day at most"),
+        (["--for", "1m", "--gpu", "99:00"], "gpu/0000:99:00 is not a GPU of this node; there is gpu/0000:"),
+        (["--for", "1m", "--gpu", "x" * 300], "an argument is invalid"),
     ],
 )
 def test_what_cannot_be_released_is_refused(
@@ -83,8 +83,8 @@ def test_what_was_not_answered_may_happen_still(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as silent:
         silent.bind(path)
         silent.listen()
-        with pytest.raises(UsageError, match=r"no answer within 0\.05 s, and it may be done still"):
-            asked(path, DetachGpus("1", 60.0), 0.05)
+        with pytest.raises(UsageError, match=r"no answer within 0\.05 s; the agent may still carry it out"):
+            request(path, DetachGpus("1", 60.0), 0.05)
 
 
 @pytest.mark.parametrize(
@@ -92,4 +92,4 @@ def test_what_was_not_answered_may_happen_still(tmp_path: Path) -> None:
 )
 def test_words_that_are_no_text_are_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*words, "--socket", "/nowhere"]) == 3
-    assert "is no UTF-8: write it anew" in capsys.readouterr().err
+    assert "is not UTF-8: write it again" in capsys.readouterr().err

@@ -107,7 +107,7 @@ def test_hold_maintenance_pause_and_stale_each_bar_a_mark() -> None:
     fleet.change(1, annotations={MAINTENANCE_ANNOTATION: "new firmware"})
     for number in range(2):
         fleet.say(number, finding())
-    fleet.say(2, finding(knowledge=DataStatus.UNKNOWN))
+    fleet.say(2, finding(data_status=DataStatus.UNKNOWN))
     fleet.carry_out()
     assert fleet.marked() == []
     assert [one.reason for found in fleet.planner.decisions.values() for one in found] == [

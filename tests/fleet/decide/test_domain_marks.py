@@ -299,7 +299,7 @@ def test_what_is_not_known_for_a_while_is_not_new_when_it_is_again() -> None:
     wait(made, 7_200.0)
     for number in sick:
         age = made.wall - made.planner.reports[f"uid-{number}"].began[0]
-        made.say(number, finding(age=age, knowledge=DataStatus.STALE))
+        made.say(number, finding(age=age, data_status=DataStatus.STALE))
     wait(made, 30.0)
     for number in sick:
         made.say(number, finding(age=7_300.0))

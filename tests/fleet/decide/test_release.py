@@ -42,7 +42,7 @@ def test_nothing_goes_because_it_is_not_found_any_more() -> None:
         fleet.after(100_000.0)
         fleet.carry_out()
         assert fleet.marked() == [0]
-    fleet.say(0, finding(knowledge=DataStatus.STALE), proven=(in_order(),))
+    fleet.say(0, finding(data_status=DataStatus.STALE), proven=(in_order(),))
     fleet.carry_out()
     assert fleet.marked() == [0]
 
@@ -77,7 +77,7 @@ def test_every_cause_needs_its_own_proof() -> None:
 
 def test_a_finding_of_many_slots_is_over_when_each_of_them_is() -> None:
     fleet = Fleet(1)
-    fleet.say(0, finding(target="node", slots=("gpu/0000:3b:00", "gpu/0000:3c:00")))
+    fleet.say(0, finding(target="node", targets=("gpu/0000:3b:00", "gpu/0000:3c:00")))
     fleet.carry_out()
     fleet.say(0)
     fleet.carry_out()

@@ -172,17 +172,17 @@ def test_what_is_no_fault_of_a_part_does_not_count() -> None:
     fail(
         fleet,
         0,
-        finding(age=0.0, part=""),
-        finding(age=0.0, part="a", health=Health.WARNING),
-        finding(age=0.0, part="b", action=Action.RESTART_WORKLOAD),
-        finding(age=0.0, part="c", knowledge=DataStatus.STALE),
+        finding(age=0.0, component=""),
+        finding(age=0.0, component="a", health=Health.WARNING),
+        finding(age=0.0, component="b", action=Action.RESTART_WORKLOAD),
+        finding(age=0.0, component="c", data_status=DataStatus.STALE),
     )
     assert repeat_offenders(fleet.planner, fleet.now) == ()
 
 
 def test_a_label_that_every_board_has_is_no_part() -> None:
     fleet = crowd()
-    fail(fleet, 0, finding("memory-uncorrected", "dimm/mc0/dimm1", age=0.0, part="CPU_SrcID#0_DIMM#1"))
+    fail(fleet, 0, finding("memory-uncorrected", "dimm/mc0/dimm1", age=0.0, component="CPU_SrcID#0_DIMM#1"))
     fail(fleet, 0, finding("nvlink-down", "gpu/0000:3b:00/nvlink/3", age=0.0))
     assert [one.component for one in repeat_offenders(fleet.planner, fleet.now)] == ["GPU-1"]
 
@@ -190,7 +190,7 @@ def test_a_label_that_every_board_has_is_no_part() -> None:
 def test_what_befalls_many_parts_of_a_node_is_a_fault_of_none() -> None:
     fleet = crowd(2)
     parts = [
-        finding("gpu-lost", f"gpu/0000:{slot}:00", age=0.0, part=f"GPU-{slot}") for slot in range(10, 14)
+        finding("gpu-lost", f"gpu/0000:{slot}:00", age=0.0, component=f"GPU-{slot}") for slot in range(10, 14)
     ]
     fail(fleet, 0, *parts)
     assert repeat_offenders(fleet.planner, fleet.now) == ()
@@ -207,7 +207,7 @@ def test_what_a_domain_explains_is_no_fault_of_a_part() -> None:
         parts.history.record_component(f"other-{number}", fleet.wall - 40 * DAY)
     fleet.add(1)
     fail(fleet, 0, finding(age=0.0))
-    fail(fleet, 1, finding(age=0.0, part="GPU-2"))
+    fail(fleet, 1, finding(age=0.0, component="GPU-2"))
     assert [one.component for one in repeat_offenders(fleet.planner, fleet.now)] == ["GPU-2"]
 
 

@@ -28,7 +28,7 @@ def test_one_node_with_ever_new_checks_is_remembered_for_few_of_them() -> None:
     made = Fleet(8, Policy(locations=(NodeLocation("node-*", {"rack": "r1"}),)))
     names = count()
     for _ in range(60):
-        made.say(0, *(finding(f"made-up-{next(names)}", views=("rack",)) for _ in range(128)))
+        made.say(0, *(finding(f"made-up-{next(names)}", topologies=("rack",)) for _ in range(128)))
         made.after(1.0)
         made.plan()
     watches = made.planner.diagnosis.voting.firings

@@ -84,7 +84,7 @@ def test_without_a_report_the_checks_and_slots_are_named() -> None:
 
 OTHER = finding(
     target="gpu/0000:4c:00",
-    part="GPU-2",
+    component="GPU-2",
     message="GPU 0000:4c:00 has fallen off the bus",
     action=Action.MONITOR,
 )

@@ -40,7 +40,7 @@ def test_a_cordon_of_ours_goes_and_a_persons_stays() -> None:
 def test_a_fault_of_one_gpu_marks_that_device_alone() -> None:
     fleet = Fleet(20, replace(AT_ONCE, budget=replace(WIDE, fleet=0.05)))
     fleet.publish(0)
-    fleet.say(0, *(finding(target=f"gpu/0000:{0x3B + at:02x}:00", part="") for at in range(2)))
+    fleet.say(0, *(finding(target=f"gpu/0000:{0x3B + at:02x}:00", component="") for at in range(2)))
     fleet.carry_out()
     assert fleet.marked() == []
     assert sorted(rule.device for rule in fleet.rules.values()) == ["gpu-0", "gpu-1"]
@@ -58,7 +58,7 @@ def test_a_fault_of_a_link_or_of_an_unknown_gpu_marks_the_node() -> None:
     fleet.publish(0)
     fleet.publish(1)
     fleet.say(0, finding(target="gpu/0000:3b:00/nvlink/3"))
-    fleet.say(1, finding(target="gpu/0000:ff:00", part="GPU-9"))
+    fleet.say(1, finding(target="gpu/0000:ff:00", component="GPU-9"))
     fleet.carry_out()
     assert (fleet.marked(), fleet.rules) == ([0, 1], {})
 

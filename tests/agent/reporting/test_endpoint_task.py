@@ -4,76 +4,76 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
 
 import pytest
 
+from nodeguard.agent.reporting.endpoint_pool import EndpointPool
 from nodeguard.agent.reporting.http1 import DEADLINE
-from nodeguard.agent.reporting.senders import Senders
 from tests.agent.reporting.receiver import closed_port, receiving
 from tests.agent.reporting.scene import Agent, black_hole, digests, seconds_until
-from tests.waiting import PATIENCE, PROMPTLY, until
+from tests.waiting import PATIENCE, PROMPTLY, until_async
 
 pytestmark = pytest.mark.usefixtures("patient_end")
 
 
-@contextmanager
-def sending(agent: Agent) -> Iterator[Senders]:
-    """The threads of an agent's senders, ended at the end."""
-    senders = Senders(
-        [agent.way(one) for one in agent.addresses], agent.mailbox, Random(7).random, agent.said.append
+@asynccontextmanager
+async def sending(agent: Agent) -> AsyncIterator[EndpointPool]:
+    """The threads of an agent's pool, ended at the end."""
+    pool = EndpointPool(
+        [agent.transport(one) for one in agent.addresses], agent.queue, Random(7).random, agent.errors.append
     )
-    senders.begin(lambda: agent.now)
+    pool.start(lambda: agent.now)
     try:
-        yield senders
+        yield pool
     finally:
-        senders.end(PATIENCE)
+        await pool.end(PATIENCE)
 
 
-def test_the_thread_sends_at_once_and_once_more_when_it_is_stopped(tmp_path: Path) -> None:
+async def test_the_thread_sends_at_once_and_once_more_when_it_is_stopped(tmp_path: Path) -> None:
     with receiving() as receiver:
         agent = Agent(tmp_path, [receiver.address])
-        with sending(agent):
+        async with sending(agent):
             agent.offer("a")
-            until(lambda: len(receiver.applied) == 1)
+            await until_async(lambda: len(receiver.applied) == 1)
             agent.offer("b")
-            until(lambda: len(receiver.applied) == 2)
+            await until_async(lambda: len(receiver.applied) == 2)
             agent.offer()
         assert digests(receiver.applied) == agent.offered
         assert [one.leaving for one in receiver.applied] == [False, False, False, True]
 
 
-def test_who_never_answers_delays_nobody_neither_a_change_nor_the_end(tmp_path: Path) -> None:
+async def test_who_never_answers_delays_nobody_neither_a_change_nor_the_end(tmp_path: Path) -> None:
     with receiving() as receiver, black_hole() as silent:
         agent = Agent(tmp_path, [silent, receiver.address, silent])
-        with sending(agent) as senders:
+        async with sending(agent) as pool:
             for at in range(20):
                 agent.offer(f"check-{at}")
-                assert seconds_until(lambda: digests(receiver.applied) == agent.offered) < DEADLINE
+                assert await seconds_until(lambda: digests(receiver.applied) == agent.offered) < DEADLINE
             agent.offer("last")
             began = time.monotonic()
-            senders.end(PATIENCE)
+            await pool.end(PATIENCE)
             assert time.monotonic() - began < DEADLINE
         assert digests(receiver.applied) == agent.offered
         assert receiver.applied[-1].leaving
         assert sum(one.leaving for one in receiver.applied) == 1
 
 
-def test_every_receiver_that_hears_is_told_of_the_end(tmp_path: Path) -> None:
+async def test_every_receiver_that_hears_is_told_of_the_end(tmp_path: Path) -> None:
     with receiving() as one, receiving(tls=True) as other, black_hole() as silent:
         agent = Agent(tmp_path, [one.address, silent, other.address])
-        with sending(agent):
+        async with sending(agent):
             agent.offer("a")
-            until(lambda: one.applied and other.applied)
+            await until_async(lambda: one.applied and other.applied)
         for receiver in (one, other):
             assert [found.leaving for found in receiver.applied] == [False, True]
             assert digests(receiver.applied) == agent.offered
 
 
-def test_an_answer_that_is_under_way_at_the_end_is_waited_for(tmp_path: Path) -> None:
+async def test_an_answer_that_is_under_way_at_the_end_is_waited_for(tmp_path: Path) -> None:
     with receiving() as receiver:
         asked, answer = threading.Event(), threading.Event()
 
@@ -84,34 +84,34 @@ def test_an_answer_that_is_under_way_at_the_end_is_waited_for(tmp_path: Path) ->
 
         receiver.fault = slow
         agent = Agent(tmp_path, [receiver.address])
-        with sending(agent):
+        async with sending(agent):
             agent.offer("a")
-            assert asked.wait(PATIENCE)
+            await until_async(asked.is_set)
             threading.Timer(0.1, answer.set).start()
         assert [one.leaving for one in receiver.applied] == [False, True]
 
 
-def test_an_end_that_cannot_be_told_is_no_reason_to_stay(tmp_path: Path) -> None:
+async def test_an_end_that_cannot_be_told_is_no_reason_to_stay(tmp_path: Path) -> None:
     agent = Agent(tmp_path, [f"http://127.0.0.1:{closed_port()}/"])
-    with sending(agent):
+    async with sending(agent):
         agent.offer("a")
-        until(lambda: agent.said)
+        await until_async(lambda: agent.errors)
         began = time.monotonic()
     assert time.monotonic() - began < PROMPTLY
     assert len(agent.spool) == 1
 
 
-def test_sending_imports_nothing_but_the_standard_library_and_what_is_here_anyway() -> None:
+def test_reporting_imports_no_http_client_but_h11() -> None:
     code = (
-        "import sys, nodeguard.agent.reporting.senders; "
-        "print(sorted({'aiohttp', 'kubernetes', 'pydantic', 'requests', 'urllib3', 'httpx', 'asyncio'} & set(sys.modules)))"
+        "import sys, nodeguard.agent.reporting.endpoint_pool; "
+        "print(sorted({'aiohttp', 'kubernetes', 'pydantic', 'requests', 'urllib3', 'httpx', 'http.client', 'email'} & set(sys.modules)))"
     )
-    said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
-    assert said == "[]\n"
+    output = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert output == "[]\n"
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_threads_that_send_while_much_changes_lose_nothing_and_keep_the_order(
+async def test_threads_that_send_while_much_changes_lose_nothing_and_keep_the_order(
     tmp_path: Path, seed: int
 ) -> None:
     random = Random(seed)
@@ -119,12 +119,12 @@ def test_threads_that_send_while_much_changes_lose_nothing_and_keep_the_order(
     with receiving() as one, receiving() as other, black_hole() as silent:
         one.fault = other.fault = lambda: random.choice(harmless)
         agent = Agent(tmp_path, [one.address, silent, other.address])
-        with sending(agent):
+        async with sending(agent):
             for at in range(300):
                 agent.offer(f"check-{at}")
                 if len(agent.spool) > 8 or random.random() < 0.2:
-                    until(lambda: len(agent.spool) <= random.randint(0, 8))
-            until(lambda: not agent.spool)
+                    await until_async(lambda: len(agent.spool) <= random.randint(0, 8))
+            await until_async(lambda: not agent.spool)
         for receiver in (one, other):
             numbers = [found.sequence for found in receiver.applied]
             places = [agent.offered.index(digest) for digest in digests(receiver.applied)]

@@ -10,21 +10,21 @@ BEAT = Heartbeat(version=VERSION, node="n", boot_id="b", sequence=1)
 
 
 def refused(status: int, body: bytes) -> str:
-    with pytest.raises(ReplyError) as found:
+    with pytest.raises(ReplyError) as error:
         read_reply(HttpResponse(status, body), BEAT)
-    return str(found.value)
+    return str(error.value)
 
 
-def test_an_aggregators_own_words_are_passed_on() -> None:
-    said = refused(403, b"nodeguard: this is another node's: set `node`\n")
-    assert said == "it answered 403: this is another node's: set `node`"
+def test_an_aggregators_own_error_is_logged() -> None:
+    message = refused(403, b"nodeguard: this is another node's: set `node`\n")
+    assert message == "it answered 403: this is another node's: set `node`"
 
 
-def test_only_a_message_that_conflicts_with_others_is_refused_for_good() -> None:
+def test_only_a_conflict_is_a_refusal() -> None:
     for status, expected in ((409, True), (403, False), (500, False)):
-        with pytest.raises(ReplyError) as found:
+        with pytest.raises(ReplyError) as error:
             read_reply(HttpResponse(status, b"nodeguard: why: remedy\n"), BEAT)
-        assert found.value.refused == expected
+        assert error.value.is_refused == expected
 
 
 @pytest.mark.parametrize(
@@ -39,6 +39,6 @@ def test_only_a_message_that_conflicts_with_others_is_refused_for_good() -> None
         b"nodeguard: " + b"t" * 80,
     ],
 )
-def test_what_is_none_of_them_stays_out_of_the_log(body: bytes) -> None:
+def test_any_other_text_stays_out_of_the_log(body: bytes) -> None:
     assert refused(403, body) == "it answered 403: see that the token is this node's own"
-    assert refused(500, body) == "it answered 500: its log says why"
+    assert refused(500, body) == "it answered 500: its log has the reason"

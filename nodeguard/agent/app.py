@@ -1,0 +1,216 @@
+"""The composition root of the agent: it builds the parts from the options, and runs them."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import random
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from functools import partial
+
+from nodeguard.agent import control
+from nodeguard.agent.agent import Agent
+from nodeguard.agent.check_reload import CheckReload, LoadedChecks, adoption_delay
+from nodeguard.agent.fd_watch import watch_descriptors
+from nodeguard.agent.instructions import FindingClearer, GpuDetacher
+from nodeguard.agent.options import AgentOptions, AggregatorOptions, OptionsError
+from nodeguard.agent.process import LoopErrorHandler
+from nodeguard.agent.reporting.credentials import TokenFile
+from nodeguard.agent.reporting.delivery_state import DeliveryQueue
+from nodeguard.agent.reporting.endpoint import Address, AddressError, parse_address, resolve
+from nodeguard.agent.reporting.endpoint_pool import EndpointPool, NamedEndpoint
+from nodeguard.agent.reporting.http1 import HttpsTransport
+from nodeguard.agent.reporting.reporter import Executor, Reporter, node_facts
+from nodeguard.agent.reporting.tls import CertificateFiles, TlsFileError, tls_context
+from nodeguard.agent.service import Service
+from nodeguard.agent.state import AgentState, capture_state
+from nodeguard.agent.state_file import StateFile
+from nodeguard.agent.transitions import LogLine
+from nodeguard.agent.watched_node import WatchedNode, watch_live, watch_recording
+from nodeguard.bundle.defect import BundleError
+from nodeguard.bundle.watched import WatchedBundle
+from nodeguard.derive.derive import PlatformHints
+from nodeguard.local.json_log import JsonLog
+from nodeguard.local.state_lock import acquire_state_lock
+from nodeguard.model.catalogue import Catalogue
+from nodeguard.model.finding import DataStatus, Verdict
+from nodeguard.model.instant import Instant
+from nodeguard.model.signal import Signal
+from nodeguard.pipeline.pipeline import Pipeline
+from nodeguard.sources.infiniband import InfinibandSource
+from nodeguard.sources.nvml import NvmlSource
+from nodeguard.sources.registry import all_sources
+from nodeguard.sources.source import Source
+from nodeguard.wire.instruction import ClearFinding, DetachGpus, Instruction
+from nodeguard.worker.lane import filesystem_lane
+
+
+async def run_agent(
+    options: AgentOptions, load_checks: Callable[[], LoadedChecks], validate: Callable[[Catalogue], None]
+) -> Verdict | None:
+    """Run an agent until a signal ends it. Return its last verdict, None if there is none.
+
+    load_checks: returns the checks, now and on SIGHUP; raises OptionsError. validate: raises an error if the
+    options do not fit the first checks. Raises OptionsError if the agent cannot start.
+    """
+    hangup = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hangup.set)
+    checks = load_checks()
+    validate(checks[0])
+    lock = acquire_state_lock(options.state) if options.state else None
+    if options.state and lock is None:
+        raise OptionsError(f"another agent on this machine uses {options.state}: name another --state")
+    file = StateFile(options.state, filesystem_lane()) if options.state else None
+    with closing(JsonLog(sys.stderr.fileno(), options.node)) as log:
+        asyncio.get_running_loop().set_exception_handler(LoopErrorHandler(log, time.monotonic))
+        with closing(_watched_node(options, checks[0], file, log)) as node:
+            return await _run(options, checks, load_checks, node, file, log, hangup)
+
+
+def _watched_node(
+    options: AgentOptions, catalogue: Catalogue, file: StateFile | None, log: JsonLog
+) -> WatchedNode:
+    sources, site = all_sources(catalogue.patterns), PlatformHints(options.platform, options.instance_type)
+    if options.bundle is None:
+        try:
+            return watch_live(options.root, sources, site, file)
+        except OSError as error:
+            path = f"{error.filename}: {error.strerror}"
+            raise OptionsError(f"{path}: --root names the directory that is the machine's root") from None
+    try:
+        node = watch_recording(WatchedBundle(options.bundle, log), options.speed, sources, site, file)
+    except BundleError as error:
+        raise OptionsError(str(error)) from None
+    if not node.sources:
+        raise OptionsError(f"{options.bundle}: it records no source: record it again with nodeguard record")
+    return node
+
+
+async def _run(
+    options: AgentOptions,
+    checks: LoadedChecks,
+    load_checks: Callable[[], LoadedChecks],
+    node: WatchedNode,
+    file: StateFile | None,
+    log: JsonLog,
+    hangup: asyncio.Event,
+) -> Verdict | None:
+    catalogue, signals = checks
+    machine, state = node.machine, node.state
+    pipeline = Pipeline(catalogue, signals, node.site, state=state.pipeline)
+    agent = Agent(machine, node.sources, pipeline, log, node.offset, node.speed, logged=state.logged)
+    nvml = next((source for source in node.sources if isinstance(source, NvmlSource)), None)
+    gpus = GpuDetacher(agent, nvml, machine.detach_gpus, state.detached)
+    gpus.apply()
+    _skip_unused_counters(node.sources, pipeline)
+    executors: dict[type[Instruction], Executor] = {
+        DetachGpus: gpus.carry_out,
+        ClearFinding: FindingClearer(agent, pipeline).carry_out,
+    }
+    queue = DeliveryQueue(state.delivery, spools=options.aggregator is not None)
+    reporter = Reporter(queue, node_facts(options.node, catalogue), executors, log)
+
+    def capture(instant: Instant) -> AgentState:
+        return capture_state(pipeline.state, instant, machine.hangs(), gpus.detached)
+
+    endpoints = None
+    if options.aggregator is not None:
+        endpoints = endpoint_pool(options.config, options.aggregator, queue, log)
+    service = Service(agent, reporter, capture, file, node.load_error, endpoints)
+    watch_descriptors(machine, agent)
+
+    def adopt(catalogue: Catalogue, signals: dict[str, Signal]) -> None:
+        pipeline.adopt(catalogue, signals)
+        _skip_unused_counters(node.sources, pipeline)
+        reporter.facts = node_facts(options.node, catalogue)
+
+    reload = CheckReload(load_checks, adopt, adoption_delay(options.node, options.spread), log)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload.request)
+    if hangup.is_set():
+        reload.request()
+    control_server = await _serve_control(options.socket, service, log) if options.socket else None
+    # The objects of the start live until the end: searching them for garbage again and again finds nothing.
+    gc.collect()
+    gc.freeze()
+    try:
+        verdict = await _serve(service, options)
+    finally:
+        if control_server is not None:
+            control_server.close()
+    if verdict is not None:
+        health = verdict.known_health or DataStatus.UNKNOWN
+        log({"event": "end", "health": health.value, "findings": len(verdict.findings)})
+    return verdict
+
+
+async def _serve(service: Service, options: AgentOptions) -> Verdict | None:
+    host, port = options.listen
+    try:
+        return await service.run(host, port, once=options.once)
+    except OSError as error:
+        # The text of asyncio repeats the address; the error of an unknown host has no errno of the system.
+        if error.errno and not isinstance(error, socket.gaierror):
+            reason = os.strerror(error.errno)
+        else:
+            reason = error.strerror or str(error)
+        raise OptionsError(f"cannot listen on {host}:{port}: {reason}: name another --listen") from None
+
+
+async def _serve_control(path: str, service: Service, log: JsonLog) -> asyncio.Server | None:
+    try:
+        return await control.serve_control(path, service.carry_out)
+    except OSError as error:
+        remedy = "nodeguard release and clear cannot reach this agent; name a --socket"
+        log({"event": "no socket", "reason": f"{path}: {error.strerror or error}: {remedy}"})
+        return None
+
+
+def endpoint_pool(
+    config: str, aggregator: AggregatorOptions, queue: DeliveryQueue, log: Callable[[LogLine], None]
+) -> EndpointPool:
+    """Return the senders to every aggregator. config: the file that names them.
+
+    Raises OptionsError if an address is invalid, or the CA file cannot be used.
+    """
+    ca_file = aggregator.ca_file or None
+    certificate = None
+    if aggregator.certificate_file:
+        certificate = CertificateFiles(aggregator.certificate_file, aggregator.key_file)
+    try:
+        if ca_file is not None:
+            tls_context(ca_file)
+        addresses = [parse_address(address) for address in aggregator.addresses]
+    except AddressError as error:
+        raise OptionsError(f"{config}: aggregator.addresses: {error}") from None
+    except TlsFileError as error:
+        raise OptionsError(f"{config}: aggregator.ca_file: {error}") from None
+
+    def transport(address: Address) -> HttpsTransport:
+        token = TokenFile(aggregator.token_file) if aggregator.token_file else None
+        return HttpsTransport(address, token, ca_file, certificate)
+
+    def named(address: Address) -> NamedEndpoint:
+        return NamedEndpoint(
+            address.name, partial(resolve, address), lambda ips: transport(address.of_replica(ips))
+        )
+
+    return EndpointPool(
+        [transport(address) for address in addresses if address.is_fixed],
+        queue,
+        random.random,
+        lambda reason: log({"event": "unreported", "reason": reason}),
+        [named(address) for address in addresses if not address.is_fixed],
+    )
+
+
+def _skip_unused_counters(sources: Sequence[Source], pipeline: Pipeline) -> None:
+    """Have the InfiniBand source skip the port counters that no check uses."""
+    for source in sources:
+        if isinstance(source, InfinibandSource):
+            source.select_counters(pipeline.port_signals)

@@ -1,0 +1,23 @@
+"""What a check loads: the pipeline, and nothing of the agent."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.paths import FIXTURES
+
+
+@pytest.mark.parametrize("output", ["table", "json", "prometheus"])
+def test_check_loads_nothing_of_the_agent(output: str) -> None:
+    code = (
+        "import sys\n"
+        "from nodeguard.cli.main import main\n"
+        "main(sys.argv[1:])\n"
+        "print(sorted(name for name in sys.modules if name.startswith('nodeguard.agent')), file=sys.stderr)"
+    )
+    words = ["check", "--from", str(FIXTURES / "gpu-hot"), "--format", output]
+    process = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=True)
+    assert process.stderr.splitlines()[-1] == "[]"
