@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from nodeguard.bundle.fields import moment
 from nodeguard.cli.main import main
+from nodeguard.model.instant import parse_rfc3339
 from nodeguard.sources.probe_file import parse_probe_file
 from tests.paths import ROOT
 
@@ -24,7 +24,7 @@ def block(language: str) -> str:
 
 
 def test_its_file_is_in_order() -> None:
-    file = parse_probe_file(block("json"), moment("2026-11-01T12:00:30Z"))
+    file = parse_probe_file(block("json"), parse_rfc3339("2026-11-01T12:00:30Z"))
     assert not file.defects
     assert [one.name for one in file.observations] == ["licence", "copy"]
 

@@ -78,7 +78,7 @@ class LiveReplayMachine(ReplayMachine):
         lay = (record for record in grown.existing.records if not 0 <= sequence_number(record) <= skip)
         new = (*lay, *grown.appended.records)
         last = max((log.last, *map(sequence_number, new)))
-        self._last = LogCursor(boot_id, last)
+        self._last_record = LogCursor(boot_id, last)
         return LogRecords((*new, *log.records), more=grown.more, last=last)
 
     def log_descriptor(self) -> int:

@@ -1,1 +1,1 @@
-"""Recordings of what the sources read on one node: their format, reading, and writing."""
+"""Bundles: recordings of everything that the sources read on one node; reading, writing, anonymising."""

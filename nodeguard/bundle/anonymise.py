@@ -1,7 +1,7 @@
-"""Taking out of a recording what names the machine and its parts.
+"""Anonymiser: replaces the identities of the machine and its components in a recording.
 
-The same thing becomes the same other thing all over the recording. A replacement has the shape of what it
-stands for, so that whatever parses a recording reads it alike; IPv4 addresses alone may change their length.
+The same identity gets the same replacement in the whole recording. A replacement has the shape of the
+original, so that a recording parses the same; only IPv4 addresses may change their length.
 """
 
 from __future__ import annotations
@@ -33,30 +33,30 @@ _IDENTITIES = rf"""
   | (?<!\S)(?P<export> [A-Z][\w.,-]* )(?=:/(?!/))
 """
 
-# Calls of NVML whose value is an identity, and fields that hold one byte by byte (nvml.h).
+# NVML calls that return an identity, and fields with an identity as bytes (nvml.h).
 _IDENTITY_CALL = re.compile(r"nvml\w*(?:Serial|BoardId)(?:_v\d)?(?:\(.*)?")
 _IDENTITY_BYTES = frozenset({"ibGuid", "clusterUuid", "rackGuid"})
-# Files whose whole content is an identity, and one whose content only looks like an address.
+# Files with an identity as their whole content, and a file with a content that only looks like an address.
 _IDENTITY_FILE = re.compile(r".*/(?:node_desc|hostname|serial|serial_number|\w+_serial)")
 _VERSION_FILE = "/fw_ver"
-# Files and a call that name a make and model: a host may be called by a word of them.
+# Files and a call that name a make and model: a hostname may be a word of them.
 _MODEL_FILE = re.compile(
     r"/sys/.*/(?:product_name|product_family|sys_vendor|board_name|board_vendor|\w+_version)"
 )
 _MODEL_CALL = "nvmlDeviceGetName"
 _ASSET_TAG = "/chassis_asset_tag"
-# Tags that all machines of a cloud share, by which platforms are recognised.
+# Tags that all machines of a cloud share; they identify the platform.
 _SHARED_TAGS = frozenset(("7783-7084-3265-9085-8269-3286-77", "Amazon EC2", "OracleCloud.com"))
 
-# Directories in which the system itself gives the names; what is mounted elsewhere people name.
+# Directories with names given by the system; users name the paths of other mounts.
 _SYSTEM = frozenset(("sys", "proc", "dev", "run", "etc"))
 _CGROUPS = "/sys/fs/cgroup/"
 _SLICES = frozenset(
     f"{name}.slice" for name in ("system", "runtime", "podruntime", "kubelet", "kubepods", "machine", "user")
 )
 
-# In the kernel log: addresses of storage, GUIDs and keys; whose process it was, whose directory, which
-# server, and who built the kernel.
+# In the kernel log: addresses of storage, GUIDs and keys; users, home directories, servers, and the builder
+# of the kernel.
 _LONG_HEX = re.compile(
     r"(?<![0-9A-Za-z])(0x|(?=\d*[A-Fa-f]))([0-9A-Fa-f]{12,})(?![0-9A-Za-z])",
 )
@@ -69,17 +69,17 @@ _IN_LOG: tuple[tuple[re.Pattern[str], Kind], ...] = (
     (re.compile(r"^(Linux version \S+ \()([^)]+)"), "word"),
     (re.compile(r"(\bserver )([A-Za-z][\w.-]*)(?= )"), "word"),
 )
-# Shorter serials would be found in numbers that have nothing to do with them.
+# Shorter serials would match unrelated numbers.
 _SHORTEST_SERIAL = 6
-# Host names that would be found in addresses, numbers and what the kernel says of any machine.
+# Host names that would match addresses, numbers and common kernel messages.
 _NO_NAME = re.compile(r"[0-9a-f]{1,4}|\d+|localhost|host|node|gpu|server|linux|kernel|nvidia", re.IGNORECASE)
 
 
 class Anonymiser:
     """Replaces identities in one recording.
 
-    hostname: the machine's own name; with it goes its short name, and any domain behind it. A name that could
-    be anything else is replaced only where it stands as the host's name.
+    hostname: the machine's own name; its short name and any domain are replaced too. An ambiguous name is
+    replaced only where it is used as the hostname.
     """
 
     def __init__(self, hostname: str, replacements: Replacements | None = None) -> None:
@@ -90,47 +90,47 @@ class Anonymiser:
         self._of_kernel = self._compiled(host=False)
 
     def text(self, text: str) -> str:
-        """A text with every identity in it replaced."""
+        """Return a text with every identity replaced."""
         return self._pattern.sub(self._replaced, text)
 
     def path(self, path: str) -> str:
-        """A path with every identity in its names replaced, each name for itself."""
+        """Return a path with every identity in its names replaced."""
         top = path.lstrip("/").partition("/")[0]
         if top in _SYSTEM:
             return "/".join(self.name(name, path) for name in path.split("/"))
         return anonymous_path(path, self._mounted)
 
     def target(self, text: str, path: str) -> str:
-        """Text of a link that stands at a path."""
+        """Return the text of a link at a path, identities replaced."""
         return "/".join(self.name(name, path) for name in text.split("/"))
 
     def name(self, name: str, path: str) -> str:
-        """One name of a path, which is given for what it leads to."""
+        """Return one name of a path, replaced. path: the whole path."""
         if path.startswith(_CGROUPS) and name.endswith(".slice") and name not in _SLICES:
             return f"{self._words(name.removesuffix('.slice'))}.slice"
         return self._kernel_text(name) if _of_kernel(path) else self.text(name)
 
     def call(self, call: str) -> str:
-        """A system call with its arguments."""
+        """Return a system call with its arguments replaced."""
         name, opened, path = call.partition("(")
         return f"{name}({anonymous_path(path[:-1], self._mounted)})" if opened else name
 
     def words(self, text: str) -> str:
-        """A text that is a name: every word of it replaced."""
+        """Return a name with every word replaced."""
         return self._words(text)
 
     def record(self, record: str) -> str:
-        """A record of the kernel log."""
+        """Return a record of the kernel log, identities replaced."""
         head, separator, text = record.partition(";")
         text = self.text(text)
         if "NVRM" not in text and "[Hardware Error]" not in text:
-            text = _LONG_HEX.sub(lambda found: found[1] + self._hex(found[2]), text)
+            text = _LONG_HEX.sub(lambda match: match[1] + self._hex(match[2]), text)
         for pattern, kind in _IN_LOG:
-            text = pattern.sub(lambda found: found[1] + self._new.like(kind, found[2]), text)  # noqa: B023
+            text = pattern.sub(lambda match: match[1] + self._new.like(kind, match[2]), text)  # noqa: B023
         return head + separator + text
 
     def file(self, path: str, text: str) -> str:
-        """Content of a file of the machine."""
+        """Return the content of a file of the machine, identities replaced."""
         if path.endswith(_VERSION_FILE) or _MODEL_FILE.fullmatch(path):
             return text
         if is_mount_table(path):
@@ -142,17 +142,17 @@ class Anonymiser:
         return self._kernel_text(text) if _of_kernel(path) else self.text(text)
 
     def manifest(self, manifest: Manifest) -> Manifest:
-        """A bundle's manifest."""
+        """Return a bundle's manifest, identities replaced."""
         hostname = self._words(manifest.hostname)
         return replace(manifest, hostname=hostname, boot_id=self.boot_id(manifest.boot_id))
 
     def boot_id(self, boot_id: str) -> str:
-        """A boot's id, whatever its form."""
+        """Return a replaced boot id, in any form."""
         replaced = self.text(boot_id)
         return self._words(boot_id) if replaced == boot_id else replaced
 
     def nvml(self, call: str, result: Any) -> Any:
-        """Result of an NVML call, in the form of nvml.json."""
+        """Return the result of an NVML call, in the form of nvml.json, identities replaced."""
         if call == _MODEL_CALL:
             return result
         is_identity = _IDENTITY_CALL.fullmatch(call) is not None
@@ -174,12 +174,12 @@ class Anonymiser:
         return self.nvml(field, value)
 
     def _kernel_text(self, text: str) -> str:
-        """What the kernel alone writes: it holds no host's name, but words that a host may be called by."""
+        """Replace identities in a text of the kernel: it has no hostname, but words that may equal one."""
         return self._of_kernel.sub(self._replaced, text)
 
-    def _mounted(self, word: str) -> str:
-        """A word of a mount's device or path."""
-        return self.text(word) if self._pattern.fullmatch(word) else self._words(word)
+    def _mounted(self, part: str) -> str:
+        """Replace a word of a mount's device or path."""
+        return self.text(part) if self._pattern.fullmatch(part) else self._words(part)
 
     def _compiled(self, *, host: bool = True) -> re.Pattern[str]:
         words = []
@@ -187,16 +187,16 @@ class Anonymiser:
             words.append(rf"(?P<serials> {'|'.join(map(re.escape, sorted(self._serials)))} )")
         if host and self._host and not _NO_NAME.fullmatch(self._host):
             words.append(rf"(?P<host> {self._host}(?:\.[0-9A-Z-]+)* )")
-        # An underscore joins words: mlx5_0 and NVML_ERROR_GPU_IS_LOST are no names of a machine.
-        known = rf"(?<!\w)(?:{'|'.join(words)})(?!\w) |" if words else ""
-        return re.compile(known + _IDENTITIES, re.VERBOSE | re.IGNORECASE | re.ASCII)
+        # An underscore joins words: mlx5_0 and NVML_ERROR_GPU_IS_LOST are not hostnames.
+        names = rf"(?<!\w)(?:{'|'.join(words)})(?!\w) |" if words else ""
+        return re.compile(names + _IDENTITIES, re.VERBOSE | re.IGNORECASE | re.ASCII)
 
-    def _replaced(self, found: re.Match[str]) -> str:
-        kind = found.lastgroup or ""
-        value = found[kind]
-        before = found[0].removesuffix(value)
+    def _replaced(self, match: re.Match[str]) -> str:
+        kind = match.lastgroup or ""
+        value = match[kind]
+        before = match[0].removesuffix(value)
         if kind == "guid":
-            # A port's GID ends with its GUID, which stands alone elsewhere.
+            # A port's GID ends with its GUID, which also occurs alone.
             halves = (value[:19], value[19:20], value[20:])
             return "".join(map(self._hex, halves))
         if kind == "named_by_mac":
@@ -208,14 +208,14 @@ class Anonymiser:
         return before + (self._words(value) if kind in ("host", "server", "export") else self._serial(value))
 
     def _hex(self, value: str) -> str:
-        """A hexadecimal identity replaced. What is nobody's stays: zeros, broadcast, loopback, link-local."""
+        """Replace a hexadecimal identity, except zeros, broadcast, loopback and link-local."""
         if set(value.lower()) <= set("0:-_") or set(value.lower()) <= set("f:-") or value == "::1":
             return value
         return value if value == "fe80:0000:0000:0000" else self._new.like("hex", value)
 
     def _words(self, text: str) -> str:
-        """Every word of a text replaced, each label of a domain name for itself."""
-        return re.sub(r"[^\s.,]+", lambda found: self._new.like("word", found[0]), text)
+        """Replace every word of a text, and each label of a domain name."""
+        return re.sub(r"[^\s.,]+", lambda match: self._new.like("word", match[0]), text)
 
     def _serial(self, serial: str) -> str:
         if len(serial) >= _SHORTEST_SERIAL and serial not in self._serials:

@@ -1,4 +1,4 @@
-"""The directory that a recording is written to."""
+"""BundleDirectory: writes the layers of a recording to a directory."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from nodeguard.bundle.layer import FRAMES, MOST_FILES, Link
 
 BUNDLE_LIMIT = 256 << 20
 MANIFESTS = frozenset(("bundle.yaml", "frame.yaml"))
-# Half of what a reader takes, because it counts directories too.
+# Half of a reader's limit, because a reader counts directories too.
 _MOST_WRITTEN = MOST_FILES // 2
 
 
 class BundleDirectory:
-    """Writes layers below a directory, which must be empty or not there.
+    """Writes layers below a directory, which must be empty or not exist.
 
-    Raises BundleError where it is not, and where the bundle would grow too large, OSError where the disk
-    refuses; nothing of that layer stays then.
+    Raises BundleError if it is not empty, or if the bundle would be too large, and OSError of the disk;
+    nothing of the failed layer stays then.
     """
 
     def __init__(self, directory: str) -> None:
         if os.path.lexists(directory) and not os.path.isdir(directory):
-            raise BundleError(directory, "", "is no directory", "name one that is empty, or not there yet")
-        # For its owner alone: a recording tells much of a machine.
+            raise BundleError(directory, "", "is not a directory", "name an empty or a new directory")
+        # Only for its owner: a recording has many details of a machine.
         os.makedirs(directory, mode=0o700, exist_ok=True)
         if os.listdir(directory):
-            raise BundleError(directory, "", "is not empty", "name one that is empty, or not there yet")
+            raise BundleError(directory, "", "is not empty", "name an empty or a new directory")
         self._directory = directory
         self._size = 0
         self._count = 0
@@ -53,7 +53,7 @@ class BundleDirectory:
     def _write(
         self, frame: tuple[str, ...], layer: Mapping[str, str | Link | None], texts: Mapping[str, bytes]
     ) -> None:
-        # The manifest comes last: without it nobody takes for whole what was left half.
+        # The manifest comes last: without it a reader rejects an incomplete layer.
         for path in sorted(layer, key=lambda path: path in MANIFESTS):
             entry = layer[path]
             host = os.path.join(self._directory, *frame, path)
@@ -65,7 +65,7 @@ class BundleDirectory:
                     file.write(texts[path])
 
     def _remove(self, frame: tuple[str, ...]) -> None:
-        """Take away what there is of a layer: the directory was empty, so that all in it is ours."""
+        """Remove an incomplete layer. The directory was empty, so everything in it is of this bundle."""
         if frame:
             shutil.rmtree(os.path.join(self._directory, *frame), ignore_errors=True)
             return

@@ -1,4 +1,4 @@
-"""calls.json: answers of system calls, by call."""
+"""calls.json: results of system calls and of requests to the metadata service, by call."""
 
 from __future__ import annotations
 
@@ -9,22 +9,24 @@ import msgspec
 from nodeguard.bundle.defect import BundleError
 from nodeguard.bundle.failures import check_result
 
-# How a request of the cloud's metadata service is named: `http(GET http://169.254.169.254/…)`.
+# Prefix of a request to the cloud's metadata service: `http(GET http://169.254.169.254/…)`.
 HTTP = "http("
 
-# Answers by call; None where a frame takes one away.
+# Results by call; None if a frame removes one.
 Answers = dict[str, dict[str, Any]]
 AnswerChanges = dict[str, dict[str, Any] | None]
 
 
 def read_calls(data: bytes, file: str, *, base: bool) -> AnswerChanges:
-    """Content of calls.json. Only a frame may take an entry away. Raises BundleError."""
+    """Return the content of calls.json. Only a frame may remove an entry. Raises BundleError."""
     calls: AnswerChanges = decode_json(data, file, dict[str, Any])
     for call, result in calls.items():
         if result is None and not base:
             continue
         if not isinstance(result, dict):
-            raise BundleError(file, call, "is no object", 'write the answer\'s fields, or {"error": "EIO"}')
+            raise BundleError(
+                file, call, "is not an object", 'write the fields of the result, or {"error": "EIO"}'
+            )
         check_result(result, file, call, nvml=False)
         if call.startswith(HTTP) and "error" not in result:
             _check_response(result, file, call)
@@ -34,11 +36,11 @@ def read_calls(data: bytes, file: str, *, base: bool) -> AnswerChanges:
 def _check_response(result: dict[str, Any], file: str, call: str) -> None:
     if type(result.get("status")) is not int or not isinstance(result.get("body", ""), str):
         remedy = 'write {"status": 200, "body": "…"}, or {"error": "ETIMEDOUT"}'
-        raise BundleError(file, call, "is no answer of a web server", remedy)
+        raise BundleError(file, call, "is not an HTTP response", remedy)
 
 
 def decode_json(data: bytes, file: str, shape: Any) -> Any:
-    """A JSON document of some shape. Raises BundleError with the field that does not fit."""
+    """Return a JSON document of a given shape. Raises BundleError with the invalid field."""
     try:
         return msgspec.json.decode(data, type=shape)
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
@@ -46,7 +48,7 @@ def decode_json(data: bytes, file: str, shape: Any) -> Any:
             raise BundleError(file, "", "is cut short", "copy it again") from error
         problem, _, field = str(error).partition(" - at `$")
         field = field.strip("`.").replace("[...]", "")
-        # msgspec's sentences begin with a capital, and stand after a colon here: names keep theirs.
+        # msgspec's messages begin with a capital; here they follow a colon. Names keep their capital.
         if not problem.startswith("JSON"):
             problem = problem[:1].lower() + problem[1:]
         raise BundleError(file, field, problem, "write what the format asks for") from error

@@ -1,4 +1,4 @@
-"""errors.yaml: paths that cannot be read, and how reading them fails."""
+"""errors.yaml: paths that cannot be read, each with the name of its failure."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from nodeguard.bundle.manifest import machine_path
 
 
 def read_errors(data: bytes, file: str, *, base: bool) -> dict[str, str | None]:
-    """Content of errors.yaml: an errno name, `stall` or `hang` by absolute path.
+    """Return the content of errors.yaml: an errno name, `stall` or `hang` by absolute path.
 
-    None takes an entry away; only a frame may say that. Raises BundleError.
+    None removes an entry; only a frame may do that. Raises BundleError.
     """
     errors: dict[str, str | None] = {}
-    for path, word in mapping(data, file).items():
+    for path, failure in mapping(data, file).items():
         at = machine_path(path, file, path)
         if at in errors:
-            raise BundleError(file, path, "stands twice", "keep one")
-        if not (is_system_failure(word) or (word is None and not base)):
+            raise BundleError(file, path, "is there twice", "keep one")
+        if not (is_system_failure(failure) or (failure is None and not base)):
             raise BundleError(
-                file, path, f"{word!r} is no known failure", "write an errno name, stall or hang"
+                file, path, f"{failure!r} is not a known failure", "write an errno name, stall or hang"
             )
-        errors[at] = word
+        errors[at] = failure
     return errors
 
 
 def write_errors(errors: Mapping[str, str | None]) -> str:
-    """Text of errors.yaml."""
-    return "".join(f"{quoted(path.lstrip('/'))}: {word or 'null'}\n" for path, word in errors.items())
+    """Return the text of errors.yaml."""
+    return "".join(f"{quoted(path.lstrip('/'))}: {failure or 'null'}\n" for path, failure in errors.items())

@@ -1,4 +1,4 @@
-"""A bundle's kmsg that goes on: a file that grows, or a named pipe."""
+"""GrowingLog: follows the kmsg of a bundle that is still written: a growing file, or a named pipe."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from nodeguard.bundle.defect import BundleError
 from nodeguard.bundle.inotify import Inotify
 from nodeguard.bundle.kmsg import LogLines, parse_lines
 
-# Bytes of one reading, some hundred thousand records; what is beyond waits for the next one.
+# Bytes of one reading, some hundred thousand records; the next reading returns the rest.
 _MOST = 16 << 20
 _CHUNK = 64 << 10
-# Bytes of a line that has no end; no record is longer (CONSOLE_EXT_LOG_MAX).
+# Bytes after which a line without an end is cut; no record is longer (CONSOLE_EXT_LOG_MAX).
 _LONGEST = 16 << 10
-# Bytes before the place that was read to, by which a file is known again.
+# Bytes before the read position, by which a replaced file is recognised.
 _TAIL = 4 << 10
 
 
 class LogUpdate(Struct, frozen=True):
-    """What is new.
+    """New lines of the log.
 
-    before: what lay in the file when it was first opened; since: what came. defect: why no more can be read.
-    more: whether others wait.
+    existing: lines that the file had when it was first opened. appended: later lines. defect: why nothing
+    more can be read. more: whether there are more lines to read.
     """
 
     existing: LogLines = LogLines()
@@ -38,40 +38,40 @@ class LogUpdate(Struct, frozen=True):
 
 
 class GrowingLog:
-    """Reads whole lines, each once.
+    """Reads complete lines, each once.
 
-    path: where the file or pipe is, or will be. A file that was replaced by one that begins alike is read on;
-    one that was cut or written anew is read from its beginning. A pipe is held open, so that its writers may
-    come and go. Raises BundleError where it is neither at the start.
+    path: of the file or pipe, which may be created later. If a file is replaced by one with the same
+    beginning, reading continues; a file that was truncated or rewritten is read from its beginning. A pipe
+    stays open, so that writers may come and go. Raises BundleError if the path is neither at the start.
     """
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._descriptor = -1
-        self._is_pipe = self._is_heard = False
+        self._is_pipe = self._is_registered = False
         self._at = self._line = 0
         self._tail = self._rest = b""
-        self._news = select.epoll()
+        self._epoll = select.epoll()
         self._waiting = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._news.register(self._waiting, select.EPOLLIN)
+        self._epoll.register(self._waiting, select.EPOLLIN)
         self._inotify: Inotify | None = None
         self._open()
         plain = self._descriptor >= 0 and not self._is_pipe
-        self._lay = os.fstat(self._descriptor).st_size if plain else 0
-        self._hear(wanted=self._is_pipe)
+        self._initial_size = os.fstat(self._descriptor).st_size if plain else 0
+        self._register_pipe(wanted=self._is_pipe)
 
     def watch(self) -> None:
-        """Have a file's growth noticed, as a pipe's is. Raises OSError where the kernel does not tell."""
+        """Notice the growth of a file too, as of a pipe. Raises OSError without inotify."""
         self._inotify = Inotify()
         self._inotify.watch(os.path.dirname(self._path) or ".")
-        self._news.register(self._inotify, select.EPOLLIN)
+        self._epoll.register(self._inotify, select.EPOLLIN)
 
     def fileno(self) -> int:
-        """Readable when there may be something new."""
-        return self._news.fileno()
+        """Return a descriptor that is readable when there may be new lines."""
+        return self._epoll.fileno()
 
     def read(self, within: float = math.inf) -> LogUpdate:
-        """What is new, to the end or for so many seconds."""
+        """Return the new lines, within seconds."""
         self.clear_ready()
         until = time.monotonic() + within
         first, size = self._line + 1, 0
@@ -80,7 +80,7 @@ class GrowingLog:
         more, defect = True, None
         try:
             while more and size < _MOST and time.monotonic() <= until:
-                lines = before if self._at < self._lay else since
+                lines = before if self._at < self._initial_size else since
                 data = self._next()
                 lines += self._lines(data)
                 size += len(data)
@@ -89,20 +89,20 @@ class GrowingLog:
             more, defect = False, error
         if more:
             os.eventfd_write(self._waiting, 1)
-        self._hear(wanted=self._is_pipe)
+        self._register_pipe(wanted=self._is_pipe)
         old = parse_lines(before, self._path, first)
         return LogUpdate(old, parse_lines(since, self._path, first + len(before)), defect, more)
 
     def clear_ready(self) -> None:
-        """Leave unread what is new; it is no reason to look any more, until `read` or more comes."""
+        """Reset readiness without reading, until `read` or until more lines come."""
         if self._inotify is not None:
             self._inotify.take()
         with suppress(BlockingIOError):
             os.eventfd_read(self._waiting)
-        self._hear(wanted=False)
+        self._register_pipe(wanted=False)
 
     def _next(self) -> bytes:
-        """Bytes that were not read, empty where there are none."""
+        """Return unread bytes, empty if there are none."""
         if self._descriptor < 0:
             return b""
         try:
@@ -110,8 +110,8 @@ class GrowingLog:
                 return os.read(self._descriptor, _CHUNK)
             if self._is_other():
                 self._begin()
-            # What lay there is told apart, so that no piece has both.
-            room = min(_CHUNK, self._lay - self._at) if self._at < self._lay else _CHUNK
+            # Existing and appended lines are separate: no chunk may have both.
+            room = min(_CHUNK, self._initial_size - self._at) if self._at < self._initial_size else _CHUNK
             return os.pread(self._descriptor, room, self._at)
         except BlockingIOError:
             return b""
@@ -119,8 +119,9 @@ class GrowingLog:
             raise _unreadable(self._path, error) from error
 
     def _is_other(self) -> bool:
-        """Whether what was read is not what the file begins with. One that is empty may be about to be
-        written anew with more at its end, as an editor does.
+        """Return whether the file no longer begins with the bytes that were read.
+
+        An empty file does not count: an editor may be about to rewrite it with more lines.
         """
         size = os.fstat(self._descriptor).st_size
         if size < self._at:
@@ -129,33 +130,33 @@ class GrowingLog:
         return os.pread(self._descriptor, len(self._tail), start) != self._tail
 
     def _begin(self) -> None:
-        self._at = self._line = self._lay = 0
+        self._at = self._line = self._initial_size = 0
         self._tail = self._rest = b""
 
     def _lines(self, data: bytes) -> list[bytes]:
-        """The lines that these bytes end, without their newlines."""
+        """Return the lines that these bytes complete, without their newlines."""
         self._at += len(data)
         self._tail = (self._tail + data)[-_TAIL:]
         *lines, self._rest = (self._rest + data).split(b"\n")
-        # The last line of a recording needs no newline; nor may one without an end fill the memory.
-        if self._rest and (self._at == self._lay or len(self._rest) > _LONGEST):
+        # The last line of a recording needs no newline. A line without an end must not fill the memory.
+        if self._rest and (self._at == self._initial_size or len(self._rest) > _LONGEST):
             lines.append(self._rest)
             self._rest = b""
         self._line += len(lines)
         return lines
 
     def _open(self) -> bool:
-        """Open what is at the path. Returns whether that is another file than before."""
+        """Open the file at the path. Return whether it is another file than before."""
         try:
-            found = os.lstat(self._path)
+            status = os.lstat(self._path)
         except FileNotFoundError:
             return False
         except OSError as error:
             raise _unreadable(self._path, error) from error
-        if self._descriptor >= 0 and os.path.samestat(found, os.fstat(self._descriptor)):
+        if self._descriptor >= 0 and os.path.samestat(status, os.fstat(self._descriptor)):
             return False
-        pipe = stat.S_ISFIFO(found.st_mode)
-        if not (pipe or stat.S_ISREG(found.st_mode)):
+        pipe = stat.S_ISFIFO(status.st_mode)
+        if not (pipe or stat.S_ISREG(status.st_mode)):
             raise BundleError(self._path, "", "is neither file nor pipe", "put the file itself there")
         flags = (os.O_RDWR if pipe else os.O_RDONLY) | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         try:
@@ -168,23 +169,23 @@ class GrowingLog:
         self._descriptor, self._is_pipe = descriptor, pipe
         return True
 
-    def _hear(self, *, wanted: bool) -> None:
-        """Whether bytes in the pipe count as news."""
-        if wanted and not self._is_heard:
-            self._news.register(self._descriptor, select.EPOLLIN)
-        elif self._is_heard and not wanted:
-            self._news.unregister(self._descriptor)
-        self._is_heard = wanted
+    def _register_pipe(self, *, wanted: bool) -> None:
+        """Set whether bytes in the pipe make the descriptor readable."""
+        if wanted and not self._is_registered:
+            self._epoll.register(self._descriptor, select.EPOLLIN)
+        elif self._is_registered and not wanted:
+            self._epoll.unregister(self._descriptor)
+        self._is_registered = wanted
 
     def _shut(self) -> None:
-        self._hear(wanted=False)
+        self._register_pipe(wanted=False)
         if self._descriptor >= 0:
             os.close(self._descriptor)
 
     def close(self) -> None:
-        """Read nothing any more."""
+        """Stop reading and close all descriptors."""
         self._shut()
-        self._news.close()
+        self._epoll.close()
         os.close(self._waiting)
         if self._inotify is not None:
             self._inotify.close()

@@ -1,4 +1,4 @@
-"""Changes below directories of this machine, as the kernel tells them. Source: Linux inotify(7)."""
+"""Inotify: changes in directories of this machine. Source: Linux inotify(7)."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ _ROOM = 64 << 10
 
 
 class DirectoryChange(Struct, frozen=True):
-    """Something in a directory changed. watch: the directory's, -1 where the kernel had too many to tell;
-    name: in that directory, empty for the directory itself.
+    """A change in a directory.
+
+    watch: of the directory, -1 if the kernel dropped changes. name: in that directory, empty for the
+    directory itself.
     """
 
     watch: int
@@ -27,27 +29,27 @@ class DirectoryChange(Struct, frozen=True):
 
 
 class Inotify:
-    """Watches directories, one by one, not what is below them. Raises OSError where the kernel refuses."""
+    """Watches single directories, without their subdirectories. Raises OSError."""
 
     def __init__(self) -> None:
-        import ctypes  # noqa: PLC0415 - for recordings that are watched alone
+        import ctypes  # noqa: PLC0415 - only for recordings that are watched
 
         self._library = ctypes.CDLL(None, use_errno=True)
         self._errno = ctypes.get_errno
         self._descriptor = self._checked(self._library.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC), "inotify")
 
     def fileno(self) -> int:
-        """Readable when there are changes that were not taken."""
+        """Return a descriptor that is readable when there are changes to take."""
         return self._descriptor
 
     def watch(self, directory: str) -> int:
-        """The directory's watch; the same one where it had one already."""
+        """Return the watch of a directory; the same one if it has a watch already."""
         mask = _CHANGES | _ONLY_DIRECTORIES | _NO_LINK
-        found = self._library.inotify_add_watch(self._descriptor, os.fsencode(directory), mask)
-        return self._checked(found, directory)
+        watch = self._library.inotify_add_watch(self._descriptor, os.fsencode(directory), mask)
+        return self._checked(watch, directory)
 
     def take(self) -> list[DirectoryChange]:
-        """Changes since the last time, oldest first; without waiting."""
+        """Return the changes since the last call, oldest first, without waiting."""
         changes: list[DirectoryChange] = []
         with suppress(BlockingIOError):
             data = os.read(self._descriptor, _ROOM)
@@ -58,11 +60,11 @@ class Inotify:
                 changes.append(DirectoryChange(watch, os.fsdecode(data[at - length : at].rstrip(b"\0"))))
         return changes
 
-    def _checked(self, result: int, what: str) -> int:
+    def _checked(self, result: int, subject: str) -> int:
         if result < 0:
-            raise OSError(self._errno(), os.strerror(self._errno()), what)
+            raise OSError(self._errno(), os.strerror(self._errno()), subject)
         return result
 
     def close(self) -> None:
-        """Watch nothing any more."""
+        """End all watches."""
         os.close(self._descriptor)

@@ -1,4 +1,4 @@
-"""kmsg: records of the kernel log, as /dev/kmsg gives them (Linux Documentation/ABI/testing/dev-kmsg)."""
+"""kmsg: records of the kernel log, in the form of /dev/kmsg (Linux Documentation/ABI/testing/dev-kmsg)."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from msgspec import Struct
 
 from nodeguard.bundle.defect import BundleError
 
-# Where the log is on a machine: under this path errors.yaml tells how reading it fails.
+# Path of the log on a machine; under this path errors.yaml has the failure of its read.
 KMSG = "/dev/kmsg"
 
-# `prefix,sequence,microseconds,flags[,more];text`, then continuation lines, which a space begins.
+# `prefix,sequence,microseconds,flags[,more];text`, then continuation lines, which begin with a space.
 _RECORD = re.compile(r"\d+,\d+,\d+,[^;\n]*;[^\n]*(?:\n [^\n]*)*", re.ASCII)
 
-_PROBLEM = "is no record of /dev/kmsg"
+_PROBLEM = "is not a record of /dev/kmsg"
 _REMEDY = "write it like 6,1024,5000000,-;text, a continuation with a space before it"
 
 
 class LogLines(Struct, frozen=True):
-    """Lines of a log that goes on. left_out: how many are no records; defect: the first of them."""
+    """Records of a growing log. left_out: number of invalid lines; defect: the first of them."""
 
     records: tuple[str, ...] = ()
     left_out: int = 0
@@ -28,34 +28,34 @@ class LogLines(Struct, frozen=True):
 
 
 def is_record(text: str) -> bool:
-    """Whether a text is one record, without its last newline."""
+    """Return whether a text is one record, without its last newline."""
     return _RECORD.fullmatch(text) is not None
 
 
 def read_records(data: bytes, file: str) -> tuple[str, ...]:
-    """Records of a kmsg file in their order, each without its last newline.
+    """Return the records of a kmsg file in their order, each without its last newline.
 
-    Bytes that are no UTF-8 become U+FFFD. Raises BundleError with the line where something is no record.
+    Invalid UTF-8 becomes U+FFFD. Raises BundleError with the line of an invalid record.
     """
     text = data.decode(errors="replace").removesuffix("\n")
     records = []
     at = 0
     while at < len(text):
-        found = _RECORD.match(text, at)
-        if found is None or text[found.end() : found.end() + 1] not in ("", "\n"):
+        match = _RECORD.match(text, at)
+        if match is None or text[match.end() : match.end() + 1] not in ("", "\n"):
             line = text.count("\n", 0, at) + 1
             raise BundleError(file, f"line {line}", _PROBLEM, _REMEDY)
-        records.append(found[0])
-        at = found.end() + 1
+        records.append(match[0])
+        at = match.end() + 1
     return tuple(records)
 
 
 def parse_lines(lines: Iterable[bytes], file: str, first: int) -> LogLines:
-    """Records among the lines of a log that is being written; what is none is left out and told.
+    """Return the records among new lines of a growing log; invalid lines are left out and reported.
 
     lines: without their newlines. file, first: the log's path and the number of the first line, for the
-    message. A continuation belongs to the record before it, where that is among the lines; an empty line says
-    nothing.
+    message. A continuation belongs to the record before it, if that is among the lines; empty lines are
+    skipped.
     """
     records: list[str] = []
     defects: list[int] = []

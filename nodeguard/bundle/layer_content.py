@@ -1,4 +1,4 @@
-"""What one layer of a bundle says, base or frame, before it becomes files."""
+"""LayerContent: the content of one layer of a bundle, base or frame, before it is written as files."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from nodeguard.bundle.errors import write_errors
 from nodeguard.bundle.layer import Directory, Entry, Link
 from nodeguard.bundle.manifest import FrameManifest, Manifest, write_frame_manifest, write_manifest
 
-# What the cloud calls a machine: the whole answer to a request of this path, and a field of Azure's events.
+# Names of a machine: the whole response to a request with this path, and fields of Azure's events.
 _NAME_PATH = "/compute/name?"
 _NAMES = frozenset(("Resources", "EventId"))
 
 
 def anonymous_response(call: str, answer: dict[str, Any], new: Anonymiser) -> dict[str, Any]:
-    """An answer of calls.json; a machine has the same new name in all of them."""
+    """Return a response of calls.json with identities replaced; a machine has the same new name in all."""
     body = answer.get("body", "")
     if not body:
         return answer
@@ -37,16 +37,16 @@ def _value(value: Any, new: Anonymiser, *, is_name: bool) -> Any:
     if isinstance(value, str):
         return new.words(value) if is_name else new.text(value)
     if isinstance(value, list):
-        return [_value(one, new, is_name=is_name) for one in value]
+        return [_value(item, new, is_name=is_name) for item in value]
     if isinstance(value, dict):
-        return {field: _value(one, new, is_name=is_name or field in _NAMES) for field, one in value.items()}
+        return {field: _value(item, new, is_name=is_name or field in _NAMES) for field, item in value.items()}
     return value
 
 
 class LayerContent(Struct, frozen=True):
-    """A layer. tree: its files, a leaf being a text; the others as the files of their name hold them.
+    """A layer. tree: its files as text; the other fields: the content of the file with that name.
 
-    None where the layer has no such file.
+    None if the layer has no such file.
     """
 
     manifest: Manifest | FrameManifest
@@ -58,47 +58,44 @@ class LayerContent(Struct, frozen=True):
 
 
 def layer_files(content: LayerContent) -> dict[str, str | Link | None]:
-    """What a layer consists of, by path below its directory: a file's text, a link, None for a directory.
-
-    A directory stands there only where nothing is in it.
-    """
-    found: dict[str, str | Link | None] = {}
+    """Return the files of a layer by path: a text, a link, None for an empty directory."""
+    files: dict[str, str | Link | None] = {}
     if isinstance(content.manifest, Manifest):
-        found["bundle.yaml"] = write_manifest(content.manifest)
+        files["bundle.yaml"] = write_manifest(content.manifest)
     else:
-        found["frame.yaml"] = write_frame_manifest(content.manifest)
+        files["frame.yaml"] = write_frame_manifest(content.manifest)
     if content.errors:
-        found["errors.yaml"] = write_errors(content.errors)
+        files["errors.yaml"] = write_errors(content.errors)
     if content.calls:
-        found["calls.json"] = _json(content.calls)
+        files["calls.json"] = _json(content.calls)
     if content.nvml is not None:
-        found["nvml.json"] = _json(content.nvml)
+        files["nvml.json"] = _json(content.nvml)
     if content.kmsg is not None:
-        found["kmsg"] = "".join(f"{record}\n" for record in content.kmsg)
-    _add(found, "", content.tree)
-    return found
+        files["kmsg"] = "".join(f"{record}\n" for record in content.kmsg)
+    _add(files, "", content.tree)
+    return files
 
 
-def _add(found: dict[str, str | Link | None], above: str, directory: Directory) -> None:
+def _add(files: dict[str, str | Link | None], above: str, directory: Directory) -> None:
     for name, entry in directory.items():
         path = f"{above}{name}"
         if isinstance(entry, dict):
-            _add(found, f"{path}/", entry)
+            _add(files, f"{path}/", entry)
             if not entry:
-                found[path] = None
+                files[path] = None
         else:
             assert isinstance(entry, str | Link)
-            found[path] = entry
+            files[path] = entry
 
 
 def _json(value: Any) -> str:
-    """JSON that a person can read and git can compare."""
+    """Return JSON with line breaks, for users and for git."""
     return json.format(json.encode(value), indent=1).decode() + "\n"
 
 
 def anonymise_layer(content: LayerContent, new: Anonymiser) -> LayerContent:
-    """The same with every identity in it replaced."""
-    # First, because it tells the serial numbers that other files may hold unnamed.
+    """Return a layer with every identity replaced."""
+    # First: it has the serial numbers, which other files may have without a name.
     nvml = _nvml(content.nvml, new)
     manifest = content.manifest
     if isinstance(manifest, Manifest):
@@ -109,7 +106,7 @@ def anonymise_layer(content: LayerContent, new: Anonymiser) -> LayerContent:
     return LayerContent(
         manifest=manifest,
         tree=_tree(content.tree, "", new),
-        errors={new.path(path): word for path, word in content.errors.items()},
+        errors={new.path(path): failure for path, failure in content.errors.items()},
         calls=dict(_call(call, answer, new) for call, answer in content.calls.items()),
         nvml=nvml,
         kmsg=None if content.kmsg is None else tuple(map(new.record, content.kmsg)),
@@ -146,8 +143,8 @@ def _nvml(document: dict[str, Any] | None, new: Anonymiser) -> dict[str, Any] | 
         devices = [_results(results, new) for results in devices]
     else:
         devices = {number: results and _results(results, new) for number, results in devices.items()}
-    found = {**document, "system": _results(document.get("system", {}), new), "devices": devices}
-    return {field: value for field, value in found.items() if field in document}
+    anonymous = {**document, "system": _results(document.get("system", {}), new), "devices": devices}
+    return {field: value for field, value in anonymous.items() if field in document}
 
 
 def _results(results: dict[str, Any], new: Anonymiser) -> dict[str, Any]:

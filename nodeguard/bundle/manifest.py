@@ -1,4 +1,4 @@
-"""What a bundle says of itself: bundle.yaml, and frame.yaml of each frame."""
+"""Manifests: bundle.yaml of a bundle, and frame.yaml of each frame."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from msgspec import Struct
 from nodeguard.bundle.defect import BundleError
 from nodeguard.bundle.document import mapping, quoted
 from nodeguard.bundle.fields import Fields
+from nodeguard.model.instant import precise_rfc3339
 
 FORMAT = 1
 
@@ -18,10 +19,10 @@ Presence = Literal["recorded", "not-recorded"]
 class Manifest(Struct, frozen=True):
     """bundle.yaml.
 
-    hostname, boot_id: of the machine that was recorded. recorded_at: time 0 of the recording, in seconds
-    since the epoch. uptime_s: seconds since boot at that moment. platform: id of a platform file;
-    instance_type: the cloud's name for the machine; both empty where not given. sources: what is known of a
-    source, by name.
+    hostname, boot_id: of the recorded machine. recorded_at: time 0 of the recording, in seconds since the
+    epoch.
+    uptime_s: seconds since boot at that time. platform: id of a platform file; instance_type: the cloud's
+    machine type; both empty if unknown. sources: whether a source was recorded, by name.
     """
 
     hostname: str
@@ -34,9 +35,9 @@ class Manifest(Struct, frozen=True):
 
 
 class FrameManifest(Struct, frozen=True):
-    """frame.yaml: what a frame takes away, and what it says of time; None where it says nothing.
+    """frame.yaml: the paths that a frame removes, and its clock; None for a value that does not change.
 
-    removed: paths of the machine; each goes with all that is below it. recorded_at: seconds since the epoch.
+    removed: paths of the machine, each with everything below it. recorded_at: seconds since the epoch.
     """
 
     removed: tuple[str, ...] = ()
@@ -46,13 +47,13 @@ class FrameManifest(Struct, frozen=True):
 
 
 def read_manifest(data: bytes, file: str) -> Manifest:
-    """Content of bundle.yaml. Raises BundleError; file: its path, for the message."""
+    """Return the content of bundle.yaml. Raises BundleError; file: its path, for the message."""
     fields = Fields(file, mapping(data, file))
-    # Before anything else: of another format nothing else is known either.
+    # First: the other fields depend on the format.
     fields.needed("format")
     number = fields.take("format")
     if type(number) is not int or number != FORMAT:
-        problem = f"{number!r} is not known: this version reads {FORMAT}"
+        problem = f"{number!r} is unknown: this version reads {FORMAT}"
         raise fields.defect("format", problem, "use a newer nodeguard")
     for name in ("hostname", "boot_id", "recorded_at", "uptime_s"):
         fields.needed(name)
@@ -70,26 +71,26 @@ def read_manifest(data: bytes, file: str) -> Manifest:
 
 
 def _sources(fields: Fields) -> dict[str, Presence]:
-    given: Any = fields.take("sources")
-    if given is None:
+    sources: Any = fields.take("sources")
+    if sources is None:
         return {}
     remedy = "write `source: recorded` or `source: not-recorded`"
-    if not isinstance(given, dict):
-        raise fields.defect("sources", "is no map", remedy)
-    for source, presence in given.items():
+    if not isinstance(sources, dict):
+        raise fields.defect("sources", "is not a map", remedy)
+    for source, presence in sources.items():
         if presence not in ("recorded", "not-recorded"):
-            raise fields.defect(f"sources.{source}", f"{presence!r} says nothing", remedy)
-    return given
+            raise fields.defect(f"sources.{source}", f"{presence!r} is not valid", remedy)
+    return sources
 
 
 def read_frame_manifest(data: bytes, file: str) -> FrameManifest:
-    """Content of frame.yaml. Raises BundleError; file: its path, for the message."""
+    """Return the content of frame.yaml. Raises BundleError; file: its path, for the message."""
     fields = Fields(file, mapping(data, file))
     removed: Any = fields.take("removed")
     if removed is None:
         removed = []
     if not isinstance(removed, list):
-        raise fields.defect("removed", "is no list", "write the paths as a list")
+        raise fields.defect("removed", "is not a list", "write the paths as a list")
     manifest = FrameManifest(
         removed=tuple(machine_path(path, file, f"removed[{index}]") for index, path in enumerate(removed)),
         boot_id=fields.text("boot_id"),
@@ -101,21 +102,21 @@ def read_frame_manifest(data: bytes, file: str) -> FrameManifest:
 
 
 def machine_path(path: object, file: str, field: str) -> str:
-    """A path of the recorded machine as a bundle's YAML names it, made absolute.
+    """Return a path of a bundle's YAML as an absolute path of the recorded machine.
 
-    `sys/class/net` and `/sys/class/net/` both give `/sys/class/net`. Raises BundleError where it is no path
-    below the root.
+    `sys/class/net` and `/sys/class/net/` both give `/sys/class/net`. Raises BundleError for a path that is
+    not below the root.
     """
     parts = [part for part in path.split("/") if part not in ("", ".")] if isinstance(path, str) else []
     if not parts or ".." in parts:
         raise BundleError(
-            file, field, f"{path!r} is no path of the machine", "write it like sys/class/net/eth0"
+            file, field, f"{path!r} is not a path of the machine", "write it like sys/class/net/eth0"
         )
     return "/" + "/".join(parts)
 
 
 def write_manifest(manifest: Manifest) -> str:
-    """Text of bundle.yaml."""
+    """Return the text of bundle.yaml."""
     lines = [f"format: {FORMAT}", f"hostname: {quoted(manifest.hostname)}", *_instant(manifest)]
     for name, value in (("platform", manifest.platform), ("instance_type", manifest.instance_type)):
         if value:
@@ -127,7 +128,7 @@ def write_manifest(manifest: Manifest) -> str:
 
 
 def write_frame_manifest(frame: FrameManifest) -> str:
-    """Text of frame.yaml."""
+    """Return the text of frame.yaml."""
     lines = _instant(frame)
     if frame.removed:
         lines += ["removed:", *(f"  - {quoted(path.lstrip('/'))}" for path in frame.removed)]
@@ -135,14 +136,11 @@ def write_frame_manifest(frame: FrameManifest) -> str:
 
 
 def _instant(manifest: Manifest | FrameManifest) -> list[str]:
-    from datetime import UTC, datetime  # noqa: PLC0415 - only who writes needs it
-
     lines = []
     if manifest.boot_id is not None:
         lines.append(f"boot_id: {quoted(manifest.boot_id)}")
     if manifest.recorded_at is not None:
-        moment = datetime.fromtimestamp(manifest.recorded_at, UTC).isoformat().replace("+00:00", "Z")
-        lines.append(f"recorded_at: {quoted(moment)}")
+        lines.append(f"recorded_at: {quoted(precise_rfc3339(manifest.recorded_at))}")
     if manifest.uptime_s is not None:
         lines.append(f"uptime_s: {manifest.uptime_s}")
     return lines

@@ -1,11 +1,11 @@
-"""What a recording never holds: whatever tells what people run on the machine rather than how it is."""
+"""Masks of a recording: files and log records on what users run, which a recording never holds."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
 
-# /proc/PID/…, /proc/PID/task/TID/… and the kernel's own command line. Besides, reading them can block on a
+# /proc/PID/…, /proc/PID/task/TID/… and the kernel's own command line. A read of them can also block on a
 # stuck process (Linux fs/proc/base.c takes the process's memory lock).
 _PRIVATE_FILE = re.compile(r"/proc/(?:cmdline|(?:[^/]+/)+(?:cmdline|environ|maps|smaps|auxv))")
 _AUDIT = re.compile(r"audit:|type=\d+ audit\(")
@@ -21,15 +21,15 @@ _MASKED = r"\1<masked>"
 
 
 def is_private(path: str) -> bool:
-    """Whether a file of the machine is never to be recorded."""
+    """Return whether a file of the machine must never be recorded."""
     return _PRIVATE_FILE.fullmatch(path) is not None
 
 
 def public_records(records: Iterable[str]) -> Iterator[str]:
-    """The kernel log records that may be recorded, process names in driver messages masked.
+    """Yield the kernel log records that may be recorded, with process names in driver messages masked.
 
-    Left out: records of another facility than the kernel's, audit records, command lines and environments.
-    records: as /dev/kmsg gives them, in their order.
+    Left out are records of other facilities than the kernel's, audit records, command lines and environments.
+    records: in the form of /dev/kmsg, in their order.
     """
     of_init = False
     for record in records:

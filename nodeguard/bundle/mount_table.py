@@ -1,7 +1,7 @@
-"""Mount tables, /proc/self/mounts and /etc/fstab, as a recording may hold them.
+"""Mount tables, /proc/self/mounts and /etc/fstab, in the form for recordings.
 
-Options can hold passwords, and nothing is read of them but whether a mount is read-only. Devices and paths
-can hold names of people, projects and servers: those go with whatever else names somebody.
+Mount options may have passwords; only the option ro is kept. Devices and paths may have names of users,
+projects and servers, which anonymisation replaces.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ _SPECIAL = re.compile(r"[\s\\#]")
 # user:password@ of a share's address.
 _SECRET = re.compile(r"(//[^/@:\s]+):[^/@\s]*@")
 
-# Words of devices and paths that stand for themselves on any machine: kernel names of disks, parts of the
-# standard hierarchy (and of the places where container runtimes mount), and what people call a disk.
+# Words of devices and paths that identify nobody: kernel names of disks, directories of the standard
+# hierarchy and of container runtimes, and common names of disks.
 _STANDARD = re.compile(
     r"nvme\d+(?:n\d+)?(?:p\d+)?|(?:sd|vd|xvd|hd)[a-z]{1,2}\d*|(?:md|dm-|loop|sr|zram|pmem|ram|nbd)\d*|mmcblk\d+(?:p\d+)?"
     r"|dev|mapper|disk|by-(?:id|uuid|label|path|partuuid|partlabel)|UUID|LABEL|PARTUUID|PARTLABEL|shm|pts|mqueue"
@@ -33,12 +33,12 @@ _WORD = re.compile(r"[^/:@=,\s]+")
 
 
 def is_mount_table(path: str) -> bool:
-    """Whether a file of the machine is a mount table."""
+    """Return whether a file of the machine is a mount table."""
     return _TABLE.fullmatch(path) is not None
 
 
 def public_mounts(text: str) -> str:
-    """A mount table whose options say `ro` or `rw` and no more; comments are left out."""
+    """Return a mount table with only the options `ro` or `rw`, without comments."""
     return "".join(
         f"{_SECRET.sub(_MASKED, device)} {path} {kind} {mode} 0 0\n" if kind else "?\n"
         for device, path, kind, mode in _lines(text)
@@ -48,11 +48,11 @@ def public_mounts(text: str) -> str:
 _MASKED = r"\1:<masked>@"
 
 
-def anonymous_mounts(text: str, word: Callable[[str], str]) -> str:
-    """A mount table of public_mounts, every word in it replaced that names somebody. word: replaces one."""
+def anonymous_mounts(text: str, replace: Callable[[str], str]) -> str:
+    """Return a table of public_mounts with each word replaced that may identify someone."""
 
     def replaced(field: str) -> str:
-        return _escaped(anonymous_path(_unescaped(field), word))
+        return _escaped(anonymous_path(_unescaped(field), replace))
 
     return "".join(
         f"{replaced(device)} {replaced(path)} {kind} {mode} 0 0\n" if kind else "?\n"
@@ -60,13 +60,13 @@ def anonymous_mounts(text: str, word: Callable[[str], str]) -> str:
     )
 
 
-def anonymous_path(path: str, word: Callable[[str], str]) -> str:
-    """A device or the path of a mount, every word in it replaced that does not stand on any machine."""
-    return _WORD.sub(lambda found: found[0] if _STANDARD.fullmatch(found[0]) else word(found[0]), path)
+def anonymous_path(path: str, replace: Callable[[str], str]) -> str:
+    """Return the device or path of a mount with every non-standard word replaced."""
+    return _WORD.sub(lambda match: match[0] if _STANDARD.fullmatch(match[0]) else replace(match[0]), path)
 
 
 def _lines(text: str) -> Iterator[tuple[str, str, str, str]]:
-    """Device, path, type and mode of each line; all empty for a line that is none."""
+    """Yield device, path, type and mode of each line; all empty for an invalid line."""
     for line in text.splitlines():
         fields = line.split()
         if not fields or fields[0].startswith("#"):
@@ -79,8 +79,8 @@ def _lines(text: str) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _unescaped(field: str) -> str:
-    return _OCTAL.sub(lambda found: chr(int(found[1], 8)), field)
+    return _OCTAL.sub(lambda match: chr(int(match[1], 8)), field)
 
 
 def _escaped(field: str) -> str:
-    return _SPECIAL.sub(lambda found: f"\\{ord(found[0]):03o}", field)
+    return _SPECIAL.sub(lambda match: f"\\{ord(match[0]):03o}", field)

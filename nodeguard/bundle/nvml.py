@@ -1,4 +1,4 @@
-"""nvml.json: results of NVML calls, merged over the frames of a recording."""
+"""nvml.json: results of NVML calls, merged over the frames of a recording; read and written."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Results = dict[str, Any]
 
 _CALL = re.compile(r"nvml[A-Za-z]\w*(\(-?\d+(,-?\d+)*\))?", re.ASCII)
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,3}")
-_CALL_REMEDY = "write pynvml's name, with numbers alone in parentheses: nvmlDeviceGetNvLinkState(3)"
+_CALL_REMEDY = "write pynvml's name, with only numbers in parentheses: nvmlDeviceGetNvLinkState(3)"
 
 
 class NvmlEvent(Struct, frozen=True, forbid_unknown_fields=True):
@@ -30,17 +30,17 @@ class NvmlEvent(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RecordedDevice(Struct, frozen=True):
-    """One device. error: why it has no handle; its calls then wait until it has one again."""
+    """One device. error: why it has no handle; its calls are kept until it has one again."""
 
     calls: Results = {}
     error: str = ""
 
 
 class NvmlState(Struct, frozen=True):
-    """All that NVML would answer at one time.
+    """All results of NVML at one time.
 
-    devices: by a number that stays, the place in the base's list; NVML's own index is the rank among those
-    that are there. places: how many such numbers there ever were. error: why the library does not initialise.
+    devices: by a constant number, the index in the base's list; NVML's own index is the rank among the
+    present devices. numbers_used: count of such numbers so far. error: why the library does not initialize.
     """
 
     system: Results = {}
@@ -49,7 +49,7 @@ class NvmlState(Struct, frozen=True):
     error: str = ""
 
     def document(self) -> dict[str, Any]:
-        """The same in the base's form: `system`, `devices` in NVML's own order, perhaps `error`."""
+        """Return the state in the base's form: `system`, `devices` in NVML's own order, perhaps `error`."""
         devices = [self.devices[number] for number in sorted(self.devices)]
         document: dict[str, Any] = {
             "system": self.system,
@@ -58,7 +58,7 @@ class NvmlState(Struct, frozen=True):
         return {**document, "error": self.error} if self.error else document
 
     def index(self, number: int) -> int | None:
-        """NVML's index of a device; None where it is not there."""
+        """Return NVML's index of a device; None if it is absent."""
         return sorted(self.devices).index(number) if number in self.devices else None
 
 
@@ -77,7 +77,7 @@ class _Frame(Struct, forbid_unknown_fields=True):
 
 
 def read_base(data: bytes, file: str) -> tuple[NvmlState, tuple[NvmlEvent, ...]]:
-    """Content of the base's nvml.json. Raises BundleError."""
+    """Return the content of the base's nvml.json. Raises BundleError."""
     base: _Base = decode_json(data, file, _Base)
     devices: dict[int, RecordedDevice] = {}
     for number, results in enumerate(base.devices):
@@ -88,24 +88,24 @@ def read_base(data: bytes, file: str) -> tuple[NvmlState, tuple[NvmlEvent, ...]]
 
 
 def read_frame(before: NvmlState, data: bytes, file: str) -> tuple[NvmlState, tuple[NvmlEvent, ...]]:
-    """NVML after a frame's nvml.json, and the frame's events with NVML's own index. Raises BundleError."""
+    """Return NVML after a frame's nvml.json, and the frame's events with NVML's index. Raises BundleError."""
     frame: _Frame = decode_json(data, file, _Frame)
     devices = dict(before.devices)
-    places = before.numbers_used
+    numbers_used = before.numbers_used
     for name, results in sorted(frame.devices.items(), key=lambda item: (len(item[0]), item[0])):
         field = f"devices.{name}"
-        if _NUMBER.fullmatch(name) is None or int(name) > places:
-            problem = f"there are {places} devices, numbered from 0"
+        if _NUMBER.fullmatch(name) is None or int(name) > numbers_used:
+            problem = f"there are {numbers_used} devices, numbered from 0"
             raise BundleError(file, field, problem, "name one of them, or the next")
         number = int(name)
         if results is None:
             devices.pop(number, None)
             continue
         devices[number] = _device(devices.get(number, RecordedDevice()), results, file, field, base=False)
-        places = max(places, number + 1)
+        numbers_used = max(numbers_used, number + 1)
     _check_results(frame.system, file, "system", base=False)
     error = _error(frame.error, file, before.error)
-    after = NvmlState(apply_changes(before.system, frame.system), devices, places, error)
+    after = NvmlState(apply_changes(before.system, frame.system), devices, numbers_used, error)
     return after, _events(frame.events, before, after, file)
 
 
@@ -120,51 +120,51 @@ def _device(before: RecordedDevice, results: Results, file: str, field: str, *, 
 def _check_results(results: Results, file: str, field: str, *, base: bool) -> None:
     for call, result in results.items():
         if _CALL.fullmatch(call) is None:
-            raise BundleError(file, f"{field}.{call}", "is no name of a call", _CALL_REMEDY)
+            raise BundleError(file, f"{field}.{call}", "is not the name of a call", _CALL_REMEDY)
         if isinstance(result, dict):
             check_result(result, file, f"{field}.{call}", nvml=True)
         elif result is None and base:
             raise BundleError(file, f"{field}.{call}", "has no result", "write one, or leave the call out")
 
 
-def _error(word: str | UnsetType | None, file: str, before: str) -> str:
-    if isinstance(word, UnsetType):
+def _error(name: str | UnsetType | None, file: str, before: str) -> str:
+    if isinstance(name, UnsetType):
         return before
-    if word is not None and not is_nvml_failure(word):
+    if name is not None and not is_nvml_failure(name):
         raise BundleError(
-            file, "error", f"{word!r} is no known failure", "write an NVML_ERROR_… name, stall or hang"
+            file, "error", f"{name!r} is not a known failure", "write an NVML_ERROR_… name, stall or hang"
         )
-    return word or ""
+    return name or ""
 
 
 def _events(events: list[NvmlEvent], before: NvmlState, after: NvmlState, file: str) -> tuple[NvmlEvent, ...]:
-    """Events with NVML's own index in place of the device's number.
+    """Return the events with NVML's index instead of the device's number.
 
-    A device that this frame takes away still has the index that it had.
+    A device that this frame removes keeps its last index.
     """
-    found = []
-    for place, event in enumerate(events):
+    indexed = []
+    for position, event in enumerate(events):
         index = after.index(event.device)
         if index is None:
             index = before.index(event.device)
         if index is None:
             problem = f"there is no device {event.device}"
-            raise BundleError(file, f"events[{place}].device", problem, "name a device of the list")
-        found.append(replace(event, device=index))
-    return tuple(found)
+            raise BundleError(file, f"events[{position}].device", problem, "name a device of the list")
+        indexed.append(replace(event, device=index))
+    return tuple(indexed)
 
 
 def frame_document(before: NvmlState, after: NvmlState) -> dict[str, Any]:
-    """What a frame's nvml.json says to make `after` out of `before`: read_frame(before, …) gives `after`."""
+    """Return a frame's nvml.json that leads from `before` to `after`: read_frame(before, …) gives `after`."""
     document: dict[str, Any] = {}
     if system := changes_between(before.system, after.system):
         document["system"] = system
     devices: dict[str, Any] = {str(number): None for number in before.devices if number not in after.devices}
     for number, device in sorted(after.devices.items()):
-        was = before.devices.get(number)
-        if was == device:
+        earlier = before.devices.get(number)
+        if earlier == device:
             continue
-        changes = changes_between(was.calls if was else {}, device.calls)
+        changes = changes_between(earlier.calls if earlier else {}, device.calls)
         devices[str(number)] = {"error": device.error} if device.error else changes
     if devices:
         document["devices"] = devices
@@ -174,9 +174,9 @@ def frame_document(before: NvmlState, after: NvmlState) -> dict[str, Any]:
 
 
 def after_round(before: NvmlState, entries: Iterable[tuple[int, str, Any]]) -> NvmlState:
-    """What NVML answered, after one more round of calls: (device's index or -1, call, result).
+    """Return the state after one more round of calls: (device's index or -1, call, result).
 
-    A call that was not asked keeps its result. A device beyond the count that NVML gave is gone.
+    A call that was not made keeps its result. A device beyond NVML's device count is removed.
     """
     system = dict(before.system)
     fresh: dict[int, Results] = {}
@@ -184,31 +184,31 @@ def after_round(before: NvmlState, entries: Iterable[tuple[int, str, Any]]) -> N
     for scope, call, result in entries:
         if result is None:
             continue
-        told = _known(result)
+        recorded = _recordable(result)
         if call == "nvmlInit":
-            return replace(before, error=told["error"])
+            return replace(before, error=recorded["error"])
         if scope < 0:
-            system[call] = told
+            system[call] = recorded
         elif call == "nvmlDeviceGetHandleByIndex":
-            lost[scope] = told["error"]
+            lost[scope] = recorded["error"]
         else:
-            fresh.setdefault(scope, {})[call] = told
-    there = max([*before.devices, *fresh, *lost], default=-1) + 1
+            fresh.setdefault(scope, {})[call] = recorded
+    devices_seen = max([*before.devices, *fresh, *lost], default=-1) + 1
     count = system.get("nvmlDeviceGetCount")
     devices = {}
-    for number in range(min(there, count) if isinstance(count, int) else there):
-        was = before.devices.get(number)
+    for number in range(min(devices_seen, count) if isinstance(count, int) else devices_seen):
+        earlier = before.devices.get(number)
         if number in lost:
-            devices[number] = replace(was or RecordedDevice(), error=lost[number])
+            devices[number] = replace(earlier or RecordedDevice(), error=lost[number])
         elif number in fresh:
-            devices[number] = RecordedDevice({**(was or RecordedDevice()).calls, **fresh[number]})
+            devices[number] = RecordedDevice({**(earlier or RecordedDevice()).calls, **fresh[number]})
         else:
-            # A list has no gaps: a device that was never asked stands there without a handle.
-            devices[number] = was or RecordedDevice(error="NVML_ERROR_UNKNOWN")
+            # A list has no gaps: a device that was never read is in it without a handle.
+            devices[number] = earlier or RecordedDevice(error="NVML_ERROR_UNKNOWN")
     return NvmlState(system, devices, max(before.numbers_used, len(devices)))
 
 
-def _known(result: Any) -> Any:
-    """A result in words that the format has: a failure that NVML did not give is its unknown error."""
+def _recordable(result: Any) -> Any:
+    """Return a result in the form of the format: a failure that is not of NVML becomes NVML_ERROR_UNKNOWN."""
     failed = isinstance(result, dict) and "error" in result and not is_nvml_failure(result["error"])
     return {"error": "NVML_ERROR_UNKNOWN"} if failed else result

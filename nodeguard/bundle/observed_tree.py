@@ -1,4 +1,4 @@
-"""The tree of a machine as a recording gets to know it: from paths as they are read, links and all."""
+"""ObservedTree: the file tree of a machine, built from the paths that were read, links included."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nodeguard.bundle.overlay import TreeDraft
 from nodeguard.bundle.walk import absolute_path, path_names, resolve
 from nodeguard.model.failure import UnansweredError
 
-# What a reading raises.
+# Errors that a read raises.
 ReadFailure = OSError | UnansweredError
 
 # The kernel's MAXSYMLINKS.
@@ -20,85 +20,82 @@ _MOST_LINKS = 40
 
 
 class ObservedTree:
-    """Files, links, directories and failures of a machine at one time, put where they are without links.
+    """Files, links, directories and failures of a machine at one time, at their paths without links.
 
-    before: the tree and the failures (word by path) as they were known earlier; both stay as they are.
-    readlink: text of a link of the machine; raises OSError or UnansweredError where there is no link.
+    before: the earlier tree; errors: the earlier failures, name by path. Neither is changed. readlink:
+    returns the text of a link of the machine; raises OSError or UnansweredError if there is no link.
     """
 
     def __init__(self, before: Directory, errors: dict[str, str], readlink: Callable[[str], str]) -> None:
         self._draft = TreeDraft(before)
         self._readlink = readlink
         self._links: dict[tuple[str, ...], str | None] = {}
-        # Places at which something is that is no link.
+        # Paths at which something exists that is not a link.
         self._no_links: set[tuple[str, ...]] = set()
         self._errors = dict(errors)
-        # Places at which nothing is, and the errno's name that said so.
-        self._nothing: dict[tuple[str, ...], str] = {}
+        # Paths at which nothing exists, with the name of the errno.
+        self._absent: dict[tuple[str, ...], str] = {}
 
     @property
     def tree(self) -> Directory:
-        """All that is known; a leaf is its text, empty where it is only known to be there."""
+        """The tree; a file is its text, empty if only its existence is known."""
         return self._draft.root
 
     @property
     def errors(self) -> dict[str, str]:
-        """How reading fails, by path, where the tree alone would not tell."""
-        nothing = {}
-        for at, word in self._nothing.items():
-            place = resolve(self.tree, absolute_path(at), follow=False)
-            if place.entry is not None or errno.errorcode[place.code] != word:
-                nothing[absolute_path(at)] = word
-        return self._errors | nothing
+        """Failures by path, where the tree alone does not imply them."""
+        absent = {}
+        for names, failure in self._absent.items():
+            location = resolve(self.tree, absolute_path(names), follow=False)
+            if location.entry is not None or errno.errorcode[location.code] != failure:
+                absent[absolute_path(names)] = failure
+        return self._errors | absent
 
-    def file(self, path: str, said: str | ReadFailure) -> None:
-        """What came of reading a file: its text, or a failure."""
+    def file(self, path: str, result: str | ReadFailure) -> None:
+        """Add the reading of a file: its text, or a failure."""
         at = self._located(path)
-        if isinstance(said, str):
-            self._put(at, said)
-        elif failure_name(said) == "EISDIR":
+        if isinstance(result, str):
+            self._put(at, result)
+        elif failure_name(result) == "EISDIR":
             self._draft.directory(at)
-            self._answered(at)
+            self._exists(at)
         else:
-            self._failed(at, said)
+            self._failed(at, result)
 
-    def link(self, path: str, said: str | ReadFailure) -> None:
-        """What came of reading a link: its text, or a failure."""
+    def link(self, path: str, result: str | ReadFailure) -> None:
+        """Add the reading of a link: its text, or a failure."""
         at = self._located(path, follow=False)
-        if isinstance(said, str):
-            self._put(at, Link(portable_link(at[:-1], said)))
-        elif failure_name(said) == "EINVAL":
-            # Something else is there than a link.
+        if isinstance(result, str):
+            self._put(at, Link(portable_link(at[:-1], result)))
+        elif failure_name(result) == "EINVAL":
+            # Something else than a link exists there.
             if not isinstance(self._entry(at), str | dict):
                 self._draft.put(at, "")
-            self._answered(at)
+            self._exists(at)
         else:
-            self._failed(at, said)
+            self._failed(at, result)
 
-    def names(self, path: str, said: Iterable[str] | ReadFailure) -> None:
-        """What came of listing a directory: its names, all of them, or a failure.
-
-        What the directory held besides is gone.
-        """
+    def names(self, path: str, result: Iterable[str] | ReadFailure) -> None:
+        """Add the listing of a directory: all its names, or a failure. Other names in it are removed."""
         at = self._located(path)
-        if not isinstance(said, OSError | UnansweredError):
+        if not isinstance(result, OSError | UnansweredError):
             here = self._draft.directory(at)
-            self._answered(at)
-            listed = set(said)
-            for gone in set(here) - listed:
-                self._forget((*at, gone))
+            self._exists(at)
+            listed = set(result)
+            for name in set(here) - listed:
+                self._forget((*at, name))
             for name in sorted(listed):
                 here.setdefault(name, "")
-        elif failure_name(said) == "ENOTDIR" and isinstance(self._entry(at), str):
-            self._answered(at)
-        elif failure_name(said) == "ENOTDIR" and at in self._no_links:
-            # It is there, and no directory any more.
+        elif failure_name(result) == "ENOTDIR" and isinstance(self._entry(at), str):
+            self._exists(at)
+        elif failure_name(result) == "ENOTDIR" and at in self._no_links:
+            # It exists, and is no longer a directory.
             self._put(at, "")
         else:
-            self._failed(at, said)
+            self._failed(at, result)
 
     def refused(self, path: str, error: ReadFailure | None) -> None:
-        """How reading a path fails that has no place in the tree; None where it does not."""
+        """Set the failure of a path that is not in the tree; None if it can be read."""
         self._errors.pop(path, None)
         if error is not None:
             self._errors[path] = failure_name(error)
@@ -107,36 +104,36 @@ class ObservedTree:
         return resolve(self.tree, absolute_path(at), follow=False).entry
 
     def _failed(self, at: tuple[str, ...], error: ReadFailure) -> None:
-        word = failure_name(error)
-        if word in ("ENOENT", "ENOTDIR"):
+        failure = failure_name(error)
+        if failure in ("ENOENT", "ENOTDIR"):
             self._forget(at)
-            self._nothing[at] = word
+            self._absent[at] = failure
             return
-        self._answered(at)
-        # A loop of links is known by its links.
-        if word != "ELOOP" and at:
-            self._errors[absolute_path(at)] = word
+        self._exists(at)
+        # A loop of links follows from the links.
+        if failure != "ELOOP" and at:
+            self._errors[absolute_path(at)] = failure
 
     def _put(self, at: tuple[str, ...], entry: Entry) -> None:
-        """A file or link is at a place, and nothing below it."""
+        """Put a file or link at a path, with nothing below it."""
         self._forget(at)
         self._draft.put(at, entry)
-        self._answered(at)
+        self._exists(at)
 
-    def _answered(self, at: tuple[str, ...]) -> None:
-        """Something is at a place, and reading it fails no more."""
+    def _exists(self, at: tuple[str, ...]) -> None:
+        """Note that something exists at a path and can be read."""
         self._errors.pop(absolute_path(at), None)
         for count in range(len(at) + 1):
-            self._nothing.pop(at[:count], None)
+            self._absent.pop(at[:count], None)
 
     def _forget(self, at: tuple[str, ...]) -> None:
         self._draft.drop(at)
-        gone = f"{absolute_path(at)}/"
-        for path in [path for path in self._errors if f"{path}/".startswith(gone)]:
+        removed = f"{absolute_path(at)}/"
+        for path in [path for path in self._errors if f"{path}/".startswith(removed)]:
             del self._errors[path]
 
     def _located(self, path: str, *, follow: bool = True) -> tuple[str, ...]:
-        """Where a path leads on the machine; the links on its way become known."""
+        """Return the names of a path without links; add the links on the way to the tree."""
         todo = path_names(path)[::-1]
         here: tuple[str, ...] = ()
         links = 0
@@ -146,7 +143,7 @@ class ObservedTree:
                 here = here[:-1]
                 continue
             at = (*here, name)
-            # Past the most links a place may have a link on its way: nothing is asked there any more.
+            # Past the maximum of links, no more links are read.
             text = self._link_at(at) if (todo or follow) and links < _MOST_LINKS else None
             if text is None:
                 here = at
@@ -158,7 +155,7 @@ class ObservedTree:
         return here
 
     def _link_at(self, at: tuple[str, ...]) -> str | None:
-        """Text of the link at a place, as the machine tells it once; None where there is none."""
+        """Return the text of the link at a path, read once from the machine; None if there is no link."""
         if at not in self._links:
             try:
                 self._links[at] = text = self._readlink(absolute_path(at))
@@ -175,10 +172,10 @@ class ObservedTree:
 
 
 def portable_link(directory: tuple[str, ...], text: str) -> str:
-    """Text of a link as a bundle may hold it, relative and inside the tree.
+    """Return the text of a link in the form for a bundle: relative and inside the tree.
 
-    directory: names of the directory in which the link stands, none of them a link. A text that is so already
-    stays; any other is rewritten as if none of the names in it was a link.
+    directory: names of the link's directory, none of them a link. A text that has this form stays; any other
+    is rewritten as if none of its names was a link.
     """
     names = path_names(text)
     ups = next((count for count, name in enumerate(names) if name != ".."), len(names))

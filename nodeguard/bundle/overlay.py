@@ -1,6 +1,6 @@
-"""Trees that change: what a frame does to the tree before it, and what changed between two trees.
+"""Frame changes: apply the changes of a frame to a tree or a map, and compute them from two states.
 
-A tree is never changed once it is made; trees share what is alike.
+A finished tree never changes; trees share their equal parts.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from nodeguard.bundle.walk import absolute_path, path_names, resolve
 
 
 class TreeDraft:
-    """A tree in the making, from one that stays as it is."""
+    """A changeable copy of a tree; the original stays unchanged."""
 
     def __init__(self, before: Directory) -> None:
         self.root: Directory = dict(before)
-        # By id, because directories cannot be hashed; kept here, an id cannot be given to another.
+        # By id, because directories cannot be hashed. The reference here keeps the id unique.
         self._own: dict[int, Directory] = {id(self.root): self.root}
 
     def directory(self, names: Iterable[str]) -> Directory:
-        """The directory at a place, by its names without links, free to be changed.
+        """Return a changeable directory, by its names without links.
 
-        It is made where it is not there; a file or link in its way gives way.
+        It is made if it does not exist; a file or link in its place is replaced.
         """
         here = self.root
         for name in names:
@@ -38,33 +38,33 @@ class TreeDraft:
         return here
 
     def put(self, names: tuple[str, ...], entry: Entry) -> None:
-        """Put a file or link at a place, whatever was there."""
+        """Put a file or link at a path; replace anything there."""
         self.directory(names[:-1])[names[-1]] = entry
 
     def drop(self, names: tuple[str, ...]) -> None:
-        """Take away what is at a place, with all below it, if anything is."""
+        """Remove what is at a path, with everything below it; do nothing if nothing is there."""
         above = resolve(self.root, absolute_path(names[:-1]), follow=False)
         if names and isinstance(above.entry, dict) and names[-1] in above.entry:
             del self.directory(above.names)[names[-1]]
 
     def lay(self, above: Directory, at: tuple[str, ...] = ()) -> None:
-        """Lay a tree over what is at a place.
+        """Lay a tree over a directory.
 
-        Where a directory meets a link that leads to a directory, it is laid over that: its files are the
-        machine's files at their paths, and on the machine these paths lead through the link.
+        If a directory of the tree is a link to a directory here, the tree is laid over the link's target: on
+        the machine, the paths of its files lead through the link.
         """
         here = self.directory(at)
         for name, entry in above.items():
             if isinstance(entry, dict):
-                place = resolve(self.root, absolute_path([*at, name]))
-                if isinstance(place.entry, dict):
-                    self.lay(entry, place.names)
+                location = resolve(self.root, absolute_path([*at, name]))
+                if isinstance(location.entry, dict):
+                    self.lay(entry, location.names)
                     continue
             here[name] = entry
 
 
 def apply_frame(before: Directory, removed: Iterable[str], above: Directory) -> Directory:
-    """A tree after a frame: without some paths, then with the frame's own tree laid over it."""
+    """Return a tree after a frame: some paths removed, then the frame's own tree laid over it."""
     draft = TreeDraft(before)
     for path in removed:
         names = path_names(path)
@@ -75,7 +75,7 @@ def apply_frame(before: Directory, removed: Iterable[str], above: Directory) -> 
 
 
 def tree_difference(before: Directory, after: Directory) -> tuple[list[str], Directory]:
-    """What a frame has to say: the paths removed, and the tree of what is new or other.
+    """Return the content of a frame: the removed paths, and a tree of new and changed entries.
 
     overlaid(before, *difference(before, after)) == after.
     """
@@ -87,12 +87,12 @@ def _new(before: Directory, after: Directory, at: str, removed: list[str]) -> Di
     removed += [f"{at}/{name}" for name in before if name not in after]
     new: Directory = {}
     for name, entry in after.items():
-        was = before.get(name)
-        if isinstance(was, dict) and isinstance(entry, dict):
-            if was is not entry and (below := _new(was, entry, f"{at}/{name}", removed)):
+        earlier = before.get(name)
+        if isinstance(earlier, dict) and isinstance(entry, dict):
+            if earlier is not entry and (below := _new(earlier, entry, f"{at}/{name}", removed)):
                 new[name] = below
-        elif was != entry:
-            if was is not None and (isinstance(was, dict) or isinstance(entry, dict)):
+        elif earlier != entry:
+            if earlier is not None and (isinstance(earlier, dict) or isinstance(entry, dict)):
                 removed.append(f"{at}/{name}")
             new[name] = entry
     return new
@@ -102,11 +102,11 @@ Value = TypeVar("Value")
 
 
 def apply_changes(before: Mapping[str, Value], changes: Mapping[str, Value | None]) -> dict[str, Value]:
-    """A map after some changes, by key; None takes an entry away, and may name one that is not there."""
+    """Return a map after some changes, by key; None removes an entry, which need not exist."""
     return {key: value for key, value in {**before, **changes}.items() if value is not None}
 
 
 def changes_between(before: Mapping[str, Value], after: Mapping[str, Value]) -> dict[str, Value | None]:
     """The changes that make `after` out of `before`: patched(before, …) == after."""
-    gone: dict[str, Value | None] = dict.fromkeys(key for key in before if key not in after)
-    return gone | {key: value for key, value in after.items() if key not in before or before[key] != value}
+    removed: dict[str, Value | None] = dict.fromkeys(key for key in before if key not in after)
+    return removed | {key: value for key, value in after.items() if key not in before or before[key] != value}

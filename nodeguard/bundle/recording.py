@@ -1,4 +1,4 @@
-"""A recording, opened: what the machine was at any second of it."""
+"""Recording: a bundle that was read; returns the recorded state of the machine at any second."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
 class RecordedState(Struct, frozen=True):
-    """What a recorded machine was at one second.
+    """The state of a recorded machine at one second.
 
-    calls: answers of system calls, by call. nvml: results in the form of the base's nvml.json, `system`,
-    `devices` and perhaps `error`; None where there is none.
+    calls: results of system calls, by call. nvml: results in the form of the base's nvml.json, `system`,
+    `devices` and perhaps `error`; None if there is none.
     """
 
     instant: Instant
@@ -38,9 +38,9 @@ class RecordedState(Struct, frozen=True):
     nvml: dict[str, Any] | None
 
     def read(self, path: str) -> str:
-        """Text of a file, as Tree.read gives it; of the clock and the boot, what the bundle's fields say.
+        """Return the text of a file; uptime and boot id come from the bundle's fields.
 
-        The fields win over recorded files that say the same, and a file that stood still would be wrong.
+        The fields override the recorded files, because a constant uptime would be wrong.
         """
         text = self.tree.read(path)
         if path == _UPTIME:
@@ -48,8 +48,8 @@ class RecordedState(Struct, frozen=True):
         return f"{self.instant.boot_id}\n" if path == _BOOT_ID else text
 
 
-class _Mark(Struct, frozen=True):
-    """A clock's reading, and the second of the recording at which it was read."""
+class _ClockReading(Struct, frozen=True):
+    """A time of a clock, and the second of the recording at which it was read."""
 
     reading: float
     at: float
@@ -59,11 +59,11 @@ class _Mark(Struct, frozen=True):
 
 
 class _State(Struct, frozen=True):
-    """The machine from one frame on. boot: counts the boots. log, events: what this frame adds."""
+    """The machine from one frame on. boot: number of the boot. log, events: additions of this frame."""
 
     at: float
-    wall: _Mark
-    mono: _Mark
+    wall: _ClockReading
+    mono: _ClockReading
     boot_id: str
     boot: int
     tree: RecordedTree
@@ -75,9 +75,9 @@ class _State(Struct, frozen=True):
 
 
 class Recording:
-    """A bundle that was read and found in order.
+    """A bundle that was read and is valid.
 
-    manifest: its bundle.yaml. end: second of its last frame, 0 where it has none.
+    manifest: its bundle.yaml. end: second of its last frame, 0 if it has none.
     """
 
     def __init__(self, manifest: Manifest, states: tuple[_State, ...], own: frozenset[str]) -> None:
@@ -91,10 +91,10 @@ class Recording:
     def open(
         cls, directory: str, exclude: frozenset[str] = frozenset(), read_file: ReadFile = read_plain_file
     ) -> Recording:
-        """Read a bundle. Raises BundleError where anything in it breaks the format.
+        """Read a bundle. Raises BundleError if anything in it is invalid.
 
-        apart: names at its top that somebody else reads, such as a log that grows. reads: how the format's
-        own files are read.
+        exclude: names at its top that the caller reads itself, such as a growing log. read_file: reads the
+        format's own files.
         """
         base = scan_layer(directory, base=True, room=MOST_FILES, exclude=exclude, read_file=read_file)
         file = base.path("bundle.yaml")
@@ -103,7 +103,7 @@ class Recording:
             raise BundleError(file, "", "is missing", "name the directory of a recording, or write this file")
         manifest = read_manifest(data, file)
         start = FrameManifest((), manifest.boot_id, manifest.recorded_at, manifest.uptime_s)
-        states = [_after(_nothing(), base, start, 0)]
+        states = [_after(_before_base(), base, start, 0)]
         own = set(base.own)
         room = MOST_FILES - base.count
         size = base.size()
@@ -112,41 +112,41 @@ class Recording:
             room -= layer.count
             size += layer.size()
             if size > BUNDLE_LIMIT:
-                problem = f"with the frames before it, it says more than {BUNDLE_LIMIT >> 20} MiB"
+                problem = f"with the frames before it, the bundle is larger than {BUNDLE_LIMIT >> 20} MiB"
                 raise BundleError(path, "", problem, "record for a shorter time, or fewer sources")
             own |= layer.own
             states.append(_after(states[-1], layer, _frame_manifest(layer), seconds))
         return cls(manifest, tuple(states), frozenset(own))
 
     def state_at(self, seconds: float) -> RecordedState:
-        """The machine so many seconds after `recorded_at`, from 0 on, also past the end."""
+        """Return the machine's state so many seconds after `recorded_at`, from 0, also past the end."""
         state = self._states[max(0, bisect_right(self._seconds, seconds) - 1)]
         instant = Instant(state.wall.on(seconds), state.mono.on(seconds), state.boot_id)
         return RecordedState(instant, state.tree, state.calls, state.document)
 
     def log(self, until: float, since: float = -math.inf) -> tuple[str, ...]:
-        """Kernel log records that came after second `since` and not after `until`, oldest first.
+        """Return kernel log records after second `since` up to `until`, oldest first.
 
-        A boot begins the log anew: only records of the boot at `until` are there. Each record is as /dev/kmsg
-        gives it, without its last newline.
+        A boot starts a new log: only records of the boot at `until` are returned. Each record has the form of
+        /dev/kmsg, without its last newline.
         """
         states = self._between(since, until)
         return tuple(record for state in states if state.boot == states[-1].boot for record in state.log)
 
     def nvml_events(self, until: float, since: float = -math.inf) -> tuple[NvmlEvent, ...]:
-        """NVML events that happened after second `since` and not after `until`, oldest first."""
+        """Return NVML events after second `since` up to `until`, oldest first."""
         return tuple(event for state in self._between(since, until) for event in state.events)
 
     def is_recorded(self, source: str, paths: Iterable[str]) -> bool:
-        """Whether a source was recorded: as the manifest says, else whether the bundle holds anything of it.
+        """Return whether a source was recorded: from the manifest, else whether the bundle has data of it.
 
         paths: absolute paths, `kmsg`, `nvml.json`, or `call:NAME` for a call, whatever its arguments.
         """
         if source in self.manifest.sources:
             return self.manifest.sources[source] == "recorded"
-        return any(self._holds(path) for path in paths)
+        return any(self._has_data(path) for path in paths)
 
-    def _holds(self, path: str) -> bool:
+    def _has_data(self, path: str) -> bool:
         if path.startswith("call:"):
             name = path[5:]
             calls = (call for state in self._states for call in state.calls)
@@ -163,18 +163,18 @@ def _frame_manifest(layer: Layer) -> FrameManifest:
     file = layer.path("frame.yaml")
     data = layer.read("frame.yaml")
     if data is None:
-        raise BundleError(file, "", "is missing", "write {} where the frame has nothing to say")
+        raise BundleError(file, "", "is missing", "write {} if the frame has no fields")
     return read_frame_manifest(data, file)
 
 
-def _nothing() -> _State:
-    """The state before the base."""
-    never = _Mark(0.0, 0.0)
+def _before_base() -> _State:
+    """Return the state before the base."""
+    never = _ClockReading(0.0, 0.0)
     return _State(0.0, never, never, "", 0, RecordedTree({}, {}, FileCache()), {}, None, None, (), ())
 
 
 def _after(before: _State, layer: Layer, manifest: FrameManifest, seconds: float) -> _State:
-    """The machine once a layer, the base or a frame, is laid over it."""
+    """Return the state after a layer, the base or a frame, is applied."""
     base = not before.boot_id
     errors, calls, nvml, document = before.tree.errors, before.calls, before.nvml, before.document
     log: tuple[str, ...] = ()
@@ -192,8 +192,8 @@ def _after(before: _State, layer: Layer, manifest: FrameManifest, seconds: float
     boot_id = manifest.boot_id or before.boot_id
     return _State(
         at=float(seconds),
-        wall=before.wall if manifest.recorded_at is None else _Mark(manifest.recorded_at, seconds),
-        mono=before.mono if manifest.uptime_s is None else _Mark(manifest.uptime_s, seconds),
+        wall=before.wall if manifest.recorded_at is None else _ClockReading(manifest.recorded_at, seconds),
+        mono=before.mono if manifest.uptime_s is None else _ClockReading(manifest.uptime_s, seconds),
         boot_id=boot_id,
         boot=before.boot + (boot_id != before.boot_id),
         tree=before.tree.with_frame(manifest.removed, layer.tree, errors),

@@ -1,4 +1,4 @@
-"""Names that stand for other names: one for each, of the same shape, and with no way back."""
+"""Replacements of names: one for each name, of the same shape, and not reversible."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import os
 from hashlib import blake2b
 from typing import Literal
 
-# What the characters of a replacement may be: of a word, letters for letters and digits for digits; of a
-# hexadecimal number, any of its digits; of a decimal number, digits without a leading zero.
+# Characters of a replacement: for a word, letters for letters and digits for digits; for a hexadecimal
+# number, any hexadecimal digit; for a decimal number, digits without a leading zero.
 Kind = Literal["word", "hex", "number"]
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -22,30 +22,30 @@ _HOSTS = 254
 class Replacements:
     """The replacements of one recording.
 
-    key: what they are made from; random unless given, and kept nowhere.
+    key: from which they are derived; random by default, and stored nowhere.
     """
 
     def __init__(self, key: bytes | None = None) -> None:
         self._key = key or os.urandom(32)
         self._made: dict[tuple[Kind, str], str] = {}
-        self._given: set[tuple[Kind, str]] = set()
+        self._used: set[tuple[Kind, str]] = set()
         self._ipv4: dict[str, str] = {}
 
     def like(self, kind: Kind, original: str) -> str:
-        """The replacement of a name, with its length, its kinds of characters and its capitals."""
+        """Return the replacement of a name, with the same length, kinds of characters and capitals."""
         plain = original.lower() if original.isascii() else original
         if (kind, plain) not in self._made:
             made = self._fresh(kind, plain)
             self._made[kind, plain] = made
-            self._given.add((kind, made))
+            self._used.add((kind, made))
         made = self._made[kind, plain]
         if kind != "word":
-            # A digit may have become a letter, so that capitals are a matter of the whole.
+            # A digit may have become a letter, so that the case applies to the whole.
             return made.upper() if original.isupper() else made
         return "".join(new.upper() if old.isupper() else new for old, new in zip(original, made, strict=True))
 
     def ipv4(self, original: str) -> str:
-        """The replacement of an IPv4 address: the next address that nobody has."""
+        """Return the replacement of an IPv4 address: the next unused address."""
         if original not in self._ipv4:
             network, host = divmod(len(self._ipv4), _HOSTS)
             self._ipv4[original] = _IPV4[network % len(_IPV4)].format(host + 1)
@@ -53,13 +53,13 @@ class Replacements:
 
     def _fresh(self, kind: Kind, plain: str) -> str:
         made = plain
-        # A name of one digit has nine others, which may all be taken.
+        # A name of one digit has only nine replacements, which may all be in use.
         for attempt in range(100):
             noise = self._noise(f"{kind} {attempt} {plain}", len(plain))
             made = "".join(_character(kind, old, byte) for old, byte in zip(plain, noise, strict=True))
             if kind == "number" and made.startswith("0"):
                 continue
-            if made != plain and (kind, made) not in self._given:
+            if made != plain and (kind, made) not in self._used:
                 break
         return made
 

@@ -1,4 +1,4 @@
-"""The files of a recorded machine at one time, read as a live machine is."""
+"""RecordedTree: the files of a recorded machine at one time, with the errors of a live machine."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from nodeguard.bundle.layer import FILE_LIMIT, Directory, Entry, File, Link, rea
 from nodeguard.bundle.overlay import apply_frame
 from nodeguard.bundle.walk import Location, absolute_path, path_names, resolve
 
-# Characters of text kept at a time; a whole recording fits, a hostile one is read again and again.
-_MOST_KEPT = 64 << 20
+# Characters in the cache: enough for a whole recording; files of a larger one are read again.
+_MOST_CACHED = 64 << 20
 
 
 class FileCache:
-    """Texts of the files of one bundle, read once."""
+    """Cache of the texts of one bundle's files."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, str] = {}
+        self._cached: dict[str, str] = {}
         self._size = 0
 
     def read(self, host: str) -> str:
-        """At most FILE_LIMIT bytes of a file; bytes that are no UTF-8 become U+FFFD. Raises BundleError."""
-        text = self._kept.get(host)
+        """Return at most FILE_LIMIT bytes of a file; invalid UTF-8 becomes U+FFFD. Raises BundleError."""
+        text = self._cached.get(host)
         if text is None:
             text = read_plain_file(host, FILE_LIMIT).decode(errors="replace")
-            if self._size > _MOST_KEPT:
-                self._kept.clear()
+            if self._size > _MOST_CACHED:
+                self._cached.clear()
                 self._size = 0
-            self._kept[host] = text
+            self._cached[host] = text
             self._size += len(text)
         return text
 
@@ -38,9 +38,9 @@ class FileCache:
 class RecordedTree:
     """Files, directories and links of a machine at one time.
 
-    Paths are absolute, as on the machine. Every reading raises OSError with the errno that the machine would
-    give, or, for a path that errors.yaml names, what it says: OSError, StalledError or HungError. A path is
-    looked up there as it was asked for, and as it is without links.
+    Paths are absolute, as on the machine. Each read raises OSError with the errno of the machine or, for a
+    path in errors.yaml, the failure there: OSError, StalledError or HungError. A path is looked up in
+    errors.yaml as requested, and without its links.
     """
 
     def __init__(self, root: Directory, errors: Mapping[str, str], texts: FileCache) -> None:
@@ -51,14 +51,14 @@ class RecordedTree:
     def with_frame(
         self, removed: tuple[str, ...], above: Directory, errors: Mapping[str, str]
     ) -> RecordedTree:
-        """The tree after a frame: without some paths, with the frame's own files laid over it."""
+        """Return the tree after a frame: some paths removed, the frame's own files laid over it."""
         root = apply_frame(self.root, removed, above) if removed or above else self.root
         if root is self.root and errors == self.errors:
             return self
         return RecordedTree(root, errors, self._texts)
 
     def read(self, path: str) -> str:
-        """Text of a file, at most FILE_LIMIT bytes; bytes that are no UTF-8 become U+FFFD."""
+        """Return the text of a file, at most FILE_LIMIT bytes; invalid UTF-8 becomes U+FFFD."""
         entry = self._entry(path)
         if isinstance(entry, dict):
             raise os_error(errno.EISDIR, path)
@@ -68,14 +68,14 @@ class RecordedTree:
         return entry
 
     def names(self, path: str) -> tuple[str, ...]:
-        """Names in a directory, sorted; what cannot be read has a name, too."""
+        """Return the names in a directory, sorted; a path that cannot be read has a name, too."""
         entry = self._entry(path)
         if not isinstance(entry, dict):
             raise os_error(errno.ENOTDIR, path)
         return tuple(sorted({*entry, *self._failing_in(path)}))
 
     def _failing_in(self, path: str) -> Iterator[str]:
-        """Names in a directory that errors.yaml alone tells of."""
+        """Yield names in a directory that only errors.yaml has."""
         if not self.errors:
             return
         for directory in {absolute_path(path_names(path)), resolve(self.root, path).path}:
@@ -83,42 +83,42 @@ class RecordedTree:
 
     @cached_property
     def _failing(self) -> dict[str, list[str]]:
-        """Names that errors.yaml tells of, by directory."""
-        found: dict[str, list[str]] = {}
-        for known, word in self.errors.items():
-            above, _, name = known.rpartition("/")
-            if word != "ENOENT":
-                found.setdefault(above or "/", []).append(name)
-        return found
+        """Names in errors.yaml, by directory."""
+        names: dict[str, list[str]] = {}
+        for path, failure in self.errors.items():
+            directory, _, name = path.rpartition("/")
+            if failure != "ENOENT":
+                names.setdefault(directory or "/", []).append(name)
+        return names
 
     def link(self, path: str) -> str:
-        """Text of a symbolic link, relative as the bundle holds it."""
+        """Return the text of a symbolic link, relative as in the bundle."""
         entry = self._entry(path, follow=False)
         if not isinstance(entry, Link):
             raise os_error(errno.EINVAL, path)
         return entry.text
 
     def is_recorded(self, prefixes: Iterable[str]) -> bool:
-        """Whether anything stands at one of some paths or below: a file, a directory, or a failure."""
-        return any(self._stands(prefix) for prefix in prefixes)
+        """Return whether anything is at one of some paths or below: a file, a directory, or a failure."""
+        return any(self._has(prefix) for prefix in prefixes)
 
-    def _stands(self, prefix: str) -> bool:
-        place = resolve(self.root, prefix)
-        if place.entry is not None:
+    def _has(self, prefix: str) -> bool:
+        location = resolve(self.root, prefix)
+        if location.entry is not None:
             return True
-        below = tuple(f"{path}/" for path in (absolute_path(path_names(prefix)), place.path))
+        below = tuple(f"{path}/" for path in (absolute_path(path_names(prefix)), location.path))
         return any(f"{path}/".startswith(below) for path in self.errors)
 
     def _entry(self, path: str, *, follow: bool = True) -> Entry:
-        place = resolve(self.root, path, follow=follow)
-        if self.errors and (word := self._word(path, place)):
-            raise failure_from_name(word, path)
-        if place.entry is None:
-            raise os_error(place.code, path)
-        return place.entry
+        location = resolve(self.root, path, follow=follow)
+        if self.errors and (failure := self._failure(path, location)):
+            raise failure_from_name(failure, path)
+        if location.entry is None:
+            raise os_error(location.code, path)
+        return location.entry
 
-    def _word(self, path: str, place: Location) -> str | None:
-        for known in (absolute_path(path_names(path)), *place.via, place.path):
-            if known in self.errors:
-                return self.errors[known]
+    def _failure(self, path: str, location: Location) -> str | None:
+        for form in (absolute_path(path_names(path)), *location.via, location.path):
+            if form in self.errors:
+                return self.errors[form]
         return None

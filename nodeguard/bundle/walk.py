@@ -1,4 +1,4 @@
-"""Finding a path in a recorded tree, links included, as the kernel would (Linux fs/namei.c)."""
+"""Path resolution in a recorded tree, links included, as in the kernel (Linux fs/namei.c)."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from nodeguard.bundle.layer import Directory, Entry, Link
 
 # The kernel's MAXSYMLINKS.
 _MOST_LINKS = 40
-# Names still to be looked up; no path of /sys or /proc comes near.
+# Names that are still to be resolved; paths of /sys and /proc have far fewer.
 _MOST_NAMES = 1024
 
 
 class Location(Struct, frozen=True):
-    """Where a path leads.
+    """The location to which a path resolves.
 
-    names: the same place without links, name by name from the root. entry: what is there; None where nothing
-    is, with code, the errno of the kernel's answer. via: the paths without links at which a link was met that
-    is the place's last name.
+    names: its names without links, from the root. entry: what is there; None if nothing is, with code, the
+    errno of the kernel. via: paths without links of links that were the last name of the path.
     """
 
     names: tuple[str, ...]
@@ -29,22 +28,22 @@ class Location(Struct, frozen=True):
 
     @property
     def path(self) -> str:
-        """The same place as an absolute path."""
+        """The location as an absolute path."""
         return absolute_path(self.names)
 
 
 def absolute_path(names: tuple[str, ...] | list[str]) -> str:
-    """Absolute path of some names."""
+    """Return the absolute path of some names."""
     return "/" + "/".join(names)
 
 
 def path_names(path: str) -> list[str]:
-    """Names of a path, `..` among them."""
+    """Return the names of a path, `..` among them."""
     return [name for name in path.split("/") if name not in ("", ".")]
 
 
 def resolve(root: Directory, path: str, *, follow: bool = True) -> Location:
-    """Where an absolute path leads. follow: also where its last name is a link."""
+    """Resolve an absolute path. follow: also if its last name is a link."""
     todo = path_names(path)[::-1]
     names: list[str] = []
     here: list[Entry] = [root]
@@ -54,7 +53,7 @@ def resolve(root: Directory, path: str, *, follow: bool = True) -> Location:
         name = todo.pop()
         directory = here[-1]
         if not isinstance(directory, dict):
-            return _nothing(names, [*todo, name], errno.ENOTDIR)
+            return _not_found(names, [*todo, name], errno.ENOTDIR)
         if name == "..":
             # The root is its own parent.
             if names:
@@ -63,11 +62,11 @@ def resolve(root: Directory, path: str, *, follow: bool = True) -> Location:
             continue
         entry = directory.get(name)
         if entry is None:
-            return _nothing(names, [*todo, name], errno.ENOENT)
+            return _not_found(names, [*todo, name], errno.ENOENT)
         if isinstance(entry, Link) and (todo or follow):
             links += 1
             if links > _MOST_LINKS or len(todo) > _MOST_NAMES:
-                return _nothing(names, [*todo, name], errno.ELOOP)
+                return _not_found(names, [*todo, name], errno.ELOOP)
             if not todo:
                 via.append(absolute_path([*names, name]))
             todo.extend(path_names(entry.text)[::-1])
@@ -77,8 +76,8 @@ def resolve(root: Directory, path: str, *, follow: bool = True) -> Location:
     return Location(tuple(names), here[-1], via=tuple(via))
 
 
-def _nothing(names: list[str], todo: list[str], code: int) -> Location:
-    """No such place: where it would be, had it been recorded."""
+def _not_found(names: list[str], todo: list[str], code: int) -> Location:
+    """Return the location that a path would have if it existed."""
     for name in reversed(todo):
         if name == "..":
             names = names[:-1]

@@ -1,4 +1,4 @@
-"""A bundle whose directory changes while it is read: what it says is read again after each change."""
+"""WatchedBundle: a bundle that may change while it is read; it is read again after each change."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ from nodeguard.bundle.recording import Recording
 
 _LOG = "kmsg"
 
-# What is amiss is known by its file; this is what concerns the bundle as a whole.
+# Problems are recorded by file; this key is for the bundle as a whole.
 _ALL = ""
 _INOTIFY = "inotify"
 
-# The kernel watches no more. Of a directory that is gone or may not be read, the next reading tells.
+# Errors that mean that the kernel has no more watches. The next read reports a directory that disappeared.
 _FULL = (errno.ENOSPC, errno.ENOMEM)
 
-# What is told: fields by name.
-Told = dict[str, object]
+# Fields of a log line, by name.
+LogFields = dict[str, object]
 
 
 class WatchedBundle:
-    """A bundle on disk, as it is now. Raises BundleError where it breaks the format at the start.
+    """A bundle on disk in its current state. Raises BundleError if it is invalid at the start.
 
-    recording: what it says, but for the kernel log of its base. kmsg: that log, which may grow. tell: takes
-    what has to be told of the directory; from any thread.
+    recording: the bundle without the kernel log of its base. kmsg: that log, which may grow. log: takes the
+    fields of log lines on the directory; called from any thread.
 
-    The kernel tells of changes, so that looking costs one call of the system; after one all is read again.
-    Of a file that breaks the format now, what it last said stays; where that does not fit either, or the tree
-    itself breaks it, the whole bundle does.
+    inotify reports changes, so that a check costs one system call; after a change everything is read again.
+    If a file is invalid now, its last valid content is used. If that does not fit, or the tree is invalid,
+    the last valid recording stays.
     """
 
-    def __init__(self, directory: str, tell: Callable[[Told], None]) -> None:
+    def __init__(self, directory: str, log: Callable[[LogFields], None]) -> None:
         self._directory = directory
-        self._tell = tell
-        self._amiss: dict[str, str] = {}
-        self._good: dict[str, bytes] = {}
-        self._looking, self._renewing = threading.Lock(), threading.Lock()
-        self._is_stale = self._is_renewing = False
+        self._log_line = log
+        self._problems: dict[str, str] = {}
+        self._valid: dict[str, bytes] = {}
+        self._change_lock, self._reload_lock = threading.Lock(), threading.Lock()
+        self._is_stale = self._is_reloading = False
         self._top = -1
         self._inotify: Inotify | None = None
         self._log = os.path.join(directory, _LOG)
@@ -58,42 +58,42 @@ class WatchedBundle:
         self.recording = self._opened([])
 
     def note_changes(self) -> None:
-        """Take note of what changed by now; `renewed` then reads it."""
+        """Note changes up to now; `reload` then reads them."""
         if self._inotify is None:
             return
-        with self._looking:
+        with self._change_lock:
             changes = self._inotify.take()
             if any(change.watch != self._top or change.name != _LOG for change in changes):
                 self._is_stale = True
 
     def reload(self) -> Recording:
-        """What the bundle says after the changes that were noted; reading them may take a moment."""
-        if self._is_stale or self._is_renewing:
-            with self._renewing:
+        """Return the recording after the changes that were noted; reading them may take a while."""
+        if self._is_stale or self._is_reloading:
+            with self._reload_lock:
                 if self._is_stale:
-                    self._is_renewing, self._is_stale = True, False
+                    self._is_reloading, self._is_stale = True, False
                     try:
                         self._renew()
                     finally:
-                        self._is_renewing = False
+                        self._is_reloading = False
         return self.recording
 
     def read_log(self, within: float) -> LogUpdate:
-        """What is new in the kernel log; see GrowingLog.read. What is no record is told and left out."""
+        """Return new lines of the kernel log, see GrowingLog.read; report invalid lines once."""
         grown = self.kmsg.read(within)
         defect = grown.defect or grown.existing.defect or grown.appended.defect
         if defect is not None:
-            if self._log not in self._amiss:  # once, however many follow
+            if self._log not in self._problems:  # once for any number of lines
                 self._refused(self._log, defect)
         elif grown.existing.records or grown.appended.records:
-            self._mended(self._log)
+            self._fixed(self._log)
         return grown
 
     def is_recorded(self, source: str, paths: Iterable[str]) -> bool:
-        """See Recording.is_recorded. A kernel log that nothing is said of can have a line at any time."""
+        """See Recording.is_recorded. A log that the manifest does not name can get a line at any time."""
         paths = tuple(paths)
-        said = source in self.recording.manifest.sources
-        return self.recording.is_recorded(source, paths) or (_LOG in paths and not said)
+        is_named = source in self.recording.manifest.sources
+        return self.recording.is_recorded(source, paths) or (_LOG in paths and not is_named)
 
     def _renew(self) -> None:
         self._cover()
@@ -105,11 +105,11 @@ class WatchedBundle:
             return
         for defect in defects:
             self._refused(defect.file, defect)
-        for what in self._amiss.keys() - {defect.file for defect in defects} - {_INOTIFY, self._log}:
-            self._mended(what)
+        for key in self._problems.keys() - {defect.file for defect in defects} - {_INOTIFY, self._log}:
+            self._fixed(key)
 
     def _opened(self, defects: list[BundleError]) -> Recording:
-        """The bundle as it is. A file that breaks the format gives what it last gave, and a defect."""
+        """Read the bundle. An invalid file is replaced by its last valid content and gives a defect."""
         instead: dict[str, bytes] = {}
         read: dict[str, bytes] = {}
 
@@ -122,12 +122,12 @@ class WatchedBundle:
             try:
                 recording = Recording.open(self._directory, frozenset({_LOG}), reads)
             except BundleError as error:
-                if error.file not in self._good or error.file in instead:
+                if error.file not in self._valid or error.file in instead:
                     raise
-                instead[error.file] = self._good[error.file]
+                instead[error.file] = self._valid[error.file]
                 defects.append(error)
             else:
-                self._good = read
+                self._valid = read
                 return recording
 
     def _cover(self) -> None:
@@ -145,26 +145,31 @@ class WatchedBundle:
                 self._top = watch if directory == self._directory else self._top
 
     def _not_watched(self, error: OSError) -> None:
-        why = f"{self._directory}: changes are noticed late or not at all: inotify: {error.strerror}"
+        problem = f"{self._directory}: changes are noticed late or not at all: inotify: {error.strerror}"
         remedy = "raise fs.inotify.max_user_watches and max_user_instances"
-        self._once(_INOTIFY, {"event": "bundle not watched", "why": f"{why}: {remedy}"})
+        self._once(_INOTIFY, {"event": "bundle not watched", "reason": f"{problem}: {remedy}"})
 
-    def _refused(self, what: str, error: BundleError) -> None:
-        line: Told = {"event": "bundle refused", "file": error.file, "field": error.field, "why": str(error)}
-        self._once(what, line)
+    def _refused(self, key: str, error: BundleError) -> None:
+        line: LogFields = {
+            "event": "bundle refused",
+            "file": error.file,
+            "field": error.field,
+            "reason": str(error),
+        }
+        self._once(key, line)
 
-    def _mended(self, what: str) -> None:
-        if self._amiss.pop(what, None) is not None:
-            self._tell({"event": "bundle mended", "file": what or self._directory})
+    def _fixed(self, key: str) -> None:
+        if self._problems.pop(key, None) is not None:
+            self._log_line({"event": "bundle fixed", "file": key or self._directory})
 
-    def _once(self, what: str, line: Told) -> None:
-        """Tell what is amiss, unless it was told and not mended since."""
-        if self._amiss.get(what) != line["why"]:
-            self._amiss[what] = str(line["why"])
-            self._tell(line)
+    def _once(self, key: str, line: LogFields) -> None:
+        """Log a problem, unless the same problem was logged and not fixed since."""
+        if self._problems.get(key) != line["reason"]:
+            self._problems[key] = str(line["reason"])
+            self._log_line(line)
 
     def close(self) -> None:
-        """Watch nothing any more."""
+        """End the watch and close the log."""
         self.kmsg.close()
         if self._inotify is not None:
             self._inotify.close()
@@ -177,7 +182,7 @@ class WatchedBundle:
 
 
 def _directories(top: str) -> Iterator[str]:
-    """A directory and all below it, each before it is looked into; one that is gone by then has none."""
+    """Yield a directory and all below it, each before it is listed; one that disappeared has none."""
     todo = [top]
     while todo:
         directory = todo.pop()

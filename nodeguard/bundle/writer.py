@@ -1,4 +1,4 @@
-"""Writing a recording: what a recording machine tells becomes a bundle."""
+"""BundleWriter: writes the readings of a recorded machine as a bundle."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from nodeguard.model.instant import Instant
 
 __all__ = ["BundleWriter", "ReadFailure"]
 
-# A clock that is off by less between two frames has not jumped: a frame's second is a whole number.
+# Seconds by which a clock may differ between frames without a jump: the second of a frame is rounded.
 _CLOCK_SLACK = 1.0
 
 
-class _Known(Struct, frozen=True):
-    """What the bundle says of the machine so far."""
+class _LayerState(Struct, frozen=True):
+    """The state of the machine after the layers that were written so far."""
 
     tree: Directory
     errors: dict[str, str]
@@ -42,14 +42,14 @@ class _Known(Struct, frozen=True):
 class BundleWriter:
     """Writes a bundle: its base, then frame by frame.
 
-    directory: where to; it must be empty or not there. manifest: of the base. readlink: text of a link of the
-    machine (Machine.link). notes: what could not be taken whole, in sentences for the user.
+    directory: must be empty or not exist. manifest: of the base. readlink: returns the text of a link of the
+    machine (Machine.link). notes: messages for the user on readings that were not recorded completely.
 
-    What came of a reading is told by its answer or by what it raised. What is told before the first call of
-    `frame` is the base. What is told again replaces what was told before, and what is not told again stays.
+    A reading is passed as its result or as the error that it raised. Readings before the first call of
+    `frame` make the base. A new reading replaces the last one of the same path or call; all others stay.
 
-    Raises BundleError where the directory is not free or the bundle grows too large, and OSError where the
-    disk refuses; what was written until then is a whole bundle, or nothing.
+    Raises BundleError if the directory is not empty or the bundle is too large, and OSError of the disk; what
+    was written until then is a complete bundle, or nothing.
     """
 
     def __init__(
@@ -69,84 +69,85 @@ class BundleWriter:
         self._marked_at = 0
         self._marked = Instant(manifest.recorded_at, manifest.uptime_s, manifest.boot_id)
         self._open = True
-        self._begin(_Known({}, {}, {}, None))
+        self._begin(_LayerState({}, {}, {}, None))
 
-    def _begin(self, known: _Known) -> None:
-        self._before = known
-        self._survey = ObservedTree(known.tree, known.errors, self._readlink)
-        self._calls = dict(known.calls)
-        self._nvml = known.nvml
+    def _begin(self, state: _LayerState) -> None:
+        self._before = state
+        self._observed = ObservedTree(state.tree, state.errors, self._readlink)
+        self._calls = dict(state.calls)
+        self._nvml = state.nvml
         self._events: list[NvmlEvent] = []
         self._records: list[str] | None = None
 
-    def file(self, path: str, said: str | ReadFailure) -> None:
-        """What came of reading a file. What no recording may hold is left out; what is too long is cut."""
+    def file(self, path: str, result: str | ReadFailure) -> None:
+        """Add the reading of a file. Private files are left out; a file that is too long is cut."""
         if is_private(path):
             return
-        if isinstance(said, str) and is_mount_table(path):
-            said = public_mounts(said)
-        # No character takes more than four bytes.
-        if isinstance(said, str) and len(said) * 4 >= FILE_LIMIT:
-            data = said.encode(errors="replace")
+        if isinstance(result, str) and is_mount_table(path):
+            result = public_mounts(result)
+        # A character has at most four bytes.
+        if isinstance(result, str) and len(result) * 4 >= FILE_LIMIT:
+            data = result.encode(errors="replace")
             if len(data) >= FILE_LIMIT:
                 self._note(f"{path}: recorded up to {FILE_LIMIT >> 20} MiB, what follows is left out")
-                said = data[:FILE_LIMIT].decode(errors="ignore")
-        self._survey.file(path, said)
+                result = data[:FILE_LIMIT].decode(errors="ignore")
+        self._observed.file(path, result)
 
-    def link(self, path: str, said: str | ReadFailure) -> None:
-        """What came of reading a link."""
-        self._survey.link(path, said)
+    def link(self, path: str, result: str | ReadFailure) -> None:
+        """Add the reading of a link."""
+        self._observed.link(path, result)
 
-    def names(self, path: str, said: Iterable[str] | ReadFailure) -> None:
-        """What came of listing a directory."""
-        self._survey.names(path, said)
+    def names(self, path: str, result: Iterable[str] | ReadFailure) -> None:
+        """Add the listing of a directory."""
+        self._observed.names(path, result)
 
-    def call(self, call: str, answer: dict[str, Any]) -> None:
-        """Answer of a system call, its arguments in parentheses; `{"error": WORD}` where it failed."""
-        self._calls[call.encode(errors="replace").decode()] = answer
+    def call(self, call: str, result: dict[str, Any]) -> None:
+        """Add the result of a system call, arguments in parentheses; `{"error": NAME}` if it failed."""
+        self._calls[call.encode(errors="replace").decode()] = result
 
     def nvml(self, entries: Iterable[tuple[int, str, Any]]) -> None:
-        """One round of NVML calls: the device's index, or -1 for the system; the call; its result.
+        """Add a round of NVML calls: the device's index, or -1 for the system; the call; its result.
 
         A failed result is `{"error": NAME}`, also of nvmlInit and nvmlDeviceGetHandleByIndex.
         """
         self._nvml = after_round(self._nvml or NvmlState(), entries)
 
     def event(self, device: int, kind: int, data: int) -> None:
-        """An NVML event: the device's index, the type of event, and what came with it."""
+        """Add an NVML event: the device's index, the type and the data of the event."""
         self._events.append(NvmlEvent(device, kind, data))
 
-    def log(self, said: Iterable[str] | ReadFailure) -> None:
-        """What came of reading the kernel log: new records, as /dev/kmsg gives them, or a failure."""
-        if isinstance(said, OSError | UnansweredError):
-            self._survey.refused(KMSG, said)
+    def log(self, result: Iterable[str] | ReadFailure) -> None:
+        """Add a reading of the kernel log: new records, in the form of /dev/kmsg, or a failure."""
+        if isinstance(result, OSError | UnansweredError):
+            self._observed.refused(KMSG, result)
             return
-        self._survey.refused(KMSG, None)
+        self._observed.refused(KMSG, None)
         self._records = self._records or []
-        for record in public_records(text.rstrip("\n") for text in said):
+        for record in public_records(text.rstrip("\n") for text in result):
             if is_record(record):
                 self._records.append(record)
             else:
-                self._note("kernel log: a record that has not the form of /dev/kmsg is left out")
+                self._note("kernel log: a record without the form of /dev/kmsg is left out")
 
     def omit(self, source: str) -> None:
-        """A source that could not be read to its end. The base then does not count it as recorded: that a
-        thing was not read is not to be taken for its absence.
+        """Mark a source that was not read completely as not recorded in the base.
+
+        Something that was not read must not look absent.
         """
         if isinstance(self._manifest, Manifest):
             sources: dict[str, Presence] = {**self._manifest.sources, source: "not-recorded"}
             self._manifest = replace(self._manifest, sources=sources)
 
     def frame(self, seconds: int, instant: Instant) -> None:
-        """Write what was told, and begin a frame: so many whole seconds after the base, at this moment."""
+        """Write all readings so far and begin a frame, so many whole seconds after the base."""
         if not self._open:
             raise ValueError("the bundle is closed: open another writer")
         if seconds <= self._seconds:
             raise ValueError(f"frame {seconds} does not come after {self._seconds}")
         self._write()
-        ago = seconds - self._marked_at
-        jumped = abs(instant.wall - self._marked.wall - ago) > _CLOCK_SLACK
-        slept = abs(instant.mono - self._marked.mono - ago) > _CLOCK_SLACK
+        elapsed = seconds - self._marked_at
+        jumped = abs(instant.wall - self._marked.wall - elapsed) > _CLOCK_SLACK
+        slept = abs(instant.mono - self._marked.mono - elapsed) > _CLOCK_SLACK
         booted = instant.boot_id != self._marked.boot_id
         self._seconds = seconds
         self._manifest = FrameManifest()
@@ -156,7 +157,7 @@ class BundleWriter:
             self._marked, self._marked_at = instant, seconds
 
     def close(self) -> None:
-        """Write what was told last. Nothing can be told after."""
+        """Write the last readings. The writer takes no readings after it."""
         if self._open:
             self._write()
             self._open = False
@@ -177,12 +178,12 @@ class BundleWriter:
             self.notes.append(note)
 
     def _write(self) -> None:
-        """Write the base or frame that was told, and begin the next."""
+        """Write the base or the frame, and begin the next frame."""
         before = self._before
-        known = _Known(self._survey.tree, self._survey.errors, self._calls, self._nvml)
-        removed, tree = tree_difference(before.tree, known.tree)
+        state = _LayerState(self._observed.tree, self._observed.errors, self._calls, self._nvml)
+        removed, tree = tree_difference(before.tree, state.tree)
         for name in [name for name in tree if is_reserved(name)]:
-            self._note(f"/{name}: not recorded, the name is the bundle's own")
+            self._note(f"/{name}: not recorded, the bundle format uses this name")
             del tree[name]
         manifest = self._manifest
         if isinstance(manifest, FrameManifest):
@@ -190,8 +191,8 @@ class BundleWriter:
         content = LayerContent(
             manifest=manifest,
             tree=tree,
-            errors=changes_between(before.errors, known.errors),
-            calls=changes_between(before.calls, known.calls),
+            errors=changes_between(before.errors, state.errors),
+            calls=changes_between(before.calls, state.calls),
             nvml=self._nvml_document(),
             kmsg=None if self._records is None else tuple(self._records),
         )
@@ -200,10 +201,10 @@ class BundleWriter:
         self._open = False
         self._store.write_layer(self._seconds, layer_files(content))
         self._open = True
-        self._begin(known)
+        self._begin(state)
 
     def _nvml_document(self) -> dict[str, Any] | None:
-        """Content of nvml.json; None where there is nothing to say."""
+        """Return the content of nvml.json; None if there is nothing to write."""
         before, after = self._before.nvml, self._nvml
         if after is None:
             return None

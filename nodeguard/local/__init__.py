@@ -1,1 +1,1 @@
-"""Sockets at which people on this machine ask its services for something."""
+"""Resources of this machine that services share: Unix sockets, locks, file limits, files written whole."""

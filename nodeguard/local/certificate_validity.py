@@ -1,4 +1,4 @@
-"""Certificates that are refused for their time: a wrong clock refuses good ones. Pure."""
+"""Messages on certificates that are not valid at this time, which may be the fault of a clock. Pure."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def validity_problem(error: ssl.SSLCertVerificationError, wall: float) -> str:
 
 
 def expired_problem(wall: float, where: str = "this machine") -> str:
-    """Return the same of a certificate that has expired. where: whose clock it is, for the reader."""
+    """Return the problem of an expired certificate. where: the machine of the clock."""
     return f"has expired {_clock(wall, where)}, else renew the certificate"
 
 
 def _clock(wall: float, where: str = "this machine") -> str:
-    """Only the day is named, so that the same problem has the same words."""
+    """Return the text on the clock; it has only the day, so that the same problem has the same text."""
     return f"by the clock of {where}, at which it is {rfc3339(wall)[:10]}: set that clock if it is wrong"

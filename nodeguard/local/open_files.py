@@ -1,4 +1,4 @@
-"""The limit on open files, and how many agents can connect under it: each connection is an open file."""
+"""The limit on open files, and the number of connections that it allows: each is an open file."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from contextlib import suppress
 
 from msgspec import Struct
 
-# Open files that are kept for all but agents' connections: certificates, the history, the metrics port (64),
-# the Kubernetes API (up to 100) and the name service.
+# Open files that are reserved for other purposes than agents' connections: certificates, the history, the
+# metrics port (64), the Kubernetes API (up to 100) and the name service.
 RESERVED = 256
 
 
 class ConnectionCapacity(Struct, frozen=True):
-    """How many agents can connect. open_files: the limit on open files. connections: that are accepted."""
+    """Capacity for agents. open_files: the limit on open files. connections: number that is accepted."""
 
     open_files: int
     connections: int
@@ -28,7 +28,7 @@ class ConnectionCapacity(Struct, frozen=True):
                 "each for a part of the fleet"
             )
         return (
-            f"{expected} agents are expected, and {self.open_files} open files leave room for "
+            f"{expected} agents are expected, and {self.open_files} open files allow "
             f"{self.connections}: raise the hard limit on open files to {expected + RESERVED} or more "
             "(LimitNOFILE= of a systemd unit, else of the container runtime), and restart the aggregator"
         )
@@ -40,7 +40,7 @@ def connection_capacity(open_files: int, most: int) -> ConnectionCapacity:
 
 
 def most_connections(open_files: int) -> int:
-    """Return how many connections a limit on open files leaves room for."""
+    """Return how many connections a limit on open files allows."""
     return open_files - min(RESERVED, open_files // 2)
 
 

@@ -1,4 +1,4 @@
-"""A socket in the file system that only root and its own user may speak at."""
+"""Unix socket of a service, for root and the service's own user only."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ import stat
 import struct
 from contextlib import suppress
 
-# Bytes of a socket's name: see unix(7).
+# Bytes of a socket's path: see unix(7).
 _LONGEST = 107
 
 _CREDENTIALS = struct.Struct("3i")  # process, user, group: see socket(7), SO_PEERCRED
 
 
 def bind_socket(path: str, who: str) -> socket.socket:
-    """A socket of mode 0600 at a path whose directory is made where only it is missing; it does not listen
-    yet. who: the service, in one word. Raises OSError where it cannot be made, where another such service
-    listens there, or where something is there that is no socket.
+    """Return a socket of mode 0600, bound to a path and not listening yet. who: the name of the service.
+
+    The directory is made if only the directory is missing. Raises OSError if the socket cannot be made, if
+    another such service listens there, or if the path is not a socket.
     """
     if len(os.fsencode(path)) > _LONGEST:
         too_long = os.strerror(errno.ENAMETOOLONG)
@@ -26,34 +27,34 @@ def bind_socket(path: str, who: str) -> socket.socket:
     directory = os.path.dirname(path)
     if directory and not os.path.isdir(directory):
         os.mkdir(directory, 0o755)
-    _clear_away(path, who)
-    own = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+    _remove_stale_socket(path, who)
+    bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
     try:
         before = os.umask(0o177)
         try:
-            own.bind(path)
+            bound.bind(path)
         finally:
             os.umask(before)
     except OSError:
-        own.close()
+        bound.close()
         raise
-    return own
+    return bound
 
 
 def is_authorized_peer(peer: socket.socket) -> bool:
-    """Whether the kernel says that root, or the user of this process, is at the other end."""
+    """Return whether the peer is root or the user of this process."""
     user = _CREDENTIALS.unpack(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))[1]
     return user in {0, os.geteuid()}
 
 
-def _clear_away(path: str, who: str) -> None:
-    """Take away a socket that a service has left. Raises OSError where there is anything else."""
+def _remove_stale_socket(path: str, who: str) -> None:
+    """Remove a socket of a service that has ended. Raises OSError if anything else is there."""
     try:
         mode = os.lstat(path).st_mode
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(mode):
-        raise FileExistsError(errno.EEXIST, "is no socket and is left as it is", path)
+        raise FileExistsError(errno.EEXIST, "is not a socket and is not removed", path)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as other:
         other.settimeout(1.0)
         with suppress(FileNotFoundError, ConnectionRefusedError):

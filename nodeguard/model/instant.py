@@ -1,17 +1,18 @@
-"""A moment on one machine.
+"""Points in time on one machine, and their text as RFC 3339 timestamps.
 
-Time is always an argument: nothing below the input and output layers reads a clock.
+Time is always an argument: only the input and output layers read a clock.
 """
 
 from __future__ import annotations
 
-from datetime import datetime
+import re
+from datetime import UTC, datetime
 
 from msgspec import Struct
 
 
 class Instant(Struct, frozen=True):
-    """One moment on one machine.
+    """One point in time on one machine.
 
     wall: seconds since the epoch, UTC; may jump.
     mono: seconds since the machine booted, the clock of the kernel log; never jumps within a boot.
@@ -23,45 +24,55 @@ class Instant(Struct, frozen=True):
     boot_id: str
 
     def wall_of(self, mono: float) -> float:
-        """Seconds since the epoch of an earlier moment of this boot, as this clock sees it."""
+        """Return an earlier time of this boot in seconds since the epoch, as this clock sees it."""
         return self.wall - (self.mono - mono)
 
 
-# Moments that a broken clock may claim and no calendar has are written as the nearest that one has.
+# A broken clock may show times that no calendar has. The text is then the nearest time that a calendar has.
 _EARLIEST, _LATEST = 0.0, 253_402_300_799.0
 
-_DAY = 86_400
-_MONTHS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+_RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(?:\.\d+)?(?:[Zz]|[-+]\d\d:\d\d)", re.ASCII)
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_HTTP_DATE = re.compile(
+    r"(?:[A-Z][a-z]{2}, )?(\d{1,2}) ([A-Z][a-z]{2}) (\d{4}) (\d\d):(\d\d):(\d\d) GMT", re.ASCII
+)
 
 
 def rfc3339(wall: float) -> str:
-    """A moment, seconds since the epoch, in UTC to the second: `2026-11-21T09:12:33Z`."""
-    days, second = divmod(int(min(max(wall, _EARLIEST), _LATEST)), _DAY)
-    year = 1970 + days // 366
-    while _new_year(year + 1) <= days:
-        year += 1
-    days -= _new_year(year)
-    leap = _new_year(year + 1) - _new_year(year) - 365
-    for month, ordinary in enumerate(_MONTHS, 1):
-        length = ordinary + (leap if month == 2 else 0)
-        if days < length:
-            break
-        days -= length
-    minute, second = divmod(second, 60)
-    hour, minute = divmod(minute, 60)
-    return f"{year:04}-{month:02}-{days + 1:02}T{hour:02}:{minute:02}:{second:02}Z"
+    """Return a time, in seconds since the epoch, as UTC to the second: `2026-11-21T09:12:33Z`."""
+    time = datetime.fromtimestamp(int(min(max(wall, _EARLIEST), _LATEST)), UTC)
+    return f"{time.replace(tzinfo=None).isoformat()}Z"
 
 
-def _new_year(year: int) -> int:
-    """Days from the epoch to the first day of a year."""
-    past = year - 1
-    return 365 * (year - 1970) + past // 4 - past // 100 + past // 400 - 477
+def precise_rfc3339(wall: float) -> str:
+    """Return a time, in seconds since the epoch, as UTC to the microsecond."""
+    return f"{datetime.fromtimestamp(wall, UTC).replace(tzinfo=None).isoformat()}Z"
+
+
+def parse_rfc3339(text: object) -> float:
+    """Return an RFC 3339 timestamp in seconds since the epoch. Raises ValueError for anything else."""
+    if not isinstance(text, str) or not _RFC3339.fullmatch(text):
+        raise ValueError(text)
+    return datetime.fromisoformat(text.upper()).timestamp()
 
 
 def parse_or_zero(text: str) -> float:
-    """A moment as text in seconds since the epoch; 0 for what is none."""
+    """Return an RFC 3339 timestamp in seconds since the epoch; 0 for anything else."""
     try:
-        moment = datetime.fromisoformat(text)
+        return parse_rfc3339(text)
     except ValueError:
         return 0.0
-    return moment.timestamp() if moment.tzinfo is not None else 0.0
+
+
+def parse_http_date(text: str) -> float:
+    """Return an HTTP date, `Mon, 19 Sep 2026 18:29:47 GMT`, weekday optional, in seconds since the epoch.
+
+    Raises ValueError.
+    """
+    match = _HTTP_DATE.fullmatch(text)
+    if match is None:
+        raise ValueError(text)
+    day, month, year, hour, minute, second = match.groups()
+    number = _MONTHS.index(month) + 1
+    date = datetime(int(year), number, int(day), int(hour), int(minute), int(second), tzinfo=UTC)
+    return date.timestamp()

@@ -1,1 +1,1 @@
-"""One file for each thing read on a machine. A source reads and never judges."""
+"""Sources: one module for each part of a machine that is read; the first stage of the data path."""

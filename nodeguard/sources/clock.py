@@ -1,4 +1,4 @@
-"""The clock: whether the kernel knows it to be synchronised, and what it runs on."""
+"""Source `clock`: whether the system clock is synchronized, its offset, and the kernel's clock source."""
 
 from __future__ import annotations
 
@@ -9,18 +9,20 @@ from nodeguard.model.signal import Signal, signals_by_name
 from nodeguard.model.target import NODE
 from nodeguard.sources.machine import Machine
 from nodeguard.sources.readings import ObservationDraft, failure_reason, implausible, parse_line, try_read
+from nodeguard.sources.source import source
 
 _SOURCE = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
 
 # Linux include/uapi/linux/timex.h
 _STA_UNSYNC = 0x40
 
-# Signal → field of adjtimex's answer.
+# Signal → field of the result of adjtimex.
 _FIELDS = {"clock.synchronized": "status", "clock.offset": "offset_us", "clock.max_error": "maxerror_us"}
 
 
+@source
 class ClockSource:
-    """Asks adjtimex and reads the clock source; one observation, of the node."""
+    """Calls adjtimex and reads the clock source; one observation, of the node."""
 
     name = "clock"
     interval = 60.0
@@ -36,7 +38,7 @@ class ClockSource:
     )
 
     def read(self, machine: Machine) -> Iterator[Observation]:
-        """One round; see Source.read."""
+        """Read once; see Source.read."""
         draft = ObservationDraft(machine, self.name, NODE)
         answer = try_read(machine.call, "adjtimex")
         if isinstance(answer, OSError):

@@ -1,8 +1,8 @@
-"""The events of one reading of the kernel log, bounded so that a storm of lines costs little to evaluate.
+"""Event batch: the log events of one reading, bounded so that a storm of lines costs little to evaluate.
 
 Evaluation runs in the agent's event loop. A storm therefore becomes few events with high counts, not many
-events. Figures are ours: a node has fewer than 200 slots that the log names, and a fault of one slot becomes
-fewer than 20 kinds of event.
+events. Limits: the log names fewer than 200 targets of a node, and a fault of one target gives fewer than 20
+kinds of event.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from nodeguard.model.observation import Event, Observation
 from nodeguard.model.signal import Scalar
 
-# Events of one kind on one slot that stay single events; the last one counts the rest.
+# Events of one kind on one target that stay single events; the last one counts the others.
 _SINGLE = 64
-# Events of one reading that stay single events; from then on each kind of event on a slot only counts.
+# Events of one reading that stay single events; after that each kind of event on a target is only counted.
 _EVENTS = 512
-# Kinds of event on one slot, as many as the judge remembers of it, and on all slots together.
+# Kinds of event on one target, as many as the judge keeps, and on all targets together.
 _KINDS_OF_SLOT = 64
 _KINDS = 1024
 
@@ -29,14 +29,14 @@ _DISTINCT = (
 # Hexadecimal digits of the status of a machine check that have its severity: bits 63 to 56.
 _SEVERITY_DIGITS = 2
 
-# What makes the kind of an event: its slot, the pattern that found it, and its distinct fields.
+# The kind of an event: its target, the pattern that matched, and its distinct fields.
 _Kind = tuple[str, str, tuple[Scalar, ...]]
 
 
 class EventBatch:
-    """Collects events in the order in which they came.
+    """Collects events in their order.
 
-    dropped: events of more kinds than are kept; they are counted and not evaluated.
+    dropped: number of events beyond the limit on kinds; they are counted and not evaluated.
     """
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class EventBatch:
         self.dropped = 0
 
     def add(self, slot: str, pattern: str, event: Event) -> None:
-        """Add one event. pattern: id of the pattern that found it."""
+        """Add one event. pattern: id of the pattern that matched."""
         kind = (slot, pattern, _distinct(event))
         events = self._kinds.get(kind)
         if events is None:
@@ -69,7 +69,7 @@ class EventBatch:
         self._events += 1
 
     def observations(self, source: str) -> Iterator[Observation]:
-        """Yield an observation for each kind of event on each slot."""
+        """Yield an observation for each kind of event on each target."""
         for (slot, _, _), events in self._kinds.items():
             yield Observation(source, slot, events=tuple(events))
 

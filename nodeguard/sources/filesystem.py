@@ -1,4 +1,4 @@
-"""File systems: what is mounted, how full it is, and whether it answers at all."""
+"""Source `filesystem`: mounts, their use, and whether they answer."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from nodeguard.sources.readings import (
     parse_count,
     read_text,
 )
+from nodeguard.sources.source import source
 from nodeguard.worker.call_log import error_name as error_of
 from nodeguard.worker.result import LaneResult
 
@@ -26,15 +27,16 @@ _FSTAB = "/etc/fstab"
 
 _ST_RDONLY = 1
 _SIZES = ("f_frsize", "f_blocks", "f_bfree", "f_bavail", "f_files", "f_ffree", "f_flag")
-# Errors of statvfs that speak of the process that asked, or of the kernel's memory: statvfs(3).
-_OF_THE_CALLER = frozenset(
+# Errors of statvfs that concern the calling process or the kernel's memory, not the mount: statvfs(3).
+_CALLER_ERRORS = frozenset(
     {"EBADF", "EFAULT", "EINTR", "EINVAL", "ELOOP", "EMFILE", "ENAMETOOLONG", "ENFILE", "ENOMEM", "ENOSYS"}
 )
 _MEASURED = ("fs.used_ratio", "fs.free", "fs.inodes_used_ratio")
 
 
+@source
 class FilesystemSource:
-    """Reads the mounts, and asks statvfs of one mount of each device through the file-system lane."""
+    """Reads the mount table and calls statvfs for one mount of each device, through the file-system lane."""
 
     name = "filesystem"
     interval = 30.0
@@ -43,30 +45,30 @@ class FilesystemSource:
     signals = signals_by_name(
         Signal("fs.type", "state", "type of the file system, as mounted"),
         Signal("fs.device", "state", "device or server that it is on"),
-        Signal("fs.network", "state", "whether it is served from elsewhere"),
+        Signal("fs.network", "state", "whether another machine serves it"),
         Signal("fs.used_ratio", "gauge", "share in use, as df shows it: of what users can use", "ratio"),
         Signal("fs.free", "gauge", "space left for users", "bytes"),
         Signal("fs.inodes_used_ratio", "gauge", "share of its inodes in use", "ratio"),
         Signal("fs.read_only", "state", "whether it is mounted read-only, or became so"),
         Signal("fs.fstab_writable", "state", "true where /etc/fstab names the mount, and not as read-only"),
-        Signal("fs.answers", "state", "whether statvfs came back, be it with an error"),
-        Signal("fs.hung", "state", "whether not even SIGKILL ended the process that asked it"),
-        Signal("fs.error", "state", "error that statvfs came back with, empty where it succeeded"),
+        Signal("fs.answers", "state", "whether statvfs returned, with or without an error"),
+        Signal("fs.hung", "state", "whether the process that called statvfs did not end on SIGKILL"),
+        Signal("fs.error", "state", "error that statvfs returned, empty if it succeeded"),
     )
 
     def read(self, machine: Machine) -> Iterator[Observation]:
-        """One round; see Source.read."""
+        """Read once; see Source.read."""
         text = read_text(machine, _MOUNTS)
         if not isinstance(text, str) or (text.strip() and not any(parse_mounts(text))):
-            why = (
+            detail = (
                 f"{_MOUNTS}: {failure_reason(text)}"
                 if isinstance(text, OSError)
                 else implausible(_MOUNTS, text)
             )
-            yield Observation(self.name, slots.NODE, "failed", detail=why)
+            yield Observation(self.name, slots.NODE, "failed", detail=detail)
             return
-        asked = mounts_to_check(text)
-        if not asked:
+        checked = mounts_to_check(text)
+        if not checked:
             return
         fstab = ObservationDraft(machine, self.name, slots.NODE)
         writable = {
@@ -74,10 +76,10 @@ class FilesystemSource:
             for mount in parse_mounts(fstab.read_text(_FSTAB, "fs.fstab_writable") or "")
             if not mount.read_only
         }
-        answer = machine.statvfs(tuple(mount.path for mount in asked))
+        answer = machine.statvfs(tuple(mount.path for mount in checked))
         results = {entry.call: entry.result for entry in answer.results}
         stalled = {entry.call for entry in (*answer.stalled, *answer.resting)}
-        for mount in asked:
+        for mount in checked:
             draft = ObservationDraft(machine, self.name, slots.filesystem_target(mount.path))
             draft.unread.update(fstab.unread)
             draft.signals.update(
@@ -90,7 +92,7 @@ class FilesystemSource:
             )
             if mount.path in writable:
                 draft.signals["fs.fstab_writable"] = True
-            # By call and not by scope: what hangs was perhaps asked in an earlier round, among other mounts.
+            # Compared by call, not by scope: a hung call may be from an earlier round with other mounts.
             call = f"statvfs({mount.path})"
             hung = answer.hung is not None and answer.hung.call == call
             if hung or call in stalled:
@@ -98,31 +100,31 @@ class FilesystemSource:
                 yield draft.build(status="hung", detail=f"{call} gave no answer")
                 continue
             if call in results:
-                # It was taken away meanwhile, or a mount above it hides it.
+                # It was unmounted since, or a mount above it hides it.
                 if error_of(results[call]) in {"ENOENT", "ENOTDIR"}:
                     continue
                 draft.signals.update({"fs.answers": True, "fs.hung": False})
                 _take_result(draft, call, results[call])
             else:
-                draft.mark_unread(_why_not_asked(answer), "fs.answers", "fs.hung", "fs.error", *_MEASURED)
+                draft.mark_unread(_not_asked_reason(answer), "fs.answers", "fs.hung", "fs.error", *_MEASURED)
             yield draft.build()
 
 
-def _why_not_asked(answer: LaneResult) -> str:
+def _not_asked_reason(answer: LaneResult) -> str:
     if answer.hung is not None:
-        return f"not asked: {answer.hung.call} never came back, and holds the process that asks"
+        return f"not asked: {answer.hung.call} hangs and blocks the worker process"
     if answer.interrupted is not None:
-        return f"not asked: {answer.interrupted.call} took all the time there was"
+        return f"not asked: {answer.interrupted.call} used up the time"
     return answer.failed or answer.missing or "not asked"
 
 
 def _take_result(draft: ObservationDraft, call: str, result: Any) -> None:
     error = error_of(result)
     if error in {"EACCES", "EPERM"}:
-        # A directory on the way is closed to this user: that says nothing of the file system.
+        # This user may not enter a directory of the path; the file system itself may be healthy.
         draft.mark_unread(DENIED, "fs.error", *_MEASURED)
         return
-    if error in _OF_THE_CALLER:
+    if error in _CALLER_ERRORS:
         draft.mark_unread(f"statvfs failed ({error})", "fs.error", *_MEASURED)
         return
     if error:

@@ -1,4 +1,4 @@
-"""The host: its make, its kernel, and the NVIDIA driver as the kernel sees it."""
+"""Source `host`: machine model, kernel release, uptime, and the NVIDIA driver as the kernel reports it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from nodeguard.model.signal import Signal, signals_by_name
 from nodeguard.model.target import NODE
 from nodeguard.sources.machine import Machine
 from nodeguard.sources.readings import ObservationDraft, parse_line, parse_number
+from nodeguard.sources.source import source
 
 _DMI = "/sys/class/dmi/id"
 _KERNEL = "/proc/sys/kernel/osrelease"
@@ -17,6 +18,7 @@ _DRIVER = "/proc/driver/nvidia/version"
 _MODULE = "/sys/module/nvidia"
 
 
+@source
 class HostSource:
     """Reads DMI, /proc and the nvidia module's state; one observation, of the node."""
 
@@ -32,13 +34,13 @@ class HostSource:
         ),
         Signal("host.kernel", "state", "kernel release"),
         Signal("host.uptime", "gauge", "time since boot", "seconds"),
-        Signal("driver.loaded", "state", "whether the NVIDIA kernel driver is there"),
+        Signal("driver.loaded", "state", "whether the NVIDIA kernel driver is loaded"),
         Signal("driver.version", "state", "version of the NVIDIA kernel driver"),
         Signal("driver.module_state", "state", "state of the nvidia module: live, coming or going"),
     )
 
     def read(self, machine: Machine) -> Iterator[Observation]:
-        """One round; see Source.read."""
+        """Read once; see Source.read."""
         draft = ObservationDraft(machine, self.name, NODE)
         for field in ("product_name", "sys_vendor", "chassis_asset_tag"):
             draft.read(f"host.{field}", f"{_DMI}/{field}", parse_line)
@@ -56,7 +58,7 @@ class HostSource:
 
 
 def driver_version(text: str) -> str:
-    """Version from /proc/driver/nvidia/version, whose first line differs between the two kernel modules.
+    """Return the version from /proc/driver/nvidia/version. Its first line depends on the kernel module.
 
     Proprietary: `NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.86.15  Thu …`; open: `NVRM version:
     NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build …`. Raises ValueError.

@@ -1,4 +1,4 @@
-"""RDMA ports: InfiniBand, RoCE and EFA, from /sys/class/infiniband."""
+"""Source `infiniband`: RDMA ports (InfiniBand, RoCE and EFA), from /sys/class/infiniband."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from nodeguard.model.signal import Signal, signals_by_name
 from nodeguard.sources.machine import Machine
 from nodeguard.sources.rdma_counters import EFA, MLX5, PMA, read_counters
 from nodeguard.sources.readings import ObservationDraft, parse_count, parse_counter, parse_line, parse_number
+from nodeguard.sources.source import source
 
 _CLASS = "/sys/class/infiniband"
 
@@ -25,14 +26,15 @@ _PHYSICAL_STATES = (
     "Phy Test",
 )
 
-# Gb/s of one lane at SDR, which the kernel prints too for every speed that it does not know.
+# Gb/s of one lane at SDR; the kernel also prints it for every speed that it does not know.
 _SDR_LANE = 2.5
 
 
+@source
 class InfinibandSource:
     """Reads each port of each RDMA device, and its counters.
 
-    Remembers which counters a device refused, as long as it is there with the same node GUID and PCI address.
+    Keeps which counters a device refused, while the device exists with the same node GUID and PCI address.
     """
 
     name = "infiniband"
@@ -47,7 +49,7 @@ class InfinibandSource:
         Signal("port.up", "state", "whether the port is ACTIVE and LinkUp"),
         Signal("port.rate", "gauge", "rate of an active port, Gb/s"),
         Signal("port.lid", "state", "local identifier; 0 until a subnet manager gives one"),
-        Signal("port.sm_lid", "state", "local identifier of the subnet manager; 0 where none was heard"),
+        Signal("port.sm_lid", "state", "local identifier of the subnet manager; 0 if unknown"),
         Signal("port.device_type", "state", "type of the adapter, such as MT4129"),
         Signal("port.board", "state", "board id (PSID) of the adapter"),
         Signal("port.firmware", "state", "firmware version of the adapter"),
@@ -61,27 +63,29 @@ class InfinibandSource:
 
     def __init__(self) -> None:
         self._pma, self._mlx5 = PMA, MLX5
-        # Device → what it is, and the error's name by group of counters.
+        # Device → its identity, and the name of the error by group of counters.
         self._refused: dict[str, tuple[tuple[str, str], dict[str, str]]] = {}
 
-    def select_counters(self, wanted: Container[str]) -> None:
-        """Read no counters of InfiniBand and mlx5 but these from the next round on: each asks the adapter.
+    def select_counters(self, names: Container[str]) -> None:
+        """From the next round on, read only these counters of InfiniBand and mlx5: each asks the adapter.
 
-        To be called between two rounds, by anybody; until then all are read.
+        Call it between two rounds, from any thread. Before the first call the source reads all counters.
         """
         self._pma, self._mlx5 = (
-            {file: signal for file, signal in known.items() if signal.name in wanted} for known in (PMA, MLX5)
+            {file: signal for file, signal in table.items() if signal.name in names} for table in (PMA, MLX5)
         )
 
     def read(self, machine: Machine) -> Iterator[Observation]:
-        """One round; see Source.read."""
+        """Read once; see Source.read."""
         node = ObservationDraft(machine, self.name, slots.NODE)
         devices = node.list_targets(_CLASS, "port")
         if not devices and not node.unlisted:
-            yield node.build(status="absent", detail=f"no RDMA device: {_CLASS} is empty or not there")
+            yield node.build(status="absent", detail=f"no RDMA device: {_CLASS} is empty or does not exist")
             return
         if devices is not None:
-            self._refused = {device: known for device, known in self._refused.items() if device in devices}
+            self._refused = {
+                device: refused for device, refused in self._refused.items() if device in devices
+            }
         ports = 0
         for device in devices or ():
             for observation in self._device(node, device):
@@ -94,7 +98,7 @@ class InfinibandSource:
         yield node.build()
 
     def _device(self, node: ObservationDraft, device: str) -> Iterator[Observation]:
-        """One observation for each port; what belongs to the whole adapter stands in each."""
+        """Yield one observation for each port; each has the signals of the whole adapter too."""
         path = f"{_CLASS}/{device}"
         adapter = ObservationDraft(node.machine, self.name, device)
         guid = _guid(adapter.read_text(f"{path}/node_guid") or "")
@@ -116,15 +120,15 @@ class InfinibandSource:
         part = Component(id=guid, model=model or "") if guid or model else None
         ports = node.list_targets(f"{path}/ports", "port")
         if ports is None:
-            # Every RDMA device has this directory: one without it is on its way in or out.
-            node.unlisted.setdefault("port", f"{device}: it vanished while it was read")
+            # Every RDMA device has this directory: a device without it is being added or removed.
+            node.unlisted.setdefault("port", f"{device}: it disappeared during the read")
         for port in ports or ():
             draft = ObservationDraft(node.machine, self.name, slots.port_target(device, port))
             draft.signals.update(adapter.signals)
             draft.unread.update(adapter.unread)
             directory = f"{path}/ports/{port}"
             if efa:
-                # Its driver states ACTIVE, LinkUp and a rate whatever happens: none of that is a reading.
+                # Its driver always reports ACTIVE, LinkUp and a rate: these values carry no information.
                 draft.signals["port.link_layer"] = "EFA"
             else:
                 _link(draft, directory)
@@ -133,25 +137,25 @@ class InfinibandSource:
             yield draft.build(part)
 
     def _refusals(self, device: str, identity: tuple[str, str]) -> dict[str, str]:
-        """Error's name by group of counters that this device, still the same one, has refused before."""
+        """Return the name of the error by group of counters that this same device has refused before."""
         if self._refused.get(device, ("", {}))[0] != identity:
             self._refused[device] = (identity, {})
         return self._refused[device][1]
 
 
-def _one_of(words: tuple[str, ...]) -> Callable[[str], str]:
+def _one_of(values: tuple[str, ...]) -> Callable[[str], str]:
     def parse(text: str) -> str:
-        if text not in words:
+        if text not in values:
             raise ValueError(text)
         return text
 
     return parse
 
 
-def _numbered(words: tuple[str, ...]) -> Callable[[str], str]:
-    """A word after its number: `4: ACTIVE`."""
-    known = _one_of(words)
-    return lambda text: known(text.partition(": ")[2])
+def _numbered(values: tuple[str, ...]) -> Callable[[str], str]:
+    """Return a parser of a value after its number: `4: ACTIVE`."""
+    parse = _one_of(values)
+    return lambda text: parse(text.partition(": ")[2])
 
 
 _LAYER = _one_of(("InfiniBand", "Ethernet"))
@@ -160,18 +164,17 @@ _PHYSICAL_STATE = _numbered(_PHYSICAL_STATES)
 
 
 def is_up(state: str | None, phys_state: str | None) -> bool | None:
-    """Whether a port is ACTIVE and LinkUp; None where the one that is known does not settle it."""
+    """Return whether a port is ACTIVE and LinkUp; None if that is unknown."""
     if state not in {None, "ACTIVE"} or phys_state not in {None, "LinkUp"}:
         return False
     return None if state is None or phys_state is None else True
 
 
 def parse_rate(text: str) -> float | None:
-    """Gb/s of `400 Gb/sec (4X NDR)`; None where it is SDR, which is never believed.
+    """Return Gb/s of `400 Gb/sec (4X NDR)`; None for SDR, which is never trusted. Raises ValueError.
 
-    Kernels print a speed that they do not know as SDR: `10 Gb/sec (4X SDR)`, older ones `10 Gb/sec (4X)`. A
-    true SDR link reads the same, and adapters with nothing faster are older than any GPU here. Raises
-    ValueError.
+    Kernels print an unknown speed as SDR: `10 Gb/sec (4X SDR)`, older ones `10 Gb/sec (4X)`. A real SDR link
+    reads the same, but SDR adapters are older than any supported GPU.
     """
     value, unit, rest = text.partition(" Gb/sec (")
     lanes, x, _ = rest.partition("X")
@@ -190,18 +193,18 @@ def _link(draft: ObservationDraft, directory: str) -> None:
     elif draft.unread.keys() & {"port.state", "port.phys_state"}:
         draft.mark_unread("the port's state could not be read", "port.up")
     if state == "ACTIVE":
-        said = draft.read_text(f"{directory}/rate", "port.rate")
-        if said is not None and draft.parse("port.rate", f"{directory}/rate", said, parse_rate) is None:
+        text = draft.read_text(f"{directory}/rate", "port.rate")
+        if text is not None and draft.parse("port.rate", f"{directory}/rate", text, parse_rate) is None:
             draft.unread.setdefault(
                 "port.rate",
-                f"says {said!r}, as of any speed that the kernel does not know: update its RDMA drivers",
+                f"reads {text!r}, as for any speed that the kernel does not know: update its RDMA drivers",
             )
     if layer == "InfiniBand":
         draft.read("port.lid", f"{directory}/lid", lambda text: parse_count(text, 16))
         draft.read("port.sm_lid", f"{directory}/sm_lid", lambda text: parse_count(text, 16))
     if layer == "Ethernet" and "port.netdev" in draft.signals:
         interface = f"/sys/class/net/{draft.signals['port.netdev']}"
-        # Kernels before 4.16 count losses and returns together only.
+        # Kernels before 4.16 only count losses and gains together.
         draft.read("port.carrier_losses", f"{interface}/carrier_down_count", parse_counter)
         if "port.carrier_losses" not in draft.signals.keys() | draft.unread.keys():
             draft.read(
@@ -222,6 +225,6 @@ def _firmware(text: str) -> str | None:
 
 
 def _guid(text: str) -> str:
-    """A node GUID, empty where it is all zero, as on EFA, or none at all."""
+    """Return a node GUID; empty if it is all zeros, as on EFA, or invalid."""
     digits = text.replace(":", "").lower()
     return text if len(digits) == 16 and set(digits) <= set("0123456789abcdef") and digits.strip("0") else ""

@@ -1,7 +1,7 @@
-"""The kernel log: lines that mean something, found with the table of patterns.
+"""Source `kmsg`: log events, found in the kernel log with the catalogue's log patterns.
 
-Records come as /dev/kmsg gives them: `prefix,sequence,microseconds,flags[,more];text`, then lines `
-KEY=value` that belong to it. Source: Linux Documentation/ABI/testing/dev-kmsg.
+Records have the form of /dev/kmsg: `prefix,sequence,microseconds,flags[,more];text`, followed by
+continuation lines ` KEY=value`. Source: Linux Documentation/ABI/testing/dev-kmsg.
 """
 
 from __future__ import annotations
@@ -17,28 +17,29 @@ from nodeguard.model.signal import Scalar, Signal
 from nodeguard.model.target import NODE, bus_address, gpu_target, nvswitch_target, pci_target, port_target
 from nodeguard.sources.event_batch import EventBatch
 from nodeguard.sources.machine import LogRecords, Machine
+from nodeguard.sources.source import source
 
 _TEXT = 400
-# Characters of a record that the patterns see: a line of the kernel is shorter.
+# Characters of a record that the patterns are matched against; lines of the kernel are shorter.
 _MATCHED = 1024
-# Characters by which the patterns are sorted.
+# Characters of the prefix by which patterns are selected.
 _START = 4
 
 _ESCAPED = re.compile(r"(?:\\x[0-9a-fA-F]{2})+")
 _GROUP = re.compile(r"\(\?P<(\w+)>")
 _LITERAL = re.compile(r"[\w :,=/-]*")
-# Groups that stay text: what looks like a decimal number is an address, a name or a hexadecimal number.
+# Groups that stay text: digits in them are part of an address, a name or a hexadecimal number.
 _TEXTS = frozenset({"pci", "dev", "status"})
 
-# Characters of a line that was said in pieces; the kernel joins no more than a thousand itself.
+# Characters of a line that was logged in fragments; the kernel itself joins at most a thousand.
 _LONGEST = 32 << 10
 
 
 class LogRecord(Struct, frozen=True):
-    """One record of the kernel's own: seconds since boot and text.
+    """One record of the kernel facility: seconds since boot and text.
 
-    fragment: whether it goes on with a line that was begun before. caller: the task or CPU that said it,
-    where the kernel tells (CONFIG_PRINTK_CALLER).
+    fragment: whether it continues an earlier line. caller: the task or CPU that logged it, if the kernel
+    records it (CONFIG_PRINTK_CALLER).
     """
 
     at: float
@@ -47,16 +48,18 @@ class LogRecord(Struct, frozen=True):
     caller: str = ""
 
 
+@source
 class KmsgSource:
-    """Reads what is new in the kernel log since the last round.
+    """Reads the records of the kernel log that are new since the last reading.
 
-    patterns: in the order in which they are tried; the first that matches names the event.
+    patterns: in the order in which they are tried; the first match names the event.
     """
 
     name = "kmsg"
     interval = 10.0
     deadline = 20.0
     paths: tuple[str, ...] = ("kmsg",)
+    uses_log_patterns = True
 
     def __init__(self, patterns: Iterable[LogPattern]) -> None:
         table = tuple(patterns)
@@ -66,12 +69,12 @@ class KmsgSource:
         self.signals = pattern_signals(table)
 
     def read(self, machine: Machine) -> Iterator[Observation]:
-        """One round; see Source.read."""
+        """Read once; see Source.read."""
         log = machine.log()
         if log.last >= 0:
             yield Observation(self.name, NODE, signals={"kmsg.sequence": log.last})
         if log.lost or log.more:
-            yield _not_read(log, machine.now().mono)
+            yield _unread_records(log, machine.now().mono)
         batch = EventBatch()
         for record in join_fragments(parse_records(log.records)):
             text = record.text[:_MATCHED]
@@ -93,15 +96,15 @@ class KmsgSource:
 
 
 def patterns_by_prefix(patterns: Iterable[LogPattern]) -> dict[str, tuple[LogPattern, ...]]:
-    """Return the patterns to try for a line, by the line's first characters, in the order of the table.
+    """Return the patterns to try for a line, by the line's prefix, in the order of the table.
 
-    The empty string stands for lines that begin like no pattern: only a pattern without a fixed start can
-    match them.
+    The empty prefix is for lines that begin like no pattern: only a pattern without a fixed prefix can match
+    them.
     """
-    starts = [(literal_prefix(pattern.pattern), pattern) for pattern in patterns]
+    prefixes = [(literal_prefix(pattern.pattern), pattern) for pattern in patterns]
     return {
-        wanted: tuple(pattern for begin, pattern in starts if begin in {"", wanted})
-        for wanted in {"", *(begin for begin, _ in starts)}
+        prefix: tuple(pattern for own, pattern in prefixes if own in {"", prefix})
+        for prefix in {"", *(own for own, _ in prefixes)}
     }
 
 
@@ -118,8 +121,8 @@ def literal_prefix(pattern: str) -> str:
     return fixed[:_START] if len(fixed) >= _START else ""
 
 
-def _not_read(log: LogRecords, now: float) -> Observation:
-    """What the node is told of records that were overwritten, and of the newest that wait to be read."""
+def _unread_records(log: LogRecords, now: float) -> Observation:
+    """Return the observation of records that were overwritten, or that there was no time to read."""
     text = f"{log.lost} records were overwritten before they were read"
     lost = (Event("kmsg.lost", now, text, {"records": log.lost}),) if log.lost else ()
     if not log.more:
@@ -129,50 +132,50 @@ def _not_read(log: LogRecords, now: float) -> Observation:
 
 
 def _not_evaluated(events: int, now: float) -> Observation:
-    """Return what reports the events of a storm that were only counted. now: seconds since boot."""
+    """Return the observation of events that a storm left unevaluated. now: seconds since boot."""
     text = f"{events} lines were not evaluated: one reading had too many different ones"
     lost = Event("kmsg.lost", now, text, {"records": events})
     return Observation("kmsg", NODE, "lost", events=(lost,), count=events)
 
 
 def pattern_signals(patterns: Iterable[LogPattern]) -> dict[str, Signal]:
-    """The events that a table of patterns gives, each with the fields of all its patterns."""
-    found = {
+    """Return the signals of a table of log patterns, each with the fields of all its patterns."""
+    signals = {
         "kmsg.sequence": Signal("kmsg.sequence", "state", "sequence number of the last record that was read"),
         "kmsg.lost": Signal("kmsg.lost", "event", "records were lost unread", fields=("records",)),
     }
     for pattern in patterns:
         if not pattern.signal:
             continue
-        known = found.get(pattern.signal)
-        fields = (*(known.fields if known else ()), *_GROUP.findall(pattern.pattern))
-        about = known.description if known else pattern.description
-        found[pattern.signal] = Signal(pattern.signal, "event", about, fields=tuple(dict.fromkeys(fields)))
-    return found
+        declared = signals.get(pattern.signal)
+        fields = (*(declared.fields if declared else ()), *_GROUP.findall(pattern.pattern))
+        about = declared.description if declared else pattern.description
+        signals[pattern.signal] = Signal(pattern.signal, "event", about, fields=tuple(dict.fromkeys(fields)))
+    return signals
 
 
 def parse_records(records: Iterable[str]) -> Iterator[LogRecord]:
-    """The records of the kernel facility; those of user processes, and what is no record, are left out.
+    """Yield the records of the kernel facility. Records of user processes and invalid records are skipped.
 
-    A process can write to /dev/kmsg, but never as the kernel: its facility is not 0.
+    A process can write to /dev/kmsg, but never with the kernel's facility, 0.
     """
     for raw in records:
         head, separator, body = raw.partition(";")
         fields = head.split(",")
         if not separator or len(fields) < 4:
             continue
-        prefix, _, moment, flags = fields[:4]
-        if not (_short_number(prefix) and _short_number(moment)) or int(prefix) >> 3 != 0:
+        prefix, _, time, flags = fields[:4]
+        if not (_short_number(prefix) and _short_number(time)) or int(prefix) >> 3 != 0:
             continue
         text = body.partition("\n")[0]
         if "\\x" in text:
             text = _ESCAPED.sub(_unescaped, text)
         caller = next((field[7:] for field in fields[4:] if field.startswith("caller=")), "")
-        yield LogRecord(int(moment) / 1e6, text, flags[:1] in {"c", "+"}, caller)
+        yield LogRecord(int(time) / 1e6, text, flags[:1] in {"c", "+"}, caller)
 
 
 def _unescaped(run: re.Match[str]) -> str:
-    """The text that a run of escapes stands for: they are of bytes, so a letter can take several."""
+    """Decode a run of escapes. Each escape is one byte, so a character may need several."""
     return bytes.fromhex(run[0].replace("\\x", "")).decode(errors="replace")
 
 
@@ -181,24 +184,24 @@ def _short_number(text: str) -> bool:
 
 
 def join_fragments(records: Iterable[LogRecord]) -> list[LogRecord]:
-    """Records with the pieces of a line put together, in the order in which the lines began.
+    """Return the records with the fragments of each line joined, in the order in which the lines began.
 
-    A piece goes on with the last line of the same caller, whatever others said in between; where the kernel
-    does not tell the caller, with the line before it. The first piece of all has the flag of a whole line.
+    A fragment continues the last line of the same caller, or the line before it if the kernel records no
+    caller. The first fragment of a line has the flag of a whole line.
     """
     lines: list[tuple[LogRecord, list[str]]] = []
     lengths: list[int] = []
     latest: dict[str, int] = {}
     for record in records:
-        place = latest.get(record.caller) if record.fragment else None
-        if place is None:
-            place = len(lines)
+        index = latest.get(record.caller) if record.fragment else None
+        if index is None:
+            index = len(lines)
             lines.append((record, []))
             lengths.append(0)
-        pieces = lines[place][1]
-        pieces.append(record.text[: max(0, _LONGEST - lengths[place])] if pieces else record.text)
-        lengths[place] += len(pieces[-1])
-        latest[record.caller] = latest[""] = place
+        pieces = lines[index][1]
+        pieces.append(record.text[: max(0, _LONGEST - lengths[index])] if pieces else record.text)
+        lengths[index] += len(pieces[-1])
+        latest[record.caller] = latest[""] = index
     return [
         LogRecord(first.at, "".join(pieces), caller=first.caller) if len(pieces) > 1 else first
         for first, pieces in lines
@@ -216,7 +219,7 @@ def _value(name: str, text: str) -> Scalar:
 
 
 def _slot(kind: str, groups: dict[str, str]) -> str:
-    """The slot that a match speaks of; the node where it does not say."""
+    """Return the target that a match names; the node if it names none."""
     address, device = groups.get("pci", ""), groups.get("dev", "")
     if kind == "port":
         return port_target(device, 1) if device else NODE
@@ -224,5 +227,5 @@ def _slot(kind: str, groups: dict[str, str]) -> str:
         return f"disk/{device}" if device else NODE
     if kind == "dimm":
         return f"dimm/{groups['dimm']}" if groups.get("dimm") else NODE
-    make = {"gpu": gpu_target, "nvswitch": nvswitch_target, "pci": pci_target}.get(kind)
-    return make(address) if make is not None and bus_address(address) else NODE
+    target = {"gpu": gpu_target, "nvswitch": nvswitch_target, "pci": pci_target}.get(kind)
+    return target(address) if target is not None and bus_address(address) else NODE

@@ -1,4 +1,4 @@
-"""What a source may ask of a machine, be it this one or a recorded one."""
+"""Machine: the calls through which sources read a live or recorded machine, and wrappers of a machine."""
 
 from __future__ import annotations
 
@@ -13,8 +13,13 @@ from nodeguard.worker.device_events import DeviceEvent
 from nodeguard.worker.lane_state import Hang
 from nodeguard.worker.result import LaneResult
 
-# No file under /sys or /proc that a source reads is longer; what is, is cut.
+# Files under /sys and /proc that sources read are shorter. A longer file is cut here.
 READ_LIMIT = 1 << 20
+
+# Seconds that a worker may take to end after its time is over and to return its results. For a short limit it
+# is a share of the limit, so that there is time left to read.
+_GRACE = 6.0
+_GRACE_SHARE = 0.3
 
 
 class LogCursor(Struct, frozen=True):
@@ -25,18 +30,18 @@ class LogCursor(Struct, frozen=True):
 
 
 class LaneHangs(Struct, frozen=True):
-    """The calls that a machine's lanes hang in for the rest of this boot."""
+    """The calls in which a machine's lanes hang for the rest of this boot."""
 
     nvml: Hang | None = None
     filesystem: Hang | None = None
 
 
 class LogRecords(Struct, frozen=True):
-    """New records of the kernel log, raw as /dev/kmsg gives them.
+    """New records of the kernel log, raw as /dev/kmsg returns them.
 
-    lost: how many were overwritten before they were read. more: whether there was no time for the newest,
-    which the next reading may give. last: sequence number of the last record that was read by now, -1 where
-    none was.
+    lost: number of records that were overwritten before they were read. more: whether the time ran out before
+    the newest records, which the next call may return. last: sequence number of the last record that was read
+    so far, -1 if none was.
     """
 
     records: tuple[str, ...]
@@ -48,75 +53,65 @@ class LogRecords(Struct, frozen=True):
 class Machine(Protocol):
     """A machine to read. Paths are absolute, as on the machine itself.
 
-    Each reading may raise OSError, with the errno that the machine gave, or UnansweredError.
+    Each call may raise OSError, with the machine's errno, or UnansweredError.
     """
 
     def now(self) -> Instant:
-        """This moment on the machine."""
+        """Return the current time of the machine."""
         ...
 
     def read(self, path: str) -> str:
-        """Text of a file, at most READ_LIMIT bytes; bytes that are no UTF-8 become U+FFFD."""
+        """Return the text of a file, at most READ_LIMIT bytes; invalid UTF-8 becomes U+FFFD."""
         ...
 
     def names(self, path: str) -> tuple[str, ...]:
-        """Names in a directory, sorted."""
+        """Return the names in a directory, sorted."""
         ...
 
     def link(self, path: str) -> str:
-        """Text of a symbolic link."""
+        """Return the text of a symbolic link."""
         ...
 
     def call(self, name: str) -> dict[str, Any]:
-        """Answer of a system call that does not block, by field: `adjtimex`."""
+        """Return the result of a system call that does not block, by field: `adjtimex`."""
         ...
 
     def http(self, request: MetadataRequest, within: float) -> MetadataResponse:
-        """Answer of the cloud's metadata service, redirects as they are. within: seconds for all of it.
+        """Return the response of the cloud's metadata service; redirects are not followed.
 
-        OSError is EPROTO for what is no HTTP, EMSGSIZE for an answer that is too long, EKEYREJECTED where no
-        session token is given out.
+        within: seconds for the whole request. OSError is EPROTO for an invalid HTTP response, EMSGSIZE for a
+        response that is too long, EKEYREJECTED where the service issues no session token.
         """
         ...
 
     def log(self, within: float = math.inf) -> LogRecords:
-        """Records of the kernel log that were not read before, oldest first. within: seconds for it."""
+        """Return the records of the kernel log that were not read before, oldest first, within seconds."""
         ...
 
     def statvfs(self, mounts: tuple[str, ...], within: float = math.inf) -> LaneResult:
-        """statvfs of each mount point, through the file-system lane.
+        """Call statvfs for each mount point, through the file-system lane.
 
-        The scope of an entry is the mount's index. within: seconds for the round.
+        The scope of a result is the mount's index. within: seconds for the round.
         """
         ...
 
     def nvml(self, within: float = math.inf, leave: frozenset[int] = frozenset()) -> LaneResult:
-        """One round of NVML calls, through its lane; the scope of an entry is the device's index.
+        """Make one round of NVML calls, through its lane; the scope of a result is the device's index.
 
-        within: seconds for the round. leave: devices that are not to be touched.
+        within: seconds for the round. leave: devices that the round must not touch.
         """
         ...
 
     def nvml_events(self) -> tuple[DeviceEvent, ...]:
-        """Events of NVML since the last call, the oldest first."""
+        """Return the NVML events since the last call, oldest first."""
         ...
 
 
-# Seconds that a worker's end may take after its time is over, and its answer's way back; of a short limit a
-# third, so that there is time to ask at all.
-_GRACE = 6.0
-_SHARE = 0.3
+class MachineWrapper:
+    """Passes every call to another machine. A subclass overrides the calls that it changes."""
 
-
-class BoundedMachine:
-    """Another machine, of which a lane's round lasts no longer than a source may take.
-
-    limit: seconds from now until the source must have come to its end.
-    """
-
-    def __init__(self, machine: Machine, limit: float) -> None:
+    def __init__(self, machine: Machine) -> None:
         self._machine = machine
-        self._until = machine.now().mono + limit - min(_GRACE, limit * _SHARE)
 
     def now(self) -> Instant:
         """See Machine.now."""
@@ -140,23 +135,50 @@ class BoundedMachine:
 
     def http(self, request: MetadataRequest, within: float) -> MetadataResponse:
         """See Machine.http."""
-        return self._machine.http(request, self._left(within))
+        return self._machine.http(request, within)
 
     def log(self, within: float = math.inf) -> LogRecords:
-        """See Machine.log. To understand what was read takes as long as to read it."""
-        return self._machine.log(self._left(within) / 2)
+        """See Machine.log."""
+        return self._machine.log(within)
 
     def statvfs(self, mounts: tuple[str, ...], within: float = math.inf) -> LaneResult:
         """See Machine.statvfs."""
-        return self._machine.statvfs(mounts, self._left(within))
+        return self._machine.statvfs(mounts, within)
 
     def nvml(self, within: float = math.inf, leave: frozenset[int] = frozenset()) -> LaneResult:
         """See Machine.nvml."""
-        return self._machine.nvml(self._left(within), leave)
+        return self._machine.nvml(within, leave)
 
     def nvml_events(self) -> tuple[DeviceEvent, ...]:
         """See Machine.nvml_events."""
         return self._machine.nvml_events()
 
-    def _left(self, within: float) -> float:
+
+class BoundedMachine(MachineWrapper):
+    """A machine for one reading of one source: a lane's round ends before the source's deadline.
+
+    limit: seconds from now until the source must be done.
+    """
+
+    def __init__(self, machine: Machine, limit: float) -> None:
+        super().__init__(machine)
+        self._until = machine.now().mono + limit - min(_GRACE, limit * _GRACE_SHARE)
+
+    def http(self, request: MetadataRequest, within: float) -> MetadataResponse:
+        """See Machine.http."""
+        return super().http(request, self._remaining(within))
+
+    def log(self, within: float = math.inf) -> LogRecords:
+        """See Machine.log. Half of the time is left to parse the records."""
+        return super().log(self._remaining(within) / 2)
+
+    def statvfs(self, mounts: tuple[str, ...], within: float = math.inf) -> LaneResult:
+        """See Machine.statvfs."""
+        return super().statvfs(mounts, self._remaining(within))
+
+    def nvml(self, within: float = math.inf, leave: frozenset[int] = frozenset()) -> LaneResult:
+        """See Machine.nvml."""
+        return super().nvml(self._remaining(within), leave)
+
+    def _remaining(self, within: float) -> float:
         return min(within, max(0.0, self._until - self._machine.now().mono))

@@ -1,4 +1,4 @@
-"""Memory: how much there is, how it is pressed for, and the errors that its controllers counted."""
+"""Source `memory`: size and availability of memory, memory pressure, and ECC errors of each DIMM."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ from nodeguard.sources.readings import (
     parse_number,
     read_text,
 )
+from nodeguard.sources.source import source
 
 _MEMINFO = "/proc/meminfo"
 _PRESSURE = "/proc/pressure/memory"
 _EDAC = "/sys/devices/system/edac/mc"
 
 
+@source
 class MemorySource:
-    """Reads /proc/meminfo, pressure stall information, and EDAC: the node, and each DIMM that is watched."""
+    """Reads /proc/meminfo, pressure stall information and EDAC, of the node and of each DIMM."""
 
     name = "memory"
     interval = 30.0
@@ -33,10 +35,10 @@ class MemorySource:
     signals = signals_by_name(
         Signal("memory.total", "gauge", "memory that the kernel can use", "bytes"),
         Signal(
-            "memory.available_ratio", "gauge", "share of it that new work can have without swapping", "ratio"
+            "memory.available_ratio", "gauge", "share of it that new work can use without swapping", "ratio"
         ),
         Signal(
-            "memory.hardware_corrupted", "gauge", "memory put out of use because it is defective", "bytes"
+            "memory.hardware_corrupted", "gauge", "defective memory that the kernel no longer uses", "bytes"
         ),
         Signal(
             "memory.pressure.some",
@@ -52,7 +54,7 @@ class MemorySource:
     )
 
     def read(self, machine: Machine) -> Iterator[Observation]:
-        """One round; see Source.read."""
+        """Read once; see Source.read."""
         node = ObservationDraft(machine, self.name, NODE)
         _meminfo(node)
         _pressure(node)
@@ -63,13 +65,13 @@ class MemorySource:
                 yield from self._controller(machine, controller)
 
     def _controller(self, machine: Machine, controller: str) -> Iterator[Observation]:
-        """One EDAC controller: its DIMMs (or ranks), and as the controller the errors of none that is known.
+        """Yield the DIMMs (or ranks) of one EDAC controller, then the controller itself.
 
-        Where it does not count by DIMM, these are all errors. Its own counts, else, are the sum of all the
-        others (Linux Documentation/driver-api/edac.rst).
+        The controller has the errors of no known DIMM; all errors, if it does not count by DIMM. Source:
+        Linux Documentation/driver-api/edac.rst.
         """
         whole = ObservationDraft(machine, self.name, f"dimm/{controller}")
-        found = False
+        has_dimms = False
         for name in whole.list_names(f"{_EDAC}/{controller}", "dimm.corrected", "dimm.uncorrected") or ():
             if name[:4] not in {"dimm", "rank"} or not name[4:].isdecimal():
                 continue
@@ -78,13 +80,13 @@ class MemorySource:
             draft.read("dimm.corrected", f"{path}/dimm_ce_count", parse_counter)
             draft.read("dimm.uncorrected", f"{path}/dimm_ue_count", parse_counter)
             if draft.signals or draft.unread:
-                found = True
+                has_dimms = True
                 label = draft.read_text(f"{path}/dimm_label")
                 yield draft.build(Component(id=label) if label else None)
         if not whole.unread:
-            of = "noinfo_count" if found else "count"
-            whole.read("dimm.corrected", f"{_EDAC}/{controller}/ce_{of}", parse_counter)
-            whole.read("dimm.uncorrected", f"{_EDAC}/{controller}/ue_{of}", parse_counter)
+            counts = "noinfo_count" if has_dimms else "count"
+            whole.read("dimm.corrected", f"{_EDAC}/{controller}/ce_{counts}", parse_counter)
+            whole.read("dimm.uncorrected", f"{_EDAC}/{controller}/ue_{counts}", parse_counter)
         if whole.signals or whole.unread:
             yield whole.build()
 
@@ -100,16 +102,16 @@ def _meminfo(draft: ObservationDraft) -> None:
     if "MemAvailable" in lines:
         if total:
             draft.parse(
-                "memory.available_ratio", _MEMINFO, lines["MemAvailable"], lambda said: _bytes(said) / total
+                "memory.available_ratio", _MEMINFO, lines["MemAvailable"], lambda text: _bytes(text) / total
             )
         else:
-            draft.mark_unread("the total is not known", "memory.available_ratio")
+            draft.mark_unread("the total is unknown", "memory.available_ratio")
 
 
 def _pressure(draft: ObservationDraft) -> None:
     answer = read_text(draft.machine, _PRESSURE)
     if isinstance(answer, OSError):
-        # The file stands there and refuses where pressure stall information was switched off at boot.
+        # The file exists and cannot be read if pressure stall information was disabled at boot.
         if answer.errno != errno.EOPNOTSUPP:
             draft.mark_unread(failure_reason(answer), "memory.pressure.some", "memory.pressure.full")
         return
@@ -119,7 +121,7 @@ def _pressure(draft: ObservationDraft) -> None:
 
 
 def _bytes(text: str) -> int:
-    """`263856784 kB` in bytes."""
+    """Return `263856784 kB` in bytes."""
     size, unit = text.split()
     if unit != "kB":
         raise ValueError(text)
@@ -127,6 +129,6 @@ def _bytes(text: str) -> int:
 
 
 def _minute(line: str) -> float:
-    """avg60 of `some avg10=0.00 avg60=1.50 avg300=0.40 total=12345`, as a ratio."""
+    """Return avg60 of `some avg10=0.00 avg60=1.50 avg300=0.40 total=12345` as a ratio."""
     averages = dict(part.split("=") for part in line.split()[1:])
     return parse_number(averages.get("avg60", "")) / 100

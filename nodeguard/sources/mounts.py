@@ -1,4 +1,4 @@
-"""The mounts of a machine, and which of them are worth asking. Pure."""
+"""Mount tables, and the choice of mounts that the source `filesystem` checks with statvfs. Pure."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _LOCAL = frozenset(
 _SHARES = ("9p", "afs", "ceph", "cifs", "glusterfs", "nfs", "nfs4", "smb3", "virtiofs")
 _PARALLEL = ("beegfs", "gpfs", "lustre", "orangefs", "panfs", "wekafs")
 _NETWORK = frozenset((*_SHARES, *_PARALLEL))
-# FUSE file systems that serve what is on this very machine. Any other speaks to some store: site-made clients
-# are common, so a list of those that do could never be whole.
+# FUSE file systems that serve local data. Any other FUSE file system counts as network storage: sites write
+# their own clients, so a list of network file systems would never be complete.
 _LOCAL_FUSE = ("fuse-overlayfs", "gocryptfs", "gvfsd-fuse", "lxcfs", "mergerfs", "portal", "snapfuse")
 _SHARED_MEMORY = frozenset(("/dev/shm", "/run"))  # noqa: S108  (asked how full it is, not written to)
-# Below these a container runtime or kubelet mounts what belongs to single containers.
-_CONTAINERS = (
+# Below these paths a container runtime or kubelet mounts the file systems of single containers.
+_CONTAINER_PATHS = (
     "/run/containerd/",
     "/run/containers/",
     "/run/k3s/",
@@ -31,7 +31,7 @@ _CONTAINERS = (
 
 
 class Mount(Struct, frozen=True):
-    """One line of /proc/self/mounts or /etc/fstab, its octal escapes decoded."""
+    """One line of /proc/self/mounts or /etc/fstab, with octal escapes decoded."""
 
     device: str
     path: str
@@ -40,12 +40,12 @@ class Mount(Struct, frozen=True):
 
     @property
     def is_network(self) -> bool:
-        """Whether it is served from elsewhere."""
+        """Return whether another machine serves it."""
         return self.type in _NETWORK or self.type == "fuse" or self.type.startswith("fuse.")
 
 
 def parse_mounts(text: str) -> Iterator[Mount]:
-    """Mounts in a file's order. A line with fewer than three fields or a comment is none."""
+    """Yield the mounts of a table in its order; skip comments and lines with fewer than three fields."""
     for line in text.splitlines():
         fields = line.split()
         if len(fields) > 2 and not fields[0].startswith("#"):
@@ -54,10 +54,10 @@ def parse_mounts(text: str) -> Iterator[Mount]:
 
 
 def mounts_to_check(text: str) -> tuple[Mount, ...]:
-    """Of each device the mount with the shortest path, from the text of /proc/self/mounts.
+    """Return for each device the mount with the shortest path, from the text of /proc/self/mounts.
 
-    Local ones come first, so that a dead server cannot hide them. A mount hides what was mounted at its path
-    or below before; of the root alone that is not so, since processes stay in the one they are in.
+    Local mounts come first, so that a dead server cannot delay them. A mount hides earlier mounts at its path
+    or below, except a mount at the root: processes stay in the root that they have.
     """
     visible: dict[str, Mount] = {}
     for mount in parse_mounts(text):
@@ -67,15 +67,17 @@ def mounts_to_check(text: str) -> tuple[Mount, ...]:
             del visible[path]
         visible[mount.path] = mount
     chosen: dict[str, Mount] = {}
-    for mount in sorted(filter(_is_asked, visible.values()), key=lambda mount: (len(mount.path), mount.path)):
-        # The device's name of FUSE and tmpfs is only a label that many mounts can bear.
-        own = mount.type == "tmpfs" or mount.type.startswith("fuse")
-        chosen.setdefault(mount.path if own else mount.device, mount)
+    for mount in sorted(
+        filter(_is_checked, visible.values()), key=lambda mount: (len(mount.path), mount.path)
+    ):
+        # For FUSE and tmpfs the device is only a label, which several mounts can share.
+        is_label = mount.type == "tmpfs" or mount.type.startswith("fuse")
+        chosen.setdefault(mount.path if is_label else mount.device, mount)
     return tuple(sorted(chosen.values(), key=lambda mount: (mount.is_network, mount.path)))
 
 
 def unescape(text: str) -> str:
-    r"""A field with its octal escapes decoded: `/mnt/my\040disk`. A backslash before anything else stays."""
+    r"""Decode the octal escapes of a field: `/mnt/my\040disk`. Any other backslash stays."""
     head, *rest = text.split("\\")
     return head + "".join(
         chr(int(part[:3], 8)) + part[3:] if _is_octal(part[:3]) else "\\" + part for part in rest
@@ -86,8 +88,8 @@ def _is_octal(digits: str) -> bool:
     return len(digits) == 3 and set(digits) <= set("01234567")
 
 
-def _is_asked(mount: Mount) -> bool:
-    if mount.path.startswith(_CONTAINERS):
+def _is_checked(mount: Mount) -> bool:
+    if mount.path.startswith(_CONTAINER_PATHS):
         return False
     if mount.type == "tmpfs":
         return mount.path in _SHARED_MEMORY

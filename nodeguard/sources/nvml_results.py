@@ -1,6 +1,6 @@
-"""What the result of an NVML call says: a value, nothing, or why there is none.
+"""Results of NVML calls as signals: a value, not applicable, or a reason why the value is unread.
 
-A result is as nodeguard.worker.result.Entry has it, whatever a driver or a recording may have put there.
+A result has the form of nodeguard.worker.result.CallResult, with any content that a driver or recording gave.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from nodeguard.sources.nvml_table import NVLINK, Row
 _FIELD = re.compile(r"fields\((\d+)(?:,(\d+))?\)")
 _SHOWN = 60
 
-# Answers by which NVML says that a thing does not exist on this GPU or in this driver, not that it could not
-# be read.
-_NOT_THERE = frozenset(
+# Errors which mean that something does not exist on this GPU or in this driver, not that a read failed.
+_DOES_NOT_EXIST = frozenset(
     {
         "NVML_ERROR_NOT_SUPPORTED",
         "NVML_ERROR_FUNCTION_NOT_FOUND",
@@ -42,83 +41,83 @@ _REASONS = {
 
 
 def error_name(result: Any) -> str:
-    """Name of the error that a result is, empty where it is none."""
+    """Return the name of the error in a result, empty if it is not an error."""
     return str(result["error"]) if isinstance(result, dict) and "error" in result else ""
 
 
 def nvml_reason(error: str) -> str:
-    """Why a call failed, in an operator's words; the error's name where there are none."""
+    """Return for an operator why a call failed; the error's name if there is no text for it."""
     return _REASONS.get(error, error)
 
 
 def read_rows(
     rows: tuple[Row, ...], calls: dict[str, Any], link: int | None = None, *, complete: bool = True
 ) -> tuple[dict[str, Scalar], dict[str, str]]:
-    """Signals of some rows, and why those could not be read that should have been.
+    """Return the signals of some rows, and the reasons for those that could not be read.
 
-    calls: results of one device, by call. link: the NVLink to read. complete: whether all was asked that was
-    to be asked, so that a call without a result means nothing.
+    calls: results of one device, by call. link: the NVLink to read. complete: whether all calls were made, so
+    that a call without a result is not a failure.
     """
     signals: dict[str, Scalar] = {}
     unread: dict[str, str] = {}
     for row in rows:
-        value, why = _value(row, calls, "" if link is None else str(link), complete=complete)
+        value, reason = _value(row, calls, "" if link is None else str(link), complete=complete)
         if value is not None:
             signals[row.signal.name] = value
-        elif why:
-            unread[row.signal.name] = why
+        elif reason:
+            unread[row.signal.name] = reason
     return signals, unread
 
 
 def _value(row: Row, calls: dict[str, Any], link: str, *, complete: bool) -> tuple[Scalar | None, str]:
-    """A row's value, or why it could not be read; neither where it does not apply."""
-    why = ""
+    """Return the value of a row, or the reason why it is unread; neither if it does not apply."""
+    reason = ""
     for template, item in row.calls:
         call, is_field = _named(template, link)
         result = calls.get(call)
-        # A field's value is taken out of its envelope.
+        # Take the value of a field out of its envelope.
         if is_field and isinstance(result, dict) and "error" not in result:
             result = result.get("value")
         error = error_name(result)
         if result is None:
-            why = why or ("" if complete else "a call before it met no answer")
+            reason = reason or ("" if complete else "an earlier call gave no answer")
         elif error:
-            why = why if error in _NOT_THERE else nvml_reason(error)
+            reason = reason if error in _DOES_NOT_EXIST else nvml_reason(error)
         # A struct of an older version has not all fields.
         elif not (isinstance(item, str) and isinstance(result, dict) and item not in result):
             try:
                 return row.convert(result if item is None else result[item]), ""
             except (ValueError, TypeError, LookupError, OverflowError):
-                why = f"{template.replace('{link}', link)} says {str(result)[:_SHOWN]!r}"
-    return None, why
+                reason = f"{template.replace('{link}', link)} reads {str(result)[:_SHOWN]!r}"
+    return None, reason
 
 
 @cache
 def _named(template: str, link: str) -> tuple[str, bool]:
-    """A call of the table as it was asked, and whether it is a field value."""
+    """Return a call of the table as the lane makes it, and whether it is a field value."""
     call = template.replace("{link}", link)
     field = _FIELD.match(call)
     return (f"nvmlDeviceGetFieldValues({field[1]},{field[2] or 0})", True) if field else (call, False)
 
 
 class NvlinkReader:
-    """Reads NVLinks. Of one whose results are those of before, the very same observation is given again.
+    """Reads NVLinks. If the results of a link did not change, it returns the same observation object again.
 
-    There are many of them, nothing ever happens on most, and whoever gets the same object has nothing to do.
+    There are many links, and most never change; a consumer has nothing to do for an object that it has seen.
     """
 
     def __init__(self) -> None:
         self._before: dict[tuple[str, int], tuple[list[Any], Observation]] = {}
 
     def read(self, gpu: str, link: int, calls: dict[str, Any], *, complete: bool) -> Observation:
-        """An NVLink of a GPU. calls, complete: see read."""
-        told = [complete, *map(calls.get, _names(link))]
+        """Return the observation of one NVLink of a GPU. calls, complete: see read_rows."""
+        results = [complete, *map(calls.get, _names(link))]
         before = self._before.get((gpu, link))
-        if before is not None and before[0] == told:
+        if before is not None and before[0] == results:
             return before[1]
         signals, unread = read_rows(NVLINK, calls, link, complete=complete)
         observation = Observation("nvml", nvlink_target(gpu, link), "read", signals, unread)
-        self._before[gpu, link] = (told, observation)
+        self._before[gpu, link] = (results, observation)
         return observation
 
 

@@ -1,9 +1,8 @@
-"""Which NVML call gives which signal of a GPU or of one of its NVLinks.
+"""Table of NVML signals: the call that returns each signal of a GPU or of one of its NVLinks.
 
-A row: the signal, what sort of value it is, the call that gives it, and what it is. `CALL[0]` and `CALL.name`
-are an item of what a call returns; of calls with ` | ` between them the first that does not fail counts.
-`fields(N)` is a field value, nvmlDeviceGetFieldValues, by its NVML_FI_DEV_* number; `{link}` stands for an
-NVLink's number.
+A row: the signal, its type of value, its call, and its meaning. `CALL[0]` and `CALL.name` are an item of the
+result of a call; of calls separated by ` | ` the first that does not fail counts. `fields(N)` is a field
+value, nvmlDeviceGetFieldValues, by its NVML_FI_DEV_* number; `{link}` is the number of an NVLink.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ from nodeguard.model.signal import Scalar, Signal, SignalKind
 
 
 class Row(Struct, frozen=True):
-    """One signal and where it comes from.
+    """One signal and its source.
 
-    calls: in the order in which they are tried, each with the item of its result. convert: the signal's value
-    from the item; raises ValueError, TypeError or OverflowError for what makes no sense.
+    calls: in the order in which they are tried, each with the item of its result. convert: returns the value
+    of the signal; raises ValueError, TypeError or OverflowError for an implausible one.
     """
 
     signal: Signal
@@ -31,7 +30,7 @@ class Row(Struct, frozen=True):
 
 
 class ValueType(Struct, frozen=True):
-    """A sort of value: kind and unit of the signal, and how it comes from a result."""
+    """A type of value: kind and unit of the signal, and the conversion of a result."""
 
     kind: SignalKind
     convert: Callable[[Any], Scalar]
@@ -60,8 +59,7 @@ def _count(value: Any) -> int:
     return int(value)
 
 
-# All ones in 32 or 64 bits: NVML_VALUE_NOT_AVAILABLE (nvml.h), or what a device that does not answer reads
-# as.
+# All ones in 32 or 64 bits: NVML_VALUE_NOT_AVAILABLE (nvml.h), or a read from a device that does not answer.
 _NOT_AVAILABLE = frozenset({(1 << 32) - 1, (1 << 64) - 1})
 
 
@@ -107,16 +105,20 @@ _CALL = re.compile(r"(\w+(?:\([^)]*\))?)(?:\[(\d+)\]|\.(\w+))?")
 
 def _rows(*rows: tuple[str, ValueType, str, str]) -> tuple[Row, ...]:
     return tuple(
-        Row(Signal(name, sort.kind, about, sort.unit), tuple(map(_item, calls.split(" | "))), sort.convert)
-        for name, sort, calls, about in rows
+        Row(
+            Signal(name, value_type.kind, about, value_type.unit),
+            tuple(map(_item, calls.split(" | "))),
+            value_type.convert,
+        )
+        for name, value_type, calls, about in rows
     )
 
 
 def _item(call: str) -> tuple[str, int | str | None]:
-    found = _CALL.fullmatch(call)
-    if found is None:
+    match = _CALL.fullmatch(call)
+    if match is None:
         raise ValueError(call)
-    return found[1], int(found[2]) if found[2] else found[3]
+    return match[1], int(match[2]) if match[2] else match[3]
 
 
 _CLOCKS = "nvmlDeviceGetCurrentClocksEventReasons | nvmlDeviceGetCurrentClocksThrottleReasons"
@@ -181,13 +183,13 @@ GPU = _rows(
     ("gpu.ecc.uncorrected_lifetime", _COUNTER, "nvmlDeviceGetTotalEccErrors(1,1)", "uncorrected errors ever"),
     *(
         (
-            f"gpu.ecc.{place}.{word}",
+            f"gpu.ecc.{place}.{name}",
             _COUNTER,
             f"nvmlDeviceGetMemoryErrorCounter({kind},0,{number})",
-            f"{word} errors in {where}",
+            f"{name} errors in {where}",
         )
         for place, number, where in _PLACES
-        for kind, word in enumerate(("corrected", "uncorrected"))
+        for kind, name in enumerate(("corrected", "uncorrected"))
     ),
     (
         "gpu.ecc.sram_threshold_exceeded",

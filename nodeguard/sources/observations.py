@@ -1,4 +1,4 @@
-"""What a site's own probes found: files that they leave below /run/nodeguard/observations.d."""
+"""Source `observations`: results of a site's own probes, from files in /run/nodeguard/observations.d."""
 
 from __future__ import annotations
 
@@ -12,20 +12,22 @@ from nodeguard.model.target import NODE, probe_target
 from nodeguard.sources.machine import Machine
 from nodeguard.sources.probe_file import ProbeFile, ProbeObservation, format_duration, parse_probe_file
 from nodeguard.sources.readings import failure_reason, try_read
+from nodeguard.sources.source import source
 
 _FOLDER = "/run/nodeguard/observations.d"
 _MOST_FILES = 64
 
-# What a probe claims, as opposed to what only says who claims it.
-_CLAIMS = ("probe.health", "probe.value", "probe.message")
+# The results of a probe; the other signals only identify the probe.
+_RESULTS = ("probe.health", "probe.value", "probe.message")
 
 
+@source
 class ObservationsSource:
-    """Reads the files of probes; one observation for each slot that a probe speaks of, in a slot of its own.
+    """Reads probe files; one observation, with a target of its own, for each probe and target.
 
-    What cannot be believed is unread: of the slots that its file last spoke of, else of a slot by the file's
-    name. So a probe that breaks takes back nothing; one whose file goes does. Remembered, therefore: by file,
-    what it said last.
+    If a file is invalid, the results are unread on the targets that the file last reported on, or on a target
+    with the file's name. So a broken probe does not clear its findings; a deleted file does. The source keeps
+    the last observations of each file for this.
     """
 
     name = "observations"
@@ -33,24 +35,26 @@ class ObservationsSource:
     deadline = 5.0
     paths: tuple[str, ...] = (_FOLDER,)
     signals = signals_by_name(
-        Signal("probe.health", "state", "health that a site's own probe claims: ok, warning, suspect, fatal"),
-        Signal("probe.value", "gauge", "figure that a site's own probe gives"),
-        Signal("probe.message", "state", "what a site's own probe says, in its words"),
+        Signal(
+            "probe.health", "state", "health that a site's own probe reports: ok, warning, suspect, fatal"
+        ),
+        Signal("probe.value", "gauge", "number that a site's own probe reports"),
+        Signal("probe.message", "state", "message of a site's own probe"),
         Signal("probe.name", "state", "name of a site's own probe"),
-        Signal("probe.slot", "state", "slot that a site's own probe speaks of"),
-        Signal("probe.file", "state", "file in which a site's own probe says it"),
+        Signal("probe.slot", "state", "target that a site's own probe reports on"),
+        Signal("probe.file", "state", "file in which a site's own probe reports it"),
     )
 
     def __init__(self) -> None:
         self._last: dict[str, tuple[Observation, ...]] = {}
 
     def read(self, machine: Machine) -> Iterator[Observation]:
-        """One round; see Source.read."""
+        """Read once; see Source.read."""
         names = try_read(machine.names, _FOLDER)
         if isinstance(names, OSError):
             yield Observation(self.name, NODE, "failed", detail=f"{_FOLDER}: {failure_reason(names)}")
             return
-        # A name that begins with a dot is of a file that is still being written.
+        # A name that begins with a dot belongs to a file that is still being written.
         names = tuple(name for name in names or () if name.endswith(".json") and not name.startswith("."))
         files: dict[str, ProbeFile] = {}
         refused: dict[str, str] = {}
@@ -61,74 +65,78 @@ class ObservationsSource:
                 refused[name] = failure_reason(text)
             elif text is not None:
                 files[name] = parse_probe_file(text, now)
-        left = names[_MOST_FILES:]
-        more = (
-            f"is left, as only {_MOST_FILES} files are read of {len(names)}: remove those of no use any more"
+        skipped = names[_MOST_FILES:]
+        reason = (
+            f"is skipped: only {_MOST_FILES} of {len(names)} files are read: remove files that are not needed"
         )
-        refused.update((name, more) for name in left if name == left[0] or name in self._last)
-        self._last = {name: said for name, said in self._last.items() if name in files or name in refused}
-        found: dict[str, Observation] = {}
-        # Of two files that speak of one thing, one that is out of date does not stand in the other's way.
+        refused.update((name, reason) for name in skipped if name == skipped[0] or name in self._last)
+        self._last = {name: last for name, last in self._last.items() if name in files or name in refused}
+        observations: dict[str, Observation] = {}
+        # If two files report on one target, the one that has not expired comes first.
         for name, file in sorted(files.items(), key=lambda item: now > item[1].until):
-            defects = self._take(name, file, now, found)
+            defects = self._accept(name, file, now, observations)
             if defects:
-                others = f" (and {len(defects) - 1} more like it)" if defects[1:] else ""
+                others = f" (and {len(defects) - 1} more)" if defects[1:] else ""
                 refused[name] = defects[0] + others
-        for name, why in refused.items():
-            found.update(self._unread(name, why, found))
-        yield from found.values()
+        for name, reason in refused.items():
+            observations.update(self._unread(name, reason, observations))
+        yield from observations.values()
 
-    def _take(self, name: str, file: ProbeFile, now: float, found: dict[str, Observation]) -> list[str]:
-        """What a file says, into `found` by slot; why some of it does not count."""
+    def _accept(
+        self, name: str, file: ProbeFile, now: float, observations: dict[str, Observation]
+    ) -> list[str]:
+        """Add the observations of a file by target; return the reasons why some are not accepted."""
         own: dict[str, Observation] = {}
         defects = list(file.defects)
-        for said in file.observations:
-            slot = probe_target(said.name, said.slot)
-            if slot in found:
-                other = found[slot].signals["probe.file"]
-                defects.append(f"{slot} stands in {other}, too: remove one, or give it another name")
+        for result in file.observations:
+            slot = probe_target(result.name, result.slot)
+            if slot in observations:
+                other = observations[slot].signals["probe.file"]
+                defects.append(f"{slot} is also in {other}: remove one, or give it another name")
             else:
-                own[slot] = Observation(self.name, slot, signals=_signals(said, name))
-        kept = (one for one in self._last.get(name, ()) if one.target not in own) if defects else ()
-        self._last[name] = (*own.values(), *kept)
+                own[slot] = Observation(self.name, slot, signals=_signals(result, name))
+        earlier = self._last.get(name, ()) if defects else ()
+        self._last[name] = (*own.values(), *(last for last in earlier if last.target not in own))
         if now > file.until:
-            why = f"written {format_duration(now - file.written)} ago and valid for {format_duration(file.until - file.written)}"
-            why = f"{_path(name)}: {why}: let the probe write again, or remove the file"
-            own = {slot: _lapsed(one, why) for slot, one in own.items()}
-        found.update(own)
+            age, validity = format_duration(now - file.written), format_duration(file.until - file.written)
+            reason = f"{_path(name)}: written {age} ago and valid for {validity}"
+            reason = f"{reason}: let the probe write again, or remove the file"
+            own = {slot: _without_results(observation, reason) for slot, observation in own.items()}
+        observations.update(own)
         return defects
 
-    def _unread(self, name: str, why: str, found: dict[str, Observation]) -> dict[str, Observation]:
-        """What is unread for a file, or a part of one, that does not count."""
-        why = f"{_path(name)}: {why}"
-        slots = {one.target: _lapsed(one, why) for one in self._last.get(name, ()) if one.target not in found}
-        if slots:
-            return slots
+    def _unread(self, name: str, reason: str, observations: dict[str, Observation]) -> dict[str, Observation]:
+        """Return the observations, without results, of a file that is not accepted or only in part."""
+        reason = f"{_path(name)}: {reason}"
+        expected = (last for last in self._last.get(name, ()) if last.target not in observations)
+        unread_targets = {last.target: _without_results(last, reason) for last in expected}
+        if unread_targets:
+            return unread_targets
         # No probe can have this name, as it has a dot.
         slot = probe_target(_shown(name), NODE)
-        unread = {"probe.health": why}
+        unread = {"probe.health": reason}
         return {slot: Observation(self.name, slot, signals={"probe.file": _path(name)}, unreadable=unread)}
 
 
-def _signals(said: ProbeObservation, name: str) -> dict[str, Scalar]:
+def _signals(result: ProbeObservation, name: str) -> dict[str, Scalar]:
     signals: dict[str, Scalar] = {
-        "probe.name": said.name,
-        "probe.slot": said.slot,
+        "probe.name": result.name,
+        "probe.slot": result.slot,
         "probe.file": _path(name),
-        "probe.message": said.message,
+        "probe.message": result.message,
     }
-    if said.health is not None:
-        signals["probe.health"] = said.health
-    if said.value is not None:
-        signals["probe.value"] = said.value
+    if result.health is not None:
+        signals["probe.health"] = result.health
+    if result.value is not None:
+        signals["probe.value"] = result.value
     return signals
 
 
-def _lapsed(one: Observation, why: str) -> Observation:
-    """An observation whose claims do not count any more; whose they were stays known."""
-    signals = {name: value for name, value in one.signals.items() if name not in _CLAIMS}
-    unread = {name: why for name in _CLAIMS if name in one.signals}
-    return replace(one, signals=signals, unread=unread)
+def _without_results(observation: Observation, reason: str) -> Observation:
+    """Return an observation with its results unread; the signals that identify the probe stay."""
+    signals = {name: value for name, value in observation.signals.items() if name not in _RESULTS}
+    unread = {name: reason for name in _RESULTS if name in observation.signals}
+    return replace(observation, signals=signals, unread=unread)
 
 
 def _path(name: str) -> str:
@@ -136,5 +144,5 @@ def _path(name: str) -> str:
 
 
 def _shown(name: str) -> str:
-    """A file's name as it can be printed and stored, whatever bytes it is made of."""
+    """Return a file's name in printable form, whatever its bytes are."""
     return ascii(name)[1:-1]

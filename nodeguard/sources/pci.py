@@ -1,4 +1,4 @@
-"""PCI: GPUs, NVSwitches and RDMA functions as the bus sees them, whatever their drivers say."""
+"""Source `pci`: GPUs, NVSwitches and RDMA functions on the PCI bus, independent of their drivers."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from nodeguard.model.signal import Scalar, Signal, signals_by_name
 from nodeguard.sources.machine import Machine
 from nodeguard.sources.pcie import parse_lanes, read_aer_totals, read_pcie_link
 from nodeguard.sources.readings import ObservationDraft, parse_count
+from nodeguard.sources.source import source
 
 _BUS = "/sys/bus/pci/devices"
 _PROCFS = "/proc/driver/nvidia/gpus"
@@ -23,9 +24,9 @@ _NETWORK = ("02", "0c06")
 
 
 class FunctionIdentity(Struct, frozen=True):
-    """What a function is: hexadecimal ids as text, the class without its programming interface.
+    """Identity of a function: hexadecimal ids as text, the class without its programming interface.
 
-    virtual: whether it is an SR-IOV virtual function of another; None where that could not be read.
+    virtual: whether it is an SR-IOV virtual function; None if that could not be read.
     """
 
     vendor: str
@@ -34,10 +35,11 @@ class FunctionIdentity(Struct, frozen=True):
     virtual: bool | None
 
 
+@source
 class PciSource:
-    """Reads each watched function of the bus, and what the NVIDIA driver lists in /proc.
+    """Reads each watched function of the bus, and the GPUs that the NVIDIA driver lists in /proc.
 
-    Remembers what sits at an address as long as every round lists that address.
+    Keeps the identity of each address while every round lists that address.
     """
 
     name = "pci"
@@ -66,7 +68,7 @@ class PciSource:
         Signal(
             "gpu.pci_count",
             "state",
-            "NVIDIA GPUs on the bus, without virtual ones and those held for a virtual machine",
+            "NVIDIA GPUs on the bus, without virtual ones and those passed through to a virtual machine",
         ),
         Signal("nvswitch.pci_count", "state", "NVSwitches on the bus, likewise"),
         Signal("rdma.function_count", "state", "RDMA functions on the bus, likewise"),
@@ -77,11 +79,11 @@ class PciSource:
         self._widths: dict[str, int | None] = {}
 
     def read(self, machine: Machine) -> Iterator[Observation]:
-        """One round; see Source.read."""
+        """Read once; see Source.read."""
         node = ObservationDraft(machine, self.name, slots.NODE)
         addresses = node.list_targets(_BUS, *_COUNTS)
         if addresses is None and not node.unlisted:
-            yield node.build(status="absent", detail=f"no PCI bus: {_BUS} is not there")
+            yield node.build(status="absent", detail=f"no PCI bus: {_BUS} does not exist")
             return
         listed = node.list_names(_PROCFS, "pci.procfs") or ()
         driven = {slots.gpu_target(name): name for name in listed if slots.bus_address(name)}
@@ -89,37 +91,41 @@ class PciSource:
         seen: set[str] = set()
         for address in addresses or ():
             draft = self._function(node, address)
-            # A GPU's virtual functions can share its slot; the GPU itself comes first.
+            # A GPU's virtual functions can share its target; the GPU itself comes first.
             if draft is None or draft.slot in seen:
                 continue
             seen.add(draft.slot)
             kind = slots.target_kind(draft.slot)
             if kind == "gpu":
-                _take_procfs(draft, node, driven)
+                _set_procfs(draft, node, driven)
             if draft.unread.keys() & {"pci.virtual", "pci.driver"}:
                 node.mark_unread(f"{address}: {next(iter(draft.unread.values()))}", _COUNTS[kind])
-            counts[kind] += not draft.signals.get("pci.virtual") and not _is_passed_on(draft)
+            counts[kind] += not draft.signals.get("pci.virtual") and not _is_passed_through(draft)
             yield draft.build()
         if addresses is not None:
-            self._forget_all_but(addresses)
-            yield from self._gone(driven, seen, frozenset(addresses))
-        _take_counts(node, counts)
+            self._keep_only(addresses)
+            yield from self._missing_gpus(driven, seen, frozenset(addresses))
+        _set_counts(node, counts)
         yield node.build()
 
-    def _forget_all_but(self, addresses: tuple[str, ...]) -> None:
+    def _keep_only(self, addresses: tuple[str, ...]) -> None:
         present = frozenset(addresses)
-        self._identities = {at: known for at, known in self._identities.items() if at in present}
-        self._widths = {at: width for at, width in self._widths.items() if at in present}
+        self._identities = {
+            address: identity for address, identity in self._identities.items() if address in present
+        }
+        self._widths = {address: width for address, width in self._widths.items() if address in present}
 
-    def _gone(self, driven: dict[str, str], seen: set[str], present: frozenset[str]) -> Iterator[Observation]:
-        """GPUs that the driver lists and the whole list of the bus does not."""
+    def _missing_gpus(
+        self, driven: dict[str, str], seen: set[str], present: frozenset[str]
+    ) -> Iterator[Observation]:
+        """Yield the GPUs that the driver lists and the complete list of the bus does not."""
         for slot, address in driven.items():
             if slot not in seen and slots.function_address(address) not in present:
                 signals: dict[str, Scalar] = {"pci.present": False, "pci.procfs": True}
                 yield Observation(self.name, slot, signals=signals)
 
     def _function(self, node: ObservationDraft, address: str) -> ObservationDraft | None:
-        """What a function shows; None where it is none of those that are watched."""
+        """Return the draft of a function; None if the function is not watched."""
         identity = self._identity(node, address)
         if identity is None:
             return None
@@ -130,8 +136,8 @@ class PciSource:
             rdma = draft.list_names(f"{path}/infiniband", "pci.rdma_devices") or ()
         slot = slot_of(address, identity, has_rdma=bool(rdma))
         if slot is None:
-            for why in draft.unread.values():
-                node.unlisted.setdefault("pci", f"{address}: {why}")
+            for reason in draft.unread.values():
+                node.unlisted.setdefault("pci", f"{address}: {reason}")
             return None
         draft.slot = slot
         draft.signals = {
@@ -151,15 +157,15 @@ class PciSource:
         bridge = slots.function_address(above.rpartition("/")[2])
         if bridge:
             draft.signals["pci.upstream"] = bridge
-            self._take_upstream(draft, bridge)
+            self._read_upstream(draft, bridge)
         if slots.target_kind(slot) == "pci" and "pci.rdma_devices" not in draft.unread:
             draft.signals["pci.rdma_devices"] = len(rdma)
         read_pcie_link(draft, path)
         read_aer_totals(draft, path)
         return draft
 
-    def _take_upstream(self, draft: ObservationDraft, bridge: str) -> None:
-        """Width of the bridge above a function, which no reading changes."""
+    def _read_upstream(self, draft: ObservationDraft, bridge: str) -> None:
+        """Set the width of the bridge above a function; it never changes."""
         signal = "pci.upstream.width_max"
         if bridge not in self._widths:
             width = draft.read(signal, f"{_BUS}/{bridge}/max_link_width", parse_lanes)
@@ -169,7 +175,7 @@ class PciSource:
             draft.signals[signal] = width
 
     def _identity(self, node: ObservationDraft, address: str) -> FunctionIdentity | None:
-        """What sits at an address; None where its class is none that is watched, or cannot be read."""
+        """Return the identity at an address; None if its class is not watched or cannot be read."""
         if address in self._identities:
             return self._identities[address]
         draft = ObservationDraft(node.machine, self.name, address)
@@ -185,24 +191,24 @@ class PciSource:
                 virtual = None if "pci.virtual" in draft.unread else link is not None
                 identity = FunctionIdentity(vendor, device, class_code[:4], virtual)
         if identity is None and (is_watched or class_code is None):
-            why = next(iter(draft.unread.values()), "it vanished while it was read")
+            reason = next(iter(draft.unread.values()), "it disappeared during the read")
             for kind in _COUNTS:
-                node.unlisted.setdefault(kind, f"{address}: {why}")
+                node.unlisted.setdefault(kind, f"{address}: {reason}")
         elif identity is None or identity.virtual is not None:
             self._identities[address] = identity
         return identity
 
 
-def _take_procfs(draft: ObservationDraft, node: ObservationDraft, driven: dict[str, str]) -> None:
-    """Whether the driver lists a GPU; nothing where it lists none at all."""
+def _set_procfs(draft: ObservationDraft, node: ObservationDraft, driven: dict[str, str]) -> None:
+    """Set whether the driver lists a GPU; not if it lists none at all."""
     if "pci.procfs" in node.unread:
         draft.mark_unread(node.unread["pci.procfs"], "pci.procfs")
     elif driven:
         draft.signals["pci.procfs"] = draft.slot in driven
 
 
-def _take_counts(node: ObservationDraft, counts: dict[str, int]) -> None:
-    """Counts of the functions of each kind, where all of them were found and could be told apart."""
+def _set_counts(node: ObservationDraft, counts: dict[str, int]) -> None:
+    """Set the counts of each kind, unless some function was not listed or not identified."""
     for kind, number in counts.items():
         if kind in node.unlisted:
             node.mark_unread(node.unlisted[kind], _COUNTS[kind])
@@ -210,13 +216,13 @@ def _take_counts(node: ObservationDraft, counts: dict[str, int]) -> None:
             node.signals[_COUNTS[kind]] = number
 
 
-def _is_passed_on(draft: ObservationDraft) -> bool:
-    """Whether a function is held for a virtual machine: by vfio-pci or a variant of it, pci-stub or Xen."""
+def _is_passed_through(draft: ObservationDraft) -> bool:
+    """Return whether a function is passed to a virtual machine: by vfio-pci, pci-stub or Xen."""
     return slots.is_passthrough_driver(str(draft.signals.get("pci.driver", "")))
 
 
 def slot_of(address: str, identity: FunctionIdentity, *, has_rdma: bool) -> str | None:
-    """Slot of a function that is watched: a GPU, an NVSwitch, or one that is made for RDMA or does it.
+    """Return the target of a watched function: a GPU, an NVSwitch, or an RDMA function; else None.
 
     Class codes: PCI Code and ID Assignment Specification; ids: NVIDIA, Mellanox, and Amazon's EFA.
     """
@@ -231,7 +237,7 @@ def slot_of(address: str, identity: FunctionIdentity, *, has_rdma: bool) -> str 
 
 
 def _hexadecimal(text: str) -> str:
-    """`0x10de` without its prefix."""
+    """Return `0x10de` without its prefix."""
     if parse_count(text, 16) >= 1 << 32:
         raise ValueError(text)
     return text.removeprefix("0x").lower()

@@ -1,4 +1,4 @@
-"""What PCI Express says of one function: its link and its error counters."""
+"""PCI Express link state and error counters of one function."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from nodeguard.sources.readings import (
 
 
 def read_pcie_link(draft: ObservationDraft, path: str) -> None:
-    """Speed, width and whether the function answers, from files that Linux drivers/pci/pci-sysfs.c makes.
+    """Read link speed, link width and whether the function answers (Linux drivers/pci/pci-sysfs.c).
 
-    All lane bits set, 63, is a function that no longer answers on the bus; EINVAL for width and speed
-    alike, one that the kernel has given up. Width 0 or 255 is neither: virtual functions, and endpoints
+    Width 63, all lane bits set, means that the function no longer answers on the bus. EINVAL for width and
+    speed means that the kernel has removed it. Width 0 or 255 means neither: virtual functions, and endpoints
     that a hypervisor puts on the root complex, have no link of their own.
     """
-    said = read_text(draft.machine, f"{path}/current_link_width")
-    if said is None:
+    width = read_text(draft.machine, f"{path}/current_link_width")
+    if width is None:
         return
-    if isinstance(said, OSError):
+    if isinstance(width, OSError):
         speed = read_text(draft.machine, f"{path}/current_link_speed")
-        if said.errno == errno.EINVAL and isinstance(speed, OSError) and speed.errno == errno.EINVAL:
+        if width.errno == errno.EINVAL and isinstance(speed, OSError) and speed.errno == errno.EINVAL:
             draft.signals["pci.answers"] = False
             return
-        draft.mark_unread(failure_reason(said), "pci.link.width", "pci.answers")
-    elif said.strip() == "63":
+        draft.mark_unread(failure_reason(width), "pci.link.width", "pci.answers")
+    elif width.strip() == "63":
         draft.signals["pci.answers"] = False
         return
-    elif draft.parse("pci.link.width", f"{path}/current_link_width", said.strip(), parse_lanes):
+    elif draft.parse("pci.link.width", f"{path}/current_link_width", width.strip(), parse_lanes):
         draft.signals["pci.answers"] = True
     elif "pci.link.width" not in draft.unread:
         return
@@ -43,17 +43,17 @@ def read_pcie_link(draft: ObservationDraft, path: str) -> None:
 
 
 def parse_lanes(text: str) -> int | None:
-    """Lanes of a link; None for 0 and 255, of what has no link of its own. Raises ValueError."""
-    number_of = parse_count(text)
-    if number_of in {0, 255}:
+    """Return the lanes of a link; None for 0 and 255, a function without its own link. Raises ValueError."""
+    width = parse_count(text)
+    if width in {0, 255}:
         return None
-    if number_of not in {1, 2, 4, 8, 12, 16, 32}:
+    if width not in {1, 2, 4, 8, 12, 16, 32}:
         raise ValueError(text)
-    return number_of
+    return width
 
 
 def _gigatransfers(text: str) -> float:
-    """`32.0 GT/s PCIe`, or `8 GT/s` as older kernels write it."""
+    """Return GT/s of `32.0 GT/s PCIe`, or of `8 GT/s`, the form of older kernels."""
     value, unit, _ = text.partition(" GT/s")
     if not unit:
         raise ValueError(text)
@@ -61,13 +61,13 @@ def _gigatransfers(text: str) -> float:
 
 
 def read_aer_totals(draft: ObservationDraft, path: str) -> None:
-    """Totals of Advanced Error Reporting, from files that Linux drivers/pci/pcie/aer.c makes."""
+    """Read the totals of Advanced Error Reporting (Linux drivers/pci/pcie/aer.c)."""
     for severity in ("correctable", "nonfatal", "fatal"):
         draft.read(f"pci.aer.{severity}", f"{path}/aer_dev_{severity}", _aer_total)
 
 
 def _aer_total(text: str) -> int:
-    """The line `TOTAL_ERR_…`, below one for each kind of error."""
+    """Return the value of the line `TOTAL_ERR_…`, which follows one line for each kind of error."""
     for line in reversed(text.splitlines()):
         if line.startswith("TOTAL_ERR_"):
             return parse_counter(line.rpartition(" ")[2])

@@ -1,4 +1,4 @@
-"""Processes that nothing ends: blocked in the kernel, or dead and not collected."""
+"""Source `processes`: processes in uninterruptible sleep, and zombies."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from nodeguard.sources.readings import (
     read_text,
     try_read,
 )
+from nodeguard.sources.source import source
 
 _NAMED = 5
-# Running, sleeping, idle, stopped, traced, parked: known at a glance, since nearly all processes are.
-_AT_EASE = frozenset("RSITtP")
+# Running, sleeping, idle, stopped, traced, parked: nearly all processes; their line needs no parsing.
+_NORMAL_STATES = frozenset("RSITtP")
 
 
 class ProcessStat(Struct, frozen=True):
-    """A process as /proc/PID/stat shows it. start: clock ticks from boot to its start."""
+    """A process from /proc/PID/stat. start: clock ticks from boot to its start."""
 
     pid: int
     comm: str
@@ -33,10 +34,11 @@ class ProcessStat(Struct, frozen=True):
     start: int
 
 
+@source
 class ProcessesSource:
     """Reads /proc/PID/stat of every process; one observation, of the node.
 
-    Remembers since when each process has been seen blocked, and each zombie.
+    Keeps the time at which each blocked process and each zombie was first seen.
     """
 
     name = "processes"
@@ -45,18 +47,32 @@ class ProcessesSource:
     paths: tuple[str, ...] = ("/proc/1",)
     signals = signals_by_name(
         Signal("process.blocked", "gauge", "processes in uninterruptible sleep, state D"),
-        Signal("process.blocked_oldest", "gauge", "longest that one of them has been seen so", "seconds"),
-        Signal("process.blocked_names", "state", "those seen longest, and where in the kernel they wait"),
-        Signal("process.zombies", "gauge", "processes that ended and were not collected by their parent"),
-        Signal("process.zombies_oldest", "gauge", "longest that one of them has been seen so", "seconds"),
+        Signal(
+            "process.blocked_oldest",
+            "gauge",
+            "longest time that one of them was seen in this state",
+            "seconds",
+        ),
+        Signal(
+            "process.blocked_names",
+            "state",
+            "those blocked longest, and the kernel function in which they wait",
+        ),
+        Signal("process.zombies", "gauge", "ended processes that their parent did not collect"),
+        Signal(
+            "process.zombies_oldest",
+            "gauge",
+            "longest time that one of them was seen in this state",
+            "seconds",
+        ),
     )
 
     def __init__(self) -> None:
-        # Boot, pid, start and state → seconds since boot at first sight.
+        # Boot, pid, start and state → seconds since boot when first seen.
         self._since: dict[tuple[str, int, int, str], float] = {}
 
     def read(self, machine: Machine) -> Iterator[Observation]:
-        """One round; see Source.read."""
+        """Read once; see Source.read."""
         draft = ObservationDraft(machine, self.name, NODE)
         stuck, hidden = _stuck(machine)
         now = machine.now()
@@ -69,18 +85,17 @@ class ProcessesSource:
             draft.signals[f"{signal}_oldest"] = now.mono - first_seen[0] if first_seen else 0.0
         blocked = [process for _, process in aged if process.state == "D"]
         if blocked:
-            draft.signals["process.blocked_names"] = ", ".join(
-                _described(draft, each) for each in blocked[:_NAMED]
-            )
+            names = (_described(draft, process) for process in blocked[:_NAMED])
+            draft.signals["process.blocked_names"] = ", ".join(names)
         if hidden:
-            # A count of some processes would pass for the count of all.
+            # A count of the visible processes would look like the count of all.
             draft.signals.clear()
             draft.mark_unread(hidden, *self.signals)
         yield draft.build()
 
 
 def parse_stat(text: str) -> ProcessStat:
-    """Text of /proc/PID/stat; the name between parentheses may hold any character. Raises ValueError."""
+    """Parse /proc/PID/stat; the name in parentheses may contain any character. Raises ValueError."""
     head, _, tail = text.rpartition(")")
     pid, _, comm = head.partition(" (")
     fields = tail.split()
@@ -90,11 +105,11 @@ def parse_stat(text: str) -> ProcessStat:
 
 
 def _stuck(machine: Machine) -> tuple[list[ProcessStat], str]:
-    """Processes in state D or Z, and why some could not be looked at, if so."""
+    """Return the processes in state D or Z, and why some could not be read, empty if all were."""
     names = machine.names("/proc")
     stuck = []
     hidden = ""
-    # Any live /proc has thread-self, and shows process 1 to whoever may see the processes of others.
+    # A live /proc has thread-self. It lists process 1 only for a reader that sees other users' processes.
     if "thread-self" in names and "1" not in names:
         hidden = "processes of other users are hidden (hidepid): run as root"
     for name in names:
@@ -103,7 +118,7 @@ def _stuck(machine: Machine) -> tuple[list[ProcessStat], str]:
         text = read_text(machine, f"/proc/{name}/stat")
         if isinstance(text, OSError):
             hidden = failure_reason(text)
-        elif text is not None and text[text.rfind(")") + 1 :][1:2] not in _AT_EASE:
+        elif text is not None and text[text.rfind(")") + 1 :][1:2] not in _NORMAL_STATES:
             try:
                 process = parse_stat(text)
             except ValueError:
@@ -115,10 +130,10 @@ def _stuck(machine: Machine) -> tuple[list[ProcessStat], str]:
 
 
 def _described(draft: ObservationDraft, process: ProcessStat) -> str:
-    """`comm(pid) in wchan`; a process chooses its own name, so it may not bring control characters along."""
+    """Return `comm(pid) in wchan`. A process chooses its name, so unprintable characters are replaced."""
     comm = "".join(letter if letter.isprintable() else "?" for letter in process.comm)
-    # The one file of /proc that the kernel does not end with a newline.
+    # The only file of /proc that the kernel does not end with a newline.
     text = try_read(draft.machine.read, f"/proc/{process.pid}/wchan")
-    waits = text.strip() if isinstance(text, str) else ""
-    known = waits not in {"", "0"} and waits.isprintable()
-    return f"{comm}({process.pid})" + (f" in {waits}" if known else "")
+    function = text.strip() if isinstance(text, str) else ""
+    is_waiting = function not in {"", "0"} and function.isprintable()
+    return f"{comm}({process.pid})" + (f" in {function}" if is_waiting else "")

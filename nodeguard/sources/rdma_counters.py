@@ -1,4 +1,4 @@
-"""RDMA counters that are known by name: what each counts, and where it stops."""
+"""RDMA counters: file, meaning and width of each, and how their directories are read."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import errno
 from nodeguard.model.signal import Signal
 from nodeguard.sources.readings import ObservationDraft, errno_name, failure_reason, parse_counter, read_text
 
-# What a restricted function (a virtual one, or one that a DPU manages) answers to the reading of a counter.
+# Errors with which a restricted function (virtual, or managed by a DPU) refuses to return a counter.
 _REFUSALS = frozenset((errno.EINVAL, errno.EIO, errno.EACCES, errno.EPERM, errno.EOPNOTSUPP))
 
 # File in ports/N/counters → width in bits, meaning. Widths: InfiniBand PortCounters attribute, as in Linux
-# drivers/infiniband/core/sysfs.c; 0 where adapters with the extended counters have 64 bits.
+# drivers/infiniband/core/sysfs.c; 0 if adapters with the extended counters have 64 bits.
 _PMA = {
     "symbol_error": (16, "minor errors on a lane"),
     "link_error_recovery": (8, "times that the link recovered from errors by itself"),
@@ -44,7 +44,7 @@ _MLX5 = {
     "implied_nak_seq_err": "responses found missing by the requester itself",
     "rnr_nak_retry_err": "times that the peer had no receive buffer ready until retries ran out",
     "duplicate_request": "requests that arrived twice",
-    "out_of_buffer": "packets dropped for want of a receive buffer",
+    "out_of_buffer": "packets dropped because no receive buffer was available",
     "req_transport_retries_exceeded": "queue pairs that gave up because the path was dead",
     "req_rnr_retries_exceeded": "queue pairs that gave up because the peer never became ready",
     "req_cqe_error": "requests completed with an error",
@@ -90,7 +90,7 @@ _EFA = {
     "rdma_write_wrs": "RDMA writes requested",
     "cmds_err": "admin commands failed",
     "no_completion_cmds": "admin commands that the device never completed",
-    "keep_alive_rcvd": "heartbeats of the device; a number that stands still is a dead device",
+    "keep_alive_rcvd": "heartbeats of the device; a number that does not rise is a dead device",
     "submitted_cmds": "admin commands sent",
     "completed_cmds": "admin commands completed",
     "reg_mr_err": "memory registrations failed",
@@ -102,7 +102,7 @@ _EFA = {
     "mmap_err": "mappings failed",
 }
 
-# Signal by name of the counter's file.
+# Signal by name of the counter file.
 PMA = {
     file: Signal(f"port.{file.lower()}", "counter", about, bits=bits) for file, (bits, about) in _PMA.items()
 }
@@ -111,29 +111,29 @@ EFA = {file: Signal(f"efa.{file}", "counter", about) for file, about in _EFA.ite
 
 
 def read_counters(
-    draft: ObservationDraft, directory: str, known: dict[str, Signal], refused: dict[str, str]
+    draft: ObservationDraft, directory: str, table: dict[str, Signal], refused: dict[str, str]
 ) -> None:
-    """Signals of the counters in a directory that are known by name.
+    """Read the counters of a directory that the table has, by file name.
 
-    refused: error's name by group (last part of the directory). A group that refused one counter is not asked
-    again: each refusal writes to the kernel log. The groups are apart, since virtual functions have only one.
+    refused: name of the error by group (last part of the directory). A group that refused one counter is not
+    read again: each refusal writes to the kernel log. Virtual functions have only one of the groups.
     """
     group = directory.rpartition("/")[2]
-    for file in draft.list_names(directory, *(signal.name for signal in known.values())) or ():
-        if file not in known:
+    for file in draft.list_names(directory, *(signal.name for signal in table.values())) or ():
+        if file not in table:
             continue
-        signal = known[file].name
-        answer = None if group in refused else read_text(draft.machine, f"{directory}/{file}")
-        if isinstance(answer, OSError) and answer.errno in _REFUSALS:
-            refused[group] = errno_name(answer)
+        signal = table[file].name
+        text = None if group in refused else read_text(draft.machine, f"{directory}/{file}")
+        if isinstance(text, OSError) and text.errno in _REFUSALS:
+            refused[group] = errno_name(text)
         if group in refused:
-            draft.mark_unread(f"refused once ({refused[group]}): not asked again", signal)
-        elif isinstance(answer, OSError):
-            draft.mark_unread(failure_reason(answer), signal)
-        elif answer is not None:
-            draft.parse(signal, f"{directory}/{file}", answer.strip(), _counter)
+            draft.mark_unread(f"refused once ({refused[group]}): not read again", signal)
+        elif isinstance(text, OSError):
+            draft.mark_unread(failure_reason(text), signal)
+        elif text is not None:
+            draft.parse(signal, f"{directory}/{file}", text.strip(), _counter)
 
 
 def _counter(text: str) -> int | None:
-    """`N/A (no PMA)` is how older kernels say that the port has no such counters."""
+    """Parse a counter; older kernels print `N/A (no PMA)` for a counter that the port does not have."""
     return None if text.startswith("N/A") else parse_counter(text)

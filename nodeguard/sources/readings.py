@@ -1,4 +1,4 @@
-"""Reading a machine into the signals of one observation: what is absent, refused, or makes no sense."""
+"""Observation drafts: the signals of one target, read from files, with a reason for each failed read."""
 
 from __future__ import annotations
 
@@ -11,38 +11,39 @@ from nodeguard.model.observation import Component, Observation, Status
 from nodeguard.model.signal import Scalar
 from nodeguard.sources.machine import READ_LIMIT, Machine
 
-# Answers of what is not there, or not there any more: a device that was pulled, a process that ended.
+# Errors of something that does not exist (any more): a device that was pulled, a process that ended.
 ABSENT = frozenset((errno.ENOENT, errno.ENOTDIR, errno.ENODEV, errno.ESRCH))
 
 DENIED = "permission denied: run as root"
 
 _SHOWN = 60
-_MADE_BY_THE_KERNEL = ("/sys/", "/proc/")
+_KERNEL_FILES = ("/sys/", "/proc/")
 _LARGEST = (1 << 64) - 1
 _ALL_ONES = frozenset({(1 << 32) - 1, _LARGEST})
 
-Said = TypeVar("Said")
+Result = TypeVar("Result")
 Value = TypeVar("Value", bound=Scalar)
 
 
-def try_read(ask: Callable[[str], Said], path: str) -> Said | OSError | None:
-    """What the machine answers of a path; None where it is absent; the error where reading it is refused."""
+def try_read(read: Callable[[str], Result], path: str) -> Result | OSError | None:
+    """Return the result of a read; None if the path does not exist; else the error."""
     try:
-        return ask(path)
+        return read(path)
     except OSError as error:
         return None if error.errno in ABSENT else error
 
 
 def read_text(machine: Machine, path: str) -> str | OSError | None:
-    """Text of a file; None where it is absent; the error where reading it is refused.
+    """Return the text of a file; None if it does not exist; the error if the read fails otherwise.
 
-    The kernel ends each file that it makes with a newline: one that does not end so was cut short, and its
-    last line may hold another number than the one that was written. Of a file that is longer than
-    READ_LIMIT, its whole lines are returned. Files that people write are taken as they are.
+    The kernel ends each of its files with a newline. A file under /sys or /proc without one was cut short,
+    and
+    its last number may be wrong: that is an error. A file longer than READ_LIMIT is cut to whole lines. Other
+    files are returned as they are.
     """
     text = try_read(machine.read, path)
     is_whole = not isinstance(text, str) or not text or text.endswith("\n")
-    if is_whole or not path.startswith(_MADE_BY_THE_KERNEL):
+    if is_whole or not path.startswith(_KERNEL_FILES):
         return text
     if isinstance(text, str) and len(text.encode()) >= READ_LIMIT:
         return text[: text.rfind("\n") + 1]
@@ -50,14 +51,14 @@ def read_text(machine: Machine, path: str) -> str | OSError | None:
 
 
 def errno_name(error: OSError) -> str:
-    """Name of an error's number: `EINVAL`."""
+    """Return the name of an error's errno: `EINVAL`."""
     if error.errno == errno.EOPNOTSUPP:
-        return "EOPNOTSUPP"  # on Linux ENOTSUP has the same number, and errorcode only knows one
+        return "EOPNOTSUPP"  # on Linux ENOTSUP has the same number, and errorcode has only that name
     return errno.errorcode.get(error.errno or 0, f"errno {error.errno}")
 
 
 def failure_reason(error: OSError) -> str:
-    """Why something could not be read, in an operator's words."""
+    """Return for an operator why a read failed."""
     if error.errno in {errno.EACCES, errno.EPERM}:
         return DENIED
     if error.errno == errno.EBADMSG:
@@ -65,14 +66,14 @@ def failure_reason(error: OSError) -> str:
     return f"{strerror(error.errno or 0)} ({errno_name(error)})"
 
 
-def implausible(path: str, said: object) -> str:
-    """Why something that was read is not believed: `/proc/uptime says 'xyz'`."""
-    shown = repr(said)
-    return f"{path} says {shown if len(shown) <= _SHOWN else shown[:_SHOWN] + '…'}"
+def implausible(path: str, value: object) -> str:
+    """Return the reason for rejecting a value: `/proc/uptime reads 'xyz'`."""
+    shown = repr(value)
+    return f"{path} reads {shown if len(shown) <= _SHOWN else shown[:_SHOWN] + '…'}"
 
 
 def parse_count(text: str, base: int = 10) -> int:
-    """A whole number of at most 64 bits, not negative. Raises ValueError."""
+    """Return a non-negative integer of at most 64 bits. Raises ValueError."""
     value = int(text, base)
     if not 0 <= value <= _LARGEST:
         raise ValueError(text)
@@ -80,9 +81,9 @@ def parse_count(text: str, base: int = 10) -> int:
 
 
 def parse_counter(text: str) -> int:
-    """The value of a hardware counter. Raises ValueError, also for one whose 32 or 64 bits are all ones.
+    """Return the value of a hardware counter. Raises ValueError, also if its 32 or 64 bits are all ones.
 
-    That is what a device that does not answer on its bus reads as.
+    All ones is what the bus returns for a device that does not answer.
     """
     value = parse_count(text)
     if value in _ALL_ONES:
@@ -91,7 +92,7 @@ def parse_counter(text: str) -> int:
 
 
 def parse_number(text: str) -> float:
-    """A finite number that is not negative. Raises ValueError."""
+    """Return a finite, non-negative number. Raises ValueError."""
     value = float(text)
     if not 0 <= value < float("inf"):
         raise ValueError(text)
@@ -99,17 +100,17 @@ def parse_number(text: str) -> float:
 
 
 def parse_line(text: str) -> str | None:
-    """One line that can be printed; None where it is empty. Raises ValueError."""
+    """Return one printable line; None if it is empty. Raises ValueError."""
     if not text.isprintable() or len(text) > 256:
         raise ValueError(text)
     return text or None
 
 
 class ObservationDraft:
-    """The observation of one slot in the making.
+    """Collects the signals of one target until the observation is built.
 
-    Each method is given the signals that it reads for: what cannot be read is noted for them in `unread`,
-    with the reason. What is absent leaves no trace: the signal does not apply. UnansweredError passes.
+    Each method takes the signals that depend on its read. If the read fails, these signals get the reason in
+    `unread`. If the path does not exist, the signals do not apply: nothing is noted. UnansweredError passes.
     """
 
     def __init__(self, machine: Machine, source: str, slot: str) -> None:
@@ -120,12 +121,12 @@ class ObservationDraft:
         self.unread: dict[str, str] = {}
         self.unlisted: dict[str, str] = {}
 
-    def mark_unread(self, why: str, *signals: str) -> None:
-        """Signals that apply and cannot be read, for one reason."""
-        self.unread.update(dict.fromkeys(signals, why))
+    def mark_unread(self, reason: str, *signals: str) -> None:
+        """Note that signals apply and could not be read, for one reason."""
+        self.unread.update(dict.fromkeys(signals, reason))
 
     def read_text(self, path: str, *signals: str) -> str | None:
-        """Text of a file without white space around it, or None."""
+        """Return the text of a file without surrounding white space, or None."""
         text = read_text(self.machine, path)
         if isinstance(text, OSError):
             self.mark_unread(failure_reason(text), *signals)
@@ -133,7 +134,7 @@ class ObservationDraft:
         return None if text is None else text.strip()
 
     def list_names(self, path: str, *signals: str) -> tuple[str, ...] | None:
-        """Names in a directory, or None."""
+        """Return the names in a directory, or None."""
         names = try_read(self.machine.names, path)
         if isinstance(names, OSError):
             self.mark_unread(failure_reason(names), *signals)
@@ -141,9 +142,10 @@ class ObservationDraft:
         return names
 
     def list_targets(self, path: str, *kinds: str) -> tuple[str, ...] | None:
-        """Names in a directory in which all slots of some kinds are found, or None.
+        """Return the names in a directory that lists all targets of some kinds, or None.
 
-        Where it is refused, `unlisted` says of these kinds why: what is not found there is not absent.
+        If the read fails, `unlisted` has the reason for these kinds: a target that is not listed is then not
+        absent.
         """
         names = try_read(self.machine.names, path)
         if isinstance(names, OSError):
@@ -152,7 +154,7 @@ class ObservationDraft:
         return names
 
     def read_link(self, path: str, *signals: str) -> str | None:
-        """Text of a symbolic link, or None; also where a recording holds a directory in the link's place."""
+        """Return the text of a symbolic link, or None; also None for a directory in a recording."""
         link = try_read(self.machine.link, path)
         if isinstance(link, OSError):
             if link.errno != errno.EINVAL:
@@ -161,9 +163,9 @@ class ObservationDraft:
         return link
 
     def parse(self, signal: str, path: str, text: str, parse: Callable[[str], Value | None]) -> Value | None:
-        """A signal from text that was read at a path, or None.
+        """Set a signal from text that was read at a path, and return its value, or None.
 
-        parse: raises ValueError for what makes no sense; None is a signal that does not apply.
+        parse: raises ValueError for an implausible text; returns None if the signal does not apply.
         """
         try:
             value = parse(text)
@@ -177,20 +179,20 @@ class ObservationDraft:
     def read(
         self, signal: str, path: str, parse: Callable[[str], Value | None], *, required: bool = False
     ) -> Value | None:
-        """A signal from a file of its own, or None.
+        """Set a signal from a file of its own, and return its value, or None.
 
-        always: whether the kernel has the file for each such slot. One without it could not be read: it is
-        on its way in or out.
+        required: whether the kernel has the file for each such target. A target without it is being added or
+        removed: the signal is unread.
         """
         text = self.read_text(path, signal)
         value = None if text is None else self.parse(signal, path, text, parse)
         if value is None and required:
-            self.unread.setdefault(signal, f"{path} is not there" if text is None else f"{path} is empty")
+            self.unread.setdefault(signal, f"{path} does not exist" if text is None else f"{path} is empty")
         return value
 
     def build(self, part: Component | None = None, status: Status = "read", detail: str = "") -> Observation:
-        """What was made; a signal that was read in one place is not unread for another that refused."""
-        unread = {signal: why for signal, why in self.unread.items() if signal not in self.signals}
+        """Return the observation. A signal that was read is not unread, even if another path failed."""
+        unread = {signal: reason for signal, reason in self.unread.items() if signal not in self.signals}
         return Observation(
             self.source,
             self.slot,

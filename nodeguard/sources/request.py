@@ -1,4 +1,4 @@
-"""What is asked of a cloud's metadata service, and what it answers."""
+"""Requests to a cloud's metadata service, and its responses."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from msgspec import Struct
 
 from nodeguard.bundle.failures import failure_from_name
 
-# The link-local address at which AWS, Azure and Google all answer; no name has to be resolved for it.
+# The link-local address of the metadata service on AWS, Azure and Google; it needs no name resolution.
 ADDRESS = "169.254.169.254"
 METADATA = (ADDRESS, 80)
 
-# A longer answer is refused: what the services tell of maintenance is a few hundred bytes.
+# Bytes of a response; a longer one is rejected. A document on maintenance has a few hundred bytes.
 ANSWER_LIMIT = 1 << 16
 
 
 class MetadataRequest(Struct, frozen=True):
     """A GET of a machine's own metadata service.
 
-    path: with its query. headers: what the service demands, nothing secret. session: whether it wants a token
-    that is first asked for, as AWS does; whoever carries the request out sees to that and keeps it to itself.
+    path: with its query. headers: those that the service requires, never a secret. session: whether the
+    service requires a session token, as AWS does. The client gets the token and does not pass it on.
     """
 
     path: str
@@ -29,21 +29,21 @@ class MetadataRequest(Struct, frozen=True):
 
     @property
     def call(self) -> str:
-        """Its name in calls.json: `http(GET http://169.254.169.254/…)`."""
+        """Return its name in calls.json: `http(GET http://169.254.169.254/…)`."""
         return f"http(GET http://{ADDRESS}{self.path})"
 
 
 class MetadataResponse(Struct, frozen=True):
-    """An answer. body: of status 200 alone, at most ANSWER_LIMIT bytes; what is no UTF-8 becomes U+FFFD."""
+    """A response. body: only with status 200, at most ANSWER_LIMIT bytes; invalid UTF-8 becomes U+FFFD."""
 
     status: int
     body: str = ""
 
 
 def recorded_response(answer: dict[str, Any] | None, call: str) -> MetadataResponse:
-    """The response that calls.json holds for a call; None where it holds none.
+    """Return the response that calls.json has for a call. answer: its entry, None if it has none.
 
-    Raises the OSError or UnansweredError that the answer names, ENOSYS where there is none.
+    Raises the OSError or UnansweredError that the entry names; ENOSYS if there is no entry.
     """
     if answer is None:
         answer = {"error": "ENOSYS"}

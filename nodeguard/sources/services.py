@@ -1,4 +1,4 @@
-"""Services that a GPU node lives by: enabled, running, and since when."""
+"""Source `services`: whether the services of a GPU node are enabled and running, and when they started."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from nodeguard.model.target import NODE
 from nodeguard.sources.machine import Machine
 from nodeguard.sources.processes import parse_stat
 from nodeguard.sources.readings import ObservationDraft
+from nodeguard.sources.source import source
 
 _SYSTEMD = "/etc/systemd/system"
-# There where systemd runs the machine. Source: sd_booted(3).
+# Exists if systemd runs the machine. Source: sd_booted(3).
 _BOOTED = "/run/systemd/system"
 _CGROUP = "/sys/fs/cgroup"
 _CGROUP_V1 = f"{_CGROUP}/systemd"
@@ -38,17 +39,18 @@ _SERVICES = {
     "nvidia-persistenced": "nvidia-persistenced"[:15],
     "nvidia-imex": "nvidia-imex",
 }
-# Names of their main processes.
+# Names of the main processes of the services.
 PROCESSES = frozenset(_SERVICES.values())
 
-# Slices of people, virtual machines and pods: none of these services runs there.
+# Slices of users, virtual machines and pods: none of these services runs there.
 _OTHER_SLICES = frozenset(("user.slice", "machine.slice", "kubepods.slice"))
 
 
+@source
 class ServicesSource:
-    """Reads systemd's links and control groups, or process names where there are no control groups.
+    """Reads systemd's links and control groups, or process names if there are no control groups.
 
-    Remembers which services it has seen running, so that one that stops is told of, and their main processes.
+    Keeps the services that it has seen running, so that it reports one that stops, and their main processes.
     """
 
     name = "services"
@@ -56,8 +58,8 @@ class ServicesSource:
     deadline = 5.0
     paths: tuple[str, ...] = (_SYSTEMD, _BOOTED, _CGROUP, *_PEERMEM)
     signals = signals_by_name(
-        Signal("service.enabled", "state", "whether systemd is to start it at boot"),
-        Signal("service.running", "state", "whether its main process is there"),
+        Signal("service.enabled", "state", "whether systemd starts it at boot"),
+        Signal("service.running", "state", "whether its main process exists"),
         Signal("service.start_ticks", "state", "start of its main process, clock ticks since boot"),
         Signal(
             "module.nvidia_peermem", "state", "whether a module for GPUDirect RDMA is loaded beside nvidia"
@@ -66,21 +68,21 @@ class ServicesSource:
     )
 
     def __init__(self) -> None:
-        # Service → its main process, empty where that was not found.
+        # Service → its main process, empty if unknown.
         self._seen: dict[str, str] = {}
 
     def read(self, machine: Machine) -> Iterator[Observation]:
-        """One round; see Source.read."""
+        """Read once; see Source.read."""
         node = ObservationDraft(machine, self.name, NODE)
-        _take_peermem(node)
-        _take_container(node)
+        _read_peermem(node)
+        _read_driver_container(node)
         observations = list(self._services(node)) if node.list_targets(_BOOTED, "service") is not None else []
         if node.signals or node.unread or node.unlisted:
             yield node.build()
         yield from observations
 
     def _services(self, node: ObservationDraft) -> Iterator[Observation]:
-        """The services that systemd is to start or runs, on a machine that it runs."""
+        """Yield the services that systemd has enabled or runs."""
         enabled = _enabled(node)
         units = _units(node)
         by_name = _by_name(node) if units is None and "service.running" not in node.unread else {}
@@ -98,43 +100,44 @@ class ServicesSource:
                 draft.signals["service.enabled"] = service in enabled
             pids = by_name.get(service, ())
             if units is not None and service in units:
-                self._take_unit(draft, service, units[service])
+                self._read_unit(draft, service, units[service])
             elif pids or "service.running" not in node.unread:
                 draft.signals["service.running"] = bool(pids)
-                self._take_start(draft, service, pids)
+                self._read_start(draft, service, pids)
             else:
                 draft.mark_unread(node.unread["service.running"], "service.running")
             if draft.signals.get("service.running"):
                 self._seen.setdefault(service, "")
             yield draft.build()
 
-    def _take_unit(self, draft: ObservationDraft, service: str, directory: str) -> None:
-        """Whether the main process is in a control group; not in one below, where services keep pods.
+    def _read_unit(self, draft: ObservationDraft, service: str, directory: str) -> None:
+        """Set whether the main process is in a control group itself; groups below it have pods.
 
-        Shims and helpers outlive it where systemd stops the main process alone (KillMode=process): where they
-        are seen and it is not, it does not run. Where no process is seen, `populated` counts.
+        Shims and helpers may outlive the main process (KillMode=process): if only they are visible, it does
+        not run. If no process is visible, `populated` decides.
         """
         signal = "service.running"
         pids = (draft.read_text(f"{directory}/cgroup.procs", signal) or "").split()
-        is_main_seen, others = self._take_start(draft, service, tuple(pid for pid in pids if pid.isdecimal()))
+        is_main_seen, others = self._read_start(draft, service, tuple(pid for pid in pids if pid.isdecimal()))
         if is_main_seen:
             draft.signals[signal] = True
         elif others:
             if others < len(pids):
-                draft.mark_unread("not all of its processes could be looked at", signal)
+                draft.mark_unread("not all of its processes could be read", signal)
             else:
                 draft.signals[signal] = False
         elif not directory.startswith(_CGROUP_V1):
             if draft.read(signal, f"{directory}/cgroup.events", _populated) is None:
-                draft.unread.setdefault(signal, f"{directory} vanished while it was read")
+                draft.unread.setdefault(signal, f"{directory} disappeared during the read")
         elif pids or signal in draft.unread:
             draft.mark_unread("its processes are hidden: run as root", signal)
         else:
             draft.signals[signal] = False
 
-    def _take_start(self, draft: ObservationDraft, service: str, pids: tuple[str, ...]) -> tuple[bool, int]:
-        """Start of the main process, known by its name; whether it is among these, and the number of
-        others.
+    def _read_start(self, draft: ObservationDraft, service: str, pids: tuple[str, ...]) -> tuple[bool, int]:
+        """Set the start of the main process, which is recognised by its name.
+
+        Return whether it is among these processes, and the number of other processes.
         """
         others = []
 
@@ -153,7 +156,7 @@ class ServicesSource:
         return False, len(others)
 
 
-def _take_peermem(node: ObservationDraft) -> None:
+def _read_peermem(node: ObservationDraft) -> None:
     signal = "module.nvidia_peermem"
     if node.list_names(_NVIDIA, signal) is not None:
         loaded = any(node.list_names(module, signal) is not None for module in _PEERMEM)
@@ -161,14 +164,14 @@ def _take_peermem(node: ObservationDraft) -> None:
             node.signals[signal] = loaded
 
 
-def _take_container(node: ObservationDraft) -> None:
+def _read_driver_container(node: ObservationDraft) -> None:
     names = node.list_names(_DRIVER_CONTAINER, "driver.container")
     if names is not None:
         node.signals["driver.container"] = bool(names)
 
 
 def _enabled(node: ObservationDraft) -> set[str] | None:
-    """Services that systemd is to start; None where there is no systemd."""
+    """Return the services that systemd starts at boot; None if there is no systemd."""
     entries = node.list_names(_SYSTEMD, "service.enabled")
     if entries is None:
         return None
@@ -176,7 +179,7 @@ def _enabled(node: ObservationDraft) -> set[str] | None:
     for entry in entries:
         if entry.endswith(".wants"):
             enabled |= _services(node.list_names(f"{_SYSTEMD}/{entry}", "service.enabled")).keys()
-    # Masking overrules a link that asks for the service.
+    # A masked unit does not start, whatever links to it.
     for service, unit in _services(entries).items():
         if service in enabled and (node.read_link(f"{_SYSTEMD}/{unit}", "service.enabled") or "").endswith(
             "/dev/null"
@@ -186,7 +189,7 @@ def _enabled(node: ObservationDraft) -> set[str] | None:
 
 
 def _units(node: ObservationDraft) -> dict[str, str] | None:
-    """Control group of each service that has one; None where there are no control groups of systemd's.
+    """Return the control group of each service that has one; None if systemd has no control groups.
 
     Not all are in system.slice: the machine images of EKS run kubelet and containerd in runtime.slice.
     """
@@ -198,14 +201,14 @@ def _units(node: ObservationDraft) -> dict[str, str] | None:
             for directory in set(slices) - _OTHER_SLICES:
                 names = node.list_names(f"{root}/{directory}", signal)
                 if names is None:
-                    node.unread.setdefault(signal, f"{root}/{directory} vanished while it was read")
+                    node.unread.setdefault(signal, f"{root}/{directory} disappeared during the read")
                 units |= {service: f"{root}/{directory}/{unit}" for service, unit in _services(names).items()}
             return units
     return None
 
 
 def _populated(text: str) -> bool:
-    """`populated 1` of cgroup.events, Linux Documentation/admin-guide/cgroup-v2.rst."""
+    """Parse `populated 1` of cgroup.events, Linux Documentation/admin-guide/cgroup-v2.rst."""
     for line in text.splitlines():
         if line in {"populated 0", "populated 1"}:
             return line.endswith("1")
@@ -213,39 +216,39 @@ def _populated(text: str) -> bool:
 
 
 def _by_name(node: ObservationDraft) -> dict[str, tuple[str, ...]]:
-    """Processes of each service that has any, found by the name of its main process.
+    """Return the processes of each service that has any, by the name of its main process.
 
-    Without control groups this tells which services do not run only where the processes of the whole machine
-    are to be seen: its first one is systemd.
+    A service without a process counts as stopped only if all processes of the machine are visible: process 1
+    is then systemd.
     """
     if node.read_text("/proc/1/comm", "service.running") != "systemd":
         node.mark_unread(
-            "neither control groups nor all processes of the machine are to be seen", "service.running"
+            "neither control groups nor all processes of the machine are visible", "service.running"
         )
     services = {comm: service for service, comm in reversed(_SERVICES.items())}
-    found: dict[str, tuple[str, ...]] = {}
+    processes: dict[str, tuple[str, ...]] = {}
     for pid in node.list_names("/proc", "service.running") or ():
         if pid.isdecimal():
             service = services.get(node.read_text(f"/proc/{pid}/comm", "service.running") or "")
             if service:
-                found[service] = (*found.get(service, ()), pid)
-    return found
+                processes[service] = (*processes.get(service, ()), pid)
+    return processes
 
 
 def relevant_names(path: str, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Of a directory's names those that say something of these services: people name the others.
+    """Return the names of a directory that a recording may hold: the others may identify users.
 
-    Kept of a listing that Services reads: units of the services, `.wants` directories, and slices.
+    Of a directory that ServicesSource lists these are units of the services, `.wants` directories and slices.
     """
     if path == _BOOTED:
         return ()
     if not path.startswith((_SYSTEMD, f"{_CGROUP}/")) and path != _CGROUP:
         return names
-    kept = {*_services(names).values(), _CGROUP_V1.rpartition("/")[2]}
-    return tuple(name for name in names if name in kept or name.endswith((".wants", ".slice")))
+    relevant = {*_services(names).values(), _CGROUP_V1.rpartition("/")[2]}
+    return tuple(name for name in names if name in relevant or name.endswith((".wants", ".slice")))
 
 
 def _services(names: tuple[str, ...] | None) -> dict[str, str]:
-    """Unit by service, of those names that are units of the services."""
+    """Return the unit by service, for those names that are units of the services."""
     units = ((name.removesuffix(".service"), name) for name in names or () if name.endswith(".service"))
     return {service: unit for service, unit in units if service in _SERVICES}

@@ -1,9 +1,12 @@
-"""What a source is."""
+"""Source: the interface of what reads one part of a machine, and the decorator that registers a source.
+
+A source is one module of this package, named as the source. `nodeguard.sources.registry` finds it there.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from nodeguard.model.observation import Observation
 from nodeguard.model.signal import Signal
@@ -11,11 +14,11 @@ from nodeguard.sources.machine import Machine
 
 
 class Source(Protocol):
-    """Reads one part of a machine, again and again; never judges.
+    """Reads one part of a machine, round after round; never evaluates.
 
     name: also the source's name in bundles, reports and on the command line. interval: seconds between two
-    readings. deadline: seconds after which a reading counts as hung. paths: where on the machine it reads, as
-    prefixes. signals: all that its observations may carry.
+    readings. deadline: seconds after which a reading counts as hung. paths: path prefixes that it reads.
+    signals: every signal that its observations may carry.
     """
 
     name: str
@@ -25,9 +28,23 @@ class Source(Protocol):
     signals: dict[str, Signal]
 
     def read(self, machine: Machine) -> Iterator[Observation]:
-        """One round, an observation at a time, so that what was read before a hang stays.
+        """Read once; yield one observation at a time, so that a later hang does not lose earlier ones.
 
-        What cannot be read becomes an observation (`absent`, `failed`) or an entry in `unread`. OSError and
-        UnansweredError may pass: the round then ends as `failed` or `hung`.
+        A failed read becomes an observation (`absent`, `failed`) or an entry in `unread`. OSError and
+        UnansweredError may pass to the caller: the reading then ends as `failed` or `hung`.
         """
         ...
+
+
+SourceClass = TypeVar("SourceClass", bound=type)
+
+registered: dict[str, type] = {}
+
+
+def source(cls: SourceClass) -> SourceClass:
+    """Register a source class under its `name`.
+
+    The class takes no arguments. With `uses_log_patterns = True` it takes the catalogue's log patterns.
+    """
+    registered[cls.name] = cls  # type: ignore[attr-defined]
+    return cls

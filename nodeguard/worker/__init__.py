@@ -1,1 +1,1 @@
-"""The only processes that may block, on hardware or a disk, and the parent that keeps their deadlines."""
+"""Worker processes, the only ones that may block on hardware or a disk, and the lanes that supervise them."""

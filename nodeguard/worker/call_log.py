@@ -1,7 +1,7 @@
-"""How a call that may block is asked: announced before it begins, written down with its result after.
+"""CallLog: makes calls that may block, and logs each before it starts and with its result after.
 
-One way for the worker process, whose announcements outlive it in a log that its parent reads, and for a
-rehearsal on a recording. Imported by the worker process: nothing here is slow to import.
+The worker process writes to a log that survives it and that its parent reads; a replay of a recording uses
+the same class. Imported by the worker process: this module imports nothing that is slow to import.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from typing import Any
 
-    # Answers one call: its scope and name → its result as JSON, `{"error": NAME}` where it failed, None where
-    # it has none to give, `{"missing": WHY}` where there is nothing to call at all, `{"failed": WHY}` where
-    # the worker itself cannot call it. A recording may raise UnansweredError.
+    # Makes one call: scope and name → the result as JSON, `{"error": NAME}` if it failed, None if it returns
+    # nothing, `{"missing": REASON}` if there is nothing to call, `{"failed": REASON}` if the worker itself
+    # cannot make the call. A recording may raise UnansweredError.
     Call = Callable[[int, str], Any]
-    # Answers several NVML field values at once: the device's scope and (field, scope within the device) of
-    # each → the result of each.
+    # Reads several NVML field values at once: the device's scope and (field, scope within the device) of each
+    # value → the result of each value.
     Fields = Callable[[int, Sequence[tuple[int, int]]], list[Any]]
 
 # Scope of a call that belongs to no device or mount.
@@ -26,16 +26,17 @@ FIELD_VALUES = "nvmlDeviceGetFieldValues"
 
 
 def error_name(result: Any) -> str:
-    """Name of the error that a result is, empty where it is none."""
+    """Return the name of the error in a result, empty if it is not an error."""
     return str(result.get("error", "")) if isinstance(result, dict) else ""
 
 
 class CallLog:
-    """Asks `call`, and tells `write` of it: `[scope, CALL]` before, `[scope, {CALL: result, …}]` after.
+    """Makes calls and writes log lines: `[scope, CALL]` before a call, `[scope, {CALL: result, …}]` after it.
 
-    `[scope, [GROUP, …]]` is told instead where nothing is asked, because results of before still stand.
+    It writes `[scope, [GROUP, …]]` for groups of calls that it does not make, because their earlier results
+    are still valid.
 
-    CALL is named as bundles name it, with its arguments. fields: a quicker way to ask field values; without
+    CALL has the form of bundles, with its arguments. fields: reads several field values in one call; without
     it each is a call of its own.
     """
 
@@ -47,24 +48,24 @@ class CallLog:
         self._fields = fields
 
     def __call__(self, scope: int, call: str) -> Any:
-        """Result of one call."""
+        """Make one call and return its result."""
         self._write([scope, call])
         result = self._call(scope, call)
         self._write([scope, {call: result}])
         return result
 
     def fields(self, scope: int, fields: Iterable[tuple[int, int]]) -> list[Any]:
-        """Results of NVML field values in their order, announced as the one call that they are."""
-        wanted = tuple(fields)
-        if not wanted:
+        """Read NVML field values, logged as one call, and return the results in their order."""
+        values = tuple(fields)
+        if not values:
             return []
-        names = [f"{FIELD_VALUES}({field},{within})" for field, within in wanted]
+        names = [f"{FIELD_VALUES}({field},{within})" for field, within in values]
         self._write([scope, FIELD_VALUES])
-        results = self._fields(scope, wanted) if self._fields else [self._call(scope, name) for name in names]
+        results = self._fields(scope, values) if self._fields else [self._call(scope, name) for name in names]
         self._write([scope, dict(zip(names, results, strict=True))])
         return results
 
     def mark_unchanged(self, scope: int, groups: list[int]) -> None:
-        """Groups of calls, see nvml_calls, whose results are those that were told last."""
+        """Log that the last results of some groups of calls, see nvml_calls, are still valid."""
         if groups:
             self._write([scope, groups])

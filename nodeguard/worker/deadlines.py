@@ -1,4 +1,4 @@
-"""How long a worker may take, and what its silence means."""
+"""Deadlines of a worker's calls, and the status of a run of calls that follows from its progress."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ from typing import Literal
 
 from msgspec import Struct
 
-# The first touch of a driver or device: without persistence mode a GPU is woken by it, which takes seconds;
-# as fsync does on a disk that has much to write for others.
+# Slow calls: the first access to a driver or device, which may wake up a GPU without persistence mode, and
+# fsync on a busy disk. Both can take seconds.
 _SLOW = frozenset({"start", "nvmlInit", "nvmlDeviceGetHandleByIndex", "write"})
 
 RunStatus = Literal["waiting", "over", "died", "overdue", "stalled", "hung"]
 
 
 class RunPace(Struct, frozen=True):
-    """What is known of a running round; times are seconds of one clock that never jumps.
+    """The progress of a run; times are seconds of one monotonic clock.
 
-    call: name of the call under way. moved: when progress was last seen. killed: when it was given SIGKILL.
-    over: whether the worker said that the round is over. status: its exit status, None while it lives.
+    call: name of the call in progress. last_progress: time of the last progress. killed: time of SIGKILL,
+    None if it was not sent. over: whether the worker reported the end of the round. status: the worker's exit
+    status, None while it runs.
     """
 
     call: str
@@ -28,19 +29,17 @@ class RunPace(Struct, frozen=True):
 
 
 class Deadlines(Struct, frozen=True):
-    """Seconds that one call may take, that a first touch or a write may take, and that SIGKILL may take to
-    work.
-    """
+    """Seconds that one call may take, a first access to a device or a write, and the end by SIGKILL."""
 
     call: float = 5.0
     first: float = 30.0
     grace: float = 5.0
 
     def status(self, pace: RunPace, now: float) -> RunStatus:
-        """What has become of a round: it is waited for, is over, or ended in one of the ways it can fail.
+        """Return the status of a run: waiting, over, or one of the failures.
 
-        `overdue` asks for SIGKILL. After that a worker that ends was `stalled`, and one that does not is
-        `hung`. A worker that leaves by itself with status 0 has finished its round.
+        `overdue` means that the worker needs SIGKILL. After SIGKILL, a worker that ended was `stalled`, and
+        one that did not is `hung`. A worker that exits by itself with status 0 has finished its round.
         """
         if pace.killed is not None:
             if pace.status is not None:
@@ -53,18 +52,19 @@ class Deadlines(Struct, frozen=True):
         return "overdue" if now >= pace.last_progress + self._allowed(pace.call) else "waiting"
 
     def next_check(self, pace: RunPace, now: float) -> float:
-        """When to look again at the latest.
+        """Return when to check the run again at the latest.
 
-        Progress is only noticed by looking, so calls are looked at five times within their deadline: none
-        overstays it by more than a fifth.
+        Only a check notices progress. Calls are checked five times within their deadline, so that none
+        exceeds it by more than a fifth.
         """
         if pace.killed is not None:
             return pace.killed + self.grace
         return min(pace.last_progress + self._allowed(pace.call), now + self.call / 5)
 
     def is_slow(self, pace: RunPace, now: float) -> bool:
-        """Whether the call under way has taken so long that it will hardly come back: a fifth of its
-        deadline, while those that do come back take a thousandth.
+        """Return whether the call in progress has taken a fifth of its deadline, so that it hardly returns.
+
+        Calls that return take about a thousandth of it.
         """
         return now >= pace.last_progress + self._allowed(pace.call) / 5
 

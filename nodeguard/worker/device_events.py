@@ -1,4 +1,4 @@
-"""Events of NVML on their way from the worker that waits for them: a pipe that outlives worker and lane."""
+"""DeviceEventQueue: NVML events from the worker, in a pipe that survives worker and lane."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from msgspec import Struct
 
 from nodeguard.worker.process import above_standard
 
-# More than the pipe holds, so that one read takes all.
-_MOST = 1 << 20
+# Bytes, more than the pipe holds, so that one read returns all.
+_READ = 1 << 20
 
 
 class DeviceEvent(Struct, frozen=True, array_like=True):
-    """Something that NVML told of a device unasked.
+    """An NVML event of a device.
 
-    device: its index in the session of NVML that told it, -1 where it is not known; address: on the PCI bus,
-    as NVML writes it, empty where it is not known. type: NVML's nvmlEventType*, one bit; data: of an Xid its
-    code. at: seconds since boot, None where nobody noted it.
+    device: its index in the NVML session of the event, -1 if unknown; address: PCI address as NVML writes it,
+    empty if unknown. type: NVML's nvmlEventType*, one bit; data: the code, for an Xid. at: seconds since
+    boot, None if unknown.
     """
 
     device: int
@@ -33,43 +33,43 @@ _event = msgspec.json.Decoder(DeviceEvent)
 
 
 class DeviceEventQueue:
-    """What workers have heard and nobody has asked for, the oldest first; what finds no room is lost.
+    """NVML events that workers received and nobody has taken yet, oldest first.
 
-    Room is a pipe's: some thousand events. Nobody ever waits for it, neither the worker that writes nor who
-    asks.
+    The pipe holds some thousand events; when it is full, new events are lost. Neither writer nor reader
+    waits.
     """
 
     def __init__(self) -> None:
-        self._reading = threading.Lock()
+        self._lock = threading.Lock()
         self._closed = False
-        self._out, self._in = map(above_standard, os.pipe())
-        for end in (self._out, self._in):
+        self._read_end, self._write_end = map(above_standard, os.pipe())
+        for end in (self._read_end, self._write_end):
             os.set_blocking(end, False)
 
     def fileno(self) -> int:
-        """Readable when there are events; the same until it is closed."""
-        return self._out
+        """Return a descriptor that is readable when there are events; it stays the same until close."""
+        return self._read_end
 
     def writable(self) -> int:
-        """The end that a worker gets."""
-        return self._in
+        """Return the end of the pipe for a worker."""
+        return self._write_end
 
     def take(self) -> tuple[DeviceEvent, ...]:
-        """All events that there are. Lines that no worker writes are left out."""
-        with self._reading:
+        """Return and remove all events. Invalid lines are skipped."""
+        with self._lock:
             try:
-                lines = b"" if self._closed else os.read(self._out, _MOST)
+                lines = b"" if self._closed else os.read(self._read_end, _READ)
             except BlockingIOError:
                 return ()
         return tuple(event for line in lines.splitlines() if (event := _read(line)) is not None)
 
     def close(self) -> None:
-        """Close it; events that were not taken are lost."""
-        with self._reading:
+        """Close the pipe; events that were not taken are lost."""
+        with self._lock:
             if not self._closed:
                 self._closed = True
-                os.close(self._out)
-                os.close(self._in)
+                os.close(self._read_end)
+                os.close(self._write_end)
 
 
 def _read(line: bytes) -> DeviceEvent | None:

@@ -1,6 +1,6 @@
-"""What is asked of the disk that the agent keeps its own files on, which may be the one that never answers.
+"""File calls of the file-system lane: read, write and set aside files of the agent, on a disk that may hang.
 
-Imported by the worker process: nothing here is slow to import.
+Imported by the worker process: this module imports nothing that is slow to import.
 """
 
 from __future__ import annotations
@@ -9,35 +9,34 @@ import os
 from binascii import b2a_base64
 from errno import errorcode
 
+from nodeguard.local.atomic_write import atomic_write, sync_directory
 from nodeguard.worker.call_log import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Any
 
-# No file of ours is longer; a longer one is not read.
+# Bytes of the agent's largest file; a longer file is not read.
 LONGEST = 16 << 20
-# So many files that were of no use are kept, the newest as number 1.
+# Number of unusable files that are retained, the newest as number 1.
 ASIDE = 3
 
 # Kinds of files in their mode, see inode(7); the module stat is slow to import.
 _KIND, _PLAIN, _DIRECTORY = 0o170000, 0o100000, 0o040000
 
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-
 
 def execute(call: str, data: bytes = b"") -> Any:
-    """Answer `read(PATH)`, `write(PATH)` or `set-aside(PATH)`, or `{"error": "EIO"}` by the errno's name.
+    """Return the result of `read(PATH)`, `write(PATH)` or `set-aside(PATH)`; `{"error": "EIO"}` if it fails.
 
-    data: what a write is to leave in the file. A reading gives base64, a write the number of bytes, a setting
-    aside the file's new path.
+    data: the content that a write puts into the file. The result of read is base64, of write the number of
+    bytes, of set-aside the file's new path.
     """
     name, _, path = call[:-1].partition("(")
     try:
         if name == "write":
-            return _write(path, data)
+            return atomic_write(path, (data,))
         return _set_aside(path) if name == "set-aside" else _read(path)
-    except OSError as failed:
-        return {"error": errorcode.get(failed.errno or 0, "EIO")}
+    except OSError as error:
+        return {"error": errorcode.get(error.errno or 0, "EIO")}
 
 
 def _read(path: str) -> Any:
@@ -49,51 +48,11 @@ def _read(path: str) -> Any:
     return {"error": "EFBIG"} if len(data) > LONGEST else b2a_base64(data, newline=False).decode()
 
 
-def _write(path: str, data: bytes) -> int:
-    """Replace a file as a whole: whoever is killed or loses power meanwhile leaves the old one or the new.
-
-    Its directory is made where only that is missing. One name for what is not finished, so that those who are
-    killed leave no more than one behind.
-    """
-    directory, unfinished = os.path.dirname(path), f"{path}.new"
-    if not os.path.lexists(directory):
-        os.mkdir(directory, 0o700)
-    _remove(unfinished)  # whatever it is and whoever may read it
-    try:
-        with open(os.open(unfinished, _NEW, 0o600), "wb", buffering=0) as file:
-            left = memoryview(data)
-            while left:
-                left = left[file.write(left) :]
-            os.fsync(file.fileno())
-        os.replace(unfinished, path)
-    except OSError:
-        _remove(unfinished)  # a full disk has no room for what nobody can use
-        raise
-    _sync(directory)
-    return len(data)
-
-
 def _set_aside(path: str) -> str:
-    """Rename a file that is of no use; those set aside before it move on, the last of them goes."""
-    for at in range(ASIDE - 1, 0, -1):
-        if os.path.lexists(f"{path}.aside-{at}"):
-            os.replace(f"{path}.aside-{at}", f"{path}.aside-{at + 1}")
+    """Rename an unusable file. Files set aside earlier are renumbered, and the oldest is deleted."""
+    for number in range(ASIDE - 1, 0, -1):
+        if os.path.lexists(f"{path}.aside-{number}"):
+            os.replace(f"{path}.aside-{number}", f"{path}.aside-{number + 1}")
     os.replace(path, f"{path}.aside-1")
-    _sync(os.path.dirname(path))
+    sync_directory(os.path.dirname(path))
     return f"{path}.aside-1"
-
-
-def _remove(path: str) -> None:
-    try:
-        os.unlink(path)
-    except OSError:
-        return
-
-
-def _sync(directory: str) -> None:
-    """Have the names in a directory outlive a loss of power."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -1,4 +1,4 @@
-"""One file of ours, read, written or set aside through the lane of file systems: what is asked, what came."""
+"""Requests of the file-system lane: read, write or set aside a file of the agent; and their results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nodeguard.worker.result import LaneResult
 
 
 class FileRequest(Struct, frozen=True):
-    """What a round of the lane does instead of asking mounts. path: absolute. data: for a write."""
+    """A file operation that a round does instead of statvfs. path: absolute. data: for a write."""
 
     name: Literal["read", "write", "set-aside"]
     path: str
@@ -20,28 +20,28 @@ class FileRequest(Struct, frozen=True):
 
     @property
     def call(self) -> str:
-        """The call as the worker announces it."""
+        """Return the call in the form of the worker's log."""
         return f"{self.name}({self.path})"
 
 
 class FileResult(Struct, frozen=True):
-    """What became of a call.
+    """The result of a file operation.
 
-    result: see file_calls.answer; what was read as bytes. failed: why there is none, an errno's name where
-    the system gave one, else words; empty where all went well.
+    result: see file_calls.execute; the content of a read as bytes. failed: why there is no result: the name
+    of an errno if the system returned one, else a text; empty on success.
     """
 
     result: Any = None
     failed: str = ""
 
 
-def file_result(wanted: FileRequest, answer: LaneResult) -> FileResult:
-    """What a round's answer says of the call that it was for."""
+def file_result(request: FileRequest, answer: LaneResult) -> FileResult:
+    """Return the result of a request from the result of its round."""
     if answer.hung is not None:
-        return FileResult(failed=f"{answer.hung.call} never came back")
+        return FileResult(failed=f"{answer.hung.call} hangs")
     if answer.interrupted is not None or answer.stalled:
-        return FileResult(failed=f"{wanted.call} gave no answer")
-    result = next((entry.result for entry in answer.results if entry.call == wanted.call), None)
+        return FileResult(failed=f"{request.call} gave no answer")
+    result = next((entry.result for entry in answer.results if entry.call == request.call), None)
     if result is None or error_name(result):
-        return FileResult(failed=error_name(result) or answer.failed or answer.missing or "not asked")
-    return FileResult(a2b_base64(result) if wanted.name == "read" else result)
+        return FileResult(failed=error_name(result) or answer.failed or answer.missing or "not called")
+    return FileResult(a2b_base64(result) if request.name == "read" else result)

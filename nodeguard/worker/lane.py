@@ -1,7 +1,7 @@
-"""A lane: rounds of calls that may block, in a worker process of its own whose deadlines are kept here.
+"""WorkerLane: rounds of calls that may block, in one worker process whose deadlines the lane enforces.
 
-For a single look, `round` waits by itself. An event loop uses the same three parts: `begin`, then `step`
-whenever `fileno` is readable or `look` has come, until there is an answer.
+`round` waits for the result. An event loop uses its parts: `begin`, then `step` whenever `fileno` is readable
+or the time `next_check` has come, until there is a result.
 """
 
 from __future__ import annotations
@@ -36,31 +36,31 @@ def nvml_lane(
     hang: Hang | None = None,
     events: DeviceEventQueue | None = None,
 ) -> WorkerLane:
-    """The lane of NVML.
+    """Return the NVML lane.
 
-    library: path of libnvidia-ml, where it is known. root: where the host's root is mounted, in a container.
-    debug: whether the worker's standard error is ours. hang: see Lane. events: takes what NVML tells unasked,
-    from the end of the first round on, and is the caller's to close after the lane.
+    library: path of libnvidia-ml, if known. root: where the host's root is mounted, in a container. debug:
+    whether the worker writes to the standard error of this process. hang: see WorkerLane. events: receives
+    NVML events after the first round; the caller closes it after the lane.
     """
-    told = events.writable() if events else None
+    pipe = events.writable() if events else None
     return WorkerLane(
-        partial(WorkerProcess, "nvml", library, root, debug=debug, events=told), deadlines, hang=hang
+        partial(WorkerProcess, "nvml", library, root, debug=debug, events=pipe), deadlines, hang=hang
     )
 
 
 def filesystem_lane(
     root: str = "", deadlines: Deadlines | None = None, *, debug: bool = False, hang: Hang | None = None
 ) -> WorkerLane:
-    """The lane of file systems: mounts asked by statvfs, files of ours read and written.
+    """Return a file-system lane: statvfs of mounts; files of the agent are read and written.
 
-    root, debug, hang: see nvml_lane; files of ours are not under root. A disk that hangs takes the lane with
-    it, so whoever keeps files has one of its own.
+    root, debug, hang: see nvml_lane; the agent's own files are not under root. A disk that hangs blocks its
+    lane, so the agent's files need a lane of their own.
     """
     return WorkerLane(partial(WorkerProcess, "filesystem", "", root, debug=debug), deadlines, hang=hang)
 
 
 def _hung(answer: LaneResult) -> LaneResult:
-    """An answer with a hang, told as ours where the worker hangs before its first call."""
+    """Return a result with a hang; if the worker hangs before its first call, as a failure of nodeguard."""
     if answer.hung is None or answer.hung.call != START.call:
         return answer
     return replace(answer, hung=None, failed=_not_started(answer.hung))
@@ -74,16 +74,17 @@ def _not_started(call: CallResult) -> str:
 # pidfd_open came with Linux 5.3.
 _REMEDY = "see that processes and memory are left, and that Linux is 5.3 or newer"
 
-_CLOSED = LaneResult(failed="the reader was told to end")
+_CLOSED = LaneResult(failed="the reader was closed")
 
 
 class WorkerLane:
-    """One worker process at a time, started when it is needed; never a second one behind one that hangs.
+    """One worker process at a time, started on demand; never a second one while one hangs.
 
-    Of one thread, except that another may close it while a round of the first is in flight.
+    For one thread, except that another thread may close it during a round.
 
-    start: starts a worker; raises OSError where it cannot. clock: seconds, never jumps. hang: what a lane
-    before this one hung in, in this boot: no worker is started behind that one's.
+    start: starts a worker; raises OSError if it cannot. clock: monotonic, in seconds. hang: the hung call of
+    an
+    earlier lane in this boot: this lane then starts no worker.
     """
 
     def __init__(
@@ -96,23 +97,23 @@ class WorkerLane:
         self._start = start
         self._deadlines = deadlines or Deadlines()
         self._clock = clock
-        self._memory = LaneState(hang)
+        self._state = LaneState(hang)
         self._events = select.epoll()
         self._worker: WorkerProcess | None = None
         self._mounts: tuple[str, ...] = ()
         self._file: FileRequest | None = None
         self._leave: frozenset[int] = frozenset()
-        self._round = self._memory.begin()
-        self._told: GroupResults = {}
+        self._round = self._state.begin()
+        self._group_results: GroupResults = {}
         self._progress = RunProgress()
-        self._moved = 0.0
+        self._last_progress = 0.0
         self._killed: float | None = None
         self._until = math.inf
-        self._cut = False
+        self._interrupted = False
         self._garbled = ""
         self._closing = False
         self._in_round = threading.Lock()
-        # Readable from the moment of closing on, so that a round in flight need not come to its end.
+        # Readable after close, so that a round in progress ends at once.
         self._closes = os.eventfd(0)
         self._events.register(self._closes, select.EPOLLIN)
 
@@ -123,7 +124,7 @@ class WorkerLane:
         file: FileRequest | None = None,
         leave: frozenset[int] = frozenset(),
     ) -> LaneResult:
-        """One round, from beginning to end; the parameters are those of `begin`."""
+        """Make one round and wait for its result; the parameters are those of `begin`."""
         with self._in_round:
             answer = _CLOSED if self._closing else self.begin(mounts, within, file, leave)
             while answer is None:
@@ -138,42 +139,42 @@ class WorkerLane:
         file: FileRequest | None = None,
         leave: frozenset[int] = frozenset(),
     ) -> LaneResult | None:
-        """Begin a round, once the one before it has its answer. Returns an answer where none is to come.
+        """Begin a round, after the result of the last one. Return a result if the round ends at once.
 
-        mounts: what to ask, in the lane of file systems. within: seconds after which nothing more is asked
-        and the worker is killed; its end may take the deadlines' grace beside. file: what to do instead of
-        asking mounts. leave: devices that are not to be touched.
+        mounts: mount points for statvfs, in a file-system lane. within: seconds after which the lane makes no
+        more calls and kills the worker; its end may take the grace of the deadlines in addition. file: a file
+        operation instead of statvfs. leave: devices that the round must not touch.
         """
-        hung = self._memory.hung(mounts)
+        hung = self._state.hung(mounts)
         if hung is not None:
             if self._worker is not None:
-                self._worker.status()  # so that one that ended after all is no zombie
+                self._worker.status()  # a worker that ended after all must not stay a zombie
             return _hung(LaneResult(hung=hung))
         self._mounts, self._file, self._leave = mounts, file, leave
         self._until = self._clock() + within
-        self._round = self._memory.begin(mounts)
+        self._round = self._state.begin(mounts)
         return self._run()
 
     def fileno(self) -> int:
-        """Readable when `step` has something to do; the same for as long as the lane lives."""
+        """Return a descriptor that is readable when `step` has work; it stays the same until close."""
         return self._events.fileno()
 
     def next_check(self) -> float:
-        """When to call `step` at the latest, by the lane's clock."""
+        """Return when to call `step` at the latest, by the lane's clock."""
         look = self._deadlines.next_check(self._pace(), self._clock())
         return look if self._killed is not None else min(look, self._until)
 
     def step(self) -> LaneResult | None:
-        """Take what there is and kill what is overdue. Returns the answer once the round is over."""
+        """Read the progress and kill an overdue worker. Return the result when the round has ended."""
         worker, now = self._worker, self._clock()
         assert worker is not None, "step comes after begin"
-        # Asked in this order: whatever was written before the end is then sure to be read.
+        # In this order, everything that was written before the end is read.
         over, status = worker.take_round_end(), worker.status()
-        self._take(worker, now)
+        self._read_progress(worker, now)
         run = self._progress
         match self._deadlines.status(self._pace(over=over, status=status), now):
             case "waiting" if self._killed is None and now >= self._until:
-                self._cut = True
+                self._interrupted = True
                 self._kill(worker, now)
             case "overdue":
                 self._kill(worker, now)
@@ -186,35 +187,34 @@ class WorkerLane:
                 return _hung(self._round.hang(run.results, run.call))
             case "died":
                 died = f"signal {-status}" if status and status < 0 else f"exit status {status}"
-                return self._go_on(worker, replace(run.call, result={"error": f"worker died: {died}"}))
+                return self._continue(worker, replace(run.call, result={"error": f"worker died: {died}"}))
             case "stalled":
-                return self._go_on(worker, run.call)
+                return self._continue(worker, run.call)
         return None
 
     @property
     def hang(self) -> Hang | None:
-        """The call that the lane hangs in, for the rest of the boot."""
-        return self._memory.hang
+        """The call in which the lane hangs for the rest of the boot."""
+        return self._state.hang
 
     def end_rest(self, key: Key | None = None) -> None:
-        """End the rest of one device (by index) or mount (by path), or of all."""
-        self._memory.end_rest(key)
+        """End the rest of one device (by index), of one mount (by path), or of all."""
+        self._state.end_rest(key)
 
     def stop_worker(self) -> None:
-        """End the worker, once a round in flight is over; the next round starts another.
+        """Stop the worker, after a round in progress has ended; the next round starts another.
 
-        What it held open is closed then. One that hangs is left behind.
+        This closes its devices. A worker that hangs stays.
         """
         with self._in_round:
-            if self._worker is not None and self._memory.hang is None:
+            if self._worker is not None and self._state.hang is None:
                 self._drop(self._worker, self._deadlines.grace)
 
     def close(self, grace: float | None = None) -> None:
-        """End the worker. One that hangs is left behind: nothing can end it.
+        """Stop the worker. A worker that hangs stays: nothing can end it.
 
-        grace: seconds to wait for its end, those of the deadlines where it is None.
-
-        A round in flight in another thread ends first, at once, with an answer that says so.
+        grace: seconds to wait for its end; None for the grace of the deadlines. A round in progress in
+        another thread ends at once, with a failed result.
         """
         if self._closing:
             return
@@ -223,7 +223,7 @@ class WorkerLane:
         with self._in_round:
             if self._worker is not None:
                 wait = self._deadlines.grace if grace is None else grace
-                self._worker.close(0.0 if self._memory.hung() else wait)
+                self._worker.close(0.0 if self._state.hung() else wait)
                 self._worker = None
             self._events.close()
             os.close(self._closes)
@@ -235,54 +235,58 @@ class WorkerLane:
         self.close()
 
     def _pace(self, *, over: bool = False, status: int | None = None) -> RunPace:
-        return RunPace(self._progress.call.call, self._moved, self._killed, over, status)
+        return RunPace(self._progress.call.call, self._last_progress, self._killed, over, status)
 
     def _run(self) -> LaneResult | None:
-        """Have a worker ask all that this round still wants."""
+        """Let a worker make all calls that this round still needs."""
         if self._worker is not None and self._worker.status() is not None:
             self._drop(self._worker)
         if self._worker is None:
-            self._told = {}  # another session's
-        self._progress, self._moved, self._garbled = RunProgress(self._told), self._clock(), ""
-        self._killed, self._cut = None, False
+            self._group_results = {}  # results of another NVML session
+        self._progress, self._last_progress, self._garbled = (
+            RunProgress(self._group_results),
+            self._clock(),
+            "",
+        )
+        self._killed, self._interrupted = None, False
         try:
             worker = self._worker or self._start()
-        except OSError as failed:
-            return self._round.end(failed=f"the worker process cannot be started ({failed}): {_REMEDY}")
+        except OSError as error:
+            return self._round.end(failed=f"the worker process cannot be started ({error}): {_REMEDY}")
         if self._worker is None:
             self._worker = worker
             for descriptor in worker.descriptors:
-                # Edges only: a worker that dies slowly would else keep its closed pipe readable meanwhile.
+                # Edge-triggered: the closed pipe of a slowly dying worker would otherwise stay readable.
                 self._events.register(descriptor, select.EPOLLIN | select.EPOLLET)
         worker.request(sorted(self._round.skip() | self._leave), self._mounts, self._file)
         return None
 
-    def _take(self, worker: WorkerProcess, now: float) -> None:
-        news = worker.read_log()
-        if not news:
+    def _read_progress(self, worker: WorkerProcess, now: float) -> None:
+        data = worker.read_log()
+        if not data:
             return
-        self._moved = now
+        self._last_progress = now
         try:
-            self._progress.feed(news)
-        except GarbledLogError as garbled:
-            self._garbled = self._garbled or str(garbled)
+            self._progress.feed(data)
+        except GarbledLogError as error:
+            self._garbled = self._garbled or str(error)
             self._kill(worker, now)
 
     def _kill(self, worker: WorkerProcess, now: float) -> None:
         worker.kill()
         self._killed = now if self._killed is None else self._killed
 
-    def _go_on(self, worker: WorkerProcess, call: CallResult) -> LaneResult | None:
+    def _continue(self, worker: WorkerProcess, call: CallResult) -> LaneResult | None:
         self._drop(worker)
         if self._garbled:
             return LaneResult(failed=self._garbled)
-        entries, started = self._progress.results, call.call != START.call
-        if self._cut:
+        results, started = self._progress.results, call.call != START.call
+        if self._interrupted:
             slow = started and self._deadlines.is_slow(self._pace(), self._killed or 0.0)
-            return self._round.interrupt(entries, call, slow=slow)
+            return self._round.interrupt(results, call, slow=slow)
         if not started:
             return self._round.end(failed=_not_started(call))
-        if not self._round.stall(entries, call):
+        if not self._round.stall(results, call):
             return self._round.end()
         return self._run() if self._clock() < self._until else self._round.interrupt((), call, slow=False)
 

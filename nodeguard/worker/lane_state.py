@@ -1,4 +1,4 @@
-"""What a lane remembers from round to round, and what one round has brought; alike live and in replay."""
+"""LaneState: resting scopes and the hung call of a lane, from round to round; the same live and in replay."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from msgspec.structs import replace
 from nodeguard.worker.nvml_calls import DEVICE_COUNT, DRIVER_VERSION
 from nodeguard.worker.result import SYSTEM, CallResult, LaneResult
 
-# What a scope is remembered by: a device's index, or a mount point, whose own index changes with the list.
+# Key of a scope: a device's index, or a mount point, because its index changes with the list of mounts.
 Key = int | str
 
-# While these stay as they are, so does what stalled. The last two end what is asked of the system: without
-# either of them it was not read to its end.
-_WORLD = (DRIVER_VERSION, DEVICE_COUNT, "nvmlInit")
+# A rest ends when one of these results changes. The last two are the last calls of the system scope: without
+# either of them that scope was not read completely.
+_SYSTEM_CALLS = (DRIVER_VERSION, DEVICE_COUNT, "nvmlInit")
 
 
 class Hang(Struct, frozen=True):
-    """A call that not even SIGKILL ended, and the scope that it was for."""
+    """A call that did not end on SIGKILL, and the key of its scope."""
 
     key: Key
     call: str
 
 
 class Rest(Struct, frozen=True):
-    """Why a scope rests, and what the world was like when its rest began."""
+    """The call for which a scope rests, and the system results at that time."""
 
     call: str
-    world: dict[str, Any]
+    system_results: dict[str, Any]
 
 
 class LaneState:
-    """The scopes at rest, for as long as the lane lives, and the call that hangs, for as long as the boot.
+    """The resting scopes, for the life of the lane, and the hung call, for the rest of the boot.
 
-    hang: one that a lane before this one had in this boot. Its process may be stuck still.
+    hang: the hung call of an earlier lane in this boot; its process may still hang.
     """
 
     def __init__(self, hang: Hang | None = None) -> None:
@@ -44,24 +44,24 @@ class LaneState:
         self.hang = hang
 
     def end_rest(self, key: Key | None = None) -> None:
-        """End the rest of one device (by index) or mount (by path), or of all."""
+        """End the rest of one device (by index), of one mount (by path), or of all."""
         if key is None:
             self._rests.clear()
         else:
             self._rests.pop(key, None)
 
     def hung(self, mounts: Sequence[str] = ()) -> CallResult | None:
-        """The call that hangs, its scope as these mounts count; SYSTEM for a mount that is not among them."""
+        """Return the hung call, its scope as an index into these mounts; SYSTEM for another mount."""
         return CallResult(_scope(self.hang.key, mounts), self.hang.call) if self.hang else None
 
     def begin(self, mounts: Sequence[str] = ()) -> LaneRound:
-        """A new round. A mount that is no longer there has had its rest."""
-        for gone in [key for key in self._rests if isinstance(key, str) and key not in mounts]:
-            del self._rests[gone]
+        """Return a new round. The rest of a mount that no longer exists ends."""
+        for key in [key for key in self._rests if isinstance(key, str) and key not in mounts]:
+            del self._rests[key]
         return LaneRound(self, self._rests, mounts)
 
     def latch(self, key: Key, call: str) -> None:
-        """Remember for good that this call hangs."""
+        """Record that this call hangs for the rest of the boot."""
         self.hang = Hang(key, call)
 
 
@@ -72,78 +72,78 @@ def _scope(key: Key, mounts: Sequence[str]) -> int:
 
 
 class LaneRound:
-    """One round: what its runs have read, and what the next run leaves alone."""
+    """One round: the results of its runs, and the scopes that the next run skips."""
 
-    def __init__(self, memory: LaneState, rests: dict[Key, Rest], mounts: Sequence[str]) -> None:
-        self._memory = memory
+    def __init__(self, state: LaneState, rests: dict[Key, Rest], mounts: Sequence[str]) -> None:
+        self._state = state
         self._rests = rests
         self._mounts = mounts
         self._resting = tuple(CallResult(_scope(key, mounts), rest.call) for key, rest in rests.items())
-        self._entries: list[CallResult] = []
+        self._results: list[CallResult] = []
         self._stalled: list[CallResult] = []
 
     def skip(self) -> frozenset[int]:
-        """Scopes that a run leaves alone: those at rest, and those that an earlier run of this round read."""
+        """Return the scopes that a run skips: those that rest or that this round has read already."""
         return frozenset(_scope(key, self._mounts) for key in self._rests) | {
-            entry.scope for entry in self._entries
+            entry.scope for entry in self._results
         }
 
-    def stall(self, entries: Iterable[CallResult], call: CallResult) -> bool:
-        """A run ended in a call that stalled. Returns whether another run shall go on with the other scopes.
+    def stall(self, results: Iterable[CallResult], call: CallResult) -> bool:
+        """Record that a run ended in a stalled call; return whether another run continues with other scopes.
 
-        No scope stalls twice in a round, so the runs come to an end. Of the system nothing rests: each round
-        tries it again.
+        No scope stalls twice in a round, so the number of runs is limited. The system scope never rests: each
+        round tries it again.
         """
-        self._add(entries)
+        self._add(results)
         self._stalled.append(call)
         if call.scope == SYSTEM:
             return False
-        self._rests[self._key(call.scope)] = Rest(call.call, self._world())
+        self._rests[self._key(call.scope)] = Rest(call.call, self._system_results())
         return True
 
-    def hang(self, entries: Iterable[CallResult], call: CallResult) -> LaneResult:
-        """A run ended in a call that hangs: so does the round, and every later one."""
-        self._add(entries)
-        self._memory.latch(self._key(call.scope), call.call)
-        return self._answer(hung=CallResult(call.scope, call.call))
+    def hang(self, results: Iterable[CallResult], call: CallResult) -> LaneResult:
+        """Return the result of a round that ended in a hung call; later rounds do not run."""
+        self._add(results)
+        self._state.latch(self._key(call.scope), call.call)
+        return self._result(hung=CallResult(call.scope, call.call))
 
-    def interrupt(self, entries: Iterable[CallResult], call: CallResult, *, slow: bool) -> LaneResult:
-        """The round's time is over while a call is under way. slow: whether that call counts as stalled.
+    def interrupt(self, results: Iterable[CallResult], call: CallResult, *, slow: bool) -> LaneResult:
+        """Return the result of a round that ended during a call. slow: whether the call counts as stalled.
 
-        Its scope does not rest, because it had less than its due. One that was still at work was not read to
-        its end, so that nothing is told of it.
+        The scope of the call does not rest, because the call had less than its deadline. If the call was not
+        slow, its scope was not read completely, and its results are left out.
         """
-        self._add(entry for entry in entries if slow or entry.scope != call.scope or call.scope == SYSTEM)
+        self._add(entry for entry in results if slow or entry.scope != call.scope or call.scope == SYSTEM)
         if slow:
             self._stalled.append(call)
-        return replace(self._answer(), cut=call)
+        return replace(self._result(), interrupted=call)
 
-    def end(self, entries: Iterable[CallResult] = (), missing: str = "", failed: str = "") -> LaneResult:
-        """The round is over. Rests that began in another world, with another driver, say, end with it.
+    def end(self, results: Iterable[CallResult] = (), missing: str = "", failed: str = "") -> LaneResult:
+        """Return the result of a complete round. A changed system result, such as the driver, ends all rests.
 
-        missing, failed: see Answer.
+        missing, failed: see LaneResult.
         """
-        self._add(entries)
-        world = self._world() if self._rests else {}
-        if not world.keys().isdisjoint(_WORLD[1:]):
-            for key in [key for key, rest in self._rests.items() if rest.world != world]:
+        self._add(results)
+        system_results = self._system_results() if self._rests else {}
+        if not system_results.keys().isdisjoint(_SYSTEM_CALLS[1:]):
+            for key in [key for key, rest in self._rests.items() if rest.system_results != system_results]:
                 del self._rests[key]
-        return replace(self._answer(), missing=missing, failed=failed)
+        return replace(self._result(), missing=missing, failed=failed)
 
-    def _answer(self, hung: CallResult | None = None) -> LaneResult:
-        return LaneResult(tuple(self._entries), tuple(self._stalled), hung, resting=self._resting)
+    def _result(self, hung: CallResult | None = None) -> LaneResult:
+        return LaneResult(tuple(self._results), tuple(self._stalled), hung, resting=self._resting)
 
     def _key(self, scope: int) -> Key:
         return self._mounts[scope] if self._mounts and scope != SYSTEM else scope
 
-    def _add(self, entries: Iterable[CallResult]) -> None:
-        """A second run asks the system once more what it needs itself; the first answer stands."""
-        known = {entry.call for entry in self._entries if entry.scope == SYSTEM}
-        self._entries += [entry for entry in entries if entry.scope != SYSTEM or entry.call not in known]
+    def _add(self, results: Iterable[CallResult]) -> None:
+        """Add results. A second run repeats some calls of the system; the first result counts."""
+        earlier = {entry.call for entry in self._results if entry.scope == SYSTEM}
+        self._results += [entry for entry in results if entry.scope != SYSTEM or entry.call not in earlier]
 
-    def _world(self) -> dict[str, Any]:
+    def _system_results(self) -> dict[str, Any]:
         return {
             entry.call: entry.result
-            for entry in self._entries
-            if entry.scope == SYSTEM and entry.call in _WORLD
+            for entry in self._results
+            if entry.scope == SYSTEM and entry.call in _SYSTEM_CALLS
         }

@@ -1,8 +1,8 @@
-"""What nodeguard reads of a GPU through NVML, and in which order.
+"""NVML calls of one round, and their order.
 
-A row is one quantity; where it stands under several names, they are tried in turn until one does not fail.
-Only what is read by somebody is asked, because any call may hang. Names are pynvml's, with the arguments
-after the handle. Fields are NVML_FI_DEV_* of nvml.h, by number.
+A row is one quantity; several names in a row are tried in turn until one does not fail. Only quantities that
+are used are read, because any call may hang. Names are pynvml's, with the arguments after the handle. Fields
+are NVML_FI_DEV_* of nvml.h, by number.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SYSTEM_CALLS = (
     "nvmlSystemGetConfComputeGpusReadyState",
 )
 
-# What cannot change while the driver stays loaded: who the device is, and its limits.
+# Constant while the driver stays loaded: identity and limits of the device.
 IDENTITY = (
     "nvmlDeviceGetPciInfo_v3 | nvmlDeviceGetPciInfo",
     "nvmlDeviceGetUUID",
@@ -48,7 +48,7 @@ IDENTITY_FIELDS = (
     189,  # POWER_DEFAULT_LIMIT
 )
 
-RECOVERY_ACTION = 230  # GET_GPU_RECOVERY_ACTION: what the driver itself wants done, asked before all else
+RECOVERY_ACTION = 230  # GET_GPU_RECOVERY_ACTION: the action that the driver itself recommends, read first
 
 HEALTH = (
     "nvmlDeviceGetPersistenceMode",
@@ -93,7 +93,7 @@ HEALTH_FIELDS = (
 )
 
 NVLINK_COUNT = 91  # NVLINK_LINK_COUNT
-LINK_POWER = 167  # NVLINK_GET_POWER_STATE: an inactive NVLink may but sleep
+LINK_POWER = 167  # NVLINK_GET_POWER_STATE: an inactive NVLink may only be in a sleep state
 # Of each active NVLink. All errors of a link, first as Hopper and older count them, then as Blackwell does.
 LINK_FIELDS = (
     164,  # NVLINK_GET_SPEED, MB/s
@@ -118,14 +118,14 @@ LINK_FIELDS = (
 C2C_COUNT = 170  # C2C_LINK_COUNT
 C2C_STATUS = 171  # C2C_LINK_GET_STATUS
 
-# Has a device tell of its errors unasked, as long as the session lasts; see nvml_events.
+# Registers a device for events, for the rest of the session; see nvml_events.
 REGISTER_EVENTS = "nvmlDeviceRegisterEvents"
 
-# NVML_NVLINK_MAX_LINKS of NVML 13; what a driver claims above it is not believed.
+# NVML_NVLINK_MAX_LINKS of NVML 13; a higher count of a driver is cut to it.
 MAX_LINKS = 36
 
-# The slow part of a device in groups, which are asked as a whole: its identity under this name, and the
-# errors of each NVLink under the link's number.
+# Groups of the calls that are not made in each round: the identity of a device under this number, and the
+# errors of each NVLink under the number of the link.
 IDENTITY_GROUP = -1
 _GROUPS = (
     {call: IDENTITY_GROUP for row in IDENTITY for call in row.split(" | ")}
@@ -134,13 +134,12 @@ _GROUPS = (
 )
 group_of = _GROUPS.get
 
-# Seconds after which what is not asked in each round is asked again: who a device is, and the errors of its
-# NVLinks, which are two thirds of all that there is to ask.
+# Seconds after which these groups are read again. They are two thirds of all calls.
 SLOW = 60.0
 
-# Errors that say no more than that a device or a driver lacks something. After any other the whole device is
-# asked in the next round.
-_LACKED = frozenset(
+# Errors that only mean that a device or driver lacks something. After any other error, the next round reads
+# the whole device.
+_UNSUPPORTED = frozenset(
     f"NVML_ERROR_{name}"
     for name in (
         "NOT_SUPPORTED",
@@ -155,79 +154,79 @@ _LACKED = frozenset(
 ) | {""}
 
 
-def ask_all(ask: CallLog, resting: frozenset[int], known: Links | None = None) -> dict[int, frozenset[int]]:
-    """One round of all calls: the system's, then device after device, each to its end before the next.
+def ask_all(log: CallLog, resting: frozenset[int], recent: Links | None = None) -> dict[int, frozenset[int]]:
+    """Make one round of all calls: the system's, then one device after the other.
 
-    resting: scopes to leave alone; of a resting SYSTEM only what the devices cannot do without is asked.
-    known: devices whose slow part this session has asked lately, with the NVLinks that were active then; of
-    these it is said to be as before. Returns what is known so after this round. A driver that does not
-    initialise ends the round, a device without handle ends that device.
+    resting: scopes to skip; for a resting SYSTEM only the calls that the devices need are made. recent:
+    devices whose groups this session has read recently, with the NVLinks that were active then; these groups
+    are logged as unchanged. Return `recent` for the next round. A driver that does not initialize ends the
+    round; a device without a handle is skipped.
     """
     after: dict[int, frozenset[int]] = {}
-    if ask(SYSTEM, "nvmlInit") is not None:
+    if log(SYSTEM, "nvmlInit") is not None:
         return after
     if SYSTEM not in resting:
         for row in SYSTEM_CALLS:
-            _first(ask, SYSTEM, row)
-    count = ask(SYSTEM, DEVICE_COUNT)
+            _first(log, SYSTEM, row)
+    count = log(SYSTEM, DEVICE_COUNT)
     for index in range(count if isinstance(count, int) else 0):
-        if index not in resting and ask(index, "nvmlDeviceGetHandleByIndex") is None:
-            asked = _ask_device(ask, index, (known or {}).get(index))
-            if asked is not None:
-                after[index] = asked
+        if index not in resting and log(index, "nvmlDeviceGetHandleByIndex") is None:
+            links = _ask_device(log, index, (recent or {}).get(index))
+            if links is not None:
+                after[index] = links
     return after
 
 
-def _ask_device(ask: CallLog, index: int, known: frozenset[int] | None) -> frozenset[int] | None:
-    """Ask one device. Returns the NVLinks whose errors are known now; None where the device is in trouble."""
-    if known is None:
+def _ask_device(log: CallLog, index: int, recent: frozenset[int] | None) -> frozenset[int] | None:
+    """Read one device. Return its NVLinks with recent error counts; None if the device has a problem."""
+    if recent is None:
         for row in IDENTITY:
-            _first(ask, index, row)
-        ask.fields(index, [(field, 0) for field in IDENTITY_FIELDS])
+            _first(log, index, row)
+        log.fields(index, [(field, 0) for field in IDENTITY_FIELDS])
     else:
-        ask.mark_unchanged(index, [IDENTITY_GROUP])
-    ask.fields(index, [(RECOVERY_ACTION, 0)])
-    errors = {_first(ask, index, row) for row in HEALTH}
-    ask.fields(index, [(field, 0) for field in HEALTH_FIELDS])
-    nvlinks, c2c_links = (_count(result) for result in ask.fields(index, [(NVLINK_COUNT, 0), (C2C_COUNT, 0)]))
-    states = _link_states(ask, index, nvlinks)
+        log.mark_unchanged(index, [IDENTITY_GROUP])
+    log.fields(index, [(RECOVERY_ACTION, 0)])
+    errors = {_first(log, index, row) for row in HEALTH}
+    log.fields(index, [(field, 0) for field in HEALTH_FIELDS])
+    nvlinks, c2c_links = (_count(result) for result in log.fields(index, [(NVLINK_COUNT, 0), (C2C_COUNT, 0)]))
+    states = _link_states(log, index, nvlinks)
     active = [link for link, state in states.items() if state == 1]
     for link in active:
-        if known is None or link not in known:
-            ask.fields(index, [(field, link) for field in LINK_FIELDS])
-    if known:
-        ask.mark_unchanged(index, [link for link in active if link in known])
-    ask.fields(index, [(LINK_POWER, link) for link, state in states.items() if state == 0])
-    ask.fields(index, [(C2C_STATUS, link) for link in range(c2c_links or 0)])
-    ask(index, REGISTER_EVENTS)
+        if recent is None or link not in recent:
+            log.fields(index, [(field, link) for field in LINK_FIELDS])
+    if recent:
+        log.mark_unchanged(index, [link for link in active if link in recent])
+    log.fields(index, [(LINK_POWER, link) for link, state in states.items() if state == 0])
+    log.fields(index, [(C2C_STATUS, link) for link in range(c2c_links or 0)])
+    log(index, REGISTER_EVENTS)
     errors |= {error_name(state) for state in states.values()}
-    return frozenset(active) if errors <= _LACKED else None
+    return frozenset(active) if errors <= _UNSUPPORTED else None
 
 
-def _first(ask: CallLog, scope: int, row: str) -> str:
-    """Ask the names of a row in turn until one does not fail. Returns the last one's error, or ``."""
-    failed = ""
+def _first(log: CallLog, scope: int, row: str) -> str:
+    """Make the calls of a row in turn until one does not fail. Return the error of the last one, or ``."""
+    error = ""
     for call in row.split(" | "):
-        failed = error_name(ask(scope, call))
-        if not failed:
+        error = error_name(log(scope, call))
+        if not error:
             break
-    return failed
+    return error
 
 
 def _count(result: Any) -> int | None:
-    """A number of links as a field value tells it, None where it does not."""
+    """Return a number of links from a field value, None if it has none."""
     value = result.get("value") if isinstance(result, dict) else None
     return min(value, MAX_LINKS) if isinstance(value, int) else None
 
 
-def _link_states(ask: CallLog, index: int, count: int | None) -> dict[int, Any]:
-    """State of each NVLink; where their count is not known, each is tried until one fails.
+def _link_states(log: CallLog, index: int, count: int | None) -> dict[int, Any]:
+    """Return the state of each NVLink. Without a count, try each link until one fails.
 
-    That may be the first that is not there, or a GPU that fails all it is asked.
+    The failure may be the first link that does not exist, or a GPU on which all calls fail.
     """
     states = {}
     for link in range(MAX_LINKS if count is None else count):
-        state = ask(index, f"nvmlDeviceGetNvLinkState({link})")
+        state = log(index, f"nvmlDeviceGetNvLinkState({link})")
         if count is None and error_name(state):
             break
         states[link] = state

@@ -1,4 +1,4 @@
-"""Names of NVML's return codes, from nvml.h (NVML API 13)."""
+"""Names of NVML return codes, from nvml.h (NVML API 13)."""
 
 from __future__ import annotations
 
@@ -40,5 +40,5 @@ NAMES = {
 
 
 def failure(code: int) -> dict[str, str]:
-    """The result of a call that returned this code: `{"error": NAME}`."""
+    """Return the result of a call that returned this code: `{"error": NAME}`."""
     return {"error": NAMES.get(code) or f"NVML_ERROR_{code}"}

@@ -1,4 +1,4 @@
-"""The event set of NVML: devices that tell of their errors unasked. For the worker process alone."""
+"""EventWatch: receives NVML events of the devices. Only for the worker process."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from nodeguard.worker.call_log import TYPE_CHECKING
 if TYPE_CHECKING:
     from typing import Any
 
-# Xids, and what changes a reading for the worse; not clocks and power states, which change all day. By
-# number: not every pynvml has a name for each.
+# Xids, and events after which readings get worse; not clocks and power states, which change often. By number:
+# not every pynvml has all names.
 XID = 0x8
-_WANTED = (
+_TYPES = (
     XID
     | 0x2  # double-bit ECC error
     | 0x800  # DRAM retirement failed
@@ -28,10 +28,10 @@ _WANTED = (
     | 0x8000  # recovery action
 )
 
-# Milliseconds of one wait. A device that is added meanwhile may be heard of only after it.
+# Milliseconds of one wait. Events of a device that is added during a wait may arrive only after it.
 _WAIT = 10_000
-# Seconds of rest after a wait that came back at once without an event, or whose event found no room; and
-# after each event, so that a storm does not cost a core.
+# Seconds to pause after a wait that returned at once without an event, or whose event did not fit into the
+# pipe; and after each event, so that a storm does not use a whole core.
 _REST = 1.0
 _PACE = 0.005
 
@@ -39,7 +39,7 @@ _encode = JSONEncoder(separators=(",", ":")).encode
 
 
 class _Set:
-    """One event set. registered: indices of its devices. alive: whether its thread waits still, or may."""
+    """One event set. registered: indices of its devices. alive: whether its thread waits, or can wait."""
 
     def __init__(self) -> None:
         self.handle = pynvml.nvmlEventSetCreate()
@@ -49,10 +49,10 @@ class _Set:
 
 
 class EventWatch:
-    """Registers devices, and writes each event of theirs to a descriptor, a JSON line for each.
+    """Registers devices and writes each of their events to a descriptor, one JSON line for each event.
 
-    A line is what device_events.DeviceEvent has. Registering is for the main thread, between its other calls;
-    waiting happens in a thread of its own, which keeps nobody from ending the process.
+    A line has the fields of device_events.DeviceEvent. The main thread registers devices between its other
+    calls. A thread of its own waits for events; it does not prevent the end of the process.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -60,20 +60,20 @@ class EventWatch:
         self._set: _Set | None = None
         self._addresses: dict[int, tuple[int, str]] = {}
         self._present: set[int] = set()
-        self._stirred = False
+        self._has_activity = False
 
     def take_activity(self) -> bool:
-        """Whether anything was told since the last time that this was asked."""
-        stirred, self._stirred = self._stirred, False
-        return stirred
+        """Return whether there was an event since the last call."""
+        has_activity, self._has_activity = self._has_activity, False
+        return has_activity
 
     def register(self, index: int, handle: Any, address: str) -> None:
-        """Have a device's events told, unless they are. Raises pynvml.NVMLError, NVMLLibraryMismatchError."""
+        """Register a device, unless it is registered. Raises pynvml.NVMLError, NVMLLibraryMismatchError."""
         self._present.add(index)
         self._addresses[_number(handle)] = (index, address)
         if self._set is not None and not self._set.alive:
-            gone, self._set = self._set, None
-            pynvml.nvmlEventSetFree(gone.handle)
+            dead, self._set = self._set, None
+            pynvml.nvmlEventSetFree(dead.handle)
         if self._set is not None and index in self._set.registered:
             return
         types = _supported(handle)
@@ -85,7 +85,7 @@ class EventWatch:
         self._set.registered.add(index)
 
     def listen(self) -> None:
-        """Wait for what was registered, from now on. A device that has left is registered anew on return."""
+        """Wait for events of the registered devices from now on. Forget devices that have disappeared."""
         present, self._present = self._present, set()
         if self._set is None:
             return
@@ -99,20 +99,20 @@ class EventWatch:
             began = time.monotonic()
             try:
                 event = pynvml.nvmlEventSetWait_v2(waited.handle, _WAIT)
-                heard = self._tell(event)
+                is_paced = self._write(event)
             except pynvml.NVMLError_Timeout:
-                heard = time.monotonic() - began >= _REST
+                is_paced = time.monotonic() - began >= _REST
             except (pynvml.NVMLError_FunctionNotFound, pynvml.NVMLLibraryMismatchError):
-                return  # this library will not learn it: registering anew is of no use
-            except Exception:  # noqa: BLE001  (a GPU is lost, or the session is over: a new set may do)
+                return  # this library does not support it: another set does not help
+            except Exception:  # noqa: BLE001  (a GPU is lost, or the session has ended: a new set may work)
                 waited.alive = False
                 return
-            time.sleep(_PACE if heard else _REST)
+            time.sleep(_PACE if is_paced else _REST)
 
-    def _tell(self, event: Any) -> bool:
-        """Write an event down. Returns whether there was room for it."""
+    def _write(self, event: Any) -> bool:
+        """Write an event to the pipe. Return whether there was room."""
         index, address = self._addresses.get(_number(event.device), (-1, ""))
-        self._stirred = True
+        self._has_activity = True
         line = [index, event.eventType, event.eventData, address, time.monotonic()]
         try:
             os.write(self._descriptor, f"{_encode(line)}\n".encode())
@@ -126,8 +126,8 @@ def _number(handle: Any) -> int:
 
 
 def _supported(handle: Any) -> int:
-    """The types of events that a device is to tell of, of those that it can."""
+    """Return the types of events to register, of those that the device supports."""
     try:
-        return int(pynvml.nvmlDeviceGetSupportedEventTypes(handle)) & _WANTED
+        return int(pynvml.nvmlDeviceGetSupportedEventTypes(handle)) & _TYPES
     except (pynvml.NVMLError_FunctionNotFound, pynvml.NVMLLibraryMismatchError):
         return XID

@@ -1,4 +1,4 @@
-"""Results of pynvml as JSON."""
+"""Conversion of pynvml results to JSON."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 # Members of nvmlValue_t by NVML_VALUE_TYPE_*, which count from 0.
 _MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 
-# Declared as characters by pynvml, yet no text: zeros within them are part of the value.
+# pynvml declares these as characters, but they are binary: zeros in them are part of the value.
 _BINARY = {"ibGuid", "rackGuid"}
 
 
 def as_json(value: Any) -> Any:
-    """What a pynvml function returned, or the struct that it filled, as JSON.
+    """Return the result of a pynvml function, or the struct that it filled, as JSON.
 
-    Bytes become text, with U+FFFD for what is no UTF-8; structs become objects by field; byte arrays that are
-    no text become lists of numbers, and a single character its number.
+    Bytes become text, with U+FFFD for invalid UTF-8; structs become objects by field; binary arrays become
+    lists of numbers; a single character becomes its number.
     """
     if isinstance(value, ctypes.Structure):
         return {name: _member(value, name, kind) for name, kind, *_ in value._fields_}
@@ -40,16 +40,16 @@ def as_json(value: Any) -> Any:
 def _member(struct: ctypes.Structure, name: str, kind: Any) -> Any:
     if getattr(kind, "_type_", None) not in (ctypes.c_char, "c"):
         return as_json(getattr(struct, name))
-    # pynvml cuts character arrays at the first zero and trips over bytes that are no UTF-8: read the memory.
-    place = ctypes.addressof(struct) + getattr(type(struct), name).offset
-    raw = ctypes.string_at(place, ctypes.sizeof(kind))
+    # pynvml cuts character arrays at the first zero and fails on invalid UTF-8: read the memory instead.
+    address = ctypes.addressof(struct) + getattr(type(struct), name).offset
+    raw = ctypes.string_at(address, ctypes.sizeof(kind))
     if kind is ctypes.c_char:
         return raw[0]
     return list(raw) if name in _BINARY else raw.split(b"\0", 1)[0].decode(errors="replace")
 
 
 def field_result(value: Any) -> dict[str, Any]:
-    """One nvmlFieldValue_t: `{"valueType", "value", "nvmlReturn": 0}`; `{"error": NAME}` where it failed."""
+    """Convert one nvmlFieldValue_t: `{"valueType", "value", "nvmlReturn": 0}`, or `{"error": NAME}`."""
     if value.nvmlReturn:
         return failure(value.nvmlReturn)
     if value.valueType >= len(_MEMBERS):

@@ -1,4 +1,4 @@
-"""NVML of this machine. For the worker process alone: every call here may never return."""
+"""NvmlSession: NVML of this machine. Only for the worker process: any call here may never return."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 SONAME = "libnvidia-ml.so.1"
 
-# Where drivers lie that the loader does not know of: the GPU operator's driver container, Google's
-# container-optimised system and its device plugin, and the usual places of a host seen through its root.
-_PLACES = (
+# Directories of drivers that are not in the loader's path: the GPU operator's driver container, Google's
+# Container-Optimized OS and its device plugin, and the usual directories of a host below its root.
+_DIRECTORIES = (
     "usr/lib/x86_64-linux-gnu",
     "usr/lib/aarch64-linux-gnu",
     "usr/lib64",
@@ -33,7 +33,7 @@ _PLACES = (
     "home/kubernetes/bin/nvidia/lib64",
 )
 
-# Structs that the caller of pynvml builds, newest first: an older driver refuses a version it does not know.
+# Structs that the caller of pynvml passes, newest first: an older driver rejects an unknown version.
 _FILLED = {
     "nvmlDeviceGetGpuFabricInfoV": ("c_nvmlGpuFabricInfo_v3_t", "c_nvmlGpuFabricInfo_v2_t"),
     "nvmlDeviceGetGpuFabricInfo": ("c_nvmlGpuFabricInfo_t",),
@@ -41,14 +41,14 @@ _FILLED = {
     "nvmlDeviceGetPlatformInfo": ("c_nvmlPlatformInfo_v2_t",),
 }
 
-# After these a session is of no more use.
+# After these errors a session is unusable.
 _BROKEN = {pynvml.NVML_ERROR_UNINITIALIZED, pynvml.NVML_ERROR_DRIVER_NOT_LOADED}
 
 _UNSUPPORTED = failure(pynvml.NVML_ERROR_NOT_SUPPORTED)
 
 
 class _FieldValue(ctypes.Structure):
-    """nvmlFieldValue_t as pynvml declares it, without its conversions: there are thousands in a round."""
+    """nvmlFieldValue_t as pynvml declares it, without its conversions: a round has thousands."""
 
     _fields_ = pynvml.c_nvmlFieldValue_t._fields_
 
@@ -60,29 +60,29 @@ def _parsed(call: str) -> tuple[str, tuple[int, ...]]:
 
 
 def _load(path: str, root: str) -> str:
-    """Bring NVML into this process, where pynvml then finds it by its name. Returns why there is none, or ``.
+    """Load NVML into this process, where pynvml finds it by name. Return why that failed, or ``.
 
-    path: the library, where it is known; nothing else is tried then. root: where a host's root is mounted.
+    path: the library, if known; no other path is tried then. root: where a host's root is mounted.
     """
     roots = dict.fromkeys(("/", root or "/"))
-    places = [os.path.join(top, place, SONAME) for top in roots for place in _PLACES]
-    refused = []
-    for candidate in [path] if path else [SONAME, *filter(os.path.exists, places)]:
+    paths = [os.path.join(top, directory, SONAME) for top in roots for directory in _DIRECTORIES]
+    errors = []
+    for candidate in [path] if path else [SONAME, *filter(os.path.exists, paths)]:
         try:
             ctypes.CDLL(candidate, mode=ctypes.RTLD_GLOBAL)
-        except OSError as failed:
-            refused.append(str(failed))
+        except OSError as error:
+            errors.append(str(error))
         else:
             return ""
-    tried = "; ".join(refused)
-    return f"NVML cannot be loaded ({tried}): install the NVIDIA driver, or say where {SONAME} is"
+    tried = "; ".join(errors)
+    return f"NVML cannot be loaded ({tried}): install the NVIDIA driver, or pass the path of {SONAME}"
 
 
 class NvmlSession:
-    """One session of NVML, begun by the first `nvmlInit` that succeeds and kept until the process ends.
+    """One session of NVML, from the first successful `nvmlInit` until the process ends.
 
-    events: descriptor for what NVML tells unasked, None where nobody listens. broken: whether the session, or
-    the library itself, has gone bad, so that only a new process can go on.
+    events: descriptor for NVML events, None for none. broken: whether the session or the library is unusable,
+    so that only a new process can continue.
     """
 
     def __init__(self, path: str = "", root: str = "", events: int | None = None) -> None:
@@ -96,42 +96,42 @@ class NvmlSession:
         self._unsupported: set[tuple[int, int, int]] = set()
 
     def call(self, scope: int, call: str) -> Any:
-        """Answer a call, see ask.Call; `nvmlInit` and `nvmlDeviceGetHandleByIndex` succeed with None."""
+        """Make a call, see call_log.Call; nvmlInit and nvmlDeviceGetHandleByIndex return None on success."""
         name, arguments = _parsed(call)
         try:
             return self._call(scope, name, arguments)
-        except pynvml.NVMLError as failed:
-            return self._failure(failed)
+        except pynvml.NVMLError as error:
+            return self._failure(error)
         except pynvml.NVMLLibraryMismatchError:
             return failure(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
-        except UnicodeDecodeError as garbled:
-            return garbled.object.decode(errors="replace")
-        except Exception:  # noqa: BLE001  (whatever pynvml trips over, the other calls still count)
+        except UnicodeDecodeError as error:
+            return error.object.decode(errors="replace")
+        except Exception:  # noqa: BLE001  (whatever fails in pynvml, the other calls still count)
             return failure(pynvml.NVML_ERROR_UNKNOWN)
 
     def fields(self, scope: int, fields: Sequence[tuple[int, int]]) -> list[Any]:
-        """Answer field values in one call, see ask.Fields.
+        """Read field values in one call, see call_log.Fields.
 
-        What this device does not support is asked once in a session.
+        A field that the device does not support is read once in a session.
         """
-        asked = [field for field in fields if (scope, *field) not in self._unsupported]
-        if not asked:
+        supported = [field for field in fields if (scope, *field) not in self._unsupported]
+        if not supported:
             return [_UNSUPPORTED] * len(fields)
         try:
-            filled = pynvml.nvmlDeviceGetFieldValues(self._handles[scope], asked)
-        except pynvml.NVMLError as failed:
-            return [self._failure(failed)] * len(fields)
-        values = (_FieldValue * len(asked)).from_buffer(filled)
-        results = {field: field_result(value) for field, value in zip(asked, values, strict=True)}
+            filled = pynvml.nvmlDeviceGetFieldValues(self._handles[scope], supported)
+        except pynvml.NVMLError as error:
+            return [self._failure(error)] * len(fields)
+        values = (_FieldValue * len(supported)).from_buffer(filled)
+        results = {field: field_result(value) for field, value in zip(supported, values, strict=True)}
         self._unsupported |= {(scope, *field) for field, result in results.items() if result == _UNSUPPORTED}
         return [results.get(field, _UNSUPPORTED) for field in fields]
 
     def take_activity(self) -> bool:
-        """Whether a device has told of something since the last time that this was asked."""
+        """Return whether there was an event of a device since the last call."""
         return self._watch is not None and self._watch.take_activity()
 
     def listen(self) -> None:
-        """Tell from now on of the events of the devices that this round has registered."""
+        """Start to receive the events of the devices that this round has registered."""
         if self._watch is not None:
             self._watch.listen()
 
@@ -155,15 +155,15 @@ class NvmlSession:
         return result
 
     def _register(self, scope: int) -> Any:
-        """Register a device's events; what this one does not support is asked once in a session."""
+        """Register a device's events; a device that does not support them is tried once in a session."""
         if self._watch is None:
             return None
         if scope in self._refused:
             return self._refused[scope]
         try:
             self._watch.register(scope, self._handles[scope], self._addresses.get(scope, ""))
-        except (pynvml.NVMLError_NotSupported, pynvml.NVMLError_FunctionNotFound) as refused:
-            self._refused[scope] = failure(refused.value)
+        except (pynvml.NVMLError_NotSupported, pynvml.NVMLError_FunctionNotFound) as error:
+            self._refused[scope] = failure(error.value)
             return self._refused[scope]
         return None
 
@@ -176,12 +176,12 @@ class NvmlSession:
         self._open = True
         return None
 
-    def _failure(self, failed: Any) -> dict[str, str]:
-        # A library that a driver's update has left behind never fits again in this process. One that finds no
-        # driver can try again.
-        self.broken |= failed.value == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH
-        self.broken |= self._open and failed.value in _BROKEN
-        return failure(failed.value)
+    def _failure(self, error: Any) -> dict[str, str]:
+        # After an update of the driver, the loaded library does not fit for the rest of this process. A
+        # library that finds no driver can try again.
+        self.broken |= error.value == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH
+        self.broken |= self._open and error.value in _BROKEN
+        return failure(error.value)
 
 
 def _fill(function: Any, handle: tuple[Any, ...], structs: tuple[str, ...]) -> Any:

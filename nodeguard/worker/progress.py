@@ -1,4 +1,4 @@
-"""How far a worker came in a round, from what it wrote down."""
+"""RunProgress: results of a run and its call in progress, from the log of the worker."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from nodeguard.worker.result import SYSTEM, CallResult
 _line = msgspec.json.Decoder(tuple[int, str | list[int] | dict[str, Any]])
 
 
-# Results that a worker may say to be as before, by scope and group of calls, see nvml_calls.
+# Results that a worker may report as unchanged, by scope and group of calls, see nvml_calls.
 GroupResults = dict[tuple[int, int], dict[str, CallResult]]
 
-# What a worker is at before its first call: it is starting, and has not touched what it is to ask.
+# The state before the first call: the worker is starting and has not accessed any hardware.
 START = CallResult(SYSTEM, "start")
 
 
 class GarbledLogError(Exception):
-    """A worker's log holds a line that no worker writes."""
+    """The log of a worker has an invalid line."""
 
 
 class RunProgress:
-    """One run of a worker, or of its rehearsal.
+    """One run of a worker, or of a replay.
 
-    entries: what was read, in order. call: what was asked last; before the first call, START. missing: why
-    there is nothing to read. failed: why nothing can be read, though there may be something.
+    results: all results, in order. call: the last call; START before the first call. missing: why there is
+    nothing to read. failed: why nothing can be read, though there may be something.
 
-    told: what the same worker has told in earlier runs; this one's is added.
+    group_results: results of the same worker's earlier runs; this run adds its own.
     """
 
-    def __init__(self, told: GroupResults | None = None) -> None:
-        self._told: GroupResults = {} if told is None else told
+    def __init__(self, group_results: GroupResults | None = None) -> None:
+        self._group_results: GroupResults = {} if group_results is None else group_results
         self.results: list[CallResult] = []
         self.call = START
         self.missing = ""
@@ -42,33 +42,33 @@ class RunProgress:
         self._rest = b""
 
     def feed(self, data: bytes) -> None:
-        """Take more of the log. Its last line may be cut anywhere. Raises GarbledLogError."""
+        """Parse more of the log. Its last line may be incomplete. Raises GarbledLogError."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
             self._lines += 1
             try:
-                scope, what = _line.decode(line)
-            except (msgspec.DecodeError, UnicodeDecodeError) as garbled:
+                scope, content = _line.decode(line)
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
                 text = line[:80].decode(errors="replace")
                 raise GarbledLogError(
-                    f"worker log, line {self._lines}: '{text}' is not what a worker writes ({garbled}): "
-                    "something in its process wrote over it; the worker is started anew"
-                ) from garbled
-            self.note([scope, what])
+                    f"worker log, line {self._lines}: '{text}' is not a valid line ({error}): "
+                    "something in its process overwrote it; the worker is restarted"
+                ) from error
+            self.note([scope, content])
 
     def note(self, line: list[Any]) -> None:
-        """Take one line: `[scope, CALL]`, asked, `[scope, {CALL: result, …}]`, answered, or
-        `[scope, [GROUP, …]]`, as before.
+        """Add one line: `[scope, CALL]` before a call, `[scope, {CALL: result, …}]` after it, or
+        `[scope, [GROUP, …]]` for unchanged groups.
         """
-        scope, what = line
-        if isinstance(what, str):
-            self.call = CallResult(scope, what)
+        scope, content = line
+        if isinstance(content, str):
+            self.call = CallResult(scope, content)
             return
-        if isinstance(what, list):
-            for group in what:
-                self.results += self._told.get((scope, group), {}).values()
+        if isinstance(content, list):
+            for group in content:
+                self.results += self._group_results.get((scope, group), {}).values()
             return
-        for call, result in what.items():
+        for call, result in content.items():
             if isinstance(result, dict) and "missing" in result:
                 self.missing = result["missing"]
             elif isinstance(result, dict) and "failed" in result:
@@ -78,4 +78,4 @@ class RunProgress:
                 self.results.append(entry)
                 group = group_of(call)
                 if group is not None:
-                    self._told.setdefault((scope, group), {})[call] = entry
+                    self._group_results.setdefault((scope, group), {})[call] = entry

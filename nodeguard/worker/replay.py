@@ -1,4 +1,4 @@
-"""Rounds on a recording: no process and no waiting, but the same calls in the same order, the same memory."""
+"""Replay of lane rounds on a recording: the same calls, order and lane state, without a process."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 _FAILURES = {"stall": StalledError, "hang": HungError}
 _NOT_SUPPORTED = failure(3)
 
-# Under this name a recording has the batch of field values that met no answer.
+# Name under which a recording has a batch of field values without an answer.
 _BATCH = "nvmlDeviceGetFieldValues"
 
 
 class RecordedNvml:
-    """NVML as a bundle's nvml.json tells it, `{"system": …, "devices": […]}`; None where no library is."""
+    """NVML as in a bundle's nvml.json, `{"system": …, "devices": […]}`; None if there is no library."""
 
     def __init__(self, recorded: Mapping[str, Any] | None) -> None:
         self._recorded = recorded
@@ -33,19 +33,19 @@ class RecordedNvml:
         self._devices: Sequence[Mapping[str, Any]] = recorded.get("devices", ()) if recorded else ()
 
     def call(self, scope: int, call: str) -> Any:
-        """Result of one call; NOT_SUPPORTED where it was not recorded. Raises StalledError, HungError."""
+        """Return the result of one call; NOT_SUPPORTED if unrecorded. Raises StalledError, HungError."""
         if call == "nvmlInit":
             return self._init()
         if call == "nvmlDeviceGetHandleByIndex":
             return _answer(self._devices[scope], call) if error_name(self._devices[scope]) else None
         calls = self._system if scope == SYSTEM else self._devices[scope]
         if call == nvml_calls.REGISTER_EVENTS:
-            return _answer(calls.get(call), call)  # what it gives where it succeeds are the events
+            return _answer(calls.get(call), call)  # on success it returns no result, only events
         missing = calls.get(_BATCH, _NOT_SUPPORTED) if call.startswith(_BATCH) else _NOT_SUPPORTED
         result = _answer(calls.get(call, missing), call)
         if call == nvml_calls.DEVICE_COUNT and error_name(result) in {"", error_name(_NOT_SUPPORTED)}:
             return len(self._devices)
-        # A field value that failed is told by its code in a bundle, by name from here on.
+        # A bundle has the code of a failed field value; here it becomes the name.
         code = result.get("nvmlReturn", 0) if isinstance(result, dict) else 0
         return failure(code if isinstance(code, int) else 999) if code else result
 
@@ -56,52 +56,50 @@ class RecordedNvml:
 
 
 def _answer(recorded: Any, call: str) -> Any:
-    failed = _FAILURES.get(error_name(recorded))
-    if failed is not None:
-        raise failed(call)
+    failure_class = _FAILURES.get(error_name(recorded))
+    if failure_class is not None:
+        raise failure_class(call)
     return {"error": error_name(recorded)} if error_name(recorded) else recorded
 
 
 def replay_nvml(
-    memory: LaneState, recorded: Mapping[str, Any] | None, leave: frozenset[int] = frozenset()
+    state: LaneState, recorded: Mapping[str, Any] | None, leave: frozenset[int] = frozenset()
 ) -> LaneResult:
-    """One round of the NVML lane on a bundle's nvml.json, None where there is none.
+    """Replay one round of the NVML lane. recorded: a bundle's nvml.json, None if it has none.
 
-    memory: the lane's, kept by the caller from round to round. leave: devices that are not touched.
+    state: of the lane; the caller keeps it from round to round. leave: devices that the round must not touch.
     """
-    return _rehearse(memory, RecordedNvml(recorded).call, nvml_calls.ask_all, leave=leave)
+    return _replay(state, RecordedNvml(recorded).call, nvml_calls.ask_all, leave=leave)
 
 
-def replay_statvfs(memory: LaneState, recorded: Mapping[str, Any], mounts: tuple[str, ...]) -> LaneResult:
-    """One round of the file-system lane on a bundle's calls.json; of a mount that is not there it tells
-    nothing.
-    """
+def replay_statvfs(state: LaneState, recorded: Mapping[str, Any], mounts: tuple[str, ...]) -> LaneResult:
+    """Replay one round of the file-system lane on a bundle's calls.json; other mounts give no result."""
 
     def call(_scope: int, call: str) -> Any:
         return _answer(recorded[call], call) if call in recorded else None
 
-    return _rehearse(memory, call, partial(filesystem_calls.ask_all, mounts=mounts), mounts)
+    return _replay(state, call, partial(filesystem_calls.ask_all, mounts=mounts), mounts)
 
 
-def _rehearse(
-    memory: LaneState,
+def _replay(
+    state: LaneState,
     call: Call,
     ask_all: Callable[[CallLog, frozenset[int]], object],
     mounts: tuple[str, ...] = (),
     leave: frozenset[int] = frozenset(),
 ) -> LaneResult:
-    hung = memory.hung(mounts)
+    hung = state.hung(mounts)
     if hung is not None:
         return LaneResult(hung=hung)
-    played = memory.begin(mounts)
+    lane_round = state.begin(mounts)
     while True:
         run = RunProgress()
         try:
-            ask_all(CallLog(call, run.note), played.skip() | leave)
+            ask_all(CallLog(call, run.note), lane_round.skip() | leave)
         except HungError:
-            return played.hang(run.results, run.call)
+            return lane_round.hang(run.results, run.call)
         except StalledError:
-            if not played.stall(run.results, run.call):
-                return played.end()
+            if not lane_round.stall(run.results, run.call):
+                return lane_round.end()
         else:
-            return played.end(run.results, run.missing)
+            return lane_round.end(run.results, run.missing)

@@ -90,9 +90,9 @@ async def test_what_is_no_socket_is_left_as_it_is(tmp_path: Path, kind: str) -> 
         path.mkdir()
     else:
         path.symlink_to(other)
-    with pytest.raises(FileExistsError, match="is no socket and is left as it is") as refused:
+    with pytest.raises(FileExistsError, match="is not a socket and is not removed") as refused:
         await serve_control(str(path), echo)
-    assert refused.value.strerror == "is no socket and is left as it is"
+    assert refused.value.strerror == "is not a socket and is not removed"
     assert os.path.lexists(path)
     assert other.read_text() == "years of work"
     assert kind != "file" or path.read_text() == "years of work"

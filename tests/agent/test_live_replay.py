@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from nodeguard.agent.live_replay import LiveReplayMachine
-from nodeguard.bundle.watched import Told, WatchedBundle
+from nodeguard.bundle.watched import LogFields, WatchedBundle
 from nodeguard.sources.machine import LogCursor, LogRecords
 from nodeguard.worker.device_events import DeviceEvent
 from tests.bundle.bundles import bundle, lay
@@ -27,7 +27,7 @@ class Scene:
     """A machine of a bundle that was written here, what it told, and the hand of its clock."""
 
     def __init__(self, directory: str, logged: LogCursor | None = None) -> None:
-        self.told: list[Told] = []
+        self.told: list[LogFields] = []
         self.clock = 100.0
         self.bundle = WatchedBundle(directory, self.told.append)
         self.machine = LiveReplayMachine(self.bundle, 1.0, lambda: self.clock, logged=logged)
@@ -133,18 +133,18 @@ def test_what_breaks_the_format_is_told_once_and_stays_what_it_was(tmp_path: Pat
         assert "b" in [entry.result for entry in scene.round().nvml().results]
     file = str(tmp_path / "nvml.json")
     field = "devices[0].nvmlDeviceGetUUI D"
-    remedy = "is no name of a call: write pynvml's name, with numbers alone in parentheses"
+    remedy = "is not the name of a call: write pynvml's name, with only numbers in parentheses"
     assert scene.told[0] == {
         "event": "bundle refused",
         "file": file,
         "field": "",
-        "why": f"{file}: is cut short: copy it again",
+        "reason": f"{file}: is cut short: copy it again",
     }
-    assert (scene.told[1]["field"], str(scene.told[1]["why"])[: len(remedy) + len(file + field) + 4]) == (
+    assert (scene.told[1]["field"], str(scene.told[1]["reason"])[: len(remedy) + len(file + field) + 4]) == (
         field,
         f"{file}: {field}: {remedy}",
     )
-    assert scene.told[2:] == [{"event": "bundle mended", "file": file}]
+    assert scene.told[2:] == [{"event": "bundle fixed", "file": file}]
 
 
 def test_a_tree_that_breaks_the_format_keeps_all_as_it_was(tmp_path: Path) -> None:
@@ -155,8 +155,8 @@ def test_a_tree_that_breaks_the_format_keeps_all_as_it_was(tmp_path: Path) -> No
         assert scene.round().read(STATE) == "up\n"
         (tmp_path / "sys/link").unlink()
         assert scene.round().read(STATE) == "down\n"
-    assert [line["event"] for line in scene.told] == ["bundle refused", "bundle mended"]
-    assert "sys/link: is a link that leads out of the bundle" in str(scene.told[0]["why"])
+    assert [line["event"] for line in scene.told] == ["bundle refused", "bundle fixed"]
+    assert "sys/link: is a link out of the bundle" in str(scene.told[0]["reason"])
 
 
 def test_nothing_is_read_again_where_nothing_changed(tmp_path: Path) -> None:
@@ -204,4 +204,4 @@ def test_lines_that_are_no_records_are_told_once(tmp_path: Path) -> None:
                 log.write(f"{line}\n")
             scene.round().log()
     events = [(line["event"], line.get("field")) for line in scene.told]
-    assert events == [("bundle refused", "line 2"), ("bundle mended", None), ("bundle refused", "line 5")]
+    assert events == [("bundle refused", "line 2"), ("bundle fixed", None), ("bundle refused", "line 5")]

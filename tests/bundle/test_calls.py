@@ -18,7 +18,7 @@ def test_answers_and_failures_are_objects_by_call() -> None:
 def test_only_a_frame_takes_an_answer_away() -> None:
     assert read_calls(b'{"adjtimex": null}', "calls.json", base=False) == {"adjtimex": None}
     with pytest.raises(
-        BundleError, match=r"^calls\.json: adjtimex: is no object: write the answer's fields, or "
+        BundleError, match=r"^calls\.json: adjtimex: is not an object: write the fields of the result, or "
     ):
         read_calls(b'{"adjtimex": null}', "calls.json", base=True)
 
@@ -29,20 +29,20 @@ def test_only_a_frame_takes_an_answer_away() -> None:
         ("[]", "expected `object`, got `array`"),
         ('{"a": {', "is cut short: copy it again"),
         ('{"a": {}} x', "JSON is malformed"),
-        ('{"adjtimex": 5}', "adjtimex: is no object"),
+        ('{"adjtimex": 5}', "adjtimex: is not an object"),
         (
             '{"adjtimex": {"error": "EWRONG"}}',
-            "adjtimex.error: 'EWRONG' is no known failure: write an errno name such",
+            "adjtimex.error: 'EWRONG' is not a known failure: write an errno name such",
         ),
-        ('{"adjtimex": {"error": 5}}', "adjtimex.error: 5 is no known failure"),
+        ('{"adjtimex": {"error": 5}}', "adjtimex.error: 5 is not a known failure"),
         (
             '{"adjtimex": {"error": "EIO", "x": 1}}',
-            "adjtimex: holds an error and values: keep the error, or the values",
+            "adjtimex: has an error and values: keep the error, or the values",
         ),
         *(
             (
                 f'{{"http(GET http://169.254.169.254/x)": {answer}}}',
-                "http(GET http://169.254.169.254/x): is no answer of a web server: write ",
+                "http(GET http://169.254.169.254/x): is not an HTTP response: write ",
             )
             for answer in ("{}", '{"status": "200"}', '{"status": true}', '{"status": 200, "body": {}}')
         ),

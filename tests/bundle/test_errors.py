@@ -19,7 +19,7 @@ def test_paths_may_begin_with_a_slash_or_not() -> None:
 def test_only_a_frame_takes_an_entry_away() -> None:
     assert read_errors(b"sys/a: null\n", "errors.yaml", base=False) == {"/sys/a": None}
     with pytest.raises(
-        BundleError, match=r"^errors\.yaml: sys/a: None is no known failure: write an errno name"
+        BundleError, match=r"^errors\.yaml: sys/a: None is not a known failure: write an errno name"
     ):
         read_errors(b"sys/a:\n", "errors.yaml", base=True)
 
@@ -27,11 +27,11 @@ def test_only_a_frame_takes_an_entry_away() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("sys/a: EWRONG", "sys/a: 'EWRONG' is no known failure: write an errno name, stall or hang"),
-        ("sys/a: 5", "sys/a: 5 is no known failure"),
-        ("sys/a: {x: y}", "sys/a: {'x': 'y'} is no known failure"),
-        ("sys/../x: EIO", "sys/../x: 'sys/../x' is no path of the machine"),
-        ("sys/a: EIO\n/sys/a: EIO", "/sys/a: stands twice: keep one"),
+        ("sys/a: EWRONG", "sys/a: 'EWRONG' is not a known failure: write an errno name, stall or hang"),
+        ("sys/a: 5", "sys/a: 5 is not a known failure"),
+        ("sys/a: {x: y}", "sys/a: {'x': 'y'} is not a known failure"),
+        ("sys/../x: EIO", "sys/../x: 'sys/../x' is not a path of the machine"),
+        ("sys/a: EIO\n/sys/a: EIO", "/sys/a: is there twice: keep one"),
         ("[]", "is no map"),
     ],
 )

@@ -50,7 +50,5 @@ def test_nvml_has_names_of_its_own() -> None:
 def test_an_error_stands_alone() -> None:
     check_result({"f_frsize": 1}, "f", "x", nvml=False)
     check_result({"error": "EIO"}, "f", "x", nvml=False)
-    with pytest.raises(
-        BundleError, match=r"^f: x: holds an error and values: keep the error, or the values$"
-    ):
+    with pytest.raises(BundleError, match=r"^f: x: has an error and values: keep the error, or the values$"):
         check_result({"error": "EIO", "f_frsize": 1}, "f", "x", nvml=False)

@@ -99,7 +99,9 @@ def test_what_is_no_record_is_left_out_and_told(tmp_path: Path, log: GrowingLog)
     found = log.read().appended
     assert (found.records, found.left_out) == ((TWO, THREE), 2)
     where = tmp_path / "kmsg"
-    assert str(found.defect).startswith(f"{where}: line 4: is no record of /dev/kmsg: write it like 6,1024,")
+    assert str(found.defect).startswith(
+        f"{where}: line 4: is not a record of /dev/kmsg: write it like 6,1024,"
+    )
 
 
 def test_a_line_without_end_does_not_fill_the_memory(tmp_path: Path, log: GrowingLog) -> None:

@@ -41,7 +41,7 @@ def test_what_is_no_record_is_refused_with_its_line(text: str, line: int) -> Non
     with pytest.raises(BundleError) as refused:
         read_records(text.encode(), "x/kmsg")
     assert str(refused.value).startswith(
-        f"x/kmsg: line {line}: is no record of /dev/kmsg: write it like 6,1024,"
+        f"x/kmsg: line {line}: is not a record of /dev/kmsg: write it like 6,1024,"
     )
 
 
@@ -67,5 +67,5 @@ def test_of_a_log_that_is_being_written_what_is_no_record_is_left_out() -> None:
     found = parse_lines(lines, "kmsg", 11)
     assert found.records == ("6,1,1,-;one \N{REPLACEMENT CHARACTER}\n SUBSYSTEM=pci", "6,2,2,-;two")
     assert found.left_out == 2
-    assert str(found.defect).startswith("kmsg: line 15: is no record of /dev/kmsg: write it like 6,1024,")
+    assert str(found.defect).startswith("kmsg: line 15: is not a record of /dev/kmsg: write it like 6,1024,")
     assert parse_lines([], "kmsg", 1) == LogLines()

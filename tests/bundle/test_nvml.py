@@ -4,9 +4,19 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from nodeguard.bundle.defect import BundleError
-from nodeguard.bundle.nvml import NvmlEvent, NvmlState, RecordedDevice, read_base, read_frame
+from nodeguard.bundle.nvml import (
+    NvmlEvent,
+    NvmlState,
+    RecordedDevice,
+    after_round,
+    frame_document,
+    read_base,
+    read_frame,
+)
 
 LOST = {"error": "NVML_ERROR_GPU_IS_LOST"}
 
@@ -136,26 +146,26 @@ def test_events_have_nvmls_own_index() -> None:
         ({"devices": [5]}, "devices[0]: expected `object`, got `int`"),
         (
             {"devices": [{"error": "LOST"}]},
-            "devices[0].error: 'LOST' is no known failure: write an NVML_ERROR_… name",
+            "devices[0].error: 'LOST' is not a known failure: write an NVML_ERROR_… name",
         ),
-        ({"devices": [{"error": []}]}, "devices[0].error: [] is no known failure"),
-        ({"devices": [{**LOST, "nvmlX": 1}]}, "devices[0]: holds an error and values"),
+        ({"devices": [{"error": []}]}, "devices[0].error: [] is not a known failure"),
+        ({"devices": [{**LOST, "nvmlX": 1}]}, "devices[0]: has an error and values"),
         (
             {"devices": [{"nvmlDeviceGetNvLinkState(3, 1)": 1}]},
-            "devices[0].nvmlDeviceGetNvLinkState(3, 1): is no name of",
+            "devices[0].nvmlDeviceGetNvLinkState(3, 1): is not the name of",
         ),
         (
             {"devices": [{"DeviceGetUUID": 1}]},
-            "devices[0].DeviceGetUUID: is no name of a call: write pynvml's name",
+            "devices[0].DeviceGetUUID: is not the name of a call: write pynvml's name",
         ),
         ({"devices": [{"nvmlDeviceGetUUID": None}]}, "devices[0].nvmlDeviceGetUUID: has no result"),
         (
             {"devices": [{"nvmlDeviceGetUUID": {"error": "EIO"}}]},
-            "devices[0].nvmlDeviceGetUUID.error: 'EIO' is no known",
+            "devices[0].nvmlDeviceGetUUID.error: 'EIO' is not a known",
         ),
-        ({"system": {"x": 1}}, "system.x: is no name of a call"),
+        ({"system": {"x": 1}}, "system.x: is not the name of a call"),
         ({"system": 5}, "system: expected `object`, got `int`"),
-        ({"error": "broken"}, "error: 'broken' is no known failure"),
+        ({"error": "broken"}, "error: 'broken' is not a known failure"),
         ({"error": None}, "error: expected `str`, got `null`"),
         ({"events": [{"device": 0, "type": 8, "data": 79}]}, "events[0].device: there is no device 0"),
         ({"events": [{"device": 0, "type": 8}]}, "events[0]: object missing required field `data`"),
@@ -180,7 +190,7 @@ def test_a_base_of_another_shape_is_refused(document: Any, message: str) -> None
         ({"devices": {"01": {}}}, "devices.01: there are 3 devices"),
         ({"devices": {"9" * 5000: {}}}, "devices.999"),
         ({"devices": {"0": 5}}, "devices: expected `object | null`, got `int`"),
-        ({"devices": {"0": {"nvmlX Y": 1}}}, "devices.0.nvmlX Y: is no name of a call"),
+        ({"devices": {"0": {"nvmlX Y": 1}}}, "devices.0.nvmlX Y: is not the name of a call"),
     ],
 )
 def test_a_frame_of_another_shape_is_refused(document: Any, message: str) -> None:
@@ -193,3 +203,65 @@ def test_what_waits_behind_a_lost_handle_is_not_shown() -> None:
     assert NvmlState(devices={0: RecordedDevice({"nvmlX": 1}, "NVML_ERROR_GPU_IS_LOST")}).document()[
         "devices"
     ] == [LOST]
+
+
+def test_a_round_becomes_what_nvml_answered() -> None:
+    told = after_round(
+        NvmlState(),
+        [
+            (-1, "nvmlSystemGetDriverVersion", "580.95.05"),
+            (-1, "nvmlDeviceGetCount", 3),
+            (0, "nvmlDeviceGetUUID", "GPU-a"),
+            (1, "nvmlDeviceGetHandleByIndex", LOST),
+            (2, "nvmlDeviceGetUUID", "GPU-c"),
+            (2, "nvmlDeviceGetName", {"error": "worker died: signal 11"}),
+            (2, "nvmlDeviceGetSerial", None),
+        ],
+    )
+    assert told.document() == {
+        "system": {"nvmlSystemGetDriverVersion": "580.95.05", "nvmlDeviceGetCount": 3},
+        "devices": [
+            {"nvmlDeviceGetUUID": "GPU-a"},
+            LOST,
+            {"nvmlDeviceGetUUID": "GPU-c", "nvmlDeviceGetName": {"error": "NVML_ERROR_UNKNOWN"}},
+        ],
+    }
+
+
+def test_the_next_round_changes_what_it_asked_and_drops_what_is_beyond_the_count() -> None:
+    first = after_round(NvmlState(), [(0, "nvmlDeviceGetUUID", "a"), (1, "nvmlDeviceGetUUID", "b")])
+    lost = after_round(first, [(1, "nvmlDeviceGetHandleByIndex", LOST)])
+    assert lost.document()["devices"] == [{"nvmlDeviceGetUUID": "a"}, LOST]
+    one = after_round(lost, [(-1, "nvmlDeviceGetCount", 1)])
+    assert [device.get("nvmlDeviceGetUUID") for device in one.document()["devices"]] == ["a"]
+    failed = after_round(one, [(-1, "nvmlInit", {"error": "NVML_ERROR_DRIVER_NOT_LOADED"})])
+    assert failed.document()["error"] == "NVML_ERROR_DRIVER_NOT_LOADED"
+    assert "error" not in after_round(failed, [(0, "nvmlDeviceGetUUID", "a")]).document()
+
+
+def test_a_device_that_was_never_asked_has_no_handle() -> None:
+    assert after_round(NvmlState(), [(1, "nvmlDeviceGetUUID", "b")]).document()["devices"] == [
+        {"error": "NVML_ERROR_UNKNOWN"},
+        {"nvmlDeviceGetUUID": "b"},
+    ]
+
+
+results = st.sampled_from([0, 1, "x", [1, 2], {"state": 3}, LOST, None])
+entries = st.one_of(
+    st.tuples(st.integers(0, 3), st.sampled_from(["nvmlA", "nvmlB(1,0)"]), results),
+    st.tuples(st.integers(0, 3), st.just("nvmlDeviceGetHandleByIndex"), st.just(LOST)),
+    st.tuples(st.just(-1), st.just("nvmlDeviceGetCount"), st.integers(0, 4)),
+    st.tuples(st.just(-1), st.just("nvmlInit"), st.just({"error": "NVML_ERROR_UNKNOWN"})),
+)
+
+
+@settings(deadline=None)
+@given(st.lists(st.lists(entries), min_size=1, max_size=4))
+def test_rounds_are_read_back_from_base_and_frames(rounds: list[list[tuple[int, str, Any]]]) -> None:
+    told = after_round(NvmlState(), rounds[0])
+    read = read_base(json.dumps(told.document()).encode(), "nvml.json")[0]
+    for entries in rounds[1:]:
+        after = after_round(told, entries)
+        read = read_frame(read, json.dumps(frame_document(told, after)).encode(), "nvml.json")[0]
+        told = after
+        assert read.document() == told.document()

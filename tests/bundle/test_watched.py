@@ -12,7 +12,7 @@ import pytest
 
 from nodeguard.bundle import watched
 from nodeguard.bundle.defect import BundleError
-from nodeguard.bundle.watched import Told, WatchedBundle
+from nodeguard.bundle.watched import LogFields, WatchedBundle
 from tests.bundle.bundles import MANIFEST, bundle, lay
 from tests.waiting import PATIENCE
 
@@ -63,7 +63,7 @@ def test_a_kernel_log_may_come_at_any_time_unless_it_was_not_recorded(tmp_path: 
 
 
 def test_a_frame_that_fits_no_more_keeps_all_as_it_was(tmp_path: Path) -> None:
-    told: list[Told] = []
+    told: list[LogFields] = []
     files = {
         "nvml.json": {"devices": [{}, {}]},
         "frames/000010/nvml.json": {"devices": {"2": {"nvmlDeviceGetUUID": "c"}}},
@@ -78,7 +78,7 @@ def test_a_frame_that_fits_no_more_keeps_all_as_it_was(tmp_path: Path) -> None:
     file = f"{tmp_path}/frames/000010/nvml.json"
     assert [(line["event"], line["file"]) for line in told] == [
         ("bundle refused", file),
-        ("bundle mended", str(tmp_path)),
+        ("bundle fixed", str(tmp_path)),
     ]
     assert told[0]["field"] == "devices.2"
 
@@ -90,10 +90,10 @@ def test_where_the_kernel_does_not_watch_it_says_so_and_goes_on(
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     monkeypatch.setattr(watched, "Inotify", refused)
-    told: list[Told] = []
+    told: list[LogFields] = []
     with WatchedBundle(bundle(tmp_path, {"kmsg": ""}), told.append) as live:
         live.note_changes()
         (tmp_path / "kmsg").write_text(f"{ONE}\n")
         assert live.read_log(1.0).appended.records == (ONE,)
     assert [line["event"] for line in told] == ["bundle not watched"]
-    assert "inotify: Too many open files: raise fs.inotify.max_user_watches" in str(told[0]["why"])
+    assert "inotify: Too many open files: raise fs.inotify.max_user_watches" in str(told[0]["reason"])

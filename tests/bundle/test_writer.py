@@ -68,9 +68,9 @@ def test_a_directory_that_is_not_free_is_refused(tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full/x").write_text("")
     (tmp_path / "file").write_text("")
-    with pytest.raises(BundleError, match="full: is not empty: name one that is empty, or not there yet"):
+    with pytest.raises(BundleError, match="full: is not empty: name an empty or a new directory"):
         writer(tmp_path / "full")
-    with pytest.raises(BundleError, match="file: is no directory: name one that is empty, or not there yet"):
+    with pytest.raises(BundleError, match="file: is not a directory: name an empty or a new directory"):
         writer(tmp_path / "file")
     (tmp_path / "free").mkdir()
     writer(tmp_path / "free").close()
@@ -208,7 +208,7 @@ def test_private_files_and_the_formats_own_names_are_left_out(tmp_path: Path) ->
     told.file("/proc/1/comm", "init")
     told.file("/kmsg", "x")
     told.close()
-    assert told.notes == ["/kmsg: not recorded, the name is the bundle's own"]
+    assert told.notes == ["/kmsg: not recorded, the bundle format uses this name"]
     assert Recording.open(str(tmp_path)).state_at(0).tree.names("/proc") == ("1",)
     assert Recording.open(str(tmp_path)).state_at(0).tree.names("/proc/1") == ("comm",)
 
@@ -226,7 +226,7 @@ def test_records_are_masked_and_broken_ones_left_out(tmp_path: Path) -> None:
         ["14,1,1,-;user\n", "6;broken\n", "3,3,3,-;NVRM: Xid (PCI:0000:3b:00): 48, pid=9, name=a.out, Ch 1\n"]
     )
     told.close()
-    assert told.notes == ["kernel log: a record that has not the form of /dev/kmsg is left out"]
+    assert told.notes == ["kernel log: a record without the form of /dev/kmsg is left out"]
     assert Recording.open(str(tmp_path)).log(0) == (
         "3,3,3,-;NVRM: Xid (PCI:0000:3b:00): 48, pid=9, name=<masked>, Ch 1",
     )

@@ -23,7 +23,7 @@ def test_files_are_reserved_for_all_but_connections() -> None:
 def test_a_fleet_that_is_too_large_is_said_with_limit_and_remedy() -> None:
     assert connection_capacity(1024, 20_000).shortage(768) == ""
     assert connection_capacity(1024, 20_000).shortage(7500) == (
-        "7500 agents are expected, and 1024 open files leave room for 768: raise the hard limit on open files to "
+        "7500 agents are expected, and 1024 open files allow 768: raise the hard limit on open files to "
         "7756 or more (LimitNOFILE= of a systemd unit, else of the container runtime), and restart the aggregator"
     )
     assert connection_capacity(7500 + RESERVED, 20_000).shortage(7500) == ""

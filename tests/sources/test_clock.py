@@ -42,7 +42,7 @@ def test_a_refused_call_leaves_the_clock_source() -> None:
 def test_garbage_in_the_answer(status: Any) -> None:
     machine = FakeMachine(calls={"adjtimex": {**KEPT, "status": status}})
     observation = by_slot(ClockSource(), machine)[NODE]
-    assert observation.unreadable == {"clock.synchronized": f"adjtimex: status says {status!r}"}
+    assert observation.unreadable == {"clock.synchronized": f"adjtimex: status reads {status!r}"}
     assert observation.signals["clock.offset"] == -0.00125
 
 

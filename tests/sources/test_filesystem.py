@@ -180,14 +180,12 @@ def test_a_round_whose_time_was_over_keeps_what_it_read() -> None:
     slots = by_slot(FilesystemSource(), _machine(answer=answer))
     assert slots["fs:/"].signals["fs.answers"] is True
     assert slots["fs:/raid"].signals["fs.answers"] is False
-    assert (
-        slots["fs:/home"].unreadable["fs.answers"] == "not asked: statvfs(/raid) took all the time there was"
-    )
+    assert slots["fs:/home"].unreadable["fs.answers"] == "not asked: statvfs(/raid) used up the time"
 
 
 def test_mounts_that_are_none() -> None:
     observation = by_slot(FilesystemSource(), FakeMachine({"/proc/self/mounts": "xyz\n"}))[NODE]
-    assert (observation.status, observation.detail) == ("failed", "/proc/self/mounts says 'xyz\\n'")
+    assert (observation.status, observation.detail) == ("failed", "/proc/self/mounts reads 'xyz\\n'")
     assert by_slot(FilesystemSource(), FakeMachine({"/proc/self/mounts": "proc /proc proc rw 0 0\n"})) == {}
 
 

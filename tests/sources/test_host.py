@@ -82,7 +82,7 @@ def test_garbage_harms_its_own_signal_only() -> None:
     }
     observation = by_slot(HostSource(), FakeMachine({**FILES, **garbage}))[NODE]
     assert observation.unreadable.keys() == {"host.uptime", "driver.module_state", "driver.version"}
-    assert observation.unreadable["host.uptime"] == "/proc/uptime says 'soon'"
+    assert observation.unreadable["host.uptime"] == "/proc/uptime reads 'soon'"
     assert observation.signals["driver.loaded"] is True
 
 

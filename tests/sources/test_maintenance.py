@@ -98,9 +98,9 @@ def test_nothing_but_reading_is_ever_done(quiet: tuple[dict[str, str], Server]) 
         (429, "is asked too often (HTTP 429), perhaps by others, too"),
         (500, "fails (HTTP 500)"),
         (503, "cannot answer at present (HTTP 503)"),
-        ("<html>no</html>", "says '<html>no</html>', which makes no sense"),
-        ("x" * 999, f"says '{'x' * 60}…', which makes no sense"),
-        (b"nonsense\r\n", "does not answer as HTTP is written"),
+        ("<html>no</html>", "returns '<html>no</html>', which is not valid"),
+        ("x" * 999, f"returns '{'x' * 60}…', which is not valid"),
+        (b"nonsense\r\n", "does not answer in valid HTTP"),
         ("x" * 70_000, "answers with more than 64 KiB"),
     ],
 )
@@ -173,8 +173,8 @@ def test_dmi_that_cannot_be_read_names_no_cloud() -> None:
 def test_what_no_cloud_needs_is_not_loaded() -> None:
     program = (
         "import sys; from nodeguard.sources.machines.live import LiveMachine\n"
-        "from nodeguard.sources.maintenance import Maintenance\n"
-        "with LiveMachine() as machine: list(Maintenance().read(machine))\n"
+        "from nodeguard.sources.maintenance import MaintenanceSource\n"
+        "with LiveMachine() as machine: list(MaintenanceSource().read(machine))\n"
         "print([name for name in sys.modules if name.startswith(('http', 'nodeguard.sources.clouds'))])"
     )
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -203,7 +203,7 @@ def test_what_azure_plans_for_another_machine_is_not_of_this_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "why"), [(429, "is asked too often"), ("", "says nothing"), (silent, "gave no answer")]
+    ("answer", "why"), [(429, "is asked too often"), ("", "returns nothing"), (silent, "gave no answer")]
 )
 def test_a_machine_that_does_not_know_its_name_does_not_know(answer: Answer, why: str) -> None:
     with serving(QUIET["azure"][1]) as server:
@@ -247,7 +247,7 @@ def test_what_is_planned_is_told_whatever_else_is_unread() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "why"), [(403, "refuses to answer (HTTP 403)"), (404, "gives out no session token")]
+    ("answer", "why"), [(403, "refuses to answer (HTTP 403)"), (404, "issues no session token")]
 )
 def test_without_a_token_nothing_is_known(answer: Answer, why: str) -> None:
     with serving({SCHEDULED: "[]", TOKEN_PATH: answer}) as server:

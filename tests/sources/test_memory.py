@@ -73,9 +73,9 @@ def test_garbage_harms_its_own_signal_only() -> None:
     observation = by_slot(MemorySource(), FakeMachine(files))[NODE]
     assert observation.signals == {"memory.hardware_corrupted": 8192, "memory.pressure.full": 0.005}
     assert observation.unreadable == {
-        "memory.total": "/proc/meminfo says 'much'",
-        "memory.available_ratio": "the total is not known",
-        "memory.pressure.some": "/proc/pressure/memory says 'some avg10=0.00'",
+        "memory.total": "/proc/meminfo reads 'much'",
+        "memory.available_ratio": "the total is unknown",
+        "memory.pressure.some": "/proc/pressure/memory reads 'some avg10=0.00'",
     }
 
 

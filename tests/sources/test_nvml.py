@@ -196,13 +196,13 @@ def test_a_stall_keeps_what_was_read_before_and_leaves_the_rest_unread() -> None
     stalling = {**hopper(), "nvmlDeviceGetUtilizationRates": {"error": "stall"}}
     found = read(stalling, hopper(1))
     silent = found[FIRST]
-    assert (silent.status, silent.detail) == ("hung", "nvmlDeviceGetUtilizationRates met no answer")
+    assert (silent.status, silent.detail) == ("hung", "nvmlDeviceGetUtilizationRates gave no answer")
     assert (silent.signals["gpu.answers"], silent.signals["gpu.unanswered"]) == (
         False,
         "nvmlDeviceGetUtilizationRates",
     )
     assert silent.signals["gpu.row_remap.pending"] is True
-    assert silent.unreadable["gpu.temperature"] == "a call before it met no answer"
+    assert silent.unreadable["gpu.temperature"] == "an earlier call gave no answer"
     assert "gpu.nvlink.active" not in silent.signals
     node = found[NODE]
     assert (node.status, node.signals["nvml.answers"], node.signals["nvml.hung"]) == ("read", False, False)
@@ -239,7 +239,7 @@ def test_a_hang_ends_all_that_comes_after_and_the_round_is_not_whole() -> None:
     assert set(first) == {NODE, FIRST, SECOND}
     node = first[NODE]
     assert node.status == "hung"
-    assert node.detail == "nvmlDeviceGetEccMode of GPU 0000:02:00 does not return, not even to SIGKILL"
+    assert node.detail == "nvmlDeviceGetEccMode of GPU 0000:02:00 does not return, not even on SIGKILL"
     assert (node.signals["nvml.hung"], node.signals["nvml.answers"]) == (True, False)
     assert "nvml.ready" not in node.signals
     assert "gpu.handles_refused" not in node.signals
@@ -255,7 +255,7 @@ def test_a_driver_that_stalls_as_a_whole() -> None:
     document = {**recordings.SYSTEM, "nvmlSystemGetNVMLVersion": {"error": "stall"}}
     found = by_slot(NvmlSource(), Gpus(hopper(), system=document))
     assert set(found) == {NODE}
-    assert (found[NODE].status, found[NODE].detail) == ("hung", "nvmlSystemGetNVMLVersion met no answer")
+    assert (found[NODE].status, found[NODE].detail) == ("hung", "nvmlSystemGetNVMLVersion gave no answer")
     assert found[NODE].signals["nvml.hung"] is False
 
 
@@ -298,15 +298,15 @@ def test_a_round_whose_time_was_over_says_nothing_of_what_it_did_not_ask() -> No
     slow = CallResult(1, HANDLE)
     pci = (0, "nvmlDeviceGetPciInfo_v3", {"busId": "00000000:01:00.0"})
     system = ((SYSTEM, "nvmlDeviceGetCount", 4), pci)
-    found = by_slot(NvmlSource(), Answered(*system, stalled=(slow,), cut=slow))
+    found = by_slot(NvmlSource(), Answered(*system, stalled=(slow,), interrupted=slow))
     assert (found[NODE].status, found[NODE].signals["nvml.answers"]) == ("hung", False)
-    assert found[NODE].detail == f"there was no time for what comes after {HANDLE} of GPU index-1"
+    assert found[NODE].detail == f"there was no time for the calls after {HANDLE} of GPU index-1"
     assert found.keys() == {NODE, FIRST, "gpu/index-1"}
-    found = by_slot(NvmlSource(), Answered(*system, cut=slow))
+    found = by_slot(NvmlSource(), Answered(*system, interrupted=slow))
     assert (found[NODE].status, found[NODE].signals["nvml.ready"]) == ("hung", True)
     assert "nvml.answers" not in found[NODE].signals
     assert found.keys() == {NODE, FIRST}
-    found = by_slot(NvmlSource(), Answered(cut=CallResult(SYSTEM, "nvmlInit")))
+    found = by_slot(NvmlSource(), Answered(interrupted=CallResult(SYSTEM, "nvmlInit")))
     assert not found[NODE].signals.keys() & {"nvml.answers", "nvml.ready", "nvml.error"}
 
 

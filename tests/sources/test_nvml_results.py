@@ -190,14 +190,14 @@ def test_a_row_gives_a_value_of_its_kind_or_says_that_it_is_unread(row: Row, dat
 def test_garbage_is_unread_and_says_what_it_says(calls: dict[str, Any], signal: str) -> None:
     signals, unread = read_rows(GPU, calls)
     assert signal not in signals
-    assert " says " in unread[signal]
+    assert " reads " in unread[signal]
     assert unread[signal].isprintable()
     assert len(unread[signal]) < 140
 
 
 def test_what_a_link_says_is_told_with_its_number() -> None:
     assert read_rows(NVLINK, {"nvmlDeviceGetNvLinkState(7)": "on"}, 7)[1] == {
-        "nvlink.active": "nvmlDeviceGetNvLinkState(7) says 'on'"
+        "nvlink.active": "nvmlDeviceGetNvLinkState(7) reads 'on'"
     }
 
 

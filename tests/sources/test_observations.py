@@ -82,7 +82,7 @@ def test_a_broken_file_takes_back_nothing() -> None:
         assert set(found) == {"probe/nccl", "probe/write/fs:/scratch"}
         unread = found["probe/write/fs:/scratch"].unreadable
         assert unread.keys() == {"probe.health", "probe.value", "probe.message"}
-        assert unread["probe.health"].startswith(f"{NCCL}: is no JSON")
+        assert unread["probe.health"].startswith(f"{NCCL}: is not JSON")
     machine.files[NCCL] = text()
     assert set(by_slot(source, machine)) == {"probe/nccl"}
 
@@ -104,7 +104,7 @@ def test_a_broken_observation_takes_back_nothing() -> None:
 def test_a_file_that_was_never_understood_is_unread_by_its_name() -> None:
     machine = FakeMachine({NCCL: text({"name": "A"}, {"name": "B"})})
     found = by_slot(ObservationsSource(), machine)
-    why = f"{NCCL}: observations[0].message: is missing: add it (and 1 more like it)"
+    why = f"{NCCL}: observations[0].message: is missing: add it (and 1 more)"
     assert found["probe/nccl.json"].unreadable == {"probe.health": why}
 
 
@@ -139,7 +139,7 @@ def test_two_files_do_not_speak_of_one_thing() -> None:
     other = f"{FOLDER}/other.json"
     found = by_slot(ObservationsSource(), FakeMachine({**FILES, other: text({**OK, "health": "fatal"})}))
     assert found["probe/nccl"].signals["probe.health"] == "ok"
-    why = f"{other}: probe/nccl stands in {NCCL}, too: remove one, or give it another name"
+    why = f"{other}: probe/nccl is also in {NCCL}: remove one, or give it another name"
     assert found["probe/other.json"].unreadable == {"probe.health": why}
 
 
@@ -163,7 +163,7 @@ def test_only_so_many_files_are_read() -> None:
     found = by_slot(source, machine)
     lost = {slot for slot, one in found.items() if "probe.health" in one.unreadable}
     assert lost == {f"probe/n-{at}" for at in range(24, 64)}
-    why = f"{FOLDER}/063.json: is left, as only 64 files are read of 104: remove those of no use any more"
+    why = f"{FOLDER}/063.json: is skipped: only 64 of 104 files are read: remove files that are not needed"
     assert found["probe/n-63"].unreadable["probe.health"] == why
     assert len(by_slot(ObservationsSource(), machine)) == 65
 

@@ -142,7 +142,7 @@ def test_a_speed_that_the_kernel_does_not_know() -> None:
     fake = machine()
     fake.files[f"{BUS}/{GPU}/current_link_speed"] = "Unknown\n"
     observation = by_slot(PciSource(), fake)["gpu/0000:3b:00"]
-    assert "says 'Unknown'" in observation.unreadable["pci.link.speed"]
+    assert "reads 'Unknown'" in observation.unreadable["pci.link.speed"]
     assert observation.signals["pci.answers"] is True
 
 
@@ -215,7 +215,7 @@ def test_a_function_that_cannot_be_told_makes_the_counts_unknown() -> None:
     slots = by_slot(PciSource(), fake)
     assert "gpu/0000:3b:00" not in slots
     assert slots[NODE].signals == {}
-    assert slots[NODE].unreadable["gpu.pci_count"] == f"{GPU}: {BUS}/{GPU}/class says 'xyz'"
+    assert slots[NODE].unreadable["gpu.pci_count"] == f"{GPU}: {BUS}/{GPU}/class reads 'xyz'"
 
 
 @pytest.mark.parametrize("file", ["class", "vendor", "device"])

@@ -63,11 +63,11 @@ def test_a_clock_that_is_being_set_is_forgiven() -> None:
 @pytest.mark.parametrize(
     ("said", "defect"),
     [
-        ("", "is no JSON (Input data was truncated): write it whole, then rename it into place"),
-        (text()[:40], "is no JSON (Input data was truncated): write it whole, then rename it into place"),
-        ("[" * 50_000, "is no JSON"),
+        ("", "is not JSON (Input data was truncated): write it whole, then rename it into place"),
+        (text()[:40], "is not JSON (Input data was truncated): write it whole, then rename it into place"),
+        ("[" * 50_000, "is not JSON"),
         ("[]", "a list does not fit: write a mapping"),
-        (text(a=" " * SIZE_LIMIT), "is larger than 64 KiB: say less, or write several files"),
+        (text(a=" " * SIZE_LIMIT), "is larger than 64 KiB: write less, or write several files"),
         (text(written_at=None), "written_at: is missing: add it"),
         (text(observations=None), "observations: is missing: add it"),
         (text(observations=[]), "observations: a list does not fit: write a list of length >= 1"),
@@ -76,26 +76,26 @@ def test_a_clock_that_is_being_set_is_forgiven() -> None:
         (text(written_at=NOW), "written_at: 1800000000.0 does not fit: write text"),
         (
             text(written_at="today"),
-            "written_at: 'today' is no RFC 3339 time: write it like 2026-11-01T12:00:00Z",
+            "written_at: 'today' is not an RFC 3339 timestamp: write it like 2026-11-01T12:00:00Z",
         ),
         (
             text(written_at="2027-01-15T11:00:00Z"),
-            "written_at: is 3 h in the future: write the moment of writing, with its offset from UTC",
+            "written_at: is 3 h in the future: write the time of writing, with its offset from UTC",
         ),
-        (text(valid_for=None), "valid_for: is missing: say either valid_for, in seconds, or until"),
+        (text(valid_for=None), "valid_for: is missing: write either valid_for, in seconds, or until"),
         (
             text(until=WRITTEN),
-            "valid_for: stands beside until: say either valid_for, in seconds, or until",
+            "valid_for: is used together with until: write either valid_for, in seconds, or until",
         ),
         (text(valid_for=0), "valid_for: 0 does not fit: write a number > 0.0"),
         (text(valid_for=700_000), "valid_for: 700000 does not fit: write a number <= 604800.0"),
         (
             text(valid_for=None, until=WRITTEN),
-            "until: is not after written_at, or too long after it: name a moment within 7 days of it",
+            "until: is not after written_at, or too long after it: write a time within 7 days of it",
         ),
         (
             text(valid_for=None, until="soon"),
-            "until: 'soon' is no RFC 3339 time: write it like 2026-11-01T12:00:00Z",
+            "until: 'soon' is not an RFC 3339 timestamp: write it like 2026-11-01T12:00:00Z",
         ),
     ],
 )
@@ -110,8 +110,11 @@ def test_a_file_that_cannot_be_believed(said: str, defect: str) -> None:
     ("wrong", "defect"),
     [
         ({"name": None}, "name: nothing does not fit: write text"),
-        ({"name": "NCCL test"}, "name: 'NCCL test' is no name: use small letters, digits and hyphens"),
-        ({"name": "-"}, "name: '-' is no name: use small letters, digits and hyphens"),
+        (
+            {"name": "NCCL test"},
+            "name: 'NCCL test' is not a valid name: use small letters, digits and hyphens",
+        ),
+        ({"name": "-"}, "name: '-' is not a valid name: use small letters, digits and hyphens"),
         ({"health": "bad"}, "health: 'bad' is none of ok, warning, suspect, fatal: use one of these"),
         ({"health": None}, "health: nothing does not fit: write text"),
         (
@@ -119,13 +122,22 @@ def test_a_file_that_cannot_be_believed(said: str, defect: str) -> None:
             "message: is more than one line: write one sentence, without tabs and colours",
         ),
         ({"message": ""}, "message: '' does not fit: write text of length >= 1"),
-        ({"slot": "gpu"}, "slot: 'gpu' is no slot: write it like gpu/0000:3b:00 or fs:/scratch"),
-        ({"slot": "cabinet/7"}, "slot: 'cabinet/7' is no slot: write it like gpu/0000:3b:00 or fs:/scratch"),
-        ({"slot": "nvlink/3"}, "slot: 'nvlink/3' is no slot: write it like gpu/0000:3b:00 or fs:/scratch"),
-        ({"slot": "probe/x"}, "slot: 'probe/x' is no slot: write it like gpu/0000:3b:00 or fs:/scratch"),
-        ({"slot": "fs:"}, "slot: 'fs:' is no slot: write it like gpu/0000:3b:00 or fs:/scratch"),
+        ({"slot": "gpu"}, "slot: 'gpu' is not a valid target: write it like gpu/0000:3b:00 or fs:/scratch"),
+        (
+            {"slot": "cabinet/7"},
+            "slot: 'cabinet/7' is not a valid target: write it like gpu/0000:3b:00 or fs:/scratch",
+        ),
+        (
+            {"slot": "nvlink/3"},
+            "slot: 'nvlink/3' is not a valid target: write it like gpu/0000:3b:00 or fs:/scratch",
+        ),
+        (
+            {"slot": "probe/x"},
+            "slot: 'probe/x' is not a valid target: write it like gpu/0000:3b:00 or fs:/scratch",
+        ),
+        ({"slot": "fs:"}, "slot: 'fs:' is not a valid target: write it like gpu/0000:3b:00 or fs:/scratch"),
         ({"value": True}, "value: True does not fit: write a number"),
-        ({"name": "other"}, "name: 'other' speaks of node twice: give one of them another name"),
+        ({"name": "other"}, "name: 'other' reports on node twice: give one of them another name"),
         (
             {"heath": "ok"},
             "heath: is not known here: use one of name, message, slot, health, value; did you mean health?",
@@ -141,7 +153,7 @@ def test_an_observation_that_cannot_be_believed_harms_no_other(wrong: dict[str, 
 def test_an_observation_claims_something() -> None:
     found = parse_probe_file(text({"name": "a", "message": "b"}), NOW)
     assert found.defects == (
-        "observations[0].health: is missing: say health, or a value for a check of your own",
+        "observations[0].health: is missing: write health, or a value for a check of your own",
     )
 
 

@@ -114,7 +114,7 @@ def test_hidden_processes_are_not_counted_as_none() -> None:
 def test_garbage_is_not_counted_as_calm() -> None:
     machine = _machine(*CALM)
     machine.files["/proc/90/stat"] = "90 python3 R\n"
-    assert "/proc/90/stat says" in by_slot(ProcessesSource(), machine)[NODE].unreadable["process.blocked"]
+    assert "/proc/90/stat reads" in by_slot(ProcessesSource(), machine)[NODE].unreadable["process.blocked"]
 
 
 @given(st.integers(1, 2**22), st.text(max_size=16), st.sampled_from("RSDZTtXxKWPI"), st.integers(0, 2**63))

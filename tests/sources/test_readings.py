@@ -42,7 +42,7 @@ def test_what_is_absent_leaves_no_trace() -> None:
 def test_garbage_is_unread_and_says_what_it_says() -> None:
     draft = _draft(FakeMachine({"/sys/a": "xyz\n"}))
     assert draft.read("a", "/sys/a", parse_count) is None
-    assert draft.unread == {"a": "/sys/a says 'xyz'"}
+    assert draft.unread == {"a": "/sys/a reads 'xyz'"}
 
 
 def test_long_garbage_is_cut() -> None:

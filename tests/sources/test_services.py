@@ -250,7 +250,7 @@ def test_hidden_processes_are_not_taken_for_stopped_services() -> None:
 def test_garbage_harms_its_own_signal_only() -> None:
     machine = systemd({**unit("kubelet", 800), f"{V2}/system.slice/kubelet.service/cgroup.events": "xyz\n"})
     observation = by_slot(ServicesSource(), machine)["service/kubelet"]
-    assert "says 'xyz'" in observation.unreadable["service.running"]
+    assert "reads 'xyz'" in observation.unreadable["service.running"]
     machine = systemd({**unit("kubelet", 800), "/proc/800/stat": "800\n"})
     observation = by_slot(ServicesSource(), machine)["service/kubelet"]
     assert observation.signals["service.running"] is True

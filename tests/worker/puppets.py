@@ -44,14 +44,14 @@ class Puppet(WorkerProcess):
         self.file = file
         self.requests.append((resting, mounts))
 
-    def over(self) -> bool:
+    def take_round_end(self) -> bool:
         done, self.done = self.done, False
         return done
 
     def status(self) -> int | None:
         return self._exit
 
-    def news(self) -> bytes:
+    def read_log(self) -> bytes:
         news, self._log_lines = self._log_lines, b""
         return news
 

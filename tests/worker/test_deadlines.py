@@ -33,7 +33,7 @@ def test_what_has_become_of_a_round(pace: RunPace, now: float, verdict: str) -> 
 _paces = st.builds(
     RunPace,
     call=st.sampled_from(["nvmlInit", "statvfs(/)"]),
-    moved=st.floats(0, 1000),
+    last_progress=st.floats(0, 1000),
     killed=st.none() | st.floats(0, 1000),
 )
 

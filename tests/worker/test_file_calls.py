@@ -92,13 +92,13 @@ def test_a_disk_that_hangs_hangs_the_lane_alone(fuse_mount: Callable[[Manner], S
     server = fuse_mount("swallowing")
     wanted = FileRequest("read", f"{server.path}/memory")
     with filesystem_lane(deadlines=Deadlines(call=0.5, first=10.0, grace=0.5)) as lane:
-        assert done(lane, wanted).failed == f"read({server.path}/memory) never came back"
-        assert done(lane, wanted).failed == f"read({server.path}/memory) never came back"
+        assert done(lane, wanted).failed == f"read({server.path}/memory) hangs"
+        assert done(lane, wanted).failed == f"read({server.path}/memory) hangs"
         worker = lane._worker
         assert worker is not None
         server.release()
         gone = select.poll()
-        gone.register(worker._life, select.POLLIN)
+        gone.register(worker._pidfd, select.POLLIN)
         assert gone.poll(10_000)
 
 

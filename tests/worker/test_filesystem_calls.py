@@ -86,7 +86,7 @@ def test_what_sigkill_does_not_end_hangs(fuse_mount: Callable[[Manner], Server],
         assert worker is not None
         server.release()
         gone = select.poll()
-        gone.register(worker._life, select.POLLIN)
+        gone.register(worker._pidfd, select.POLLIN)
         assert gone.poll(10_000), "closing /dev/fuse lets the process end"
         assert lane.round(mounts) == LaneResult(hung=hung), "and yet no second one is started"
     assert worker.status() == -9
@@ -132,6 +132,6 @@ def test_what_sigkill_ends_stalls(fuse_mount: Callable[[Manner], Server]) -> Non
         assert [entry.call for entry in first.results] == ["statvfs(/)", "statvfs(/proc)"]
         second = lane.round(mounts)
         assert [entry.scope for entry in second.results] == [0, 2]
-        assert (second.stalled, second.resting) == ((), first.stalled), "it is not asked again"
+        assert (second.stalled, second.resting) == ((), first.stalled), "it is not read again"
         lane.end_rest(server.path)
         assert lane.round(mounts).stalled

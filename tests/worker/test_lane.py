@@ -293,7 +293,7 @@ def test_closing_ends_a_round_that_another_thread_waits_in() -> None:
     started.wait()
     lane.close()
     waiting.join()
-    assert answers == [LaneResult(failed="the reader was told to end")]
+    assert answers == [LaneResult(failed="the reader was closed")]
     assert [worker.closed for worker in stage.workers] == [True]
     stage.lane.close()
 
@@ -302,7 +302,7 @@ def test_a_closed_lane_starts_no_worker() -> None:
     stage = Stage()
     stage.lane.close()
     stage.lane.close()
-    assert stage.lane.round().failed == "the reader was told to end"
+    assert stage.lane.round().failed == "the reader was closed"
     assert stage.workers == []
 
 

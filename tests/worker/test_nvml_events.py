@@ -154,7 +154,7 @@ def test_after_the_death_of_a_worker_events_come_from_the_next(
         worker = lane._worker
         assert worker is not None
         worker.kill()
-        assert select.select([worker._life], [], [], 5.0)[0]
+        assert select.select([worker._pidfd], [], [], 5.0)[0]
         assert lane.round().results
         assert [data for _, data, _ in _heard(events)] == [13], "what was told before its death is not lost"
         double.tell(0, _XID, 79)
@@ -233,7 +233,7 @@ def test_a_worker_leaves_by_itself_though_a_thread_of_it_waits(
         lane.round()
         worker = lane._worker
         assert worker is not None
-        life = os.dup(worker._life)
+        life = os.dup(worker._pidfd)
         leave(lane, double)
         assert select.select([life], [], [], 5.0)[0]
         os.close(life)

@@ -220,4 +220,4 @@ def test_a_library_that_is_none_is_missing(tmp_path: Path) -> None:
         assert lane.round() == lane.round()
         missing = lane.round().missing
     assert str(tmp_path) in missing
-    assert missing.endswith("install the NVIDIA driver, or say where libnvidia-ml.so.1 is")
+    assert missing.endswith("install the NVIDIA driver, or pass the path of libnvidia-ml.so.1")

@@ -95,14 +95,14 @@ def test_it_leaves_when_the_parent_lets_go(worker: WorkerProcess) -> None:
     pipe = worker._rounds
     worker._rounds = os.dup(worker._log)
     os.close(pipe)
-    _wait(worker._life)
+    _wait(worker._pidfd)
     assert worker.status() == 0
 
 
 def test_its_end_is_seen_and_a_request_then_does_no_harm(worker: WorkerProcess) -> None:
     _round(worker)
     worker.kill()
-    _wait(worker._life)
+    _wait(worker._pidfd)
     assert worker.status() == -9
     worker.request([], ())
     worker.kill()

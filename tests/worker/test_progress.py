@@ -63,7 +63,7 @@ def test_a_last_line_that_was_cut_is_no_defect(end: int) -> None:
 
 @pytest.mark.parametrize("line", [b"", b"{}", b"[0]", b"[0,3]", b'["0","x"]', b"\xff\x00", b'[0,"x"'])
 def test_a_line_that_is_none_is_told_with_its_number(line: bytes) -> None:
-    with pytest.raises(GarbledLogError, match=r"^worker log, line 8: .* the worker is started anew$"):
+    with pytest.raises(GarbledLogError, match=r"^worker log, line 8: .* the worker is restarted$"):
         RunProgress().feed(_LOG + line + b"\n")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -15,6 +14,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nodeguard.local.atomic_write import atomic_write
 from nodeguard.model.incident import Incident, OperatorDecision
 from nodeguard.model.node import Taint
 
@@ -90,20 +90,12 @@ def write_state(path: str, kept: StandaloneState, limit: int = SIZE_LIMIT) -> in
 
     limit: bytes of the file. Returns how many incidents are left out because of it.
     """
-    directory, new = os.path.dirname(path), f"{path}.new"
     pieces, left_out = encode_state(kept, limit)
     try:
-        if not os.path.isdir(directory):
-            os.mkdir(directory, 0o700)
-        number = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with os.fdopen(number, "wb") as file:
-            file.writelines(pieces)
-            file.flush()
-            os.fsync(number)
-        os.replace(new, path)
+        atomic_write(path, pieces)
     except OSError as error:
         raise StandaloneStateError(
-            f"{error.filename or new}: {error.strerror}: make room there, or let it be written"
+            f"{error.filename or path}: {error.strerror}: make room there, or let it be written"
         ) from None
     return left_out
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from nodeguard.aggregator.certificates.stored import StoreConflictError, Stored, StoreError
+from nodeguard.local.atomic_write import atomic_write
 
 _STATE, _BUNDLE, _LOCK = "authority.json", "ca.crt", "authority.lock"
 
@@ -52,15 +53,7 @@ class DirectoryStore:
             with self._locked():
                 if _version(self._content(name)) != version:
                     raise StoreConflictError
-                new = f"{self._path}/{name}.new"
-                if os.path.lexists(new):
-                    os.remove(new)
-                number = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-                with os.fdopen(number, "wb") as file:
-                    file.write(content)
-                    file.flush()
-                    os.fsync(number)
-                os.replace(new, f"{self._path}/{name}")
+                atomic_write(f"{self._path}/{name}", (content,), mode)
 
     def _content(self, name: str) -> bytes:
         try:

@@ -1,1 +1,1 @@
-"""What each cloud tells its machines of maintenance: where it is asked for, and what the answers mean."""
+"""Maintenance feeds of each cloud's metadata service: where to read them, and what their documents mean."""

@@ -1,4 +1,4 @@
-"""What AWS tells an instance of events, of the end of a spot instance, and of a raised risk of that. Pure.
+"""AWS: scheduled events, spot interruptions and rebalance recommendations of an instance. Pure.
 
 Source: AWS EC2 User Guide, instance metadata categories, scheduled events, spot instance interruption
 notices, rebalance recommendations.
@@ -27,13 +27,13 @@ _KINDS = {
     "instance-retirement": "retire",
     "instance-stop": "stop",
 }
-# How the description of an event begins that is over, whatever its state says.
+# Prefixes of the description of an event that is over, whatever its state is.
 _OVER = ("[Completed]", "[Canceled]")
-_NONE = frozenset((404,))
+_EMPTY = frozenset((404,))
 
 
 def scheduled(body: str) -> tuple[PlannedEvent, ...]:
-    """Plans of the list of scheduled events that are still to come or under way. Raises ValueError."""
+    """Return the scheduled events that are not over. Raises ValueError."""
     events = decode_json(body, list[dict[str, Any]])
     return tuple(_event(event) for event in events if not _is_over(event))
 
@@ -45,27 +45,27 @@ def _is_over(event: dict[str, Any]) -> bool:
 
 def _event(event: dict[str, Any]) -> PlannedEvent:
     code = required_text(event, "Code")
-    starts, odd = parse_start(event.get("NotBefore"))
-    what = describe("AWS", code, event.get("Description"))
-    return PlannedEvent(_KINDS.get(code, "maintenance"), what, starts, unparsed_start=odd)
+    starts, unparsed = parse_start(event.get("NotBefore"))
+    description = describe("AWS", code, event.get("Description"))
+    return PlannedEvent(_KINDS.get(code, "maintenance"), description, starts, unparsed_start=unparsed)
 
 
 def interruption(body: str) -> tuple[PlannedEvent, ...]:
-    """The end of a spot instance, where one is told. Raises ValueError."""
+    """Return the announced end of a spot instance. Raises ValueError."""
     notice = decode_json(body, dict[str, Any])
-    starts, odd = parse_start(notice.get("time"))
+    starts, unparsed = parse_start(notice.get("time"))
     return (
         PlannedEvent(
             "preempt",
             f"AWS spot interruption ({one_line(required_text(notice, 'action'), 60)})",
             starts,
-            unparsed_start=odd,
+            unparsed_start=unparsed,
         ),
     )
 
 
 def rebalance(body: str) -> tuple[PlannedEvent, ...]:
-    """A raised risk of interruption, which is no plan: its moment is the notice's. Raises ValueError."""
+    """Return a raised risk of interruption. It has no start: its time is the notice's. Raises ValueError."""
     required_text(decode_json(body, dict[str, Any]), "noticeTime")
     return (PlannedEvent("rebalance", "AWS rebalance recommendation"),)
 
@@ -76,9 +76,9 @@ def _request(path: str) -> MetadataRequest:
 
 AWS = Cloud(
     feeds=(
-        Feed(_request("spot/instance-action"), interruption, _NONE),
+        Feed(_request("spot/instance-action"), interruption, _EMPTY),
         Feed(_request("events/maintenance/scheduled"), scheduled),
-        Feed(_request("events/recommendations/rebalance"), rebalance, _NONE),
+        Feed(_request("events/recommendations/rebalance"), rebalance, _EMPTY),
     ),
     timeout=2.0,
     timeout_hint="in a container without the host's network it takes a hop limit of 2",

@@ -1,4 +1,4 @@
-"""Azure's scheduled events, read and never acknowledged. Pure.
+"""Azure: scheduled events, read and never acknowledged. Pure.
 
 Source: Microsoft Learn, "Scheduled Events for Linux VMs in Azure" and "Azure Instance Metadata Service".
 """
@@ -29,29 +29,33 @@ _KINDS = {
 
 
 def scheduled(body: str) -> tuple[PlannedEvent, ...]:
-    """Plans of a document of scheduled events, also those of other machines. Raises ValueError."""
+    """Return the scheduled events of a document, those of other machines too. Raises ValueError."""
     events = decode_json(body, dict[str, Any]).get("Events")
     if not isinstance(events, list):
-        raise ValueError(body)  # noqa: TRY004 - it is the answer that makes no sense
+        raise ValueError(body)  # noqa: TRY004 - the document is invalid, not the argument
     return tuple(_event(event) for event in events)
 
 
 def _event(event: Any) -> PlannedEvent:
-    """One event. It has no end of its own: once done, it is not listed any more."""
+    """Return one event. It has no end time: Azure lists it until it is done."""
     if not isinstance(event, dict):
         raise ValueError(event)  # noqa: TRY004
     machines = event.get("Resources")
-    if not isinstance(machines, list) or not machines or not all(isinstance(one, str) for one in machines):
+    if (
+        not isinstance(machines, list)
+        or not machines
+        or not all(isinstance(machine, str) for machine in machines)
+    ):
         raise ValueError(event)
-    word = required_text(event, "EventType")
-    starts, odd = parse_start(event.get("NotBefore"))
+    event_type = required_text(event, "EventType")
+    starts, unparsed = parse_start(event.get("NotBefore"))
     return PlannedEvent(
-        _KINDS.get(word, "maintenance"),
-        describe("Azure", word, event.get("Description")),
+        _KINDS.get(event_type, "maintenance"),
+        describe("Azure", event_type, event.get("Description")),
         starts,
         is_started=event.get("EventStatus") == "Started",
         machines=tuple(machines),
-        unparsed_start=odd,
+        unparsed_start=unparsed,
     )
 
 

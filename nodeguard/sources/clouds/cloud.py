@@ -1,18 +1,17 @@
-"""What is the same in all clouds: what they plan, and where they tell of it. Pure."""
+"""Feeds of planned events: what all clouds share, from the query of the metadata service to the signals."""
 
 from __future__ import annotations
 
 import errno
-import re
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from nodeguard.model.failure import UnansweredError
+from nodeguard.model.instant import parse_http_date, parse_rfc3339
 from nodeguard.model.signal import Scalar
 from nodeguard.sources.machine import Machine
 from nodeguard.sources.readings import failure_reason
@@ -22,9 +21,9 @@ _SHOWN = 160
 
 Shape = TypeVar("Shape")
 
-# Why an answer other than 200 tells nothing, by status. HTTP; of 410 Azure says that its service is being
-# updated, and of 429 and 503 all three that the next attempt may do.
-_REFUSED = {
+# Meaning of a status other than 200. Source: HTTP; Azure documents 410 as an update of its service; all three
+# clouds document 429 and 503 as temporary.
+_STATUS_REASONS = {
     401: "refuses to answer (HTTP 401)",
     403: "refuses to answer (HTTP 403): it may be turned off for this machine",
     410: "is gone for now (HTTP 410), as while it is updated",
@@ -32,15 +31,23 @@ _REFUSED = {
     503: "cannot answer at present (HTTP 503)",
 }
 
+# Reason by error; for any other error the system's own text is used.
+_ERROR_REASONS = {
+    errno.EPROTO: "does not answer in valid HTTP",
+    errno.EMSGSIZE: f"answers with more than {ANSWER_LIMIT >> 10} KiB",
+    errno.EKEYREJECTED: "issues no session token",
+    errno.ENOSYS: "was not recorded",
+}
+
 
 class PlannedEvent(Struct, frozen=True):
-    """Something that a cloud is going to do to a machine.
+    """Something that a cloud will do to a machine.
 
-    kind: freeze, reboot, redeploy, migrate, preempt, terminate, stop, retire; `maintenance` where its effect
-    is not told, `rebalance` for a raised risk without a plan. what: the cloud's own words. starts: seconds
-    since the epoch, None where not told. begun: whether it is under way. notice: seconds within which it
-    comes, where its moment is not told. machines: names of those that it concerns, none where it can only be
-    this one. odd: a moment that makes no sense, as the cloud wrote it.
+    kind: freeze, reboot, redeploy, migrate, preempt, terminate, stop, retire; `maintenance` for an unknown
+    effect, `rebalance` for a raised risk without a plan. description: the cloud's own text. starts: seconds
+    since the epoch, None if unknown. is_started: whether it is in progress. notice: seconds within which it
+    starts, where the start is unknown. machines: names of the affected machines; empty if it can only be this
+    machine. unparsed_start: a start that cannot be parsed, as the cloud wrote it.
     """
 
     kind: str
@@ -53,10 +60,10 @@ class PlannedEvent(Struct, frozen=True):
 
 
 class Feed(Struct, frozen=True):
-    """One place at which a cloud tells of its plans.
+    """One document of the metadata service that lists planned events.
 
-    parse: raises ValueError for what is not in the documented form. none: statuses that mean that nothing is
-    planned. Any other 404 is a feed that this machine does not have.
+    parse: raises ValueError for a document in another form than the documented one. empty_statuses: statuses
+    that mean that nothing is planned. Any other 404 means that this machine does not have the feed.
     """
 
     request: MetadataRequest
@@ -64,7 +71,7 @@ class Feed(Struct, frozen=True):
     empty_statuses: frozenset[int] = frozenset()
 
     def parse_response(self, response: MetadataResponse) -> tuple[PlannedEvent, ...] | str | None:
-        """What an answer says: plans, perhaps none; None where there is no such feed; why it says nothing."""
+        """Return the events, perhaps none; None where the feed does not exist; a reason if it is unusable."""
         status = response.status
         if status in self.empty_statuses:
             return ()
@@ -75,49 +82,49 @@ class Feed(Struct, frozen=True):
         try:
             return self.parse(response.body)
         except ValueError:
-            return f"says {one_line(response.body, 60)!r}, which makes no sense"
+            return f"returns {one_line(response.body, 60)!r}, which is not valid"
 
 
 def status_reason(status: int) -> str:
-    """Why an answer of a status other than 200 tells nothing."""
+    """Return why a response with a status other than 200 is unusable."""
     if 300 <= status < 400:
         return f"redirects elsewhere (HTTP {status}), which is not followed"
-    return _REFUSED.get(status, f"fails (HTTP {status})")
+    return _STATUS_REASONS.get(status, f"fails (HTTP {status})")
 
 
-def _as_told(planned: tuple[PlannedEvent, ...], _now: float) -> tuple[PlannedEvent, ...]:
-    return planned
+def _unmerged(events: tuple[PlannedEvent, ...], _now: float) -> tuple[PlannedEvent, ...]:
+    return events
 
 
 class Cloud(Struct, frozen=True):
     """A cloud.
 
-    within: seconds for one answer. own_name: asks what the cloud calls this machine, where plans may concern
-    others. silence: why there may be no answer. joined: plans with those put together that are one, at a
-    moment.
+    timeout: seconds for one response. name_request: returns the cloud's name of this machine, where events
+    may concern other machines. timeout_hint: a likely cause of a timeout. merge: joins events that are the
+    same event in several feeds; arguments: events, seconds since the epoch.
     """
 
     feeds: tuple[Feed, ...]
     timeout: float
     timeout_hint: str
     name_request: MetadataRequest | None = None
-    merge: Callable[[tuple[PlannedEvent, ...], float], tuple[PlannedEvent, ...]] = _as_told
+    merge: Callable[[tuple[PlannedEvent, ...], float], tuple[PlannedEvent, ...]] = _unmerged
 
 
 def one_line(text: object, limit: int = _SHOWN) -> str:
-    """A text of theirs on one line that can be printed, cut where it is long."""
-    said = " ".join("".join(one if one.isprintable() else " " for one in str(text)).split())
-    return said if len(said) <= limit else f"{said[:limit]}…"
+    """Return a text from the cloud as one printable line, cut to a limit."""
+    line = " ".join("".join(char if char.isprintable() else " " for char in str(text)).split())
+    return line if len(line) <= limit else f"{line[:limit]}…"
 
 
-def describe(cloud: str, word: str, about: object) -> str:
-    """What is planned: the cloud, its word for it and, where it says more, that."""
-    more = one_line(about) if isinstance(about, str) else ""
-    return f"{cloud} {one_line(word, 60)} ({more})" if more else f"{cloud} {one_line(word, 60)}"
+def describe(cloud: str, event_type: str, details: object) -> str:
+    """Return the description of an event: the cloud, its name of the event type and, if any, the details."""
+    more = one_line(details) if isinstance(details, str) else ""
+    return f"{cloud} {one_line(event_type, 60)} ({more})" if more else f"{cloud} {one_line(event_type, 60)}"
 
 
 def decode_json(body: str, shape: type[Shape]) -> Shape:
-    """A JSON document of some shape. Raises ValueError."""
+    """Return a JSON document of a given shape. Raises ValueError."""
     try:
         return msgspec.json.decode(body, type=shape)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -125,27 +132,35 @@ def decode_json(body: str, shape: type[Shape]) -> Shape:
 
 
 def required_text(event: dict[str, Any], name: str) -> str:
-    """A text that has to be there. Raises ValueError."""
+    """Return a text field that must be present. Raises ValueError."""
     value = event.get(name)
     if not isinstance(value, str) or not value.strip():
         raise ValueError(event)
     return value.strip()
 
 
-# Why there is no answer, by the error; any other is told as the system words it.
-_ERRORS = {
-    errno.EPROTO: "does not answer as HTTP is written",
-    errno.EMSGSIZE: f"answers with more than {ANSWER_LIMIT >> 10} KiB",
-    errno.EKEYREJECTED: "gives out no session token",
-    errno.ENOSYS: "was not recorded",
-}
+def parse_start(value: object) -> tuple[float | None, str]:
+    """Return a start in seconds since the epoch, and its text if it cannot be parsed.
+
+    Forms: `Mon, 19 Sep 2026 18:29:47 GMT` (Azure), `21 Sep 2026 09:00:43 GMT` (AWS), `2026-09-18T08:22:00Z`.
+    A missing value gives (None, "").
+    """
+    if value is None or value == "":
+        return None, ""
+    text = str(value).strip()
+    for parse in (parse_rfc3339, parse_http_date):
+        try:
+            return parse(text), ""
+        except (ValueError, OverflowError):
+            continue
+    return None, text[:60]
 
 
 class FeedResults(Struct, frozen=True):
-    """What came of a round.
+    """The results of all feeds of a cloud.
 
-    planned: for this machine. unread: why something could not be known, empty where all was. told: whether
-    the cloud has any such feed for this machine.
+    planned: the events of this machine. unread: why some events are unknown, empty if all are known.
+    has_feed: whether the cloud has any feed for this machine.
     """
 
     planned: tuple[PlannedEvent, ...]
@@ -154,131 +169,94 @@ class FeedResults(Struct, frozen=True):
 
 
 def query(machine: Machine, cloud: Cloud) -> FeedResults:
-    """Ask a cloud for all that it plans for this machine."""
+    """Read all feeds of a cloud and return what it plans for this machine."""
     planned: list[PlannedEvent] = []
-    unread, told = "", False
+    unread, has_feed = "", False
     for feed in cloud.feeds:
-        said = _answer(machine, cloud, feed.request)
-        if isinstance(said, str):
-            # The feeds are of one service, which would not answer for the others either.
-            unread = unread or f"{_where(feed.request)} {said}"
+        response = _response(machine, cloud, feed.request)
+        if isinstance(response, str):
+            # All feeds are of one service, which would not answer the other requests either.
+            unread = unread or f"{_url(feed.request)} {response}"
             break
-        plans = feed.parse_response(said)
-        if isinstance(plans, str):
-            unread = unread or f"{_where(feed.request)} {plans}"
-        elif plans is not None:
-            planned.extend(plans)
-            told = True
-    mine, unknown = _of_this(machine, cloud, tuple(planned))
-    return FeedResults(cloud.merge(mine, machine.now().wall), unread or unknown, told)
+        events = feed.parse_response(response)
+        if isinstance(events, str):
+            unread = unread or f"{_url(feed.request)} {events}"
+        elif events is not None:
+            planned.extend(events)
+            has_feed = True
+    own, unknown = _of_this_machine(machine, cloud, tuple(planned))
+    return FeedResults(cloud.merge(own, machine.now().wall), unread or unknown, has_feed)
 
 
-def _of_this(
+def _of_this_machine(
     machine: Machine, cloud: Cloud, planned: tuple[PlannedEvent, ...]
 ) -> tuple[tuple[PlannedEvent, ...], str]:
-    """The plans that concern this machine, and why that is not known of some."""
-    shared = next((one for one in planned if one.machines), None)
+    """Return the events of this machine, and why it is unknown which events these are."""
+    shared = next((event for event in planned if event.machines), None)
     if shared is None or cloud.name_request is None:
         return planned, ""
-    said = _answer(machine, cloud, cloud.name_request)
-    if isinstance(said, MetadataResponse):
-        own = said.body.strip().casefold()
-        if said.status == 200 and own:
-            return tuple(one for one in planned if own in {name.casefold() for name in one.machines}), ""
-        said = "says nothing" if said.status == 200 else status_reason(said.status)
-    return (), f"{shared.description} is for this machine or for others: {_where(cloud.name_request)} {said}"
+    response = _response(machine, cloud, cloud.name_request)
+    if isinstance(response, MetadataResponse):
+        name = response.body.strip().casefold()
+        if response.status == 200 and name:
+            return tuple(event for event in planned if name in map(str.casefold, event.machines)), ""
+        reason = "returns nothing" if response.status == 200 else status_reason(response.status)
+    else:
+        reason = response
+    return (), f"{shared.description} is for this machine or for others: {_url(cloud.name_request)} {reason}"
 
 
-def _answer(machine: Machine, cloud: Cloud, request: MetadataRequest) -> MetadataResponse | str:
-    """An answer, or why there is none."""
+def _response(machine: Machine, cloud: Cloud, request: MetadataRequest) -> MetadataResponse | str:
+    """Return a response, or the reason why there is none."""
     try:
         return machine.http(request, cloud.timeout)
     except UnansweredError:
         return f"gave no answer within {cloud.timeout:g} s: {cloud.timeout_hint}"
     except OSError as error:
-        return _ERRORS.get(error.errno or 0) or f"cannot be asked: {failure_reason(error)}"
+        return _ERROR_REASONS.get(error.errno or 0) or f"cannot be asked: {failure_reason(error)}"
 
 
-def _where(request: MetadataRequest) -> str:
+def _url(request: MetadataRequest) -> str:
     return f"{ADDRESS}{request.path.partition('?')[0]}"
 
 
 def plan_signals(planned: tuple[PlannedEvent, ...], now: float) -> tuple[dict[str, Scalar], dict[str, str]]:
-    """Signals of the plan that comes first, and why some are not known. planned: at least one. now: seconds
-    since the epoch.
+    """Return the signals of the earliest event, and why some signals are unknown.
+
+    planned: at least one event. now: seconds since the epoch.
     """
-    first, *others = sorted(planned, key=lambda one: _urgency(one, now))
+    first, *others = sorted(planned, key=lambda event: _urgency(event, now))
     more = f", the first of {len(others) + 1}" if others else ""
     signals: dict[str, Scalar] = {
         "maintenance.pending": True,
         "maintenance.kind": first.kind,
         "maintenance.what": first.description + more,
-        "maintenance.when": _when(first, now),
+        "maintenance.when": _start_text(first, now),
     }
     if first.is_started:
         signals["maintenance.starts_in"] = 0.0
     elif first.starts is not None:
         signals["maintenance.starts_in"] = max(0.0, first.starts - now)
     elif first.unparsed_start:
-        return signals, {"maintenance.starts_in": f"the moment is told as {first.unparsed_start!r}"}
+        return signals, {"maintenance.starts_in": f"the start is {first.unparsed_start!r}"}
     return signals, {}
 
 
-def _urgency(one: PlannedEvent, now: float) -> tuple[int, float]:
-    """The least first: what has begun, then by time, and what is only a risk at the end."""
-    if one.kind == "rebalance":
+def _urgency(event: PlannedEvent, now: float) -> tuple[int, float]:
+    """Return a sort key: started events first, then by start; a mere risk comes last."""
+    if event.kind == "rebalance":
         return 2, 0.0
-    if one.is_started:
+    if event.is_started:
         return 0, 0.0
-    return 1, one.starts if one.starts is not None else now + one.notice
+    return 1, event.starts if event.starts is not None else now + event.notice
 
 
-def _when(one: PlannedEvent, now: float) -> str:
-    if one.is_started:
-        return "under way"
-    if one.starts is None:
-        if one.notice:
-            return f"within {one.notice / 60:.0f} min"
-        return (
-            f"at a moment told as '{one_line(one.unparsed_start)}'"
-            if one.unparsed_start
-            else "at a moment that is not told"
-        )
-    said = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(one.starts))
-    return f"due since {said}" if one.starts <= now else f"not before {said}"
-
-
-_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-_HTTP = re.compile(
-    r"(?:[A-Z][a-z]{2}, )?(\d{1,2}) ([A-Z][a-z]{2}) (\d{4}) (\d\d):(\d\d):(\d\d) GMT", re.ASCII
-)
-_ISO = re.compile(
-    r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)", re.ASCII
-)  # RFC 3339, always with its zone
-
-
-def parse_start(value: object) -> tuple[float | None, str]:
-    """Seconds since the epoch of a moment, and what makes no sense of it.
-
-    `Mon, 19 Sep 2026 18:29:47 GMT` (Azure), `21 Sep 2026 09:00:43 GMT` (AWS), `2026-09-18T08:22:00Z`; of what
-    is not there, (None, ""); of anything else, None and its text.
-    """
-    if value is None or value == "":
-        return None, ""
-    text = str(value).strip()
-    try:
-        return _parsed(text), ""
-    except (ValueError, OverflowError):
-        return None, text[:60]
-
-
-def _parsed(text: str) -> float:
-    found = _HTTP.fullmatch(text)
-    if found:
-        day, month, year, *clock = found.groups()
-        hour, minute, second = map(int, clock)
-        number = _MONTHS.index(month) + 1
-        return datetime(int(year), number, int(day), hour, minute, second, tzinfo=UTC).timestamp()
-    if _ISO.fullmatch(text):
-        return datetime.fromisoformat(text).timestamp()
-    raise ValueError(text)
+def _start_text(event: PlannedEvent, now: float) -> str:
+    if event.is_started:
+        return "in progress"
+    if event.starts is None:
+        if event.notice:
+            return f"within {event.notice / 60:.0f} min"
+        return f"at '{one_line(event.unparsed_start)}'" if event.unparsed_start else "at an unknown time"
+    start = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(event.starts))
+    return f"due since {start}" if event.starts <= now else f"not before {start}"

@@ -1,4 +1,4 @@
-"""What Google Cloud tells a machine of maintenance of its host, and of its end where it is preemptible. Pure.
+"""Google Cloud: host maintenance, and preemption of spot machines. Pure.
 
 Source: Google Cloud Compute documentation: host maintenance events, upcoming-maintenance metadata, spot VMs.
 """
@@ -26,23 +26,23 @@ _EVENTS = {
     "TERMINATE_ON_HOST_MAINTENANCE": ("terminate", 3600.0),
 }
 _UPCOMING = "maintenance"
-# Without any of these it is no notice of maintenance.
+# A notice of maintenance has at least one of these fields.
 _FIELDS = frozenset(("type", "maintenance_status", "window_start_time"))
 
 
 def event(body: str) -> tuple[PlannedEvent, ...]:
-    """What is about to happen to the host. Raises ValueError."""
-    word = body.strip()
-    if word == "NONE":
+    """Return the event that will happen to the host. Raises ValueError."""
+    event_type = body.strip()
+    if event_type == "NONE":
         return ()
-    if word not in _EVENTS:
+    if event_type not in _EVENTS:
         raise ValueError(body)
-    kind, notice = _EVENTS[word]
-    return (PlannedEvent(kind, describe("Google", word, ""), notice=notice),)
+    kind, notice = _EVENTS[event_type]
+    return (PlannedEvent(kind, describe("Google", event_type, ""), notice=notice),)
 
 
 def upcoming(body: str) -> tuple[PlannedEvent, ...]:
-    """Maintenance for which there is a window; `NONE`, `{}` and an error in words say that there is none.
+    """Return maintenance that has a window; `NONE`, `{}` and an error text mean that there is none.
 
     Raises ValueError.
     """
@@ -57,15 +57,15 @@ def upcoming(body: str) -> tuple[PlannedEvent, ...]:
         return ()
     if not notice.keys() & _FIELDS:
         raise ValueError(body)
-    starts, odd = parse_start(notice.get("window_start_time"))
-    begun = notice.get("maintenance_status") == "ONGOING"
+    starts, unparsed = parse_start(notice.get("window_start_time"))
+    is_started = notice.get("maintenance_status") == "ONGOING"
     return (
         PlannedEvent(
             _UPCOMING,
             describe("Google", _titled(notice), _reasons(notice)),
             starts,
-            begun,
-            unparsed_start=odd,
+            is_started,
+            unparsed_start=unparsed,
         ),
     )
 
@@ -81,26 +81,29 @@ def _reasons(notice: dict[str, Any]) -> str:
 
 
 def preempted(body: str) -> tuple[PlannedEvent, ...]:
-    """Whether the machine is being taken back, which leaves it half a minute. Raises ValueError."""
-    word = body.strip().upper()
-    if word not in {"TRUE", "FALSE"}:
+    """Return the preemption of the machine, which leaves it half a minute. Raises ValueError."""
+    preempted = body.strip().upper()
+    if preempted not in {"TRUE", "FALSE"}:
         raise ValueError(body)
-    return (PlannedEvent("preempt", "Google preemption", is_started=True),) if word == "TRUE" else ()
+    return (PlannedEvent("preempt", "Google preemption", is_started=True),) if preempted == "TRUE" else ()
 
 
 def merge_notices(planned: tuple[PlannedEvent, ...], now: float) -> tuple[PlannedEvent, ...]:
-    """Plans, where a window that opens within an event's notice and that event are one: the event says what,
-    the window when. now: seconds since the epoch.
+    """Return the events, with an event and the window that opens within its notice merged into one.
+
+    The event gives the kind, the window gives the start. now: seconds since the epoch.
     """
-    events = [one for one in planned if one.notice]
-    windows = [one for one in planned if one.kind == _UPCOMING]
+    events = [event for event in planned if event.notice]
+    windows = [event for event in planned if event.kind == _UPCOMING]
     if not events or not windows:
         return planned
     first, window = events[0], windows[0]
     if not window.is_started and (window.starts is None or window.starts > now + first.notice):
         return planned
-    one = replace(first, starts=window.starts, begun=window.is_started, odd=window.unparsed_start)
-    return (one, *(other for other in planned if other not in (first, window)))
+    merged = replace(
+        first, starts=window.starts, is_started=window.is_started, unparsed_start=window.unparsed_start
+    )
+    return (merged, *(other for other in planned if other not in (first, window)))
 
 
 def _request(path: str) -> MetadataRequest:

@@ -1,1 +1,1 @@
-"""TODO: name the concept of this package."""
+"""Machines that sources read: this one, a recorded one, and one that is being recorded."""

@@ -1,4 +1,4 @@
-"""/dev/kmsg of this machine, read from its beginning or a cursor on and then what is new.
+"""KernelLog: reads new records of /dev/kmsg, from its beginning or from a cursor.
 
 Source: dev-kmsg ABI of Linux.
 """
@@ -11,24 +11,23 @@ import time
 
 from nodeguard.sources.machine import LogCursor, LogRecords
 
-# No record is longer (CONSOLE_EXT_LOG_MAX); one read gives one record.
+# Bytes of the longest record (CONSOLE_EXT_LOG_MAX); one read returns one record.
 _RECORD = 16_384
 
-# Records of one reading, more than any ring holds that a kernel is given: a flood that outruns its reader
-# must not fill the memory.
-_MOST = 500_000
-# Records between two looks at the time.
-_STRETCH = 500
+# Records of one reading, more than any ring buffer holds: a flood of records must not fill the memory.
+_MOST_RECORDS = 500_000
+# Records between two reads of the clock.
+_TIME_CHECK = 500
 
 
 class KernelLog:
-    """An open kernel log. Raises OSError where it may not be read.
+    """An open kernel log. Raises OSError if access is denied.
 
-    A gap in the sequence numbers is told as lost. What the ring had overwritten before the first reading is
-    not: nobody was there to read it.
+    A gap in the sequence numbers counts as lost records. Records that were overwritten before the first
+    reading do not count.
 
-    after: sequence number of the last record of this boot that was read by somebody else, such as this agent
-    before it was restarted; -1 where none was. It and those before it are not given again.
+    after: sequence number of the last record of this boot that was read before, for example by this agent
+    before a restart; -1 if none was. It and earlier records are not returned again.
     """
 
     def __init__(self, path: str, after: int = -1) -> None:
@@ -36,23 +35,25 @@ class KernelLog:
         self._after = self._last = after
 
     def fileno(self) -> int:
-        """Readable when there are records that were not read."""
+        """Return a descriptor that is readable when there are unread records."""
         return self._descriptor
 
     def read(self, within: float = math.inf) -> LogRecords:
-        """Records that were not read before, to the log's end or for so many seconds; see Log.more."""
+        """Return the unread records, within seconds; see LogRecords.more."""
         records: list[str] = []
         lost = 0
         until = time.monotonic() + within
         while True:
-            if len(records) == _MOST or (len(records) % _STRETCH == 0 and time.monotonic() > until):
+            if len(records) == _MOST_RECORDS or (
+                len(records) % _TIME_CHECK == 0 and time.monotonic() > until
+            ):
                 return LogRecords(tuple(records), lost, more=True, last=self._last)
             try:
                 raw = os.read(self._descriptor, _RECORD)
             except BlockingIOError:
                 break
             except BrokenPipeError:
-                continue  # the next record was overwritten; the one after it shows how many are missing
+                continue  # overwritten; the next sequence number shows how many
             if not raw:
                 break
             record = raw.decode(errors="replace")
@@ -70,18 +71,16 @@ class KernelLog:
         return max(0, self._last - before - 1) if before >= 0 else 0
 
     def close(self) -> None:
-        """Close it."""
+        """Close the log."""
         os.close(self._descriptor)
 
 
 def sequence_number(record: str) -> int:
-    """A record's sequence number, -1 where it has none."""
+    """Return the sequence number of a record, -1 if it has none."""
     number = record.split(",", 2)[1] if "," in record else ""
     return int(number) if number.isascii() and number.isdigit() else -1
 
 
 def last_sequence(cursor: LogCursor | None, boot_id: str) -> int:
-    """The sequence number after which a boot's log is to be read, -1 for all of it: another boot's log is
-    another log.
-    """
+    """Return the last sequence number of a cursor; -1, to read all, if the cursor is of another boot."""
     return cursor.sequence if cursor is not None and cursor.boot_id == boot_id else -1

@@ -1,4 +1,4 @@
-"""This machine, read as it is."""
+"""LiveMachine: this machine, read through its files, its kernel log and the worker lanes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from nodeguard.worker.result import LaneResult
 if TYPE_CHECKING:
     from nodeguard.sources.machines.metadata import MetadataClient
 
-# Where the driver's library leaves a trace; without any there is no driver to ask, and no worker to start.
+# Paths that an NVIDIA driver creates. Without any of them there is no driver, and no worker is started.
 _DRIVER_TRACES = (
     "/dev/nvidiactl",
     "/proc/driver/nvidia",
@@ -29,20 +29,20 @@ _DRIVER_TRACES = (
 )
 _LIBRARY = b"libnvidia-ml.so.1"
 
-# What this process is shown, and the machine's first one, which is shown the machine itself.
+# Files of this process, which may show a container; and of process 1, which show the machine.
 _SELF, _FIRST = "/proc/self/", "/proc/1/"
 
-# Bytes of one reading. An attribute in sysfs is given whole by the first: it has a page at most. Source:
-# Linux Documentation/filesystems/sysfs.rst.
+# Bytes of one read. The first read returns a whole sysfs attribute: it has at most one page. Source: Linux
+# Documentation/filesystems/sysfs.rst.
 _CHUNK = 65_536
 
 
 class LiveMachine:
-    """This machine. root: where its root directory is, for a reader in a container of its own.
+    """This machine. root: path of its root directory, for an agent in a container.
 
-    logged: where the kernel log was read to before; None where it was not. hung: what the lanes of a reader
-    before this one hung in, in this boot. metadata: host and port of the cloud's metadata service.
-    Reading a file may block where hardware does not answer: whoever must not wait reads in a thread.
+    cursor: how far an earlier agent read the kernel log; None if it did not. hangs: the calls in which lanes
+    of an earlier agent hung in this boot. metadata: host and port of the cloud's metadata service.
+    A read may block if hardware does not answer: a caller that must not wait reads in a thread.
     """
 
     def __init__(
@@ -53,8 +53,8 @@ class LiveMachine:
         metadata: tuple[str, int] = METADATA,
     ) -> None:
         self._root = root.rstrip("/")
-        self._logged = cursor
-        self._hung = hangs or LaneHangs()
+        self._cursor = cursor
+        self._hangs = hangs or LaneHangs()
         self._metadata_at = metadata
         self._metadata: MetadataClient | None = None
         self._log: KernelLog | None = None
@@ -70,7 +70,7 @@ class LiveMachine:
     def read(self, path: str) -> str:
         """See Machine.read."""
         if self._root and path.startswith(_SELF):
-            # This process has a container's mounts there, under the machine's process number.
+            # In a container, /proc/self of the mounted root is not this process. Use process 1.
             path = _FIRST + path.removeprefix(_SELF)
         descriptor = os.open(self._root + path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
@@ -95,14 +95,14 @@ class LiveMachine:
         """See Machine.call."""
         if name != "adjtimex":
             raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), name)
-        from nodeguard.sources.machines.timex import adjtimex  # noqa: PLC0415 - brings ctypes, for one source alone
+        from nodeguard.sources.machines.timex import adjtimex  # noqa: PLC0415 - imports ctypes, for one source only
 
         return adjtimex()
 
     def http(self, request: MetadataRequest, within: float) -> MetadataResponse:
         """See Machine.http."""
         if self._metadata is None:
-            # Brings http.client, for machines in a cloud alone.
+            # Imports http.client, which only machines in a cloud need.
             from nodeguard.sources.machines.metadata import MetadataClient  # noqa: PLC0415
 
             self._metadata = MetadataClient(self._metadata_at)
@@ -113,7 +113,7 @@ class LiveMachine:
         return self._kernel_log().read(within)
 
     def log_descriptor(self) -> int | None:
-        """A descriptor that is readable when the kernel log has news; None where it may not be read."""
+        """Return a descriptor that is readable when there are new log records; None without access."""
         try:
             return self._kernel_log().fileno()
         except OSError:
@@ -121,44 +121,44 @@ class LiveMachine:
 
     def _kernel_log(self) -> KernelLog:
         if self._log is None:
-            self._log = KernelLog(f"{self._root}/dev/kmsg", last_sequence(self._logged, self._boot_id))
+            self._log = KernelLog(f"{self._root}/dev/kmsg", last_sequence(self._cursor, self._boot_id))
         return self._log
 
     def statvfs(self, mounts: tuple[str, ...], within: float = math.inf) -> LaneResult:
         """See Machine.statvfs."""
         if self._filesystems is None:
-            self._filesystems = filesystem_lane(self._root, hang=self._hung.filesystem)
+            self._filesystems = filesystem_lane(self._root, hang=self._hangs.filesystem)
         return self._filesystems.round(mounts, within)
 
     def nvml(self, within: float = math.inf, leave: frozenset[int] = frozenset()) -> LaneResult:
         """See Machine.nvml."""
         if self._gpus is None:
-            if not self._may_have_driver():
+            if not self._has_driver_trace():
                 return LaneResult(missing="no NVIDIA driver and no libnvidia-ml.so.1 on this machine")
-            self._gpus = nvml_lane(root=self._root, hang=self._hung.nvml, events=self._events)
+            self._gpus = nvml_lane(root=self._root, hang=self._hangs.nvml, events=self._events)
         return self._gpus.round(within=within, leave=leave)
 
     def detach_gpus(self) -> None:
-        """Close what is held open of the GPUs, once a round in flight is over; the next round opens it."""
+        """Close all GPU devices, after a round in progress has ended; the next round opens them again."""
         if self._gpus is not None:
             self._gpus.stop_worker()
 
     def hangs(self) -> LaneHangs:
-        """What the lanes hang in, for whoever reads this machine next in this boot."""
+        """Return the calls in which the lanes hang, for the next agent in this boot."""
         return LaneHangs(
-            self._gpus.hang if self._gpus else self._hung.nvml,
-            self._filesystems.hang if self._filesystems else self._hung.filesystem,
+            self._gpus.hang if self._gpus else self._hangs.nvml,
+            self._filesystems.hang if self._filesystems else self._hangs.filesystem,
         )
 
     def nvml_events(self) -> tuple[DeviceEvent, ...]:
-        """See Machine.nvml_events. They come from the end of the first round of NVML on."""
+        """See Machine.nvml_events. Events arrive after the first NVML round has ended."""
         return self._events.take()
 
     def events_descriptor(self) -> int:
-        """A descriptor that is readable when there are events of NVML that nobody has asked for."""
+        """Return a descriptor that is readable when there are NVML events to take."""
         return self._events.fileno()
 
-    def _may_have_driver(self) -> bool:
+    def _has_driver_trace(self) -> bool:
         if any(os.path.exists(self._root + path) for path in _DRIVER_TRACES):
             return True
         try:
@@ -168,7 +168,7 @@ class LiveMachine:
             return False
 
     def close(self) -> None:
-        """End the workers."""
+        """Stop the workers."""
         for lane in (self._filesystems, self._gpus):
             if lane is not None:
                 lane.close()

@@ -1,6 +1,6 @@
-"""The metadata service of this machine's cloud, asked over HTTP: one address, no proxy, no redirect.
+"""MetadataClient: HTTP client of the cloud's metadata service: one address, no proxy, no redirect.
 
-Nothing is ever sent but a GET, and the PUT by which AWS gives out the token that its GETs need.
+It sends only GET, and the PUT with which AWS issues a session token.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from nodeguard.sources.request import ADDRESS, ANSWER_LIMIT, METADATA, MetadataR
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-# AWS EC2 user guide, instance metadata version 2: a token lives for six hours at most. It is renewed before.
-_TOKEN_PATH = "/latest/api/token"  # noqa: S105 - where it is asked for
+# AWS EC2 user guide, instance metadata version 2: a token is valid for six hours at most.
+_TOKEN_PATH = "/latest/api/token"  # noqa: S105 - a path, not a secret
 _TOKEN_HEADER = "X-aws-ec2-metadata-token"  # noqa: S105
 _TOKEN_LIFE = 21_600
 _TOKEN_USED = 20_000.0
 _TOKEN_LENGTH = 1024
 
-# Status lines and headers, besides the answer itself.
+# Bytes of status lines and headers, in addition to the body.
 _HEAD_LIMIT = 1 << 15
 
-# What a refused token means for the request that needed it: the same as if that had been answered so.
-_SAME = frozenset((401, 403, 410, 429, 503))
+# If the token request has one of these statuses, the request that needed the token gets it too.
+_PASSED_ON = frozenset((401, 403, 410, 429, 503))
 
 
 class MetadataClient:
-    """A metadata service. address: host and port at which it listens."""
+    """A client of a metadata service. address: its host and port."""
 
     def __init__(self, address: tuple[str, int] = METADATA) -> None:
         self._address = address
@@ -43,11 +43,11 @@ class MetadataClient:
         self._token_at = -math.inf
 
     def fetch(self, request: MetadataRequest, within: float) -> MetadataResponse:
-        """Carry out a request. within: seconds for all of it.
+        """Send a request and return the response. within: seconds for the whole exchange.
 
-        Raises StalledError where no whole answer came in time, and OSError: EPROTO for what is no HTTP,
-        EMSGSIZE for an answer that is too long, EKEYREJECTED where no token is given out, else as the network
-        says.
+        Raises StalledError if the complete response does not come in time, and OSError: EPROTO for invalid
+        HTTP, EMSGSIZE for a response that is too long, EKEYREJECTED if the service issues no token, else the
+        network error.
         """
         until = time.monotonic() + within
         try:
@@ -60,20 +60,20 @@ class MetadataClient:
             raise _refusal(error.errno or errno.EIO, request) from None
 
     def _in_session(self, request: MetadataRequest, until: float) -> MetadataResponse:
-        stale = time.monotonic() - self._token_at > _TOKEN_USED
-        refused = self._renew(until) if stale else None
-        response = refused or self._get(request, until)
-        if response.status == 401 and not stale:
+        is_expired = time.monotonic() - self._token_at > _TOKEN_USED
+        refusal = self._renew(until) if is_expired else None
+        response = refusal or self._get(request, until)
+        if response.status == 401 and not is_expired:
             response = self._renew(until) or self._get(request, until)
         if response.status == 401:
             self._token_at = -math.inf
         return response
 
     def _renew(self, until: float) -> MetadataResponse | None:
-        """Ask for another token; the answer where that is one to the request, too."""
+        """Request a new token; return the response if it also applies to the request that needs the token."""
         life = {f"{_TOKEN_HEADER}-ttl-seconds": str(_TOKEN_LIFE)}
         response = self._exchange("PUT", _TOKEN_PATH, life, until)
-        if response.status in _SAME:
+        if response.status in _PASSED_ON:
             return response
         token = response.body.strip()
         if response.status != 200 or not 0 < len(token) <= _TOKEN_LENGTH or not _is_plain(token):
@@ -89,7 +89,7 @@ class MetadataClient:
         connection = HTTPConnection(*self._address, timeout=_left(until))
         try:
             connection.request(method, path, headers={**headers, "Host": ADDRESS, "Connection": "close"})
-            # The answer is read past the connection, whose time-out begins anew with every byte.
+            # Not read through the connection: its timeout restarts with every byte.
             stream = _Stream(connection.sock, until)
             with HTTPResponse(cast("Any", stream), method=method) as response:
                 response.begin()
@@ -99,22 +99,22 @@ class MetadataClient:
                 if len(body) > ANSWER_LIMIT:
                     raise OSError(errno.EMSGSIZE, os.strerror(errno.EMSGSIZE))
                 if response.length:
-                    raise HTTPException("ended before its time")
+                    raise HTTPException("ended early")
                 return MetadataResponse(response.status, body.decode(errors="replace"))
         finally:
             connection.close()
 
 
 class _Stream(io.RawIOBase):
-    """What a socket sends, up to a moment and to a length. until: by time.monotonic()."""
+    """Bytes of a socket, with a deadline and a maximum length. until: in time.monotonic()."""
 
     def __init__(self, sock: socket.socket, until: float) -> None:
         self._sock = sock
         self._until = until
-        self._room = ANSWER_LIMIT + _HEAD_LIMIT
+        self._remaining = ANSWER_LIMIT + _HEAD_LIMIT
 
     def makefile(self, _mode: str) -> io.BufferedReader:
-        """Itself, as HTTPResponse asks a socket for it."""
+        """Return a reader of this stream; HTTPResponse calls this on a socket."""
         return io.BufferedReader(self)
 
     def readable(self) -> bool:
@@ -122,11 +122,11 @@ class _Stream(io.RawIOBase):
         return True
 
     def readinto(self, buffer: WriteableBuffer) -> int:
-        """See io.RawIOBase. Raises TimeoutError, and OSError with EMSGSIZE where the room is used up."""
+        """See io.RawIOBase. Raises TimeoutError, and OSError with EMSGSIZE above the maximum length."""
         self._sock.settimeout(_left(self._until))
         count = self._sock.recv_into(buffer)
-        self._room -= count
-        if self._room < 0:
+        self._remaining -= count
+        if self._remaining < 0:
             raise OSError(errno.EMSGSIZE, os.strerror(errno.EMSGSIZE))
         return count
 

@@ -1,4 +1,4 @@
-"""A machine that tells a recording of all that is read of it."""
+"""RecordingMachine: a wrapper that records every reading of a machine, failures included, in a bundle."""
 
 from __future__ import annotations
 
@@ -13,90 +13,88 @@ from nodeguard.bundle.observed_tree import ReadFailure
 from nodeguard.bundle.recording_buffer import RecordingBuffer
 from nodeguard.bundle.writer import BundleWriter
 from nodeguard.model.failure import UnansweredError
-from nodeguard.model.instant import Instant
-from nodeguard.sources.machine import LogRecords, Machine
+from nodeguard.sources.machine import LogRecords, Machine, MachineWrapper
 from nodeguard.sources.processes import parse_stat
 from nodeguard.sources.readings import ABSENT
 from nodeguard.sources.request import MetadataRequest, MetadataResponse
-from nodeguard.sources.services import PROCESSES
-from nodeguard.sources.services import relevant_names as services_of
+from nodeguard.sources.services import PROCESSES, relevant_names
 from nodeguard.worker.device_events import DeviceEvent
 from nodeguard.worker.result import LaneResult
 
 Read = TypeVar("Read")
 
 
-class RecordingMachine:
-    """Another machine, read through this one: what it answers, and how it fails, goes into a bundle.
+class RecordingMachine(MachineWrapper):
+    """Reads another machine and records each result and each failure in a bundle.
 
-    in_proc: the processes that the bundle knows of, shared by all that tell it.
+    recorded_processes: the names in /proc that the bundle holds, shared by all machines that record into it.
     """
 
     def __init__(
-        self, machine: Machine, writer: BundleWriter | RecordingBuffer, in_proc: set[str] | None = None
+        self,
+        machine: Machine,
+        writer: BundleWriter | RecordingBuffer,
+        recorded_processes: set[str] | None = None,
     ) -> None:
-        self._machine = machine
+        super().__init__(machine)
         self._writer = writer
-        self._in_proc = set[str]() if in_proc is None else in_proc
-
-    def now(self) -> Instant:
-        """See Machine.now."""
-        return self._machine.now()
+        self._recorded_processes = set[str]() if recorded_processes is None else recorded_processes
 
     def read(self, path: str) -> str:
         """See Machine.read."""
-        return self._told(self._machine.read, self._tell_file, path)
+        return self._recorded(super().read, self._record_file, path)
 
     def names(self, path: str) -> tuple[str, ...]:
         """See Machine.names."""
-        return self._told(self._machine.names, self._tell_names, path)
-
-    def _tell_file(self, path: str, said: str | ReadFailure) -> None:
-        if _is_bystander(path, said):
-            return
-        if path.startswith("/proc/"):
-            name = path.split("/")[2]
-            self._in_proc.add(self._machine.link("/proc/self") if name == "self" else name)
-        self._writer.file(path, said)
-
-    def _tell_names(self, path: str, said: tuple[str, ...] | ReadFailure) -> None:
-        # Of the processes there remain those of which something was told. By thread-self a reader knows
-        # whether it is shown all of them.
-        if path == "/proc" and isinstance(said, tuple):
-            said = tuple(name for name in said if name in self._in_proc or name in {"self", "thread-self"})
-        if isinstance(said, tuple):
-            said = services_of(path, said)
-        self._writer.names(path, said)
+        return self._recorded(super().names, self._record_names, path)
 
     def link(self, path: str) -> str:
         """See Machine.link."""
-        return self._told(self._machine.link, self._writer.link, path)
+        return self._recorded(super().link, self._writer.link, path)
 
-    def _told(
-        self, ask: Callable[[str], Read], tell: Callable[[str, Read | ReadFailure], None], path: str
+    def _recorded(
+        self, read: Callable[[str], Read], record: Callable[[str, Read | ReadFailure], None], path: str
     ) -> Read:
         try:
-            said = ask(path)
+            result = read(path)
         except (OSError, UnansweredError) as error:
-            tell(path, error)
+            record(path, error)
             raise
-        tell(path, said)
-        return said
+        record(path, result)
+        return result
+
+    def _record_file(self, path: str, result: str | ReadFailure) -> None:
+        if _is_unrelated_process(path, result):
+            return
+        if path.startswith("/proc/"):
+            name = path.split("/")[2]
+            self._recorded_processes.add(self._machine.link("/proc/self") if name == "self" else name)
+        self._writer.file(path, result)
+
+    def _record_names(self, path: str, result: tuple[str, ...] | ReadFailure) -> None:
+        # Of the processes only those with a recorded file stay. From thread-self a reader concludes whether
+        # it can see all processes.
+        if path == "/proc" and isinstance(result, tuple):
+            listed = self._recorded_processes | {"self", "thread-self"}
+            result = tuple(name for name in result if name in listed)
+        if isinstance(result, tuple):
+            result = relevant_names(path, result)
+        self._writer.names(path, result)
 
     def call(self, name: str) -> dict[str, Any]:
         """See Machine.call."""
         try:
-            answer = self._machine.call(name)
+            result = super().call(name)
         except (OSError, UnansweredError) as error:
             self._writer.call(name, {"error": failure_name(error)})
             raise
-        self._writer.call(name, answer)
-        return answer
+        self._writer.call(name, result)
+        return result
 
     def http(self, request: MetadataRequest, within: float) -> MetadataResponse:
         """See Machine.http."""
         try:
-            response = self._machine.http(request, within)
+            response = super().http(request, within)
         except (OSError, UnansweredError) as error:
             self._writer.call(request.call, {"error": failure_name(error)})
             raise
@@ -106,7 +104,7 @@ class RecordingMachine:
     def log(self, within: float = math.inf) -> LogRecords:
         """See Machine.log."""
         try:
-            log = self._machine.log(within)
+            log = super().log(within)
         except (OSError, UnansweredError) as error:
             self._writer.log(error)
             raise
@@ -115,51 +113,52 @@ class RecordingMachine:
 
     def statvfs(self, mounts: tuple[str, ...], within: float = math.inf) -> LaneResult:
         """See Machine.statvfs."""
-        answer = self._machine.statvfs(mounts, within)
-        for entry in answer.results:
-            self._writer.call(entry.call, entry.result)
-        for entry, word in _unanswered(answer):
-            self._writer.call(entry.call, {"error": word})
-        return answer
+        result = super().statvfs(mounts, within)
+        for call in result.results:
+            self._writer.call(call.call, call.result)
+        for call, failure in _unanswered(result):
+            self._writer.call(call.call, {"error": failure})
+        return result
 
     def nvml(self, within: float = math.inf, leave: frozenset[int] = frozenset()) -> LaneResult:
         """See Machine.nvml."""
-        answer = self._machine.nvml(within, leave)
-        if answer.interrupted is not None or answer.failed:
-            # GPUs that were not reached would pass for GPUs that are not there.
+        result = super().nvml(within, leave)
+        if result.interrupted is not None or result.failed:
+            # GPUs that were not reached would look like GPUs that are absent.
             self._writer.omit("nvml")
-        elif not answer.missing:
-            late = [(entry.scope, entry.call, {"error": word}) for entry, word in _unanswered(answer)]
-            self._writer.nvml([*((entry.scope, entry.call, entry.result) for entry in answer.results), *late])
-        return answer
+        elif not result.missing:
+            late = [(call.scope, call.call, {"error": failure}) for call, failure in _unanswered(result)]
+            self._writer.nvml([*((call.scope, call.call, call.result) for call in result.results), *late])
+        return result
 
     def nvml_events(self) -> tuple[DeviceEvent, ...]:
         """See Machine.nvml_events."""
-        events = self._machine.nvml_events()
+        events = super().nvml_events()
         for event in events:
             if event.device >= 0:
                 self._writer.event(event.device, event.type, event.data)
         return events
 
 
-def _unanswered(answer: LaneResult) -> list[tuple[Any, str]]:
-    late = [(entry, "stall") for entry in (*answer.stalled, *answer.resting)]
-    return late if answer.hung is None else [*late, (answer.hung, "hang")]
+def _unanswered(result: LaneResult) -> list[tuple[Any, str]]:
+    stalled = [(call, "stall") for call in (*result.stalled, *result.resting)]
+    return stalled if result.hung is None else [*stalled, (result.hung, "hang")]
 
 
-def _is_bystander(path: str, said: str | ReadFailure) -> bool:
-    """Whether a file is of a process that no source asks for: it has ended, or is neither stuck, nor a
-    zombie, nor a known service.
+def _is_unrelated_process(path: str, result: str | ReadFailure) -> bool:
+    """Return whether a file belongs to a process that no source uses.
+
+    Such a process has ended, or is neither blocked, nor a zombie, nor a watched service.
     """
     _, proc, pid, *rest = [*path.split("/"), "", ""]
     if proc != "proc" or not pid.isdigit() or pid == "1":
         return False
-    if not isinstance(said, str):
-        return isinstance(said, OSError) and said.errno in ABSENT
+    if not isinstance(result, str):
+        return isinstance(result, OSError) and result.errno in ABSENT
     if rest[:1] == ["comm"]:
-        return said.strip() not in PROCESSES
+        return result.strip() not in PROCESSES
     try:
-        process = parse_stat(said)
+        process = parse_stat(result)
     except ValueError:
         return False
     return process.state not in {"D", "Z"} and process.comm not in PROCESSES

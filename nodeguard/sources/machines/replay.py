@@ -1,4 +1,4 @@
-"""A recorded machine, read through the same calls as a live one, in virtual time."""
+"""ReplayMachine: a recorded machine, read through the same calls as a live one, in virtual time."""
 
 from __future__ import annotations
 
@@ -20,13 +20,12 @@ from nodeguard.worker.result import LaneResult
 
 
 class ReplayMachine:
-    """The machine of a recording, at the second that `seek` was last given.
+    """The machine of a recording, at the second of the last `seek`.
 
-    began: second of the recording in which the reader began, who knows nothing of NVML's events until then;
-    the beginning where it is None.
-    logged, hung: what a reader before this one has left, see LiveMachine.
+    started_at: second of the recording at which the agent started; it has no earlier NVML events. None is the
+    beginning. cursor, hangs: state of an earlier agent, see LiveMachine.
 
-    A new boot has forgotten what its lanes knew, as the workers of a live machine would have ended with it.
+    A new boot resets the lane states, as the workers of a live machine end with the boot.
     """
 
     def __init__(
@@ -48,7 +47,7 @@ class ReplayMachine:
         self._filesystems = LaneState(hangs.filesystem)
 
     def seek(self, seconds: float) -> None:
-        """Move to so many seconds after the beginning, never back."""
+        """Move to a second of the recording, never back."""
         boot_id = self._state.instant.boot_id
         self._at = seconds
         self._state = self._recording.state_at(seconds)
@@ -56,7 +55,7 @@ class ReplayMachine:
             self._gpus, self._filesystems = LaneState(), LaneState()
 
     def state(self) -> RecordedState:
-        """What is there to be read."""
+        """Return the recorded state at this second."""
         return self._state
 
     def now(self) -> Instant:
@@ -77,20 +76,20 @@ class ReplayMachine:
 
     def call(self, name: str) -> dict[str, Any]:
         """See Machine.call."""
-        answer = self.state().calls.get(name, {"error": "ENOSYS"})
-        if "error" in answer:
-            raise failure_from_name(answer["error"], name)
-        return answer
+        result = self.state().calls.get(name, {"error": "ENOSYS"})
+        if "error" in result:
+            raise failure_from_name(result["error"], name)
+        return result
 
     def http(self, request: MetadataRequest, within: float) -> MetadataResponse:  # noqa: ARG002
         """See Machine.http."""
         return recorded_response(self.state().calls.get(request.call), request.call)
 
-    def log(self, within: float = math.inf) -> LogRecords:  # noqa: ARG002 - virtual time stands still meanwhile
+    def log(self, within: float = math.inf) -> LogRecords:  # noqa: ARG002 - virtual time does not advance
         """See Machine.log."""
-        word = self.state().tree.errors.get(KMSG)
-        if word is not None:
-            raise failure_from_name(word, KMSG)
+        failure = self.state().tree.errors.get(KMSG)
+        if failure is not None:
+            raise failure_from_name(failure, KMSG)
         boot_id = self._state.instant.boot_id
         skip = last_sequence(self._cursor, boot_id)
         new = self._recording.log(self._at, self._log_read_to)
@@ -113,10 +112,10 @@ class ReplayMachine:
         return replay_nvml(self._gpus, self.state().nvml, leave)
 
     def detach_gpus(self) -> None:
-        """Nothing is held open of what is recorded."""
+        """Do nothing: a recording has no open GPU device."""
 
     def hangs(self) -> LaneHangs:
-        """What the lanes hang in, for whoever reads this machine next in this boot."""
+        """Return the calls in which the lanes hang, for the next agent in this boot."""
         return LaneHangs(self._gpus.hang, self._filesystems.hang)
 
     def nvml_events(self) -> tuple[DeviceEvent, ...]:
@@ -127,5 +126,5 @@ class ReplayMachine:
 
 
 def device_event(event: NvmlEvent) -> DeviceEvent:
-    """A recorded event in the form of Machine.nvml_events."""
+    """Return a recorded event in the form of Machine.nvml_events."""
     return DeviceEvent(event.device, event.type, event.data)

@@ -1,4 +1,4 @@
-"""adjtimex of this machine, read and not set. Source: Linux include/uapi/linux/timex.h, adjtimex(2)."""
+"""adjtimex of this machine, read only. Source: Linux include/uapi/linux/timex.h, adjtimex(2)."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class _Timex(ctypes.Structure):
 
 
 def adjtimex() -> dict[str, int]:
-    """The kernel's state of its clock: status bits, offset and errors in microseconds, state (5 is an error).
+    """Return the kernel's clock state: status bits, offset and errors in microseconds, state (5 is an error).
 
-    Raises OSError where the kernel refuses.
+    Raises OSError.
     """
     timex = _Timex()
     state = ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.byref(timex))

@@ -184,7 +184,7 @@ async def test_two_do_not_listen_in_one_place(tmp_path: Path) -> None:
     async with serve_api(path, one):
         pass
     Path(path).write_text("mine")
-    with pytest.raises(FileExistsError, match="is no socket and is left as it is"):
+    with pytest.raises(FileExistsError, match="is not a socket and is not removed"):
         async with serve_api(path, one):
             pass
     assert Path(path).read_text() == "mine"

@@ -104,11 +104,11 @@ def test_what_is_written_into_a_bundle_is_found_by_the_agent_on_it(tmp_path: Pat
         assert process.stderr is not None
         events = (json.loads(line) for line in process.stderr)
         refused = next(one for one in events if one["event"] == "bundle refused")
-        assert (refused["file"], refused["why"]) == (
+        assert (refused["file"], refused["reason"]) == (
             f"{live}/nvml.json",
             f"{live}/nvml.json: is cut short: copy it again",
         )
-        assert next(one for one in events if one["event"] == "bundle mended")["file"] == f"{live}/nvml.json"
+        assert next(one for one in events if one["event"] == "bundle fixed")["file"] == f"{live}/nvml.json"
         process.terminate()
         assert process.wait(timeout=PROMPTLY) == 0
 

@@ -109,7 +109,7 @@ def test_a_log_is_read_to_its_end_however_long_it_is(log: list[bytes | OSError])
 def test_a_flood_without_end_is_taken_in_portions(
     log: list[bytes | OSError], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kernel_log, "_MOST", 3)
+    monkeypatch.setattr(kernel_log, "_MOST_RECORDS", 3)
     kept = KernelLog("/dev/null")
     log += [record(number) for number in range(5)]
     first, second = kept.read(), kept.read()

@@ -199,8 +199,8 @@ def test_any_trace_of_a_driver_is_reason_to_ask(
             asked.extend([within, *leave])
             return LaneResult()
 
-        def let_go(self) -> None:
-            asked.append("let go")
+        def stop_worker(self) -> None:
+            asked.append("stop worker")
 
         def close(self) -> None:
             asked.append("closed")
@@ -213,7 +213,7 @@ def test_any_trace_of_a_driver_is_reason_to_ask(
         machine.detach_gpus()
         assert machine.hangs() == LaneHangs(nvml=Lane.hang, filesystem=before.filesystem)
         assert told == [machine.events_descriptor()]
-    assert asked == [str(root), math.inf, 7.0, 3, "let go", "closed"]
+    assert asked == [str(root), math.inf, 7.0, 3, "stop worker", "closed"]
 
 
 def test_a_library_of_something_else_is_no_trace(machine: LiveMachine, root: Path) -> None:

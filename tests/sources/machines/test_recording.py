@@ -28,9 +28,9 @@ from nodeguard.worker.lane_state import LaneState
 from nodeguard.worker.replay import replay_nvml, replay_statvfs
 from nodeguard.worker.result import CallResult, LaneResult
 from tests.sources.fake_machine import FakeMachine
-from tests.sources.test_every_source import whole_machine
 from tests.sources.test_kmsg import PATTERNS, line
 from tests.sources.test_processes import stat
+from tests.sources.test_source import whole_machine
 from tests.worker import recordings
 from tests.worker.recordings import hopper
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nodeguard.sources.clouds.cloud import parse_start
+from nodeguard.sources.clouds.cloud import PlannedEvent, parse_start, plan_signals
 
 AT = datetime(2026, 9, 19, 18, 29, 47, tzinfo=UTC).timestamp()
 MOMENTS = st.integers(0, 10**11).map(lambda seconds: datetime.fromtimestamp(seconds, UTC))
@@ -68,3 +68,45 @@ def test_any_moment_is_read_back(at: datetime) -> None:
 def test_nothing_breaks_it(value: object) -> None:
     starts, odd = parse_start(value)
     assert starts is None or not odd
+
+
+NOW = 1_800_000_000.0  # 2027-01-15 08:00:00 UTC
+
+
+def reboot(**fields: object) -> PlannedEvent:
+    return PlannedEvent("reboot", "a reboot", **fields)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("planned", "when", "left"),
+    [
+        (reboot(starts=NOW + 90), "not before 2027-01-15 08:01:30 UTC", 90.0),
+        (reboot(starts=NOW - 60), "due since 2027-01-15 07:59:00 UTC", 0.0),
+        (reboot(starts=NOW + 90, is_started=True), "in progress", 0.0),
+        (reboot(notice=3600.0), "within 60 min", None),
+        (reboot(), "at an unknown time", None),
+        (reboot(unparsed_start="soon"), "at 'soon'", None),
+    ],
+)
+def test_when(planned: PlannedEvent, when: str, left: float | None) -> None:
+    signals, unread = plan_signals((planned,), NOW)
+    assert signals["maintenance.when"] == when
+    assert signals.get("maintenance.starts_in") == left
+    assert unread == ({"maintenance.starts_in": "the start is 'soon'"} if planned.unparsed_start else {})
+
+
+def test_the_first_is_told_and_the_others_are_counted() -> None:
+    begun = PlannedEvent("freeze", "one that has begun", is_started=True)
+    soon, late = reboot(starts=NOW + 60), PlannedEvent("retire", "a retirement", NOW + 86_400)
+    vague = PlannedEvent("terminate", "an end", notice=3600.0)
+    risk = PlannedEvent("rebalance", "a risk")
+    order = [begun, soon, vague, late, risk]
+    for number, first in enumerate(order):
+        rest = tuple(reversed(order[number:]))
+        signals, _ = plan_signals(rest, NOW)
+        more = f", the first of {len(rest)}" if len(rest) > 1 else ""
+        assert (signals["maintenance.kind"], signals["maintenance.what"]) == (
+            first.kind,
+            first.description + more,
+        )
+        assert signals["maintenance.pending"] is True
