@@ -32,7 +32,7 @@ def test_only_a_frame_takes_an_entry_away() -> None:
         ("sys/a: {x: y}", "sys/a: {'x': 'y'} is no known failure"),
         ("sys/../x: EIO", "sys/../x: 'sys/../x' is no path of the machine"),
         ("sys/a: EIO\n/sys/a: EIO", "/sys/a: stands twice: keep one"),
-        ("[]", "is no map"),
+        ("[]", "is no mapping"),
     ],
 )
 def test_what_names_no_failure_is_refused(text: str, message: str) -> None:
