@@ -1,1 +1,1 @@
-"""Load, validate and compile checks, tables and platforms."""
+"""The catalogue: checks, tables and platforms, loaded from YAML, validated and compiled."""

@@ -1,4 +1,4 @@
-"""The catalogue as a whole: compiled where it was, else from its YAML; with what a site adds to it."""
+"""The whole catalogue: loaded compiled or from its YAML, with the checks that a site adds."""
 
 from __future__ import annotations
 
@@ -16,58 +16,58 @@ if TYPE_CHECKING:
 
 COMPILED = "compiled.msgpack"
 
-# All signals that exist, given the table of log patterns, which makes some.
+# Returns all signals by name. Log patterns define some of them.
 SignalFactory = Callable[[tuple[LogPattern, ...]], Mapping[str, Signal]]
 
-# Files with sizes and moments of change, to tell a compiled catalogue of a working tree from an old one.
+# Name, size and modification time of each file, to detect an outdated compiled catalogue in a working tree.
 Fingerprint = tuple[tuple[str, int, int], ...]
 
 
 class CompiledCatalogue(msgspec.Struct, frozen=True):
-    """A compiled catalogue. made_from: fingerprint of its YAML in a working tree, empty in a package."""
+    """A compiled catalogue. source_fingerprint: of its YAML in a working tree; empty in a package."""
 
     source_fingerprint: Fingerprint
     catalogue: Catalogue
 
 
 def load_builtin(signals: SignalFactory) -> Catalogue:
-    """The catalogue that comes with nodeguard. Reads no YAML where it was compiled and is still true."""
-    from importlib.resources import files  # noqa: PLC0415 - slow to import, and not wanted by who brings a catalogue
+    """Return nodeguard's own catalogue, from the compiled file unless that is missing or outdated."""
+    from importlib.resources import files  # noqa: PLC0415 - slow to import, and not needed with a catalogue at hand
 
     folder = files("nodeguard.checks")
-    compiled = folder / COMPILED
-    if compiled.is_file():
+    file = folder / COMPILED
+    if file.is_file():
         try:
-            found = msgspec.msgpack.decode(compiled.read_bytes(), type=CompiledCatalogue)
+            compiled = msgspec.msgpack.decode(file.read_bytes(), type=CompiledCatalogue)
         except (msgspec.DecodeError, UnicodeDecodeError):
             return compile_catalogue(folder, signals)
-        if not found.source_fingerprint or found.source_fingerprint == fingerprint(folder):
-            return found.catalogue
+        if not compiled.source_fingerprint or compiled.source_fingerprint == fingerprint(folder):
+            return compiled.catalogue
     return compile_catalogue(folder, signals)
 
 
 def compile_catalogue(folder: Traversable, signals: SignalFactory) -> Catalogue:
-    """The catalogue of a folder's YAML: *.yaml, tables/ and platforms/. Raises CatalogueError."""
-    from nodeguard.catalog.check_files import combine_check_files, read_check_file  # noqa: PLC0415 - only who compiles parses YAML
+    """Return the catalogue of a folder's YAML: *.yaml, tables/ and platforms/. Raises ConfigError."""
+    from nodeguard.catalog.check_files import combine_check_files, read_check_file  # noqa: PLC0415 - parses YAML
     from nodeguard.catalog.platforms import load_platforms  # noqa: PLC0415
     from nodeguard.catalog.tables import load_tables  # noqa: PLC0415
 
     tables = load_tables(folder / "tables")
-    known = signals(tables.patterns)
-    checks, disabled = combine_check_files(read_check_file(path, known) for path in _yaml(folder))
+    all_signals = signals(tables.patterns)
+    checks, disabled = combine_check_files(read_check_file(path, all_signals) for path in _yaml_files(folder))
     platforms = load_platforms(folder / "platforms")
     return replace(tables, checks=checks, disabled=disabled, platforms=platforms)
 
 
-def encode_catalogue(catalogue: Catalogue, made_from: Fingerprint = ()) -> bytes:
-    """A catalogue in its compiled form."""
-    return msgspec.msgpack.encode(CompiledCatalogue(made_from, catalogue))
+def encode_catalogue(catalogue: Catalogue, source_fingerprint: Fingerprint = ()) -> bytes:
+    """Return a catalogue in its compiled form."""
+    return msgspec.msgpack.encode(CompiledCatalogue(source_fingerprint, catalogue))
 
 
 def fingerprint(folder: Traversable) -> Fingerprint:
-    """Names, sizes and moments of change (nanoseconds) of a working tree's YAML.
+    """Return the fingerprint of a folder's YAML, with modification times in nanoseconds.
 
-    Empty for what is no real folder.
+    Empty for a folder that is not on a file system.
     """
     from pathlib import Path  # noqa: PLC0415
 
@@ -82,11 +82,11 @@ def fingerprint(folder: Traversable) -> Fingerprint:
 def add_site_checks(
     catalogue: Catalogue, folders: Iterable[Traversable], signals: Mapping[str, Signal]
 ) -> Catalogue:
-    """A catalogue with what the files of some folders override, add and disable, in the order of folders.
+    """Return a catalogue with the checks that a site's folders override, add and disable, in their order.
 
-    Raises CatalogueError where one is wrong: then nothing of them is to be used.
+    Raises ConfigError where a file is invalid: then no file of the folders may be used.
     """
-    from nodeguard.catalog.check_files import (  # noqa: PLC0415 - only where there are site files  # noqa: PLC0415
+    from nodeguard.catalog.check_files import (  # noqa: PLC0415 - needed only with site files
         CheckFile,
         combine_check_files,
         list_site_files,
@@ -103,6 +103,6 @@ def add_site_checks(
     return replace(catalogue, checks=checks, disabled={**catalogue.disabled, **disabled})
 
 
-def _yaml(folder: Traversable) -> list[Traversable]:
+def _yaml_files(folder: Traversable) -> list[Traversable]:
     paths = [path for path in folder.iterdir() if path.name.endswith(".yaml") and path.is_file()]
     return sorted(paths, key=lambda path: path.name)

@@ -1,6 +1,6 @@
-"""Files of checks: read, held against the signals that exist, and turned into checks.
+"""Files of checks: nodeguard's own and a site's, read, validated against the signals, and combined.
 
-A wrong one is refused.
+A site's folder may be empty: Kubernetes mounts a missing optional ConfigMap as an empty folder.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from nodeguard.catalog.check_schema import CheckFileSchema, CheckSchema
 from nodeguard.catalog.conditions import ConditionError, parse_condition
 from nodeguard.config.errors import ConfigError
+from nodeguard.config.field_path import FieldPath
 from nodeguard.config.yaml_document import YamlDocument, convert, load_yaml
 from nodeguard.model.check import Check, Compare, EventOccurred
 from nodeguard.model.finding import Health
@@ -24,18 +25,14 @@ if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
     from pathlib import Path
 
-if TYPE_CHECKING:
-    from importlib.resources.abc import Traversable
+_PLACEHOLDER = re.compile(r"\{([^}]*)\}")
 
-
-_PLACE = re.compile(r"\{([^}]*)\}")
-
-# What a sentence may name besides signals and an event's fields.
-_ALWAYS = frozenset({"slot", "part", "count"})
+# Placeholders of every message, besides signals and the fields of events.
+_COMMON_PLACEHOLDERS = frozenset({"slot", "part", "count"})
 
 
 class CheckFile(Struct, frozen=True):
-    """What a file of checks holds. lines: where each check begins, and each id that is to be disabled."""
+    """The content of a file of checks. lines: of each check and each disabled id, by id."""
 
     file: str
     checks: tuple[Check, ...]
@@ -44,102 +41,106 @@ class CheckFile(Struct, frozen=True):
 
 
 def read_check_file(path: Path | Traversable, signals: Mapping[str, Signal]) -> CheckFile:
-    """The checks of one YAML file.
-
-    signals: all that exist, by name. Raises CatalogueError for the first defect.
-    """
-    located = load_yaml(path)
-    form = convert(located, CheckFileSchema)
-    applies = _applies(form, located, signals)
+    """Return the checks of one YAML file. signals: all that exist, by name. Raises ConfigError."""
+    document = load_yaml(path)
+    schema = convert(document, CheckFileSchema)
+    applies = _applies(schema, document, signals)
     checks = []
     lines: dict[str, int] = {}
-    for at, one in enumerate(form.checks):
-        if one.id in lines:
-            raise located.error(
-                ("checks", at, "id"), f"'{one.id}' stands twice", "rename or remove one of them"
-            )
-        lines[one.id] = located.line(("checks", at))
-        checks.append(replace(_check(one, form, located, at, signals), applies=applies))
-    for at, name in enumerate(form.disable):
-        lines.setdefault(name, located.line(("disable", at)))
-    return CheckFile(located.file, tuple(checks), tuple(form.disable), lines)
+    for index, check in enumerate(schema.checks):
+        if check.id in lines:
+            problem = f"'{check.id}' appears twice"
+            raise document.error(("checks", index, "id"), problem, "rename or remove one of them")
+        lines[check.id] = document.line(("checks", index))
+        checks.append(replace(_check(check, schema, document, index, signals), applies=applies))
+    for index, name in enumerate(schema.disable):
+        lines.setdefault(name, document.line(("disable", index)))
+    return CheckFile(document.file, tuple(checks), tuple(schema.disable), lines)
 
 
 def _check(
-    form: CheckSchema, file: CheckFileSchema, located: YamlDocument, at: int, signals: Mapping[str, Signal]
+    schema: CheckSchema,
+    file: CheckFileSchema,
+    document: YamlDocument,
+    index: int,
+    signals: Mapping[str, Signal],
 ) -> Check:
-    place = ("checks", at)
-    family = file.family if isinstance(form.family, UnsetType) else form.family
+    path = ("checks", index)
+    family = file.family if isinstance(schema.family, UnsetType) else schema.family
     if isinstance(family, UnsetType):
-        raise located.error((*place, "family"), "is missing", "say it here, or once for the whole file")
+        raise document.error((*path, "family"), "is missing", "write it here, or once for the whole file")
     try:
-        when = parse_condition(form.when, signals)
-    except ConditionError as defect:
-        raise located.error((*place, *_steps(defect.field)), defect.problem, defect.remedy) from None
+        when = parse_condition(schema.when, signals)
+    except ConditionError as error:
+        raise document.error((*path, *_steps(error.field)), error.problem, error.remedy) from None
+    target = schema.target
     check = Check(
-        id=form.id,
-        title=form.title,
+        id=schema.id,
+        title=schema.title,
         family=family,
-        targets=(form.target,) if isinstance(form.target, str) else tuple(dict.fromkeys(form.target)),
-        health=form.health,
-        action=form.action,
+        targets=(target,) if isinstance(target, str) else tuple(dict.fromkeys(target)),
+        health=schema.health,
+        action=schema.action,
         when=when,
-        message=form.message,
-        remedy=form.remedy,
-        explanation=form.explain.strip(),
-        source=form.basis,
-        clears=tuple(form.clears),
-        topologies=tuple(form.views),
-        symptom_of=tuple(form.symptom_of),
-        runbook=f"docs/checks.md#{form.id}",
+        message=schema.message,
+        remedy=schema.remedy,
+        explanation=schema.explain.strip(),
+        source=schema.basis,
+        clears=tuple(schema.clears),
+        topologies=tuple(schema.views),
+        symptom_of=tuple(schema.symptom_of),
+        runbook=f"docs/checks.md#{schema.id}",
         hardware=tuple(file.hardware),
     )
-    _held_to_clear(check, located, place)
-    _held_to_what_exists(check, located, place, signals)
+    _require_clear(check, document, path)
+    _require_known_placeholders(check, document, path, signals)
+    if check.health == Health.OK and check.action != "none":
+        raise document.error((*path, "action"), "does not go with health ok", "write `none`")
     return check
 
 
-def _applies(form: CheckFileSchema, located: YamlDocument, signals: Mapping[str, Signal]) -> Compare | None:
-    if isinstance(form.applies, UnsetType):
+def _applies(
+    schema: CheckFileSchema, document: YamlDocument, signals: Mapping[str, Signal]
+) -> Compare | None:
+    if isinstance(schema.applies, UnsetType):
         return None
     try:
-        found = parse_condition(form.applies, signals, "applies")
-    except ConditionError as defect:
-        raise located.error(_steps(defect.field), defect.problem, defect.remedy) from None
-    if not isinstance(found, Compare):
-        raise located.error(
-            ("applies",), "is more than one reading", "compare one signal, such as port.link_layer"
-        )
-    return found
+        condition = parse_condition(schema.applies, signals, "applies")
+    except ConditionError as error:
+        raise document.error(_steps(error.field), error.problem, error.remedy) from None
+    if not isinstance(condition, Compare):
+        remedy = "compare one signal, such as port.link_layer"
+        raise document.error(("applies",), "is more than one reading", remedy)
+    return condition
 
 
 def _steps(field: str) -> tuple[str | int, ...]:
-    """`when.any[1].signal` as steps."""
+    """Return the path of a field within a condition, such as `when.any[1].signal`."""
     return tuple(int(step) if step.isdigit() else step for step in re.findall(r"[^.\[\]]+", field))
 
 
-def _held_to_clear(check: Check, located: YamlDocument, place: tuple[str | int, ...]) -> None:
-    """Refuse a check with an event that nothing ends, and signs that end no event.
+def _require_clear(check: Check, document: YamlDocument, path: FieldPath) -> None:
+    """Refuse a check with an event that nothing clears, and signs without an event to clear.
 
-    An event ends with a window, another event (`until`), or a sign. One with `until` can have signs as well.
+    A window, another event (`until`) or a sign clears an event. An event with `until` may have signs too.
     """
     without_window = [leaf for leaf in check.leaves() if isinstance(leaf, EventOccurred) and not leaf.over]
     lasting = [leaf for leaf in without_window if not leaf.until]
     if lasting and not check.clears:
-        problem = f"is missing, and {lasting[0].event} stands until something clears it"
+        problem = f"is missing, and {lasting[0].event} stays active until something clears it"
         remedy = (
             "name what clears it, such as reset or reboot, or give the event an end with `over` or `until`"
         )
-        raise located.error((*place, "clears"), problem, remedy)
+        raise document.error((*path, "clears"), problem, remedy)
     if check.clears and not without_window:
-        problem = "is said of a check that hears of no lasting event"
-        raise located.error((*place, "clears"), problem, "take it away: it ends when its condition does")
+        problem = "does not go with a check without a lasting event"
+        raise document.error((*path, "clears"), problem, "remove it: the check ends when its condition does")
 
 
-def _held_to_what_exists(
-    check: Check, located: YamlDocument, place: tuple[str | int, ...], signals: Mapping[str, Signal]
+def _require_known_placeholders(
+    check: Check, document: YamlDocument, path: FieldPath, signals: Mapping[str, Signal]
 ) -> None:
-    """Sentences name only signals, and fields of the check's own events."""
+    """Refuse a message that names anything but a signal or a field of the check's own events."""
     fields = {
         field
         for leaf in check.leaves()
@@ -147,20 +148,19 @@ def _held_to_what_exists(
         for field in signals[leaf.event].fields
     }
     for name in ("message", "remedy"):
-        for word in _PLACE.findall(getattr(check, name)):
-            if word.partition("~")[0] not in signals and word not in fields | _ALWAYS:
-                known = ", ".join(sorted(fields | _ALWAYS))
-                problem = f"names {{{word}}}, which is no signal and no field"
-                raise located.error((*place, name), problem, f"name a signal, or one of {known}")
-    if check.health == Health.OK and check.action != "none":
-        raise located.error((*place, "action"), "is said of a check that finds nothing wrong", "write `none`")
+        for placeholder in _PLACEHOLDER.findall(getattr(check, name)):
+            is_signal = placeholder.partition("~")[0] in signals
+            if not is_signal and placeholder not in fields | _COMMON_PLACEHOLDERS:
+                allowed = ", ".join(sorted(fields | _COMMON_PLACEHOLDERS))
+                problem = f"names {{{placeholder}}}, which is no signal and no field"
+                raise document.error((*path, name), problem, f"name a signal, or one of {allowed}")
 
 
 def combine_check_files(files: Iterable[CheckFile]) -> tuple[tuple[Check, ...], dict[str, str]]:
-    """All checks of some files, and the disabled ones with the file that says so.
+    """Return the enabled checks of some files, and the disabled ids with the file that disables each.
 
-    Files come in order: a check of a later file replaces one of the same id. Raises CatalogueError where a
-    file disables what is not there, or a check is a symptom of one that is not there.
+    A check of a later file replaces one with the same id. Raises ConfigError where a file disables an unknown
+    check, or a check is a symptom of an unknown one.
     """
     checks: dict[str, Check] = {}
     origin: dict[str, CheckFile] = {}
@@ -172,57 +172,54 @@ def combine_check_files(files: Iterable[CheckFile]) -> tuple[tuple[Check, ...], 
             disabled.pop(check.id, None)
         for name in file.disabled:
             if name not in checks:
-                line = file.lines[name]
-                raise ConfigError(
-                    file.file, line, "disable", f"'{name}' is no check", "see `nodeguard checks`"
-                )
+                raise _unknown_check(file, file.lines[name], "disable", name)
             disabled[name] = file.file
     for check in checks.values():
         for cause in check.symptom_of:
             if cause not in checks:
                 file = origin[check.id]
-                problem = f"'{cause}' is no check"
-                line = file.lines.get(check.id, 0)
-                raise ConfigError(file.file, line, "symptom_of", problem, "see `nodeguard checks`")
-    standing = tuple(check for name, check in sorted(checks.items()) if name not in disabled)
-    return standing, disabled
+                raise _unknown_check(file, file.lines.get(check.id, 0), "symptom_of", cause)
+    enabled = tuple(check for name, check in sorted(checks.items()) if name not in disabled)
+    return enabled, disabled
+
+
+def _unknown_check(file: CheckFile, line: int, field: str, name: str) -> ConfigError:
+    return ConfigError(file.file, line, field, f"'{name}' is no check", "see `nodeguard checks`")
 
 
 def list_site_files(folder: Traversable) -> list[Traversable]:
-    """Return the YAML files that lie directly in a folder, sorted by name; none where it is empty.
+    """Return the YAML files directly in a site's folder, sorted by name.
 
-    Raises CatalogueError where the folder cannot be read, or holds checks that would be ignored: a file that
-    ends in .yml, or nothing but a subfolder.
+    Raises ConfigError where the folder cannot be read, or has checks that would be ignored: a file that ends
+    in .yml, or a subfolder and no file.
     """
     try:
-        there = sorted(
+        entries = sorted(
             (path for path in folder.iterdir() if not path.name.startswith(".")), key=lambda path: path.name
         )
     except OSError as error:
         problem = f"cannot be read: {error.strerror}"
         raise ConfigError(str(folder), 0, "", problem, "name a folder of YAML files") from None
-    other = [path for path in there if path.name.endswith(".yml")]
-    if other:
-        raise ConfigError(
-            str(other[0]), 0, "", "is not read, as it does not end in .yaml", "rename it to .yaml"
-        )
-    found = [path for path in there if path.name.endswith(".yaml") and path.is_file()]
-    subfolders = [path.name for path in there if path.is_dir()]
-    if subfolders and not found:
-        problem = f"holds no .yaml file, only the folder {subfolders[0]}, which is not read"
+    wrong_ending = [path for path in entries if path.name.endswith(".yml")]
+    if wrong_ending:
+        problem = "is not read, as it does not end in .yaml"
+        raise ConfigError(str(wrong_ending[0]), 0, "", problem, "rename it to .yaml")
+    files = [path for path in entries if path.name.endswith(".yaml") and path.is_file()]
+    subfolders = [path.name for path in entries if path.is_dir()]
+    if subfolders and not files:
+        problem = f"has no .yaml file, only the folder {subfolders[0]}, which is not read"
         remedy = "put the files directly into the folder, with names that end in .yaml"
         raise ConfigError(str(folder), 0, "", problem, remedy)
-    return found
+    return files
 
 
 def require_unique_ids(files: Iterable[CheckFile]) -> None:
-    """Raises CatalogueError where two files of one folder have a check of the same id."""
+    """Raise ConfigError where two files of one folder have a check with the same id."""
     first: dict[str, CheckFile] = {}
     for file in files:
         for check in file.checks:
             other = first.setdefault(check.id, file)
             if other is not file:
-                problem = f"'{check.id}' stands in {other.file}:{other.lines[check.id]}, too"
-                raise ConfigError(
-                    file.file, file.lines[check.id], "id", problem, "rename or remove one of them"
-                )
+                problem = f"'{check.id}' is in {other.file}:{other.lines[check.id]}, too"
+                line = file.lines[check.id]
+                raise ConfigError(file.file, line, "id", problem, "rename or remove one of them")

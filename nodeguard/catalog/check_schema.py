@@ -1,8 +1,7 @@
-"""Checks as people write them: the form of a file in checks/ or of a site's checks.d."""
+"""YAML schema of a file of checks, in checks/ or in a site's checks.d."""
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -22,7 +21,7 @@ Value = bool | int | float | str
 
 
 class ReferenceSchema(Struct, forbid_unknown_fields=True):
-    """What a reading is held against, where that is no constant: exactly one of these."""
+    """The reference that a signal is compared with instead of a constant: exactly one of these."""
 
     platform: Name | UnsetType = UNSET
     signal: Name | UnsetType = UNSET
@@ -38,9 +37,9 @@ class ConditionSchema(
     forbid_unknown_fields=True,
     rename={"is_": "is", "in_": "in", "any_": "any", "all_": "all", "for_": "for"},
 ):
-    """One condition: of a signal, of an event, or of other conditions.
+    """One condition: on a signal, on an event, or on other conditions.
 
-    Any of them may have to hold `for` some time.
+    With `for` it must be true for that time.
     """
 
     signal: Name | UnsetType = UNSET
@@ -69,7 +68,7 @@ class ConditionSchema(
 
 
 class CheckSchema(Struct, forbid_unknown_fields=True):
-    """One check. See nodeguard.model.check.Check for what its fields mean."""
+    """One check. nodeguard.model.check.Check documents the fields."""
 
     id: Identifier
     title: Sentence
@@ -90,8 +89,9 @@ class CheckSchema(Struct, forbid_unknown_fields=True):
 class CheckFileSchema(Struct, forbid_unknown_fields=True):
     """One file of checks.
 
-    hardware: kinds of slot without any of which the family does not apply to a node. applies: what a slot has
-    to be for it. In a site's file, a check with a known id replaces it, and `disable` switches checks off.
+    hardware: kinds of target; the family does not apply to a node without any of them. applies: condition
+    that a target meets if the family applies to it. In a site's file, a check replaces the built-in one with
+    the same id, and `disable` lists the ids to switch off.
     """
 
     family: Identifier | UnsetType = UNSET
@@ -100,15 +100,3 @@ class CheckFileSchema(Struct, forbid_unknown_fields=True):
     applies: ConditionSchema | UnsetType = UNSET
     checks: Annotated[list[CheckSchema], Meta(max_length=500)] = []
     disable: Annotated[list[Identifier], Meta(max_length=500)] = []
-
-
-_DURATION = re.compile(r"([1-9][0-9]{0,8})([smhd])")
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-
-
-def parse_duration(duration: str) -> float:
-    """Seconds of a duration as files write it: `30s`, `5m`, `24h`, `7d`. Raises ValueError."""
-    found = _DURATION.fullmatch(duration)
-    if found is None:
-        raise ValueError(duration)
-    return float(int(found[1]) * _UNITS[found[2]])

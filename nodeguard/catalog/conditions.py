@@ -1,6 +1,4 @@
-"""Conditions as written, turned into the conditions that the judge knows, and refused where they make no
-sense.
-"""
+"""Conditions of checks, parsed from their YAML schema and validated against the signals."""
 
 from __future__ import annotations
 
@@ -33,158 +31,161 @@ _OPERATORS: tuple[tuple[str, Operator], ...] = (
     ("above", "above"),
     ("at_least", "at_least"),
 )
-_ORDERED = frozenset({"below", "at_most", "above", "at_least"})
+_ORDER_OPERATORS = frozenset({"below", "at_most", "above", "at_least"})
 
 
 class ConditionError(Exception):
-    """A condition that makes no sense. field: where in the condition; remedy: what to write instead."""
+    """An invalid condition. field: path within it. problem: what is wrong. remedy: how to fix it."""
 
     def __init__(self, field: str, problem: str, remedy: str) -> None:
         super().__init__(problem)
         self.field, self.problem, self.remedy = field, problem, remedy
 
 
-def parse_condition(form: ConditionSchema, signals: Mapping[str, Signal], path: str = "when") -> Condition:
-    """The condition that a form says. signals: all that exist, by name. Raises DefectError."""
-    inner = _inner(form, signals, path)
-    if isinstance(form.for_, UnsetType):
-        if form.seen_once is not UNSET:
-            raise ConditionError(f"{path}.seen_once", "goes with `for`", "add `for`, or take it away")
+def parse_condition(schema: ConditionSchema, signals: Mapping[str, Signal], path: str = "when") -> Condition:
+    """Return the condition of a schema. signals: all that exist, by name. Raises ConditionError."""
+    inner = _inner(schema, signals, path)
+    if isinstance(schema.for_, UnsetType):
+        if schema.seen_once is not UNSET:
+            raise ConditionError(f"{path}.seen_once", "goes with `for`", "add `for`, or remove it")
         return inner
-    return Sustained(inner, _seconds(form.for_, f"{path}.for"), seen_once=form.seen_once is not False)
+    return Sustained(inner, _seconds(schema.for_, f"{path}.for"), seen_once=schema.seen_once is not False)
 
 
-def _inner(form: ConditionSchema, signals: Mapping[str, Signal], path: str) -> Condition:
-    kinds = [name for name in ("signal", "event", "any_", "all_") if getattr(form, name) is not UNSET]
+def _inner(schema: ConditionSchema, signals: Mapping[str, Signal], path: str) -> Condition:
+    kinds = [name for name in ("signal", "event", "any_", "all_") if getattr(schema, name) is not UNSET]
     if len(kinds) != 1:
-        said = " and ".join(kind.rstrip("_") for kind in kinds) or "none of them"
-        raise ConditionError(path, f"has {said}", "write exactly one of signal, event, any, all")
-    if not isinstance(form.any_, UnsetType):
-        _only(form, path, "any_")
-        return AnyOf(tuple(_each(form.any_, signals, f"{path}.any")))
-    if not isinstance(form.all_, UnsetType):
-        _only(form, path, "all_")
-        return AllOf(tuple(_each(form.all_, signals, f"{path}.all")))
-    return _event(form, signals, path) if form.event is not UNSET else _signal(form, signals, path)
+        present = " and ".join(kind.rstrip("_") for kind in kinds) or "none of them"
+        raise ConditionError(path, f"has {present}", "write exactly one of signal, event, any, all")
+    if not isinstance(schema.any_, UnsetType):
+        _allow_only(schema, path, "any_")
+        return AnyOf(tuple(_parts(schema.any_, signals, f"{path}.any")))
+    if not isinstance(schema.all_, UnsetType):
+        _allow_only(schema, path, "all_")
+        return AllOf(tuple(_parts(schema.all_, signals, f"{path}.all")))
+    if schema.event is not UNSET:
+        return _event_condition(schema, signals, path)
+    return _signal_condition(schema, signals, path)
 
 
-def _each(forms: list[ConditionSchema], signals: Mapping[str, Signal], path: str) -> Iterator[Condition]:
-    return (parse_condition(form, signals, f"{path}[{at}]") for at, form in enumerate(forms))
+def _parts(schemas: list[ConditionSchema], signals: Mapping[str, Signal], path: str) -> Iterator[Condition]:
+    return (parse_condition(schema, signals, f"{path}[{index}]") for index, schema in enumerate(schemas))
 
 
-def _only(form: ConditionSchema, path: str, *allowed: str) -> None:
-    """Refuse words that do not go with this kind of condition."""
-    for name in form.__struct_fields__:
-        if name not in {*allowed, "for_", "seen_once"} and getattr(form, name) is not UNSET:
-            shown = name.rstrip("_")
-            raise ConditionError(
-                f"{path}.{shown}", f"does not go with {allowed[0].rstrip('_')}", f"take {shown} away"
-            )
+def _allow_only(schema: ConditionSchema, path: str, *allowed: str) -> None:
+    """Refuse fields that do not go with this kind of condition."""
+    for field in schema.__struct_fields__:
+        if field not in {*allowed, "for_", "seen_once"} and getattr(schema, field) is not UNSET:
+            name = field.rstrip("_")
+            kind = allowed[0].rstrip("_")
+            raise ConditionError(f"{path}.{name}", f"does not go with {kind}", f"remove {name}")
 
 
 def _seconds(duration: str, field: str) -> float:
     try:
         return parse_duration(duration)
     except ValueError:
-        problem = f"{duration!r} is no length of time"
+        problem = f"{duration!r} is no duration"
         raise ConditionError(field, problem, "write it like 30s, 5m, 24h or 7d") from None
 
 
-def _known(name: object, signals: Mapping[str, Signal], field: str) -> Signal:
-    found = signals.get(str(name))
-    if found is None:
+def _signal(name: object, signals: Mapping[str, Signal], field: str) -> Signal:
+    signal = signals.get(str(name))
+    if signal is None:
         from difflib import get_close_matches  # noqa: PLC0415 - only for a misspelt name
 
-        near = get_close_matches(str(name), signals, n=3, cutoff=0.0)
-        raise ConditionError(field, f"'{name}' is no signal", f"nearest are {', '.join(near)}")
-    return found
+        nearest = get_close_matches(str(name), signals, n=3, cutoff=0.0)
+        raise ConditionError(field, f"'{name}' is no signal", f"nearest are {', '.join(nearest)}")
+    return signal
 
 
-def _reading(name: object, signals: Mapping[str, Signal], field: str) -> Signal:
-    found = _known(name, signals, field)
-    if found.kind == "event":
-        raise ConditionError(field, f"{found.name} is an event", "use `event` for it")
-    return found
+def _reading_signal(name: object, signals: Mapping[str, Signal], field: str) -> Signal:
+    signal = _signal(name, signals, field)
+    if signal.kind == "event":
+        raise ConditionError(field, f"{signal.name} is an event", "use `event` for it")
+    return signal
 
 
-def _known_event(name: object, signals: Mapping[str, Signal], field: str) -> Signal:
-    found = _known(name, signals, field)
-    if found.kind != "event":
-        raise ConditionError(field, f"{found.name} is a {found.kind}", "use `signal` for it")
-    return found
+def _event_signal(name: object, signals: Mapping[str, Signal], field: str) -> Signal:
+    signal = _signal(name, signals, field)
+    if signal.kind != "event":
+        raise ConditionError(field, f"{signal.name} is a {signal.kind}", "use `signal` for it")
+    return signal
 
 
-def _event(form: ConditionSchema, signals: Mapping[str, Signal], path: str) -> EventOccurred:
-    _only(form, path, "event", "where", "times", "over", "until")
-    signal = _known_event(form.event, signals, f"{path}.event")
-    until = _known_event(form.until, signals, f"{path}.until").name if form.until is not UNSET else ""
+def _event_condition(schema: ConditionSchema, signals: Mapping[str, Signal], path: str) -> EventOccurred:
+    _allow_only(schema, path, "event", "where", "times", "over", "until")
+    signal = _event_signal(schema.event, signals, f"{path}.event")
+    until = _event_signal(schema.until, signals, f"{path}.until").name if schema.until is not UNSET else ""
     where: dict[str, tuple[Value, ...]] = {}
-    for field, value in ({} if isinstance(form.where, UnsetType) else form.where).items():
+    for field, value in ({} if isinstance(schema.where, UnsetType) else schema.where).items():
         if field not in signal.fields:
-            has = ", ".join(signal.fields) or "none"
-            raise ConditionError(
-                f"{path}.where.{field}", f"{signal.name} has no such field", f"its fields are {has}"
-            )
+            fields = ", ".join(signal.fields) or "none"
+            problem = f"{signal.name} has no such field"
+            raise ConditionError(f"{path}.where.{field}", problem, f"its fields are {fields}")
         where[field] = tuple(value) if isinstance(value, list) else (value,)
-    over = 0.0 if isinstance(form.over, UnsetType) else _seconds(form.over, f"{path}.over")
-    times = 1 if isinstance(form.times, UnsetType) else form.times
+    over = 0.0 if isinstance(schema.over, UnsetType) else _seconds(schema.over, f"{path}.over")
+    times = 1 if isinstance(schema.times, UnsetType) else schema.times
     return EventOccurred(signal.name, where, times, over, until)
 
 
-def _signal(form: ConditionSchema, signals: Mapping[str, Signal], path: str) -> Compare | Increase:
-    signal = _reading(form.signal, signals, f"{path}.signal")
-    if not isinstance(form.increases_by, UnsetType):
-        _only(form, path, "signal", "increases_by", "over")
-        if signal.kind != "counter":
-            problem = f"{signal.name} is a {signal.kind}, and only counters increase"
-            raise ConditionError(f"{path}.increases_by", problem, "compare it instead")
-        if isinstance(form.over, UnsetType):
-            raise ConditionError(f"{path}.over", "is missing", "say within what time, such as `over: 1h`")
-        return Increase(signal.name, form.increases_by, _seconds(form.over, f"{path}.over"), signal.bits)
-    return _compare(form, signal, signals, path)
+def _signal_condition(
+    schema: ConditionSchema, signals: Mapping[str, Signal], path: str
+) -> Compare | Increase:
+    signal = _reading_signal(schema.signal, signals, f"{path}.signal")
+    if isinstance(schema.increases_by, UnsetType):
+        return _comparison(schema, signal, signals, path)
+    _allow_only(schema, path, "signal", "increases_by", "over")
+    if signal.kind != "counter":
+        problem = f"{signal.name} is a {signal.kind}, and only counters increase"
+        raise ConditionError(f"{path}.increases_by", problem, "compare it instead")
+    if isinstance(schema.over, UnsetType):
+        raise ConditionError(f"{path}.over", "is missing", "write a window, such as `over: 1h`")
+    return Increase(signal.name, schema.increases_by, _seconds(schema.over, f"{path}.over"), signal.bits)
 
 
-def _compare(form: ConditionSchema, signal: Signal, signals: Mapping[str, Signal], path: str) -> Compare:
-    _only(form, path, "signal", "by", "evidence", *(name for name, _ in _OPERATORS))
-    given = [(name, word) for name, word in _OPERATORS if getattr(form, name) is not UNSET]
-    if len(given) != 1:
-        words = ", ".join(word for _, word in _OPERATORS)
-        raise ConditionError(
-            path, f"compares {signal.name} {len(given)} times", f"write exactly one of {words}"
-        )
-    [(name, word)] = given
-    side: Operand | list[Value] = getattr(form, name)
-    field = f"{path}.{word}"
-    by = 0.0 if isinstance(form.by, UnsetType) else form.by
-    told = form.evidence is not False
-    if by and word not in _ORDERED:
-        raise ConditionError(f"{path}.by", f"does not go with {word}", "take by away, or use below or above")
-    if isinstance(side, ReferenceSchema):
-        return Compare(signal.name, word, None, _reference(side, signal, signals, field), by, told)
+def _comparison(schema: ConditionSchema, signal: Signal, signals: Mapping[str, Signal], path: str) -> Compare:
+    _allow_only(schema, path, "signal", "by", "evidence", *(name for name, _ in _OPERATORS))
+    present = [(name, operator) for name, operator in _OPERATORS if getattr(schema, name) is not UNSET]
+    if len(present) != 1:
+        operators = ", ".join(operator for _, operator in _OPERATORS)
+        problem = f"compares {signal.name} {len(present)} times"
+        raise ConditionError(path, problem, f"write exactly one of {operators}")
+    [(name, operator)] = present
+    operand: Operand | list[Value] = getattr(schema, name)
+    field = f"{path}.{operator}"
+    by = 0.0 if isinstance(schema.by, UnsetType) else schema.by
+    is_evidence = schema.evidence is not False
+    if by and operator not in _ORDER_OPERATORS:
+        remedy = "remove by, or use below or above"
+        raise ConditionError(f"{path}.by", f"does not go with {operator}", remedy)
+    if isinstance(operand, ReferenceSchema):
+        reference = _reference(operand, signal, signals, field)
+        return Compare(signal.name, operator, None, reference, by, is_evidence)
     if by:
-        raise ConditionError(
-            f"{path}.by", "moves a reference, and this is a constant", "move the constant itself"
-        )
-    values = tuple(side) if isinstance(side, list) else (side,)
+        problem = "moves a reference, and this is a constant"
+        raise ConditionError(f"{path}.by", problem, "move the constant itself")
+    values = tuple(operand) if isinstance(operand, list) else (operand,)
     for value in values:
-        if word in _ORDERED and (isinstance(value, (bool, str))):
+        if operator in _ORDER_OPERATORS and (isinstance(value, (bool, str))):
             raise ConditionError(field, f"{value!r} has no order", "write a number")
-    return Compare(signal.name, word, values if word == "in" else values[0], evidence=told)
+    value_or_values = values if operator == "in" else values[0]
+    return Compare(signal.name, operator, value_or_values, evidence=is_evidence)
 
 
-def _reference(side: ReferenceSchema, signal: Signal, signals: Mapping[str, Signal], field: str) -> Reference:
-    given = [name for name in side.__struct_fields__ if getattr(side, name) is not UNSET]
-    if len(given) != 1:
-        raise ConditionError(
-            field, f"has {len(given)} references", "write one of platform, signal, peers, inventory"
-        )
-    if not isinstance(side.platform, UnsetType):
-        if side.platform not in EXPECTATIONS:
+def _reference(
+    schema: ReferenceSchema, signal: Signal, signals: Mapping[str, Signal], field: str
+) -> Reference:
+    present = [name for name in schema.__struct_fields__ if getattr(schema, name) is not UNSET]
+    if len(present) != 1:
+        problem = f"has {len(present)} references"
+        raise ConditionError(field, problem, "write one of platform, signal, peers, inventory")
+    if not isinstance(schema.platform, UnsetType):
+        if schema.platform not in EXPECTATIONS:
             names = ", ".join(EXPECTATIONS)
-            raise ConditionError(
-                f"{field}.platform", f"no platform expects '{side.platform}'", f"it is one of {names}"
-            )
-        return Reference("platform", side.platform)
-    if not isinstance(side.signal, UnsetType):
-        return Reference("signal", _reading(side.signal, signals, f"{field}.signal").name)
-    return Reference("peers" if side.peers is not UNSET else "inventory", signal.name)
+            problem = f"no platform expects '{schema.platform}'"
+            raise ConditionError(f"{field}.platform", problem, f"it is one of {names}")
+        return Reference("platform", schema.platform)
+    if not isinstance(schema.signal, UnsetType):
+        return Reference("signal", _reading_signal(schema.signal, signals, f"{field}.signal").name)
+    return Reference("peers" if schema.peers is not UNSET else "inventory", signal.name)

@@ -1,4 +1,4 @@
-"""The table of kernel log lines, checks/tables/kmsg.yaml, read into the model's words."""
+"""Patterns of kernel log lines, loaded from checks/tables/kmsg.yaml."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
     from pathlib import Path
 
-# The group of a pattern that tells the slot. No pattern is of a file system: the kernel names no mount point.
-_GROUPS = {"gpu": "pci", "nvswitch": "pci", "pci": "pci", "port": "dev", "disk": "dev", "dimm": "dimm"}
+# The regex group that names the target. File systems have no pattern: the kernel does not log mount points.
+_TARGET_GROUPS = {"gpu": "pci", "nvswitch": "pci", "pci": "pci", "port": "dev", "disk": "dev", "dimm": "dimm"}
 
 
 class _PatternRow(Struct, forbid_unknown_fields=True):
@@ -30,37 +30,40 @@ class _PatternRow(Struct, forbid_unknown_fields=True):
 
 
 def load_log_patterns(folder: Path | Traversable) -> tuple[LogPattern, ...]:
-    """Patterns of kmsg.yaml in a folder, in the order in which they are tried.
+    """Return the patterns of kmsg.yaml in a folder, in the order in which they are tried.
 
-    Raises CatalogueError where a pattern is no expression, does not tell its slot, does not match an example,
-    or matches a near miss.
+    Raises ConfigError for an invalid regular expression, a pattern without the group for its target, one that
+    does not match an example, or one that matches a near miss.
     """
-    located, rows = read_yaml(folder / "kmsg.yaml", tuple[_PatternRow, ...])
-    require_unique(located, (((at, "id"), row.id) for at, row in enumerate(rows)))
-    for at, row in enumerate(rows):
-        _matches(located, at, row)
+    document, rows = read_yaml(folder / "kmsg.yaml", tuple[_PatternRow, ...])
+    require_unique(document, (((index, "id"), row.id) for index, row in enumerate(rows)))
+    for index, row in enumerate(rows):
+        _check_examples(document, index, row)
     return tuple(
         LogPattern(row.id, row.hint, row.pattern, row.signal, row.slot, row.about, row.examples[0])
         for row in rows
     )
 
 
-def _matches(located: YamlDocument, at: int, row: _PatternRow) -> None:
+def _check_examples(document: YamlDocument, at: int, row: _PatternRow) -> None:
+    """Refuse a pattern that does not fit its target kind, its examples or its near misses."""
     try:
         expression = re.compile(row.pattern)
     except re.error as error:
-        raise located.error((at, "pattern"), f"is no expression: {error}", "correct it") from None
-    group = _GROUPS.get(row.slot)
+        raise document.error((at, "pattern"), f"is no expression: {error}", "correct it") from None
+    group = _TARGET_GROUPS.get(row.slot)
     if group and group not in expression.groupindex:
-        problem = f"{row.slot!r} is told by a group {group!r}, which the pattern has not"
-        raise located.error((at, "slot"), problem, "name the group, or write node")
+        problem = f"{row.slot!r} needs a group {group!r}, which the pattern does not have"
+        raise document.error((at, "slot"), problem, "name the group, or write node")
     for index, example in enumerate(row.examples):
         place = (at, "examples", index)
         if row.hint not in example:
-            raise located.error(place, f"has not the hint {row.hint!r}", "correct the hint or the example")
+            raise document.error(
+                place, f"does not contain the hint {row.hint!r}", "correct the hint or the example"
+            )
         if not expression.match(example):
-            raise located.error(place, "is not matched by its pattern", "correct the pattern or the example")
+            raise document.error(place, "is not matched by its pattern", "correct the pattern or the example")
     for index, line in enumerate(row.near_misses):
         if expression.match(line):
             place = (at, "near_misses", index)
-            raise located.error(place, "is matched by its pattern", "narrow the pattern, or remove the line")
+            raise document.error(place, "is matched by its pattern", "narrow the pattern, or remove the line")

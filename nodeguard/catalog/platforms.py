@@ -1,4 +1,4 @@
-"""The platforms of checks/platforms: one YAML file each, read into the model's words."""
+"""Platforms, loaded from checks/platforms with one YAML file each."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _Match(PlatformMatch, frozen=True, forbid_unknown_fields=True):
 
 
 class _Expect(Struct, forbid_unknown_fields=True):
-    """What EXPECTATIONS names, with the kind of value that each has."""
+    """The fields of EXPECTATIONS with their types."""
 
     gpus: _Count = UNSET
     gpu_name: str | UnsetType = UNSET
@@ -52,44 +52,44 @@ class _File(Struct, forbid_unknown_fields=True):
 
 
 def load_platforms(folder: Path | Traversable) -> tuple[Platform, ...]:
-    """Platforms of a folder, each in a file of its id's name.
+    """Return the platforms of a folder, each in a file named after its id.
 
-    Those that are known by a name of the machine stand first, those that are known by their board alone last:
-    of several that match, the first is the one that says most. Raises CatalogueError where a file says what
-    cannot be, or two platforms are known by the same words.
+    Platforms that a name of the machine identifies come first, those that only the board identifies last: of
+    several that match a node, the first is the most specific. Raises ConfigError for an invalid file, and
+    where two platforms have an equal match.
     """
-    found: list[Platform] = []
-    known: dict[PlatformMatch, str] = {}
+    platforms: list[Platform] = []
+    owners: dict[PlatformMatch, str] = {}
     for path in sorted(folder.iterdir(), key=lambda path: path.name):
         if path.name.endswith(".yaml"):
-            located = load_yaml(path)
-            platform = _platform(located, path.name.removesuffix(".yaml"))
-            for at, match in enumerate(platform.match):
-                if match in known:
-                    problem = f"{known[match]} is known by the same words"
-                    raise located.error(("match", at), problem, "take them away from one of the two")
-                known[match] = platform.id
-            found.append(platform)
-    return tuple(sorted(found, key=_by_board))
+            document = load_yaml(path)
+            platform = _platform(document, path.name.removesuffix(".yaml"))
+            for index, match in enumerate(platform.match):
+                if match in owners:
+                    problem = f"{owners[match]} has the same match"
+                    raise document.error(("match", index), problem, "remove it from one of the two")
+                owners[match] = platform.id
+            platforms.append(platform)
+    return tuple(sorted(platforms, key=_is_identified_by_board))
 
 
-def _platform(located: YamlDocument, name: str) -> Platform:
-    file = convert(located, _File)
+def _platform(document: YamlDocument, name: str) -> Platform:
+    file = convert(document, _File)
     if file.id != name:
-        raise located.error(
+        raise document.error(
             ("id",), f"{file.id!r} is not the file's name", f"write {name}, or rename the file"
         )
     matches = tuple(PlatformMatch(**asdict(match)) for match in file.match)
-    for at, match in enumerate(matches):
+    for index, match in enumerate(matches):
         if not (match.product_name or match.instance_type or match.gpu):
             problem = "names neither product_name nor instance_type nor gpu, so it would match too much"
-            raise located.error(("match", at), problem, "add one of them")
-    return Platform(file.id, file.title, matches, dict(_expected(file.expect)), file.basis, file.notes)
+            raise document.error(("match", index), problem, "add one of them")
+    return Platform(file.id, file.title, matches, dict(_present_values(file.expect)), file.basis, file.notes)
 
 
-def _expected(expect: _Expect) -> Iterator[tuple[str, bool | int | str | tuple[str, ...]]]:
+def _present_values(expect: _Expect) -> Iterator[tuple[str, bool | int | str | tuple[str, ...]]]:
     return ((name, value) for name, value in asdict(expect).items() if value is not UNSET)
 
 
-def _by_board(platform: Platform) -> bool:
+def _is_identified_by_board(platform: Platform) -> bool:
     return not any(match.product_name or match.instance_type for match in platform.match)

@@ -1,4 +1,4 @@
-"""The tables of checks/tables: codes, rules and patterns, read from YAML into the model's words."""
+"""Tables of error codes, decoding rules and log patterns, loaded from checks/tables."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 Responses = dict[str, ActionResponse]
-Word32 = Annotated[int, Meta(ge=0, lt=1 << 32)]
+Uint32 = Annotated[int, Meta(ge=0, lt=1 << 32)]
 Topic = (
     Literal["lost", "ecc", "repair", "gsp", "nvlink", "nvlink5", "recovery"]
     | Literal["power", "confidential", "c2c", "pcie", "engine", "security", "test"]
 )
 
 
-# Rows as they stand in YAML: strict, and with what may be left out.
+# Rows as YAML has them: no unknown fields, and with defaults.
 class _XidRow(Xid, frozen=True, kw_only=True, forbid_unknown_fields=True):
     topic: Topic
     workload: Literal["yes", "possible", "unlikely", "no", "unknown"] = "unknown"
@@ -55,9 +55,9 @@ class _SxidBlock(Struct, forbid_unknown_fields=True):
 
 
 class _Nvlink5Row(Nvlink5Rule, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    v1: tuple[Word32, Word32]
-    v2: tuple[Word32, Word32]
-    errstatus: tuple[Word32, ...]
+    v1: tuple[Uint32, Uint32]
+    v2: tuple[Uint32, Uint32]
+    errstatus: tuple[Uint32, ...]
 
 
 class _Nvlink5File(Struct, forbid_unknown_fields=True):
@@ -82,9 +82,9 @@ class _ResponseRow(Struct, forbid_unknown_fields=True):
 
 
 def load_tables(folder: Path | Traversable) -> Catalogue:
-    """A catalogue with every table of a folder, and neither checks nor platforms.
+    """Return a catalogue with every table of a folder, without checks and platforms.
 
-    Raises CatalogueError where a file is missing or says what cannot be.
+    Raises ConfigError for a missing or invalid file.
     """
     responses = _responses(folder)
     rules, reasons = _nvlink5(folder, responses)
@@ -101,64 +101,70 @@ def load_tables(folder: Path | Traversable) -> Catalogue:
 
 
 def _responses(folder: Path | Traversable) -> Responses:
-    located, rows = read_yaml(folder / "responses.yaml", tuple[_ResponseRow, ...])
-    require_unique(located, (((at, "word"), row.word) for at, row in enumerate(rows)))
+    document, rows = read_yaml(folder / "responses.yaml", tuple[_ResponseRow, ...])
+    require_unique(document, (((index, "word"), row.word) for index, row in enumerate(rows)))
     return {row.word: ActionResponse(row.verdict, row.action.value, row.meaning) for row in rows}
 
 
 def _xids(folder: Path | Traversable, responses: Responses) -> dict[int, Xid]:
-    located, rows = read_yaml(folder / "xid.yaml", tuple[_XidRow, ...])
-    require_unique(located, (((at, "code"), row.code) for at, row in enumerate(rows)))
-    for at, row in enumerate(rows):
-        _answered(located, (at,), responses, action=row.action, investigate=row.investigate)
-    return {row.code: _plain(Xid, row) for row in rows}
+    document, rows = read_yaml(folder / "xid.yaml", tuple[_XidRow, ...])
+    require_unique(document, (((index, "code"), row.code) for index, row in enumerate(rows)))
+    for index, row in enumerate(rows):
+        _require_response(document, (index,), responses, action=row.action, investigate=row.investigate)
+    return {row.code: _as_model(Xid, row) for row in rows}
 
 
 def _sxids(folder: Path | Traversable, responses: Responses) -> dict[int, Sxid]:
-    located, blocks = read_yaml(folder / "sxid.yaml", tuple[_SxidBlock, ...])
+    document, blocks = read_yaml(folder / "sxid.yaml", tuple[_SxidBlock, ...])
     rows = [((b, "codes", c), row) for b, block in enumerate(blocks) for c, row in enumerate(block.codes)]
-    require_unique(located, (((*place, "code"), row.code) for place, row in rows))
+    require_unique(document, (((*place, "code"), row.code) for place, row in rows))
     for place, row in rows:
-        _answered(located, place, responses, action=row.action)
-    return {row.code: _plain(Sxid, row, block=block.block) for block in blocks for row in block.codes}
+        _require_response(document, place, responses, action=row.action)
+    return {row.code: _as_model(Sxid, row, block=block.block) for block in blocks for row in block.codes}
 
 
 def _nvlink5(
     folder: Path | Traversable, responses: Responses
 ) -> tuple[tuple[Nvlink5Rule, ...], dict[int, str]]:
-    located, file = read_yaml(folder / "nvlink5.yaml", _Nvlink5File)
-    for at, row in enumerate(file.rules):
-        _answered(located, ("rules", at), responses, action=row.action, investigate=row.investigate)
+    document, file = read_yaml(folder / "nvlink5.yaml", _Nvlink5File)
+    for index, row in enumerate(file.rules):
+        _require_response(
+            document, ("rules", index), responses, action=row.action, investigate=row.investigate
+        )
         for field, (mask, value) in (("v1", row.v1), ("v2", row.v2)):
             if value & ~mask:
                 problem = f"the value 0x{value:08x} has bits that the mask 0x{mask:08x} takes away"
-                raise located.error(("rules", at, field), problem, "correct one of them: it can never match")
-    return tuple(_plain(Nvlink5Rule, row) for row in file.rules), file.link_down_reasons
+                raise document.error(
+                    ("rules", index, field), problem, "correct one of them: it can never match"
+                )
+    return tuple(_as_model(Nvlink5Rule, row) for row in file.rules), file.link_down_reasons
 
 
 def _xid74(folder: Path | Traversable, responses: Responses) -> tuple[Xid74Bits, ...]:
-    located, rows = read_yaml(folder / "xid74.yaml", tuple[_Xid74Row, ...])
+    document, rows = read_yaml(folder / "xid74.yaml", tuple[_Xid74Row, ...])
     require_unique(
-        located, (((at, "bits"), (row.register, bit)) for at, row in enumerate(rows) for bit in row.bits)
+        document,
+        (((index, "bits"), (row.register, bit)) for index, row in enumerate(rows) for bit in row.bits),
     )
-    for at, row in enumerate(rows):
-        _answered(located, (at,), responses, action=row.action)
-    return tuple(_plain(Xid74Bits, row) for row in rows)
+    for index, row in enumerate(rows):
+        _require_response(document, (index,), responses, action=row.action)
+    return tuple(_as_model(Xid74Bits, row) for row in rows)
 
 
 def _recovery(folder: Path | Traversable) -> dict[int, RecoveryAction]:
-    located, rows = read_yaml(folder / "recovery.yaml", tuple[_RecoveryRow, ...])
-    require_unique(located, (((at, "value"), row.value) for at, row in enumerate(rows)))
-    return {row.value: _plain(RecoveryAction, row, action=row.action.value) for row in rows}
+    document, rows = read_yaml(folder / "recovery.yaml", tuple[_RecoveryRow, ...])
+    require_unique(document, (((index, "value"), row.value) for index, row in enumerate(rows)))
+    return {row.value: _as_model(RecoveryAction, row, action=row.action.value) for row in rows}
 
 
-def _answered(located: YamlDocument, place: FieldPath, responses: Responses, **words: str) -> None:
-    for field, word in words.items():
-        if word not in responses:
+def _require_response(document: YamlDocument, path: FieldPath, responses: Responses, **actions: str) -> None:
+    """Refuse an action, by field, that responses.yaml does not list."""
+    for field, action in actions.items():
+        if action not in responses:
             remedy = "use a word of responses.yaml, or add it there"
-            raise located.error((*place, field), f"{word!r} has no response", remedy)
+            raise document.error((*path, field), f"{action!r} has no response", remedy)
 
 
-def _plain(form: Any, row: Struct, **changed: Any) -> Any:
-    """A row in the model's own type."""
+def _as_model(form: Any, row: Struct, **changed: Any) -> Any:
+    """Return a row as the model's own type."""
     return form(**{name: getattr(row, name, None) for name in form.__struct_fields__} | changed)

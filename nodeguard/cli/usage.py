@@ -7,11 +7,10 @@ from collections.abc import Iterable
 from typing import IO, Any, NoReturn
 
 from nodeguard.cli.streams import print_error, print_output
+from nodeguard.config.units import parse_fractional_duration
 
 # Exit codes of the monitoring-plugins convention.
 OK, WARNING, FATAL, UNKNOWN = 0, 1, 2, 3
-
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 class UsageError(Exception):
@@ -48,9 +47,8 @@ def duration(text: str, most: float = 30 * 86_400) -> float:
 
     Raises ArgumentTypeError.
     """
-    number, unit = (text[:-1], text[-1:]) if text[-1:] in _UNITS else (text, "s")
     try:
-        seconds = float(number) * _UNITS[unit]
+        seconds = parse_fractional_duration(text)
     except ValueError:
         seconds = 0.0
     if not 0 < seconds <= most:

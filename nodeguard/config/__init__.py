@@ -1,1 +1,1 @@
-"""TODO: name the concept of this package."""
+"""Configuration files: YAML with line numbers, typed values, units, and errors with file, line and field."""

@@ -1,19 +1,18 @@
-"""What msgspec complains of, in words that a person who edits a file can act on."""
+"""Messages for values that do not fit their schema, made from msgspec's validation errors."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Any
 
-from nodeguard.config.field_path import FieldPath, allowed_values, examples
+from nodeguard.config.field_path import FieldPath, parse_field_path
 
-# A complaint reads "Expected `int`, got `str` - at `$.rows[3].code`".
-_COMPLAINT = re.compile(r"(.*?)(?: - at (?:`key` in )?`\$(.*)`)?$", re.DOTALL)
-_STEP = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
+# msgspec writes "Expected `int`, got `str` - at `$.rows[3].code`".
+_ERROR = re.compile(r"(.*?)(?: - at (?:`key` in )?`\$(.*)`)?$", re.DOTALL)
 _FIELD = re.compile(r"Object (?:contains (unknown)|missing required) field `(.*)`")
 _EXPECTED = re.compile(r"Expected (`.*?)(?:, got .*)?$", re.DOTALL)
-_KINDS = {
+_TYPE_NAMES = {
     "bool": "true or false",
     "int": "a whole number",
     "float": "a number",
@@ -25,69 +24,129 @@ _KINDS = {
 
 
 def explain_validation_error(
-    complaint: str, form: Any, data: Any, hidden: Collection[str] = ()
+    error: str, schema: Any, data: Any, hidden: Collection[str] = ()
 ) -> tuple[FieldPath, str, str]:
-    """Where data does not fit form, what is wrong there and the remedy, from the text of msgspec's error.
+    """Return the field, the problem and the remedy for the text of a msgspec validation error.
 
-    hidden: first keys beneath which a person may have written a secret, so that nothing of it is shown.
+    schema: the type that data was converted to. hidden: top-level keys below which no value is shown, because
+    the user may have written a secret there.
     """
-    what, at = _COMPLAINT.findall(complaint)[0]
-    place = parse_field_path(at)
-    if field := _FIELD.fullmatch(what):
-        unknown, name = field.groups()
-        if unknown and place and place[0] in hidden and not name.isidentifier():
-            return (
-                place,
-                "has a key that is not known here",
-                f"use one of {', '.join(allowed_values(form, place))}",
-            )
-        if unknown:
-            known = allowed_values(form, place)
-            return (*place, name), "is not known here", f"use one of {', '.join(known)}{_near(name, known)}"
-        return (*place, name), "is missing", "add it"
-    shown = _shown(data, place, hidden)
-    if like := examples(form, place):
-        return place, f"{shown} does not fit", f"write it like {' or '.join(like)}"
-    if expected := _EXPECTED.match(what):
-        kinds = re.sub(r"`(.*?)`", lambda kind: " or ".join(map(_kind, kind[1].split(" | "))), expected[1])
-        return place, f"{shown} does not fit", f"write {kinds}"
-    if what.startswith("Invalid ") and (known := allowed_values(form, place)):
-        return place, f"{shown} is none of {', '.join(known)}", f"use one of these{_near(shown, known)}"
-    return place, what, "correct it"
+    text, place = _ERROR.findall(error)[0]
+    path = parse_field_path(place)
+    if match := _FIELD.fullmatch(text):
+        is_unknown, name = match.groups()
+        if not is_unknown:
+            return (*path, name), "is missing", "add it"
+        allowed = allowed_values(schema, path)
+        if path and path[0] in hidden and not name.isidentifier():
+            return path, "has a key that is not known here", f"use one of {', '.join(allowed)}"
+        return (
+            (*path, name),
+            "is not known here",
+            f"use one of {', '.join(allowed)}{_suggestion(name, allowed)}",
+        )
+    value = _value_text(data, path, hidden)
+    if examples := _examples(schema, path):
+        return path, f"{value} does not fit", f"write it like {' or '.join(examples)}"
+    if match := _EXPECTED.match(text):
+        types = re.sub(
+            r"`(.*?)`",
+            lambda names: " or ".join(_TYPE_NAMES.get(name, name) for name in names[1].split(" | ")),
+            match[1],
+        )
+        return path, f"{value} does not fit", f"write {types}"
+    if text.startswith("Invalid ") and (allowed := allowed_values(schema, path)):
+        return (
+            path,
+            f"{value} is none of {', '.join(allowed)}",
+            f"use one of these{_suggestion(value, allowed)}",
+        )
+    return path, text, "correct it"
 
 
-def parse_field_path(path: str) -> FieldPath:
-    """A place in msgspec's notation: `$.rows[3].code` → ("rows", 3, "code")."""
-    return tuple(... if at == "..." else name or int(at) for name, at in _STEP.findall(path))
+def allowed_values(schema: Any, path: FieldPath) -> list[str]:
+    """Return the values that an enumeration at a path allows, or the field names of a Struct there."""
+    values = [value for node in _nodes_at(schema, path) for value in _values(_unwrapped(node))]
+    return list(dict.fromkeys(map(str, values)))
 
 
-def field_name(place: FieldPath) -> str:
-    """A place as a person names it: its last key, with the indices that follow; empty without a key."""
-    found = ""
-    for step in place:
-        if isinstance(step, str):
-            found = step
-        elif found:
-            found += "[...]" if step is ... else f"[{step}]"
-    return found
-
-
-def _kind(word: str) -> str:
-    return _KINDS.get(word, word)
-
-
-def _shown(data: Any, place: FieldPath, hidden: Collection[str]) -> str:
-    for step in place:
+def _value_text(data: Any, path: FieldPath, hidden: Collection[str]) -> str:
+    for step in path:
         if step is ...:
             return "a value"
         data = data[step]
-    value = "the value" if place and place[0] in hidden else repr(data)
+    value = "the value" if path and path[0] in hidden else repr(data)
     return {list: "a list", dict: "a mapping", type(None): "nothing"}.get(type(data), value)
 
 
-def _near(word: str, known: Collection[str]) -> str:
-    """A question whether one of the known words was meant, empty where none is near."""
-    from difflib import get_close_matches  # noqa: PLC0415 - needed only where something is wrong
+def _suggestion(name: str, allowed: Collection[str]) -> str:
+    """Return a question for the allowed name that is nearest; empty where none is near."""
+    from difflib import get_close_matches  # noqa: PLC0415 - needed only for an invalid file
 
-    found = get_close_matches(word.strip("'"), known, n=1)
-    return f"; did you mean {found[0]}?" if found else ""
+    matches = get_close_matches(name.strip("'"), allowed, n=1)
+    return f"; did you mean {matches[0]}?" if matches else ""
+
+
+def _examples(schema: Any, path: FieldPath) -> list[str]:
+    """Return the examples that the schema's metadata has for a path."""
+    from msgspec import inspect  # noqa: PLC0415 - needed only for an invalid file
+
+    extras = [
+        node.extra_json_schema or {} for node in _nodes_at(schema, path) if isinstance(node, inspect.Metadata)
+    ]
+    return [str(example) for extra in extras for example in extra.get("examples", ())]
+
+
+def _nodes_at(schema: Any, path: FieldPath) -> list[Any]:
+    """Return the type nodes of msgspec.inspect at a path, the members of a union one by one."""
+    from msgspec import inspect  # noqa: PLC0415 - needed only for an invalid file
+
+    nodes = list(_members(inspect.type_info(schema)))
+    for step in path:
+        nodes = [
+            member
+            for node in nodes
+            for child in _children(_unwrapped(node), step)
+            for member in _members(child)
+        ]
+    return nodes
+
+
+def _unwrapped(node: Any) -> Any:
+    """Return a type node without its metadata."""
+    from msgspec import inspect  # noqa: PLC0415
+
+    return node.type if isinstance(node, inspect.Metadata) else node
+
+
+def _members(node: Any) -> Iterator[Any]:
+    from msgspec import inspect  # noqa: PLC0415
+
+    union = _unwrapped(node)
+    if isinstance(union, inspect.UnionType):
+        yield from union.types
+    else:
+        yield node
+
+
+def _children(node: Any, step: Any) -> Iterator[Any]:
+    from msgspec import inspect  # noqa: PLC0415
+
+    if isinstance(node, inspect.StructType):
+        if step == node.tag_field:
+            yield inspect.LiteralType((node.tag,))
+        yield from (field.type for field in node.fields if field.encode_name == step)
+    elif isinstance(node, inspect.TupleType):
+        yield node.item_types[step]
+    else:
+        yield getattr(node, "item_type", None) or getattr(node, "value_type", node)
+
+
+def _values(node: Any) -> list[Any]:
+    from msgspec import inspect  # noqa: PLC0415
+
+    if isinstance(node, inspect.StructType):
+        return [field.encode_name for field in node.fields]
+    if isinstance(node, inspect.EnumType):
+        return [member.value for member in node.cls]
+    return list(node.values) if isinstance(node, inspect.LiteralType) else []

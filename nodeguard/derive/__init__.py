@@ -1,1 +1,1 @@
-"""Observations to derived signals: correlation, decoding, peers, set differences. Pure."""
+"""Derived signals: observations attributed, decoded and compared with each other. Pure."""

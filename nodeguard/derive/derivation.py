@@ -1,4 +1,4 @@
-"""How derived signals are computed: one function for each group of signals that share their fate. Pure."""
+"""Derivations: functions that compute a group of derived signals of one target. Pure."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Result = TypeVar("Result")
 
 
 class Derivation(NamedTuple):
-    """A function that derives signals of one slot.
+    """A function that derives signals of one target.
 
-    kind: of the slots that it is for. signals: all that it may yield. compute: yields (signal, value) for
-    what applies; where it asks for something that could not be read, all signals that it has not yielded by
-    then are unread for the same reason.
+    kind: of its targets. signals: all that it may yield. compute: yields (signal, value) for signals that
+    apply. Where it uses a signal that could not be read, the signals that it has not yielded yet are unread
+    for the same reason.
     """
 
     kind: str
@@ -28,7 +28,7 @@ class Derivation(NamedTuple):
 
 
 class Once(Generic[Result]):
-    """A part of a derivation that is the same for all slots: computed when it is first asked for."""
+    """A part of a derivation that is the same for all targets, computed on its first use."""
 
     def __init__(self, compute: Callable[[LatestReadings], Result]) -> None:
         self._compute = compute
@@ -36,7 +36,7 @@ class Once(Generic[Result]):
         self._error: UnreadError | None = None
 
     def __call__(self, latest: LatestReadings) -> Result:
-        """Return what the function returns; raises UnreadError where it does, each time."""
+        """Return the function's result. Raises its UnreadError on every call."""
         if self._error is not None:
             raise self._error
         if not self._result:
@@ -49,7 +49,7 @@ class Once(Generic[Result]):
 
 
 def run_derivations(latest: LatestReadings, derivations: Iterable[Derivation]) -> None:
-    """Derive signals of every slot that a derivation is for, and add them to the readings."""
+    """Derive the signals of every target of each derivation's kind, and add them to the readings."""
     for derivation in derivations:
         for slot in (NODE,) if derivation.kind == NODE else latest.targets(derivation.kind):
             try:

@@ -1,7 +1,9 @@
-"""Derivation: readings in, the same readings decoded and attributed out, and one more with what follows from
-them. Pure.
+"""Derivation: readings in; out come the same readings, attributed and decoded, and a reading of derived
+signals.
 
-state, derived = derive(catalogue, wanted, state, readings, instant, site)
+    state, derived = derive(catalogue, plan, state, readings, instant, hints)
+
+Pure.
 """
 
 from __future__ import annotations
@@ -11,9 +13,17 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nodeguard.derive import gpus, pcie, ports, presence, services, storage, thermal
-from nodeguard.derive import port_counters as counters
-from nodeguard.derive import repeated_traps as repeats
+from nodeguard.derive import (
+    gpus,
+    pcie,
+    port_counters,
+    ports,
+    presence,
+    repeated_traps,
+    services,
+    storage,
+    thermal,
+)
 from nodeguard.derive.attribution import attribute_reading, find_owners, keep_last_mounts
 from nodeguard.derive.derivation import Derivation, Values, run_derivations
 from nodeguard.derive.driver import driver_branch, driver_changing_derivation, last_driver_change
@@ -36,34 +46,93 @@ from nodeguard.model.platform import Platform
 from nodeguard.model.target import NODE
 
 
+class PlatformHints(Struct, frozen=True):
+    """What the site's configuration states about the node. platform: id. instance_type: the cloud's name."""
+
+    platform: str = ""
+    instance_type: str = ""
+
+
+class DerivedReadings(Struct, frozen=True):
+    """The readings for the judge, and the node's platform; None where it is not known."""
+
+    readings: tuple[Reading, ...]
+    platform: Platform | None
+
+
+def derive(
+    catalogue: Catalogue,
+    plan: DerivationPlan,
+    state: DeriveState,
+    readings: Sequence[Reading],
+    instant: Instant,
+    hints: PlatformHints,
+) -> tuple[DeriveState, DerivedReadings]:
+    """Return the state and the readings for the judge. state: of the last call or DeriveState()."""
+    if state.boot_id != instant.boot_id:
+        state = DeriveState(boot_id=instant.boot_id, best=state.best)
+    sources = {reading.source for reading in readings}
+    others = (reading for name, reading in state.latest.items() if name not in sources)
+    readings = (*readings, *overdue_readings(others, instant.mono))
+    retained = dict(state.latest)
+    for reading in readings:
+        retained[reading.source] = retain_reading(retained.get(reading.source), reading)
+    owners = find_owners(retained, state.owners)
+    event_owners = keep_last_mounts(owners, state.owners)
+    latest = LatestReadings(
+        (attribute_reading(reading, event_owners) for reading in retained.values()),
+        plan.sources,
+        instant.mono,
+    )
+    attributed = [attribute_reading(reading, event_owners) for reading in readings]
+    dedup, deduplicated = deduplicate_xids(state.dedup, attributed, retained, instant.mono)
+    state, decoded = decode_events(
+        replace(state, dedup=dedup), deduplicated, catalogue, driver_branch(latest)
+    )
+    platform = match_platform(
+        latest, catalogue.platforms, hints.platform, hints.instance_type, state.platform
+    )
+    events = (event for reading in decoded for event in _events(reading))
+    state = replace(
+        state,
+        platform=platform.id if platform else "",
+        latest=retained,
+        owners=owners,
+        driver_changed_at=last_driver_change(state.driver_changed_at, events),
+        starts=services.track_starts(latest, state.starts),
+        heartbeats=port_counters.track_heartbeats(latest, state.heartbeats),
+        traps=repeated_traps.record_traps(latest, state.traps, readings),
+    )
+    best = add_derived_signals(latest, platform, plan, state)
+    used = (port_counters.drop_unused_counters(reading, latest.derived) for reading in decoded)
+    derived = Reading(DERIVED, instant.mono, _derived_observations(latest, attributed))
+    return replace(state, best=best), DerivedReadings((*used, derived), platform)
+
+
 def overdue_readings(latest: Iterable[Reading], now: float) -> list[Reading]:
-    """For each reading that does not hold any more, one that failed in its place.
+    """Return a failed reading in the place of each reading that is no longer valid.
 
     latest: each source's latest reading. now: seconds since boot.
     """
     return [
         Reading(
-            one.source,
+            reading.source,
             now,
-            (Observation(one.source, NODE, "failed", detail=_why(now - one.at)),),
+            (Observation(reading.source, NODE, "failed", detail=f"not read for {now - reading.at:.0f} s"),),
             complete=False,
         )
-        for one in latest
-        if now - one.at > one.valid_for
+        for reading in latest
+        if now - reading.at > reading.valid_for
     ]
 
 
-def _why(seconds: float) -> str:
-    return f"not read for {seconds:.0f} s"
-
-
 def add_derived_signals(
-    latest: LatestReadings, platform: Platform | None, wants: DerivationPlan, state: DeriveState
+    latest: LatestReadings, platform: Platform | None, plan: DerivationPlan, state: DeriveState
 ) -> dict[str, BestReadings]:
-    """Add all derived signals to the readings, and return the inventory after this look.
+    """Add the derived signals in the order of their dependencies, and return the new inventory.
 
-    platform: None where it is not known. state: services and counters as they are after this look, the
-    inventory as it was before.
+    platform: None where it is not known. state: with services and counters after this round, and the
+    inventory before it.
     """
     most_links = best_values(latest, state.best, "gpu.nvlink.active")
     run_derivations(
@@ -75,15 +144,15 @@ def add_derived_signals(
             *pcie.pcie_derivations(),
             *thermal.DERIVATIONS,
             *services.service_derivations(state.starts, platform),
-            *counters.port_counter_derivations(wants.bits, state.heartbeats),
-            repeats.trap_derivation(state.traps),
+            *port_counters.port_counter_derivations(plan.bits, state.heartbeats),
+            repeated_traps.trap_derivation(state.traps),
             *storage.DERIVATIONS,
             Derivation(NODE, ("gpu.count",), _gpu_count),
             ports.fabric_count_derivation(platform),
         ),
     )
-    add_peer_references(latest, wants.peers)
-    best = update_inventory(latest, wants.inventory, state.best)
+    add_peer_references(latest, plan.peers)
+    best = update_inventory(latest, plan.inventory, state.best)
     add_inventory_references(latest, state.best, best)
     run_derivations(
         latest,
@@ -96,91 +165,31 @@ def add_derived_signals(
 
 
 def _gpu_count(latest: LatestReadings, _node: str) -> Values:
-    """`gpu.count`: GPUs that are on the bus or in NVML's list, whoever may use them."""
+    """`gpu.count`: GPUs on the bus or in NVML's list, whether or not this process may use them."""
     on_bus, in_nvml = latest.listed("pci", "gpu"), latest.listed("nvml", "gpu")
     if on_bus is None and in_nvml is None:
         return
-    there = {
+    present = {
         gpu for gpu in on_bus or () if latest.get(gpu, "pci.present") and not latest.get(gpu, "pci.virtual")
     }
-    # Without a bus to look at, the handles that are hidden from this process are all that is known of a GPU.
+    # Where the bus cannot be read, NVML's count of hidden handles is the only sign of a hidden GPU.
     hidden = latest.node_signal("gpu.handles_hidden") if on_bus is None else 0
-    yield "gpu.count", len(there | (in_nvml or frozenset())) + (hidden if isinstance(hidden, int) else 0)
+    total = len(present | (in_nvml or frozenset()))
+    yield "gpu.count", total + (hidden if isinstance(hidden, int) else 0)
 
 
-class PlatformHints(Struct, frozen=True):
-    """What a site says of the node itself.
-
-    platform: id of its platform. instance_type: the cloud's name for it.
-    """
-
-    platform: str = ""
-    instance_type: str = ""
-
-
-class DerivedReadings(Struct, frozen=True):
-    """Readings to judge, and the platform to judge them by, None where it is not known."""
-
-    readings: tuple[Reading, ...]
-    platform: Platform | None
-
-
-def derive(
-    catalogue: Catalogue,
-    wants: DerivationPlan,
-    state: DeriveState,
-    readings: Sequence[Reading],
-    instant: Instant,
-    site: PlatformHints,
-) -> tuple[DeriveState, DerivedReadings]:
-    """State and derived readings after a round. state: of the round before, DeriveState() at the start."""
-    if state.boot_id != instant.boot_id:
-        state = DeriveState(boot_id=instant.boot_id, best=state.best)
-    read_now = {reading.source for reading in readings}
-    late = overdue_readings(
-        (reading for name, reading in state.latest.items() if name not in read_now), instant.mono
-    )
-    readings = (*readings, *late)
-    latest = dict(state.latest)
-    for reading in readings:
-        latest[reading.source] = retain_reading(latest.get(reading.source), reading)
-    owned = find_owners(latest, state.owners)
-    places = keep_last_mounts(owned, state.owners)
-    seen = LatestReadings(
-        (attribute_reading(reading, places) for reading in latest.values()), wants.sources, instant.mono
-    )
-    placed = [attribute_reading(reading, places) for reading in readings]
-    waiting, single = deduplicate_xids(state.dedup, placed, latest, instant.mono)
-    state, new = decode_events(replace(state, waiting=waiting), single, catalogue, driver_branch(seen))
-    moved = last_driver_change(
-        state.driver_changed_at, (event for reading in new for event in _events(reading))
-    )
-    make = match_platform(seen, catalogue.platforms, site.platform, site.instance_type, state.platform)
-    state = replace(
-        state,
-        platform=make.id if make else "",
-        latest=latest,
-        owners=owned,
-        moved=moved,
-        starts=services.track_starts(seen, state.starts),
-        still=counters.track_heartbeats(seen, state.heartbeats),
-        traps=repeats.record_traps(seen, state.traps, readings),
-    )
-    best = add_derived_signals(seen, make, wants, state)
-    signs = _signs(placed)
-    observations = tuple(
+def _derived_observations(latest: LatestReadings, attributed: Iterable[Reading]) -> tuple[Observation, ...]:
+    """Return the derived signals and signs as one observation for each target."""
+    signs = _recovery_signs(attributed)
+    return tuple(
         Observation(
             DERIVED,
-            slot,
-            signals=seen.derived.get(slot, {}),
-            unreadable=seen.derived_unread.get(slot, {}),
-            events=signs.get(slot, ()),
+            target,
+            signals=latest.derived.get(target, {}),
+            unreadable=latest.derived_unread.get(target, {}),
+            events=signs.get(target, ()),
         )
-        for slot in {**seen.derived, **seen.derived_unread, **signs}
-    )
-    counted = (counters.drop_unused_counters(reading, seen.derived) for reading in new)
-    return replace(state, best=best), DerivedReadings(
-        (*counted, Reading(DERIVED, instant.mono, observations)), make
+        for target in {**latest.derived, **latest.derived_unread, **signs}
     )
 
 
@@ -188,14 +197,14 @@ def _events(reading: Reading) -> Iterable[Event]:
     return (event for observation in reading.observations for event in observation.events)
 
 
-def _signs(readings: Iterable[Reading]) -> dict[str, tuple[Event, ...]]:
-    """By slot, the driver's word that a GPU needs no recovery: a sign that what it reported before is over.
+def _recovery_signs(readings: Iterable[Reading]) -> dict[str, tuple[Event, ...]]:
+    """Return by target the driver's report that a GPU needs no recovery: a sign that clears earlier events.
 
-    It was asked after the reading began, which is therefore the moment that it surely speaks of.
+    Its time is the begin of the reading: the report is true for that time at least.
     """
     return {
-        one.target: (Event("gpu.recovery_none", reading.began),)
+        observation.target: (Event("gpu.recovery_none", reading.began),)
         for reading in readings
-        for one in reading.observations
-        if one.signals.get("gpu.recovery_action") == 0
+        for observation in reading.observations
+        if observation.signals.get("gpu.recovery_action") == 0
     }

@@ -1,4 +1,4 @@
-"""Whether the NVIDIA driver is being loaded, unloaded or changed just now. Pure."""
+"""State of the NVIDIA driver: its branch, and whether it is being loaded, unloaded or changed. Pure."""
 
 from __future__ import annotations
 
@@ -9,34 +9,28 @@ from nodeguard.derive.latest_readings import LatestReadings
 from nodeguard.model.observation import Event
 from nodeguard.model.target import NODE
 
-# A driver that is being loaded or upgraded is no fault before this many seconds have passed.
+# Seconds after a load, an unload or a boot in which an absent driver is no fault.
 CHANGE_PERIOD = 600.0
 
-_MOVES = frozenset({"driver.load", "driver.unload"})
+_CHANGE_EVENTS = frozenset({"driver.load", "driver.unload"})
 
 
-def last_driver_change(known: float | None, events: Iterable[Event]) -> float | None:
-    """Seconds since boot when the driver was last loaded or unloaded, as far as the kernel log tells."""
-    moments = [event.at for event in events if event.signal in _MOVES]
-    return max([*moments, *([known] if known is not None else [])], default=None)
+def last_driver_change(before: float | None, events: Iterable[Event]) -> float | None:
+    """Return the time of the last load or unload of the driver in seconds since boot; None where unknown."""
+    times = [event.at for event in events if event.signal in _CHANGE_EVENTS]
+    return max([*times, *([before] if before is not None else [])], default=None)
 
 
-def driver_changing_derivation(moved: float | None) -> Derivation:
+def driver_changing_derivation(changed_at: float | None) -> Derivation:
     """Return the derivation of `driver.changing`.
 
-    The module is on its way in or out, or the log reports that it was loaded or unloaded a short time ago, or
-    the machine has just booted.
-
-    moved: when the driver was last loaded or unloaded, in seconds since boot; None where that is not known.
+    It is true while the module is being loaded or unloaded, and for CHANGE_PERIOD after that and after a
+    boot. changed_at: see last_driver_change.
     """
 
     def compute(latest: LatestReadings, _node: str) -> Values:
-        if (moved is not None and latest.mono - moved < CHANGE_PERIOD) or latest.node_signal(
-            "driver.module_state"
-        ) in {
-            "coming",
-            "going",
-        }:
+        is_recent = changed_at is not None and latest.mono - changed_at < CHANGE_PERIOD
+        if is_recent or latest.node_signal("driver.module_state") in {"coming", "going"}:
             yield "driver.changing", True
         else:
             uptime = latest.node_signal("host.uptime")
@@ -47,8 +41,8 @@ def driver_changing_derivation(moved: float | None) -> Derivation:
 
 def driver_branch(latest: LatestReadings) -> int | None:
     """Return the driver's branch, such as 580, from its version; None where it is not known."""
-    values = dict(latest.read_values(NODE, "nvml.driver_version")) | dict(
+    versions = dict(latest.read_values(NODE, "nvml.driver_version")) | dict(
         latest.read_values(NODE, "driver.version")
     )
-    head = str(values.get(NODE, "")).split(".")[0]
-    return int(head) if head.isdigit() else None
+    branch = str(versions.get(NODE, "")).split(".")[0]
+    return int(branch) if branch.isdigit() else None

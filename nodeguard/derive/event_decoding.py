@@ -1,4 +1,4 @@
-"""Xids, SXids and machine checks, decoded as they arrive and with the events near them. Pure."""
+"""Decoding of Xids, SXids and machine checks, with the events near them in time. Pure."""
 
 from __future__ import annotations
 
@@ -15,100 +15,111 @@ from nodeguard.model.observation import Event, Observation, Reading
 
 _XID, _SXID = "gpu.xid.line", "nvswitch.sxid.line"
 
-# Lines of one GPU that are kept to be read again; a storm of application errors must not grow memory.
-_KEPT = 32
+# Lines of one GPU kept to be decoded again, so that a storm of application errors does not grow memory.
+_MAX_LINES = 32
 
-# Letters of a line that are kept: a line that the driver printed is shorter. GPUs of which lines are kept: a
-# log can name any.
-_TEXT = 1000
-_GPUS = 64
+# Letters kept of a line: more than the driver prints. GPUs with lines: a log can name any.
+_MAX_TEXT = 1000
+_MAX_GPUS = 64
 
 
 def decode_events(
     state: DeriveState, readings: Sequence[Reading], catalogue: Catalogue, driver: int | None
 ) -> tuple[DeriveState, list[Reading]]:
-    """Readings with their lines decoded. driver: the driver's branch, None where unknown.
+    """Return the readings with their lines decoded. driver: the driver's branch, None where it is unknown.
 
-    A line that is read differently in the light of a later one (48 with 63, an NVLink error with 154) is told
-    of again.
+    A later line can change the meaning of an earlier one (63 after 48, 154 after an NVLink error). The
+    earlier line is then reported again.
     """
-    fresh = _xids(readings)
-    said = {
-        slot: (*state.xids.get(slot, ()), *(xid.summarize_xid(line.event) for line in new))
-        for slot, new in fresh.items()
+    lines = _xid_lines(readings)
+    xids = {
+        target: (*state.xids.get(target, ()), *(xid.summarize_xid(line.event) for line in new))
+        for target, new in lines.items()
     }
-    near = {slot: index_xids(xids, catalogue) for slot, xids in said.items()}
+    near = {target: index_xids(records, catalogue) for target, records in xids.items()}
     decoder = _Decoder(catalogue, driver, near, LinkErrorCounter(state.link_errors, readings))
     result = []
-    told: set[str] = set()
+    decoded_again: set[str] = set()
     for reading in readings:
-        rows: list[Observation] = []
-        for one in reading.observations:
-            if one.target not in told and any(event.signal == _XID for event in one.events):
-                told.add(one.target)
-                rows += _again(state, one.target, fresh[one.target], catalogue, driver, near[one.target])
-            rows.append(decoder.decoded(one) if one.events else one)
-        result.append(replace(reading, observations=tuple(rows)))
-    links, result = report_recoveries(decoder.link_errors.errors(), result, _most_links(state))
-    if links != state.link_errors:
-        state = replace(state, links=links)
-    if not fresh:
-        return state, result
-    kept = {
-        slot: tuple(map(_short, (*state.lines.get(slot, ()), *new)[-_KEPT:])) for slot, new in fresh.items()
+        observations: list[Observation] = []
+        for observation in reading.observations:
+            target = observation.target
+            if target not in decoded_again and any(event.signal == _XID for event in observation.events):
+                decoded_again.add(target)
+                observations += decoder.changed_lines(state, target, lines[target])
+            observations.append(decoder.decode(observation) if observation.events else observation)
+        result.append(replace(reading, observations=tuple(observations)))
+    link_errors, result = report_recoveries(decoder.link_errors.errors(), result, _most_links(state))
+    if link_errors != state.link_errors:
+        state = replace(state, link_errors=link_errors)
+    return _with_lines(state, lines, xids), result
+
+
+def _with_lines(
+    state: DeriveState,
+    lines: Mapping[str, Sequence[XidLine]],
+    xids: Mapping[str, tuple[XidRecord, ...]],
+) -> DeriveState:
+    """Return the state with new lines and their records, of the GPUs with the latest ones."""
+    if not lines:
+        return state
+    new_lines = {
+        target: tuple(map(_truncated, (*state.lines.get(target, ()), *new)[-_MAX_LINES:]))
+        for target, new in lines.items()
     }
-    recent = {slot: _recent(codes) for slot, codes in said.items()}
-    latest = _latest({**state.xids, **recent})
-    near_in_time = {slot: row for slot, row in {**state.lines, **kept}.items() if slot in latest}
-    return replace(state, said=latest, lines=near_in_time), result
+    records = _latest_gpus({**state.xids, **{target: _recent(row) for target, row in xids.items()}})
+    all_lines = {**state.lines, **new_lines}
+    return replace(
+        state, xids=records, lines={target: row for target, row in all_lines.items() if target in records}
+    )
 
 
-def _xids(readings: Sequence[Reading]) -> dict[str, list[XidLine]]:
-    """Return the lines of Xid in some readings, by slot."""
-    found: dict[str, list[XidLine]] = {}
+def _xid_lines(readings: Sequence[Reading]) -> dict[str, list[XidLine]]:
+    """Return the lines of Xid in some readings, by target."""
+    lines: dict[str, list[XidLine]] = {}
     for reading in readings:
         for observation in reading.observations:
-            lines = [XidLine(reading.source, event) for event in observation.events if event.signal == _XID]
-            if lines:
-                found.setdefault(observation.target, []).extend(lines)
-    return found
+            new = [XidLine(reading.source, event) for event in observation.events if event.signal == _XID]
+            if new:
+                lines.setdefault(observation.target, []).extend(new)
+    return lines
 
 
 def _most_links(state: DeriveState) -> dict[str, float]:
     """Return the most active NVLinks that each GPU has had."""
-    return {slot: best.values.get("gpu.nvlink.active", 0.0) for slot, best in state.best.items()}
+    return {target: best.values.get("gpu.nvlink.active", 0.0) for target, best in state.best.items()}
 
 
-def _short(line: XidLine) -> XidLine:
+def _truncated(line: XidLine) -> XidLine:
     event = line.event
-    if len(event.text) <= _TEXT and len(str(event.fields.get("rest", ""))) <= _TEXT:
+    if len(event.text) <= _MAX_TEXT and len(str(event.fields.get("rest", ""))) <= _MAX_TEXT:
         return line
-    fields = {**event.fields, "rest": str(event.fields.get("rest", ""))[:_TEXT]}
-    return XidLine(line.source, replace(event, text=event.text[:_TEXT], fields=fields))
+    fields = {**event.fields, "rest": str(event.fields.get("rest", ""))[:_MAX_TEXT]}
+    return XidLine(line.source, replace(event, text=event.text[:_MAX_TEXT], fields=fields))
 
 
-def _latest(said: Mapping[str, tuple[XidRecord, ...]]) -> dict[str, tuple[XidRecord, ...]]:
-    """What GPUs said lately enough to explain what comes; of too many, those that said something last."""
-    moments = {slot: codes[-1].at for slot, codes in said.items()}
-    now = max(moments.values())
-    slots = sorted(moments, key=moments.__getitem__)[-_GPUS:]
-    return {slot: said[slot] for slot in slots if now - moments[slot] <= 2 * WINDOW}
+def _latest_gpus(xids: Mapping[str, tuple[XidRecord, ...]]) -> dict[str, tuple[XidRecord, ...]]:
+    """Return the Xids of GPUs with one recent enough to explain the next, at most _MAX_GPUS of them."""
+    times = {target: records[-1].at for target, records in xids.items()}
+    now = max(times.values())
+    targets = sorted(times, key=times.__getitem__)[-_MAX_GPUS:]
+    return {target: xids[target] for target in targets if now - times[target] <= 2 * WINDOW}
 
 
-def _recent(said: Sequence[XidRecord]) -> tuple[XidRecord, ...]:
+def _recent(records: Sequence[XidRecord]) -> tuple[XidRecord, ...]:
     """Return the latest Xid of each kind, so that a storm of one code does not push out another code."""
-    latest = max(one.at for one in said)
-    kinds: dict[tuple[int, int, bool], XidRecord] = {}
-    for one in said:
-        if latest - one.at <= 2 * WINDOW:
-            kind = (one.code, one.recovery, one.has_message)
-            kinds.pop(kind, None)
-            kinds[kind] = one
-    return tuple(kinds.values())[-_KEPT:]
+    latest = max(record.at for record in records)
+    by_kind: dict[tuple[int, int, bool], XidRecord] = {}
+    for record in records:
+        if latest - record.at <= 2 * WINDOW:
+            kind = (record.code, record.recovery, record.has_message)
+            by_kind.pop(kind, None)
+            by_kind[kind] = record
+    return tuple(by_kind.values())[-_MAX_LINES:]
 
 
 class _Decoder:
-    """Decodes the events of one round, observation by observation.
+    """Decodes the events of one round.
 
     near: the recent Xids of each GPU. link_errors: counts each NVLink error that is decoded.
     """
@@ -123,43 +134,39 @@ class _Decoder:
         self._catalogue, self._driver, self._near = catalogue, driver, near
         self.link_errors = link_errors
 
-    def decoded(self, observation: Observation) -> Observation:
+    def decode(self, observation: Observation) -> Observation:
         """Return the observation with its events decoded."""
-        events = [one for event in observation.events for one in self._event(observation.target, event)]
+        events = [
+            decoded
+            for event in observation.events
+            for decoded in self._decode_event(observation.target, event)
+        ]
         return replace(observation, events=tuple(events))
 
-    def _event(self, slot: str, event: Event) -> Iterator[Event]:
+    def changed_lines(self, state: DeriveState, target: str, new: Sequence[XidLine]) -> Iterator[Observation]:
+        """Yield earlier lines of a target that the new ones give another meaning, as events with count 0."""
+        first = min(line.event.at for line in new)
+        earlier = index_xids(state.xids.get(target, ()), self._catalogue)
+        for line in state.lines.get(target, ()):
+            if first - line.event.at > WINDOW:
+                continue
+            before = xid.decode_xid(line.event, self._catalogue, self._driver, earlier)
+            now = xid.decode_xid(line.event, self._catalogue, self._driver, self._near[target])
+            if now != before:
+                yield Observation(line.source, target, events=(replace(now, count=0),))
+
+    def _decode_event(self, target: str, event: Event) -> Iterator[Event]:
         if event.signal == _XID:
-            held = xid.decode_xid(event, self._catalogue, self._driver, self._near[slot])
-            yield self.link_errors.add(slot, held)
-            if held.signal == "gpu.xid.recovery" and held.fields["verdict"] == "ignored":
+            decoded = xid.decode_xid(event, self._catalogue, self._driver, self._near[target])
+            yield self.link_errors.add(target, decoded)
+            if decoded.signal == "gpu.xid.recovery" and decoded.fields["verdict"] == "ignored":
                 yield Event("gpu.recovery_none", event.at)
         elif event.signal == _SXID:
             yield sxid.decode_sxid(event, self._catalogue)
-            over = sxid.decode_alarm_end(event, self._catalogue)
-            if over is not None:
-                yield over
+            alarm_end = sxid.decode_alarm_end(event, self._catalogue)
+            if alarm_end is not None:
+                yield alarm_end
         elif event.signal == machine_check.LINE:
             yield machine_check.decode_machine_check(event)
         else:
             yield event
-
-
-def _again(
-    state: DeriveState,
-    slot: str,
-    new: Sequence[XidLine],
-    catalogue: Catalogue,
-    driver: int | None,
-    near: XidIndex,
-) -> Iterator[Observation]:
-    """Earlier lines of the slot that read differently now, as events that count nothing."""
-    first = min(line.event.at for line in new)
-    earlier = index_xids(state.xids.get(slot, ()), catalogue)
-    for line in state.lines.get(slot, ()):
-        if first - line.event.at > WINDOW:
-            continue
-        before = xid.decode_xid(line.event, catalogue, driver, earlier)
-        now = xid.decode_xid(line.event, catalogue, driver, near)
-        if now != before:
-            yield Observation(line.source, slot, events=(replace(now, count=0),))

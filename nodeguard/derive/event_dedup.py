@@ -1,7 +1,7 @@
-"""Xids of which NVML and the kernel log both tell: each is one event. Pure.
+"""Deduplication of Xids that NVML and the kernel log both report: each counts as one event. Pure.
 
-The kernel log is the better witness: it has the words, and what NVML told before somebody listened. Where it
-can be read, an Xid that NVML tells of waits for its line, and counts only if none has come.
+The kernel log is the better source: it has the driver's message, and events from before NVML's event set was
+registered. Where the log is readable, an Xid of NVML waits for its log line, and counts only if none follows.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from nodeguard.model.observation import Event, Observation, Reading
 
 _XID, _LOG, _NVML = "gpu.xid.line", "kmsg", "nvml"
 
-# Seconds that a line has to come in after its event, or before it: as a rule both are read within
-# milliseconds, but a flood takes its time. By when they are read, because the log's clock drifts.
+# Seconds between the log line and the event of one Xid, at most. Both are usually read within milliseconds,
+# but a flood of lines takes longer. Times are those of reading, because the log's clock drifts.
 GRACE = 10.0
 
-# Of one GPU; a storm must not grow memory.
-_KEPT = 32
+# Events of one GPU, so that a storm does not grow memory.
+_MAX_PENDING = 32
 
 
 class DedupState(Struct, frozen=True, array_like=True):
-    """What is known of the two witnesses.
+    """State of the deduplication.
 
-    heard: by slot, codes that the log told of and when they were read (seconds since boot). held: by slot,
-    events of NVML that wait for their line.
+    logged_codes: by target, codes from the log and when they were read, in seconds since boot.
+    pending_events: by target, events of NVML that wait for their log line.
     """
 
     logged_codes: dict[str, tuple[tuple[int, float], ...]] = {}
@@ -35,54 +35,56 @@ class DedupState(Struct, frozen=True, array_like=True):
 
 
 def deduplicate_xids(
-    waiting: DedupState, readings: Sequence[Reading], latest: Mapping[str, Reading], now: float
+    state: DedupState, readings: Sequence[Reading], latest: Mapping[str, Reading], now: float
 ) -> tuple[DedupState, list[Reading]]:
-    """Readings in which NVML tells of no Xid that the kernel log tells of, or may tell of in a moment.
+    """Return the readings without Xids of NVML that the kernel log reports or may still report.
 
-    latest: of each source its latest reading, these among them. now: seconds since boot. What has waited long
-    enough is told in the next reading of NVML.
+    latest: each source's latest reading, including these. now: seconds since boot. An event that has waited
+    for GRACE seconds is in the next reading of NVML.
     """
     log = latest.get(_LOG)
-    readable = log is not None and log.complete
-    heard, held = _heard(waiting.logged_codes, readings, now), dict(waiting.pending_events)
-    for slot, event in _xids(readings, _NVML):
-        held[slot] = (*held.get(slot, ()), event)[-_KEPT:]
-    held = {
-        slot: tuple(one for one in events if not _told(one, heard.get(slot, ())))
-        for slot, events in held.items()
+    is_log_readable = log is not None and log.complete
+    logged = _logged_codes(state.logged_codes, readings, now)
+    pending = dict(state.pending_events)
+    for target, event in _xids(readings, _NVML):
+        pending[target] = (*pending.get(target, ()), event)[-_MAX_PENDING:]
+    pending = {
+        target: tuple(event for event in events if not _is_logged(event, logged.get(target, ())))
+        for target, events in pending.items()
     }
     due = {
-        slot: tuple(one for one in events if not readable or one.at <= now - GRACE)
-        for slot, events in held.items()
+        target: tuple(event for event in events if not is_log_readable or event.at <= now - GRACE)
+        for target, events in pending.items()
     }
     result: list[Reading] = []
     for reading in readings:
         if reading.source == _NVML:
-            result.append(_without(reading, due))
-            held = {
-                slot: tuple(one for one in events if one not in due.get(slot, ()))
-                for slot, events in held.items()
+            result.append(_with_due_events(reading, due))
+            pending = {
+                target: tuple(event for event in events if event not in due.get(target, ()))
+                for target, events in pending.items()
             }
             due = {}
         else:
             result.append(reading)
-    return DedupState(heard, {slot: events for slot, events in held.items() if events}), result
+    return DedupState(logged, {target: events for target, events in pending.items() if events}), result
 
 
-def _heard(
+def _logged_codes(
     before: Mapping[str, tuple[tuple[int, float], ...]], readings: Iterable[Reading], now: float
 ) -> dict[str, tuple[tuple[int, float], ...]]:
-    after = {slot: {code: at for code, at in codes if at > now - GRACE} for slot, codes in before.items()}
-    for slot, event in _xids(readings, _LOG):
-        after.setdefault(slot, {})[int(event.fields["xid"])] = now
-    return {slot: tuple(codes.items()) for slot, codes in after.items() if codes}
+    after = {target: {code: at for code, at in codes if at > now - GRACE} for target, codes in before.items()}
+    for target, event in _xids(readings, _LOG):
+        after.setdefault(target, {})[int(event.fields["xid"])] = now
+    return {target: tuple(codes.items()) for target, codes in after.items() if codes}
 
 
-def _told(event: Event, heard: Iterable[tuple[int, float]]) -> bool:
-    return any(code == event.fields["xid"] for code, _ in heard)
+def _is_logged(event: Event, logged: Iterable[tuple[int, float]]) -> bool:
+    return any(code == event.fields["xid"] for code, _ in logged)
 
 
 def _xids(readings: Iterable[Reading], source: str) -> Iterator[tuple[str, Event]]:
+    """Yield the Xids of a source with their target."""
     for reading in readings:
         if reading.source == source:
             for observation in reading.observations:
@@ -91,19 +93,20 @@ def _xids(readings: Iterable[Reading], source: str) -> Iterator[tuple[str, Event
                         yield observation.target, event
 
 
-def _without(reading: Reading, due: Mapping[str, tuple[Event, ...]]) -> Reading:
-    """A reading of NVML with those of its Xids, and of those before, whose time has come."""
-    own = tuple(
-        replace(one, events=tuple(event for event in one.events if event.signal != _XID))
-        if one.events
-        else one
-        for one in reading.observations
+def _with_due_events(reading: Reading, due: Mapping[str, tuple[Event, ...]]) -> Reading:
+    """Return a reading of NVML with the Xids that are due, and without its other Xids."""
+    observations = tuple(
+        replace(observation, events=tuple(event for event in observation.events if event.signal != _XID))
+        if observation.events
+        else observation
+        for observation in reading.observations
     )
-    more = tuple(Observation(_NVML, slot, events=events) for slot, events in due.items() if events)
-    same = own == reading.observations and not more
-    return reading if same else replace(reading, observations=(*filter(_says, own), *more))
+    added = tuple(Observation(_NVML, target, events=events) for target, events in due.items() if events)
+    if observations == reading.observations and not added:
+        return reading
+    return replace(reading, observations=(*filter(_has_content, observations), *added))
 
 
-def _says(observation: Observation) -> bool:
-    """Whether something is left of an observation that may have been of an event alone."""
+def _has_content(observation: Observation) -> bool:
+    """Whether an observation has anything besides the Xids that were taken from it."""
     return observation != Observation(_NVML, observation.target)

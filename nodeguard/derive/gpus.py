@@ -1,4 +1,4 @@
-"""Signals derived from a GPU's own readings: load, fabric, and the NVLinks that it should have. Pure."""
+"""Derived signals of GPUs: load, NVLink fabric, and expected NVLinks. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nodeguard.derive.latest_readings import LatestReadings, UnreadError
 from nodeguard.model.platform import Platform
 from nodeguard.model.target import parent_target
 
-# Fields of the fabric health mask: (words, shift, width, values that are a problem). Source: nvml.h, GPU
+# Fields of the fabric health mask: (name, shift, mask, values that are a problem). Source: nvml.h, GPU
 # fabric health mask.
 _HEALTH_MASK = (
     ("degraded bandwidth", 0, 0x3, {1: ""}),
@@ -36,7 +36,7 @@ _SUMMARIES = {2: "unhealthy", 3: "limited capacity"}
 
 
 def _busy(latest: LatestReadings, gpu: str) -> Values:
-    """`gpu.busy`: whether the GPU works now, so that its links have no reason to idle."""
+    """`gpu.busy`: whether the GPU is in use now, so that its links should run at full speed."""
     idle, used = latest.get(gpu, "gpu.clocks.idle"), latest.get(gpu, "gpu.utilization")
     if idle is not None and used is not None and not isinstance(used, str):
         yield "gpu.busy", not idle and used > 0
@@ -53,10 +53,10 @@ def _problems(latest: LatestReadings, gpu: str) -> Iterator[str]:
     mask = latest.get(gpu, "gpu.fabric.health_mask")
     summary = latest.get(gpu, "gpu.fabric.health_summary")
     if isinstance(mask, int):
-        for words, shift, width, problems in _HEALTH_MASK:
+        for name, shift, width, problems in _HEALTH_MASK:
             value = mask >> shift & width
             if value in problems:
-                yield f"{words}: {problems[value]}" if problems[value] else words
+                yield f"{name}: {problems[value]}" if problems[value] else name
     if isinstance(summary, int) and summary in _SUMMARIES:
         yield _SUMMARIES[summary]
 
@@ -82,7 +82,7 @@ def gpu_derivations(platform: Platform | None, most: Mapping[str, float]) -> tup
 def _has_fabric(latest: LatestReadings, platform: Platform | None, most: Mapping[str, float]) -> bool:
     """Whether an NVLink fabric belongs to this machine.
 
-    A guest that was given one GPU of a board has none: its host manages the switches, and the GPU waits for a
+    A virtual machine with one GPU of a board has none: its host manages the switches, and the GPU waits for a
     registration that never comes.
     """
     if platform is not None and not platform.expect.keys().isdisjoint(_FABRIC):
@@ -106,7 +106,7 @@ def nvlink_derivation(platform: Platform | None, most: Mapping[str, float]) -> D
     active link has no bridge, whatever its peers have. In MIG mode the links of some GPUs are off (A100,
     NVIDIA's Fabric Manager user guide), and none is expected.
 
-    most: the most active links that a GPU has had, by its slot.
+    most: the most active links that each GPU has had.
     """
 
     def down(latest: LatestReadings, link: str) -> Values:

@@ -1,8 +1,7 @@
-"""The latest reading of each source, merged by slot, in which what was not read cannot pass for a value.
-Pure.
+"""The latest reading of each source, merged by target, for derivations. Pure.
 
-Derivations ask this object for signals and for lists of slots. What could not be read raises UnreadError, so
-that a derived signal that rests on it becomes unread as well, with the same reason: see derivation.py.
+A signal or a list of targets that could not be read raises UnreadError. A derived signal that uses it then
+becomes unread with the same reason: see derivation.py.
 """
 
 from __future__ import annotations
@@ -15,15 +14,15 @@ from nodeguard.model.observation import UNREADABLE, Component, Observation, Read
 from nodeguard.model.signal import Scalar
 from nodeguard.model.target import NODE, target_kind
 
-# More than a node has of NVLinks; mounts that come and go while one of them hangs are any number.
-_KEPT = 512
+# More than a node has NVLinks. While one mount hangs, any number of others may come and go.
+_MAX_UNLISTED = 512
 
 _NO_SIGNALS: dict[str, Scalar] = {}
 _NO_REASONS: dict[str, str] = {}
 
 
 class UnreadError(Exception):
-    """A signal or a list of slots could not be read. reason: why, in an operator's words."""
+    """A signal or a list of targets could not be read. reason: for operators."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -31,29 +30,40 @@ class UnreadError(Exception):
 
 
 def retain_reading(before: Reading | None, now: Reading) -> Reading:
-    """Return a reading as it is remembered: without events, and with the slots that it should have named.
+    """Return a reading as the state retains it: without events, and with targets that it failed to list.
 
-    before: what was remembered of the same source. A slot that `before` names and `now` does not, although it
-    could not list that kind of slot completely, is kept as one that could not be read; at most _KEPT of them.
+    before: the source's retained reading. A target of `before` that `now` lacks is kept as unreadable if
+    `now` could not list its kind completely; at most _MAX_UNLISTED of them.
     """
-    observations = [replace(seen, events=()) if seen.events else seen for seen in now.observations]
-    if before is not None and (not now.complete or any(seen.unlisted for seen in now.observations)):
-        named = {seen.target for seen in now.observations}
-        missing = [seen for seen in before.observations if seen.target != NODE and seen.target not in named]
-        observations += [
-            Observation(seen.source, seen.target, "failed", detail=reason)
-            for seen in missing[:_KEPT]
-            if (reason := now.unlisted(target_kind(seen.target)))
+    observations = [
+        replace(observation, events=()) if observation.events else observation
+        for observation in now.observations
+    ]
+    if before is not None and (
+        not now.complete or any(observation.unlisted for observation in now.observations)
+    ):
+        listed = {observation.target for observation in now.observations}
+        missing = [
+            observation
+            for observation in before.observations
+            if observation.target != NODE and observation.target not in listed
         ]
-    same = len(observations) == len(now.observations) and not any(seen.events for seen in now.observations)
+        observations += [
+            Observation(observation.source, observation.target, "failed", detail=reason)
+            for observation in missing[:_MAX_UNLISTED]
+            if (reason := now.unlisted(target_kind(observation.target)))
+        ]
+    same = len(observations) == len(now.observations) and not any(
+        observation.events for observation in now.observations
+    )
     return now if same else replace(now, observations=tuple(observations))
 
 
 class LatestReadings:
-    """Signals by slot, of all sources together, as each source last read them.
+    """Signals by target, of all sources, as each source last read them.
 
-    readings: the latest one of each source. owner: name of the source that reads a signal, by signal. mono:
-    seconds since boot of this look. derived, derived_unread: what derivations have added, by slot.
+    readings: the latest one of each source. owner: name of the source that reads each signal. mono: seconds
+    since boot of this round. derived, derived_unread: signals that derivations have added, by target.
     """
 
     def __init__(self, readings: Iterable[Reading], owner: Mapping[str, str], mono: float) -> None:
@@ -66,40 +76,43 @@ class LatestReadings:
         self._unread: dict[str, dict[str, str]] = {}
         self._parts: dict[str, Component] = {}
         self._lists: dict[tuple[str, str], str] = {}
-        # By source: the slots that its latest round named, with the reason where it could read nothing there.
-        self._named: dict[str, dict[str, str]] = {source: {} for source in self._readings}
+        # By source: the targets that its latest round lists, with the reason where it could read none of
+        # their data.
+        self._listed: dict[str, dict[str, str]] = {source: {} for source in self._readings}
         for reading in self._readings.values():
-            for seen in reading.observations:
-                self._add(seen)
+            for observation in reading.observations:
+                self._add_observation(observation)
         self._by_kind: dict[str, list[str]] = {}
-        for slot in sorted(self._signals.keys() | {slot for named in self._named.values() for slot in named}):
+        for slot in sorted(
+            self._signals.keys() | {slot for targets in self._listed.values() for slot in targets}
+        ):
             self._by_kind.setdefault(target_kind(slot), []).append(slot)
 
-    def _add(self, seen: Observation) -> None:
-        slot = seen.target
-        if seen.component is not None:
-            self._parts[slot] = seen.component
-        if not (seen.signals or seen.unreadable) and seen.status == "read":
-            return  # an event alone: the source has not looked at the slot itself
-        reason = (seen.detail or seen.status) if seen.status in UNREADABLE else ""
-        named = self._named[seen.source]
-        named[slot] = named.get(slot) or reason
-        if seen.signals:
+    def _add_observation(self, observation: Observation) -> None:
+        slot = observation.target
+        if observation.component is not None:
+            self._parts[slot] = observation.component
+        if not (observation.signals or observation.unreadable) and observation.status == "read":
+            return  # only an event: the source has not read the target itself
+        reason = (observation.detail or observation.status) if observation.status in UNREADABLE else ""
+        listed = self._listed[observation.source]
+        listed[slot] = listed.get(slot) or reason
+        if observation.signals:
             before = self._signals.get(slot)
-            self._signals[slot] = seen.signals if before is None else {**before, **seen.signals}
-        if seen.unreadable:
-            self._unread[slot] = {**self._unread.get(slot, _NO_REASONS), **seen.unreadable}
+            self._signals[slot] = observation.signals if before is None else {**before, **observation.signals}
+        if observation.unreadable:
+            self._unread[slot] = {**self._unread.get(slot, _NO_REASONS), **observation.unreadable}
 
     def add(self, slot: str, signal: str, value: Scalar) -> None:
-        """Add a derived signal, for derivations that rest on it."""
+        """Add a derived signal, for derivations that use it."""
         self.derived.setdefault(slot, {})[signal] = value
 
     def add_unread(self, slot: str, signal: str, reason: str) -> None:
-        """Add a derived signal that could not be derived, and why."""
+        """Add a derived signal that could not be derived."""
         self.derived_unread.setdefault(slot, {})[signal] = reason
 
     def get(self, slot: str, signal: str) -> Scalar | None:
-        """Return a signal's value; None where it does not apply to the slot. Raises UnreadError."""
+        """Return a signal's value; None where it does not apply to the target. Raises UnreadError."""
         value = self._value(slot, signal)
         if value is None and (reason := self._reason(slot, signal)):
             raise UnreadError(reason)
@@ -119,11 +132,11 @@ class LatestReadings:
             if unread is not None and signal in unread:
                 return unread[signal]
         source = self._owner.get(signal, "")
-        named = self._named.get(source, _NO_REASONS)
-        return named[slot] if slot in named else self._unlisted(source, target_kind(slot))
+        listed = self._listed.get(source, _NO_REASONS)
+        return listed[slot] if slot in listed else self._unlisted(source, target_kind(slot))
 
     def listed(self, source: str, slot_kind: str) -> frozenset[str] | None:
-        """Return the slots of one kind that a source finds on this machine; None where it was never read.
+        """Return the targets of one kind that a source lists; None where it was never read.
 
         Raises UnreadError where it could not list all of them.
         """
@@ -131,21 +144,21 @@ class LatestReadings:
             return None
         if reason := self._unlisted(source, slot_kind):
             raise UnreadError(reason)
-        return frozenset(slot for slot in self._named[source] if target_kind(slot) == slot_kind)
+        return frozenset(slot for slot in self._listed[source] if target_kind(slot) == slot_kind)
 
     def is_fully_read(self, slot: str) -> bool:
-        """Whether each source that names this slot could read it, and listed all slots of its kind.
+        """Whether each source that lists this target could read it, and listed all targets of its kind.
 
-        The node itself is: what is counted of it is only there where the count was complete.
+        True for the node itself: its counts exist only where they are complete.
         """
         return slot == NODE or not any(
-            named[slot] or self._unlisted(source, target_kind(slot))
-            for source, named in self._named.items()
-            if slot in named
+            listed[slot] or self._unlisted(source, target_kind(slot))
+            for source, listed in self._listed.items()
+            if slot in listed
         )
 
     def _unlisted(self, source: str, slot_kind: str) -> str:
-        """Return why a source could not list all slots of a kind; empty where it could, or was never read."""
+        """Return why a source could not list all targets of a kind; empty where it could or was not read."""
         key = (source, slot_kind)
         if key not in self._lists:
             reading = self._readings.get(source)
@@ -153,41 +166,39 @@ class LatestReadings:
         return self._lists[key]
 
     def unreadable_reason(self, source: str, slot: str) -> str:
-        """Return why a source could read nothing of a slot that it names; empty where it could."""
-        return self._named.get(source, _NO_REASONS).get(slot, "")
+        """Return why a source could not read a target that it lists; empty where it could."""
+        return self._listed.get(source, _NO_REASONS).get(slot, "")
 
     def targets(self, slot_kind: str) -> Iterable[str]:
-        """Return the slots of one kind that any source names, in order. One that is not there may be
-        unread.
-        """
+        """Return the targets of one kind that any source lists, in order; without unread ones."""
         return self._by_kind.get(slot_kind, ())
 
     def read_signals(self, slot: str) -> Mapping[str, Scalar]:
-        """Return the signals that were read of a slot, and nothing of those that were not."""
+        """Return the signals of a target that were read."""
         return self._signals.get(slot, _NO_SIGNALS)
 
     def has(self, slot: str) -> bool:
-        """Whether any signal of a slot was read or derived."""
+        """Whether any signal of a target was read or derived."""
         return slot in self._signals or slot in self.derived
 
     def values(self) -> Iterator[tuple[str, Mapping[str, Scalar]]]:
-        """Yield each slot with the signals that were read or derived of it."""
+        """Yield each target with its signals that were read or derived."""
         for slot in self._signals.keys() | self.derived.keys():
             read, derived = self._signals.get(slot, _NO_SIGNALS), self.derived.get(slot)
             yield slot, {**read, **derived} if derived else read
 
     def unread(self) -> Iterator[tuple[str, Mapping[str, str]]]:
-        """Yield each slot with the signals that could not be read of it, and why."""
+        """Yield each target with its signals that could not be read, with the reasons."""
         yield from self._unread.items()
 
     def read_values(self, slot_kind: str, signal: str) -> Iterator[tuple[str, Scalar]]:
-        """Yield each slot of one kind of which a signal was read, with its value."""
+        """Yield each target of one kind with the value of a signal, where it was read or derived."""
         for slot in self.targets(slot_kind):
             value = self._value(slot, signal)
             if value is not None:
                 yield slot, value
 
     def component_id(self, slot: str) -> str:
-        """Return the identity of what occupies a slot, empty where it is not known."""
+        """Return the id of the component in a target's location; empty where it is not known."""
         part = self._parts.get(slot)
         return part.id if part is not None else ""

@@ -1,7 +1,7 @@
-"""NVLink errors of each GPU since its last reset: their number on each link, and their end. Pure.
+"""NVLink errors of each GPU since its last reset: their number on each link, and the recovery of links. Pure.
 
-A link that failed can be trained again without a reset. The error is over once NVML has shown the links
-active, without a new error, for SOAK seconds.
+A failed link can recover without a reset. The error is cleared once NVML has shown the links active, without
+a new error, for SOAK seconds.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from nodeguard.model.observation import UNREADABLE, Event, Observation, Reading
 from nodeguard.model.target import NODE, parent_target, target_kind
 
-# Seconds for which the links are active without an error before an error is over. Ours.
+# Seconds for which the links must be active without an error before an error is cleared. Ours.
 SOAK = 300.0
 
 # More errors than this on one link within a day need an action. Source: NVIDIA Xid catalogue, the register
@@ -24,9 +24,9 @@ SOAK = 300.0
 _TOLERATED = 2
 _DAY = 86_400.0
 
-# Links of one GPU and GPUs that are remembered; a log can name any.
-_LINKS = 64
-_GPUS = 64
+# Links of one GPU, and GPUs: a log can name any.
+_MAX_LINKS = 64
+_MAX_GPUS = 64
 
 RECOVERED = "gpu.nvlink.recovered"
 
@@ -34,15 +34,15 @@ RECOVERED = "gpu.nvlink.recovered"
 _NO_LINK = -1
 
 _ACTIVE = "nvlink.active"
-# Counters of a link that rise when it fails or repeats packets, and rest while it is well.
+# Counters of a link that rise when it fails or repeats packets, and are constant on a healthy link.
 _COUNTERS = ("nvlink.replays", "nvlink.recoveries", "nvlink.recovery_events", "nvlink.recoveries_failed")
 
 
 class LinkErrors(Struct, frozen=True, array_like=True):
     """NVLink errors of one GPU.
 
-    times: by link, _NO_LINK where the driver names none, the times of its latest errors, at most
-    _TOLERATED + 1, ascending. well_since: the begin of the first of the readings that show all links active
+    times: by link, _NO_LINK where the driver names none: its latest errors, at most
+    _TOLERATED + 1, ascending. active_since: the begin of the first of the readings that show all links active
     with the same counters, None where the latest reading does not. counters: the sum of these counters.
     recovered: whether the recovery was reported. All times in seconds since boot.
     """
@@ -53,7 +53,7 @@ class LinkErrors(Struct, frozen=True, array_like=True):
     recovered: bool = False
 
 
-# By slot of the GPU.
+# By GPU.
 LinkErrorsByGpu = Mapping[str, LinkErrors]
 
 
@@ -71,7 +71,7 @@ class LinkErrorCounter:
     def add(self, slot: str, event: Event) -> Event:
         """Count one decoded Xid of a GPU, and return it: fatal where its link had too many errors.
 
-        Other Xids than errors of which a link can recover are returned as they are.
+        Xids that are not errors of a recoverable link are returned unchanged.
         """
         if event.fields.get("recoverable") is not True:
             return event
@@ -82,19 +82,21 @@ class LinkErrorCounter:
         new = [event.at] * min(max(1, event.count), _TOLERATED + 1)
         latest = tuple(sorted(before + new)[-_TOLERATED - 1 :])
         times = {**errors.times, link: latest}
-        if len(times) > _LINKS:
+        if len(times) > _MAX_LINKS:
             del times[min(times, key=lambda link: times[link][-1])]
         self._errors[slot] = LinkErrors(times)
         if len(latest) <= _TOLERATED or link == _NO_LINK:
             return event
-        why = f"{str(event.fields['why'])[:-1]}; more than {_TOLERATED} within a day)"
-        return replace(event, fields={**event.fields, "verdict": "fatal", "why": why, "recoverable": False})
+        detail = f"{str(event.fields['detail'])[:-1]}; more than {_TOLERATED} within a day)"
+        return replace(
+            event, fields={**event.fields, "verdict": "fatal", "detail": detail, "recoverable": False}
+        )
 
     def errors(self) -> dict[str, LinkErrors]:
         """Return the errors that no reset has ended, of the GPUs with the latest ones."""
         left = {slot: self._since_reset(slot, errors) for slot, errors in self._errors.items()}
         latest = {slot: _last(errors) for slot, errors in left.items() if errors.times}
-        return {slot: left[slot] for slot in sorted(latest, key=latest.__getitem__)[-_GPUS:]}
+        return {slot: left[slot] for slot in sorted(latest, key=latest.__getitem__)[-_MAX_GPUS:]}
 
     def _since_reset(self, slot: str, errors: LinkErrors) -> LinkErrors:
         reset = self._reset(slot, inf)
@@ -110,13 +112,13 @@ class LinkErrorCounter:
 
 def _resets(readings: Iterable[Reading]) -> dict[str, list[float]]:
     """Return the times of resets and loads of the driver by slot, ascending."""
-    found: dict[str, list[float]] = {}
+    resets: dict[str, list[float]] = {}
     for reading in readings:
         for observation in reading.observations:
             for event in observation.events:
                 if event.signal in {"gpu.reset", "driver.load"}:
-                    found.setdefault(observation.target, []).append(event.at)
-    return {slot: sorted(times) for slot, times in found.items()}
+                    resets.setdefault(observation.target, []).append(event.at)
+    return {slot: sorted(times) for slot, times in resets.items()}
 
 
 def _last(errors: LinkErrors) -> float:
@@ -151,23 +153,23 @@ def report_recoveries(
 def _observed(errors: LinkErrors, slot: str, reading: Reading, most: float) -> LinkErrors:
     """Return the errors of one GPU after a reading of NVML. most: the most active links that it has had."""
     links = [
-        one
-        for one in reading.observations
-        if target_kind(one.target) == "nvlink" and parent_target(one.target) == slot
+        link
+        for link in reading.observations
+        if target_kind(link.target) == "nvlink" and parent_target(link.target) == slot
     ]
-    active = {one.target.rpartition("/")[2] for one in links if one.signals.get(_ACTIVE) is True}
+    active = {link.target.rpartition("/")[2] for link in links if link.signals.get(_ACTIVE) is True}
     if (
         reading.began <= _last(errors)
         or reading.unlisted("nvlink")
-        or any(_is_unread(one) for one in links)
+        or any(_is_unread(link) for link in links)
         or not active
         or any(str(link) not in active for link in errors.times if link != _NO_LINK)
         or len(active) < most
     ):
-        return replace(errors, well_since=None)
-    counters = sum(_number(one.signals.get(name)) for one in links for name in _COUNTERS)
+        return replace(errors, active_since=None)
+    counters = sum(_number(link.signals.get(name)) for link in links for name in _COUNTERS)
     if errors.active_since is None or counters != errors.counters:
-        return replace(errors, well_since=reading.began, counters=counters)
+        return replace(errors, active_since=reading.began, counters=counters)
     return replace(errors, recovered=reading.began - errors.active_since >= SOAK)
 
 

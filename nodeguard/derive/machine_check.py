@@ -18,8 +18,8 @@ _VALID, _UNCORRECTED, _CONTEXT_CORRUPT = 1 << 63, 1 << 61, 1 << 57
 # A status word as the kernel prints it; a shorter one is a cut line.
 _STATUS = re.compile(r"[0-9a-fA-F]{16}")
 
-# The words of AMD's decoder. Source: Linux drivers/edac/mce_amd.c.
-_WORDS = {
+# Messages of AMD's decoder. Source: Linux drivers/edac/mce_amd.c.
+_AMD_SEVERITIES = {
     "System Fatal error": "fatal",
     "Uncorrected, software restartable error": "uncorrected",
     "Uncorrected, software containable error": "uncorrected",
@@ -45,9 +45,9 @@ def decode_machine_check(event: Event) -> Event:
 
 
 def _severity(fields: Mapping[str, Scalar]) -> str:
-    words, status = fields.get("words"), fields.get("status")
-    if isinstance(words, str):
-        return _WORDS.get(words, "unknown")
+    message, status = fields.get("words"), fields.get("status")
+    if isinstance(message, str):
+        return _AMD_SEVERITIES.get(message, "unknown")
     if not isinstance(status, str) or not _STATUS.fullmatch(status):
         return "unknown"
     bits = int(status, 16)

@@ -1,4 +1,4 @@
-"""Xid 144 to 150: NVLink 5 errors, decoded by mask. Pure."""
+"""Decoding of Xids 144 to 150, NVLink 5 errors, by masks. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from nodeguard.model.catalogue import Nvlink5Rule
 
-# Driver branch from which the words of the message have their second layout.
+# Driver branch from which the registers in the message have their second layout.
 _SECOND_LAYOUT = 575
 
 _FORM = re.compile(
@@ -20,10 +20,10 @@ _FORM = re.compile(
 
 
 class Nvlink5Error(Struct, frozen=True):
-    """What a message of Xid 144 to 150 says.
+    """The error in a message of Xid 144 to 150.
 
-    link: -1 where the message names none. injected: a test, not a fault. rule: how its sub-code is read, None
-    for a sub-code that the table does not list: then the printed severity is all that is known.
+    link: -1 without one. injected: a test, no fault. rule: of its sub-code; None for a sub-code that the
+    table does not list, which has its printed severity only.
     """
 
     unit: str
@@ -36,33 +36,33 @@ class Nvlink5Error(Struct, frozen=True):
 def decode_nvlink5(
     xid: int, message: str, rules: Iterable[Nvlink5Rule], driver: int | None
 ) -> Nvlink5Error | None:
-    """Decode a message of Xid 144 to 150; None where it has not their form.
+    """Return the error in a message of Xid 144 to 150; None where it has another match.
 
     driver: branch, such as 580; where it is unknown the layout is the one in which a rule for the printed
     unit matches.
     """
-    form = _FORM.search(message)
-    if form is None:
+    match = _FORM.search(message)
+    if match is None:
         return None
-    words = [int(word, 16) for word in re.findall(r"0x([0-9a-fA-F]+)", form["words"])]
-    info, status = words[0], words[1] if len(words) > 1 else 0
+    registers = [int(register, 16) for register in re.findall(r"0x([0-9a-fA-F]+)", match["words"])]
+    info, status = registers[0], registers[1] if len(registers) > 1 else 0
     candidates = [rule for rule in rules if rule.xid == xid and status in (rule.errstatus or (status,))]
     if driver is not None:
-        found = _first(candidates, info, second=driver >= _SECOND_LAYOUT)
+        rule = _first_match(candidates, info, second=driver >= _SECOND_LAYOUT)
     else:
-        named = [rule for rule in candidates if form["unit"] in rule.unit.split("/")]
-        found = (
-            _first(named, info, second=False)
-            or _first(named, info, second=True)
-            or _first(candidates, info, second=False)
-            or _first(candidates, info, second=True)
+        of_unit = [rule for rule in candidates if match["unit"] in rule.unit.split("/")]
+        rule = (
+            _first_match(of_unit, info, second=False)
+            or _first_match(of_unit, info, second=True)
+            or _first_match(candidates, info, second=False)
+            or _first_match(candidates, info, second=True)
         )
     return Nvlink5Error(
-        form["unit"], form["severity"] == "Fatal", form["injected"] == "1", int(form["link"]), found
+        match["unit"], match["severity"] == "Fatal", match["injected"] == "1", int(match["link"]), rule
     )
 
 
-def _first(rules: Iterable[Nvlink5Rule], info: int, *, second: bool) -> Nvlink5Rule | None:
+def _first_match(rules: Iterable[Nvlink5Rule], info: int, *, second: bool) -> Nvlink5Rule | None:
     for rule in rules:
         mask, value = rule.v2 if second else rule.v1
         if info & mask == value:

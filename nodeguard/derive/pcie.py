@@ -1,4 +1,4 @@
-"""How wide the PCIe link of a device could be in the slot that it is in. Pure."""
+"""Possible widths of the PCIe link of a device in its slot. Pure."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def _slot_width(latest: LatestReadings, slot: str) -> Values:
 def _widest_alike(widths: Once[dict[_Make, dict[str, int]]]) -> Callable[[LatestReadings, str], Values]:
     """`pci.link.width_alike`: the most lanes that another device of the same make runs on, on this node.
 
-    A port's maximum does not say how many lanes the board wires; that a card of this make runs wider here
-    shows that a slot of this board can have more.
+    A port's maximum does not show how many lanes the board wires. A wider card of this make on the same board
+    shows that a slot of it can have more.
     """
 
     def compute(latest: LatestReadings, slot: str) -> Values:
@@ -45,15 +45,15 @@ def _widest_alike(widths: Once[dict[_Make, dict[str, int]]]) -> Callable[[Latest
 
 
 def _widths(latest: LatestReadings) -> dict[_Make, dict[str, int]]:
-    """Lanes in use by slot, of the devices of each make."""
-    found: dict[_Make, dict[str, int]] = {}
+    """Return the lanes in use, by make and target."""
+    widths: dict[_Make, dict[str, int]] = {}
     for kind in _KINDS:
         for slot, width in latest.read_values(kind, _WIDTH):
             signals = latest.read_signals(slot)
             if isinstance(width, int):
                 make = signals.get("pci.vendor"), signals.get("pci.device")
-                found.setdefault(make, {})[slot] = width
-    return found
+                widths.setdefault(make, {})[slot] = width
+    return widths
 
 
 def pcie_derivations() -> tuple[Derivation, ...]:

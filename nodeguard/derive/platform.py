@@ -1,4 +1,4 @@
-"""Which platform a node is, known exactly or not at all. Pure."""
+"""The node's platform, matched by exact names. Pure."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ def match_platform(
     """Return the platform with this id where one is named, else the first that matches, else the one before.
 
     instance_type: the cloud's name for the machine, empty where unknown. before: id of the platform at the
-    last look, empty where that is not known; what breaks does not make another machine of it. Nothing matches
+    last round, empty where it is not previous: a fault does not change the platform. Nothing matches
     by a part of a name: `gh200` is not `h200`.
     """
     candidates = tuple(platforms)
     if named:
         return next((platform for platform in candidates if platform.id == named), None)
-    known = next((candidate for candidate in candidates if candidate.id == before), None)
+    previous = next((candidate for candidate in candidates if candidate.id == before), None)
     names = {name for _, name in latest.read_values("gpu", "gpu.name")}
     facts: dict[str, object] = {
         "instance_type": instance_type or None,
@@ -30,13 +30,13 @@ def match_platform(
         try:
             facts[fact] = latest.node_signal(signal)
         except UnreadError:
-            if known is not None:
-                return known
+            if previous is not None:
+                return previous
             facts[fact] = None
     matching = (
-        candidate for candidate in candidates if any(_equal(match, facts) for match in candidate.match)
+        candidate for candidate in candidates if any(_matches(match, facts) for match in candidate.match)
     )
-    return next(matching, known)
+    return next(matching, previous)
 
 
 _SIGNALS = {
@@ -47,9 +47,9 @@ _SIGNALS = {
 }
 
 
-def _equal(match: PlatformMatch, facts: dict[str, object]) -> bool:
-    wanted = {name: getattr(match, name) for name in match.__struct_fields__}
-    given = {name: value for name, value in wanted.items() if value not in {"", None}}
-    least, switches = given.pop("nvswitches", 0), facts["nvswitches"]
+def _matches(match: PlatformMatch, facts: dict[str, object]) -> bool:
+    fields = {name: getattr(match, name) for name in match.__struct_fields__}
+    required = {name: value for name, value in fields.items() if value not in {"", None}}
+    least, switches = required.pop("nvswitches", 0), facts["nvswitches"]
     enough = isinstance(switches, int) and switches >= least if least else True
-    return enough and bool(given) and all(facts[name] == value for name, value in given.items())
+    return enough and bool(required) and all(facts[name] == value for name, value in required.items())

@@ -1,4 +1,4 @@
-"""Counters that stand at their maximum, and counters that should rise and do not. Pure."""
+"""Counters of ports: saturated ones, and heartbeats that do not rise. Pure."""
 
 from __future__ import annotations
 
@@ -13,44 +13,43 @@ from nodeguard.model.signal import Scalar
 
 _KEEP_ALIVE = "efa.keep_alive_rcvd"
 
-# A counter's value and since when, in seconds since boot, it has not changed.
+# Value of each device's heartbeat counter, and its last change in seconds since boot.
 HeartbeatCounts = Mapping[str, tuple[float, float]]
 
 
-def track_heartbeats(latest: LatestReadings, known: HeartbeatCounts) -> dict[str, tuple[float, float]]:
-    """Return each EFA device's count of heartbeats, and since when it has not changed."""
+def track_heartbeats(latest: LatestReadings, before: HeartbeatCounts) -> dict[str, tuple[float, float]]:
+    """Return each EFA device's count of heartbeats and the time of its last change."""
     after: dict[str, tuple[float, float]] = {}
     for port, count in latest.read_values("port", _KEEP_ALIVE):
         if isinstance(count, int):
-            before, since = known.get(port, (count, latest.mono))
-            after[port] = (count, since if count == before else latest.mono)
+            last_count, since = before.get(port, (count, latest.mono))
+            after[port] = (count, since if count == last_count else latest.mono)
     return after
 
 
-def port_counter_derivations(bits: Mapping[str, int], known: HeartbeatCounts) -> tuple[Derivation, ...]:
+def port_counter_derivations(bits: Mapping[str, int], heartbeats: HeartbeatCounts) -> tuple[Derivation, ...]:
     """Return the derivations for counters of ports.
 
-    bits: width by name of counters that stop at their maximum. known: see still.
+    bits: width of each counter that stops at its maximum. heartbeats: see track_heartbeats.
     """
 
     def saturated(latest: LatestReadings, port: str) -> Values:
-        """`port.saturated` and `port.saturated_alike`: counters that stand at their maximum, or `none`.
+        """`port.saturated` and `port.saturated_alike`: counters at their maximum, or `none`.
 
-        Where a counter stands there on each port of one firmware, several at least, the firmware does not
-        count (ConnectX-7: excessive_buffer_overrun_errors reads 15); where on one port alone, something
-        happened.
+        A counter at its maximum on several ports of one firmware, and on all of them, is not implemented by
+        the firmware (ConnectX-7: excessive_buffer_overrun_errors reads 15). On one port alone, it is a fault.
         """
         values = {name: latest.get(port, name) for name in bits}
-        ended = [name for name, value in values.items() if value == maximum(name)]
-        alike = [name for name in ended if is_at_maximum_elsewhere(latest, port, name)]
+        at_maximum = [name for name, value in values.items() if value == maximum(name)]
+        alike = [name for name in at_maximum if is_at_maximum_elsewhere(latest, port, name)]
         if any(value is not None for value in values.values()):
-            yield "port.saturated", _names(name for name in ended if name not in alike)
+            yield "port.saturated", _names(name for name in at_maximum if name not in alike)
             yield "port.saturated_alike", _names(alike)
 
-    def silence(latest: LatestReadings, port: str) -> Values:
-        """`efa.silence`: seconds in which an EFA device counted no heartbeat."""
-        if latest.get(port, _KEEP_ALIVE) is not None and port in known:
-            yield "efa.silence", latest.mono - known[port][1]
+    def heartbeat_age(latest: LatestReadings, port: str) -> Values:
+        """`efa.silence`: seconds since the latest heartbeat of an EFA device."""
+        if latest.get(port, _KEEP_ALIVE) is not None and port in heartbeats:
+            yield "efa.silence", latest.mono - heartbeats[port][1]
 
     def maximum(name: str) -> int:
         return (1 << bits[name]) - 1
@@ -68,14 +67,14 @@ def port_counter_derivations(bits: Mapping[str, int], known: HeartbeatCounts) ->
 
     return (
         Derivation("port", ("port.saturated", "port.saturated_alike"), saturated),
-        Derivation("port", ("efa.silence",), silence),
+        Derivation("port", ("efa.silence",), heartbeat_age),
     )
 
 
 def drop_unused_counters(reading: Reading, derived: Mapping[str, Mapping[str, Scalar]]) -> Reading:
-    """Return a reading without the counters that a port's firmware does not count: they do not apply to it.
+    """Return a reading without the counters that a port's firmware does not implement.
 
-    derived: signals by slot, `port.saturated_alike` among them.
+    derived: signals by target, including `port.saturated_alike`.
     """
     if reading.source != "infiniband":
         return reading
@@ -85,7 +84,8 @@ def drop_unused_counters(reading: Reading, derived: Mapping[str, Mapping[str, Sc
     return replace(
         reading,
         observations=tuple(
-            _without(seen, str(unused.get(seen.target, "none"))) for seen in reading.observations
+            _without(observation, str(unused.get(observation.target, "none")))
+            for observation in reading.observations
         ),
     )
 

@@ -1,4 +1,4 @@
-"""Which RDMA ports are expected to be up, and by whom. Pure."""
+"""Expected RDMA ports: which ports must be up, and which reference expects them. Pure."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def port_derivations(platform: Platform | None, were_up: Mapping[str, float]) ->
     """Return the derivations of `port.expected`, `port.expected_by` (platform, inventory, peers or itself),
     `port.in_fabric`.
 
-    A port that nobody expects gives nothing: a cage without a cable is no fault. Where the platform has more
-    ports of its fabric than are up, each port of that fabric that is down is expected.
+    A port that no reference expects has no signal: a cage without a cable is no fault. Where the platform has
+    more ports of its fabric than are up, each port of that fabric that is down is expected.
 
-    were_up: 1 by slot for ports that were up before.
+    were_up: 1 by target for ports that were up before.
     """
     wanted = Once(lambda latest: _wanted_of_fabric(platform, latest))
 
@@ -55,10 +55,10 @@ def _expected_by(
     wanted: Callable[[LatestReadings], set[str]],
     were_up: Mapping[str, float],
 ) -> str:
-    """Return who expects a port to be up, empty where nobody does.
+    """Return the reference that expects a port to be up, empty without one.
 
-    What the inventory and the peers expect is known where the ports of the platform could not be read. Raises
-    UnreadError where these expect nothing and the platform may.
+    Inventory and peers count where the platform's ports could not be read. Raises UnreadError where these do
+    not expect the port and the platform may.
     """
     unread = None
     try:
@@ -83,7 +83,7 @@ def fabric_count_derivation(platform: Platform | None) -> Derivation:
         if platform is None or listed is None:
             return
         if not listed and latest.node_signal("rdma.function_count") is None:
-            raise UnreadError("neither RDMA devices nor a PCI bus are there to be read")
+            raise UnreadError("neither RDMA devices nor a PCI bus can be read")
         devices = {port.split("/")[1] for port in listed}
         if len(devices) < _devices_on_the_bus(latest):
             raise UnreadError("the bus has RDMA devices of which no port is listed")
@@ -93,7 +93,7 @@ def fabric_count_derivation(platform: Platform | None) -> Derivation:
 
 
 def _wanted_of_fabric(platform: Platform | None, latest: LatestReadings) -> set[str]:
-    """Ports of the fabric that should be up: those that are, where that is enough of them, else all."""
+    """Return the fabric ports that must be up: those that are, if they are enough, else all."""
     if platform is None:
         return set()
     ports_of_fabric = fabric_ports(platform, latest)
@@ -104,9 +104,9 @@ def _wanted_of_fabric(platform: Platform | None, latest: LatestReadings) -> set[
 
 
 def fabric_ports(platform: Platform, latest: LatestReadings) -> set[str]:
-    """Ports of the platform's compute fabric that are there. Raises UnreadError.
+    """Return the present ports of the platform's compute fabric. Raises UnreadError.
 
-    They are those with the names that the platform fixes; else, of those with its link layer, the most
+    They are the ports with the platform's names; else, of those with its link layer, the most
     numerous make, and other boards of the same adapter as long as all together are no more than the platform
     has: a node's storage or management ports are few, and of another make.
     """

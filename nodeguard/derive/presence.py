@@ -1,7 +1,4 @@
-"""Slots that one enumeration has and another lacks: GPUs that NVML lost, RDMA functions without a device.
-
-Pure.
-"""
+"""Targets that one enumeration lists and another lacks: lost GPUs, RDMA functions without a device. Pure."""
 
 from __future__ import annotations
 
@@ -10,12 +7,12 @@ from nodeguard.derive.latest_readings import LatestReadings, UnreadError
 from nodeguard.model.observation import DETACHED
 from nodeguard.model.target import NODE, is_passthrough_driver
 
-# Errors by which NVML refuses a handle and that say that the GPU is gone. Source: nvml.h, nvmlReturn_t.
+# Errors of NVML for a handle of a GPU that is gone. Source: nvml.h, nvmlReturn_t.
 _GONE = frozenset({"GPU_IS_LOST", "GPU_NOT_FOUND", "NOT_FOUND"})
 
 
 def _bound(latest: LatestReadings, gpu: str) -> Values:
-    """`gpu.bound`: whether the driver has the GPU; it says something only while the driver is loaded."""
+    """`gpu.bound`: whether the GPU is bound to the driver; only while the driver is loaded."""
     changing = latest.node_signal("driver.module_state") in {"coming", "going"}
     if latest.node_signal("driver.loaded") is not True or changing or not _is_of_this_host(latest, gpu):
         return
@@ -24,9 +21,9 @@ def _bound(latest: LatestReadings, gpu: str) -> Values:
 
 
 def _lost(latest: LatestReadings, gpu: str) -> Values:
-    """`gpu.lost`, and by whom the GPU is seen and missed; or `gpu.refused`.
+    """`gpu.lost` and `gpu.seen_by`, the enumerations that list the GPU; or `gpu.refused`.
 
-    A GPU is lost where the kernel has it bound to the driver and NVML, which answers for others or for none,
+    A GPU is lost where the kernel has it bound to the driver and NVML, which works,
     does not list it; or where the driver lists it and it has left the bus. One that NVML counts and refuses a
     handle for, for another reason than that it is gone, is not lost: the reason is given where it is one of
     the GPU, and nothing where it is one of this process.
@@ -64,17 +61,17 @@ def _is_missing(latest: LatestReadings, gpu: str, listed: frozenset[str]) -> boo
 
 
 def _is_of_this_host(latest: LatestReadings, gpu: str) -> bool:
-    """Whether a GPU is this host's to judge.
+    """Whether a GPU belongs to this host.
 
-    It is not where it is held for a virtual machine, is a virtual function, or is bound and hidden from this
-    container: the driver's procfs shows other GPUs, and neither it nor NVML shows this one.
+    It does not where it is reserved for a virtual machine, is a virtual function, or is bound and hidden from
+    this container: the driver's procfs shows other GPUs, and neither it nor NVML shows this one.
     """
     driver = latest.get(gpu, "pci.driver")
     if is_passthrough_driver(str(driver or "")) or latest.get(gpu, "pci.virtual"):
         return False
     if driver != "nvidia" or latest.get(gpu, "pci.procfs") is not False:
         return True
-    others = any(shown for _, shown in latest.read_values("gpu", "pci.procfs"))
+    others = any(is_listed for _, is_listed in latest.read_values("gpu", "pci.procfs"))
     return not others or gpu in (latest.listed("nvml", "gpu") or ())
 
 
@@ -97,22 +94,22 @@ def _handle_error(latest: LatestReadings, missing: int) -> str | None:
 
 
 def _seen_by(latest: LatestReadings, gpu: str) -> str:
-    """Say which enumerations list a GPU and which do not; those that could not be read are left out."""
-    yes: list[str] = []
+    """Return text with the enumerations that list a GPU and those that do not, without unread ones."""
+    listing: list[str] = []
     no: list[str] = []
     for name, signal in (("PCI", "pci.present"), ("procfs", "pci.procfs"), ("NVML", "")):
         try:
-            shown = latest.get(gpu, signal) if signal else gpu in (latest.listed("nvml", "gpu") or ())
+            is_listed = latest.get(gpu, signal) if signal else gpu in (latest.listed("nvml", "gpu") or ())
         except UnreadError:
             continue
-        (yes if shown else no if shown is False else []).append(name)
-    return f"seen by {' and '.join(yes) or 'none'}, not by {' and '.join(no) or 'none'}"
+        (listing if is_listed else no if is_listed is False else []).append(name)
+    return f"seen by {' and '.join(listing) or 'none'}, not by {' and '.join(no) or 'none'}"
 
 
 def _rdma_missing(latest: LatestReadings, function: str) -> Values:
     """`rdma.missing`: whether an RDMA function lacks its RDMA device.
 
-    Only functions that are nothing without RDMA count: InfiniBand controllers and EFA. An Ethernet card
+    Only functions that have no other use count: InfiniBand controllers and EFA. An Ethernet card
     without an RDMA device is an Ethernet card, and a virtual function waits for its virtual machine.
     """
     if latest.listed("infiniband", "port") is not None and _needs_rdma(latest, function):

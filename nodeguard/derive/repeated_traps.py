@@ -1,7 +1,7 @@
-"""Errors of applications that come again and again from one place of a GPU. Pure.
+"""Application errors (Xid 13) of several processes in one unit of a GPU. Pure.
 
-An application that errs does so wherever it runs; what breaks one job after the other in one unit may be that
-unit.
+A faulty application fails wherever it runs. Errors of one job after the other in the same unit may be a fault
+of that unit.
 """
 
 from __future__ import annotations
@@ -15,22 +15,21 @@ from nodeguard.derive.derivation import Derivation, Values
 from nodeguard.derive.latest_readings import LatestReadings
 from nodeguard.model.observation import Event, Reading
 
-# For so many seconds an error counts.
+# Seconds for which an error counts.
 WINDOW = 86_400.0
 
-# Processes remembered of one GPU, and GPUs; a log can name any.
-_PROCESSES = 64
-_GPUS = 64
+# Processes kept of one GPU, and GPUs: a log can name any.
+_MAX_PROCESSES = 64
+_MAX_GPUS = 64
 
 _PROCESS = re.compile(r"pid='?(\d+)")
 _PLACE = re.compile(r"\(GPC (\d+), TPC (\d+)")
 
 
 class Trap(Struct, frozen=True, array_like=True):
-    """A process that ran into an Xid 13 on a GPU.
+    """A process with an Xid 13 on a GPU.
 
-    part: what sat there. place: GPC and TPC, or `several` where it was more than one. at: seconds since boot
-    of its latest.
+    part: the component. place: GPC and TPC, or `several`. at: seconds since boot of the latest error.
     """
 
     process: int
@@ -43,19 +42,21 @@ Traps = Mapping[str, tuple[Trap, ...]]
 
 
 def record_traps(
-    latest: LatestReadings, known: Traps, readings: Iterable[Reading]
+    latest: LatestReadings, before: Traps, readings: Iterable[Reading]
 ) -> dict[str, tuple[Trap, ...]]:
-    """Processes that ran into an Xid 13, by GPU, after these readings; those of the last day."""
-    after = dict(known)
+    """Return the processes with an Xid 13 in the last day, by GPU, after these readings."""
+    after = dict(before)
     for reading in readings:
         for observation in reading.observations:
             for event in observation.events:
-                found = _trap(event, latest.component_id(observation.target))
-                if found is not None:
-                    after[observation.target] = _with(after.get(observation.target, ()), found)
-    lately = {slot: tuple(one for one in row if one.at > latest.mono - WINDOW) for slot, row in after.items()}
-    slots = sorted((slot for slot in lately if lately[slot]), key=lambda slot: lately[slot][-1].at)
-    return {slot: lately[slot] for slot in slots[-_GPUS:]}
+                trap = _trap(event, latest.component_id(observation.target))
+                if trap is not None:
+                    after[observation.target] = _with_trap(after.get(observation.target, ()), trap)
+    recent = {
+        slot: tuple(trap for trap in row if trap.at > latest.mono - WINDOW) for slot, row in after.items()
+    }
+    slots = sorted((slot for slot in recent if recent[slot]), key=lambda slot: recent[slot][-1].at)
+    return {slot: recent[slot] for slot in slots[-_MAX_GPUS:]}
 
 
 def _trap(event: Event, part: str) -> Trap | None:
@@ -68,29 +69,27 @@ def _trap(event: Event, part: str) -> Trap | None:
     return Trap(int(process[1]), part, f"GPC {place[1]}, TPC {place[2]}", event.at)
 
 
-def _with(row: tuple[Trap, ...], new: Trap) -> tuple[Trap, ...]:
-    """What is known of a GPU's processes and one more error; a process that erred elsewhere did so in several
-    places.
-    """
-    same = next((one for one in row if (one.process, one.component) == (new.process, new.component)), None)
+def _with_trap(row: tuple[Trap, ...], new: Trap) -> tuple[Trap, ...]:
+    """Return the processes of a GPU after one more error; `several` places if a process had another."""
+    same = next(
+        (trap for trap in row if (trap.process, trap.component) == (new.process, new.component)), None
+    )
     if same is None:
-        return (*row, new)[-_PROCESSES:]
+        return (*row, new)[-_MAX_PROCESSES:]
     place = new.place if same.place == new.place else "several"
-    others = (one for one in row if one is not same)
+    others = (trap for trap in row if trap is not same)
     return (*others, Trap(new.process, new.component, place, max(same.at, new.at)))
 
 
-def trap_derivation(known: Traps) -> Derivation:
-    """Return the derivation of `gpu.trap.processes`, that met such errors in one place alone, and of that
-    `gpu.trap.place`.
+def trap_derivation(before: Traps) -> Derivation:
+    """Return the derivation of `gpu.trap.processes`, the number of processes, and their `gpu.trap.place`.
 
-    Only where no process of the day met them in another place: an application that errs wherever it runs is
-    no fault of one unit.
+    The number is 0 where the errors of the day have several places: then they are no fault of one unit.
     """
 
     def trap(latest: LatestReadings, gpu: str) -> Values:
         part = latest.component_id(gpu)
-        places = [trap.place for trap in known.get(gpu, ()) if trap.component == part]
+        places = [trap.place for trap in before.get(gpu, ()) if trap.component == part]
         if places and len(set(places)) == 1 and "several" not in places:
             yield "gpu.trap.processes", len(places)
             yield "gpu.trap.place", places[0]

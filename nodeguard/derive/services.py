@@ -1,4 +1,4 @@
-"""What services are for, how often they were restarted, and which of them the node needs. Pure."""
+"""Services: their role, their restarts, and whether the node needs a fabric manager. Pure."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _ROLES = {
 }
 _FABRIC_MANAGER = "service/nvidia-fabricmanager"
 
-# Start of a service's main process, in clock ticks since boot, and how often it has changed.
+# Start of each service's main process, in clock ticks since boot, and the number of later starts.
 ServiceStarts = Mapping[str, tuple[int, int]]
 
 
-def track_starts(latest: LatestReadings, known: ServiceStarts) -> dict[str, tuple[int, int]]:
+def track_starts(latest: LatestReadings, starts: ServiceStarts) -> dict[str, tuple[int, int]]:
     """Return each service's latest start and how many starts were seen after the first."""
-    after = dict(known)
+    after = dict(starts)
     for service, ticks in latest.read_values("service", "service.start_ticks"):
         if isinstance(ticks, int):
             before, times = after.get(service, (ticks, 0))
@@ -42,20 +42,18 @@ def track_starts(latest: LatestReadings, known: ServiceStarts) -> dict[str, tupl
     return after
 
 
-def service_derivations(known: ServiceStarts, platform: Platform | None) -> tuple[Derivation, ...]:
-    """Return the derivations for services: what each is for, its starts, and whether the node needs and has a
-    fabric manager.
-
-    known: see starts.
+def service_derivations(starts: ServiceStarts, platform: Platform | None) -> tuple[Derivation, ...]:
+    """Return the derivations for services: role, restarts, and the node's fabric manager. starts: see
+    track_starts.
     """
 
     def role(_latest: LatestReadings, service: str) -> Values:
         yield "service.role", _ROLES.get(service.partition("/")[2], "other")
 
     def restarts(latest: LatestReadings, service: str) -> Values:
-        latest.get(service, "service.start_ticks")  # a start that could not be read may be one more
-        if service in known:
-            yield "service.restarts", known[service][1]
+        latest.get(service, "service.start_ticks")  # an unread start may be a restart
+        if service in starts:
+            yield "service.restarts", starts[service][1]
 
     def fabric_manager(latest: LatestReadings, _node: str) -> Values:
         yield from _fabric_manager(latest, platform)
@@ -70,8 +68,8 @@ def service_derivations(known: ServiceStarts, platform: Platform | None) -> tupl
 def _fabric_manager(latest: LatestReadings, platform: Platform | None) -> Values:
     """Whether the node needs nvidia-fabricmanager, and whether it runs.
 
-    One that a driver container brought cannot be told from a pod's own processes: of it, only what it does
-    for the GPUs' fabric is seen. Where no service is seen at all, the look is from inside a container.
+    One in a driver container looks like any pod's process: of it, only its effect
+    on the GPUs' fabric is visible. Without any service, nodeguard runs inside a container.
     """
     if not latest.listed("services", "service"):
         return

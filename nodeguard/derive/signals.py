@@ -1,4 +1,4 @@
-"""All that derivation adds to what sources read."""
+"""The derived signals, with kind, description and unit."""
 
 from __future__ import annotations
 
@@ -25,14 +25,16 @@ SIGNALS = signals_by_name(
     Signal("gpu.memory.temperature_margin", "gauge", "degrees left to the memory's limit", "celsius"),
     Signal("gpu.fabric.ready", "state", "whether the GPU has joined its NVLink fabric"),
     Signal("gpu.fabric.registration", "state", "how far the GPU's registration with its NVLink fabric is"),
-    Signal("gpu.fabric.problem", "state", "what the fabric says is wrong with the GPU, or `none`"),
+    Signal("gpu.fabric.problem", "state", "the problem that the fabric reports for the GPU, or `none`"),
     Signal("nvlink.down", "state", "whether a link is inactive that should be active"),
     Signal("nvlink.expected_links", "state", "active links that the GPU should have"),
     Signal("rdma.missing", "state", "whether an RDMA function has no RDMA device"),
     Signal("rdma.all_missing", "state", "whether no RDMA function has its RDMA device"),
     Signal("rdma.missing_count", "state", "RDMA functions without RDMA device"),
     Signal("port.expected", "state", "whether the port should be up"),
-    Signal("port.expected_by", "state", "who expects it: platform, inventory, peers, or itself"),
+    Signal(
+        "port.expected_by", "state", "the reference that expects it: platform, inventory, peers, or itself"
+    ),
     Signal("port.fabric_count", "state", "RDMA ports of the compute fabric's link layer"),
     *(
         Signal(
@@ -46,9 +48,9 @@ SIGNALS = signals_by_name(
                 "response",
                 "verdict",
                 "action",
-                "why",
+                "detail",
                 "link",
-                "told_elsewhere",
+                "reported_by_log",
             ),
         )
         for topic, about in {
@@ -81,7 +83,7 @@ SIGNALS = signals_by_name(
         "NVML shows the GPU's NVLinks active and without a new error",
         fields=("recoverable",),
     ),
-    Signal("gpu.recovery_none", "event", "the driver said that no recovery is needed"),
+    Signal("gpu.recovery_none", "event", "the driver reports that no recovery is needed"),
     Signal(
         "nvswitch.cool", "event", "an NVSwitch reports that an alarm of temperature is over", fields=("sxid",)
     ),
@@ -110,9 +112,7 @@ SIGNALS = signals_by_name(
         "an error of a disk or file system without a mount of the host",
         fields=("dev",),
     ),
-    Signal(
-        "service.role", "state", "what a service is for: kubelet, runtime, fabric-manager, persistence, imex"
-    ),
+    Signal("service.role", "state", "role of a service: kubelet, runtime, fabric-manager, persistence, imex"),
     Signal("service.restarts", "counter", "starts of a service that were seen after the first"),
     Signal("fabric_manager.needed", "state", "whether the node needs nvidia-fabricmanager"),
     Signal("fabric_manager.running", "state", "whether nvidia-fabricmanager runs"),

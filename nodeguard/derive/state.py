@@ -1,4 +1,4 @@
-"""What derivation remembers from one round to the next, and what the catalogue wants it to look for."""
+"""State of the derivation between two rounds, and its plan: the references that checks use."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from nodeguard.model.signal import Signal
 
 
 class XidLine(Struct, frozen=True, array_like=True):
-    """A line of Xid, and the source that brought it."""
+    """A line of Xid, and the source that read it."""
 
     source: str
     event: Event
 
 
 class DeriveState(Struct, frozen=True):
-    """The memory of derivation. Empty at the start.
+    """State of the derivation, empty at the start.
 
     platform: id of the node's platform, empty where it is not known. latest: each source's latest reading.
-    lines: Xid lines of each GPU within the window in which they explain each other, said: their codes. best:
-    the last good inventory, by slot. moved: when the driver was last loaded or unloaded, in seconds since
-    boot. starts: see services; still: see counters; traps: see repeats. waiting: see witness. owners: see
-    attribution. links: see link_errors.
+    lines: Xid lines of each GPU within the window in which they explain each other. xids: their codes. best:
+    the last good inventory, by target. driver_changed_at: last load or unload of the driver, in seconds since
+    boot. starts: see services. heartbeats: see port_counters. traps: see repeated_traps. dedup: see
+    event_dedup. owners: see attribution. link_errors: see the module of this name.
     """
 
     boot_id: str = ""
@@ -50,11 +50,11 @@ class DeriveState(Struct, frozen=True):
 
 
 class DerivationPlan(Struct, frozen=True):
-    """What derivation is to look for.
+    """The references and counters to derive.
 
-    peers: signal → its kind, where some check holds it against peers. inventory: signals that some check
-    holds against the last good inventory. bits: width by name of counters that stop at their maximum.
-    sources: name of the source that reads a signal, by signal.
+    peers: kind of each signal that a check compares with peers. inventory: signals that a check compares with
+    the last good inventory. bits: width of each counter that stops at its maximum. sources: name of the
+    source that reads each signal.
     """
 
     peers: dict[str, str]
@@ -63,13 +63,13 @@ class DerivationPlan(Struct, frozen=True):
     sources: dict[str, str]
 
 
-# What derivation itself asks of peers and inventory, to know which ports and links should be up.
+# References that the derivation of expected ports and links needs.
 _OWN_PEERS = {"port.up": "state", "gpu.nvlink.active": "state"}
 _OWN_INVENTORY = frozenset({"port.up", "gpu.nvlink.active"})
 
 
 def plan_derivation(catalogue: Catalogue, signals: Mapping[str, Signal]) -> DerivationPlan:
-    """What the checks of a catalogue want. signals: all that exist, by name."""
+    """Return the plan for the checks of a catalogue. signals: all that exist, by name."""
     peers = dict(_OWN_PEERS)
     inventory = set(_OWN_INVENTORY)
     for check in catalogue.checks:
@@ -84,5 +84,5 @@ def plan_derivation(catalogue: Catalogue, signals: Mapping[str, Signal]) -> Deri
     return DerivationPlan(peers, frozenset(inventory), bits, sources)
 
 
-# Counters as wide as this do not come to their end.
+# Counters of this width do not reach their maximum.
 _WIDE = 32

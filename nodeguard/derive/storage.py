@@ -1,4 +1,4 @@
-"""File systems and the disks that they are on. Pure."""
+"""File systems: whether they are writable, and the disk that each is on. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from nodeguard.derive.derivation import Derivation, Values
 from nodeguard.derive.latest_readings import LatestReadings
 
-# A disk, and what its namespaces, paths and partitions are called: nvme3n1p2, nvme0c3n1, sda1, mmcblk0p1.
+# Names of a disk's namespaces, paths and partitions: nvme3n1p2, nvme0c3n1, sda1, mmcblk0p1.
 # Source: Linux drivers/nvme/host; block (a `p` stands before the partition where the disk ends in a digit).
 _DISK = re.compile(
     r"(?:nvme\d+c(?P<path>\d+)n\d+|(?P<nvme>nvme\d+)n\d+|(?P<letters>(?:sd|hd|vd|xvd)[a-z]+)|(?P<digit>mmcblk\d+))"
@@ -16,15 +16,15 @@ _DISK = re.compile(
 
 
 def disk_of_device(device: str) -> str:
-    """Slot of the disk that a block device is, or is a part of: `nvme3n1p2` → `disk/nvme3`.
+    """Return the target of the disk that a block device is on: `nvme3n1p2` → `disk/nvme3`.
 
-    A device of which the name does not say so, such as `dm-0`, stays what it is.
+    A device without a disk in its name, such as `dm-0`, is its own disk.
     """
-    found = _DISK.match(device)
-    if found is None:
+    match = _DISK.match(device)
+    if match is None:
         return f"disk/{device}"
-    path = found["path"]
-    return f"disk/nvme{path}" if path else f"disk/{found['nvme'] or found['letters'] or found['digit']}"
+    path = match["path"]
+    return f"disk/nvme{path}" if path else f"disk/{match['nvme'] or match['letters'] or match['digit']}"
 
 
 def _writable(latest: LatestReadings, filesystem: str) -> Values:

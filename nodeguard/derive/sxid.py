@@ -1,4 +1,4 @@
-"""SXid lines of NVSwitches, held by the severity that the driver printed. Pure."""
+"""Decoding of SXid lines of NVSwitches by the severity that the driver printed. Pure."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from nodeguard.model.signal import Scalar
 
 _UNLISTED = Sxid(0, "a code that the table does not list", "", "unknown", "not_listed", "unknown")
 
-# Actions that a fatal error asks for more than.
+# Actions that are too weak for a fatal error.
 _MILD = frozenset({"none", "watch"})
 
-# Words of the table for codes of temperature, which the driver prints without a severity. The code that ends
+# Actions of the table for temperature codes, which the driver prints without a severity. The code that ends
 # an alarm is the next one after the code that begins it.
 _ALARM, _ALARM_OVER, _SHUTDOWN = "thermal_alarm", "clear_thermal_alarm", "thermal_shutdown"
 # The driver prints the shutdown under the code of the alarm as well.
@@ -21,20 +21,20 @@ _SHUTS_DOWN = "Shutting Down"
 
 
 def decode_sxid(event: Event, table: Catalogue) -> Event:
-    """The event `nvswitch.sxid` that a line of SXid becomes: verdict `fatal`, `warning`, `hot` or `ignored`.
+    """Return the event `nvswitch.sxid` of an SXid line: verdict `fatal`, `warning`, `hot` or `ignored`.
 
-    The printed word decides, as the driver decides severity at run time; without one the table's fixed
+    The printed severity decides, as the driver sets it at run time; without one the table's fixed
     severity does.
     """
     code = int(event.fields["sxid"])
     row = table.sxids.get(code, _UNLISTED)
     printed = str(event.fields.get("sev", ""))
     severity = printed or {"fatal": "Fatal", "non-fatal": "Non-fatal"}.get(row.severity, "")
-    words = str(event.fields.get("msg", ""))
-    verdict, action = _verdict(severity, row, words, table)
+    message = str(event.fields.get("msg", ""))
+    verdict, action = _verdict(severity, row, message, table)
     fields: dict[str, Scalar] = {
         "sxid": code,
-        "summary": words or row.name.replace("_", " "),
+        "summary": message or row.name.replace("_", " "),
         "verdict": verdict,
         "action": action,
         "severity": severity or "no severity",
@@ -57,9 +57,9 @@ def decode_alarm_end(event: Event, table: Catalogue) -> Event | None:
     return Event("nvswitch.cool", event.at, event.text, {"sxid": row.code - 1})
 
 
-def _verdict(severity: str, row: Sxid, words: str, table: Catalogue) -> tuple[str, str]:
+def _verdict(severity: str, row: Sxid, message: str, table: Catalogue) -> tuple[str, str]:
     if row.action == _ALARM:
-        row = replace(row, action=_SHUTDOWN) if _SHUTS_DOWN in words else row
+        row = replace(row, action=_SHUTDOWN) if _SHUTS_DOWN in message else row
     response = table.response(row.action)
     if row.action in {_ALARM, _ALARM_OVER, _SHUTDOWN}:
         return "hot" if row.action == _ALARM else response.verdict, response.action
@@ -68,9 +68,11 @@ def _verdict(severity: str, row: Sxid, words: str, table: Catalogue) -> tuple[st
         case "Fatal":
             return "fatal", response.action if response.action not in _MILD else "reset-gpu"
         case "Non-fatal":
-            # What the guide asks for where it calls the error itself non-fatal.
-            asked = row.guide == "non_fatal" and response.verdict == "fatal"
-            return ("ignored", "none") if harmless else ("warning", response.action if asked else "watch")
+            # The guide asks for an action although it calls the error itself non-fatal.
+            needs_action = row.guide == "non_fatal" and response.verdict == "fatal"
+            return (
+                ("ignored", "none") if harmless else ("warning", response.action if needs_action else "watch")
+            )
         case "Correctable":
             return "ignored", "none"
     return "warning", "watch"

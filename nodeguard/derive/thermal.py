@@ -1,4 +1,4 @@
-"""Temperatures as margins, whatever the model reports. Pure.
+"""Temperatures as margins to their limit, for old and new GPU models. Pure.
 
 Newer models report a signed distance to their thermal limit (T.Limit), and slow down at a small negative one;
 older ones report degrees and thresholds in degrees. Source: NVML's T.Limit fields 193 to 196 and
@@ -12,7 +12,7 @@ from nodeguard.derive.latest_readings import LatestReadings
 
 
 def _margin(latest: LatestReadings, gpu: str) -> Values:
-    """`gpu.temperature.margin`: degrees left to a GPU's slow-down; none where neither form is whole."""
+    """`gpu.temperature.margin`: degrees to the GPU's slow-down; none where both forms are incomplete."""
     distance = _number(latest, gpu, "gpu.temperature.limit_distance")
     if distance is not None:
         limit = _number(latest, gpu, "gpu.temperature.slowdown_distance")
@@ -25,16 +25,14 @@ def _margin(latest: LatestReadings, gpu: str) -> Values:
 
 
 def _busy_margin(latest: LatestReadings, gpu: str) -> Values:
-    """`gpu.temperature.busy_margin`: the same for a GPU at work; an idle one beside it is no measure for
-    it.
-    """
+    """`gpu.temperature.busy_margin`: the margin of a GPU in use; an idle GPU is no peer for it."""
     margin = latest.get(gpu, "gpu.temperature.margin")
     if margin is not None and latest.get(gpu, "gpu.busy"):
         yield "gpu.temperature.busy_margin", margin
 
 
 def _memory_margin(latest: LatestReadings, gpu: str) -> Values:
-    """`gpu.memory.temperature_margin`: degrees left to the limit of the GPU's memory."""
+    """`gpu.memory.temperature_margin`: degrees to the limit of the GPU's memory."""
     celsius = _number(latest, gpu, "gpu.memory.temperature")
     highest = _number(latest, gpu, "gpu.memory.temperature_max")
     if celsius is not None and highest:

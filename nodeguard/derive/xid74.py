@@ -1,4 +1,4 @@
-"""Xid 74, an NVLink error on Hopper and older GPUs, decoded by its words and its seven registers. Pure."""
+"""Decoding of Xid 74, an NVLink error on Hopper and older GPUs, by its message and registers. Pure."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _UNTRAINED = re.compile(r"[Ff]ailed to train link (\d+)|training failed")
 
 
 class XidMeaning(Struct, frozen=True):
-    """How one Xid is held.
+    """The meaning of one Xid.
 
-    response: NVIDIA's word for what to do. why: a half sentence that explains it. verdict, action: empty
-    where those of the response count. link: number of the NVLink, -1 where none is named. recoverable:
-    whether the error is over when the links of the GPU are active again.
+    response: NVIDIA's name for the action. reason: a clause that explains it. verdict, action: empty for
+    those of the response. link: number of the NVLink, -1 without one. recoverable: whether the error is
+    cleared when the links of the GPU are active again.
     """
 
     response: str
@@ -42,47 +42,47 @@ def decode_xid74(message: str, table: Catalogue) -> XidMeaning:
     catalogue calls each of its bits harmless. An event of NVML has no message, so its meaning is unknown.
     """
     fatal, registers = _FATAL.search(message), _REGISTERS.search(message)
-    named = fatal or registers
-    if named is None:
+    with_link = fatal or registers
+    if with_link is None:
         untrained = _UNTRAINED.search(message)
         if untrained is None:
             return XidMeaning("unknown")
         link = int(untrained[1] or -1)
         name = f"link {link}" if link >= 0 else "a link"
         return XidMeaning("RESET_GPU", f"{name} failed to train", link=link, recoverable=True)
-    link = int(named[1])
+    link = int(with_link[1])
     bits = _bits_of(registers[2] if registers else "", table)
-    response = max((bit.action for bit in bits), key=lambda word: _rank(word, table), default="unknown")
-    why = "; ".join((f"link {link}", *dict.fromkeys(bit.meaning for bit in bits)))
+    response = max((bit.action for bit in bits), key=lambda name: _rank(name, table), default="unknown")
+    reason = "; ".join((f"link {link}", *dict.fromkeys(bit.meaning for bit in bits)))
     if fatal is None or table.response(response).verdict != "warning":
-        return XidMeaning(response, why, link=link)
-    return XidMeaning(response, why, verdict="suspect", action="reset-gpu", link=link, recoverable=True)
+        return XidMeaning(response, reason, link=link)
+    return XidMeaning(response, reason, verdict="suspect", action="reset-gpu", link=link, recoverable=True)
 
 
 def _bits_of(registers: str, table: Catalogue) -> list[Xid74Bits]:
-    """Return what the bits that are set mean; harmless bits only where there are no others."""
-    values = [int(word, 16) for word in re.findall(r"0x([0-9a-fA-F]+)", registers)]
+    """Return the meanings of the bits that are set; harmless ones only without any other."""
+    values = [int(register, 16) for register in re.findall(r"0x([0-9a-fA-F]+)", registers)]
     meanings = list(_bits(values, table.xid74))
     return [bits for bits in meanings if bits.kind != "ignore"] or meanings
 
 
 def _bits(values: list[int], table: Iterable[Xid74Bits]) -> Iterator[Xid74Bits]:
-    """What the bits that are set mean; those of a register that no row lists are not expected.
+    """Yield the table's row of each set bit, and a row for the unlisted bits of each register.
 
-    values: the registers, the first one first.
+    values: the registers in order.
     """
-    left = list(values)
+    unlisted = list(values)
     for row in table:
         mask = sum(1 << bit for bit in row.bits)
         if row.register <= len(values) and values[row.register - 1] & mask:
-            left[row.register - 1] &= ~mask
+            unlisted[row.register - 1] &= ~mask
             yield row
-    for register, value in enumerate(left, 1):
+    for register, value in enumerate(unlisted, 1):
         if value:
             meaning = f"bits that are not expected in register {register}, 0x{value:x}: report them"
             yield Xid74Bits(register, (), "unlisted", "CONTACT_SUPPORT", meaning)
 
 
-def _rank(word: str, table: Catalogue) -> tuple[int, int]:
-    held = table.response(word)
-    return ("ignored", "warning", "fatal").index(held.verdict), Action(held.action).rank
+def _rank(name: str, table: Catalogue) -> tuple[int, int]:
+    response = table.response(name)
+    return ("ignored", "warning", "fatal").index(response.verdict), Action(response.action).rank

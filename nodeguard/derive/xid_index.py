@@ -25,8 +25,8 @@ _UNLISTED = Xid(0, "", "a code that the table does not list", "unlisted", "unkno
 class XidRecord(Struct, frozen=True, array_like=True):
     """One Xid of a GPU.
 
-    code; at: seconds since boot; recovery: the recovery action of a 154, -1 for other codes; worded: whether
-    the line has words beside its number, as a line of the kernel log has and an event of NVML has not.
+    at: seconds since boot. recovery: the recovery action of a 154, -1 for other codes. has_message: true for
+    a line of the kernel log, false for an event of NVML.
     """
 
     code: int
@@ -39,8 +39,8 @@ class XidIndex(Struct, frozen=True):
     """Xids of one GPU for lookups by time.
 
     times, codes: causes, which are errors of the GPU itself, in order of time. repair_times, repair_codes:
-    Xids 63 and 64. recovery_times: 154s that ask for a recovery. worded_times: by code, of lines with words.
-    All times in seconds since boot, ascending.
+    Xids 63 and 64. recovery_times: 154s that ask for a recovery. message_times: by code, of Xids with a
+    message. All times in seconds since boot, ascending.
     """
 
     times: tuple[float, ...] = ()
@@ -63,26 +63,26 @@ class XidIndex(Struct, frozen=True):
         return _nearest(self.recovery_times, at) is not None
 
     def has_message_near(self, code: int, at: float) -> bool:
-        """Return whether a line with words reports the code within WINDOW of a time."""
+        """Return whether an Xid of the code with a message is within WINDOW of a time."""
         return _nearest(self.message_times.get(code, ()), at) is not None
 
 
 def index_xids(xids: Iterable[XidRecord], table: Catalogue) -> XidIndex:
-    """Return the index of the Xids of one GPU. table: has the codes that are errors of the GPU itself."""
-    ordered = sorted(xids, key=lambda one: one.at)
-    causes = [one for one in ordered if is_cause(one.code, table)]
-    repairs = [one for one in ordered if one.code in _REPAIRS]
-    worded: dict[int, list[float]] = {}
-    for one in ordered:
-        if one.has_message:
-            worded.setdefault(one.code, []).append(one.at)
+    """Return the index of the Xids of one GPU. table: names the codes that are errors of the GPU itself."""
+    ordered = sorted(xids, key=lambda record: record.at)
+    causes = [record for record in ordered if is_cause(record.code, table)]
+    repairs = [record for record in ordered if record.code in _REPAIRS]
+    message_times: dict[int, list[float]] = {}
+    for record in ordered:
+        if record.has_message:
+            message_times.setdefault(record.code, []).append(record.at)
     return XidIndex(
-        times=tuple(one.at for one in causes),
-        codes=tuple(one.code for one in causes),
-        repair_times=tuple(one.at for one in repairs),
-        repair_codes=tuple(one.code for one in repairs),
-        recovery_times=tuple(one.at for one in ordered if one.recovery >= 1),
-        message_times={code: tuple(times) for code, times in worded.items()},
+        times=tuple(record.at for record in causes),
+        codes=tuple(record.code for record in causes),
+        repair_times=tuple(record.at for record in repairs),
+        repair_codes=tuple(record.code for record in repairs),
+        recovery_times=tuple(record.at for record in ordered if record.recovery >= 1),
+        message_times={code: tuple(times) for code, times in message_times.items()},
     )
 
 
@@ -101,13 +101,13 @@ def is_cause(code: int, table: Catalogue) -> bool:
 def _nearest(times: Sequence[float], at: float) -> int | None:
     """Return the position of the time nearest to `at`, the earlier of two; None beyond WINDOW."""
     after = bisect_left(times, at)
-    near = [place for place in (after - 1, after) if 0 <= place < len(times)]
+    near = [index for index in (after - 1, after) if 0 <= index < len(times)]
     if not near:
         return None
-    place = min(near, key=lambda place: abs(times[place] - at))
-    return place if abs(times[place] - at) <= WINDOW else None
+    index = min(near, key=lambda index: abs(times[index] - at))
+    return index if abs(times[index] - at) <= WINDOW else None
 
 
 def _nearest_code(times: Sequence[float], codes: Sequence[int], at: float) -> int:
-    place = _nearest(times, at)
-    return 0 if place is None else codes[place]
+    index = _nearest(times, at)
+    return 0 if index is None else codes[index]

@@ -1,1 +1,1 @@
-"""Findings, windows and the verdict. Pure."""
+"""Checks evaluated on readings: findings, their windows, and the verdict of a node. Pure."""

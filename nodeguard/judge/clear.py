@@ -1,9 +1,9 @@
-"""A person clears a finding. Pure.
+"""Clears of findings by an operator. Pure.
 
-    state, clearing = clear(rules, state, wanted, instant)
+    state, result = clear(rules, state, request, instant)
 
-Events and counts until then count no more. A reading goes on counting: a finding whose condition holds now is
-not cleared.
+A clear discards the events and counter increases up to now. It does not discard readings: a finding with a
+condition that is still true stays active.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from nodeguard.model.finding import Finding, Health
 from nodeguard.model.instant import Instant
 from nodeguard.model.target import parent_target, target_kind, target_label
 
-# Letters of a person's name that are remembered.
-_NAME = 64
+# Letters kept of an operator's name.
+_MAX_NAME = 64
 
 ClearRefusal = Literal["", "not-judged", "no-check", "no-finding", "other-part", "holds"]
 
 
 class ClearRequest(Struct, frozen=True):
-    """What a person wants cleared: a check's finding on a slot, as the verdict shows it.
+    """An operator's request to clear the finding of a check on a target, as the verdict shows it.
 
-    part: only while it sits there, whatever does where empty. by: who.
+    part: clear it only while this component is in the location; empty for any. by: name of the operator.
     """
 
     check: str
@@ -45,11 +45,11 @@ class ClearRequest(Struct, frozen=True):
 
 
 class ClearResult(Struct, frozen=True):
-    """What came of it.
+    """The result of a clear.
 
-    said: a sentence. cleared: the findings that are over, those that the cleared one was the cause of among
-    them. holds: those of them that stand, as a reading says so now. why: why nothing was cleared, empty where
-    something was.
+    message: one sentence. cleared: the findings that ended, including symptoms of the cleared one.
+    still_active: those that stay, because a reading shows the fault now. reason: why nothing was cleared;
+    empty otherwise.
     """
 
     message: str
@@ -59,105 +59,115 @@ class ClearResult(Struct, frozen=True):
 
 
 def clear(
-    rules: Rules, state: JudgeState, wanted: ClearRequest, instant: Instant
+    rules: Rules, state: JudgeState, request: ClearRequest, instant: Instant
 ) -> tuple[JudgeState, ClearResult]:
-    """State and outcome. state: after a round of this boot; the same object where nothing was cleared."""
-    checks = {one.id: one for one in rules.catalogue.checks}
-    if wanted.check not in checks:
-        return state, ClearResult(f"there is no check {wanted.check}", reason="no-check")
+    """Return the state and the result; the same state where nothing was cleared.
+
+    state: after an evaluation in this boot.
+    """
+    checks = {check.id: check for check in rules.catalogue.checks}
+    if request.check not in checks:
+        return state, ClearResult(f"there is no check {request.check}", reason="no-check")
     if state.boot_id != instant.boot_id or not state.background.statuses:
-        return state, ClearResult("nothing has been judged yet: try again in a minute", reason="not-judged")
-    standing = {
-        (check, slot): one.finding for slot, row in state.targets.items() for check, one in row.active.items()
+        message = "nothing has been evaluated yet: try again in a minute"
+        return state, ClearResult(message, reason="not-judged")
+    findings = {
+        (check, target): active.finding
+        for target, row in state.targets.items()
+        for check, active in row.active.items()
     }
-    causes = root_causes(standing, checks, dependencies(state.targets))
-    named = _named(
-        state.targets,
-        standing,
-        wanted,
-        attach_symptoms(standing.values(), checks, dependencies(state.targets)),
-    )
-    what = f"{wanted.check} on {target_label(wanted.target)}"
+    depends_on = dependencies(state.targets)
+    causes = root_causes(findings, checks, depends_on)
+    shown = attach_symptoms(findings.values(), checks, depends_on)
+    named = _named_findings(state.targets, findings, request, shown)
+    subject = f"{request.check} on {target_label(request.target)}"
     if not named:
-        return state, ClearResult(_no_finding(state, wanted, what), reason="no-finding")
-    meant = [key for key in named if wanted.component in {"", _occupant(state.targets, key[1])}]
-    if not meant:
-        sits = _occupant(state.targets, named[0][1]) or "a part that is not known"
-        said = f"{what} is not cleared: {sits} sits there now, not {wanted.component}"
-        return state, ClearResult(said, reason="other-part")
-    keys = [*meant, *(key for key, cause in causes.items() if cause in meant and key not in meant)]
-    after = apply_clears(state, wanted, keys, instant)
-    fires = _firing(rules, after, {slot for _, slot in keys}, instant)
-    holds = tuple(key for key in keys if key in fires)
-    over = tuple(key for key in keys if key not in fires)
-    if not set(over) & set(meant):
-        ends = "the finding ends when a reading shows that it is over"
-        said = f"{what} is not cleared: its condition holds now; {ends}"
-        return state, ClearResult(said, still_active=holds, reason="holds")
-    return apply_clears(state, wanted, over, instant), ClearResult(_said(what, over, holds), over, holds)
+        return state, ClearResult(_no_finding(state, request, subject), reason="no-finding")
+    requested = [key for key in named if request.component in {"", _component(state.targets, key[1])}]
+    if not requested:
+        component = _component(state.targets, named[0][1]) or "an unknown component"
+        message = f"{subject} is not cleared: {component} is there now, not {request.component}"
+        return state, ClearResult(message, reason="other-part")
+    symptoms = (key for key, cause in causes.items() if cause in requested and key not in requested)
+    keys = [*requested, *symptoms]
+    after = apply_clears(state, request, keys, instant)
+    firing = _firing(rules, after, {target for _, target in keys}, instant)
+    still_active = tuple(key for key in keys if key in firing)
+    cleared = tuple(key for key in keys if key not in firing)
+    if not set(cleared) & set(requested):
+        condition = "its condition holds now; the finding ends when a reading shows that it is over"
+        message = f"{subject} is not cleared: {condition}"
+        return state, ClearResult(message, still_active=still_active, reason="holds")
+    message = _success_message(subject, cleared, still_active)
+    return apply_clears(state, request, cleared, instant), ClearResult(message, cleared, still_active)
 
 
 def apply_clears(
-    state: JudgeState, wanted: ClearRequest, keys: Collection[FindingKey], instant: Instant
+    state: JudgeState, request: ClearRequest, keys: Collection[FindingKey], instant: Instant
 ) -> JudgeState:
-    """The state once a person's word on these findings, each of a slot that is there, counts."""
-    by = wanted.by[:_NAME] or "a person"
-    slots = dict(state.targets)
-    words = []
-    for check, slot in keys:
-        row = slots[slot]
-        active = {name: one for name, one in row.active.items() if name != check}
-        slots[slot] = replace(row, active=active)
-        # The log's clock runs a little apart from the machine's: what was heard is over in any case.
+    """Return the state with these findings cleared. keys: their targets must have state."""
+    by = request.by[:_MAX_NAME] or "an operator"
+    targets = dict(state.targets)
+    clears = []
+    for check, target in keys:
+        row = targets[target]
+        active = {name: finding for name, finding in row.active.items() if name != check}
+        targets[target] = replace(row, active=active)
+        # The log's clock may run ahead of the machine's: an event that was read is cleared in any case.
         at = max([instant.mono, *(event.last for event in row.events.values())])
-        own = wanted.component if row.component is not None and row.component.id == wanted.component else ""
-        words.append(OperatorClear(check, slot, own, at, by))
-    return replace(state, slots=slots, cleared=add_clears(state.cleared, words))
+        component = (
+            request.component if row.component is not None and row.component.id == request.component else ""
+        )
+        clears.append(OperatorClear(check, target, component, at, by))
+    return replace(state, targets=targets, cleared=add_clears(state.cleared, clears))
 
 
-def _named(
-    slots: Mapping[str, TargetState],
-    standing: Mapping[FindingKey, Finding],
-    wanted: ClearRequest,
+def _named_findings(
+    targets: Mapping[str, TargetState],
+    findings: Mapping[FindingKey, Finding],
+    request: ClearRequest,
     shown: list[Finding],
 ) -> list[FindingKey]:
-    """What stands of the named check on the named slot, or on those that the verdict folds into it."""
-    key = (wanted.check, wanted.target)
-    if key in standing:
+    """Return the requested finding if it is active, else those that the verdict folds into it."""
+    key = (request.check, request.target)
+    if key in findings:
         return [key]
-    counts = Counter(map(target_kind, slots))
-    rows = fold_findings((one for one in shown if one.health != Health.OK), counts)
-    folds = (one.targets for one in rows if (one.check, one.target) == key)
-    return [(wanted.check, slot) for row in folds for slot in row]
+    counts = Counter(map(target_kind, targets))
+    folded = fold_findings((finding for finding in shown if finding.health != Health.OK), counts)
+    rows = (finding.targets for finding in folded if (finding.check, finding.target) == key)
+    return [(request.check, target) for row in rows for target in row]
 
 
-def _no_finding(state: JudgeState, wanted: ClearRequest, what: str) -> str:
-    before = [one for one in state.cleared if (one.check, one.target) == (wanted.check, wanted.target)]
-    return f"{what} does not stand" + (f": {before[-1].by} cleared it before" if before else "")
+def _no_finding(state: JudgeState, request: ClearRequest, subject: str) -> str:
+    key = (request.check, request.target)
+    before = [clear for clear in state.cleared if (clear.check, clear.target) == key]
+    return f"{subject} is not active" + (f": {before[-1].by} cleared it before" if before else "")
 
 
-def _occupant(slots: Mapping[str, TargetState], slot: str) -> str:
-    """What sits in a slot, or in what holds it; empty where that is not known."""
-    for place in (slot, parent_target(slot)):
-        row = slots.get(place)
+def _component(targets: Mapping[str, TargetState], target: str) -> str:
+    """Return the id of the component in a target's or its parent's location; empty where it is not known."""
+    for location in (target, parent_target(target)):
+        row = targets.get(location)
         if row is not None and row.component is not None and row.component.id:
             return row.component.id
     return ""
 
 
-def _firing(rules: Rules, state: JudgeState, slots: Collection[str], instant: Instant) -> set[FindingKey]:
-    """What stands on some slots now."""
-    people = clears_by_target(state.cleared)
-    found: set[FindingKey] = set()
-    for name in slots:
-        slot = state.targets[name]
-        words, signs = latest_clears(people, name, slot), signs_for_target(state.targets, name)
-        judged = evaluate_target(rules, name, slot, signs, state.background, instant, words)
-        found.update((one.check, name) for one in judged.findings)
-    return found
+def _firing(rules: Rules, state: JudgeState, targets: Collection[str], instant: Instant) -> set[FindingKey]:
+    """Return the findings that an evaluation of some targets gives now."""
+    by_target = clears_by_target(state.cleared)
+    firing: set[FindingKey] = set()
+    for name in targets:
+        target = state.targets[name]
+        clears, signs = latest_clears(by_target, name, target), signs_for_target(state.targets, name)
+        result = evaluate_target(rules, name, target, signs, state.background, instant, clears)
+        firing.update((finding.check, name) for finding in result.findings)
+    return firing
 
 
-def _said(what: str, over: Collection[FindingKey], holds: Collection[FindingKey]) -> str:
-    more = f", and {len(over) - 1} more that it explained or stood for" if len(over) > 1 else ""
-    still = ", ".join(f"{check} on {target_label(slot)}" for check, slot in holds)
-    return f"{what} is cleared{more}" + (f"; what is read to hold now stands: {still}" if still else "")
+def _success_message(
+    subject: str, cleared: Collection[FindingKey], still_active: Collection[FindingKey]
+) -> str:
+    more = f", with {len(cleared) - 1} more that it explained or included" if len(cleared) > 1 else ""
+    rest = ", ".join(f"{check} on {target_label(target)}" for check, target in still_active)
+    return f"{subject} is cleared{more}" + (f"; still active, as a reading shows: {rest}" if rest else "")

@@ -1,4 +1,4 @@
-"""Conditions, turned once into functions that look at a slot. Pure."""
+"""Conditions compiled to functions: `all`, `any` and `for` over the conditions on signals. Pure."""
 
 from __future__ import annotations
 
@@ -20,126 +20,125 @@ from nodeguard.model.check import AllOf, ClearSign, Compare, Condition, EventOcc
 def compile_condition(
     condition: Condition, key: str, clears: tuple[ClearSign, ...], units: Mapping[str, str]
 ) -> ConditionTest:
-    """A function that evaluates the condition on a View and leaves there what it saw.
+    """Return the function that evaluates a condition.
 
-    key: names the condition in the slot's memory. clears: signs that end events. units: by signal.
+    key: of the condition in TargetState.true_since. clears: signs that clear events. units: by signal.
     """
     match condition:
         case Compare():
-            return (
-                compile_comparison(condition, units)
-                if condition.evidence
-                else _untold(compile_comparison(condition, units))
-            )
+            test = compile_comparison(condition, units)
+            return test if condition.evidence else _without_reasons(test)
         case Increase():
             return compile_increase(condition, units)
         case EventOccurred():
             return compile_event_condition(condition, clears)
         case Sustained():
-            return _sustained(
-                condition, compile_condition(condition.condition, f"{key}.0", clears, units), key
-            )
-    tests = [compile_condition(part, f"{key}.{at}", clears, units) for at, part in enumerate(condition.of)]
-    return _every(condition, tests) if isinstance(condition, AllOf) else _either(tests)
+            inner = compile_condition(condition.condition, f"{key}.0", clears, units)
+            return _sustained(condition, inner, key)
+    tests = [
+        compile_condition(part, f"{key}.{index}", clears, units) for index, part in enumerate(condition.of)
+    ]
+    return _all(condition, tests) if isinstance(condition, AllOf) else _any(tests)
 
 
-def _untold(inner: ConditionTest) -> ConditionTest:
-    """A condition that says where a check applies, and nothing of what is wrong."""
+def _without_reasons(inner: ConditionTest) -> ConditionTest:
+    """Return a test that limits where a check applies, and is no evidence of the fault."""
 
-    def test(view: EvaluationContext) -> int:
-        seen = len(view.reasons)
-        outcome = inner(view)
-        del view.reasons[seen:]
+    def test(context: EvaluationContext) -> int:
+        count = len(context.reasons)
+        outcome = inner(context)
+        del context.reasons[count:]
         return outcome
 
     return test
 
 
-def _every(condition: AllOf, tests: list[ConditionTest]) -> ConditionTest:
-    """`all`: false where one is, which settles it; else not applicable, else unknown where one is.
+def _all(condition: AllOf, tests: list[ConditionTest]) -> ConditionTest:
+    """Return the test of `all`: false where one part is, else not applicable, else unknown where one part is.
 
-    One part that was told of early makes all of them early.
+    One part that counts early makes the whole early.
     """
-    # What has to hold for a while must be asked each time, or it would forget since when it has held.
-    lasting = {test for test, part in zip(tests, condition.of, strict=True) if _lasts(part)}
+    # A sustained part needs every evaluation: without it the start of its true time is lost.
+    sustained = {test for test, part in zip(tests, condition.of, strict=True) if _is_sustained(part)}
 
-    def test(view: EvaluationContext) -> int:
-        seen, missing, pending = len(view.reasons), len(view.unreadable), len(view.pending)
+    def test(context: EvaluationContext) -> int:
+        reasons, unreadable, pending = len(context.reasons), len(context.unreadable), len(context.pending)
         worst = TRUE
-        short: tuple[float, float] | None = None
+        early: tuple[float, float] | None = None
         for part in tests:
-            if worst == FALSE and part not in lasting:
+            if worst == FALSE and part not in sustained:
                 continue
-            outcome = part(view)
-            if view.early is not None:
-                short, view.early = view.early, None
+            outcome = part(context)
+            if context.early is not None:
+                early, context.early = context.early, None
             if outcome != TRUE and worst != FALSE and (worst == TRUE or outcome != UNKNOWN):
                 worst = outcome
         if worst == TRUE:
-            view.early = short
+            context.early = early
             return TRUE
-        del view.reasons[seen:]
+        del context.reasons[reasons:]
         if worst == FALSE:
-            del view.unreadable[missing:], view.pending[pending:]
+            del context.unreadable[unreadable:], context.pending[pending:]
         return worst
 
     return test
 
 
-def _lasts(condition: Condition) -> bool:
+def _is_sustained(condition: Condition) -> bool:
     match condition:
         case Compare() | Increase() | EventOccurred():
             return False
         case Sustained():
             return True
-    return any(_lasts(part) for part in condition.of)
+    return any(_is_sustained(part) for part in condition.of)
 
 
-def _either(tests: list[ConditionTest]) -> ConditionTest:
-    """`any`: true where one is, else unknown where one is, else false where one is.
+def _any(tests: list[ConditionTest]) -> ConditionTest:
+    """Return the test of `any`: true where one part is, else unknown, else false where one part is.
 
-    All that are true are told of; one that was not told of early makes any of them certain.
+    All true parts give reasons. The whole is early only where every true part is.
     """
 
-    def test(view: EvaluationContext) -> int:
-        best, certain = NOT_APPLICABLE, False
-        short: tuple[float, float] | None = None
+    def test(context: EvaluationContext) -> int:
+        best, has_full_time = NOT_APPLICABLE, False
+        early: tuple[float, float] | None = None
         for part in tests:
-            seen = len(view.reasons)
-            outcome = part(view)
-            early, view.early = view.early, None
+            count = len(context.reasons)
+            outcome = part(context)
+            part_early, context.early = context.early, None
             if outcome != TRUE:
-                del view.reasons[seen:]
-            elif early is None:
-                certain = True
+                del context.reasons[count:]
+            elif part_early is None:
+                has_full_time = True
             else:
-                short = short or early
+                early = early or part_early
             best = max(best, outcome)
-        view.early = None if certain else short
+        context.early = None if has_full_time else early
         return best
 
     return test
 
 
 def _sustained(condition: Sustained, inner: ConditionTest, key: str) -> ConditionTest:
+    """Return the test of `for`: true once the inner condition was true for the whole time."""
     seconds, seen_once = condition.seconds, condition.seen_once
 
-    def test(view: EvaluationContext) -> int:
-        reasons = len(view.reasons)
-        outcome = inner(view)
-        if outcome == UNKNOWN and key in view.true_since:
-            view.new_true_since[key] = view.true_since[key]
+    def test(context: EvaluationContext) -> int:
+        count = len(context.reasons)
+        outcome = inner(context)
+        if outcome == UNKNOWN and key in context.true_since:
+            context.new_true_since[key] = context.true_since[key]
         if outcome != TRUE:
             return outcome
-        since = view.new_true_since[key] = view.true_since.get(key, view.now)
-        view.reasons[reasons:] = (
+        since = context.new_true_since[key] = context.true_since.get(key, context.now)
+        context.reasons[count:] = (
             ConditionReason(min(reason.since, since), reason.make_evidence, reason.event)
-            for reason in view.reasons[reasons:]
+            for reason in context.reasons[count:]
         )
-        if view.now - since >= seconds:
+        if context.now - since >= seconds:
             return TRUE
-        if view.one_shot and seen_once and since <= view.first:
-            view.early = (view.now - since, seconds)
+        if context.one_shot and seen_once and since <= context.first:
+            context.early = (context.now - since, seconds)
             return TRUE
         return FALSE
 

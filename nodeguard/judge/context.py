@@ -1,4 +1,4 @@
-"""What a condition sees of one slot while it is evaluated."""
+"""Evaluation context of one target: the data that conditions read, and the reasons that they record."""
 
 from __future__ import annotations
 
@@ -11,12 +11,17 @@ from nodeguard.judge.state import CounterState, RememberedEvent, SourceSnapshot
 from nodeguard.model.finding import Evidence
 from nodeguard.model.signal import Scalar
 
+# Outcomes of a condition, ordered so that the outcome of `any` is the highest of its parts.
+NOT_APPLICABLE = 0
+FALSE = 1
+UNKNOWN = 2
+TRUE = 3
+
 
 class ConditionReason(Struct, frozen=True, array_like=True):
-    """One reason why a condition holds.
+    """One reason why a condition is true.
 
-    since: seconds since boot. tell: puts it into words, for a finding, which few reasons come to. event: what
-    is remembered, where it was an event.
+    since: seconds since boot. make_evidence: called only where a finding follows. event: where it is one.
     """
 
     since: float
@@ -25,12 +30,12 @@ class ConditionReason(Struct, frozen=True, array_like=True):
 
 
 class EvaluationContext(Struct, kw_only=True):
-    """One slot at one moment; lives for one evaluation, in which conditions leave behind what they saw.
+    """The data of one target at one time, and the results of its conditions. Lives for one evaluation.
 
-    now, first: seconds since boot of this look and of the first one; wall: seconds since the epoch of this
-    one. one_look: whether there may be no later look, so that a condition that has held since the first is
-    told of at once. signals, unread: of all sources together; memories: by source. expect: what the
-    platform expects. statuses: how each source's latest round ended.
+    now, first: seconds since boot of this evaluation and of the first one. wall: seconds since the epoch of
+    this one. one_shot: whether no later evaluation may follow, so that a condition that is true since the
+    first reading counts without its waiting time. signals, unread: of all sources merged. sources: by name.
+    expect: values that the platform expects. statuses: outcome of each source's latest round.
     """
 
     now: float
@@ -47,9 +52,9 @@ class EvaluationContext(Struct, kw_only=True):
     expect: dict[str, Scalar | tuple[Scalar, ...]]
     statuses: dict[str, str]
 
-    # What conditions leave behind. seen: reasons. short: (held for, would have to hold for), where it is told
-    # of early. holding: since when a sustained condition holds. missing: (signal, why) of what could not be
-    # read. pending: counters whose rise is not known yet.
+    # Results of conditions. early: (seconds that the condition was true, seconds that it needs) where it
+    # counts before its waiting time. new_true_since: start of each sustained condition that is true.
+    # unreadable: (signal, reason). pending: counters with one reading so far.
     reasons: list[ConditionReason] = []
     early: tuple[float, float] | None = None
     new_true_since: dict[str, float] = {}
@@ -58,26 +63,20 @@ class EvaluationContext(Struct, kw_only=True):
 
     @property
     def cleared_at(self) -> float:
-        """The moment up to which a person cleared the check that is asked now."""
+        """The time of the operator's clear of the current check, in seconds since boot; -inf for none."""
         return self.signs.get("operator", -inf)
 
     def to_wall_clock(self, at: float) -> float:
-        """Seconds since the epoch of a moment of this boot."""
+        """Return seconds since the epoch for seconds since boot."""
         return self.wall - (self.now - at)
 
     def source_of(self, signal: str) -> str:
-        """The source that gave a signal, or should have given it."""
-        for source, memory in self.sources.items():
-            if signal in memory.signals or signal in memory.unread:
+        """Return the source that read a signal or failed to read it; empty for none."""
+        for source, snapshot in self.sources.items():
+            if signal in snapshot.signals or signal in snapshot.unread:
                 return source
         return ""
 
 
-# A condition made ready: looks at a view, leaves there what it saw, and says what it comes to (see outcome).
+# A compiled condition: adds its reasons to the context and returns its outcome.
 ConditionTest = Callable[[EvaluationContext], int]
-
-
-NOT_APPLICABLE = 0
-FALSE = 1
-UNKNOWN = 2
-TRUE = 3

@@ -1,4 +1,4 @@
-"""Counters: baselines, rises, falls, saturation. Pure."""
+"""Counters of a target: baselines, increases in windows, resets and saturation. Pure."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from math import inf
 
 from nodeguard.judge.state import CounterIncrease, CounterState
 
-# Rises kept for one counter; older ones are merged two by two, so that sums stay true while moments grow
-# coarse.
-_KEPT = 32
+# Increases kept for one counter. Older ones are merged in pairs: sums stay exact, times become coarse.
+_MAX_INCREASES = 32
 
 
 def update_counters(
@@ -19,12 +18,12 @@ def update_counters(
     previous: float | None,
     now: float,
 ) -> dict[str, CounterState]:
-    """Counters of a slot after a reading.
+    """Return the counters of a target after a reading.
 
-    spans: for each counter that some check watches, its longest window in seconds. previous: when the source
-    read this slot before, None where it did not or where the baseline belongs to another epoch; now: seconds
-    since boot. A value lower than before counts no rise and takes none back. A gap of more than twice the
-    longest window starts a new baseline: what happened in it cannot be placed in time.
+    spans: the longest window in seconds, of each counter that a check uses. previous: seconds since boot of
+    the source's reading before, None without one or where the baseline belongs to another epoch. now: seconds
+    since boot. A lower value is a reset: it adds no increase and removes none. A gap of more than twice the
+    longest window starts a new baseline, because an increase in it has no known time.
     """
     changed: dict[str, CounterState] = {}
     for name, span in spans.items():
@@ -32,49 +31,57 @@ def update_counters(
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             continue
         number = float(value)
-        old = counters.get(name) if previous is not None else None
-        if old is None or (previous is not None and now - previous > 2 * span):
+        before = counters.get(name) if previous is not None else None
+        if before is None or (previous is not None and now - previous > 2 * span):
             changed[name] = CounterState(number, now)
-        elif number != old.value:
-            changed[name] = _moved(old, number, now, now - (previous if previous is not None else now), span)
+        elif number != before.value:
+            gap = now - (previous if previous is not None else now)
+            changed[name] = _changed(before, number, now, gap, span)
     return {**counters, **changed} if changed else counters
 
 
-def _moved(old: CounterState, value: float, now: float, gap: float, span: float) -> CounterState:
-    """The counter after its value changed. gap: seconds since it was read before."""
-    risen = tuple(rise for rise in old.increases if rise.at > now - span)
-    if value < old.value:
-        return CounterState(value, old.since, risen, old.resets + 1)
-    risen = (*risen, CounterIncrease(now, value - old.value, gap))
-    if len(risen) > _KEPT:
-        risen = (*_merged(risen[: _KEPT // 2]), *risen[_KEPT // 2 :])
-    return CounterState(value, old.since, risen, old.resets)
+def _changed(before: CounterState, value: float, now: float, gap: float, span: float) -> CounterState:
+    """Return the counter after its value changed. gap: seconds since the reading before."""
+    increases = tuple(increase for increase in before.increases if increase.at > now - span)
+    if value < before.value:
+        return CounterState(value, before.since, increases, before.resets + 1)
+    increases = (*increases, CounterIncrease(now, value - before.value, gap))
+    if len(increases) > _MAX_INCREASES:
+        half = _MAX_INCREASES // 2
+        increases = (*_merge_pairs(increases[:half]), *increases[half:])
+    return CounterState(value, before.since, increases, before.resets)
 
 
-def _merged(risen: tuple[CounterIncrease, ...]) -> tuple[CounterIncrease, ...]:
-    """Neighbours merged two by two, each pair at its later moment."""
-    pairs = zip(risen[::2], risen[1::2], strict=False)
-    rest = risen[len(risen) - len(risen) % 2 :]
-    return (*(CounterIncrease(two.at, one.by + two.by, max(one.gap, two.gap)) for one, two in pairs), *rest)
+def _merge_pairs(increases: tuple[CounterIncrease, ...]) -> tuple[CounterIncrease, ...]:
+    """Return neighbours merged in pairs, each pair at its later time."""
+    pairs = zip(increases[::2], increases[1::2], strict=False)
+    rest = increases[len(increases) - len(increases) % 2 :]
+    merged = (
+        CounterIncrease(second.at, first.by + second.by, max(first.gap, second.gap))
+        for first, second in pairs
+    )
+    return (*merged, *rest)
 
 
 def increase_within(counter: CounterState, over: float, now: float, cleared: float = -inf) -> float:
-    """How much a counter rose within the last `over` seconds, as far as it can be placed there.
+    """Return the increase of a counter within the last `over` seconds, without increases of unknown time.
 
-    cleared: the moment up to which a person cleared it.
+    cleared: seconds since boot up to which an operator cleared it.
     """
     if not counter.increases:
         return 0.0
-    start, most = max(now - over, cleared), 2 * over
-    return sum([one.by for one in counter.increases if one.at > start and one.gap <= most])
+    start, max_gap = max(now - over, cleared), 2 * over
+    return sum(
+        [increase.by for increase in counter.increases if increase.at > start and increase.gap <= max_gap]
+    )
 
 
 def has_unplaced_increase(counter: CounterState, over: float, now: float, cleared: float = -inf) -> bool:
-    """Whether it rose in a gap of more than twice the window, so that nobody can say whether within it."""
-    start, most = max(now - over, cleared), 2 * over
-    return any(one.gap > most and one.at > start for one in counter.increases)
+    """Whether it rose in a gap of more than twice the window, so that the time within it is unknown."""
+    start, max_gap = max(now - over, cleared), 2 * over
+    return any(increase.gap > max_gap and increase.at > start for increase in counter.increases)
 
 
 def is_saturated(value: object, bits: int) -> bool:
-    """Whether a counter of so many bits stands at its maximum, where it can rise no more."""
+    """Whether a counter of this width is at its maximum, where it cannot rise any more."""
     return bits > 0 and value == (1 << bits) - 1

@@ -1,4 +1,4 @@
-"""All checks of one slot, evaluated. Pure."""
+"""Evaluation of all checks on one target. Pure."""
 
 from __future__ import annotations
 
@@ -25,25 +25,81 @@ from nodeguard.model.finding import Finding
 from nodeguard.model.instant import Instant
 from nodeguard.model.target import NODE, target_kind
 
-_NOTHING: dict[str, OperatorClear] = {}
+_NO_CLEARS: dict[str, OperatorClear] = {}
 
 
 def evaluate_target(
     rules: Rules,
-    slot: str,
+    target: str,
     state: TargetState,
     signs: Mapping[str, float],
     background: Background,
     instant: Instant,
-    cleared: Mapping[str, OperatorClear] = _NOTHING,
+    cleared: Mapping[str, OperatorClear] = _NO_CLEARS,
 ) -> TargetResult:
-    """Every check of the slot's kind, on what is remembered of the slot.
+    """Return the result of every check of the target's kind.
 
-    signs: what may clear its events → when it was last seen, in seconds since boot. cleared: what people
-    cleared of it, by check.
+    signs: time of the latest sign that may clear the target's events, in seconds since boot. cleared:
+    operators' clears, by check.
     """
+    context = _context(state, signs, background, instant)
+    component = state.component.id if state.component else ""
+    fired: list[tuple[Check, Finding, list[ConditionReason]]] = []
+    stale: list[Finding] = []
+    past: list[Finding] = []
+    since: dict[str, float] = {}
+    passed = 0
+    # Without any event all checks that need events have one outcome.
+    event_outcome = None if state.events else outcome_without_event(background.statuses)
+    for index, rule in enumerate(rules.by_kind[target_kind(target)]):
+        if rule.applies is not None and not _applies(rule.applies, context):
+            continue
+        check, unreadable_before = rule.check, len(context.unreadable)
+        clear = cleared.get(check.id) if cleared else None
+        context.signs = signs if clear is None else {**signs, "operator": clear.at}
+        use_event_outcome = event_outcome is not None and rule.is_event_only
+        outcome = event_outcome if use_event_outcome else rule.test(context)
+        if outcome == TRUE:
+            since[check.id] = _since(context, state.active.get(check.id))
+            finding = make_finding(check, target, component, context, since[check.id], rules.units)
+            fired.append((check, finding, context.reasons))
+        elif outcome == FALSE:
+            if target != NODE or _can_pass_on_node(check, background.kinds):
+                passed |= 1 << index
+            if (state.events and rule.events) or clear is not None:
+                past.extend(_past_findings(rule, target, component, context, clear))
+        elif outcome == UNKNOWN and check.id in state.active:
+            is_new = len(context.unreadable) > unreadable_before
+            reason = context.unreadable[-1][1] if is_new else ""
+            active = state.active[check.id]
+            since[check.id] = active.since
+            stale.append(make_stale(active.finding, context.to_wall_clock(active.since), reason))
+        if context.reasons:
+            context.reasons = []
+        context.early = None
+    findings = (*downgrade_old_events(fired, instant.mono), *stale)
+    after = state
+    if context.new_true_since != state.true_since or findings or state.active:
+        active_now = {finding.check: ActiveFinding(since[finding.check], finding) for finding in findings}
+        after = replace(state, true_since=context.new_true_since, active=active_now)
+    return TargetResult(
+        state=after,
+        findings=findings,
+        past_findings=tuple(past),
+        passed_rules=passed,
+        unreadable=tuple({(context.source_of(name), name, reason) for name, reason in context.unreadable}),
+        pending={name: state.counters[name].value for name in context.pending},
+        settled=after is state
+        and not cleared
+        and _is_settled(state, rules.counter_windows[target_kind(target)], instant.mono),
+    )
+
+
+def _context(
+    state: TargetState, signs: Mapping[str, float], background: Background, instant: Instant
+) -> EvaluationContext:
     signals, unread = merge_sources(state.sources)
-    view = EvaluationContext(
+    return EvaluationContext(
         now=instant.mono,
         wall=instant.wall,
         first=state.first_seen,
@@ -58,106 +114,58 @@ def evaluate_target(
         expect=background.expect,
         statuses=background.statuses,
     )
-    part = state.component.id if state.component else ""
-    found: list[tuple[Check, Finding, list[ConditionReason]]] = []
-    kept: list[Finding] = []
-    past: list[Finding] = []
-    since: dict[str, float] = {}
-    fine, silent = 0, None if state.events else outcome_without_event(background.statuses)
-    for at, rule in enumerate(rules.by_kind[target_kind(slot)]):
-        if rule.applies is not None and not _is_for(rule.applies, view):
-            continue
-        check, missing = rule.check, len(view.unreadable)
-        person = cleared.get(check.id) if cleared else None
-        view.signs = signs if person is None else {**signs, "operator": person.at}
-        outcome = silent if silent is not None and rule.is_event_only else rule.test(view)
-        if outcome == TRUE:
-            since[check.id] = _since(view, state.active.get(check.id))
-            one = make_finding(check, slot, part, view, since[check.id], rules.units)
-            found.append((check, one, view.reasons))
-        elif outcome == FALSE:
-            if slot != NODE or _tells(check, background.kinds):
-                fine |= 1 << at
-            if (state.events and rule.events) or person is not None:
-                past.extend(_past(rule, slot, part, view, person))
-        elif outcome == UNKNOWN and check.id in state.active:
-            why = view.unreadable[-1][1] if len(view.unreadable) > missing else ""
-            since[check.id] = state.active[check.id].since
-            one = state.active[check.id].finding
-            kept.append(make_stale(one, view.to_wall_clock(since[check.id]), why))
-        if view.reasons:
-            view.reasons = []
-        view.early = None
-    findings = (*downgrade_old_events(found, instant.mono), *kept)
-    after = state
-    if view.new_true_since != state.true_since or findings or state.active:
-        after = replace(
-            state,
-            held=view.new_true_since,
-            active={one.check: ActiveFinding(since[one.check], one) for one in findings},
-        )
-    return TargetResult(
-        state=after,
-        findings=findings,
-        past_findings=tuple(past),
-        passed_rules=fine,
-        unreadable=tuple({(view.source_of(name), name, why) for name, why in view.unreadable}),
-        pending={name: state.counters[name].value for name in view.pending},
-        settled=after is state
-        and not cleared
-        and _rests(state, rules.counter_windows[target_kind(slot)], instant.mono),
-    )
 
 
-def _since(view: EvaluationContext, active: ActiveFinding | None) -> float:
-    """When what is found now began, in seconds since boot."""
-    began = min((reason.since for reason in view.reasons), default=view.now)
+def _since(context: EvaluationContext, active: ActiveFinding | None) -> float:
+    """Return the start of a finding, in seconds since boot."""
+    began = min((reason.since for reason in context.reasons), default=context.now)
     return began if active is None else min(began, active.since)
 
 
-def _past(
-    rule: Rule, slot: str, part: str, view: EvaluationContext, person: OperatorClear | None
+def _past_findings(
+    rule: Rule, target: str, component: str, context: EvaluationContext, clear: OperatorClear | None
 ) -> Iterable[Finding]:
-    """What is to be told of a check's events that are over, or of what a person cleared of it.
-
-    Of a person's word it is told for as long as of an event.
-    """
-    check, by = rule.check, person.by if person is not None else ""
+    """Yield the past finding of a check with cleared events, or of an operator's clear of the last day."""
+    check, by = rule.check, clear.by if clear is not None else ""
     events = [
-        one
-        for leaf in rule.events
-        for one in cleared_events(view.events, leaf, check.clears, view.signs, view.now, by)
+        event
+        for condition in rule.events
+        for event in cleared_events(context.events, condition, check.clears, context.signs, context.now, by)
     ]
     if events:
-        yield make_past_finding(check, slot, part, view, events)
-    elif person is not None and person.at > view.now - UNCORROBORATED_LIMIT:
-        word = RememberedEvent("", "operator", person.at, person.at, 1, f"cleared by {by}", {}, ())
-        yield make_past_finding(check, slot, part, view, [(word, word.text)])
+        yield make_past_finding(check, target, component, context, events)
+    elif clear is not None and clear.at > context.now - UNCORROBORATED_LIMIT:
+        event = RememberedEvent("", "operator", clear.at, clear.at, 1, f"cleared by {by}", {}, ())
+        yield make_past_finding(check, target, component, context, [(event, event.text)])
 
 
-def _is_for(applies: ConditionTest, view: EvaluationContext) -> bool:
-    """Whether a check is for the slot, as far as that can be told."""
-    missing = len(view.unreadable)
-    outcome = applies(view)
-    view.reasons.clear()
-    del view.unreadable[missing:]
+def _applies(test: ConditionTest, context: EvaluationContext) -> bool:
+    """Whether a check applies to the target, or may apply where that could not be read."""
+    unreadable = len(context.unreadable)
+    outcome = test(context)
+    context.reasons.clear()
+    del context.unreadable[unreadable:]
     return outcome != FALSE
 
 
-def _rests(state: TargetState, spans: Mapping[str, float], now: float) -> bool:
-    """Whether nothing that is remembered of a slot means something else a moment later."""
+def _is_settled(state: TargetState, spans: Mapping[str, float], now: float) -> bool:
+    """Whether the same state gives the same result later: it has no event, no sustained condition that is
+    true and no counter increase within a window.
+    """
     if state.events or state.true_since:
         return False
     return all(
-        one.since < now and (not one.increases or one.increases[-1].at <= now - spans.get(name, 0.0))
-        for name, one in state.counters.items()
+        counter.since < now
+        and (not counter.increases or counter.increases[-1].at <= now - spans.get(name, 0.0))
+        for name, counter in state.counters.items()
     )
 
 
-def _tells(check: Check, kinds: Collection[str]) -> bool:
-    """Whether silence of a check on the node itself says anything.
+def _can_pass_on_node(check: Check, kinds: Collection[str]) -> bool:
+    """Whether a check without a finding on the node itself has passed.
 
-    Not where the node only stands in for slots that a message does not name, nor where it has no such
-    hardware.
+    It has not where the node only stands for targets that a log line does not name, nor where the node lacks
+    the hardware of the check.
     """
-    return check.targets == (NODE,) and (not check.hardware or any(one in kinds for one in check.hardware))
+    has_hardware = not check.hardware or any(hardware in kinds for hardware in check.hardware)
+    return check.targets == (NODE,) and has_hardware

@@ -1,4 +1,4 @@
-"""Events: how they are remembered, and what clears them. Pure."""
+"""Events of a target: how they are remembered and counted, and which signs clear them. Pure."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from nodeguard.judge.state import RememberedEvent
 from nodeguard.model.check import ClearSign, EventOccurred
 from nodeguard.model.observation import Event
 
-# Distinct events remembered of one slot, and moments of each, newest kept: a flood costs no memory. A check
-# cannot ask for more in a window than there are moments.
-_DISTINCT = 64
-_MOMENTS = 64
+# Distinct events of one target, and times of each, newest kept: a flood costs no memory. A check cannot ask
+# for more events in a window than there are times.
+_MAX_EVENTS = 64
+_MAX_TIMES = 64
 
-# Letters of a line that are remembered, and of each thing that it names.
-_TEXT = 400
+# Letters kept of a line, and of each of its fields.
+_MAX_TEXT = 400
 
-# A reading of "no recovery needed" speaks of what came before it, not of an error that the driver is still
-# working on.
-_SETTLING = 5.0
+# Seconds that the driver needs after an error: a reading of "no recovery needed" within them is about the
+# time before the error.
+_SETTLING_TIME = 5.0
 
-# An event older than this, with nothing else to corroborate it, is no more than a warning.
+# Seconds after which an event that no reading corroborates is a warning at most.
 UNCORROBORATED_LIMIT = 86_400.0
 
-# Events that are a sign that earlier ones are over.
+# Events that are signs: they clear earlier events.
 SIGNS: dict[str, ClearSign] = {
     "gpu.reset": "reset",
     "nvswitch.reset": "reset",
@@ -33,8 +33,8 @@ SIGNS: dict[str, ClearSign] = {
     "gpu.recovery_none": "recovery-none",
 }
 
-# What has come since, where an event is over; what another part did is nothing to tell of this one.
-_SINCE: dict[ClearSign, str] = {
+# The clause for a cleared event. A replaced component has none: its events are not those of the new one.
+_CLEARED_BY: dict[ClearSign, str] = {
     "reset": "it was reset since",
     "driver-reload": "the driver was loaded since",
     "recovery-none": "the driver asks for no recovery any more",
@@ -42,9 +42,9 @@ _SINCE: dict[ClearSign, str] = {
     "operator": "cleared by {by}",
 }
 
-_PERSON: ClearSign = "operator"
+_OPERATOR: ClearSign = "operator"
 
-# Fields that tell one event from another of the same signal.
+# Fields that make two events of one signal distinct.
 _DISTINGUISHING = (
     "xid", "sxid", "link", "injected", "verdict", "dev", "label", "severity", "constraint", "server",
     "interface", "adapter", "problem",
@@ -52,34 +52,32 @@ _DISTINGUISHING = (
 
 
 def record_events(
-    known: Mapping[str, RememberedEvent], source: str, events: Iterable[Event]
+    before: Mapping[str, RememberedEvent], source: str, events: Iterable[Event]
 ) -> tuple[dict[str, RememberedEvent], dict[ClearSign, float]]:
-    """What a slot remembers after new events, and the signs among them with the moment of each (seconds since
-    boot).
-    """
-    after = dict(known)
+    """Return the remembered events after new ones, and the time of each new sign in seconds since boot."""
+    after = dict(before)
     signs: dict[ClearSign, float] = {}
     for event in events:
         sign = SIGNS.get(event.signal)
         if sign is not None:
             signs[sign] = max(event.at, signs.get(sign, event.at))
             continue
-        event = _short(event)  # noqa: PLW2901 - what is longer is remembered by nobody
-        key = _key(source, event)
-        old = after.pop(key, None)
-        after[key] = _first(source, event) if old is None else _again(old, event)
-    while len(after) > _DISTINCT:
+        short = _truncated(event)
+        key = _key(source, short)
+        earlier = after.pop(key, None)
+        after[key] = _first(source, short) if earlier is None else _repeated(earlier, short)
+    while len(after) > _MAX_EVENTS:
         del after[min(after, key=lambda key: after[key].last)]
     return after, signs
 
 
-def _short(event: Event) -> Event:
-    if len(event.text) <= _TEXT and all(len(str(value)) <= _TEXT for value in event.fields.values()):
+def _truncated(event: Event) -> Event:
+    if len(event.text) <= _MAX_TEXT and all(len(str(value)) <= _MAX_TEXT for value in event.fields.values()):
         return event
     fields = {
-        name: value[:_TEXT] if isinstance(value, str) else value for name, value in event.fields.items()
+        name: value[:_MAX_TEXT] if isinstance(value, str) else value for name, value in event.fields.items()
     }
-    return replace(event, text=event.text[:_TEXT], fields=fields)
+    return replace(event, text=event.text[:_MAX_TEXT], fields=fields)
 
 
 def _key(source: str, event: Event) -> str:
@@ -96,121 +94,124 @@ def _first(source: str, event: Event) -> RememberedEvent:
         count=event.count,
         text=event.text,
         fields=event.fields,
-        times=(event.at,) * min(event.count, _MOMENTS),
+        times=(event.at,) * min(event.count, _MAX_TIMES),
     )
 
 
-def _again(old: RememberedEvent, event: Event) -> RememberedEvent:
-    newer = event.at >= old.last
+def _repeated(before: RememberedEvent, event: Event) -> RememberedEvent:
+    is_newer = event.at >= before.last
     return RememberedEvent(
-        signal=old.signal,
-        source=old.source,
-        first=min(old.first, event.at),
-        last=max(old.last, event.at),
-        count=old.count + event.count,
-        text=event.text if newer else old.text,
-        fields=event.fields if newer else old.fields,
-        times=(*old.times, *((event.at,) * min(event.count, _MOMENTS)))[-_MOMENTS:],
+        signal=before.signal,
+        source=before.source,
+        first=min(before.first, event.at),
+        last=max(before.last, event.at),
+        count=before.count + event.count,
+        text=event.text if is_newer else before.text,
+        fields=event.fields if is_newer else before.fields,
+        times=(*before.times, *((event.at,) * min(event.count, _MAX_TIMES)))[-_MAX_TIMES:],
     )
 
 
 def clearing_sign(
     event: RememberedEvent, clears: Iterable[ClearSign], signs: Mapping[str, float]
 ) -> ClearSign | None:
-    """The first sign that may clear this event and was seen after it, None where there is none.
+    """Return the first sign after this event that clears it; None without one.
 
-    `recovery-none`, the driver's own word that nothing is left to be done, clears only what the driver
-    reports a recovery for (the event's field `recovery_reported`), and only once the driver had time to make
-    up its mind. A person's word, `operator`, is given of one check, which need not say that it may be.
+    `recovery-none` is the driver's report that no recovery is needed. It clears only events that have a
+    recovery (field `recovery_reported`), after _SETTLING_TIME. `operator` clears an event of any check.
     """
-    return next((sign for sign in (*clears, _PERSON) if _is_over(event, event.last, sign, signs)), None)
+    return next((sign for sign in (*clears, _OPERATOR) if _clears(sign, event, event.last, signs)), None)
 
 
-def _is_over(event: RememberedEvent, moment: float, sign: ClearSign, signs: Mapping[str, float]) -> bool:
-    """Whether a sign came after one moment of an event, and may clear it."""
+def _clears(sign: ClearSign, event: RememberedEvent, time: float, signs: Mapping[str, float]) -> bool:
+    """Whether a sign clears an event that happened at a time."""
     at = signs.get(sign)
     if at is None:
         return False
     if sign == "recovery-none":
-        return bool(event.fields.get("recovery_reported", True)) and at > moment + _SETTLING
-    return at >= moment if sign == _PERSON else at > moment
+        return bool(event.fields.get("recovery_reported", True)) and at > time + _SETTLING_TIME
+    return at >= time if sign == _OPERATOR else at > time
 
 
-def _left(event: RememberedEvent, clears: Iterable[ClearSign], signs: Mapping[str, float]) -> RememberedEvent:
-    """An event without what of it came before a sign that cleared it: that began anew since."""
-    ends = [sign for sign in (*clears, _PERSON) if _is_over(event, event.first, sign, signs)]
-    if not ends:
+def _after_signs(
+    event: RememberedEvent, clears: Iterable[ClearSign], signs: Mapping[str, float]
+) -> RememberedEvent:
+    """Return an event without its times before a sign that clears it."""
+    clearing = [sign for sign in (*clears, _OPERATOR) if _clears(sign, event, event.first, signs)]
+    if not clearing:
         return event
-    left = tuple(at for at in event.times if not any(_is_over(event, at, sign, signs) for sign in ends))
-    gone = len(event.times) - len(left)
-    count = event.count - gone if len(event.times) < _MOMENTS else len(left)
-    return replace(event, first=min((*left, event.last)), count=count, times=left)
+    times = tuple(at for at in event.times if not any(_clears(sign, event, at, signs) for sign in clearing))
+    cleared = len(event.times) - len(times)
+    count = event.count - cleared if len(event.times) < _MAX_TIMES else len(times)
+    return replace(event, first=min((*times, event.last)), count=count, times=times)
 
 
 def active_events(
     events: Mapping[str, RememberedEvent],
-    wanted: EventOccurred,
+    condition: EventOccurred,
     clears: tuple[ClearSign, ...],
     signs: Mapping[str, float],
     now: float,
 ) -> list[RememberedEvent]:
-    """Events that a condition asks for and that nothing has cleared, in the order they were last seen."""
-    found = [
-        _left(event, clears, signs)
-        for event in _meant(events, wanted, now)
+    """Return the events of a condition that nothing has cleared, in the order of their latest time."""
+    active = [
+        _after_signs(event, clears, signs)
+        for event in _matching(events, condition, now)
         if clearing_sign(event, clears, signs) is None
     ]
-    if wanted.times > 1 and sum(_times(event, wanted.over, now) for event in found) < wanted.times:
-        return []
-    return sorted(found, key=lambda event: event.last)
+    if condition.times > 1:
+        count = sum(_count_within(event, condition.over, now) for event in active)
+        if count < condition.times:
+            return []
+    return sorted(active, key=lambda event: event.last)
 
 
 def cleared_events(
     events: Mapping[str, RememberedEvent],
-    wanted: EventOccurred,
+    condition: EventOccurred,
     clears: tuple[ClearSign, ...],
     signs: Mapping[str, float],
     now: float,
     by: str = "",
 ) -> Iterator[tuple[RememberedEvent, str]]:
-    """Events of the last day that a condition asks for and that something has cleared, and what did.
+    """Yield the events of the last day that a sign has cleared, with a clause that names the sign.
 
-    by: who cleared those that a person did.
+    by: the operator, for events that an operator cleared.
     """
-    for event in _meant(events, wanted, now):
-        since = _SINCE.get(clearing_sign(event, clears, signs) or "reboot", "").format(by=by)
-        if since and event.last > now - UNCORROBORATED_LIMIT:
-            yield event, since
+    for event in _matching(events, condition, now):
+        clause = _CLEARED_BY.get(clearing_sign(event, clears, signs) or "reboot", "").format(by=by)
+        if clause and event.last > now - UNCORROBORATED_LIMIT:
+            yield event, clause
 
 
-def _meant(
-    events: Mapping[str, RememberedEvent], wanted: EventOccurred, now: float
+def _matching(
+    events: Mapping[str, RememberedEvent], condition: EventOccurred, now: float
 ) -> Iterator[RememberedEvent]:
     for event in events.values():
-        if event.signal != wanted.event or (wanted.over and event.last <= now - wanted.over):
+        if event.signal != condition.event or (condition.over and event.last <= now - condition.over):
             continue
-        if wanted.until and any(_ends(other, event, wanted.until) for other in events.values()):
+        if condition.until and any(_ends(other, event, condition.until) for other in events.values()):
             continue
-        if all(event.fields.get(field) in allowed for field, allowed in wanted.where.items()):
+        if all(event.fields.get(field) in allowed for field, allowed in condition.where.items()):
             yield event
 
 
 def _ends(other: RememberedEvent, event: RememberedEvent, until: str) -> bool:
-    """Whether another event came after this one and is the end of it: it speaks of the same."""
+    """Whether another event is the end of this one: it is later, and their common fields are equal."""
     if other.signal != until or other.last < event.last:
         return False
     return all(event.fields[field] == other.fields[field] for field in event.fields.keys() & other.fields)
 
 
-def _times(event: RememberedEvent, over: float, now: float) -> int:
-    return sum(1 for at in event.times if at > now - over) if over else event.count
+def _count_within(event: RememberedEvent, window: float, now: float) -> int:
+    return sum(1 for at in event.times if at > now - window) if window else event.count
 
 
 def to_new_boot(at: float, ended: float) -> float:
-    """A moment of the boot before on this boot's clock, where it is negative.
+    """Return a time of the boot before on this boot's clock, as a negative number of seconds.
 
-    ended: when that boot was last heard of, in seconds since it began; it took a second at least to come to
-    the next one.
+    ended: time of the last reading of that boot, in seconds since its start. A reboot takes a second at
+    least.
     """
     return min(at - ended, 0.0) - 1.0
 
@@ -218,7 +219,7 @@ def to_new_boot(at: float, ended: float) -> float:
 def carry_over_events(
     events: Mapping[str, RememberedEvent], signals: Iterable[str], ended: float
 ) -> dict[str, RememberedEvent]:
-    """Events of some signals from the boot before, on this boot's clock; see moved."""
+    """Return the events of some signals of the boot before, on this boot's clock; see to_new_boot."""
     return {
         key: replace(
             event,

@@ -1,4 +1,4 @@
-"""From conditions that hold to findings. Pure."""
+"""Findings made from checks that fired, and their changes: past, stale, downgraded and merged. Pure."""
 
 from __future__ import annotations
 
@@ -16,69 +16,81 @@ from nodeguard.model.finding import Action, DataStatus, Evidence, Finding, Healt
 from nodeguard.model.observation import DERIVED, DETACHED
 from nodeguard.model.target import target_label
 
-# Pieces of evidence kept for one finding, what tells most first.
-_EVIDENCE = 12
+# Pieces of evidence of one finding, the most important first.
+_MAX_EVIDENCE = 12
 
-# Events of one finding that its message speaks of, the latest last.
-_TOLD = 3
+# Events that the message of one finding names, the latest last.
+_MAX_EVENTS_IN_MESSAGE = 3
 
 
 def make_finding(
-    check: Check, slot: str, part: str, view: EvaluationContext, since: float, units: Mapping[str, str]
+    check: Check,
+    target: str,
+    component: str,
+    context: EvaluationContext,
+    since: float,
+    units: Mapping[str, str],
 ) -> Finding:
-    """The finding of a check whose condition holds, as the view shows it.
-
-    since: when it began, in seconds since boot. units: by signal.
-    """
+    """Return the finding of a check that fired. since: its start in seconds since boot. units: by signal."""
     events = sorted(
-        (one.event for one in view.reasons if one.event is not None), key=lambda event: event.last
+        (reason.event for reason in context.reasons if reason.event is not None), key=lambda event: event.last
     )
-    values: dict[str, object] = dict(view.signals)
-    values.update(slot=target_label(slot), part=part, count=sum(event.count for event in events))
-    told = dict.fromkeys(
-        fill_template(check.message, {**values, **event.fields}, units) for event in events[-_TOLD:]
+    values: dict[str, object] = dict(context.signals)
+    values.update(slot=target_label(target), part=component, count=sum(event.count for event in events))
+    messages = dict.fromkeys(
+        fill_template(check.message, {**values, **event.fields}, units)
+        for event in events[-_MAX_EVENTS_IN_MESSAGE:]
     )
     if events:
         values.update(events[-1].fields)
     return Finding(
         check=check.id,
-        target=slot,
-        component=part,
+        target=target,
+        component=component,
         health=check.health,
         data_status=DataStatus.FRESH,
-        action=worst(check.action, *_actions(events)),
-        since=view.to_wall_clock(since),
-        message="; ".join(told) or fill_template(check.message, values, units),
-        evidence=_own(view),
+        action=worst(check.action, *_event_actions(events)),
+        since=context.to_wall_clock(since),
+        message="; ".join(messages) or fill_template(check.message, values, units),
+        evidence=_evidence(context),
         family=check.family,
         title=check.title,
         remedy=fill_template(check.remedy, values, units),
         runbook=check.runbook,
-        note=_note(view.early),
+        note=_early_note(context.early),
     )
 
 
 def make_past_finding(
-    check: Check, slot: str, part: str, view: EvaluationContext, events: Sequence[tuple[RememberedEvent, str]]
+    check: Check,
+    target: str,
+    component: str,
+    context: EvaluationContext,
+    events: Sequence[tuple[RememberedEvent, str]],
 ) -> Finding:
-    """What is still told of a check's events that are over: nothing wrong, but seen.
+    """Return a finding of health `ok` for the latest of a check's cleared events.
 
-    events: with what ended each, the latest counts.
+    events: each with the clause that names what cleared it.
     """
-    event, since = max(events, key=lambda one: one[0].last)
-    values = {**view.signals, **event.fields, "slot": target_label(slot), "part": part, "count": event.count}
+    event, clause = max(events, key=lambda row: row[0].last)
+    values = {
+        **context.signals,
+        **event.fields,
+        "slot": target_label(target),
+        "part": component,
+        "count": event.count,
+    }
+    at = context.to_wall_clock(event.last)
     return Finding(
         check=check.id,
-        target=slot,
-        component=part,
+        target=target,
+        component=component,
         health=Health.OK,
         data_status=DataStatus.FRESH,
         action=Action.NONE,
-        since=view.to_wall_clock(event.first),
-        message=f"{fill_template(check.message, values, {})}; {since}",
-        evidence=(
-            Evidence(event.source, event.text or event.signal, view.to_wall_clock(event.last), event.count),
-        ),
+        since=context.to_wall_clock(event.first),
+        message=f"{fill_template(check.message, values, {})}; {clause}",
+        evidence=(Evidence(event.source, event.text or event.signal, at, event.count),),
         family=check.family,
         title=check.title,
         remedy="",
@@ -86,90 +98,98 @@ def make_past_finding(
     )
 
 
-def _own(view: EvaluationContext) -> tuple[Evidence, ...]:
-    """What a check itself saw: lines of the log as they came, then readings in the order of its condition."""
-    logged = dict.fromkeys(reason.make_evidence(view) for reason in view.reasons if reason.event is not None)
-    read = dict.fromkeys(reason.make_evidence(view) for reason in view.reasons if reason.event is None)
-    lines = sorted(logged, key=lambda one: one.at)[-max(1, _EVIDENCE - len(read)) :]
-    return (*lines, *read)[:_EVIDENCE]
-
-
-def _actions(events: list[RememberedEvent]) -> list[Action]:
-    named = (event.fields.get("action") for event in events)
-    return [Action(str(word)) for word in named if word in set(Action)]
-
-
-def _note(short: tuple[float, float] | None) -> str:
-    if short is None:
-        return ""
-    held, wanted = short
-    return (
-        "seen once"
-        if held == 0
-        else f"has held for {format_duration(held)}, settles after {format_duration(wanted)}"
+def _evidence(context: EvaluationContext) -> tuple[Evidence, ...]:
+    """Return the evidence of a check: log lines by time, then readings in the order of its condition."""
+    logged = dict.fromkeys(
+        reason.make_evidence(context) for reason in context.reasons if reason.event is not None
     )
+    read = dict.fromkeys(reason.make_evidence(context) for reason in context.reasons if reason.event is None)
+    lines = sorted(logged, key=lambda evidence: evidence.at)[-max(1, _MAX_EVIDENCE - len(read)) :]
+    return (*lines, *read)[:_MAX_EVIDENCE]
+
+
+def _event_actions(events: list[RememberedEvent]) -> list[Action]:
+    names = (event.fields.get("action") for event in events)
+    return [Action(str(name)) for name in names if name in set(Action)]
+
+
+def _early_note(early: tuple[float, float] | None) -> str:
+    if early is None:
+        return ""
+    elapsed, needed = early
+    if elapsed == 0:
+        return "seen once"
+    return f"has held for {format_duration(elapsed)}, settles after {format_duration(needed)}"
 
 
 def downgrade_old_events(
-    found: Sequence[tuple[Check, Finding, list[ConditionReason]]], now: float
+    fired: Sequence[tuple[Check, Finding, list[ConditionReason]]], now: float
 ) -> list[Finding]:
-    """Findings of one slot, those of old events that nothing corroborates no worse than a warning.
+    """Return the findings of one target, those of old and uncorroborated events as a warning at most.
 
-    What corroborates an event is a reading: one in the same finding, or another finding of the slot, not less
-    than suspect, that rests on one and is its cause or its symptom. now: seconds since boot.
+    A reading corroborates an event: in the same finding, or in another finding of the target that is suspect
+    or worse and is its cause or symptom. now: seconds since boot.
     """
-    read = [check for check, one, seen in found if one.health.rank >= Health.SUSPECT.rank and _is_read(seen)]
-    result = []
-    for check, one, seen in found:
-        events = [reason.event for reason in seen if reason.event is not None]
+    with_reading = [
+        check
+        for check, finding, reasons in fired
+        if finding.health.rank >= Health.SUSPECT.rank and _has_reading(reasons)
+    ]
+    findings = []
+    for check, finding, reasons in fired:
+        events = [reason.event for reason in reasons if reason.event is not None]
         age = now - max((event.last for event in events), default=now)
-        alone = not _is_read(seen) and not any(_are_kin(check, other) for other in read)
-        if alone and age > UNCORROBORATED_LIMIT and one.health.rank > Health.WARNING.rank:
+        is_corroborated = _has_reading(reasons) or any(_is_related(check, other) for other in with_reading)
+        is_old = age > UNCORROBORATED_LIMIT
+        if is_old and not is_corroborated and finding.health.rank > Health.WARNING.rank:
             note = f"{format_duration(age)} old and nothing corroborates it"
-            result.append(replace(one, health=Health.WARNING, note=note))
+            findings.append(replace(finding, health=Health.WARNING, note=note))
         else:
-            result.append(one)
-    return result
+            findings.append(finding)
+    return findings
 
 
-def _are_kin(one: Check, other: Check) -> bool:
-    return other.id in one.symptom_of or one.id in other.symptom_of
+def _is_related(check: Check, other: Check) -> bool:
+    return other.id in check.symptom_of or check.id in other.symptom_of
 
 
-def _is_read(seen: list[ConditionReason]) -> bool:
-    return any(reason.event is None for reason in seen)
+def _has_reading(reasons: list[ConditionReason]) -> bool:
+    return any(reason.event is None for reason in reasons)
 
 
-def make_stale(active: Finding, since: float, why: str) -> Finding:
-    """A finding whose signals can no longer be read: it stands, as not knowing gives nothing back.
+def make_stale(active: Finding, since: float, reason: str) -> Finding:
+    """Return an active finding that can no longer be evaluated: it stays active until it is read as cleared.
 
-    since: when it began, in seconds since the epoch, by today's clock.
+    since: its start in seconds since the epoch, by the present wall clock. reason: why a signal is unread.
     """
-    if why == DETACHED:
+    if reason == DETACHED:
         note = "not read while the GPU is released"
         return replace(active, since=since, knowledge=DataStatus.NOT_APPLICABLE, note=note)
-    note = f"not read any more: {why}" if why else "not read any more"
+    note = f"not read any more: {reason}" if reason else "not read any more"
     return replace(active, since=since, knowledge=DataStatus.STALE, note=note)
 
 
 def merge_symptoms(cause: Finding, symptoms: Sequence[Finding]) -> Finding:
-    """A cause with what its symptoms have to say: evidence, the worst health, the strongest action.
+    """Return a cause with the evidence, the worst health and the strongest action of its symptoms.
 
-    Its own evidence stays and comes first. Of theirs, what another source saw comes before the rest, and the
-    first of each source before its second.
+    Its own evidence comes first. Evidence of the symptoms comes in turns: the first of each other source,
+    then the second of each, derived evidence last.
     """
     own = cause.evidence
-    more = dict.fromkeys(seen for one in symptoms for seen in one.evidence if seen not in own)
-    heard = Counter(seen.source for seen in own)
+    more = dict.fromkeys(
+        evidence for symptom in symptoms for evidence in symptom.evidence if evidence not in own
+    )
+    count = Counter(evidence.source for evidence in own)
     ranks: dict[Evidence, tuple[int, bool]] = {}
-    for seen in sorted(more, key=lambda seen: seen.at):
-        ranks[seen] = (heard[seen.source], seen.source == DERIVED)
-        heard[seen.source] += 1
-    others = sorted(ranks, key=ranks.__getitem__)[: _EVIDENCE - len(own)]
+    for evidence in sorted(more, key=lambda evidence: evidence.at):
+        ranks[evidence] = (count[evidence.source], evidence.source == DERIVED)
+        count[evidence.source] += 1
+    others = sorted(ranks, key=ranks.__getitem__)[: _MAX_EVIDENCE - len(own)]
+    as_bad = [symptom.since for symptom in symptoms if symptom.health.rank >= cause.health.rank]
     return replace(
         cause,
-        health=worst(cause.health, *(one.health for one in symptoms)),
-        action=worst(cause.action, *(one.action for one in symptoms)),
-        since=min([cause.since, *(one.since for one in symptoms if one.health.rank >= cause.health.rank)]),
+        health=worst(cause.health, *(symptom.health for symptom in symptoms)),
+        action=worst(cause.action, *(symptom.action for symptom in symptoms)),
+        since=min([cause.since, *as_bad]),
         evidence=(*own, *others),
     )

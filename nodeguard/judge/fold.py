@@ -1,7 +1,4 @@
-"""One cause, one finding: symptoms join their cause, and many slots with one cause fold into their parent.
-
-Pure.
-"""
+"""One finding for one cause: symptoms merge into their cause, equal findings of many targets fold. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from nodeguard.model.check import Check
 from nodeguard.model.finding import Finding, Health, worst
 from nodeguard.model.target import NODE, parent_target, target_kind, target_label
 
-# A check and the slot that it found something on.
+# A check and the target of its finding.
 FindingKey = tuple[str, str]
 
 _PLURAL = {
@@ -27,56 +24,59 @@ _PLURAL = {
     "pci": "PCI functions",
 }
 
-# Slots of the node itself fold only where they are enough for that to mean something: all GPUs, since each
-# that is well can go on working, else more than half of them, since a node has ports that nobody uses. Until
-# then, each of them is a thing of its own to be repaired.
-_LEAST = 3
+# Findings of the node's targets fold from this number on, and only where they affect all GPUs or more than
+# half of another kind. A healthy GPU can go on working, and a node has ports without a cable; until then each
+# of the targets is repaired on its own.
+_MIN_TO_FOLD = 3
 
-# Words of a message that may differ where the cause is the same: values, addresses and names of parts.
-_NUMBERED = re.compile(r"\S*\d\S*")
+# Words of a message that may differ between equal findings: values, addresses and names of targets.
+_WITH_DIGIT = re.compile(r"\S*\d\S*")
 
 
 def attach_symptoms(
-    findings: Iterable[Finding], checks: Mapping[str, Check], holders: Mapping[str, str]
+    findings: Iterable[Finding], checks: Mapping[str, Check], dependencies: Mapping[str, str]
 ) -> list[Finding]:
-    """Findings without those that another one causes; the cause, at the end of the chain, has their evidence.
+    """Return the findings without symptoms: the root cause takes over the evidence of its symptoms.
 
-    A cause that is less bad than what it would explain is a part of that instead: a node is held for what is
-    worst of it.
-    checks: by id. holders: slot → what it hangs on besides its parent. A cause stands on the same slot or one
-    that holds it; that of a GPU or link also on any NVSwitch, that of a check of the node alone on any slot.
+    A cause that is less bad than its symptom becomes evidence of the symptom, because the worst finding
+    decides about the node. checks: by id. dependencies: target → the target it depends on besides its parent.
+    A cause is on the same target, its parents or its dependency. For a GPU or link it may also be on any
+    NVSwitch, for a check of the node alone on any target.
     """
-    standing = {(one.check, one.target): one for one in findings}
+    active = {(finding.check, finding.target): finding for finding in findings}
     symptoms: dict[FindingKey, list[Finding]] = defaultdict(list)
-    for key, cause in root_causes(standing, checks, holders).items():
-        symptoms[cause].append(standing.pop(key))
-    return [merge_symptoms(one, symptoms[key]) if key in symptoms else one for key, one in standing.items()]
+    for key, cause in root_causes(active, checks, dependencies).items():
+        symptoms[cause].append(active.pop(key))
+    return [
+        merge_symptoms(finding, symptoms[key]) if key in symptoms else finding
+        for key, finding in active.items()
+    ]
 
 
 def root_causes(
-    standing: Mapping[FindingKey, Finding], checks: Mapping[str, Check], holders: Mapping[str, str]
+    active: Mapping[FindingKey, Finding], checks: Mapping[str, Check], dependencies: Mapping[str, str]
 ) -> dict[FindingKey, FindingKey]:
-    """For each finding that another one causes, the cause at the end of the chain; see explained."""
+    """Return the root cause of each finding that is a symptom; see attach_symptoms."""
     causes: dict[FindingKey, FindingKey] = {}
-    for key in sorted(standing, key=lambda key: (standing[key].health.rank, key)):
-        cause = _cause(key, standing, checks[key[0]], holders)
+    for key in sorted(active, key=lambda key: (active[key].health.rank, key)):
+        cause = _cause(key, active, checks[key[0]], dependencies)
         root = key if cause is None or key in causes else _root(cause, causes)
         if root == key:
             continue
-        weaker = standing[root].health.rank < standing[key].health.rank
-        causes[root if weaker else key] = key if weaker else root
+        is_weaker = active[root].health.rank < active[key].health.rank
+        causes[root if is_weaker else key] = key if is_weaker else root
     return {key: _root(key, causes) for key in causes}
 
 
 def _cause(
-    key: FindingKey, standing: Mapping[FindingKey, Finding], check: Check, holders: Mapping[str, str]
+    key: FindingKey, active: Mapping[FindingKey, Finding], check: Check, dependencies: Mapping[str, str]
 ) -> FindingKey | None:
-    """The finding that explains this one, None where none stands."""
-    slot = key[1]
+    """Return the active finding that explains this one; None without one."""
+    target = key[1]
     for other in check.symptom_of:
-        elsewhere = sorted(at for name, at in standing if name == other and _shared(at, slot, check))
-        for at in (*_above(slot), holders.get(slot, slot), *elsewhere):
-            if (other, at) in standing and (other, at) != key:
+        elsewhere = sorted(at for name, at in active if name == other and _may_affect(at, target, check))
+        for at in (*_ancestors(target), dependencies.get(target, target), *elsewhere):
+            if (other, at) in active and (other, at) != key:
                 return other, at
     return None
 
@@ -87,96 +87,101 @@ def _root(key: FindingKey, causes: Mapping[FindingKey, FindingKey]) -> FindingKe
     return key
 
 
-def _shared(cause: str, slot: str, check: Check) -> bool:
-    """Whether what is wrong with one slot may show on another that it does not hold.
+def _may_affect(cause: str, target: str, check: Check) -> bool:
+    """Whether a fault of one target may show on another one that is not below it.
 
-    A finding of the node that stands for a slot which the log does not name may be any slot's, or none's.
+    A node's finding that stands for a target without a name in the log may belong to any target or none.
     """
-    if slot == NODE:
+    if target == NODE:
         return check.targets == (NODE,)
-    return target_kind(cause) == "nvswitch" and target_kind(slot) in {"gpu", "nvlink"}
+    return target_kind(cause) == "nvswitch" and target_kind(target) in {"gpu", "nvlink"}
 
 
-def _above(slot: str) -> Iterable[str]:
-    yield slot
-    while slot != NODE:
-        slot = parent_target(slot)
-        yield slot
+def _ancestors(target: str) -> Iterable[str]:
+    """Yield a target and its parents up to the node."""
+    yield target
+    while target != NODE:
+        target = parent_target(target)
+        yield target
 
 
-def fold_findings(findings: Iterable[Finding], slots: Mapping[str, int]) -> list[Finding]:
-    """Findings, those of one check on many slots of one parent as one finding of the parent that counts them.
+def fold_findings(findings: Iterable[Finding], counts: Mapping[str, int]) -> list[Finding]:
+    """Return the findings, with equal findings of one check on many targets folded into one of their parent.
 
-    Only findings that say the same, but for numbers, fold. slots: how many slots of each kind the node has.
-    Links of one GPU fold from two on; slots of the node fold where all or most of their kind show it.
+    Findings are equal if their messages differ in words with digits only. counts: targets of the node by
+    kind. Links of one GPU fold from two on; targets of the node fold where all or most of their kind are
+    affected.
     """
     links: list[Finding] = []
-    rest: list[Finding] = []
-    for one in findings:
-        (links if target_kind(one.target) == "nvlink" else rest).append(one)
-    return _across(rest + _within(links), slots)
+    others: list[Finding] = []
+    for finding in findings:
+        (links if target_kind(finding.target) == "nvlink" else others).append(finding)
+    return _fold_on_node(others + _fold_links(links), counts)
 
 
-def _within(links: list[Finding]) -> list[Finding]:
+def _fold_links(links: list[Finding]) -> list[Finding]:
     groups: dict[tuple[str, str, str], list[Finding]] = defaultdict(list)
-    for one in links:
-        groups[one.check, _said(one), parent_target(one.target)].append(one)
-    return [_one(group, target) if len(group) > 1 else group[0] for (*_, target), group in groups.items()]
+    for finding in links:
+        groups[finding.check, _message_pattern(finding), parent_target(finding.target)].append(finding)
+    return [_folded(group, target) if len(group) > 1 else group[0] for (*_, target), group in groups.items()]
 
 
-def _across(findings: list[Finding], slots: Mapping[str, int]) -> list[Finding]:
+def _fold_on_node(findings: list[Finding], counts: Mapping[str, int]) -> list[Finding]:
     groups: dict[tuple[str, str, str], list[Finding]] = defaultdict(list)
-    for one in findings:
-        groups[one.check, _said(one), target_kind(one.target)].append(one)
+    for finding in findings:
+        groups[finding.check, _message_pattern(finding), target_kind(finding.target)].append(finding)
     result: list[Finding] = []
-    for (*_, what), group in groups.items():
-        all_of = slots.get(what, 0)
-        if what in _PLURAL and len(group) >= max(_LEAST, all_of if what == "gpu" else all_of // 2 + 1):
-            result.append(_one(group, NODE))
+    for (*_, kind_name), group in groups.items():
+        total = counts.get(kind_name, 0)
+        needed = max(_MIN_TO_FOLD, total if kind_name == "gpu" else total // 2 + 1)
+        if kind_name in _PLURAL and len(group) >= needed:
+            result.append(_folded(group, NODE))
         else:
             result.extend(group)
     return result
 
 
-def _said(one: Finding) -> str:
-    return _NUMBERED.sub("", one.message)
+def _message_pattern(finding: Finding) -> str:
+    return _WITH_DIGIT.sub("", finding.message)
 
 
-def _one(group: list[Finding], target: str) -> Finding:
-    """Findings of one check as one of their parent.
-
-    All slots are named, the first one's words speak for all.
-    """
-    first = min(group, key=lambda one: (-one.health.rank, one.target))
-    slots = tuple(sorted((slot for one in group for slot in one.targets or (one.target,)), key=_natural))
-    part = first.component if len({one.component for one in group}) == 1 else ""
-    what = _PLURAL.get(target_kind(slots[0]), "slots")
-    owner = f" of {target_label(target)}" if target != NODE else ""
+def _folded(group: list[Finding], folded_into: str) -> Finding:
+    """Return the findings of one check as one of their parent, with the message of the worst."""
+    first = min(group, key=lambda finding: (-finding.health.rank, finding.target))
+    targets = tuple(
+        sorted(
+            (target for finding in group for target in finding.targets or (finding.target,)),
+            key=_natural_order,
+        )
+    )
+    component = first.component if len({finding.component for finding in group}) == 1 else ""
+    plural = _PLURAL.get(target_kind(targets[0]), "slots")
+    owner = f" of {target_label(folded_into)}" if folded_into != NODE else ""
     message = first.message.split(": ", 1)[1] if ": " in first.message and first.targets else first.message
     message = message.replace(target_label(first.target), "each")
     return replace(
         first,
-        target=target,
-        part=part,
-        health=worst(*(one.health for one in group)),
-        knowledge=worst(*(one.data_status for one in group)),
-        action=worst(*(one.action for one in group)),
-        since=min(one.since for one in group),
-        message=f"{len(slots)} {what}{owner}: {message}",
-        slots=slots,
+        target=folded_into,
+        part=component,
+        health=worst(*(finding.health for finding in group)),
+        knowledge=worst(*(finding.data_status for finding in group)),
+        action=worst(*(finding.action for finding in group)),
+        since=min(finding.since for finding in group),
+        message=f"{len(targets)} {plural}{owner}: {message}",
+        slots=targets,
     )
 
 
-def _natural(slot: str) -> tuple[str, int]:
-    head, _, tail = slot.rpartition("/")
-    return (head, int(tail)) if tail.isdigit() else (slot, 0)
+def _natural_order(target: str) -> tuple[str, int]:
+    head, _, tail = target.rpartition("/")
+    return (head, int(tail)) if tail.isdigit() else (target, 0)
 
 
 def sort_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Findings worst first, then by slot and check."""
-    return tuple(sorted(findings, key=lambda one: (-one.health.rank, one.target, one.check)))
+    """Return the findings, worst first, then by target and check."""
+    return tuple(sorted(findings, key=lambda finding: (-finding.health.rank, finding.target, finding.check)))
 
 
 def worst_health(findings: Iterable[Finding]) -> Health:
-    """The worst health among findings, ok where there are none."""
-    return max((one.health for one in findings), key=lambda health: health.rank, default=Health.OK)
+    """Return the worst health among findings, ok without any."""
+    return max((finding.health for finding in findings), key=lambda health: health.rank, default=Health.OK)

@@ -1,68 +1,66 @@
-"""Values, lengths of time and sentences as a person reads them. Pure."""
+"""Text for values, durations and message templates. Pure."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 
-_PLACE = re.compile(r"\{([a-z0-9_.~-]+)\}")
+_PLACEHOLDER = re.compile(r"\{([a-z0-9_.~-]+)\}")
 _SIZES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 _SYMBOLS = {"celsius": "°C", "watts": "W", "bytes": "B"}
 
 
 def format_value(value: object, unit: str = "") -> str:
-    """A value in its unit (see model.signal.Signal): no trailing zeros, truths as yes and no, a ratio in per
-    cent.
+    """Return a value with its unit (see model.signal.Signal).
+
+    Numbers have no trailing zeros, booleans are yes and no, a ratio is a percentage.
     """
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, tuple):
-        return ", ".join(format_value(part, unit) for part in value)
+        return ", ".join(format_value(item, unit) for item in value)
     if not unit or not isinstance(value, (int, float)):
-        return _number(value) if isinstance(value, float) else str(value)
+        return _format_number(value) if isinstance(value, float) else str(value)
     if unit == "seconds":
         return format_duration(value)
     if unit == "ratio":
-        return f"{_number(value * 100.0)} %"
+        return f"{_format_number(value * 100.0)} %"
     if unit == "bytes":
         for size, name in _SIZES:
             if abs(value) >= size:
-                return f"{_number(value / size)} {name}"
-    return f"{_number(value)} {_SYMBOLS.get(unit, unit)}"
+                return f"{_format_number(value / size)} {name}"
+    return f"{_format_number(value)} {_SYMBOLS.get(unit, unit)}"
 
 
-def _number(value: float) -> str:
+def _format_number(value: float) -> str:
     return f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}"
 
 
 def format_duration(seconds: float) -> str:
-    """A length of time in its two largest units: `40 d 3 h`, `2 min 5 s`, `0.4 s`."""
+    """Return a duration in its two largest units: `40 d 3 h`, `2 min 5 s`, `0.4 s`."""
     if seconds < 10:
         return f"{seconds:.2g} s"
     units = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
-    rest, said = int(seconds), []
+    rest, parts = int(seconds), []
     for size, name in units:
         if rest >= size:
-            said.append(f"{rest // size} {name}")
+            parts.append(f"{rest // size} {name}")
             rest %= size
-        elif said:
+        elif parts:
             break
-    return " ".join(said[:2])
+    return " ".join(parts[:2])
 
 
 def fill_template(template: str, values: Mapping[str, object], units: Mapping[str, str]) -> str:
-    """A sentence with `{signal}` replaced by its value; one that is not known reads as `?`.
+    """Return a message with `{signal}` replaced by its value, or by `?` without one. units: by signal."""
 
-    units: by signal.
-    """
-
-    def told(place: re.Match[str]) -> str:
-        name = place[1]
+    def replacement(placeholder: re.Match[str]) -> str:
+        name = placeholder[1]
         return format_value(values.get(name, "?"), unit_of(name, units))
 
-    return _PLACE.sub(told, template)
+    return _PLACEHOLDER.sub(replacement, template)
 
 
 def unit_of(name: str, units: Mapping[str, str]) -> str:
-    """The unit of a signal, or of what a signal is held against: `gpu.power.limit~peers` is in watts, too."""
+    """Return the unit of a signal or of its reference: `gpu.power.limit~peers` is in watts as well."""
     return units.get(name.partition("~")[0], "")

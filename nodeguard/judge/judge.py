@@ -1,6 +1,6 @@
-"""The judge: from readings to a verdict, one round after the other. Pure.
+"""The judge: from the readings of one evaluation to the state of each target and the node's verdict. Pure.
 
-    state, verdict = judge(rules, state, readings, instant)
+    state, verdict = judge(rules, state, readings, instant, settings)
 
 The same input gives the same verdict, live, in replay and in simulation.
 """
@@ -30,10 +30,10 @@ from nodeguard.model.target import NODE, parent_target, target_kind
 
 
 class JudgeSettings(Struct, frozen=True):
-    """What is judged against, besides the readings.
+    """Settings of an evaluation, besides the readings.
 
-    platform: id of the matched platform, empty where none matched; expect: what it expects. one_look: whether
-    there may be no later look, as for a person at a prompt.
+    platform: id of the matched platform, empty without one. expect: values that the platform expects.
+    one_shot: whether no later evaluation may follow, as for `nodeguard check`.
     """
 
     platform: str = ""
@@ -42,73 +42,80 @@ class JudgeSettings(Struct, frozen=True):
 
 
 def judge(
-    rules: Rules, state: JudgeState, readings: Sequence[Reading], instant: Instant, outlook: JudgeSettings
+    rules: Rules, state: JudgeState, readings: Sequence[Reading], instant: Instant, settings: JudgeSettings
 ) -> tuple[JudgeState, Verdict]:
-    """State and verdict after some readings. state: of the round before, JudgeState() at the start."""
+    """Return the state and the verdict after readings. state: of the last evaluation, JudgeState() at the
+    start.
+    """
     if state.boot_id != instant.boot_id:
-        state = _new_boot(rules, state, instant)
-    sources = {**state.sources, **{reading.source: _ended(reading) for reading in readings}}
-    slots = _remembered(rules, state, readings, instant.mono)
+        state = _state_of_new_boot(rules, state, instant)
+    sources = {**state.sources, **{reading.source: _source_status(reading) for reading in readings}}
+    targets = _updated_targets(rules, state, readings, instant.mono)
     background = Background(
-        expect=outlook.expect,
-        kinds=frozenset(map(target_kind, slots)),
-        statuses={name: one.status for name, one in sources.items()},
-        one_shot=outlook.one_shot,
+        expect=settings.expect,
+        kinds=frozenset(map(target_kind, targets)),
+        statuses={name: status.status for name, status in sources.items()},
+        one_shot=settings.one_shot,
     )
-    people = clears_by_target(state.cleared)
+    clears = clears_by_target(state.cleared)
     settled = state.settled if state.background == background else {}
-    judged = {
+    results = {
         name: settled[name]
-        if name in settled and settled[name].state is slot
+        if name in settled and settled[name].state is target
         else evaluate_target(
             rules,
             name,
-            slot,
-            signs_for_target(slots, name),
+            target,
+            signs_for_target(targets, name),
             background,
             instant,
-            latest_clears(people, name, slot),
+            latest_clears(clears, name, target),
         )
-        for name, slot in slots.items()
+        for name, target in targets.items()
     }
-    after_round = JudgeState(
+    remembered = {
+        name: result.state
+        for name, result in results.items()
+        if _is_needed(rules, name, result.state, instant)
+    }
+    after = JudgeState(
         boot_id=instant.boot_id,
-        targets=limit_targets(
-            {name: one.state for name, one in judged.items() if _is_known(rules, name, one.state, instant)}
-        ),
+        targets=limit_targets(remembered),
         sources=sources,
         background=background,
-        settled={name: one for name, one in judged.items() if one.settled},
+        settled={name: result for name, result in results.items() if result.settled},
         cleared=state.cleared,
     )
-    return after_round, compute_verdict(rules, judged, sources, outlook.platform)
+    return after, compute_verdict(rules, results, sources, settings.platform)
 
 
-def _is_known(rules: Rules, name: str, slot: TargetState, instant: Instant) -> bool:
-    """Whether anything is left to be remembered of a slot: what was heard of it is for a day, and for as long
-    as a check asks for it.
+def _is_needed(rules: Rules, name: str, target: TargetState, instant: Instant) -> bool:
+    """Whether the state of a target is still needed: a source lists it, it has a sign, or a recent event.
+
+    An event is recent for a day, and for the longest window of a check that uses it.
     """
-    if slot.sources or slot.signs:
+    if target.sources or target.signs:
         return True
-    asked = rules.event_windows[target_kind(name)]
+    windows = rules.event_windows[target_kind(name)]
     return any(
-        event.last > instant.mono - max(UNCORROBORATED_LIMIT, asked.get(event.signal, UNCORROBORATED_LIMIT))
-        for event in slot.events.values()
+        event.last > instant.mono - max(UNCORROBORATED_LIMIT, windows.get(event.signal, UNCORROBORATED_LIMIT))
+        for event in target.events.values()
     )
 
 
-def signs_for_target(slots: Mapping[str, TargetState], name: str) -> dict[str, float]:
-    """What may clear a slot's events: signs of its own, and of what holds it, whose renewal renews it too."""
-    found: dict[str, float] = {}
-    for holder in {NODE, parent_target(name), name}:
-        for sign, at in slots[holder].signs.items() if holder in slots else ():
-            found[sign] = max(at, found.get(sign, at))
-    return found
+def signs_for_target(targets: Mapping[str, TargetState], name: str) -> dict[str, float]:
+    """Return the latest time of each sign of a target, its parent and the node."""
+    signs: dict[str, float] = {}
+    for ancestor in {NODE, parent_target(name), name}:
+        for sign, at in targets[ancestor].signs.items() if ancestor in targets else ():
+            signs[sign] = max(at, signs.get(sign, at))
+    return signs
 
 
-def _new_boot(rules: Rules, state: JudgeState, instant: Instant) -> JudgeState:
-    """What outlives a reboot, moved to the new boot's clock: events that a reboot does not clear, and what
-    people cleared of them.
+def _state_of_new_boot(rules: Rules, state: JudgeState, instant: Instant) -> JudgeState:
+    """Return the state that outlives a reboot: events that a reboot does not clear, and the clears of them.
+
+    All times are moved to the new boot's clock.
     """
     lasting = {
         leaf.event
@@ -119,58 +126,70 @@ def _new_boot(rules: Rules, state: JudgeState, instant: Instant) -> JudgeState:
         if isinstance(leaf, EventOccurred) and not leaf.over
     }
     ended = max((source.at for source in state.sources.values()), default=0.0)
-    slots = {}
-    for name, slot in state.targets.items():
-        moved = carry_over_events(slot.events, lasting, ended)
-        if moved:
-            slots[name] = TargetState(
-                first_seen=instant.mono, events=moved, signs={"reboot": 0.0}, component=slot.component
+    targets = {}
+    for name, target in state.targets.items():
+        events = carry_over_events(target.events, lasting, ended)
+        if events:
+            targets[name] = TargetState(
+                first_seen=instant.mono, events=events, signs={"reboot": 0.0}, component=target.component
             )
-    cleared = carry_over_clears(state.cleared, slots, ended)
-    return JudgeState(boot_id=instant.boot_id, targets=slots, cleared=cleared)
+    cleared = carry_over_clears(state.cleared, targets, ended)
+    return JudgeState(boot_id=instant.boot_id, targets=targets, cleared=cleared)
 
 
-def _ended(reading: Reading) -> SourceStatus:
-    whole = next(
-        (one for one in reading.observations if one.target == NODE and one.status not in {"read", "lost"}),
+def _source_status(reading: Reading) -> SourceStatus:
+    """Return the outcome of a source's round: that of its observation of the node."""
+    failed = next(
+        (
+            observation
+            for observation in reading.observations
+            if observation.target == NODE and observation.status not in {"read", "lost"}
+        ),
         None,
     )
-    return SourceStatus(whole.status, reading.at, whole.detail) if whole else SourceStatus("read", reading.at)
+    if failed is None:
+        return SourceStatus("read", reading.at)
+    return SourceStatus(failed.status, reading.at, failed.detail)
 
 
-def _looked_at(rules: Rules, observation: Observation) -> Observation:
-    """An observation without the signals that no check looks at: traffic, which never rests, above all."""
+def _with_used_signals(rules: Rules, observation: Observation) -> Observation:
+    """Return an observation without signals that no check uses, such as traffic counters, which always
+    change.
+    """
     names = rules.signals_used[target_kind(observation.target)]
     if observation.signals.keys() <= names:
         return observation
-    kept = {name: value for name, value in observation.signals.items() if name in names}
-    return replace(observation, signals=kept)
+    used = {name: value for name, value in observation.signals.items() if name in names}
+    return replace(observation, signals=used)
 
 
-def _remembered(
+def _updated_targets(
     rules: Rules, state: JudgeState, readings: Sequence[Reading], now: float
 ) -> dict[str, TargetState]:
-    """Slots after what was read of them, and after what was not."""
-    slots = state.targets
+    """Return the targets after the readings, and after the absence of targets from them."""
+    targets = state.targets
     rounds = {name: source.at for name, source in state.sources.items()}
-    seen: dict[str, list[Observation]] = defaultdict(list)
+    by_target: dict[str, list[Observation]] = defaultdict(list)
     for reading in readings:
         for observation in reading.observations:
-            seen[observation.target].append(_looked_at(rules, observation))
-    result = dict(slots)
-    for name, observations in seen.items():
-        result[name] = update_target(
-            slots.get(name), observations, rules.counter_windows[target_kind(name)], rounds, now
-        )
-    reached = {one.source: {observation.target for observation in one.observations} for one in readings}
+            by_target[observation.target].append(_with_used_signals(rules, observation))
+    result = dict(targets)
+    for name, observations in by_target.items():
+        windows = rules.counter_windows[target_kind(name)]
+        result[name] = update_target(targets.get(name), observations, windows, rounds, now)
+    listed = {
+        reading.source: {observation.target for observation in reading.observations} for reading in readings
+    }
     by_source = {reading.source: reading for reading in readings}
-    released = {one.source for one in readings if _ended(one).status == "released"}
-    for name, slot in slots.items():
-        for source in slot.sources:
-            if source in reached and name not in reached[source]:
+    released = {reading.source for reading in readings if _source_status(reading).status == "released"}
+    for name, target in targets.items():
+        for source in target.sources:
+            if source in listed and name not in listed[source]:
                 left = result[name]
-                why = DETACHED if source in released else by_source[source].unlisted(target_kind(name))
+                reason = DETACHED if source in released else by_source[source].unlisted(target_kind(name))
                 result[name] = (
-                    mark_unreached(left, source, rounds[source], why) if why else drop_source(left, source)
+                    mark_unreached(left, source, rounds[source], reason)
+                    if reason
+                    else drop_source(left, source)
                 )
     return result

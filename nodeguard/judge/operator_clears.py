@@ -1,4 +1,4 @@
-"""What people cleared, as it is remembered. Pure."""
+"""Operators' clears of findings, as the judge remembers them. Pure."""
 
 from __future__ import annotations
 
@@ -10,40 +10,45 @@ from msgspec.structs import replace
 from nodeguard.judge.events import to_new_boot
 from nodeguard.judge.state import OperatorClear, TargetState
 
-# Words of people that are remembered: each was of a finding that stood, so a node has far fewer.
-_KEPT = 256
+# Each clear belongs to a finding that was active, so a node has far fewer.
+_MAX_CLEARS = 256
 
-_BySlot = Mapping[str, tuple[OperatorClear, ...]]
+_ByTarget = Mapping[str, tuple[OperatorClear, ...]]
 _NONE: dict[str, OperatorClear] = {}
 
 
-def clears_by_target(cleared: Iterable[OperatorClear]) -> _BySlot:
-    """What people cleared, by slot."""
-    found: dict[str, tuple[OperatorClear, ...]] = defaultdict(tuple)
-    for one in cleared:
-        found[one.target] += (one,)
-    return found
+def clears_by_target(clears: Iterable[OperatorClear]) -> _ByTarget:
+    """Return the clears of each target."""
+    by_target: dict[str, tuple[OperatorClear, ...]] = defaultdict(tuple)
+    for clear in clears:
+        by_target[clear.target] += (clear,)
+    return by_target
 
 
-def latest_clears(cleared: _BySlot, slot: str, state: TargetState) -> dict[str, OperatorClear]:
-    """By check, the latest that people cleared of a slot, of what sits there now, as far as that is known."""
-    if slot not in cleared:
+def latest_clears(by_target: _ByTarget, target: str, state: TargetState) -> dict[str, OperatorClear]:
+    """Return the latest clear of each check that applies to the component in a target's location.
+
+    Where the component is not known, every clear of the target applies.
+    """
+    if target not in by_target:
         return _NONE
-    part = state.component.id if state.component else ""
-    words = sorted(
-        (one for one in cleared[slot] if not part or one.component in {"", part}), key=lambda one: one.at
-    )
-    return {one.check: one for one in words}
+    component = state.component.id if state.component else ""
+    applying = (clear for clear in by_target[target] if not component or clear.component in {"", component})
+    return {clear.check: clear for clear in sorted(applying, key=lambda clear: clear.at)}
 
 
-def add_clears(cleared: Iterable[OperatorClear], new: Iterable[OperatorClear]) -> tuple[OperatorClear, ...]:
-    """What people cleared and clear now; a later word on the same stands for an earlier one."""
-    words = {(one.check, one.target, one.component): one for one in (*cleared, *new)}
-    return tuple(sorted(words.values(), key=lambda one: one.at)[-_KEPT:])
+def add_clears(before: Iterable[OperatorClear], new: Iterable[OperatorClear]) -> tuple[OperatorClear, ...]:
+    """Return all clears, oldest first; a new one replaces one of the same check, target and component."""
+    clears = {(clear.check, clear.target, clear.component): clear for clear in (*before, *new)}
+    return tuple(sorted(clears.values(), key=lambda clear: clear.at)[-_MAX_CLEARS:])
 
 
 def carry_over_clears(
-    cleared: Iterable[OperatorClear], slots: Mapping[str, TargetState], ended: float
+    clears: Iterable[OperatorClear], targets: Mapping[str, TargetState], ended: float
 ) -> tuple[OperatorClear, ...]:
-    """What people cleared in the boot before, of slots of which anything is remembered; see events.moved."""
-    return tuple(replace(one, at=to_new_boot(one.at, ended)) for one in cleared if one.target in slots)
+    """Return the clears of the boot before, on this boot's clock, of targets that have state; see
+    to_new_boot.
+    """
+    return tuple(
+        replace(clear, at=to_new_boot(clear.at, ended)) for clear in clears if clear.target in targets
+    )

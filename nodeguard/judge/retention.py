@@ -1,4 +1,4 @@
-"""How much is remembered at most of slots of which nothing is read. Pure."""
+"""Limits on the targets that the judge remembers without data from a source. Pure."""
 
 from __future__ import annotations
 
@@ -8,43 +8,44 @@ from math import inf
 from nodeguard.judge.state import TargetState
 from nodeguard.model.finding import Health
 
-# Slots that only the kernel log or a sign tells of: a log can name any.
-_HEARD_OF = 96
+# Targets known only from the kernel log or a sign: a log can name any.
+_MAX_WITHOUT_SOURCE = 96
 
-# Slots that a source should have reached and did not: more than any node has links, ports and functions.
-_UNREACHED = 512
+# Targets that a source failed to read: more than any node has links, ports and PCI functions.
+_MAX_UNREAD = 512
 
 
-def limit_targets(slots: dict[str, TargetState]) -> dict[str, TargetState]:
-    """Slots without the least of those that are not read, where these are too many; the same where not."""
-    if len(slots) <= _HEARD_OF:
-        return slots
-    heard = {name: slot for name, slot in slots.items() if not slot.sources}
-    silent = {
-        name: slot
-        for name, slot in slots.items()
-        if slot.sources and not any(memory.signals for memory in slot.sources.values())
+def limit_targets(targets: dict[str, TargetState]) -> dict[str, TargetState]:
+    """Return the targets, without the least important of those that no source reads beyond the limits."""
+    if len(targets) <= _MAX_WITHOUT_SOURCE:
+        return targets
+    without_source = {name: state for name, state in targets.items() if not state.sources}
+    unread = {
+        name: state
+        for name, state in targets.items()
+        if state.sources and not any(snapshot.signals for snapshot in state.sources.values())
     }
-    dropped = {*_least(heard, _HEARD_OF), *_least(silent, _UNREACHED)}
-    return {name: slot for name, slot in slots.items() if name not in dropped} if dropped else slots
+    dropped = {*_excess(without_source, _MAX_WITHOUT_SOURCE), *_excess(unread, _MAX_UNREAD)}
+    return {name: state for name, state in targets.items() if name not in dropped} if dropped else targets
 
 
-def _least(slots: Mapping[str, TargetState], most: int) -> list[str]:
-    """What is beyond so many slots: those with the least wrong, the longest ago."""
-    return sorted(slots, key=lambda name: retention_priority(slots[name]))[: max(0, len(slots) - most)]
+def _excess(targets: Mapping[str, TargetState], limit: int) -> list[str]:
+    """Return the targets beyond a limit, those of the lowest priority."""
+    by_priority = sorted(targets, key=lambda name: retention_priority(targets[name]))
+    return by_priority[: max(0, len(targets) - limit)]
 
 
-def retention_priority(slot: TargetState) -> tuple[int, bool, float]:
-    """How much is lost with a slot: how bad its worst finding is, whether a source knows it, and when
-    it was last heard of.
+def retention_priority(target: TargetState) -> tuple[int, bool, float]:
+    """Return a sort key: the worst health of the target, whether a source knows it, the time of its last
+    data.
     """
-    health = max((one.finding.health for one in slot.active.values()), key=_rank, default=Health.OK)
-    moments = [
-        *(event.last for event in slot.events.values()),
-        *slot.signs.values(),
-        *(one.unread_since for one in slot.sources.values() if one.unread_since is not None),
+    health = max((active.finding.health for active in target.active.values()), key=_rank, default=Health.OK)
+    times = [
+        *(event.last for event in target.events.values()),
+        *target.signs.values(),
+        *(source.unread_since for source in target.sources.values() if source.unread_since is not None),
     ]
-    return health.rank, bool(slot.sources), max(moments, default=-inf)
+    return health.rank, bool(target.sources), max(times, default=-inf)
 
 
 def _rank(health: Health) -> int:

@@ -1,7 +1,4 @@
-"""The catalogue made ready to judge with.
-
-A function for each check, sorted by the kind of slot that it judges.
-"""
+"""Rules: the checks of the catalogue compiled to functions, by the kind of their targets. Pure."""
 
 from __future__ import annotations
 
@@ -19,17 +16,17 @@ from nodeguard.model.check import Check, Compare, EventOccurred, Increase
 from nodeguard.model.signal import Signal
 from nodeguard.model.target import TARGET_KINDS
 
-# Signals that tell what a slot hangs on besides its parent.
+# Signals that name a target's dependency: the disk of a file system, the PCI function of a port.
 DEPENDENCY_SIGNALS = ("fs.disk", "port.pci")
 
-_PLACE = re.compile(r"\{([^}]*)\}")
+_PLACEHOLDER = re.compile(r"\{([^}]*)\}")
 
 
 class Rule(Struct, frozen=True):
-    """A check and the function that evaluates it.
+    """A check and its compiled condition.
 
-    of_events: whether it looks at nothing but events; events: the conditions that look at them. applies:
-    evaluates whether a slot is what it is for.
+    is_event_only: whether the condition uses events and no readings. events: its conditions on events.
+    applies: test whether the check applies to a target; None for every target of its kinds.
     """
 
     check: Check
@@ -40,12 +37,11 @@ class Rule(Struct, frozen=True):
 
 
 class Rules(Struct, frozen=True):
-    """What to judge, by kind of slot.
+    """The rules, by kind of target.
 
-    spans: for each kind, the counters that some check watches and the longest window, in seconds, that it
-    needs of each. looked_at: for each kind, the signals that some check looks at or tells of. heard: for each
-    kind, the events that some check asks for and for how many seconds it does at most. units: by signal, of
-    those that have one.
+    counter_windows: for each kind, the longest window in seconds of each counter that a check uses.
+    signals_used: for each kind, the signals that a check uses in conditions or messages. event_windows: for
+    each kind, the longest window in seconds of each event that a check uses. units: by signal with a unit.
     """
 
     by_kind: dict[str, tuple[Rule, ...]]
@@ -59,47 +55,57 @@ class Rules(Struct, frozen=True):
 def compile_rules(
     catalogue: Catalogue, signals: Mapping[str, Signal], families: frozenset[str] | None = None
 ) -> Rules:
-    """Rules of a catalogue. signals: all that exist, by name. families: judge these alone; None for all."""
+    """Return the rules of a catalogue. signals: all, by name. families: to include, None for all."""
     units = {name: signal.unit for name, signal in signals.items() if signal.unit}
-    of: dict[str, list[Rule]] = {kind: [] for kind in TARGET_KINDS}
-    spans: dict[str, dict[str, float]] = {kind: {} for kind in TARGET_KINDS}
-    looked_at: dict[str, set[str]] = {kind: set(DEPENDENCY_SIGNALS) for kind in TARGET_KINDS}
-    heard: dict[str, dict[str, float]] = {kind: {} for kind in TARGET_KINDS}
+    by_kind: dict[str, list[Rule]] = {kind: [] for kind in TARGET_KINDS}
+    counter_windows: dict[str, dict[str, float]] = {kind: {} for kind in TARGET_KINDS}
+    signals_used: dict[str, set[str]] = {kind: set(DEPENDENCY_SIGNALS) for kind in TARGET_KINDS}
+    event_windows: dict[str, dict[str, float]] = {kind: {} for kind in TARGET_KINDS}
     for check in catalogue.checks:
         if families is not None and check.family not in families:
             continue
-        test = compile_condition(check.when, check.id, check.clears, units)
-        leaves = tuple(check.leaves())
-        events = tuple(leaf for leaf in leaves if isinstance(leaf, EventOccurred))
-        rule = Rule(
-            check,
-            test,
-            len(events) == len(leaves),
-            events,
-            compile_comparison(check.applies_when, units) if check.applies_when else None,
-        )
+        rule = _rule(check, units)
         for kind in check.targets:
-            of[kind].append(rule)
-            looked_at[kind].update(_signals(check))
-            for leaf in leaves:
-                if isinstance(leaf, Increase):
-                    spans[kind][leaf.signal] = max(leaf.over, spans[kind].get(leaf.signal, 0.0))
-                if isinstance(leaf, EventOccurred):
-                    for event in filter(None, (leaf.event, leaf.until)):
-                        heard[kind][event] = max(leaf.over or inf, heard[kind].get(event, 0.0))
+            by_kind[kind].append(rule)
+            signals_used[kind].update(_signals(check))
+            _widen_windows(check, counter_windows[kind], event_windows[kind])
     return Rules(
-        by_kind={kind: tuple(rows) for kind, rows in of.items()},
-        counter_windows=spans,
-        signals_used={kind: frozenset(names) for kind, names in looked_at.items()},
-        event_windows=heard,
+        by_kind={kind: tuple(rules) for kind, rules in by_kind.items()},
+        counter_windows=counter_windows,
+        signals_used={kind: frozenset(names) for kind, names in signals_used.items()},
+        event_windows=event_windows,
         units=units,
         catalogue=catalogue,
     )
 
 
+def _rule(check: Check, units: Mapping[str, str]) -> Rule:
+    leaves = tuple(check.leaves())
+    events = tuple(leaf for leaf in leaves if isinstance(leaf, EventOccurred))
+    return Rule(
+        check,
+        compile_condition(check.when, check.id, check.clears, units),
+        len(events) == len(leaves),
+        events,
+        compile_comparison(check.applies_when, units) if check.applies_when else None,
+    )
+
+
+def _widen_windows(check: Check, counters: dict[str, float], events: dict[str, float]) -> None:
+    """Widen the windows of counters and events to those that a check needs."""
+    for leaf in check.leaves():
+        if isinstance(leaf, Increase):
+            counters[leaf.signal] = max(leaf.over, counters.get(leaf.signal, 0.0))
+        if isinstance(leaf, EventOccurred):
+            for event in filter(None, (leaf.event, leaf.until)):
+                events[event] = max(leaf.over or inf, events.get(event, 0.0))
+
+
 def _signals(check: Check) -> Iterator[str]:
-    """Signals that a check looks at or tells of, references such as `port.rate~peers` among them."""
-    yield from _PLACE.findall(check.message + check.remedy)
+    """Yield the signals that a check uses in conditions and messages, with references such as
+    `port.rate~peers`.
+    """
+    yield from _PLACEHOLDER.findall(check.message + check.remedy)
     for leaf in (*check.leaves(), *([check.applies_when] if check.applies_when else [])):
         if isinstance(leaf, EventOccurred):
             continue

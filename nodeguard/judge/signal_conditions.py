@@ -1,4 +1,4 @@
-"""Conditions that look at a signal themselves, each turned once into a function. Pure."""
+"""Conditions on one signal compiled to functions: comparisons, counter increases and events. Pure."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from nodeguard.judge.state import RememberedEvent
 from nodeguard.model.check import ClearSign, Compare, EventOccurred, Increase, Reference
 from nodeguard.model.finding import Evidence
 
-# The source whose silence means that an event did not happen: all events are lines of the kernel log.
-_TELLS_OF_EVENTS = "kmsg"
+# The source that must have been read before "no event" means "false": events are lines of the kernel log.
+_EVENT_SOURCE = "kmsg"
 
 _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
     "is": operator.eq,
@@ -34,94 +34,95 @@ _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
     "above": operator.gt,
     "at_least": operator.ge,
 }
-_NAMES = {"platform": "the platform has", "peers": "its peers have", "inventory": "it had"}
+_REFERENCE_NAMES = {"platform": "the platform has", "peers": "its peers have", "inventory": "it had"}
 
 
 def compile_comparison(condition: Compare, units: Mapping[str, str]) -> ConditionTest:
-    """A reading against a constant or a reference. units: by signal, to tell of it."""
-    signal, than, constant = condition.signal, condition.than, condition.value
-    by = -condition.by if condition.operator in {"below", "at_most"} else condition.by
-    holds, unit = _OPERATORS[condition.operator], unit_of(signal, units)
+    """Return the test that compares a signal with a constant or reference. units: by signal, for evidence."""
+    signal, reference, constant = condition.signal, condition.than, condition.value
+    offset = -condition.by if condition.operator in {"below", "at_most"} else condition.by
+    is_true, unit = _OPERATORS[condition.operator], unit_of(signal, units)
 
-    def tell(view: EvaluationContext) -> Evidence:
-        value = view.signals[signal]
-        what = f"{signal} = {format_value(value, unit)}"
-        if than is not None:
-            other = _reference(view, than)
+    def make_evidence(context: EvaluationContext) -> Evidence:
+        value = context.signals[signal]
+        text = f"{signal} = {format_value(value, unit)}"
+        if reference is not None:
+            other = _reference_value(context, reference)
             other = bool(other) if isinstance(value, bool) else other
-            what += f" ({_NAMES.get(than.of, than.name)} {format_value(other, unit)})"
-        return Evidence(view.source_of(signal), what, view.wall)
+            text += f" ({_REFERENCE_NAMES.get(reference.of, reference.name)} {format_value(other, unit)})"
+        return Evidence(context.source_of(signal), text, context.wall)
 
-    def test(view: EvaluationContext) -> int:
-        value = view.signals.get(signal)
+    def test(context: EvaluationContext) -> int:
+        value = context.signals.get(signal)
         if value is None:
-            return _missing(view, signal)
+            return _outcome_without_value(context, signal)
         limit: Any = constant
         try:
-            if than is not None:
-                limit = _reference(view, than)
+            if reference is not None:
+                limit = _reference_value(context, reference)
                 if limit is None:
-                    return _missing(view, than.name)
-                if by:
-                    limit += by
-            if not holds(value, limit):
+                    return _outcome_without_value(context, reference.name)
+                if offset:
+                    limit += offset
+            if not is_true(value, limit):
                 return FALSE
         except TypeError:
-            view.unreadable.append(
-                (signal, f"{format_value(value, unit)} and {format_value(limit)} have no order")
-            )
+            reason = f"{format_value(value, unit)} and {format_value(limit)} have no order"
+            context.unreadable.append((signal, reason))
             return UNKNOWN
-        view.reasons.append(ConditionReason(view.now, tell))
+        context.reasons.append(ConditionReason(context.now, make_evidence))
         return TRUE
 
     return test
 
 
-def _reference(view: EvaluationContext, than: Reference) -> Any:
-    if than.of == "platform":
-        return view.expect.get(than.name)
-    return view.signals.get(than.name if than.of == "signal" else f"{than.name}~{than.of}")
+def _reference_value(context: EvaluationContext, reference: Reference) -> Any:
+    if reference.of == "platform":
+        return context.expect.get(reference.name)
+    is_signal = reference.of == "signal"
+    return context.signals.get(reference.name if is_signal else f"{reference.name}~{reference.of}")
 
 
-def _missing(view: EvaluationContext, signal: str) -> int:
-    """Outcome for a signal without a value: unknown where it should have one, else it does not apply."""
-    why = view.unread.get(signal)
-    if why is None:
+def _outcome_without_value(context: EvaluationContext, signal: str) -> int:
+    """Return unknown where a signal could not be read, and not applicable where it does not exist here."""
+    reason = context.unread.get(signal)
+    if reason is None:
         return NOT_APPLICABLE
-    view.unreadable.append((signal, why))
+    context.unreadable.append((signal, reason))
     return UNKNOWN
 
 
 def compile_increase(condition: Increase, units: Mapping[str, str]) -> ConditionTest:
-    """A counter that rose. units: by signal, to tell of it."""
-    signal, by, over, bits = condition.signal, condition.by, condition.over, condition.bits
+    """Return the test for a counter's increase within a window. units: by signal, for evidence."""
+    signal, by, window, bits = condition.signal, condition.by, condition.over, condition.bits
     unit = unit_of(signal, units)
 
-    def tell(view: EvaluationContext) -> Evidence:
-        counter = view.counters[signal]
-        risen = format_value(increase_within(counter, over, view.now, view.cleared_at), unit)
-        what = f"{signal} rose by {risen} to {format_value(counter.value, unit)}"
-        what += f", set back {counter.resets} times" if counter.resets else ""
-        return Evidence(view.source_of(signal), what, view.to_wall_clock(counter.increases[-1].at))
+    def make_evidence(context: EvaluationContext) -> Evidence:
+        counter = context.counters[signal]
+        increase = increase_within(counter, window, context.now, context.cleared_at)
+        text = f"{signal} rose by {format_value(increase, unit)} to {format_value(counter.value, unit)}"
+        text += f", reset {counter.resets} times" if counter.resets else ""
+        at = context.to_wall_clock(counter.increases[-1].at)
+        return Evidence(context.source_of(signal), text, at)
 
-    def test(view: EvaluationContext) -> int:
-        counter = view.counters.get(signal)
-        if counter is None or signal not in view.signals:
-            return _missing(view, signal)
-        if counter.increases and increase_within(counter, over, view.now, view.cleared_at) >= by:
-            start = max(view.now - over, view.cleared_at)
-            view.reasons.append(
-                ConditionReason(min(one.at for one in counter.increases if one.at > start), tell)
-            )
+    def test(context: EvaluationContext) -> int:
+        counter = context.counters.get(signal)
+        if counter is None or signal not in context.signals:
+            return _outcome_without_value(context, signal)
+        cleared_at = context.cleared_at
+        if counter.increases and increase_within(counter, window, context.now, cleared_at) >= by:
+            start = max(context.now - window, cleared_at)
+            since = min(increase.at for increase in counter.increases if increase.at > start)
+            context.reasons.append(ConditionReason(since, make_evidence))
             return TRUE
         if is_saturated(counter.value, bits):
-            view.unreadable.append((signal, "stands at its maximum and can rise no more"))
+            context.unreadable.append((signal, "is at its maximum and cannot rise any more"))
             return UNKNOWN
-        if counter.increases and has_unplaced_increase(counter, over, view.now, view.cleared_at):
-            view.unreadable.append((signal, "rose while nobody read it, too long ago to say when"))
+        if counter.increases and has_unplaced_increase(counter, window, context.now, cleared_at):
+            context.unreadable.append((signal, "rose in a gap between two readings that is too long"))
             return UNKNOWN
-        if counter.since == view.now:
-            view.pending.append(signal)
+        if counter.since == context.now:
+            context.pending.append(signal)
             return UNKNOWN
         return FALSE
 
@@ -129,32 +130,31 @@ def compile_increase(condition: Increase, units: Mapping[str, str]) -> Condition
 
 
 def compile_event_condition(condition: EventOccurred, clears: tuple[ClearSign, ...]) -> ConditionTest:
-    """An event that nothing has cleared."""
+    """Return the test for events that no sign has cleared."""
 
-    def seen(event: RememberedEvent, view: EvaluationContext) -> ConditionReason:
-        def tell(view: EvaluationContext) -> Evidence:
-            return Evidence(
-                event.source, event.text or event.signal, view.to_wall_clock(event.last), event.count
-            )
+    def reason(event: RememberedEvent, context: EvaluationContext) -> ConditionReason:
+        def make_evidence(context: EvaluationContext) -> Evidence:
+            text = event.text or event.signal
+            return Evidence(event.source, text, context.to_wall_clock(event.last), event.count)
 
-        start = view.now - condition.over
-        since = min(at for at in (*event.times, event.last) if at > start) if condition.over else event.first
-        return ConditionReason(since, tell, event)
+        start = context.now - condition.over
+        in_window = (at for at in (*event.times, event.last) if at > start)
+        return ConditionReason(min(in_window) if condition.over else event.first, make_evidence, event)
 
-    def test(view: EvaluationContext) -> int:
-        if view.events:
-            events = active_events(view.events, condition, clears, view.signs, view.now)
+    def test(context: EvaluationContext) -> int:
+        if context.events:
+            events = active_events(context.events, condition, clears, context.signs, context.now)
             if events:
-                view.reasons.extend(seen(event, view) for event in events)
+                context.reasons.extend(reason(event, context) for event in events)
                 return TRUE
-        return outcome_without_event(view.statuses)
+        return outcome_without_event(context.statuses)
 
     return test
 
 
 def outcome_without_event(statuses: Mapping[str, str]) -> int:
-    """What it comes to that no event happened. statuses: how each source's latest round ended."""
-    status = statuses.get(_TELLS_OF_EVENTS, "absent")
+    """Return the outcome of an event condition without an event. statuses: of each source's latest round."""
+    status = statuses.get(_EVENT_SOURCE, "absent")
     if status == "absent":
         return NOT_APPLICABLE
     return FALSE if status == "read" else UNKNOWN

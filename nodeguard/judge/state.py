@@ -1,4 +1,4 @@
-"""What the judge remembers from one round to the next: immutable, and small enough to be written down."""
+"""State of the judge between evaluations: immutable, and small enough to be saved in the agent's state."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from nodeguard.model.signal import Scalar
 
 
 class CounterIncrease(Struct, frozen=True, array_like=True):
-    """A counter found higher than before.
+    """One increase of a counter between two readings.
 
-    at: seconds since boot. by: how much. gap: seconds since the reading before it.
+    at: seconds since boot of the later reading. by: the increase. gap: seconds between the two readings.
     """
 
     at: float
@@ -21,10 +21,10 @@ class CounterIncrease(Struct, frozen=True, array_like=True):
 
 
 class CounterState(Struct, frozen=True, array_like=True):
-    """A counter's baseline and its rises.
+    """A counter's baseline and its increases.
 
-    value: as last read. since: seconds since boot of the baseline. risen: oldest first. fell: how often it
-    was found lower than before, as somebody set it back.
+    value: at the latest reading. since: seconds since boot of the baseline. increases: oldest first. resets:
+    how often a reading was lower than the one before it.
     """
 
     value: float
@@ -34,10 +34,10 @@ class CounterState(Struct, frozen=True, array_like=True):
 
 
 class RememberedEvent(Struct, frozen=True):
-    """An event that a slot remembers, one for each distinct signal and code, however often it came.
+    """The events of one target with the same signal and the same distinguishing fields.
 
-    first, last: seconds since boot; negative for one of an earlier boot. times: the latest moments, for
-    counting in windows.
+    first, last: seconds since boot, negative for an earlier boot. times: of the latest events, to count them
+    in windows. count: of all of them.
     """
 
     signal: str
@@ -51,9 +51,10 @@ class RememberedEvent(Struct, frozen=True):
 
 
 class SourceSnapshot(Struct, frozen=True):
-    """What one source last read of a slot.
+    """The latest data that one source has of a target.
 
-    lapsed: when it last read anything there (seconds since boot), where its later rounds did not.
+    unread: reason by signal. unread_since: seconds since boot of the last successful reading, where later
+    rounds failed to read the target; None otherwise.
     """
 
     signals: dict[str, Scalar] = {}
@@ -63,9 +64,9 @@ class SourceSnapshot(Struct, frozen=True):
 
 
 class ActiveFinding(Struct, frozen=True):
-    """A finding as it stood after the last round.
+    """A finding that was active after the last evaluation.
 
-    since: seconds since boot; the wall clock that a finding tells may be set in the meantime.
+    since: seconds since boot, because the wall clock of the finding may be set in the meantime.
     """
 
     since: float
@@ -73,10 +74,10 @@ class ActiveFinding(Struct, frozen=True):
 
 
 class TargetState(Struct, frozen=True):
-    """All that is remembered of one slot.
+    """The judge's state of one target.
 
-    first: seconds since boot of the first look at it. held: condition → since when it has held. signs: what
-    may clear an event → when it was last seen. active: check → its finding as it stood after the last round.
+    first_seen: seconds since boot of the first observation. true_since: start of each sustained condition
+    that is true, by the condition's key. signs: time of the latest sign, by sign. active: by check.
     """
 
     first_seen: float
@@ -90,10 +91,10 @@ class TargetState(Struct, frozen=True):
 
 
 class OperatorClear(Struct, frozen=True, array_like=True):
-    """A person's word that a finding is over: what its check heard and counted until then counts no more.
+    """An operator's clear of a finding: the check ignores its events and counter increases up to that time.
 
-    part: only while it sits there, whatever does where empty. at: seconds since boot, negative where it was
-    said in an earlier one. by: who.
+    part: the component that the clear is limited to; empty for whatever is in the location. at: seconds since
+    boot, negative for a clear of an earlier boot. by: name of the operator.
     """
 
     check: str
@@ -104,12 +105,12 @@ class OperatorClear(Struct, frozen=True, array_like=True):
 
 
 class TargetResult(Struct, frozen=True):
-    """What the checks said of a slot.
+    """The result of all checks on one target.
 
-    findings: of the checks that fired, those of health `ok` among them. past: what is told of events that are
-    over. fine: bit n is set where the n-th rule of the slot's kind found it in order. missing: (source,
-    signal, why) of what could not be read; pending: counters whose rise is not known yet, with their totals.
-    settled: whether time alone changes nothing of it.
+    findings: active ones, including those of health `ok`. past_findings: of events that are cleared.
+    passed_rules: bit n is set where rule n of the target's kind passed. unreadable: (source, signal, reason).
+    pending: total by counter, of counters with one reading so far. settled: whether the same data give the
+    same result at any later time, so that the target needs no new evaluation until its data change.
     """
 
     state: TargetState
@@ -122,7 +123,7 @@ class TargetResult(Struct, frozen=True):
 
 
 class SourceStatus(Struct, frozen=True):
-    """How a source's latest round ended: `read`, `absent`, `failed` or `hung`, and why."""
+    """The outcome of a source's latest round: `read`, `absent`, `failed` or `hung`, with the reason."""
 
     status: str
     at: float
@@ -130,10 +131,10 @@ class SourceStatus(Struct, frozen=True):
 
 
 class Background(Struct, frozen=True):
-    """What all slots are held against, besides what is known of each.
+    """Facts of the node that the checks of every target use.
 
-    expect: of the platform. kinds: kinds of the slots that the node has. statuses: how each source's latest
-    round ended. one_look: whether there may be no later look.
+    expect: values that the platform expects. kinds: of the targets that the node has. statuses: outcome of
+    each source's latest round. one_shot: whether no later evaluation may follow.
     """
 
     expect: dict[str, Scalar | tuple[Scalar, ...]] = {}
@@ -143,11 +144,10 @@ class Background(Struct, frozen=True):
 
 
 class JudgeState(Struct, frozen=True):
-    """The judge's memory. Empty at the start.
+    """State of the judge, empty at the start.
 
-    cleared: what people cleared, the oldest first. settled: what was said of slots, to be said again as long
-    as they and the background stay the same; it only saves work: leave it out where the memory is written
-    down.
+    cleared: operators' clears, oldest first. settled: results that are valid until the target's state or the
+    background changes; a cache only, so saved state leaves it out.
     """
 
     boot_id: str = ""

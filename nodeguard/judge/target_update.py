@@ -1,4 +1,6 @@
-"""What a slot remembers after a round. Pure."""
+"""Updates of a target's state: new observations, failed readings, and targets that a source no longer lists.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from nodeguard.judge.state import SourceSnapshot, TargetState
 from nodeguard.model.observation import UNREADABLE, Observation
 from nodeguard.model.signal import Scalar
 
-_NOTHING: dict[str, str] = {}
+_NO_REASONS: dict[str, str] = {}
 
 
 def update_target(
@@ -23,102 +25,106 @@ def update_target(
     rounds: Mapping[str, float],
     now: float,
 ) -> TargetState:
-    """A slot's memory after new observations of it (at least one), read at `now` seconds since boot; the same
-    object where nothing is new.
+    """Return the state of a target after new observations of it (at least one); the same object without news.
 
-    spans: see counters.advance. rounds: when each source's round before this one ended. A new part in the
-    slot closes what was known of the old one.
+    spans: see update_counters. rounds: end of each source's round before this one. now: seconds since boot. A
+    new component in the location discards the state of the old one.
     """
     if state is None:
         state = TargetState(first_seen=now)
     shortest = min(spans.values(), default=inf)
     for observation in observations:
-        old = state.sources.get(observation.source)
+        before = state.sources.get(observation.source)
         previous = rounds.get(observation.source, now)
-        if old is not None and now - previous <= shortest and _same(state, old, observation):
+        if before is not None and now - previous <= shortest and _is_unchanged(state, before, observation):
             continue
-        state = _after_part(state, observation, now)
+        state = _update_component(state, observation, now)
         if observation.events:
             events, signs = record_events(state.events, observation.source, observation.events)
             state = replace(state, events=events, signs={**state.signs, **signs} if signs else state.signs)
         if observation.signals or observation.unreadable or observation.status in UNREADABLE:
-            state = _after_reading(state, observation, spans, previous, now)
-        elif observation.status == "absent" and old is not None:
+            state = _update_signals(state, observation, spans, previous, now)
+        elif observation.status == "absent" and before is not None:
             state = drop_source(state, observation.source)
     return state
 
 
-def _same(state: TargetState, old: SourceSnapshot, new: Observation) -> bool:
+def _is_unchanged(state: TargetState, before: SourceSnapshot, new: Observation) -> bool:
     return (
         new.status == "read"
         and not new.events
-        and new.signals == old.signals
-        and new.unreadable == old.unread
-        and new.epoch == old.epoch
+        and new.signals == before.signals
+        and new.unreadable == before.unread
+        and new.epoch == before.epoch
         and (new.component is None or new.component == state.component)
-        and old.unread_since is None
+        and before.unread_since is None
     )
 
 
-def _after_part(state: TargetState, observation: Observation, now: float) -> TargetState:
-    part = observation.component
-    if part is None or not part.id or part == state.component:
+def _update_component(state: TargetState, observation: Observation, now: float) -> TargetState:
+    component = observation.component
+    if component is None or not component.id or component == state.component:
         return state
-    if state.component is None or state.component.id == part.id:
-        return replace(state, part=part)
+    if state.component is None or state.component.id == component.id:
+        return replace(state, component=component)
     signs = {**state.signs, "part-replaced": now}
-    return TargetState(first_seen=now, events=state.events, signs=signs, component=part)
+    return TargetState(first_seen=now, events=state.events, signs=signs, component=component)
 
 
-def _after_reading(
+def _update_signals(
     state: TargetState, observation: Observation, spans: Mapping[str, float], previous: float, now: float
 ) -> TargetState:
-    old = state.sources.get(observation.source)
-    if old is not None and old.unread_since is not None:
-        previous = old.unread_since
-    # A round that did not come to its end adds to the one before; what tells its epoch may be what it lacks.
-    begun = old if observation.status in UNREADABLE else None
-    epoch = begun.epoch if begun is not None else observation.epoch
+    before = state.sources.get(observation.source)
+    if before is not None and before.unread_since is not None:
+        previous = before.unread_since
+    # An incomplete round adds to the one before it: the data that it lacks may be the ones that give the
+    # epoch.
+    continued = before if observation.status in UNREADABLE else None
+    epoch = continued.epoch if continued is not None else observation.epoch
     unread = observation.unreadable
-    if begun is not None:
-        names = (name for name in (*begun.signals, *begun.unread) if name not in observation.signals)
+    if continued is not None:
+        names = (name for name in (*continued.signals, *continued.unread) if name not in observation.signals)
         unread = {**dict.fromkeys(names, observation.detail), **unread}
     if observation.signals:
-        memory = SourceSnapshot(observation.signals, unread, epoch)
+        snapshot = SourceSnapshot(observation.signals, unread, epoch)
     else:
-        # What brought nothing is no reading: the next one continues the one before it.
-        memory = SourceSnapshot({}, unread, old.epoch if old else epoch, previous)
-    same = old is not None and old.epoch == epoch
+        # Without any signal it is no reading: the next one continues the one before it.
+        snapshot = SourceSnapshot({}, unread, before.epoch if before else epoch, previous)
+    is_same_epoch = before is not None and before.epoch == epoch
     watched = {name: span for name, span in spans.items() if name in observation.signals}
-    counters = update_counters(state.counters, watched, observation.signals, previous if same else None, now)
-    return replace(state, sources={**state.sources, observation.source: memory}, counters=counters)
+    counters = update_counters(
+        state.counters, watched, observation.signals, previous if is_same_epoch else None, now
+    )
+    return replace(state, sources={**state.sources, observation.source: snapshot}, counters=counters)
 
 
-def mark_unreached(state: TargetState, source: str, previous: float, why: str) -> TargetState:
-    """A slot that a source should have reached and did not: what it read there before is no longer known.
+def mark_unreached(state: TargetState, source: str, previous: float, reason: str) -> TargetState:
+    """Return the state of a target that a source failed to reach: its signals are unread.
 
-    previous: when the source's round before this one ended, in seconds since boot. why: it did not reach it.
+    previous: end of the source's round before this one, in seconds since boot.
     """
-    old = state.sources[source]
-    unread = {**old.unread, **dict.fromkeys(old.signals, why)}
-    memory = SourceSnapshot({}, unread, old.epoch, previous if old.unread_since is None else old.unread_since)
-    return replace(state, sources={**state.sources, source: memory})
+    before = state.sources[source]
+    unread = {**before.unread, **dict.fromkeys(before.signals, reason)}
+    unread_since = previous if before.unread_since is None else before.unread_since
+    snapshot = SourceSnapshot({}, unread, before.epoch, unread_since)
+    return replace(state, sources={**state.sources, source: snapshot})
 
 
 def drop_source(state: TargetState, source: str) -> TargetState:
-    """A slot that a source no longer finds."""
-    return replace(state, sources={name: kept for name, kept in state.sources.items() if name != source})
+    """Return the state of a target that a source no longer lists."""
+    left = {name: snapshot for name, snapshot in state.sources.items() if name != source}
+    return replace(state, sources=left)
 
 
-def merge_sources(memories: Mapping[str, SourceSnapshot]) -> tuple[dict[str, Scalar], dict[str, str]]:
-    """Signals of all sources of a slot together, and what of them could not be read."""
-    if len(memories) == 1:
-        [memory] = memories.values()
-        return memory.signals, memory.unread
+def merge_sources(sources: Mapping[str, SourceSnapshot]) -> tuple[dict[str, Scalar], dict[str, str]]:
+    """Return the signals of all sources of a target, and the reasons of the unread ones."""
+    if len(sources) == 1:
+        [snapshot] = sources.values()
+        return snapshot.signals, snapshot.unread
     signals: dict[str, Scalar] = {}
-    unread: dict[str, str] = _NOTHING
-    for memory in memories.values():
-        signals.update(memory.signals)
-        if memory.unread:
-            unread = {**unread, **memory.unread}
+    unread: dict[str, str] = _NO_REASONS
+    for snapshot in sources.values():
+        signals.update(snapshot.signals)
+        if snapshot.unread:
+            unread = {**unread, **snapshot.unread}
     return signals, unread

@@ -1,4 +1,4 @@
-"""The verdict: what the checks of all slots say of the node. Pure."""
+"""Verdict of a node: its overall health and data status, from the results of all its targets. Pure."""
 
 from __future__ import annotations
 
@@ -25,151 +25,161 @@ from nodeguard.model.finding import (
 from nodeguard.model.observation import DERIVED, DETACHED
 from nodeguard.model.target import NODE, pci_target, target_kind
 
-
-def compute_verdict(
-    rules: Rules, judged: Mapping[str, TargetResult], sources: Mapping[str, SourceStatus], platform: str
-) -> Verdict:
-    """The node's verdict. judged: by slot. platform: id of the matched platform, or empty."""
-    counts = Counter(map(target_kind, judged))
-    found = [one for slot in judged.values() for one in slot.findings]
-    every = (
-        attach_symptoms(
-            found,
-            {one.id: one for one in rules.catalogue.checks},
-            dependencies({name: slot.state for name, slot in judged.items()}),
-        )
-        if found
-        else []
-    )
-    findings = fold_findings((one for one in every if one.health != Health.OK), counts)
-    past = (one for slot in judged.values() for one in slot.past_findings)
-    noted = fold_findings((*(one for one in every if one.health == Health.OK), *past), counts)
-    unread = _unread(judged, sources)
-    known = [DataStatus.UNKNOWN] if unread else [DataStatus.FRESH]
-    if any(one.status == "released" for one in sources.values()) or any(
-        why == DETACHED for one in judged.values() for _, _, why in one.unreadable
-    ):
-        known.append(DataStatus.NOT_APPLICABLE)
-    alike = _in_order(judged)
-    return Verdict(
-        health=worst_health(findings),
-        data_status=worst(*known, *(one.data_status for one in findings)),
-        findings=sort_findings(findings),
-        informational=sort_findings(noted),
-        read_failures=unread,
-        passed=_fine(rules, alike),
-        passing=_proven(rules, alike),
-        counter_totals=tuple(
-            CounterTotal(slot, name, value)
-            for slot in sorted(name for name, one in judged.items() if one.pending)
-            for name, value in sorted(judged[slot].pending.items())
-            if value
-        ),
-        evaluated=sum(one.passed_rules.bit_count() + len(one.findings) for one in judged.values()),
-        platform=platform,
-    )
-
-
-def dependencies(slots: Mapping[str, TargetState]) -> dict[str, str]:
-    """What slots hang on besides their parent.
-
-    A file system on its disk, a port on its function, and a function that lost its port on what it was when
-    the log last spoke of it.
-    """
-    found: dict[str, str] = {}
-    for slot, one in slots.items():
-        signals = merge_sources(one.sources)[0]
-        if "fs.disk" in signals:
-            found[slot] = str(signals["fs.disk"])
-        if "port.pci" in signals:
-            found[slot] = pci_target(str(signals["port.pci"]))
-        if target_kind(slot) == "port":
-            named = (event.fields.get("pci") for event in one.events.values())
-            found.update({pci_target(str(address)): slot for address in named if address})
-    return found
-
-
-def _unread(
-    judged: Mapping[str, TargetResult], sources: Mapping[str, SourceStatus]
-) -> tuple[ReadFailure, ...]:
-    """What could not be read: whole sources first, then signals that checks wanted, those with one reason
-    together. What could not be derived is named where nothing else explains it.
-    """
-    whole = [
-        ReadFailure(name, (NODE,), name, state.detail)
-        for name, state in sorted(sources.items())
-        if state.status in {"failed", "hung"}
-    ]
-    reasons: dict[tuple[str, str], tuple[set[str], set[str]]] = defaultdict(lambda: (set(), set()))
-    for slot, one in judged.items():
-        for source, signal, why in one.unreadable:
-            if source and why != DETACHED and sources.get(source, SourceStatus("read", 0)).status == "read":
-                slots, signals = reasons[source, why]
-                slots.add(slot)
-                signals.add(signal)
-    parts = [
-        ReadFailure(source, tuple(sorted(slots)), ", ".join(sorted(signals)), why)
-        for (source, why), (slots, signals) in sorted(reasons.items())
-    ]
-    read = [one for one in parts if one.source != DERIVED]
-    return (*whole, *(read if whole or read else parts))
-
-
-# What reads a slot of this kind itself: one that only others tell of is not fine for their silence.
-_READ_BY = {"gpu": "nvml"}
-
+# The source that must have read a target of this kind before its checks count as passed. A GPU that only the
+# PCI bus or the log names has passed nothing.
+_REQUIRED_SOURCE = {"gpu": "nvml"}
 
 _NO_FAMILY: frozenset[str] = frozenset()
 
 
-def _sick(findings: Iterable[Finding]) -> frozenset[str]:
-    return frozenset(one.family for one in findings if one.health != Health.OK)
-
-
-def _is_read(slot: str, one: TargetResult) -> bool:
-    source = _READ_BY.get(target_kind(slot))
-    memory = one.state.sources.get(source) if source else None
-    return source is None or bool(memory and memory.signals)
-
-
-class _Alike(NamedTuple):
-    """What slots have in common that are told of together."""
-
-    kind: str
-    fine: int
-    sick: frozenset[str]
-
-
-def _in_order(judged: Mapping[str, TargetResult]) -> dict[_Alike, list[str]]:
-    """Slots of which something is known to be in order, those alike together."""
-    alike: dict[_Alike, list[str]] = defaultdict(list)
-    for slot, one in judged.items():
-        if one.passed_rules and _is_read(slot, one):
-            sick = _sick(one.findings) if one.findings else _NO_FAMILY
-            alike[_Alike(target_kind(slot), one.passed_rules, sick)].append(slot)
-    return alike
-
-
-def _checks(rules: Rules, what: _Alike) -> list[Check]:
-    return [rule.check for at, rule in enumerate(rules.by_kind[what.kind]) if what.fine >> at & 1]
-
-
-def _proven(rules: Rules, alike: Mapping[_Alike, list[str]]) -> tuple[PassingChecks, ...]:
-    """Where each check found nothing wrong; of a family that found something else there, too."""
-    return tuple(
-        PassingChecks(tuple(check.id for check in _checks(rules, what)), tuple(sorted(slots)))
-        for what, slots in sorted(alike.items(), key=lambda one: min(one[1]))
+def compute_verdict(
+    rules: Rules, results: Mapping[str, TargetResult], sources: Mapping[str, SourceStatus], platform: str
+) -> Verdict:
+    """Return the node's verdict. results: by target. platform: id of the matched platform, or empty."""
+    counts = Counter(map(target_kind, results))
+    active = _active_findings(rules, results)
+    findings = fold_findings((finding for finding in active if finding.health != Health.OK), counts)
+    past = (finding for result in results.values() for finding in result.past_findings)
+    ok = (finding for finding in active if finding.health == Health.OK)
+    noted = fold_findings((*ok, *past), counts)
+    unread = _unread(results, sources)
+    data_status = [DataStatus.UNKNOWN] if unread else [DataStatus.FRESH]
+    if _has_released(results, sources):
+        data_status.append(DataStatus.NOT_APPLICABLE)
+    passing = _passing_groups(results)
+    return Verdict(
+        health=worst_health(findings),
+        data_status=worst(*data_status, *(finding.data_status for finding in findings)),
+        findings=sort_findings(findings),
+        informational=sort_findings(noted),
+        read_failures=unread,
+        passed=_passed_by_family(rules, passing),
+        passing=_passed_by_check(rules, passing),
+        counter_totals=tuple(
+            CounterTotal(target, name, value)
+            for target in sorted(name for name, result in results.items() if result.pending)
+            for name, value in sorted(results[target].pending.items())
+            if value
+        ),
+        evaluated=sum(result.passed_rules.bit_count() + len(result.findings) for result in results.values()),
+        platform=platform,
     )
 
 
-def _fine(rules: Rules, alike: Mapping[_Alike, list[str]]) -> tuple[PassedFamily, ...]:
-    """What is in order, a family in a line; a slot counts where nothing of the family was found on it."""
+def _active_findings(rules: Rules, results: Mapping[str, TargetResult]) -> list[Finding]:
+    """Return the active findings of all targets, with symptoms merged into their causes."""
+    findings = [finding for result in results.values() for finding in result.findings]
+    if not findings:
+        return []
+    checks = {check.id: check for check in rules.catalogue.checks}
+    targets = {name: result.state for name, result in results.items()}
+    return attach_symptoms(findings, checks, dependencies(targets))
+
+
+def _has_released(results: Mapping[str, TargetResult], sources: Mapping[str, SourceStatus]) -> bool:
+    """Whether a source or a signal is not read on an operator's request."""
+    return any(status.status == "released" for status in sources.values()) or any(
+        reason == DETACHED for result in results.values() for _, _, reason in result.unreadable
+    )
+
+
+def dependencies(targets: Mapping[str, TargetState]) -> dict[str, str]:
+    """Return the target that each target depends on, besides its parent.
+
+    A file system depends on its disk and a port on its PCI function. A function that lost its port depends on
+    the port that the log last named with it.
+    """
+    result: dict[str, str] = {}
+    for name, target in targets.items():
+        signals = merge_sources(target.sources)[0]
+        if "fs.disk" in signals:
+            result[name] = str(signals["fs.disk"])
+        if "port.pci" in signals:
+            result[name] = pci_target(str(signals["port.pci"]))
+        if target_kind(name) == "port":
+            addresses = (event.fields.get("pci") for event in target.events.values())
+            result.update({pci_target(str(address)): name for address in addresses if address})
+    return result
+
+
+def _unread(
+    results: Mapping[str, TargetResult], sources: Mapping[str, SourceStatus]
+) -> tuple[ReadFailure, ...]:
+    """Return the data that could not be read: whole sources first, then signals, grouped by reason.
+
+    Derived signals are included only where no source explains them.
+    """
+    whole = [
+        ReadFailure(name, (NODE,), name, status.detail)
+        for name, status in sorted(sources.items())
+        if status.status in {"failed", "hung"}
+    ]
+    groups: dict[tuple[str, str], tuple[set[str], set[str]]] = defaultdict(lambda: (set(), set()))
+    for target, result in results.items():
+        for source, signal, reason in result.unreadable:
+            is_read = sources.get(source, SourceStatus("read", 0)).status == "read"
+            if source and reason != DETACHED and is_read:
+                targets, signals = groups[source, reason]
+                targets.add(target)
+                signals.add(signal)
+    rows = [
+        ReadFailure(source, tuple(sorted(targets)), ", ".join(sorted(signals)), reason)
+        for (source, reason), (targets, signals) in sorted(groups.items())
+    ]
+    read = [row for row in rows if row.source != DERIVED]
+    return (*whole, *(read if whole or read else rows))
+
+
+class _PassingGroup(NamedTuple):
+    """Targets of one kind that passed the same rules. failing: families with an active finding on them."""
+
+    kind: str
+    passed_rules: int
+    failing: frozenset[str]
+
+
+def _passing_groups(results: Mapping[str, TargetResult]) -> dict[_PassingGroup, list[str]]:
+    """Return the targets that passed at least one rule, by group."""
+    groups: dict[_PassingGroup, list[str]] = defaultdict(list)
+    for target, result in results.items():
+        if result.passed_rules and _is_read(target, result):
+            failing = _failing_families(result.findings) if result.findings else _NO_FAMILY
+            groups[_PassingGroup(target_kind(target), result.passed_rules, failing)].append(target)
+    return groups
+
+
+def _failing_families(findings: Iterable[Finding]) -> frozenset[str]:
+    return frozenset(finding.family for finding in findings if finding.health != Health.OK)
+
+
+def _is_read(target: str, result: TargetResult) -> bool:
+    source = _REQUIRED_SOURCE.get(target_kind(target))
+    snapshot = result.state.sources.get(source) if source else None
+    return source is None or bool(snapshot and snapshot.signals)
+
+
+def _passed_checks(rules: Rules, group: _PassingGroup) -> list[Check]:
+    return [
+        rule.check for index, rule in enumerate(rules.by_kind[group.kind]) if group.passed_rules >> index & 1
+    ]
+
+
+def _passed_by_check(rules: Rules, groups: Mapping[_PassingGroup, list[str]]) -> tuple[PassingChecks, ...]:
+    """Return the targets on which each check passed, including those with another finding of its family."""
+    return tuple(
+        PassingChecks(tuple(check.id for check in _passed_checks(rules, group)), tuple(sorted(targets)))
+        for group, targets in sorted(groups.items(), key=lambda item: min(item[1]))
+    )
+
+
+def _passed_by_family(rules: Rules, groups: Mapping[_PassingGroup, list[str]]) -> tuple[PassedFamily, ...]:
+    """Return the passed checks by family, and their targets without a finding of the family."""
     checks: dict[str, set[str]] = defaultdict(set)
-    slots: dict[str, Counter[str]] = defaultdict(Counter)
-    for what, many in alike.items():
-        fine = [check for check in _checks(rules, what) if check.family not in what.sick]
-        for check in fine:
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for group, targets in groups.items():
+        passed = [check for check in _passed_checks(rules, group) if check.family not in group.failing]
+        for check in passed:
             checks[check.family].add(check.id)
-        for family in {check.family for check in fine}:
-            slots[family][what.kind] += len(many)
-    return tuple(PassedFamily(family, len(checks[family]), dict(slots[family])) for family in sorted(checks))
+        for family in {check.family for check in passed}:
+            counts[family][group.kind] += len(targets)
+    return tuple(PassedFamily(family, len(checks[family]), dict(counts[family])) for family in sorted(checks))

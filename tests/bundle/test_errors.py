@@ -31,8 +31,8 @@ def test_only_a_frame_takes_an_entry_away() -> None:
         ("sys/a: 5", "sys/a: 5 is not a known failure"),
         ("sys/a: {x: y}", "sys/a: {'x': 'y'} is not a known failure"),
         ("sys/../x: EIO", "sys/../x: 'sys/../x' is not a path of the machine"),
-        ("sys/a: EIO\n/sys/a: EIO", "/sys/a: is there twice: keep one"),
-        ("[]", "is no map"),
+        ("sys/a: EIO\n/sys/a: EIO", "/sys/a: appears twice: keep one of them"),
+        ("[]", "is no mapping"),
     ],
 )
 def test_what_names_no_failure_is_refused(text: str, message: str) -> None:

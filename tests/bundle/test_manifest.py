@@ -109,7 +109,7 @@ def test_a_frame_removes_and_sets_time() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "is no map"),
+        ("", "is no mapping"),
         ("hostname: x", "hostname: is not a field of this file: use removed, boot_id, recorded_at, uptime_s"),
         ("removed: sys", "removed: is not a list: write the paths as a list"),
         (

@@ -11,7 +11,6 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nodeguard.config.errors import ConfigError
 
 from nodeguard.catalog import catalogue as module
 from nodeguard.catalog.catalogue import (
@@ -23,6 +22,7 @@ from nodeguard.catalog.catalogue import (
     fingerprint,
     load_builtin,
 )
+from nodeguard.config.errors import ConfigError
 from nodeguard.config.yaml_document import load_yaml
 from nodeguard.model.catalogue import Catalogue, LogPattern
 from nodeguard.model.check import Check
@@ -142,7 +142,7 @@ def test_a_damaged_catalogue_is_whole_or_refused(at: int, damage: bytes, cut: bo
     broken = WHOLE[:at] + damage + (b"" if cut else WHOLE[at + len(damage) :])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("importlib.resources.files", lambda _: _Packed(broken))
-        patch.setattr(module, "compiled_from", lambda *_: Catalogue())
+        patch.setattr(module, "compile_catalogue", lambda *_: Catalogue())
         assert isinstance(load_builtin(all_signals), Catalogue)
 
 
@@ -209,8 +209,8 @@ def test_a_site_overrides_adds_and_disables(base: Catalogue, tmp_path: Path) -> 
 def test_a_later_folder_wins(base: Catalogue, tmp_path: Path) -> None:
     first = site(tmp_path / "1", "z.yaml", one("a", title="First folder"), one("c", title="First folder"))
     second = site(tmp_path / "2", "a.yaml", one("c", title="Second folder"))
-    found = of(add_site_checks(base, [first, second], SIGNALS))
-    assert (found["a"].title, found["c"].title) == ("First folder", "Second folder")
+    result = of(add_site_checks(base, [first, second], SIGNALS))
+    assert (result["a"].title, result["c"].title) == ("First folder", "Second folder")
 
 
 def test_one_id_in_two_files_of_a_folder_is_refused(base: Catalogue, tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ def test_one_id_in_two_files_of_a_folder_is_refused(base: Catalogue, tmp_path: P
         add_site_checks(base, [tmp_path], SIGNALS)
     assert (caught.value.file, caught.value.field) == (f"{tmp_path}/b.yaml", "id")
     assert caught.value.line > 3
-    assert caught.value.problem == f"'c' stands in {tmp_path}/a.yaml:3, too"
+    assert caught.value.problem == f"'c' is in {tmp_path}/a.yaml:3, too"
 
 
 def test_files_that_have_nothing_in_common_may_come_in_any_order(base: Catalogue, tmp_path: Path) -> None:
@@ -263,7 +263,7 @@ def test_a_folder_with_nothing_but_a_subfolder_is_refused(base: Catalogue, tmp_p
     with pytest.raises(ConfigError) as caught:
         add_site_checks(base, [tmp_path], SIGNALS)
     assert str(caught.value) == (
-        f"{tmp_path}: holds no .yaml file, only the folder folder.yaml, which is not read: "
+        f"{tmp_path}: has no .yaml file, only the folder folder.yaml, which is not read: "
         "put the files directly into the folder, with names that end in .yaml"
     )
 
@@ -286,10 +286,10 @@ def test_what_a_mount_of_kubernetes_holds_besides_is_passed_over(base: Catalogue
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("checks: [\n", "s.yaml:2: "),
-        ("", "s.yaml:1: is empty: remove it, or write what it is for"),
+        ("", "s.yaml:1: is empty: write `name: value` lines, or remove the file"),
         ("disable: [c]\n", "s.yaml:1: disable: 'c' is no check: see `nodeguard checks`"),
         ("family: s\nchecks:\n" + one("c", symptom_of="[d]"), "s.yaml:3: symptom_of: 'd' is no check: see "),
         (
@@ -298,11 +298,11 @@ def test_what_a_mount_of_kubernetes_holds_besides_is_passed_over(base: Catalogue
         ),
     ],
 )
-def test_a_wrong_site_file_is_refused(base: Catalogue, text: str, said: str, tmp_path: Path) -> None:
+def test_a_wrong_site_file_is_refused(base: Catalogue, text: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text(text)
     with pytest.raises(ConfigError) as caught:
         add_site_checks(base, [tmp_path], SIGNALS)
-    assert str(caught.value).startswith(f"{tmp_path}/{said}")
+    assert str(caught.value).startswith(f"{tmp_path}/{message}")
 
 
 def test_a_folder_that_is_not_there_is_refused(base: Catalogue, tmp_path: Path) -> None:

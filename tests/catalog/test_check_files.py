@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from nodeguard.config.errors import ConfigError
 
 from nodeguard.catalog.check_files import CheckFile, combine_check_files, read_check_file
+from nodeguard.config.errors import ConfigError
 from nodeguard.model.check import Compare, EventOccurred
 from nodeguard.model.finding import Action, Health
 from tests.catalog.test_conditions import SIGNALS
@@ -44,10 +44,10 @@ def file(folder: Path, *checks: str, head: str = "family: fam\n", name: str = "a
 def refused(folder: Path, *checks: str, head: str = "family: fam\n") -> str:
     with pytest.raises(ConfigError) as caught:
         file(folder, *checks, head=head)
-    said = str(caught.value)
-    assert said.startswith(f"{folder}/a.yaml:")
-    assert "\n" not in said
-    return said.removeprefix(f"{folder}/")
+    message = str(caught.value)
+    assert message.startswith(f"{folder}/a.yaml:")
+    assert "\n" not in message
+    return message.removeprefix(f"{folder}/")
 
 
 def test_a_check(tmp_path: Path) -> None:
@@ -62,20 +62,20 @@ def test_a_check(tmp_path: Path) -> None:
 
 def test_a_family_may_be_for_some_slots_alone(tmp_path: Path) -> None:
     head = "family: fam\napplies: {signal: a.level, above: 1}\n"
-    found = file(tmp_path, one(), one("two"), head=head).checks
-    assert [check.applies_when for check in found] == [Compare("a.level", "above", 1)] * 2
+    result = file(tmp_path, one(), one("two"), head=head).checks
+    assert [check.applies_when for check in result] == [Compare("a.level", "above", 1)] * 2
 
 
 @pytest.mark.parametrize(
-    ("applies", "said"),
+    ("applies", "message"),
     [
         ("{signal: a.levle, is: 1}", "a.yaml:2: signal: 'a.levle' is no signal: nearest are "),
         ("{event: a.happened}", "a.yaml:2: applies: is more than one reading: compare one signal, such as"),
         ("{signal: a.level, is: 1, for: 5m}", "a.yaml:2: applies: is more than one reading: "),
     ],
 )
-def test_what_a_family_is_for_is_one_reading(tmp_path: Path, applies: str, said: str) -> None:
-    assert refused(tmp_path, one(), head=f"family: fam\napplies: {applies}\n").startswith(said)
+def test_what_a_family_is_for_is_one_reading(tmp_path: Path, applies: str, message: str) -> None:
+    assert refused(tmp_path, one(), head=f"family: fam\napplies: {applies}\n").startswith(message)
 
 
 def test_a_check_of_events(tmp_path: Path) -> None:
@@ -88,8 +88,8 @@ def test_a_check_of_events(tmp_path: Path) -> None:
 def test_an_event_may_be_ended_by_another(tmp_path: Path) -> None:
     [check] = file(tmp_path, one(when="{event: a.happened, until: a.happened}", message='"{code}"')).checks
     assert check.when == EventOccurred("a.happened", until="a.happened")
-    said = refused(tmp_path, one(when="{event: a.happened, until: a.level}", clears="[reset]"))
-    assert said == "a.yaml:8: until: a.level is a gauge: use `signal` for it"
+    message = refused(tmp_path, one(when="{event: a.happened, until: a.level}", clears="[reset]"))
+    assert message == "a.yaml:8: until: a.level is a gauge: use `signal` for it"
 
 
 def test_an_event_can_be_ended_by_another_event_or_by_a_sign(tmp_path: Path) -> None:
@@ -107,16 +107,16 @@ def test_a_reading_may_say_where_a_check_applies(tmp_path: Path) -> None:
 
 
 def test_a_check_may_have_several_targets_and_a_family_of_its_own(tmp_path: Path) -> None:
-    found = file(tmp_path, one(target="[gpu, node, gpu]", family="own"), one("two"))
-    assert [(check.family, check.targets) for check in found.checks] == [
+    result = file(tmp_path, one(target="[gpu, node, gpu]", family="own"), one("two"))
+    assert [(check.family, check.targets) for check in result.checks] == [
         ("own", ("gpu", "node")),
         ("fam", ("gpu",)),
     ]
 
 
 def test_a_file_may_hold_nothing_but_what_it_disables(tmp_path: Path) -> None:
-    found = file(tmp_path, head="disable: [x, y]\n")
-    assert (found.checks, found.disabled) == ((), ("x", "y"))
+    result = file(tmp_path, head="disable: [x, y]\n")
+    assert (result.checks, result.disabled) == ((), ("x", "y"))
 
 
 WRONG: list[tuple[dict[str, str | None], str]] = [
@@ -129,8 +129,8 @@ WRONG: list[tuple[dict[str, str | None], str]] = [
         {"when": "{signal: a.level, increases_by: 1, over: 1h}"},
         "8: increases_by: a.level is a gauge, and only counters increase: compare it instead",
     ),
-    ({"when": "{signal: a.errors, increases_by: 1}"}, "8: over: is missing: say within what time, such as"),
-    ({"when": "{signal: a.level, below: 1, for: 5 min}"}, "8: for: '5 min' is no length of time: write it "),
+    ({"when": "{signal: a.errors, increases_by: 1}"}, "8: over: is missing: write a window, such as"),
+    ({"when": "{signal: a.level, below: 1, for: 5 min}"}, "8: for: '5 min' is no duration: write it "),
     ({"when": "{signal: a.level, below: 1, by: 2}"}, "8: by: moves a reference, and this is a constant: "),
     (
         {"when": "{signal: a.level, below: 1, seen_once: no}"},
@@ -148,16 +148,19 @@ WRONG: list[tuple[dict[str, str | None], str]] = [
         {"when": "\n    any:\n      - {signal: a.level, below: 1}\n      - {signal: a.level, below: x}"},
         "11: below: 'x' has no order: write a number",
     ),
-    ({"when": EVENT}, "3: clears: is missing, and a.happened stands until something clears it: name what "),
+    (
+        {"when": EVENT},
+        "3: clears: is missing, and a.happened stays active until something clears it: name what ",
+    ),
     (
         {"when": f"{{any: [{EVENT}, {WINDOW}]}}"},
-        "3: clears: is missing, and a.happened stands until something clears it: name what clears it",
+        "3: clears: is missing, and a.happened stays active until something clears it: name what clears it",
     ),
     (
         {"clears": "[reset]"},
-        "13: clears: is said of a check that hears of no lasting event: take it away: it ends when its ",
+        "13: clears: does not go with a check without a lasting event: remove it: the check ends when ",
     ),
-    ({"when": WINDOW, "clears": "[reset]"}, "13: clears: is said of a check that hears of no lasting event"),
+    ({"when": WINDOW, "clears": "[reset]"}, "13: clears: does not go with a check without a lasting event"),
     ({"clears": "[prayer]"}, "13: clears[0]: 'prayer' is none of "),
     (
         {"message": '"{a.lvl}"'},
@@ -169,7 +172,7 @@ WRONG: list[tuple[dict[str, str | None], str]] = [
     ),
     ({"remedy": '"{code}"'}, "10: remedy: names {code}, which is no signal and no field: name a signal, or "),
     ({"message": '"{}"'}, "9: message: names {}, which is no signal and no field: name a signal, or one of "),
-    ({"health": "ok"}, "7: action: is said of a check that finds nothing wrong: write `none`"),
+    ({"health": "ok"}, "7: action: does not go with health ok: write `none`"),
     ({"health": "bad"}, "6: health: 'bad' is none of ok, warning, suspect, fatal: use one of these"),
     ({"target": "rack"}, "5: target: 'rack' is none of "),
     ({"target": "[]"}, "5: target: a list does not fit: write "),
@@ -180,21 +183,21 @@ WRONG: list[tuple[dict[str, str | None], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("fields", "said"), WRONG, ids=[said for _, said in WRONG])
+@pytest.mark.parametrize(("fields", "message"), WRONG, ids=[message for _, message in WRONG])
 def test_a_wrong_check_is_refused_where_it_is_wrong(
-    fields: dict[str, str | None], said: str, tmp_path: Path
+    fields: dict[str, str | None], message: str, tmp_path: Path
 ) -> None:
-    assert refused(tmp_path, one(**fields)).startswith(f"a.yaml:{said}")
+    assert refused(tmp_path, one(**fields)).startswith(f"a.yaml:{message}")
 
 
 def test_the_second_check_of_a_file_is_refused_on_its_own_line(tmp_path: Path) -> None:
-    said = refused(tmp_path, one(), one("two", when="{signal: a.levle, below: 5}"))
-    assert said.startswith("a.yaml:18: signal: ")
+    message = refused(tmp_path, one(), one("two", when="{signal: a.levle, below: 5}"))
+    assert message.startswith("a.yaml:18: signal: ")
 
 
 def test_an_id_stands_once_in_a_file(tmp_path: Path) -> None:
-    said = refused(tmp_path, one(), one())
-    assert said == "a.yaml:13: id: 'one' stands twice: rename or remove one of them"
+    message = refused(tmp_path, one(), one())
+    assert message == "a.yaml:13: id: 'one' appears twice: rename or remove one of them"
 
 
 @pytest.mark.parametrize("name", ["One", "one_two", "one--two", "-one", '"one\\n"', "''", "x" * 64])
@@ -203,8 +206,8 @@ def test_an_id_is_a_word(name: str, tmp_path: Path) -> None:
 
 
 def test_a_family_is_named_somewhere(tmp_path: Path) -> None:
-    said = refused(tmp_path, one(), head="about: x\n")
-    assert said == "a.yaml:3: family: is missing: say it here, or once for the whole file"
+    message = refused(tmp_path, one(), head="about: x\n")
+    assert message == "a.yaml:3: family: is missing: write it here, or once for the whole file"
 
 
 def test_a_sentence_may_name_signals_fields_and_references(tmp_path: Path) -> None:
@@ -220,7 +223,7 @@ def made(
     name: str, *ids: str, disable: tuple[str, ...] = (), folder: Path, **fields: str | None
 ) -> CheckFile:
     head = f"family: {name}\n" + (f"disable: [{', '.join(disable)}]\n" if disable else "")
-    return file(folder, *(one(each, **fields) for each in ids), head=head, name=f"{name}.yaml")
+    return file(folder, *(one(item, **fields) for item in ids), head=head, name=f"{name}.yaml")
 
 
 def test_a_later_check_replaces_an_earlier_one_of_its_id(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ class Formats(Struct, forbid_unknown_fields=True):
 
 
 TABLE = read_yaml(TABLES / "kmsg-formats.yaml", Formats)[1]
-FORMATS = [each for source in TABLE.sources for each in source.formats]
+FORMATS = [item for source in TABLE.sources for item in source.formats]
 
 
 class OneRecord(FakeMachine):
@@ -73,41 +73,43 @@ class OneRecord(FakeMachine):
 def events(text: str) -> list[tuple[str, str]]:
     """Return the event and the slot that a line becomes."""
     observations = KmsgSource(PATTERNS).read(OneRecord(text))
-    return [(event.signal, each.target) for each in observations for event in each.events]
+    return [
+        (event.signal, observation.target) for observation in observations for event in observation.events
+    ]
 
 
 @pytest.mark.parametrize("source", TABLE.sources, ids=lambda source: source.file.rpartition(" ")[2])
 def test_a_line_becomes_exactly_its_event_or_none(source: Source) -> None:
-    for each in source.formats:
-        assert events(each.line) == ([(each.event, each.slot)] if each.event else []), each.line
+    for item in source.formats:
+        assert events(item.line) == ([(item.event, item.slot)] if item.event else []), item.line
 
 
 def test_a_format_has_an_event_or_a_reason_to_be_ignored() -> None:
-    for each in FORMATS:
-        assert bool(each.event) != bool(each.ignored), each.line
-        assert bool(each.event) == bool(each.slot), each.line
-        assert each.line, each
-        assert each.versions, each.line
+    for item in FORMATS:
+        assert bool(item.event) != bool(item.ignored), item.line
+        assert bool(item.event) == bool(item.slot), item.line
+        assert item.line, item
+        assert item.versions, item.line
 
 
 def test_a_line_and_a_file_stand_once_in_the_table() -> None:
-    assert [line for line, times in Counter(each.line for each in FORMATS).items() if times > 1] == []
+    assert [line for line, times in Counter(item.line for item in FORMATS).items() if times > 1] == []
     files = Counter((source.driver, source.file) for source in TABLE.sources)
     assert [file for file, times in files.items() if times > 1] == []
 
 
 def test_each_event_has_five_formats_unless_the_table_states_why_not() -> None:
-    formats = Counter(each.event for each in FORMATS if each.event)
+    formats = Counter(item.event for item in FORMATS if item.event)
     wanted = {pattern.signal for pattern in PATTERNS if pattern.signal}
     assert wanted == set(formats)
-    assert {event for event, times in formats.items() if times < 5} == {each.event for each in TABLE.few}
-    assert all(each.reason for each in TABLE.few)
+    assert {event for event, times in formats.items() if times < 5} == {item.event for item in TABLE.few}
+    assert all(item.reason for item in TABLE.few)
 
 
 def test_each_pattern_matches_a_line_of_the_table() -> None:
     matched = {
-        next((pattern.id for pattern in PATTERNS if re.match(pattern.pattern, each.line)), "")
-        for each in FORMATS
+        next((pattern.id for pattern in PATTERNS if re.match(pattern.pattern, item.line)), "")
+        for item in FORMATS
     }
     assert [pattern.id for pattern in PATTERNS if pattern.id not in matched] == []
 
@@ -137,7 +139,7 @@ def test_each_event_reaches_a_check_at_its_slot() -> None:
             if isinstance(leaf, EventOccurred):
                 targets.setdefault(leaf.event, set()).update(check.targets)
                 ends.add(leaf.until)
-    for each in FORMATS:
-        if each.event and each.event not in NOT_CHECKED | ends:
-            kind = each.slot.partition("/")[0]
-            assert KINDS.get(kind, {kind}) & targets[each.event], each.line
+    for item in FORMATS:
+        if item.event and item.event not in NOT_CHECKED | ends:
+            kind = item.slot.partition("/")[0]
+            assert KINDS.get(kind, {kind}) & targets[item.event], item.line

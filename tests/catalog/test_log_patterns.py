@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nodeguard.config.errors import ConfigError
 
 from nodeguard.catalog.log_patterns import load_log_patterns
+from nodeguard.config.errors import ConfigError
 from nodeguard.config.yaml_document import load_yaml
 from nodeguard.model.catalogue import LogPattern
 from nodeguard.model.target import TARGET_KINDS
@@ -27,7 +27,7 @@ NEAR_MISSES = [text for row in ROWS for text in row.get("near_misses", ())]
 
 
 def first(text: str) -> LogPattern | None:
-    return next((one for one in PATTERNS if re.match(one.pattern, text)), None)
+    return next((item for item in PATTERNS if re.match(item.pattern, text)), None)
 
 
 @pytest.mark.parametrize(("name", "text"), EXAMPLES)
@@ -96,8 +96,8 @@ def test_a_line_is_tried_with_the_patterns_of_its_start_in_the_order_of_the_tabl
     by_start = patterns_by_prefix(PATTERNS)
     for _, text in EXAMPLES:
         tried = by_start.get(text[:4], by_start[""])
-        assert next(one for one in tried if re.match(one.pattern, text)) is first(text)
-        assert list(tried) == [one for one in PATTERNS if one in tried]
+        assert next(item for item in tried if re.match(item.pattern, text)) is first(text)
+        assert list(tried) == [item for item in PATTERNS if item in tried]
 
 
 @pytest.mark.parametrize("pattern", PATTERNS, ids=lambda pattern: pattern.id)
@@ -147,11 +147,11 @@ def repeats_a_repetition(pattern: str) -> bool:
 
 @pytest.mark.parametrize("pattern", MEANT, ids=lambda pattern: pattern.id)
 def test_the_slot_is_told_where_it_is_not_the_node(pattern: LogPattern) -> None:
-    found = re.match(pattern.pattern, pattern.example)
-    assert found is not None
+    result = re.match(pattern.pattern, pattern.example)
+    assert result is not None
     group = {"port": "dev", "disk": "dev", "node": None}.get(pattern.target, "pci")
     assert pattern.target in TARGET_KINDS
-    assert group is None or found[group]
+    assert group is None or result[group]
 
 
 def test_lines_of_many_lines_are_matched_whole() -> None:
@@ -175,7 +175,7 @@ PATTERN = "- {id: a, signal: %s, slot: %s, hint: %s, about: x,\n   pattern: '%s'
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (
             PATTERN % ("a.b", "node", "x", "x(", "x"),
@@ -183,7 +183,7 @@ PATTERN = "- {id: a, signal: %s, slot: %s, hint: %s, about: x,\n   pattern: '%s'
         ),
         (
             PATTERN % ("a.b", "node", "y", "x", "x"),
-            "kmsg.yaml:3: examples[0]: has not the hint 'y': correct the hint or the example",
+            "kmsg.yaml:3: examples[0]: does not contain the hint 'y': correct the hint or the example",
         ),
         (
             PATTERN % ("a.b", "node", "x", "x", "a x"),
@@ -195,7 +195,7 @@ PATTERN = "- {id: a, signal: %s, slot: %s, hint: %s, about: x,\n   pattern: '%s'
         ),
         (
             PATTERN % ("a.b", "gpu", "x", "x", "x"),
-            "kmsg.yaml:1: slot: 'gpu' is told by a group 'pci', which the pattern has not: name the group, ",
+            "kmsg.yaml:1: slot: 'gpu' needs a group 'pci', which the pattern does not have: name the group, ",
         ),
         (PATTERN % ("a.b", "fs", "x", "x", "x"), "kmsg.yaml:1: slot: 'fs' is none of "),
         (
@@ -204,14 +204,14 @@ PATTERN = "- {id: a, signal: %s, slot: %s, hint: %s, about: x,\n   pattern: '%s'
         ),
     ],
 )
-def test_a_table_that_cannot_be_is_refused(tmp_path: Path, text: str, said: str) -> None:
+def test_a_table_that_cannot_be_is_refused(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "kmsg.yaml").write_text(text)
     with pytest.raises(ConfigError) as caught:
         load_log_patterns(tmp_path)
-    assert str(caught.value).startswith(f"{tmp_path}/{said}")
+    assert str(caught.value).startswith(f"{tmp_path}/{message}")
 
 
 def test_two_patterns_have_not_the_same_id(tmp_path: Path) -> None:
     (tmp_path / "kmsg.yaml").write_text(PATTERN % ("a.b", "node", "x", "x", "x") * 2)
-    with pytest.raises(ConfigError, match=r"kmsg\.yaml:4: id: 'a' stands on line 1 already: keep one"):
+    with pytest.raises(ConfigError, match=r"kmsg\.yaml:4: id: 'a' is on line 1 already: keep one"):
         load_log_patterns(tmp_path)

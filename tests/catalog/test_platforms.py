@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from nodeguard.config.errors import ConfigError
 
 from nodeguard.catalog.platforms import _Expect, load_platforms
+from nodeguard.config.errors import ConfigError
 from nodeguard.model.platform import EXPECTATIONS, Platform, PlatformMatch
 from tests.paths import ROOT
 
 PLATFORMS = load_platforms(ROOT / "checks" / "platforms")
 BY_ID = {platform.id: platform for platform in PLATFORMS}
-CLOUDS = [one for one in PLATFORMS if one.id.startswith(("aws-", "azure-", "gcp-"))]
+CLOUDS = [item for item in PLATFORMS if item.id.startswith(("aws-", "azure-", "gcp-"))]
 
 
 def test_the_platforms_are_there() -> None:
@@ -58,7 +58,7 @@ def test_a_platform_is_known_by_exact_words() -> None:
 
 
 def test_a_name_of_the_machine_goes_before_its_board() -> None:
-    assert [one.id for one in PLATFORMS][-3:] == ["hgx-a100", "hgx-h100", "hgx-h200"]
+    assert [item.id for item in PLATFORMS][-3:] == ["hgx-a100", "hgx-h100", "hgx-h200"]
 
 
 def test_what_is_expected_of_some_platforms() -> None:
@@ -80,13 +80,13 @@ def test_what_is_expected_of_some_platforms() -> None:
     assert BY_ID["dgx-a100"].expect["nvlink_links"] == 12
 
 
-@pytest.mark.parametrize("platform", CLOUDS, ids=lambda one: one.id)
+@pytest.mark.parametrize("platform", CLOUDS, ids=lambda item: item.id)
 def test_a_virtual_machine_is_not_held_to_its_pcie_links(platform: Platform) -> None:
     assert not [name for name in platform.expect if name.startswith("pcie_")]
 
 
 def test_named_devices_are_as_many_as_the_ports() -> None:
-    named = [one.expect for one in PLATFORMS if "port_devices" in one.expect]
+    named = [item.expect for item in PLATFORMS if "port_devices" in item.expect]
     assert named
     for expect in named:
         devices = expect["port_devices"]
@@ -108,7 +108,7 @@ def test_a_platform_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "message"),
     [
         ("id: one", "id: two", "1: id: 'two' is not the file's name: write one, or rename the file"),
         ("{gpus: 8}", "{gpu: 8}", "5: gpu: is not known here: use one of gpus, gpu_name, "),
@@ -128,15 +128,15 @@ def test_a_platform_is_read(tmp_path: Path) -> None:
         ("basis: a page\n", "", "1: basis: is missing: add it"),
     ],
 )
-def test_a_platform_that_cannot_be_is_refused(tmp_path: Path, old: str, new: str, said: str) -> None:
+def test_a_platform_that_cannot_be_is_refused(tmp_path: Path, old: str, new: str, message: str) -> None:
     (tmp_path / "one.yaml").write_text(FILE.replace(old, new))
     with pytest.raises(ConfigError) as caught:
         load_platforms(tmp_path)
-    assert str(caught.value).startswith(f"{tmp_path}/one.yaml:{said}")
+    assert str(caught.value).startswith(f"{tmp_path}/one.yaml:{message}")
 
 
 def test_two_platforms_are_not_known_by_the_same_words(tmp_path: Path) -> None:
     (tmp_path / "one.yaml").write_text(FILE)
     (tmp_path / "two.yaml").write_text(FILE.replace("id: one", "id: two"))
-    with pytest.raises(ConfigError, match=r"two\.yaml:4: match\[0\]: one is known by the same words: take"):
+    with pytest.raises(ConfigError, match=r"two\.yaml:4: match\[0\]: one has the same match: remove"):
         load_platforms(tmp_path)

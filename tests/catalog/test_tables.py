@@ -8,9 +8,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from nodeguard.config.errors import ConfigError
 
 from nodeguard.catalog.tables import load_tables
+from nodeguard.config.errors import ConfigError
 from nodeguard.model.catalogue import Catalogue, Nvlink5Rule, Sxid
 from nodeguard.model.finding import Action
 from tests.paths import ROOT
@@ -96,7 +96,7 @@ def test_the_driver_reports_a_recovery_action_since_a_branch() -> None:
 
 
 @pytest.mark.parametrize(
-    ("word", "held"),
+    ("text", "held"),
     [
         ("RESET_GPU", ("fatal", "reset-gpu")),
         ("DRAIN_AND_RESET", ("fatal", "reset-gpu")),
@@ -113,8 +113,8 @@ def test_the_driver_reports_a_recovery_action_since_a_branch() -> None:
         ("unknown", ("warning", "watch")),
     ],
 )
-def test_a_word_of_nvidia_has_a_response(word: str, held: tuple[str, str]) -> None:
-    response = CATALOGUE.responses[word]
+def test_a_word_of_nvidia_has_a_response(text: str, held: tuple[str, str]) -> None:
+    response = CATALOGUE.responses[text]
     assert (response.verdict, response.action) == held
 
 
@@ -151,12 +151,12 @@ def test_every_rule_of_nvlink5_is_there_and_the_promoted_ones() -> None:
 
 
 def matched(xid: int, info: int, status: int, layout: str) -> list[Nvlink5Rule]:
-    found = []
+    result = []
     for rule in CATALOGUE.nvlink5:
         mask, value = getattr(rule, layout)
         if rule.xid == xid and info & mask == value and (not rule.errstatus or status in rule.errstatus):
-            found.append(rule)
-    return found
+            result.append(rule)
+    return result
 
 
 @pytest.mark.parametrize("layout", ["v1", "v2"])
@@ -172,11 +172,11 @@ def test_the_more_specific_rule_stands_first() -> None:
     for layout in ("v1", "v2"):
         for rule in CATALOGUE.nvlink5:
             for status in rule.errstatus or (0,):
-                found = matched(rule.xid, getattr(rule, layout)[1], status, layout)
-                widths = [getattr(one, layout)[0].bit_count() for one in found]
+                result = matched(rule.xid, getattr(rule, layout)[1], status, layout)
+                widths = [getattr(item, layout)[0].bit_count() for item in result]
                 assert widths == sorted(widths, reverse=True)
-                assert [len(one.errstatus) or 99 for one in found] == sorted(
-                    len(one.errstatus) or 99 for one in found
+                assert [len(item.errstatus) or 99 for item in result] == sorted(
+                    len(item.errstatus) or 99 for item in result
                 )
 
 
@@ -245,12 +245,12 @@ RULE = (
 
 
 @pytest.mark.parametrize(
-    ("table", "text", "said"),
+    ("table", "text", "message"),
     [
         (
             "xid",
             "- {code: 1, name: A, topic: engine, action: IGNORE, summary: a}\n" * 2,
-            "xid.yaml:2: code: 1 stands on line 1 already: keep one of them",
+            "xid.yaml:2: code: 1 is on line 1 already: keep one of them",
         ),
         (
             "xid",
@@ -270,7 +270,7 @@ RULE = (
         (
             "sxid",
             "- block: a\n  codes:\n  - {code: 1, name: x}\n- block: b\n  codes:\n  - {code: 1, name: y}\n",
-            "sxid.yaml:6: code: 1 stands on line 3 already: keep one of them",
+            "sxid.yaml:6: code: 1 is on line 3 already: keep one of them",
         ),
         (
             "sxid",
@@ -306,7 +306,7 @@ RULE = (
         (
             "xid74",
             "- {register: 1, bits: [3], kind: a, action: IGNORE}\n" * 2,
-            "xid74.yaml:2: bits: (1, 3) stands on line 1 already: keep one of them",
+            "xid74.yaml:2: bits: (1, 3) is on line 1 already: keep one of them",
         ),
         (
             "xid74",
@@ -330,11 +330,11 @@ RULE = (
         ),
     ],
 )
-def test_a_table_that_cannot_be_is_refused(folder: Path, table: str, text: str, said: str) -> None:
+def test_a_table_that_cannot_be_is_refused(folder: Path, table: str, text: str, message: str) -> None:
     (folder / f"{table}.yaml").write_text(text)
     with pytest.raises(ConfigError) as caught:
         load_tables(folder)
-    assert str(caught.value).startswith(f"{folder}/{said}")
+    assert str(caught.value).startswith(f"{folder}/{message}")
 
 
 def test_a_table_that_is_not_there_is_told_of(folder: Path) -> None:

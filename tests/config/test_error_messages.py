@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 
 import pytest
 from msgspec import Meta, Struct
-from nodeguard.config.errors import ConfigError
 
+from nodeguard.config.errors import ConfigError
 from nodeguard.config.field_path import field_name, parse_field_path
 from nodeguard.config.yaml_document import convert, load_yaml
 from nodeguard.model.finding import Health
@@ -69,7 +69,7 @@ HEAD = "checks:\n- id: lost\n  health: fatal\n"
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (
             "checks:\n- id: lost\n  health: fatl\n",
@@ -113,10 +113,10 @@ HEAD = "checks:\n- id: lost\n  health: fatal\n"
         ("- 1\n", "gpu.yaml:1: a list does not fit: write a mapping"),
     ],
 )
-def test_what_does_not_fit_is_explained(tmp_path: Path, text: str, said: str) -> None:
+def test_what_does_not_fit_is_explained(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         read(tmp_path, text)
-    assert str(caught.value) == f"{tmp_path}/{said}"
+    assert str(caught.value) == f"{tmp_path}/{message}"
 
 
 def test_a_key_that_does_not_fit_is_explained(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nodeguard.config.errors import ConfigError
 
+from nodeguard.config.errors import ConfigError
 from nodeguard.config.yaml_document import DEPTH_LIMIT, SIZE_LIMIT, YamlDocument, load_yaml
 
 
@@ -98,11 +98,11 @@ def test_an_error_says_file_line_field_problem_and_remedy(file: Path) -> None:
         ("a: 1\nb: *x\n", 2, "b", "has an anchor, alias or tag"),
         ("a:\n- !!python/object:os.system x\n", 2, "a[0]", "has an anchor, alias or tag"),
         ("&x a: 1\n", 1, "", "has an anchor, alias or tag"),
-        ("a: 1\n\nb: 2\na: 3\n", 4, "a", "stands twice"),
-        ("rows:\n- {x: 1, x: 2}\n", 2, "x", "stands twice"),
-        ("a: 1\n? [b]\n: 2\n", 2, "", "a key is no name"),
-        ("a:\n  true: 1\n", 2, "a", "a key is no name"),
-        ("a: 1\n---\nb: 2\n", 2, "", "a second document begins"),
+        ("a: 1\n\nb: 2\na: 3\n", 4, "a", "appears twice"),
+        ("rows:\n- {x: 1, x: 2}\n", 2, "x", "appears twice"),
+        ("a: 1\n? [b]\n: 2\n", 2, "", "has a key that is no name"),
+        ("a:\n  true: 1\n", 2, "a", "has a key that is no name"),
+        ("a: 1\n---\nb: 2\n", 2, "", "has a second document"),
         ("", 1, "", "is empty"),
         ("# nothing but a comment\n", 2, "", "is empty"),
         ("a: 1\nb: [1, 2\n", 3, "", "did not find expected"),

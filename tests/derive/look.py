@@ -36,9 +36,14 @@ def readings(
     *observations: Observation, at: float = 100.0, empty: tuple[str, ...] = (), cut: tuple[str, ...] = ()
 ) -> list[Reading]:
     """One round. empty: sources that found nothing; cut: those that did not come to their end."""
-    names = dict.fromkeys((*empty, *cut, *(one.source for one in observations)))
+    names = dict.fromkeys((*empty, *cut, *(observation.source for observation in observations)))
     return [
-        Reading(name, at, tuple(one for one in observations if one.source == name), complete=name not in cut)
+        Reading(
+            name,
+            at,
+            tuple(observation for observation in observations if observation.source == name),
+            complete=name not in cut,
+        )
         for name in names
     ]
 

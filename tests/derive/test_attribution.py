@@ -31,12 +31,12 @@ LATEST = {reading.source: reading for reading in ROUND}
 def place(slot: str, signal: str = "pci.fatal_error", **fields: str) -> str:
     """Where an event of a slot is said to have happened."""
     log = Reading("kmsg", 100, (Observation("kmsg", slot, events=(Event(signal, 99, fields=dict(fields)),)),))
-    [one] = attribute_reading(log, find_owners(LATEST, {})).observations
-    return one.target
+    [item] = attribute_reading(log, find_owners(LATEST, {})).observations
+    return item.target
 
 
 @pytest.mark.parametrize(
-    ("said", "meant"),
+    ("message", "meant"),
     [
         ("pci/0000:1b:00.0", GPUS[0]),
         ("pci/0000:1a:01.0", GPUS[0]),
@@ -48,8 +48,10 @@ def place(slot: str, signal: str = "pci.fatal_error", **fields: str) -> str:
         ("node", "node"),
     ],
 )
-def test_what_is_said_of_an_address_belongs_to_the_one_thing_that_sits_there(said: str, meant: str) -> None:
-    assert place(said) == meant
+def test_what_is_said_of_an_address_belongs_to_the_one_thing_that_sits_there(
+    message: str, meant: str
+) -> None:
+    assert place(message) == meant
 
 
 @pytest.mark.parametrize(
@@ -108,7 +110,7 @@ def test_events_of_one_observation_may_have_several_owners() -> None:
     )
     log = Reading("kmsg", 100, (Observation("kmsg", "node", events=events),))
     moved = attribute_reading(log, find_owners(LATEST, {})).observations
-    assert {one.target: [event.at for event in one.events] for one in moved} == {
+    assert {item.target: [event.at for event in item.events] for item in moved} == {
         "dimm/mc0/dimm0": [0, 2],
         "node": [1],
     }
@@ -117,7 +119,9 @@ def test_events_of_one_observation_may_have_several_owners() -> None:
 def test_readings_move_as_events_do_and_others_stay_as_they_are() -> None:
     owned = find_owners(LATEST, {})
     functions = Reading("pci", 100, (seen("pci", "pci/0000:9c:00.0", {"b": 1}),))
-    assert [one.target for one in attribute_reading(functions, owned).observations] == ["port/mlx5_0/1"]
+    assert [observation.target for observation in attribute_reading(functions, owned).observations] == [
+        "port/mlx5_0/1"
+    ]
     assert attribute_reading(ROUND[0], owned) is ROUND[0]
 
 
@@ -161,8 +165,8 @@ def enumerated(*nvml: str, bus: tuple[str, ...] = tuple(GPUS), unlisted: bool = 
 def test_gpus_that_nvml_does_not_name_are_those_of_the_bus_that_it_does_not_list(
     nvml: tuple[str, ...], names: dict[str, str]
 ) -> None:
-    found = find_owners(enumerated(*nvml), {})
-    assert {slot: owner for slot, owner in found.items() if "index" in slot} == names
+    result = find_owners(enumerated(*nvml), {})
+    assert {slot: owner for slot, owner in result.items() if "index" in slot} == names
 
 
 def test_an_unnamed_gpu_is_nobody_where_the_bus_could_not_be_listed() -> None:
@@ -173,6 +177,11 @@ def test_an_unnamed_gpu_is_nobody_where_the_bus_could_not_be_listed() -> None:
 def test_a_gpu_under_its_name_completes_the_list() -> None:
     latest = enumerated(GPUS[0], "gpu/index-1", "gpu/index-1/nvlink/3", bus=(GPUS[0], GPUS[1]))
     moved = attribute_reading(latest["nvml"], find_owners(latest, {}))
-    assert [one.target for one in moved.observations] == ["node", GPUS[0], GPUS[1], f"{GPUS[1]}/nvlink/3"]
+    assert [observation.target for observation in moved.observations] == [
+        "node",
+        GPUS[0],
+        GPUS[1],
+        f"{GPUS[1]}/nvlink/3",
+    ]
     assert moved.unlisted("gpu") == ""
     assert latest["nvml"].unlisted("gpu") != ""

@@ -36,15 +36,15 @@ class Node:
         self, at: float, *observations: Observation, slot: str = NODE, boot: str = "boot"
     ) -> dict[str, Scalar]:
         """What is derived of one slot."""
-        one = next(
+        item = next(
             (
-                one
-                for one in self.round(at, *observations, boot=boot).readings[-1].observations
-                if one.target == slot
+                observation
+                for observation in self.round(at, *observations, boot=boot).readings[-1].observations
+                if observation.target == slot
             ),
             None,
         )
-        return one.signals if one else {}
+        return item.signals if item else {}
 
 
 def memory(total: int) -> Observation:
@@ -71,11 +71,11 @@ def test_what_a_source_read_before_is_still_known() -> None:
 
 def test_the_first_reading_is_its_own_measure_and_the_best_one_stays() -> None:
     node = Node()
-    told = [
+    messages = [
         node.signals(at, memory(total))["memory.total~inventory"]
         for at, total in ((0, 64), (10, 48), (20, 96), (30, 64))
     ]
-    assert told == [64, 64, 64, 96]
+    assert messages == [64, 64, 64, 96]
 
 
 def test_the_inventory_outlives_a_reboot_and_nothing_else_does() -> None:
@@ -95,7 +95,11 @@ def test_events_happen_once() -> None:
     first = node.round(0, Observation("kmsg", GPUS[0], events=(xid(79, at=-5),)))
     assert [event.signal for event in first.readings[0].observations[0].events] == ["gpu.xid.lost"]
     assert node.round(10, memory(64)).readings[0].observations[0].events == ()
-    assert all(not one.events for reading in node.state.latest.values() for one in reading.observations)
+    assert all(
+        not observation.events
+        for reading in node.state.latest.values()
+        for observation in reading.observations
+    )
 
 
 def test_a_driver_that_was_loaded_is_changing_for_a_while() -> None:
@@ -110,7 +114,9 @@ def test_what_the_log_says_of_an_address_is_told_of_what_sits_there() -> None:
     node = Node()
     node.round(0, seen("infiniband", "port/mlx5_0/1", {"port.pci": "0000:9c:00.0", "port.up": True}))
     log = Observation("kmsg", "pci/0000:9c:00.0", events=(Event("nic.firmware_dead", 5),))
-    assert [one.target for one in node.round(10, log).readings[0].observations] == ["port/mlx5_0/1"]
+    assert [observation.target for observation in node.round(10, log).readings[0].observations] == [
+        "port/mlx5_0/1"
+    ]
 
 
 def test_a_disk_lost_in_the_round_that_unmounts_it_is_a_disk_of_the_host() -> None:
@@ -144,9 +150,9 @@ def test_the_drivers_word_in_a_reading_is_a_sign_too() -> None:
         seen("nvml", GPUS[1], {"gpu.recovery_action": 1}),
     )
     signs = {
-        one.target: [event.signal for event in one.events]
-        for one in derived.readings[-1].observations
-        if one.events
+        observation.target: [event.signal for event in observation.events]
+        for observation in derived.readings[-1].observations
+        if observation.events
     }
     assert signs == {GPUS[0]: ["gpu.recovery_none"]}
 
@@ -157,10 +163,10 @@ def test_the_drivers_word_speaks_of_when_it_was_asked() -> None:
     node.state, derived = derive(
         tables(), WANTS, node.state, [slow], Instant(1_000_020, 20.0, "boot"), PlatformHints()
     )
-    [[sign]] = [one.events for one in derived.readings[-1].observations if one.events]
+    [[sign]] = [observation.events for observation in derived.readings[-1].observations if observation.events]
     assert sign.at == 1.0
     later = node.round(30, seen("kmsg", GPUS[0]))
-    assert not any(one.events for one in later.readings[-1].observations)
+    assert not any(observation.events for observation in later.readings[-1].observations)
 
 
 PRESENT: dict[str, Scalar] = {"pci.present": True}
@@ -201,14 +207,14 @@ rounds = st.lists(
 def test_the_same_input_from_the_same_memory_comes_to_the_same(
     played: list[tuple[str, str, dict[str, Scalar], list[int]]],
 ) -> None:
-    kept = lent = DeriveState()
+    remaining = lent = DeriveState()
     for number, (source, slot, signals, codes) in enumerate(played):
         at = 100.0 + 10 * number
         events = tuple(xid(code, at=at - 1) for code in codes)
-        one = Reading(source, at, (Observation(source, slot, signals=signals, events=events),))
+        item = Reading(source, at, (Observation(source, slot, signals=signals, events=events),))
         instant = Instant(at, at, f"boot {number // 6}")
         lent = msgspec.msgpack.decode(msgspec.msgpack.encode(lent), type=DeriveState)
-        (kept, derived), (lent, again) = (
-            derive(tables(), WANTS, state, [one], instant, PlatformHints()) for state in (kept, lent)
+        (remaining, derived), (lent, again) = (
+            derive(tables(), WANTS, state, [item], instant, PlatformHints()) for state in (remaining, lent)
         )
-        assert (kept, derived) == (lent, again)
+        assert (remaining, derived) == (lent, again)

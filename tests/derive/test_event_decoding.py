@@ -22,7 +22,9 @@ def log(*events: Event, slot: str = GPUS[0]) -> Reading:
 
 def after(state: DeriveState, *readings: Reading) -> tuple[DeriveState, list[Event]]:
     state, result = decode_events(state, readings, tables(), 580)
-    return state, [event for reading in result for one in reading.observations for event in one.events]
+    return state, [
+        event for reading in result for observation in reading.observations for event in observation.events
+    ]
 
 
 def told(events: Sequence[Event]) -> list[tuple[str, object, int]]:
@@ -60,10 +62,10 @@ def test_what_is_told_again_comes_from_the_source_that_told_it() -> None:
     state, _ = decode_events(DeriveState(), [line], tables(), 580)
     _, result = decode_events(state, [log(xid(63, at=95))], tables(), 580)
     sources = {
-        one.source
+        observation.source
         for reading in result
-        for one in reading.observations
-        if any(event.count == 0 for event in one.events)
+        for observation in reading.observations
+        if any(event.count == 0 for event in observation.events)
     }
     assert sources == {"nvml"}
 
@@ -73,14 +75,14 @@ def test_a_number_alone_is_silent_beside_its_words_whichever_comes_first() -> No
     bare, line = xid(149, "", at=90), xid(149, words, at=95)
     nvml = Reading("nvml", 90, (Observation("nvml", GPUS[0], events=(bare,)),))
     state, events = after(DeriveState(), nvml)
-    assert [event.fields["told_elsewhere"] for event in events] == [False]
+    assert [event.fields["reported_by_log"] for event in events] == [False]
     _, events = after(state, log(line))
-    assert [(event.fields["verdict"], event.fields["told_elsewhere"]) for event in events] == [
+    assert [(event.fields["verdict"], event.fields["reported_by_log"]) for event in events] == [
         ("warning", True),
         ("injected", False),
     ]
     _, events = after(after(DeriveState(), log(line))[0], nvml)
-    assert [event.fields["told_elsewhere"] for event in events] == [True]
+    assert [event.fields["reported_by_log"] for event in events] == [True]
 
 
 def test_a_line_of_long_ago_stays_as_it_was_read() -> None:
@@ -129,9 +131,9 @@ def calls(work: Callable[[], object]) -> int:
     """Return how many functions, of Python and of C, some work calls."""
     count = 0
 
-    def counted(frame: FrameType, what: str, _: object) -> None:
+    def counted(frame: FrameType, text: str, _: object) -> None:
         nonlocal count
-        count += what in {"call", "c_call"}
+        count += text in {"call", "c_call"}
 
     sys.setprofile(counted)
     try:
@@ -170,4 +172,6 @@ def test_a_storm_of_one_code_leaves_another_code_in_memory() -> None:
     state, _ = after(DeriveState(), log(xid(48, at=100.0)))
     state, _ = after(state, log(*(xid(13, at=101.0 + number / 100) for number in range(200))))
     _, events = after(state, log(xid(63, at=110.0), xid(45, at=110.0)))
-    assert [event.fields["why"] for event in events if event.fields.get("xid") == 45] == [" (follows Xid 48)"]
+    assert [event.fields["detail"] for event in events if event.fields.get("xid") == 45] == [
+        " (follows Xid 48)"
+    ]

@@ -43,8 +43,8 @@ class Witnesses:
         return [
             (reading.source, event.fields["xid"])
             for reading in after
-            for one in reading.observations
-            for event in one.events
+            for observation in reading.observations
+            for event in observation.events
         ]
 
 
@@ -78,7 +78,7 @@ def test_an_event_whose_line_does_not_come_counts_once_and_of_its_own_moment() -
     assert both.told(nvml(at=100 + GRACE / 2)) == []
     assert both.told(log(at=101 + GRACE)) == [], "it comes with a reading of NVML"
     waiting, [late] = deduplicate_xids(both.waiting, [nvml(at=102 + GRACE)], both.latest, 102 + GRACE)
-    assert [event.at for one in late.observations for event in one.events] == [100]
+    assert [event.at for observation in late.observations for event in observation.events] == [100]
     both.waiting = waiting
     assert both.told(nvml(at=140)) == []
 
@@ -102,7 +102,7 @@ def test_one_code_and_one_gpu_witness_no_other() -> None:
 
 def test_what_is_of_an_event_alone_leaves_no_empty_observation() -> None:
     _, [after] = deduplicate_xids(DedupState(), [nvml(79)], {"kmsg": log()}, 100.0)
-    assert [one.signals for one in after.observations] == [{"gpu.error": "none"}]
+    assert [observation.signals for observation in after.observations] == [{"gpu.error": "none"}]
 
 
 def test_a_reading_without_xids_is_left_as_it_is() -> None:
@@ -121,8 +121,8 @@ def test_a_reading_without_xids_is_left_as_it_is() -> None:
     ],
 )
 def test_a_recorded_xid_is_one_finding_that_counts_one(bundle: str, check: str, witness: str) -> None:
-    [found] = [one for one in judged(FIXTURES / bundle).findings if one.check == check]
-    assert [(seen.source, seen.count) for seen in found.evidence if "Xid" in seen.text] == [(witness, 1)]
+    [result] = [finding for finding in judged(FIXTURES / bundle).findings if finding.check == check]
+    assert [(seen.source, seen.count) for seen in result.evidence if "Xid" in seen.text] == [(witness, 1)]
 
 
 @given(st.lists(st.sampled_from([13, 31, 79]), min_size=1, max_size=200))

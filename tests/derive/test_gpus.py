@@ -67,9 +67,9 @@ def test_a_gpu_that_has_a_fabric_has_joined_it_or_not(signals: dict[str, Scalar]
     ],
 )
 def test_what_the_fabric_says_is_wrong(mask: int | None, summary: int | None, problem: str) -> None:
-    known = {"gpu.fabric.health_mask": mask, "gpu.fabric.health_summary": summary}
+    before = {"gpu.fabric.health_mask": mask, "gpu.fabric.health_summary": summary}
     assert (
-        derived({**READY, **{name: value for name, value in known.items() if value is not None}})[
+        derived({**READY, **{name: value for name, value in before.items() if value is not None}})[
             "gpu.fabric.problem"
         ]
         == problem
@@ -79,8 +79,8 @@ def test_what_the_fabric_says_is_wrong(mask: int | None, summary: int | None, pr
 @pytest.mark.parametrize(("used", "margin"), [(90, 7), (0, None)])
 def test_only_gpus_at_work_are_a_measure_of_heat(used: int, margin: int | None) -> None:
     signals: dict[str, Scalar] = {"gpu.clocks.idle": used == 0, "gpu.utilization": used}
-    found = derived({**signals, "gpu.temperature.limit_distance": 7})
-    assert (found["gpu.temperature.margin"], found.get("gpu.temperature.busy_margin")) == (7, margin)
+    result = derived({**signals, "gpu.temperature.limit_distance": 7})
+    assert (result["gpu.temperature.margin"], result.get("gpu.temperature.busy_margin")) == (7, margin)
 
 
 def down(
@@ -177,10 +177,10 @@ def test_a_fabric_is_waited_for_where_this_machine_has_one(
 ) -> None:
     joining: dict[str, Scalar] = {"gpu.fabric.state": 2, "gpu.fabric.status": 0}
     look = machine(seen("nvml", GPUS[0], joining), *rows)
-    found = looks.derived(
+    result = looks.derived(
         look, *gpu_derivations(expecting(**platform) if platform else None, {GPUS[0]: before})
     )
-    assert found[GPUS[0]].get("gpu.fabric.ready") is (False if has_fabric else None)
+    assert result[GPUS[0]].get("gpu.fabric.ready") is (False if has_fabric else None)
 
 
 def test_nothing_is_said_of_links_that_are_active() -> None:

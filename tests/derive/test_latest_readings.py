@@ -131,15 +131,15 @@ def test_a_round_that_lists_everything_is_all_that_is_remembered() -> None:
 
 def test_slots_that_a_round_should_have_named_are_remembered_as_unread() -> None:
     failed = Observation("nvml", NODE, "failed", detail="no driver")
-    kept = retain_reading(ROUND, Reading("nvml", 110, (failed,), complete=False))
-    assert {seen.target: (seen.status, seen.detail) for seen in kept.observations} == {
+    remaining = retain_reading(ROUND, Reading("nvml", 110, (failed,), complete=False))
+    assert {seen.target: (seen.status, seen.detail) for seen in remaining.observations} == {
         NODE: ("failed", "no driver"),
         GPU: ("failed", "no driver"),
         LINK: ("failed", "no driver"),
     }
     assert (
-        retain_reading(kept, Reading("nvml", 120, (failed,), complete=False)).observations
-        == kept.observations
+        retain_reading(remaining, Reading("nvml", 120, (failed,), complete=False)).observations
+        == remaining.observations
     )
     partial = Observation("nvml", NODE, unlisted={"gpu": "a GPU without a name"})
     assert [seen.target for seen in retain_reading(ROUND, Reading("nvml", 110, (partial,))).observations] == [
@@ -149,8 +149,8 @@ def test_slots_that_a_round_should_have_named_are_remembered_as_unread() -> None
 
 
 def test_events_are_not_remembered() -> None:
-    told = Observation("kmsg", GPU, events=(Event("gpu.fell_off", 5.0),))
-    assert retain_reading(None, Reading("kmsg", 10, (told,))).observations[0].events == ()
+    messages = Observation("kmsg", GPU, events=(Event("gpu.fell_off", 5.0),))
+    assert retain_reading(None, Reading("kmsg", 10, (messages,))).observations[0].events == ()
 
 
 def test_what_is_left_alone_on_request_has_that_as_its_reason() -> None:

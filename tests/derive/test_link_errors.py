@@ -46,7 +46,9 @@ def run(*readings: Reading, state: DeriveState | None = None) -> tuple[DeriveSta
     state, events = state or DeriveState(), []
     for reading in readings:
         state, result = decode_events(state, [reading], tables(), 570)
-        events += [event for new in result for one in new.observations for event in one.events]
+        events += [
+            event for new in result for observation in new.observations for event in observation.events
+        ]
     return state, events
 
 
@@ -61,7 +63,7 @@ def recoveries(events: list[Event]) -> list[float]:
 def test_the_third_error_of_one_link_within_a_day_is_fatal() -> None:
     _, events = run(log(error(3, 100.0)), log(error(3, 5000.0)), log(error(3, 80_000.0)))
     assert verdicts(events) == ["suspect", "suspect", "fatal"]
-    assert "more than 2 within a day" in str(events[-1].fields["why"])
+    assert "more than 2 within a day" in str(events[-1].fields["detail"])
     assert (events[-1].fields["action"], events[-1].fields["recovery_reported"]) == ("reset-gpu", False)
 
 
@@ -192,5 +194,5 @@ def test_a_log_that_names_any_gpu_and_link_costs_little_memory(errors: list[tupl
     for gpu, link, at in errors:
         state, _ = run(log(error(link, at), slot=f"gpu/{gpu}"), state=state)
     assert len(state.link_errors) <= 64
-    assert all(len(one.times) <= 64 for one in state.link_errors.values())
-    assert all(1 <= len(row) <= 3 for one in state.link_errors.values() for row in one.times.values())
+    assert all(len(item.times) <= 64 for item in state.link_errors.values())
+    assert all(1 <= len(row) <= 3 for item in state.link_errors.values() for row in item.times.values())

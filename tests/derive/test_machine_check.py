@@ -65,5 +65,5 @@ def test_other_fields_are_kept() -> None:
     event = Event(
         "cpu.machine_check.line", HOUR, "text", {"cpu": 3, "bank": 7, "status": "8c00004000010093"}, 5
     )
-    kept = decode_machine_check(event)
-    assert (kept.fields["cpu"], kept.fields["bank"], kept.count) == (3, 7, 5)
+    remaining = decode_machine_check(event)
+    assert (remaining.fields["cpu"], remaining.fields["bank"], remaining.count) == (3, 7, 5)

@@ -38,14 +38,14 @@ def message(
 
 
 def read(text: str, driver: int | None = 570) -> Nvlink5Error:
-    found = decode_nvlink5(144, text, RULES, driver)
-    assert found is not None
-    return found
+    result = decode_nvlink5(144, text, RULES, driver)
+    assert result is not None
+    return result
 
 
 def test_a_message_says_unit_severity_and_link() -> None:
-    found = read(message(severity="Fatal", link=17))
-    assert (found.unit, found.fatal, found.injected, found.link) == ("SAW_MVB", True, False, 17)
+    result = read(message(severity="Fatal", link=17))
+    assert (result.unit, result.fatal, result.injected, result.link) == ("SAW_MVB", True, False, 17)
 
 
 @pytest.mark.parametrize("severity", ["Nonfatal", "Non-fatal"])
@@ -57,9 +57,9 @@ def test_non_fatal_is_written_in_two_ways(severity: str) -> None:
 @pytest.mark.parametrize("injected", [0, 1])
 def test_columns_are_padded(severity: str, injected: int) -> None:
     text = message(unit="SAW_MVB   ", severity=f"{severity:<9}", injected=injected).replace("(", " (")
-    found = read(text)
-    assert (found.unit, found.fatal, found.injected) == ("SAW_MVB", severity == "Fatal", bool(injected))
-    assert (found.link, found.rule) == (8, RULES[0])
+    result = read(text)
+    assert (result.unit, result.fatal, result.injected) == ("SAW_MVB", severity == "Fatal", bool(injected))
+    assert (result.link, result.rule) == (8, RULES[0])
 
 
 @pytest.mark.parametrize(("status", "at"), [(1, 0), (2, 1), (4, 2)])

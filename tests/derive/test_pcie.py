@@ -26,10 +26,10 @@ def test_a_slot_gives_what_both_ends_are_capable_of(above: int | None, lanes: in
 def test_a_card_is_compared_with_others_of_its_make_alone() -> None:
     adapter = seen("pci", "port/mlx5_0/1", {"pci.vendor": "15b3", "pci.device": "1021", "pci.link.width": 16})
     look = machine(card(GPUS[0], 8), card(GPUS[1], 4), adapter)
-    found = derived(look, *pcie_derivations())
-    assert found[GPUS[0]]["pci.link.width_alike"] == 4
-    assert found[GPUS[1]]["pci.link.width_alike"] == 8
-    assert "pci.link.width_alike" not in found.get("port/mlx5_0/1", {})
+    result = derived(look, *pcie_derivations())
+    assert result[GPUS[0]]["pci.link.width_alike"] == 4
+    assert result[GPUS[1]]["pci.link.width_alike"] == 8
+    assert "pci.link.width_alike" not in result.get("port/mlx5_0/1", {})
 
 
 def test_a_slot_of_unknown_width_is_unknown() -> None:

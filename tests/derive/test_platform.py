@@ -49,20 +49,20 @@ def node(product: str = "", *, names: tuple[str, ...] = (), switches: int | None
 def test_a_platform_is_known_to_the_letter_or_not_at_all(
     look: LatestReadings, instance: str, name: str | None
 ) -> None:
-    found = match_platform(look, PLATFORMS, "", instance, "")
-    assert (found.id if found else None) == name
+    result = match_platform(look, PLATFORMS, "", instance, "")
+    assert (result.id if result else None) == name
 
 
 def test_what_a_site_names_counts() -> None:
-    found = match_platform(node("DGXH100"), PLATFORMS, "board", "", "")
-    assert found is not None
-    assert found.id == "board"
+    result = match_platform(node("DGXH100"), PLATFORMS, "board", "", "")
+    assert result is not None
+    assert result.id == "board"
     assert match_platform(node("DGXH100"), PLATFORMS, "unheard-of", "", "") is None
 
 
 def test_what_breaks_does_not_make_another_machine_of_it() -> None:
-    found = [match_platform(node(product), PLATFORMS, "", "", "board") for product in ("", "DGXH100")]
-    assert [one.id if one else None for one in found] == ["board", "dgx"]
+    result = [match_platform(node(product), PLATFORMS, "", "", "board") for product in ("", "DGXH100")]
+    assert [item.id if item else None for item in result] == ["board", "dgx"]
 
 
 def test_a_platform_stays_while_what_it_is_known_by_cannot_be_read() -> None:
@@ -70,10 +70,10 @@ def test_a_platform_stays_while_what_it_is_known_by_cannot_be_read() -> None:
     switches = seen("pci", "node", {"nvswitch.pci_count": 4})
     host = Observation("host", "node", unreadable={"host.product_name": "refused"})
     look = machine(*names, switches, host)
-    found = [match_platform(look, PLATFORMS, "", "", before) for before in ("dgx", "")]
-    assert [one.id if one else None for one in found] == ["dgx", "board"]
+    result = [match_platform(look, PLATFORMS, "", "", before) for before in ("dgx", "")]
+    assert [item.id if item else None for item in result] == ["dgx", "board"]
 
 
 def test_no_machine_is_taken_for_two_of_the_platforms_that_come_along() -> None:
-    rows = [one for platform in tables().platforms for one in platform.match]
+    rows = [match for platform in tables().platforms for match in platform.match]
     assert len(rows) == len(set(rows))

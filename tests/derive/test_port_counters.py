@@ -63,8 +63,8 @@ def test_a_counter_that_each_port_of_a_firmware_has_at_its_maximum_is_not_counte
     }
     [reading] = readings(*ports(255, 255, 255))
     assert all(
-        "port.link_downed" not in one.signals
-        for one in drop_unused_counters(reading, look.derived).observations
+        "port.link_downed" not in observation.signals
+        for observation in drop_unused_counters(reading, look.derived).observations
     )
 
 
@@ -85,15 +85,15 @@ def test_a_port_that_differs_from_those_of_its_firmware_keeps_its_warning() -> N
 
 
 def test_a_heart_that_stands_still_is_silent_for_longer_and_longer() -> None:
-    known: dict[str, tuple[float, float]] = {}
+    before: dict[str, tuple[float, float]] = {}
     silent = []
     for at, count in ((0, 7), (10, 7), (20, 8), (30, 8), (40, 8), (50, 0)):
         look = machine(seen("infiniband", EFA, {"efa.keep_alive_rcvd": count}), at=float(at))
-        known = track_heartbeats(look, known)
-        silent.append(derived(look, *port_counter_derivations({}, known))[EFA]["efa.silence"])
+        before = track_heartbeats(look, before)
+        silent.append(derived(look, *port_counter_derivations({}, before))[EFA]["efa.silence"])
     assert silent == [0, 10, 0, 10, 20, 0]
 
 
 def test_a_device_that_is_gone_is_not_silent() -> None:
-    known = track_heartbeats(machine(seen("infiniband", EFA, {"efa.keep_alive_rcvd": 7})), {})
-    assert track_heartbeats(machine(seen("infiniband", PORT, {"port.up": True})), known) == {}
+    before = track_heartbeats(machine(seen("infiniband", EFA, {"efa.keep_alive_rcvd": 7})), {})
+    assert track_heartbeats(machine(seen("infiniband", PORT, {"port.up": True})), before) == {}

@@ -34,9 +34,9 @@ def wanted(
     """Who expects each port that is expected."""
     result = derived(look, *port_derivations(platform, were_up or {}))
     return {
-        slot.split("/")[1]: str(one["port.expected_by"])
-        for slot, one in result.items()
-        if "port.expected" in one
+        slot.split("/")[1]: str(item["port.expected_by"])
+        for slot, item in result.items()
+        if "port.expected" in item
     }
 
 
@@ -82,7 +82,7 @@ def test_whether_a_port_is_of_the_fabric_is_said_where_the_platform_knows(
     platform: Platform | None, says: bool | None
 ) -> None:
     result = derived(node(4), *port_derivations(platform, {}))
-    assert {one.get("port.in_fabric") for one in result.values()} == {says}
+    assert {item.get("port.in_fabric") for item in result.values()} == {says}
 
 
 def test_a_port_is_expected_by_others_where_the_platform_s_ports_could_not_be_read() -> None:

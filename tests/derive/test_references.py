@@ -27,9 +27,9 @@ def of_peers(look: LatestReadings, wanted: Mapping[str, str]) -> dict[str, dict[
 
 
 def bests(
-    look: LatestReadings, known: Mapping[str, BestReadings], now: Mapping[str, BestReadings]
+    look: LatestReadings, before: Mapping[str, BestReadings], now: Mapping[str, BestReadings]
 ) -> dict[str, dict[str, Scalar]]:
-    add_inventory_references(look, known, now)
+    add_inventory_references(look, before, now)
     return look.derived
 
 
@@ -92,7 +92,7 @@ def test_what_is_of_another_make_is_no_peer() -> None:
     result = of_peers(machine(*rows, screen), {"x": "state"})
     assert sorted(slot[-5:-3] for slot in result) == ["00", "01", "02"]
     named = of_peers(machine(*rows, screen), {"gpu.name": "state"})
-    assert [one["gpu.name~peers"] for one in named.values()] == ["A100"] * 4
+    assert [item["gpu.name~peers"] for item in named.values()] == ["A100"] * 4
 
 
 X = frozenset({"x"})
@@ -105,33 +105,33 @@ def gpu(value: Scalar | None, uuid: str = "") -> LatestReadings:
 
 @given(values=st.lists(st.none() | st.integers() | st.booleans() | st.text(), min_size=1, max_size=5))
 def test_the_best_never_gets_worse(values: list[Scalar | None]) -> None:
-    known: dict[str, BestReadings] = {}
+    before: dict[str, BestReadings] = {}
     for value in values:
-        after = update_inventory(gpu(value), X, known)
+        after = update_inventory(gpu(value), X, before)
         assert all(
-            after[slot] == row or after[slot].values["x"] > row.values["x"] for slot, row in known.items()
+            after[slot] == row or after[slot].values["x"] > row.values["x"] for slot, row in before.items()
         )
         assert update_inventory(gpu(value), X, after) == after
-        known = after
+        before = after
     numbers = [float(value) for value in values if isinstance(value, (int, float))]
-    assert known == ({GPU: BestReadings("", {"x": max(numbers)})} if numbers else {})
+    assert before == ({GPU: BestReadings("", {"x": max(numbers)})} if numbers else {})
 
 
 def test_a_slot_is_held_against_what_it_was_before_this_look() -> None:
     look = gpu(3)
-    known = {GPU: BestReadings("", {"x": 4.0})}
-    assert bests(gpu(3), known, update_inventory(look, X, known)) == {GPU: {"x~inventory": 4.0}}
+    before = {GPU: BestReadings("", {"x": 4.0})}
+    assert bests(gpu(3), before, update_inventory(look, X, before)) == {GPU: {"x~inventory": 4.0}}
     assert bests(gpu(3), {}, update_inventory(look, X, {})) == {GPU: {"x~inventory": 3.0}}
-    assert best_values(look, known, "x") == {GPU: 4.0}
+    assert best_values(look, before, "x") == {GPU: 4.0}
 
 
 def test_another_part_is_not_held_against_what_was_there_before_it() -> None:
-    known = update_inventory(gpu(4, "old"), X, {})
-    assert update_inventory(gpu(None), X, known) == known
-    after = update_inventory(gpu(3, "new"), X, known)
+    before = update_inventory(gpu(4, "old"), X, {})
+    assert update_inventory(gpu(None), X, before) == before
+    after = update_inventory(gpu(3, "new"), X, before)
     assert after == {GPU: BestReadings("new", {"x": 3.0})}
-    assert bests(gpu(3, "new"), known, after) == {GPU: {"x~inventory": 3.0}}
-    assert best_values(gpu(3, "new"), known, "x") == {}
+    assert bests(gpu(3, "new"), before, after) == {GPU: {"x~inventory": 3.0}}
+    assert best_values(gpu(3, "new"), before, "x") == {}
 
 
 def test_a_peer_that_could_not_be_read_agrees_with_nobody() -> None:
@@ -157,8 +157,8 @@ def test_the_inventory_learns_nothing_of_gpus_that_could_not_all_be_read(dark: O
 
 
 def test_mounts_that_come_and_go_do_not_fill_the_inventory() -> None:
-    known: dict[str, BestReadings] = {}
+    before: dict[str, BestReadings] = {}
     for at in range(3000):
-        known = update_inventory(machine(seen("filesystem", f"fs:/m{at}", {"x": 1})), X, known)
-    assert len(known) <= 2048
-    assert "fs:/m2999" in known
+        before = update_inventory(machine(seen("filesystem", f"fs:/m{at}", {"x": 1})), X, before)
+    assert len(before) <= 2048
+    assert "fs:/m2999" in before

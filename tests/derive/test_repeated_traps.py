@@ -23,8 +23,8 @@ def found(*readings: Reading, at: float = 100.0, part: str = "GPU-1", now: str =
     def seen(part: str) -> Observation:
         return Observation("nvml", GPU, signals={"gpu.answers": True}, component=Component(part))
 
-    known = record_traps(machine(seen(part), at=at), {}, readings)
-    return derived(machine(seen(now or part), at=at), trap_derivation(known)).get(GPU, {})
+    before = record_traps(machine(seen(part), at=at), {}, readings)
+    return derived(machine(seen(now or part), at=at), trap_derivation(before)).get(GPU, {})
 
 
 def test_processes_that_fail_in_one_place_are_counted_once_each() -> None:
@@ -58,14 +58,14 @@ def test_another_part_begins_anew() -> None:
 
 
 def test_a_gpu_that_only_the_log_knows_is_not_told_of() -> None:
-    known = record_traps(machine(), {}, [trap(1)])
-    assert derived(machine(), trap_derivation(known)) == {}
+    before = record_traps(machine(), {}, [trap(1)])
+    assert derived(machine(), trap_derivation(before)) == {}
 
 
 def test_what_is_remembered_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_PROCESSES", 2)
-    monkeypatch.setattr(module, "_GPUS", 1)
-    [(_, kept)] = record_traps(
+    monkeypatch.setattr(module, "_MAX_PROCESSES", 2)
+    monkeypatch.setattr(module, "_MAX_GPUS", 1)
+    [(_, remaining)] = record_traps(
         machine(), {"gpu/x": (Trap(1, "", "p", 1.0),)}, [trap(at) for at in range(5)]
     ).items()
-    assert [one.process for one in kept] == [3, 4]
+    assert [item.process for item in remaining] == [3, 4]

@@ -30,15 +30,15 @@ def test_a_service_has_a_role(service: str, role: str) -> None:
 
 
 def test_only_starts_that_were_seen_count() -> None:
-    known: dict[str, tuple[int, int]] = {}
+    before: dict[str, tuple[int, int]] = {}
     counted = []
     for ticks in (500, 500, 700, None, 700, 900):
         look = machine(seen("services", KUBELET, {} if ticks is None else {"service.start_ticks": ticks}))
-        known = track_starts(look, known)
-        counted.append(known[KUBELET][1])
+        before = track_starts(look, before)
+        counted.append(before[KUBELET][1])
     assert counted == [0, 0, 1, 1, 1, 2]
     look = machine(seen("services", KUBELET, {"service.running": True}))
-    assert derived(look, *service_derivations(known, None))[KUBELET]["service.restarts"] == 2
+    assert derived(look, *service_derivations(before, None))[KUBELET]["service.restarts"] == 2
 
 
 def manager(

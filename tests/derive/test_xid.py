@@ -89,7 +89,7 @@ def test_an_uncontained_error_asks_for_a_reset_whatever_its_flags() -> None:
 
 def test_a_channel_that_goes_with_another_error_is_none_of_its_own() -> None:
     event = read(45, "pid=4242, name=trainer, Ch 00000011 caused by previous Xid 94")
-    assert (event.fields["verdict"], event.fields["why"]) == ("ignored", " (follows Xid 94)")
+    assert (event.fields["verdict"], event.fields["detail"]) == ("ignored", " (follows Xid 94)")
     assert verdict(45, "pid=4242, name=trainer, Ch 00000011", XidRecord(79, 99.0)) == ("ignored", "none")
 
 
@@ -156,7 +156,7 @@ def test_bits_that_are_not_listed_are_reported() -> None:
     for values in ((0, 0x80), (0, 0, 0, 0, 0, 0, 1), (1 << 31,), (1, 0, 0, 1 << 31)):
         event = read(74, registers(*values))
         assert (event.fields["verdict"], event.fields["action"]) == ("suspect", "reset-gpu"), values
-        assert "not expected" in str(event.fields["why"])
+        assert "not expected" in str(event.fields["detail"])
     assert verdict(74, registers(1 << 31, 0, 0, 1 << 18))[0] == "fatal"
 
 
@@ -199,7 +199,7 @@ def test_only_a_cold_reset_clears_a_security_fault() -> None:
 def test_a_number_without_its_words_is_no_more_than_a_warning(code: int) -> None:
     event = decode_xid(xid(code, ""), tables(), 580, index(XidRecord(code, 100.0)))
     assert (event.fields["verdict"], event.fields["action"]) == ("warning", "watch")
-    assert event.fields["told_elsewhere"] is False
+    assert event.fields["reported_by_log"] is False
 
 
 @pytest.mark.parametrize("code", [74, *range(144, 151), 154])
@@ -207,10 +207,10 @@ def test_a_number_without_its_words_is_no_more_than_a_warning(code: int) -> None
 def test_a_number_whose_words_stand_elsewhere_says_nothing_more(code: int, at: float) -> None:
     near = index(XidRecord(code, 100.0), XidRecord(code, at, has_message=True))
     event = decode_xid(xid(code, ""), tables(), 580, near)
-    assert event.fields["told_elsewhere"] is True
+    assert event.fields["reported_by_log"] is True
     far = index(XidRecord(code, 300.0, has_message=True), XidRecord(48, at, has_message=True))
     other = decode_xid(xid(code, ""), tables(), 580, far)
-    assert other.fields["told_elsewhere"] is False
+    assert other.fields["reported_by_log"] is False
 
 
 def test_a_line_leaves_behind_whether_it_has_words() -> None:

@@ -59,9 +59,9 @@ def seen(slot: str = NODE, source: str = "memory", *, part: str = "", **signals:
     return Observation(source, slot, signals=values, component=Component(part) if part else None)
 
 
-def unread(slot: str, signal: str, why: str = "refused", source: str = "memory") -> Observation:
+def unread(slot: str, signal: str, reason: str = "refused", source: str = "memory") -> Observation:
     """What a source could not read of a slot."""
-    return Observation(source, slot, unreadable={signal: why})
+    return Observation(source, slot, unreadable={signal: reason})
 
 
 def told(slot: str, *events: Event) -> Observation:
@@ -87,9 +87,14 @@ class Scene:
         booted: float = BOOTED,
     ) -> Verdict:
         """The verdict of a round. sources: those that were read, beside those that observed something."""
-        names = dict.fromkeys((*sources, *(one.source for one in observations)))
+        names = dict.fromkeys((*sources, *(observation.source for observation in observations)))
         readings = [
-            Reading(name, at, tuple(one for one in observations if one.source == name), complete)
+            Reading(
+                name,
+                at,
+                tuple(observation for observation in observations if observation.source == name),
+                complete,
+            )
             for name in names
         ]
         self.state, verdict = judge(

@@ -39,7 +39,7 @@ def broke(at: float, slot: str = GPU) -> Observation:
 
 
 def fired(verdict: Verdict) -> list[tuple[str, str]]:
-    return [(one.check, one.target) for one in verdict.findings]
+    return [(finding.check, finding.target) for finding in verdict.findings]
 
 
 def restarted(scene: Scene) -> None:
@@ -66,7 +66,7 @@ def test_another_event_after_it_is_a_new_finding_that_counts_from_itself() -> No
     clears(scene, 110, GPU)
     [again] = scene.round(130, broke(125)).findings
     assert again.since == BOOTED + 125
-    assert [one.count for one in again.evidence] == [1]
+    assert [evidence_item.count for evidence_item in again.evidence] == [1]
 
 
 def test_only_what_is_named_is_cleared() -> None:
@@ -123,7 +123,7 @@ def test_a_counter_counts_from_the_clearing_on() -> None:
     assert clears(scene, 115).reason == ""
     after = scene.round(120, seen(a__errors=7))
     assert fired(after) == []
-    assert [one.message for one in after.informational] == ["node; cleared by ann"]
+    assert [finding.message for finding in after.informational] == ["node; cleared by ann"]
     assert fired(scene.round(130, seen(a__errors=8))) == [("one", NODE)]
 
 
@@ -167,7 +167,7 @@ def test_another_part_that_sits_there_is_not_cleared() -> None:
     wrong = clears(scene, 110, GPU, part="GPU-9")
     assert (wrong.reason, wrong.message) == (
         "other-part",
-        "one on GPU 0000:1b:00 is not cleared: GPU-1 sits there now, not GPU-9",
+        "one on GPU 0000:1b:00 is not cleared: GPU-1 is there now, not GPU-9",
     )
     assert clears(scene, 110, GPU, part="GPU-1").cleared == (("one", GPU),)
     assert fired(scene.round(120)) == []
@@ -195,7 +195,7 @@ def test_a_word_on_a_part_counts_until_another_is_seen_to_sit_there() -> None:
 def test_a_part_that_is_not_known_is_not_taken_for_the_one_that_is_meant() -> None:
     scene = Scene(HEARD)
     scene.round(100, broke(90), sources=("kmsg",))
-    assert "a part that is not known sits there" in clears(scene, 110, GPU, part="GPU-1").message
+    assert "an unknown component is there now" in clears(scene, 110, GPU, part="GPU-1").message
 
 
 def test_a_cause_takes_what_it_explains_with_it() -> None:
@@ -205,7 +205,7 @@ def test_a_cause_takes_what_it_explains_with_it() -> None:
     assert fired(scene.round(100, felt, sources=("kmsg",))) == [("one", GPU)]
     clearing = clears(scene, 110, GPU)
     assert set(clearing.cleared) == {("one", GPU), ("two", GPU)}
-    assert clearing.message.endswith("is cleared, and 1 more that it explained or stood for")
+    assert clearing.message.endswith("is cleared, with 1 more that it explained or included")
     assert fired(scene.round(110)) == []
 
 
@@ -215,7 +215,7 @@ def test_a_symptom_that_is_read_to_hold_stands_by_itself() -> None:
     scene.round(100, broke(90), seen(GPU, a__level=3))
     clearing = clears(scene, 110, GPU)
     assert (clearing.cleared, clearing.still_active) == ((("one", GPU),), (("two", GPU),))
-    assert "what is read to hold now stands: two on GPU 0000:1b:00" in clearing.message
+    assert "still active, as a reading shows: two on GPU 0000:1b:00" in clearing.message
     assert fired(scene.round(120, seen(GPU, a__level=3))) == [("two", GPU)]
 
 
@@ -228,7 +228,7 @@ def test_what_many_slots_have_in_common_is_cleared_as_it_is_shown() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "boot", "why"),
+    ("wanted", "boot", "reason"),
     [
         (ClearRequest("one", GPU), "next", "not-judged"),
         (ClearRequest("none", GPU), "boot", "no-check"),
@@ -236,11 +236,11 @@ def test_what_many_slots_have_in_common_is_cleared_as_it_is_shown() -> None:
         (ClearRequest("one", NODE), "boot", "no-finding"),
     ],
 )
-def test_what_is_not_there_is_said_and_changes_nothing(wanted: ClearRequest, boot: str, why: str) -> None:
+def test_what_is_not_there_is_said_and_changes_nothing(wanted: ClearRequest, boot: str, reason: str) -> None:
     scene = Scene(HEARD)
     scene.round(100, broke(90), sources=("kmsg",))
     state, clearing = clear(scene.rules, scene.state, wanted, now(110, boot))
-    assert (clearing.reason, clearing.cleared) == (why, ())
+    assert (clearing.reason, clearing.cleared) == (reason, ())
     assert state is scene.state
 
 
@@ -259,7 +259,7 @@ def test_twice_is_once_and_tells_who_did_it() -> None:
     again = clears(scene, 120, GPU)
     assert (again.reason, again.message) == (
         "no-finding",
-        "one on GPU 0000:1b:00 does not stand: ann cleared it before",
+        "one on GPU 0000:1b:00 is not active: ann cleared it before",
     )
     assert scene.state is before
 
@@ -273,11 +273,11 @@ def test_a_log_whose_clock_runs_ahead_is_cleared_too() -> None:
 
 
 def test_people_s_words_are_bounded_and_the_oldest_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cleared, "_KEPT", 2)
+    monkeypatch.setattr(cleared, "_MAX_CLEARS", 2)
     words = [OperatorClear(name, NODE, "", float(at), BY) for at, name in enumerate("abc")]
-    kept = cleared.add_clears(words[:2], words[2:])
-    assert [one.check for one in kept] == ["b", "c"]
-    assert cleared.add_clears(kept, [OperatorClear("b", NODE, "", 9.0, "bob")])[-1] == OperatorClear(
+    remaining = cleared.add_clears(words[:2], words[2:])
+    assert [item.check for item in remaining] == ["b", "c"]
+    assert cleared.add_clears(remaining, [OperatorClear("b", NODE, "", 9.0, "bob")])[-1] == OperatorClear(
         "b", NODE, "", 9.0, "bob"
     )
 
@@ -298,20 +298,20 @@ def test_whatever_comes_in_whatever_order_only_what_came_after_a_word_counts(
 ) -> None:
     scene, at = Scene(*CHECKS), 100.0
     scene.round(at, seen(GPU, a__level=1), sources=("kmsg",))
-    heard: list[float] = []
+    received: list[float] = []
     words = {"one": 0.0, "two": 0.0}
     for later, step in steps:
         at += later
         events: tuple[Observation, ...] = ()
         match step:
             case "event":
-                heard.append(at)
+                received.append(at)
                 events = (broke(at),)
             case "restart":
                 restarted(scene)
             case "reread":
                 scene.state = JudgeState(boot_id="boot", cleared=scene.state.cleared)
-                events = tuple(map(broke, heard))
+                events = tuple(map(broke, received))
             case _:
                 name = "two" if step.endswith("two") else "one"
                 stood = (name, GPU) in fired(scene.round(at))
@@ -322,8 +322,8 @@ def test_whatever_comes_in_whatever_order_only_what_came_after_a_word_counts(
                 assert scene.state is once, "a second time changes nothing"
                 assert stood or once is state
                 words[name] = at if stood else words[name]
-        found = set(fired(scene.round(at, seen(GPU, a__level=1), *events, sources=("kmsg",))))
-        new = any(one > words["one"] for one in heard)
-        many = sum(one > max(words["two"], at - 50.0) for one in heard) >= 2
-        assert (("one", GPU) in found) == new
-        assert (("two", GPU) in found) == many
+        result = set(fired(scene.round(at, seen(GPU, a__level=1), *events, sources=("kmsg",))))
+        new = any(item > words["one"] for item in received)
+        many = sum(item > max(words["two"], at - 50.0) for item in received) >= 2
+        assert (("one", GPU) in result) == new
+        assert (("two", GPU) in result) == many

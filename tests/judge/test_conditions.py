@@ -80,8 +80,8 @@ def together(group: Group, outcomes: Iterable[int], nested: Iterable[int] = ()) 
         every.append(Compare(name, "is", value=True))
         return every[-1]
 
-    parts = tuple(part(one) for one in outcomes)
-    inner = tuple(part(one) for one in nested)
+    parts = tuple(part(item) for item in outcomes)
+    inner = tuple(part(item) for item in nested)
     return outcome(group((*parts, group(inner)) if inner else parts), seen)
 
 
@@ -114,7 +114,9 @@ def test_grouping_and_order_change_nothing(group: Group, parts: list[int], more:
 def test_what_is_unknown_never_makes_true_or_false(group: Group, parts: list[int]) -> None:
     """To learn what was unknown can turn an unknown outcome; a known one stands."""
     before = together(group, parts)
-    learnt = {together(group, [truth if one == UNKNOWN else one for one in parts]) for truth in (TRUE, FALSE)}
+    learnt = {
+        together(group, [truth if part == UNKNOWN else part for part in parts]) for truth in (TRUE, FALSE)
+    }
     assert before not in {TRUE, FALSE} or learnt == {before}
 
 
@@ -205,7 +207,7 @@ def test_a_counter_at_its_end_is_unknown_and_says_so() -> None:
 def test_what_only_says_where_a_check_applies_is_not_told_of() -> None:
     seen = view(hot=True, level=5)
     assert outcome(AllOf((Compare("hot", "is", value=True, evidence=False), HIGH)), seen) == TRUE
-    assert [one.make_evidence(seen).text for one in seen.reasons] == ["level = 5"]
+    assert [item.make_evidence(seen).text for item in seen.reasons] == ["level = 5"]
     assert outcome(Compare("hot", "is", value=False, evidence=False), view(hot=True)) == FALSE
 
 
@@ -216,7 +218,7 @@ def test_a_rise_began_with_the_first_one_in_the_window() -> None:
         "n": CounterState(30, 0, tuple(CounterIncrease(at, 10, 10) for at in (100.0, 950.0, 990.0)))
     }
     assert outcome(Increase("n", 20, 60), seen) == TRUE
-    assert [(one.since, one.make_evidence(seen).text) for one in seen.reasons] == [
+    assert [(item.since, item.make_evidence(seen).text) for item in seen.reasons] == [
         (950, "n rose by 20 to 30")
     ]
 
@@ -225,11 +227,11 @@ def test_an_event_in_a_window_began_with_the_first_one_in_it() -> None:
     seen = view()
     seen.events = happened(100.0, 950.0, 990.0)
     assert outcome(EventOccurred(A, over=60), seen) == TRUE
-    assert [one.since for one in seen.reasons] == [950]
+    assert [item.since for item in seen.reasons] == [950]
     seen = view()
     seen.events = happened(100.0, 950.0, 990.0)
     assert outcome(EventOccurred(A), seen) == TRUE
-    assert [one.since for one in seen.reasons] == [100]
+    assert [item.since for item in seen.reasons] == [100]
 
 
 @pytest.mark.parametrize(
@@ -246,7 +248,7 @@ def test_a_condition_must_hold_without_a_break(held: float | None, comes_to: int
 def test_what_has_held_began_when_it_began_to_hold() -> None:
     seen = view(hot=True, held=100.0)
     assert outcome(Sustained(HOT, 300), seen) == TRUE
-    assert [one.since for one in seen.reasons] == [100]
+    assert [item.since for item in seen.reasons] == [100]
 
 
 def test_a_break_forgets_and_not_knowing_does_not() -> None:
@@ -290,7 +292,7 @@ def test_reasons_of_a_part_that_fails_are_not_told() -> None:
     seen = view(hot=True, level=1, n=1)
     both = AllOf((HOT, HIGH))
     assert outcome(AnyOf((both, Compare("n", "is", 1))), seen) == TRUE
-    assert [one.make_evidence(seen).text for one in seen.reasons] == ["n = 1"]
+    assert [item.make_evidence(seen).text for item in seen.reasons] == ["n = 1"]
 
 
 def test_an_event_that_counts_nothing_is_still_told() -> None:
@@ -298,7 +300,7 @@ def test_an_event_that_counts_nothing_is_still_told() -> None:
     seen = view()
     seen.events = {"a": RememberedEvent(A, "kmsg", 990, 990, 0, "text", {}, ())}
     assert outcome(EventOccurred(A, over=60), seen) == TRUE
-    assert [one.since for one in seen.reasons] == [990]
+    assert [item.since for item in seen.reasons] == [990]
 
 
 def test_a_reason_tells_of_values_in_their_units() -> None:

@@ -17,7 +17,7 @@ def test_a_check_judges_its_kinds_of_slot_alone() -> None:
     verdict = scene.round(
         0, seen(hot=True), seen("port/mlx5_0/1", hot=True), seen("gpu/0000:1b:00", hot=True)
     )
-    assert [one.target for one in verdict.findings] == ["gpu/0000:1b:00"]
+    assert [finding.target for finding in verdict.findings] == ["gpu/0000:1b:00"]
 
 
 @pytest.mark.parametrize(("hot", "fine"), [(False, 1), (True, 0), (None, 0)])
@@ -41,12 +41,12 @@ def test_silence_about_hardware_that_is_not_there_means_nothing(slot: str, fine:
     assert len(scene.round(0, seen(hot=False), seen(slot, n=1)).passed) == fine
 
 
-@pytest.mark.parametrize(("make", "fine", "found"), [("a", 1, 1), ("b", 0, 0), (None, 1, 1)])
-def test_a_check_is_not_applied_to_what_it_is_not_for(make: str | None, fine: int, found: int) -> None:
+@pytest.mark.parametrize(("make", "fine", "result"), [("a", 1, 1), ("b", 0, 0), (None, 1, 1)])
+def test_a_check_is_not_applied_to_what_it_is_not_for(make: str | None, fine: int, result: int) -> None:
     rule = check(HOT, applies=Compare("make", "is", "a"))
     more = {} if make is None else {"make": make}
     assert len(Scene(rule).round(0, seen(hot=False, **more)).passed) == fine
-    assert len(Scene(rule).round(0, seen(hot=True, **more)).findings) == found
+    assert len(Scene(rule).round(0, seen(hot=True, **more)).findings) == result
 
 
 def test_a_make_that_cannot_be_read_is_no_fault_of_its_own() -> None:
@@ -58,8 +58,8 @@ def test_a_make_that_cannot_be_read_is_no_fault_of_its_own() -> None:
 def test_a_finding_whose_signals_become_unread_stands_and_says_so() -> None:
     scene = Scene(check(HOT))
     assert scene.round(0, seen(hot=True)).findings[0].data_status is DataStatus.FRESH
-    [one] = scene.round(10, unread("node", "hot")).findings
-    assert (one.data_status, one.note) == (DataStatus.STALE, "not read any more: refused")
+    [item] = scene.round(10, unread("node", "hot")).findings
+    assert (item.data_status, item.note) == (DataStatus.STALE, "not read any more: refused")
     assert scene.round(20, unread("node", "hot")).findings[0].note == "not read any more: refused"
     assert scene.round(30, seen(hot=False)).findings == ()
 
@@ -77,19 +77,19 @@ def test_a_stale_finding_gives_its_own_reason() -> None:
         check(Compare("more", "is", value=True), "c"),
     )
     scene.round(0, seen(n=1))
-    assert [one.check for one in scene.round(10, seen(n=2)).findings] == ["b"]
+    assert [finding.check for finding in scene.round(10, seen(n=2)).findings] == ["b"]
     # A new epoch starts the counter anew: nothing is unread of it, and nothing is known.
-    [one] = scene.round(
+    [item] = scene.round(
         20, seen(n=2), unread("node", "other", "first", "x"), unread("node", "more", "last", "y")
     ).findings
-    assert one.check == "b"
-    [one] = scene.round(
+    assert item.check == "b"
+    [item] = scene.round(
         100,
         replace(seen(n=2), epoch="reset"),
         unread("node", "other", "first", "x"),
         unread("node", "more", "last", "y"),
     ).findings
-    assert (one.data_status, one.note) == (DataStatus.STALE, "not read any more")
+    assert (item.data_status, item.note) == (DataStatus.STALE, "not read any more")
 
 
 def test_what_no_check_looks_at_or_tells_of_is_not_remembered() -> None:
@@ -107,12 +107,12 @@ def test_what_no_check_looks_at_or_tells_of_is_not_remembered() -> None:
 
 def test_a_clock_that_is_set_moves_the_beginning_of_what_stands() -> None:
     scene = Scene(check(HOT))
-    [one] = scene.round(10, seen(hot=True), booted=0.0).findings
-    assert one.since == 10.0
-    [one] = scene.round(20, seen(hot=True)).findings
-    assert one.since == BOOTED + 10.0
-    [one] = scene.round(30, unread("node", "hot"), booted=BOOTED + 3600).findings
-    assert one.since == BOOTED + 3610.0
+    [item] = scene.round(10, seen(hot=True), booted=0.0).findings
+    assert item.since == 10.0
+    [item] = scene.round(20, seen(hot=True)).findings
+    assert item.since == BOOTED + 10.0
+    [item] = scene.round(30, unread("node", "hot"), booted=BOOTED + 3600).findings
+    assert item.since == BOOTED + 3610.0
 
 
 def test_an_event_that_is_over_is_noted_and_blamed_for_nothing() -> None:
@@ -121,9 +121,9 @@ def test_an_event_that_is_over_is_noted_and_blamed_for_nothing() -> None:
         check(HOT, "b", symptom_of=("a",)),
     )
     happened = told("node", Event("a.happened", 5))
-    assert [one.check for one in scene.round(10, happened, seen(hot=True)).findings] == ["a"]
+    assert [finding.check for finding in scene.round(10, happened, seen(hot=True)).findings] == ["a"]
     verdict = scene.round(20, told("node", Event("gpu.reset", 15)), seen(hot=True))
-    assert [one.check for one in verdict.findings] == ["b"]
+    assert [finding.check for finding in verdict.findings] == ["b"]
     [noted] = verdict.informational
     assert (noted.check, noted.health, noted.message) == ("a", Health.OK, "node; it was reset since")
 
@@ -138,8 +138,8 @@ def test_a_slot_that_goes_away_takes_its_findings_along() -> None:
 def test_a_slot_that_a_cut_round_did_not_reach_keeps_its_findings() -> None:
     scene = Scene(check(HOT, targets=("gpu",)))
     scene.round(0, seen("gpu/0000:1b:00", hot=True))
-    [one] = scene.round(10, sources=("memory",), complete=False).findings
-    assert one.data_status is DataStatus.STALE
+    [item] = scene.round(10, sources=("memory",), complete=False).findings
+    assert item.data_status is DataStatus.STALE
 
 
 def test_what_holds_for_long_is_remembered_from_round_to_round() -> None:
@@ -153,16 +153,16 @@ def test_one_look_says_that_it_saw_it_once() -> None:
     scene = Scene(
         check(Sustained(HOT, 60)), check(AnyOf((HOT, Sustained(HOT, 60))), "certain"), one_look=True
     )
-    notes = {one.check: one.note for one in scene.round(0, seen(hot=True)).findings}
+    notes = {finding.check: finding.note for finding in scene.round(0, seen(hot=True)).findings}
     assert notes == {"one": "seen once", "certain": ""}
-    notes = {one.check: one.note for one in scene.round(20, seen(hot=True)).findings}
+    notes = {finding.check: finding.note for finding in scene.round(20, seen(hot=True)).findings}
     assert notes == {"one": "has held for 20 s, settles after 1 min", "certain": ""}
 
 
 def test_a_check_of_health_ok_is_noted_and_held_against_nobody() -> None:
     scene = Scene(check(EventOccurred("a.happened", over=60), health=Health.OK))
     verdict = scene.round(10, told("node", Event("a.happened", 5)))
-    assert (verdict.health, verdict.findings, [one.check for one in verdict.informational]) == (
+    assert (verdict.health, verdict.findings, [finding.check for finding in verdict.informational]) == (
         Health.OK,
         (),
         ["one"],

@@ -38,12 +38,12 @@ def found(
     **signs: float,
 ) -> list[str]:
     moments = {name.replace("_", "-"): at for name, at in signs.items()}
-    return [one.text for one in active_events(events, wanted, clears, moments, now)]
+    return [item.text for item in active_events(events, wanted, clears, moments, now)]
 
 
 def test_one_thing_that_happens_again_is_one_occurrence() -> None:
-    [one] = known(event(10), event(30, count=3), event(20)).values()
-    assert (one.first, one.last, one.count, one.text) == (10, 30, 5, "a.happened at 30")
+    [item] = known(event(10), event(30, count=3), event(20)).values()
+    assert (item.first, item.last, item.count, item.text) == (10, 30, 5, "a.happened at 30")
 
 
 @pytest.mark.parametrize("field", ["xid", "link", "dev", "severity", "constraint"])
@@ -53,8 +53,8 @@ def test_what_tells_events_apart_is_remembered_apart(field: str) -> None:
 
 
 def test_an_occurrence_that_the_source_retells_with_no_count_counts_nothing() -> None:
-    [one] = known(event(10), event(10, count=0)).values()
-    assert (one.count, one.times) == (1, (10,))
+    [item] = known(event(10), event(10, count=0)).values()
+    assert (item.count, item.times) == (1, (10,))
 
 
 def test_order_within_a_round_does_not_matter() -> None:
@@ -63,7 +63,8 @@ def test_order_within_a_round_does_not_matter() -> None:
     for after, signs in rounds:
         assert signs == {"reset": 25}
         assert {
-            (one.text, one.first, one.last, one.count, tuple(sorted(one.times))) for one in after.values()
+            (item.text, item.first, item.last, item.count, tuple(sorted(item.times)))
+            for item in after.values()
         } == {
             ("a.happened at 30", 10, 30, 2, (10, 30)),
             ("a.happened at 20", 20, 20, 1, (20,)),
@@ -74,9 +75,9 @@ def test_order_within_a_round_does_not_matter() -> None:
 def test_a_flood_costs_no_memory(flood: list[tuple[int, int, int]]) -> None:
     after = known(*(event(float(at), count=count, dev=str(dev)) for at, dev, count in flood))
     assert len(after) <= 64
-    assert all(len(one.times) <= 64 for one in after.values())
+    assert all(len(item.times) <= 64 for item in after.values())
     latest = {str(dev): at for at, dev, _ in sorted(flood)}
-    assert not flood or str(max(latest.values())) in {f"{one.last:g}" for one in after.values()}
+    assert not flood or str(max(latest.values())) in {f"{item.last:g}" for item in after.values()}
 
 
 @pytest.mark.parametrize(
@@ -117,8 +118,8 @@ def test_no_recovery_needed_counts_for_what_the_driver_recovers_and_when_it_had_
     reported: bool | None, at: float, over: bool
 ) -> None:
     fields: dict[str, Any] = {} if reported is None else {"recovery_reported": reported}
-    [one] = known(event(10, **fields)).values()
-    assert (clearing_sign(one, ("recovery-none",), {"recovery-none": at}) is not None) is over
+    [item] = known(event(10, **fields)).values()
+    assert (clearing_sign(item, ("recovery-none",), {"recovery-none": at}) is not None) is over
 
 
 def test_another_event_may_end_one_that_speaks_of_the_same() -> None:
@@ -132,13 +133,13 @@ def test_another_event_may_end_one_that_speaks_of_the_same() -> None:
 
 def test_what_is_over_is_told_of_for_a_day_with_what_ended_it() -> None:
     events = known(event(10))
-    told = [
+    messages = [
         since
         for _, since in cleared_events(
             events, EventOccurred(A), ("reset", "part-replaced"), {"reset": 20.0}, 100
         )
     ]
-    assert told == ["it was reset since"]
+    assert messages == ["it was reset since"]
     assert list(cleared_events(events, EventOccurred(A), ("reset",), {"reset": 20.0}, 90_000)) == []
     assert (
         list(cleared_events(events, EventOccurred(A), ("part-replaced",), {"part-replaced": 20.0}, 100)) == []
@@ -149,7 +150,7 @@ def test_what_is_over_is_told_of_for_a_day_with_what_ended_it() -> None:
 @given(at=st.floats(0, 5000), ended=st.floats(0, 5000))
 def test_what_outlives_a_boot_lies_before_the_next_one(at: float, ended: float) -> None:
     """Whether or not the source was read after the event, a reboot comes after it."""
-    [one] = carry_over_events(known(event(at), event(at, signal="b.happened")), {A}, ended).values()
-    assert one.signal == A
-    assert one.first <= one.last
-    assert clearing_sign(one, ("reboot",), {"reboot": 0.0})
+    [item] = carry_over_events(known(event(at), event(at, signal="b.happened")), {A}, ended).values()
+    assert item.signal == A
+    assert item.first <= item.last
+    assert clearing_sign(item, ("reboot",), {"reboot": 0.0})

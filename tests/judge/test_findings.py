@@ -29,9 +29,9 @@ def test_a_finding_speaks_of_its_latest_event_and_begins_with_its_first() -> Non
             Event("a.happened", 8, "second", {"code": 2}),
         ),
     )
-    [one] = scene.round(20, told("node", Event("a.happened", 15, "third", {"code": 3}))).findings
-    assert (one.message, one.since) == ("3, 3 times", BOOTED + 4)
-    assert one.evidence == (Evidence("kmsg", "third", BOOTED + 15, 3),)
+    [item] = scene.round(20, told("node", Event("a.happened", 15, "third", {"code": 3}))).findings
+    assert (item.message, item.since) == ("3, 3 times", BOOTED + 4)
+    assert item.evidence == (Evidence("kmsg", "third", BOOTED + 15, 3),)
 
 
 def test_a_finding_keeps_its_beginning_while_it_stands() -> None:
@@ -42,13 +42,13 @@ def test_a_finding_keeps_its_beginning_while_it_stands() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "action"),
+    ("message", "action"),
     [("reset-gpu", Action.RESET_GPU), ("none", Action.MONITOR), ("nonsense", Action.MONITOR)],
 )
-def test_the_stronger_of_what_the_check_and_its_event_ask_for_is_done(said: str, action: Action) -> None:
+def test_the_stronger_of_what_the_check_and_its_event_ask_for_is_done(message: str, action: Action) -> None:
     scene = Scene(check(A))
-    [one] = scene.round(10, told("node", Event("a.happened", 4, fields={"action": said}))).findings
-    assert one.action is action
+    [item] = scene.round(10, told("node", Event("a.happened", 4, fields={"action": message}))).findings
+    assert item.action is action
 
 
 @pytest.mark.parametrize(
@@ -66,9 +66,9 @@ def test_an_old_event_alone_is_no_more_than_a_warning(
     health: Health, age: float, read: bool, after: Health
 ) -> None:
     reasons = [reason(1000.0), *([reason(1000.0 + age, event=False)] if read else [])]
-    [one] = downgrade_old_events([(check(A), finding(health=health), reasons)], 1000.0 + age)
-    assert one.health is after
-    assert bool(one.note) is (health is not after)
+    [item] = downgrade_old_events([(check(A), finding(health=health), reasons)], 1000.0 + age)
+    assert item.health is after
+    assert bool(item.note) is (health is not after)
 
 
 @pytest.mark.parametrize(
@@ -89,8 +89,8 @@ def test_a_bad_reading_that_the_same_cause_has_corroborates_an_old_event(
 
 
 def test_a_stale_finding_stands_and_says_why() -> None:
-    one = make_stale(finding(), 0.0, "permission denied")
-    assert (one.data_status, one.note, one.health) == (
+    item = make_stale(finding(), 0.0, "permission denied")
+    assert (item.data_status, item.note, item.health) == (
         DataStatus.STALE,
         "not read any more: permission denied",
         Health.SUSPECT,
@@ -100,14 +100,14 @@ def test_a_stale_finding_stands_and_says_why() -> None:
 def test_a_cause_takes_over_the_worst_of_its_symptoms() -> None:
     cause = finding("cause", since=50.0)
     symptoms = [finding("a", health=Health.FATAL, since=20.0), finding("b", action=Action.REPLACE_COMPONENT)]
-    one = merge_symptoms(cause, symptoms)
-    assert (one.check, one.health, one.action, one.since) == (
+    item = merge_symptoms(cause, symptoms)
+    assert (item.check, item.health, item.action, item.since) == (
         "cause",
         Health.FATAL,
         Action.REPLACE_COMPONENT,
         0.0,
     )
-    assert {seen.text for seen in one.evidence} == {"cause on node", "a on node", "b on node"}
+    assert {seen.text for seen in item.evidence} == {"cause on node", "a on node", "b on node"}
 
 
 def test_the_evidence_of_a_cause_stays_beside_that_of_many_symptoms() -> None:
@@ -116,25 +116,25 @@ def test_the_evidence_of_a_cause_stays_beside_that_of_many_symptoms() -> None:
             name, evidence=tuple(Evidence(source, f"{name} {at}", float(at)) for at in range(number))
         )
 
-    one = merge_symptoms(telling("cause", "kmsg", 2), [telling("a", "kmsg", 8), telling("b", "nvml", 1)])
-    assert len(one.evidence) <= 12
-    assert {"cause 0", "cause 1", "b 0"} <= {seen.text for seen in one.evidence}
-    assert [seen.text for seen in one.evidence[:2]] == ["cause 0", "cause 1"]
-    assert one.evidence[2].text == "b 0"
+    item = merge_symptoms(telling("cause", "kmsg", 2), [telling("a", "kmsg", 8), telling("b", "nvml", 1)])
+    assert len(item.evidence) <= 12
+    assert {"cause 0", "cause 1", "b 0"} <= {seen.text for seen in item.evidence}
+    assert [seen.text for seen in item.evidence[:2]] == ["cause 0", "cause 1"]
+    assert item.evidence[2].text == "b 0"
 
 
 def test_lines_of_the_log_are_told_first_and_where_a_check_applies_is_not() -> None:
     local = Compare("fs.network", "is", value=False, evidence=False)
     scene = Scene(check(AllOf((local, Compare("fs.answers", "is", value=False), A)), clears=()))
     line = told("node", Event("a.happened", 8, "late"), Event("a.happened", 4, "early"))
-    [one] = scene.round(10, line, seen(fs__network=False, fs__answers=False)).findings
-    assert [piece.text for piece in one.evidence] == ["late", "fs.answers = no"]
+    [item] = scene.round(10, line, seen(fs__network=False, fs__answers=False)).findings
+    assert [piece.text for piece in item.evidence] == ["late", "fs.answers = no"]
 
 
 def test_readings_keep_a_place_beside_many_lines() -> None:
     many = [EventOccurred(f"a.{at}", over=3600) for at in range(1, 20)]
     scene = Scene(check(AnyOf((*many, Compare("hot", "is", value=True))), clears=()))
-    lines = told("node", *(Event(one.event, at, f"line {at}") for at, one in enumerate(many)))
-    [one] = scene.round(30, lines, seen(hot=True)).findings
-    assert len(one.evidence) == 12
-    assert one.evidence[-1].text == "hot = yes"
+    lines = told("node", *(Event(item.event, at, f"line {at}") for at, item in enumerate(many)))
+    [item] = scene.round(30, lines, seen(hot=True)).findings
+    assert len(item.evidence) == 12
+    assert item.evidence[-1].text == "hot = yes"

@@ -33,7 +33,7 @@ slots = st.sampled_from(
 findings = st.lists(
     st.builds(finding, checks, slots, health=st.sampled_from(Health)),
     max_size=40,
-    unique_by=lambda one: (one.check, one.target),
+    unique_by=lambda item: (item.check, item.target),
 )
 relations = st.dictionaries(checks, st.lists(checks, max_size=3).map(tuple))
 
@@ -43,20 +43,20 @@ def explain(
 ) -> list[Finding]:
     """What is left of findings, where file system /raid is on disk nvme1."""
     rules = {
-        one.check: check(
-            Compare("x", "is", 1), one.check, targets=targets, symptom_of=symptom_of.get(one.check, ())
+        item.check: check(
+            Compare("x", "is", 1), item.check, targets=targets, symptom_of=symptom_of.get(item.check, ())
         )
-        for one in found
+        for item in found
     }
     return attach_symptoms(found, rules, {"fs:/raid": "disk/nvme1"})
 
 
 def names(found: list[Finding]) -> list[tuple[str, str]]:
-    return sorted((one.check, one.target) for one in found)
+    return sorted((item.check, item.target) for item in found)
 
 
 @pytest.mark.parametrize(
-    ("symptom", "cause", "one"),
+    ("symptom", "cause", "item"),
     [
         (NODE, NODE, True),
         (GPUS[0], GPUS[0], True),
@@ -74,64 +74,64 @@ def names(found: list[Finding]) -> list[tuple[str, str]]:
     ],
 )
 def test_a_symptom_joins_its_cause_where_one_may_show_on_the_other(
-    symptom: str, cause: str, one: bool
+    symptom: str, cause: str, item: bool
 ) -> None:
-    found = explain([finding("symptom", symptom), finding("cause", cause)], {"symptom": ("cause",)})
-    assert names(found) == [("cause", cause), *([] if one else [("symptom", symptom)])]
+    result = explain([finding("symptom", symptom), finding("cause", cause)], {"symptom": ("cause",)})
+    assert names(result) == [("cause", cause), *([] if item else [("symptom", symptom)])]
 
 
 def test_what_the_log_does_not_place_is_not_taken_for_what_happened_elsewhere() -> None:
-    found = [finding("symptom", NODE), finding("cause", GPUS[0])]
-    assert len(explain(found, {"symptom": ("cause",)}, ("gpu", NODE))) == 2
+    result = [finding("symptom", NODE), finding("cause", GPUS[0])]
+    assert len(explain(result, {"symptom": ("cause",)}, ("gpu", NODE))) == 2
 
 
 def test_a_chain_ends_in_one_finding_that_has_all_evidence() -> None:
     chain = {"a": ("b",), "b": ("c",), "c": ("d",)}
     for order in ("abcd", "dcba", "badc"):
-        [one] = explain([finding(name) for name in order], chain)
-        assert one.check == "d"
-        assert {seen.text for seen in one.evidence} == {f"{name} on node" for name in "abcd"}
+        [item] = explain([finding(name) for name in order], chain)
+        assert item.check == "d"
+        assert {seen.text for seen in item.evidence} == {f"{name} on node" for name in "abcd"}
 
 
 def test_what_is_less_bad_is_a_part_of_what_is_worse() -> None:
-    found = [finding("a", health=Health.FATAL), finding("b", health=Health.WARNING)]
-    [one] = explain(found, {"a": ("b",)})
-    assert (one.check, one.health, len(one.evidence)) == ("a", Health.FATAL, 2)
-    chain = [*found, finding("c", health=Health.FATAL)]
-    [one] = explain(chain, {"a": ("b",), "b": ("c",)})
-    assert (one.check, len(one.evidence)) == ("c", 3)
+    result = [finding("a", health=Health.FATAL), finding("b", health=Health.WARNING)]
+    [item] = explain(result, {"a": ("b",)})
+    assert (item.check, item.health, len(item.evidence)) == ("a", Health.FATAL, 2)
+    chain = [*result, finding("c", health=Health.FATAL)]
+    [item] = explain(chain, {"a": ("b",), "b": ("c",)})
+    assert (item.check, len(item.evidence)) == ("c", 3)
 
 
 def test_the_first_cause_that_stands_is_taken() -> None:
-    found = explain([finding("a"), finding("b"), finding("c")], {"a": ("x", "c", "b")})
-    assert {one.check: len(one.evidence) for one in found} == {"b": 1, "c": 2}
+    result = explain([finding("a"), finding("b"), finding("c")], {"a": ("x", "c", "b")})
+    assert {item.check: len(item.evidence) for item in result} == {"b": 1, "c": 2}
 
 
-@given(found=findings, symptom_of=relations)
+@given(result=findings, symptom_of=relations)
 def test_explaining_loses_no_evidence_and_no_severity(
-    found: list[Finding], symptom_of: dict[str, tuple[str, ...]]
+    result: list[Finding], symptom_of: dict[str, tuple[str, ...]]
 ) -> None:
     """Whatever is said to cause what, in a circle even."""
-    after = explain(found, symptom_of)
-    before = {(one.check, one.target) for one in found}
-    assert {(one.check, one.target) for one in after} <= before
-    assert worst_health(after) == worst_health(found)
-    assert bool(after) == bool(found)
-    told = {seen.text for one in after for seen in one.evidence}
-    assert len(told) == len(before) or any(len(one.evidence) >= 8 for one in after)
+    after = explain(result, symptom_of)
+    before = {(item.check, item.target) for item in result}
+    assert {(item.check, item.target) for item in after} <= before
+    assert worst_health(after) == worst_health(result)
+    assert bool(after) == bool(result)
+    messages = {seen.text for item in after for seen in item.evidence}
+    assert len(messages) == len(before) or any(len(item.evidence) >= 8 for item in after)
 
 
 def test_links_of_one_gpu_fold_into_it() -> None:
-    [one] = fold_findings([finding("down", link, message="is down") for link in reversed(LINKS)], SLOTS)
-    assert (one.target, one.message) == (GPUS[0], "18 NVLinks of GPU 0000:00:00: is down")
-    assert one.targets == tuple(LINKS)
+    [item] = fold_findings([finding("down", link, message="is down") for link in reversed(LINKS)], SLOTS)
+    assert (item.target, item.message) == (GPUS[0], "18 NVLinks of GPU 0000:00:00: is down")
+    assert item.targets == tuple(LINKS)
     assert names(fold_findings([finding("down", LINKS[3])], SLOTS)) == [("down", LINKS[3])]
 
 
 def test_links_of_every_gpu_fold_into_the_node() -> None:
     links = [f"{owner}/nvlink/{number}" for owner in GPUS for number in (0, 1)]
-    [one] = fold_findings([finding("down", link, message="is down") for link in links], SLOTS)
-    assert (one.target, one.message, len(one.targets)) == (NODE, "16 NVLinks: is down", 16)
+    [item] = fold_findings([finding("down", link, message="is down") for link in links], SLOTS)
+    assert (item.target, item.message, len(item.targets)) == (NODE, "16 NVLinks: is down", 16)
 
 
 @pytest.mark.parametrize(("number", "standing"), [(8, 1), (7, 7)])
@@ -141,16 +141,16 @@ def test_slots_of_the_node_fold_where_all_of_them_show_it(number: int, standing:
 
 @pytest.mark.parametrize("words", ["{} at 0000:0{}:00 has {} errors", "Xid {}: word {}{}"])
 def test_what_differs_in_numbers_alone_is_one_cause(words: str) -> None:
-    found = [finding("x", gpu, message=words.format(at, at + 1, at + 2)) for at, gpu in enumerate(GPUS)]
-    assert len(fold_findings(found, SLOTS)) == 1
+    result = [finding("x", gpu, message=words.format(at, at + 1, at + 2)) for at, gpu in enumerate(GPUS)]
+    assert len(fold_findings(result, SLOTS)) == 1
 
 
 def test_what_differs_in_words_stays_apart() -> None:
     words = ["double bit error", "row remapping failed"]
-    found = [finding("x", gpu, message=f"Xid 48: {words[at % 2]}") for at, gpu in enumerate(GPUS)]
-    assert len(fold_findings(found, SLOTS)) == 8
-    found = [finding("x", link, message=words[at % 2]) for at, link in enumerate(LINKS)]
-    assert [len(one.targets) for one in fold_findings(found, SLOTS)] == [9, 9]
+    result = [finding("x", gpu, message=f"Xid 48: {words[at % 2]}") for at, gpu in enumerate(GPUS)]
+    assert len(fold_findings(result, SLOTS)) == 8
+    result = [finding("x", link, message=words[at % 2]) for at, link in enumerate(LINKS)]
+    assert [len(item.targets) for item in fold_findings(result, SLOTS)] == [9, 9]
 
 
 def test_two_of_two_are_two_things_to_repair() -> None:
@@ -162,8 +162,8 @@ def test_what_is_folded_is_as_bad_and_as_little_known_as_its_worst_part() -> Non
     rows[3] = finding(
         "lost", GPUS[3], health=Health.FATAL, knowledge=DataStatus.STALE, since=-5.0, message="m 7"
     )
-    [one] = fold_findings(rows, SLOTS)
-    assert (one.health, one.data_status, one.since, one.component, one.message) == (
+    [item] = fold_findings(rows, SLOTS)
+    assert (item.health, item.data_status, item.since, item.component, item.message) == (
         Health.FATAL,
         DataStatus.STALE,
         -5.0,
@@ -172,22 +172,24 @@ def test_what_is_folded_is_as_bad_and_as_little_known_as_its_worst_part() -> Non
     )
 
 
-@given(found=findings)
-def test_folding_loses_and_doubles_no_slot(found: list[Finding]) -> None:
-    after = fold_findings(found, SLOTS)
-    shown = Counter((one.check, slot) for one in after for slot in one.targets or (one.target,))
-    assert shown == Counter((one.check, one.target) for one in found)
+@given(result=findings)
+def test_folding_loses_and_doubles_no_slot(result: list[Finding]) -> None:
+    after = fold_findings(result, SLOTS)
+    shown = Counter((item.check, slot) for item in after for slot in item.targets or (item.target,))
+    assert shown == Counter((item.check, item.target) for item in result)
 
 
-@given(found=findings)
-def test_folding_what_is_folded_changes_nothing(found: list[Finding]) -> None:
-    once = fold_findings(found, SLOTS)
+@given(result=findings)
+def test_folding_what_is_folded_changes_nothing(result: list[Finding]) -> None:
+    once = fold_findings(result, SLOTS)
     assert sorted(fold_findings(once, SLOTS), key=repr) == sorted(once, key=repr)
 
 
-@given(found=findings)
-def test_findings_are_told_worst_first_in_one_order(found: list[Finding]) -> None:
-    told = sort_findings(found)
-    assert [one.health.rank for one in told] == sorted((one.health.rank for one in found), reverse=True)
-    assert sort_findings(reversed(found)) == told
-    assert worst_health(told) == (told[0].health if told else Health.OK)
+@given(result=findings)
+def test_findings_are_told_worst_first_in_one_order(result: list[Finding]) -> None:
+    messages = sort_findings(result)
+    assert [item.health.rank for item in messages] == sorted(
+        (item.health.rank for item in result), reverse=True
+    )
+    assert sort_findings(reversed(result)) == messages
+    assert worst_health(messages) == (messages[0].health if messages else Health.OK)

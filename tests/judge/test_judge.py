@@ -45,7 +45,7 @@ events = st.builds(
 )
 rounds = st.lists(
     st.tuples(
-        st.lists(st.one_of(readings_of, refusals, failures), max_size=3, unique_by=lambda one: one.target),
+        st.lists(st.one_of(readings_of, refusals, failures), max_size=3, unique_by=lambda item: item.target),
         st.lists(events, max_size=2),
     ),
     max_size=12,
@@ -62,7 +62,7 @@ def inputs(played: Rounds) -> list[tuple[list[Reading], Instant]]:
         logged = tuple(
             told(slot, Event(signal, now - ago, f"{signal} {number}")) for slot, signal, ago in happened
         )
-        cut = any(one.status == "failed" for one in observations)
+        cut = any(observation.status == "failed" for observation in observations)
         readings = [
             Reading("memory", now, tuple(observations), complete=not cut),
             Reading("kmsg", now, logged),
@@ -76,20 +76,20 @@ def test_the_same_input_from_the_same_memory_comes_to_the_same(played: Rounds) -
     scene = Scene(*CHECKS)
     state = JudgeState()
     for readings, instant in inputs(played):
-        one = judge(scene.rules, state, readings, instant, scene.outlook)
-        assert judge(scene.rules, state, readings, instant, scene.outlook) == one
-        state = one[0]
+        item = judge(scene.rules, state, readings, instant, scene.outlook)
+        assert judge(scene.rules, state, readings, instant, scene.outlook) == item
+        state = item[0]
 
 
 @given(played=rounds)
 def test_memory_may_be_written_down_at_any_time(played: Rounds) -> None:
     scene = Scene(*CHECKS)
-    kept = lent = JudgeState()
+    remaining = lent = JudgeState()
     for readings, instant in inputs(played):
-        kept, verdict = judge(scene.rules, kept, readings, instant, scene.outlook)
+        remaining, verdict = judge(scene.rules, remaining, readings, instant, scene.outlook)
         lent = msgspec.msgpack.decode(msgspec.msgpack.encode(lent), type=JudgeState)
         lent, again = judge(scene.rules, lent, readings, instant, scene.outlook)
-        assert (lent, again) == (kept, verdict)
+        assert (lent, again) == (remaining, verdict)
 
 
 @given(played=rounds)
@@ -114,8 +114,8 @@ def test_what_fails_as_a_whole_gives_back_no_finding_and_adds_none(played: Round
             for name in ("memory", "kmsg")
         ]
         _, blind = judge(scene.rules, state, failed, instant, scene.outlook)
-        assert {(one.check, one.target) for one in blind.findings} == {
-            (one.check, one.target) for one in verdict.findings
+        assert {(finding.check, finding.target) for finding in blind.findings} == {
+            (finding.check, finding.target) for finding in verdict.findings
         }
 
 
@@ -126,11 +126,11 @@ def test_order_of_sources_in_a_round_does_not_matter() -> None:
     )
     instant = Instant(BOOTED, 100, "boot")
     scene = Scene(*CHECKS)
-    (_, one), (_, other) = (
+    (_, item), (_, other) = (
         judge(scene.rules, JudgeState(), order, instant, scene.outlook)
         for order in ([reading, log], [log, reading])
     )
-    assert one == other
+    assert item == other
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_what_clears_an_event_happens_to_its_slot_or_to_what_holds_it(
 def test_an_event_that_comes_after_what_clears_it_stands() -> None:
     scene = Scene(check(A, clears=("reset",)))
     verdict = scene.round(20, told("node", Event("gpu.reset", 10), Event("a.happened", 15)))
-    assert [one.check for one in verdict.findings] == ["one"]
+    assert [finding.check for finding in verdict.findings] == ["one"]
 
 
 @pytest.mark.parametrize(
@@ -164,8 +164,8 @@ def test_an_event_outlives_a_reboot_that_does_not_clear_it(clears: tuple[str, ..
     scene = Scene(check(A, clears=clears, health=Health.FATAL))
     scene.round(1000, told("node", Event("a.happened", 1000)))
     assert bool(scene.round(30, sources=("kmsg",), boot="next").findings) is stands
-    [*found] = scene.round(30 + 86_400, sources=("kmsg",), boot="next").findings
-    assert [one.health for one in found] == ([Health.WARNING] if stands else [])
+    [*result] = scene.round(30 + 86_400, sources=("kmsg",), boot="next").findings
+    assert [item.health for item in result] == ([Health.WARNING] if stands else [])
 
 
 def test_an_event_in_a_window_ends_with_its_boot() -> None:
@@ -192,7 +192,7 @@ def test_a_slot_is_remembered_while_something_is_known_of_it() -> None:
     scene = Scene(check(A, targets=("gpu",), clears=("operator",)))
     scene.round(10, seen(GPU, n=1), told(GPU, Event("a.happened", 5)), seen("port/mlx5_0/1", n=1))
     verdict = scene.round(20, sources=("memory", "kmsg"))
-    assert [one.target for one in verdict.findings] == [GPU]
+    assert [finding.target for finding in verdict.findings] == [GPU]
     assert set(scene.state.targets) == {GPU}
 
 

@@ -25,8 +25,8 @@ READ = TargetState(first_seen=0.0, sources={"memory": SourceSnapshot({"a.b": 1})
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounds, "_HEARD_OF", 2)
-    monkeypatch.setattr(bounds, "_UNREACHED", 2)
+    monkeypatch.setattr(bounds, "_MAX_WITHOUT_SOURCE", 2)
+    monkeypatch.setattr(bounds, "_MAX_UNREAD", 2)
 
 
 def test_what_is_read_is_never_forgotten() -> None:

@@ -17,7 +17,7 @@ def test_the_verdict_is_the_worst_of_all() -> None:
     assert scene.round(0).health is Health.OK
     assert scene.round(10, seen(hot=True, lost=False)).health is Health.WARNING
     verdict = scene.round(20, seen(hot=True, lost=True))
-    assert (verdict.health, [one.check for one in verdict.findings]) == (Health.FATAL, ["b", "a"])
+    assert (verdict.health, [finding.check for finding in verdict.findings]) == (Health.FATAL, ["b", "a"])
 
 
 def test_nothing_to_judge_is_judged() -> None:
@@ -29,8 +29,8 @@ def test_a_symptom_is_no_finding_of_its_own() -> None:
     scene = Scene(
         check(HOT, "cause"), check(Compare("slow", "is", value=True), "symptom", symptom_of=("cause",))
     )
-    assert [one.check for one in scene.round(0, seen(hot=True, slow=True)).findings] == ["cause"]
-    assert [one.check for one in scene.round(10, seen(hot=False, slow=True)).findings] == ["symptom"]
+    assert [finding.check for finding in scene.round(0, seen(hot=True, slow=True)).findings] == ["cause"]
+    assert [finding.check for finding in scene.round(10, seen(hot=False, slow=True)).findings] == ["symptom"]
 
 
 def test_a_file_system_suffers_from_its_own_disk() -> None:
@@ -40,13 +40,14 @@ def test_a_file_system_suffers_from_its_own_disk() -> None:
     )
     error = {"fs__error": "EIO", "fs__disk": "disk/nvme1"}
     lost = [
-        one.check for one in scene.round(0, seen("disk/nvme1", lost=True), seen("fs:/raid", **error)).findings
+        finding.check
+        for finding in scene.round(0, seen("disk/nvme1", lost=True), seen("fs:/raid", **error)).findings
     ]
     assert lost == ["cause"]
     other = scene.round(
         10, seen("disk/nvme1", lost=True), seen("fs:/raid", **{**error, "fs__disk": "disk/nvme2"})
     )
-    assert [one.check for one in other.findings] == ["cause", "symptom"]
+    assert [finding.check for finding in other.findings] == ["cause", "symptom"]
 
 
 def test_what_could_not_be_read_is_told_by_reason() -> None:
@@ -110,5 +111,7 @@ def test_what_is_proven_to_be_in_order_names_check_and_slots() -> None:
         Observation("nvml", GPUS[1], signals={"hot": True, "slow": False}),
         Observation("nvml", GPUS[2], signals={"slow": False}, unreadable={"hot": "refused"}),
     )
-    proven = {(check, slot) for one in verdict.passing for check in one.checks for slot in one.targets}
+    proven = {
+        (check, slot) for passed in verdict.passing for check in passed.checks for slot in passed.targets
+    }
     assert proven == {("a", GPUS[0]), ("b", GPUS[0]), ("b", GPUS[1]), ("b", GPUS[2])}

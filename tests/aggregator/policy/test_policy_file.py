@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from nodeguard.config.errors import ConfigError
 
 from nodeguard.aggregator.policy.policy_file import read_policy
 from nodeguard.aggregator.policy.schema import PolicySpec, json_schema
 from nodeguard.aggregator.policy.units import format_duration, format_share, parse_duration, parse_share
+from nodeguard.config.errors import ConfigError
 from nodeguard.model.finding import Health
 from nodeguard.model.mark import Mark
 from nodeguard.model.policy import (
@@ -224,7 +224,7 @@ WRONG = {
     "budget: {check: {standing: 3}}\n": "standing: `standing`, 3, is less than `new`, 5, which could never be used up: raise `standing` to 5 or lower `new`",
     "budget: {checks: [{check: a, new: 16}]}\n": "new: `standing`, 15, is less than `new`, 16, which could never be used up: raise `standing` to 16 or lower `new`",
     "budget: {check: {new: 0}}\n": "new: 0 does not fit: write a whole number >= 1",
-    "pools: [{name: a, labels: {x: y}}, {name: a}]\n": "name: 'a' stands on line 1 already: keep one of them",
+    "pools: [{name: a, labels: {x: y}}, {name: a}]\n": "name: 'a' is on line 1 already: keep one of them",
     "pools: [{name: a, labels: {x: y}}, {name: b, labels: {x: y, z: z}}]\n": "name: 'b' gets no node: 'a', which stands before it, has them all: put it before that one, or remove it",
     "pools: [{name: A b}]\n": "name: 'A b' does not fit: write it like training or pool-1",
     "pools: [{name: a, labels: {gpu: true}}]\n": "gpu: true is no text: put it in quotes, as labels are text",
@@ -240,7 +240,7 @@ WRONG = {
     "views: {fabrik: [a]}\n": "fabrik: is not known here: use one of fabric, nvlink, rack, power, zone; did you mean fabric?",
     "views: {rack: []}\n": "rack: a list does not fit: write a list of length >= 1",
     "views: {rack: [a b]}\n": "rack[0]: 'a b' does not fit: write it like topology.kubernetes.io/zone or rack",
-    "views: {rack: [a, a]}\n": "rack[1]: 'a' stands on line 1 already: keep one of them",
+    "views: {rack: [a, a]}\n": "rack[1]: 'a' is on line 1 already: keep one of them",
     "places: 7\n": "places: 7 does not fit: write it like racks.csv",
     "places: [{rack: r1}]\n": "places[0]: names no nodes: add `node: gpu-r12-*`, or `file: racks.csv`",
     "places: [{node: a}]\n": "node: does not say where that is: add one or more of fabric, nvlink, rack, power, zone",
@@ -252,15 +252,15 @@ WRONG = {
     "places: [{node: a, rack: row-1/}]\n": "rack: 'row-1/' does not fit: write it like row-1/r12 or feed-a",
     "places: [{node: a, rak: r1}]\n": "rak: is not known here: use one of file, node, fabric, nvlink, rack, power, zone; did you mean rack?",
     "places: [{node: a, rack: r1}, {node: a, power: f, rack: r2}]\n": "rack: 'a' has one already, on line 1 of policy.yaml: keep one of them",
-    "silences: [{node: *, check: a}]\n": "did not find expected alphabetic or numeric character: write the value out, in quotes where it begins with *, & or !",
+    "silences: [{node: *, check: a}]\n": "is not valid YAML: did not find expected alphabetic or numeric character: write the value out, in quotes where it begins with *, & or !",
     "silences:\n- node: *-7\n": "node: has an anchor, alias or tag: write the value out, in quotes where it begins with *, & or !",
     "marks: {taint: 1}\n": "taint: 1 does not fit: write true or false",
     "pause: yes\n": "pause: 'yes' does not fit: write true or false",
     f"modes: [{', '.join(['{check: a, mode: observe}'] * 101)}]\n": "modes: a list does not fit: write a list of length <= 100",
-    "mode: observe\nmode: enforce\n": "mode: stands twice: keep one of them",
+    "mode: observe\nmode: enforce\n": "mode: appears twice: keep one of them",
     "[]\n": "a list does not fit: write a mapping",
-    "": "is empty: remove it, or write what it is for",
-    "# nothing\n": "is empty: remove it, or write what it is for",
+    "": "is empty: write `name: value` lines, or remove the file",
+    "# nothing\n": "is empty: write `name: value` lines, or remove the file",
 }
 
 
