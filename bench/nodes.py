@@ -23,8 +23,7 @@ from unittest import mock
 import msgspec
 import uvloop
 
-from nodeguard.kube import client
-from nodeguard.kube import watch as watching
+from nodeguard.kube import client, watch
 from nodeguard.kube.client import MERGE_PATCH, ApiClient
 from nodeguard.kube.nodes import PATH
 from nodeguard.kube.nodes import watch_nodes as following
@@ -87,7 +86,7 @@ async def streamed(api: ApiClient) -> object:
 
 async def paged(api: ApiClient) -> object:
     """The same of a server that streams no lists."""
-    with mock.patch.object(watching, "Course", partial(WatchState, paged=True)):
+    with mock.patch.object(watch, "WatchState", partial(WatchState, list_in_pages=True)):
         return await streamed(api)
 
 

@@ -1,4 +1,4 @@
-"""An episode: some hours as usual, then one shared fault or roll-out, and what was made of it."""
+"""Episodes: some normal hours, then one shared fault or roll-out, and the diagnoses that follow."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from random import Random
 from msgspec import Struct
 from msgspec.structs import replace
 
-from bench.simulation.rollouts import Rollout, rolled_out
-from nodeguard.model.diagnosis import LOCATION_TOPOLOGIES, DiagnosisPolicy
+from bench.simulation.rollouts import Rollout, rollout_reports
+from nodeguard.model.diagnosis import DiagnosisPolicy
 from nodeguard.model.policy import Mode, Policy
 from nodeguard.simulate.agent_reports import SimulatedAgent
 from nodeguard.simulate.faults import Fault, SimulatedAgents
@@ -21,39 +21,39 @@ from nodeguard.simulate.simulated_fleet import SimulatedFleet
 from nodeguard.simulate.simulation import with_topology_labels
 from nodeguard.wire.report import Report
 
-# Seconds as usual before, where nobody says otherwise; and seconds that a fault is watched for.
+# Normal seconds before a fault by default, and seconds for which a fault is observed.
 BEFORE, AFTER = 6 * 3600.0, 2.5 * 3600.0
 
-# Seconds that a roll-out is watched for at most, and after its end.
-_LONGEST, _REST = 3 * 3600.0, 1800.0
+# Seconds for which a roll-out is observed at most, and after its end.
+_MAX_ROLLOUT, _AFTER_ROLLOUT = 3 * 3600.0, 1800.0
 
-_UNBLAMED = DiagnosisPolicy(classes=(), held=1_000_000_000)
+_NO_DIAGNOSIS = DiagnosisPolicy(classes=(), held=1_000_000_000)
 
 
 class Episode(Struct, frozen=True):
-    """What was made of it.
+    """Result of an episode.
 
-    planted, found: domains with the fault, and those of them that were blamed; took: seconds until then, of
-    each. wrong: domains that were blamed and should not have been. quarantines: nodes newly kept from all
-    work that had the fault. most: nodes out at one time that had nothing. held: checks that were held from
-    the fault on; wrongly: how many of them should not have been. labelled: whether what should be held was.
+    expected, detected: domains with the fault, and those that were diagnosed; detection_seconds: until the
+    diagnosis, of each. wrong: domains that were diagnosed without the fault. quarantines: of nodes with
+    the fault. max_healthy_quarantined: nodes at one time without a fault. suppressed: checks since the fault;
+    wrongly_suppressed: those that should not be. is_suppressed: whether the check that should be suppressed
+    was, if there is one.
     """
 
-    planted: int
-    found: int
-    took: tuple[float, ...]
+    expected: int
+    detected: int
+    detection_seconds: tuple[float, ...]
     wrong: int
     quarantines: int
-    most: int
-    held: tuple[CheckSuppressed, ...]
-    wrongly: int
-    labelled: bool
+    max_healthy_quarantined: int
+    suppressed: tuple[CheckSuppressed, ...]
+    wrongly_suppressed: int
+    is_suppressed: bool
 
 
-def enforcing(policy: Policy, *, blames: bool = True) -> Policy:
-    """A policy that marks whatever it may. blames: whether shared parts and checks are blamed at all."""
-    blame = replace(policy.diagnosis, enforce=LOCATION_TOPOLOGIES) if blames else _UNBLAMED
-    return with_topology_labels(replace(policy, mode=Mode.ENFORCE, blame=blame))
+def without_diagnosis(policy: Policy) -> Policy:
+    """Return a policy that enforces every mark, and never diagnoses domains or suppresses checks."""
+    return with_topology_labels(replace(policy, mode=Mode.ENFORCE, blame=_NO_DIAGNOSIS))
 
 
 def fault_episode(
@@ -64,65 +64,64 @@ def fault_episode(
     policy: Policy,
     before: float = BEFORE,
 ) -> Episode:
-    """The episode of one shared fault of a kind. policy: see enforcing. before: seconds as usual."""
-    chance = Random(f"{seed} {kind}")
-    usual = list(node_faults(fleet, DEFAULT_RATES, before + AFTER, chance))
-    fault = make_shared_fault(kind, fleet, before, chance)
-    account = _watched(SimulatedAgents(agent), fleet, [*usual, *fault.faults], policy, chance, before + AFTER)
-    match = score_diagnosis(account.degraded, [fault])
-    held = _held(account, before)
-    wanted = [one for one in held if one.check == fault.check and not one.domain]
+    """Run the episode of one shared fault. before: normal seconds before it."""
+    random = Random(f"{seed} {kind}")
+    normal = list(node_faults(fleet, DEFAULT_RATES, before + AFTER, random))
+    fault = make_shared_fault(kind, fleet, before, random)
+    counter = _run(SimulatedAgents(agent), fleet, [*normal, *fault.faults], policy, random, before + AFTER)
+    score = score_diagnosis(counter.degraded, [fault])
+    suppressed = _suppressed(counter, before)
+    expected = [event for event in suppressed if event.check == fault.check and not event.domain]
     return Episode(
-        match.expected,
-        match.detected,
-        match.detection_seconds or tuple(one.at - before for one in wanted[:1]),
-        match.wrong,
-        account.shared_fault_quarantines.total(),
-        account.max_healthy_quarantined,
-        held,
-        len(held) - len(wanted),
-        bool(wanted) or not fault.check,
+        score.expected,
+        score.detected,
+        score.detection_seconds or tuple(event.at - before for event in expected[:1]),
+        score.wrong,
+        counter.shared_fault_quarantines.total(),
+        counter.max_healthy_quarantined,
+        suppressed,
+        len(suppressed) - len(expected),
+        bool(expected) or not fault.check,
     )
 
 
 def rollout_episode(
     agent: SimulatedAgent,
-    wrong: SimulatedAgent,
+    new_agent: SimulatedAgent,
     fleet: SimulatedTopology,
     rollout: Rollout,
     seed: int,
     policy: Policy,
 ) -> Episode:
-    """The episode of a roll-out. wrong: agents of what is rolled out."""
-    chance = Random(f"{seed} {rollout.check} {rollout.share} {rollout.lasts} {rollout.by_rack}")
-    until = BEFORE + min(rollout.lasts, _LONGEST) + _REST
-    usual = list(node_faults(fleet, DEFAULT_RATES, until, chance))
-    crowd = SimulatedAgents(agent)
-    reports = rolled_out(rollout, fleet, crowd.healthy_report, wrong, BEFORE, chance)
-    account = _watched(crowd, fleet, usual, policy, chance, until, reports)
-    held = _held(account, BEFORE)
-    wanted = [one for one in held if one.check == rollout.check]
-    took = tuple(one.at - BEFORE for one in wanted[:1])
+    """Run the episode of a roll-out. new_agent: with the catalogue that is rolled out."""
+    random = Random(f"{seed} {rollout.check} {rollout.share} {rollout.lasts} {rollout.by_rack}")
+    until = BEFORE + min(rollout.lasts, _MAX_ROLLOUT) + _AFTER_ROLLOUT
+    normal = list(node_faults(fleet, DEFAULT_RATES, until, random))
+    agents = SimulatedAgents(agent)
+    reports = rollout_reports(rollout, fleet, agents.healthy_report, new_agent, BEFORE, random)
+    counter = _run(agents, fleet, normal, policy, random, until, reports)
+    suppressed = _suppressed(counter, BEFORE)
+    expected = [event for event in suppressed if event.check == rollout.check]
     return Episode(
         0,
         0,
-        took,
-        len({one.domain for one in account.degraded}),
+        tuple(event.at - BEFORE for event in expected[:1]),
+        len({diagnosis.domain for diagnosis in counter.degraded}),
         0,
-        account.max_healthy_quarantined,
-        held,
-        len(held) - len(wanted),
-        bool(wanted),
+        counter.max_healthy_quarantined,
+        suppressed,
+        len(suppressed) - len(expected),
+        bool(expected),
     )
 
 
 class QuietDays(Struct, frozen=True):
-    """Some days with no shared fault. domains, marked: that were blamed, and nodes in them. holds: checks."""
+    """Days without shared faults. domains, nodes: diagnosed, and the nodes in them. suppressed: checks."""
 
     days: float
     domains: int
-    marked: int
-    holds: int
+    nodes: int
+    suppressed: int
 
 
 def quiet_days(
@@ -133,31 +132,31 @@ def quiet_days(
     policy: Policy,
     before: float = BEFORE,
 ) -> QuietDays:
-    """Days as usual, after seconds that do not count. A domain that is blamed twice counts once."""
-    chance = Random(f"{seed} noise")
+    """Run normal days. before: seconds that do not count. A domain that is diagnosed twice counts once."""
+    random = Random(f"{seed} noise")
     until = before + days * DAY
-    usual = list(node_faults(fleet, DEFAULT_RATES, until, chance))
-    account = _watched(SimulatedAgents(agent), fleet, usual, policy, chance, until)
-    domains = {one.domain for one in account.degraded if one.at >= before}
-    marked = sum(len(fleet.domains.get(one, ())) for one in domains)
-    return QuietDays(days, len(domains), marked, len(_held(account, before)))
+    normal = list(node_faults(fleet, DEFAULT_RATES, until, random))
+    counter = _run(SimulatedAgents(agent), fleet, normal, policy, random, until)
+    domains = {diagnosis.domain for diagnosis in counter.degraded if diagnosis.at >= before}
+    nodes = sum(len(fleet.domains.get(domain, ())) for domain in domains)
+    return QuietDays(days, len(domains), nodes, len(_suppressed(counter, before)))
 
 
-def _watched(
-    crowd: SimulatedAgents,
-    fleet: SimulatedTopology,
-    troubles: Sequence[Fault],
+def _run(
+    agents: SimulatedAgents,
+    topology: SimulatedTopology,
+    faults: Sequence[Fault],
     policy: Policy,
-    chance: Random,
+    random: Random,
     until: float,
-    reports: dict[int, tuple[float, Report]] | None = None,
+    rollouts: dict[int, tuple[float, Report]] | None = None,
 ) -> OutcomeCounter:
-    account = OutcomeCounter()
-    running = SimulatedFleet(fleet, crowd, policy, [account], chance)
-    running.run(crowd.events(troubles, chance, reports), until)
-    account.close(until)
-    return account
+    counter = OutcomeCounter()
+    fleet = SimulatedFleet(topology, agents, policy, [counter], random)
+    fleet.run(agents.events(faults, random, rollouts), until)
+    counter.close(until)
+    return counter
 
 
-def _held(account: OutcomeCounter, since: float) -> tuple[CheckSuppressed, ...]:
-    return tuple(one for one in account.suppressed if one.at >= since)
+def _suppressed(counter: OutcomeCounter, since: float) -> tuple[CheckSuppressed, ...]:
+    return tuple(event for event in counter.suppressed if event.at >= since)

@@ -1,4 +1,4 @@
-"""Roll-outs of a catalogue that is not in order: a check that fires on what is well. Pure."""
+"""Roll-outs of a bad catalogue: a check that fires on healthy nodes. Pure."""
 
 from __future__ import annotations
 
@@ -15,19 +15,22 @@ from nodeguard.simulate.agent_reports import SimulatedAgent
 from nodeguard.simulate.fleet_topology import SimulatedTopology
 from nodeguard.wire.report import Report
 
-# What a slip of the pen in a condition leads to, by check: it holds for every healthy GPU.
-SLIPS: Mapping[str, Condition] = {
+# Bad conditions by check: each is true for every healthy GPU.
+BAD_CONDITIONS: Mapping[str, Condition] = {
     "gpu-reset-required": Compare("gpu.error", "is", "none"),
     "gpu-thermal-slowdown": Compare("gpu.temperature.margin", "at_most", 100),
 }
 
-# What the new catalogue calls itself.
+# Name of the new catalogue in reports.
 NAME = "rolled out"
+
+# Seconds until an agent has evaluated the new catalogue.
+_EVALUATION_SECONDS = 10.0
 
 
 class Rollout(Struct, frozen=True):
-    """A roll-out. check: that is wrong in it. share: of the nodes on which it fires. lasts: seconds from the
-    first node to the last. by_rack: whether a rack follows on a rack; else nodes are drawn.
+    """A roll-out. check: the bad one. share: of the nodes on which it fires. lasts: seconds from the first
+    node to the last. by_rack: rack after rack; else in random order.
     """
 
     check: str
@@ -36,36 +39,42 @@ class Rollout(Struct, frozen=True):
     by_rack: bool = False
 
 
-def slipped(catalogue: Catalogue, signals: Mapping[str, Signal], check: str) -> SimulatedAgent:
-    """Agents of a catalogue with one check that is wrong."""
-    checks = tuple(replace(one, when=SLIPS[check]) if one.id == check else one for one in catalogue.checks)
+def bad_agent(catalogue: Catalogue, signals: Mapping[str, Signal], check_id: str) -> SimulatedAgent:
+    """Return an agent with a catalogue in which one check is bad."""
+    checks = tuple(
+        replace(check, when=BAD_CONDITIONS[check_id]) if check.id == check_id else check
+        for check in catalogue.checks
+    )
     return SimulatedAgent(replace(catalogue, checks=checks), signals, NAME)
 
 
-def rolled_out(
-    one: Rollout, fleet: SimulatedTopology, well: Report, wrong: SimulatedAgent, at: float, chance: Random
+def rollout_reports(
+    rollout: Rollout,
+    fleet: SimulatedTopology,
+    healthy_report: Report,
+    new_agent: SimulatedAgent,
+    at: float,
+    random: Random,
 ) -> dict[int, tuple[float, Report]]:
-    """When each node has the new catalogue, and what it says by that beside what it says anyway.
+    """Return the time at which each node has the new catalogue, and its report then.
 
-    well: what a node says that is well. wrong: agents of the new catalogue. The node is well by all other
-    checks; whether the wrong one fires is the node's lot.
+    Nodes are healthy by all other checks. A random share of them has the finding of the bad check.
     """
-    fires = replace(wrong.healthy_report("gpu"), passing=())
-    quiet = replace(fires, findings=(), health=well.health, digest=f"{fires.digest} quiet")
+    firing = replace(new_agent.healthy_report("gpu"), proven=())
+    passing = replace(firing, findings=(), health=healthy_report.health, digest=f"{firing.digest} quiet")
     order = list(range(len(fleet.nodes)))
-    if one.by_rack:
+    if rollout.by_rack:
         racks = list(fleet.domains_at("rack", 2))
-        chance.shuffle(racks)
+        random.shuffle(racks)
         order = [node for rack in racks for node in fleet.domains[rack]]
     else:
-        chance.shuffle(order)
-    hit = set(chance.sample(order, max(1, round(one.share * len(order)))))
-    step = one.lasts / max(1, len(order) - 1)
+        random.shuffle(order)
+    affected = set(random.sample(order, max(1, round(rollout.share * len(order)))))
+    step = rollout.lasts / max(1, len(order) - 1)
     return {
-        node: (at + place * step + chance.uniform(0.0, _ROUND), fires if node in hit else quiet)
-        for place, node in enumerate(order)
+        node: (
+            at + index * step + random.uniform(0.0, _EVALUATION_SECONDS),
+            firing if node in affected else passing,
+        )
+        for index, node in enumerate(order)
     }
-
-
-# Seconds within which an agent has looked with the new catalogue.
-_ROUND = 10.0

@@ -1,4 +1,4 @@
-"""The rows of the table, and how episodes become them. Pure."""
+"""Rows of the evaluation's tables, computed from episodes. Pure."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from bench.simulation.episode import Episode, QuietDays
+from bench.simulation.intervals import bootstrap, mean, wilson
 from bench.simulation.rollouts import Rollout
-from nodeguard.simulate.figures import bootstrap, mean, quantile, wilson
+from nodeguard.simulate.figures import quantile
 
 
 class Share(Struct, frozen=True):
-    """How many of how many, and where that share surely lies, at 95%."""
+    """A share, with its confidence interval at 95%."""
 
     hits: int
     of: int
@@ -21,10 +22,10 @@ class Share(Struct, frozen=True):
 
 
 class FaultRow(Struct, frozen=True):
-    """A kind of shared fault. recall: domains with the fault that were blamed; precision: domains that were
-    blamed that had it; where the check is to be held instead, whether it was. p50, p95: seconds to the blame.
-    without, quarantines: nodes with the fault that were kept from all work on their own account in an
-    episode, if nothing is ever blamed, and as it is. wrong_holds: of checks, in all episodes.
+    """A kind of shared fault. recall: domains with the fault that were diagnosed; where a check should be
+    suppressed instead, whether it was. precision: diagnosed domains that had the fault. p50, p95: seconds to
+    the diagnosis. without, quarantines: mean number of nodes with the fault that were quarantined in an
+    episode without any diagnosis, and with it. wrongly_suppressed: checks, in all episodes.
     """
 
     kind: str
@@ -34,88 +35,88 @@ class FaultRow(Struct, frozen=True):
     p95: float | None
     without: float
     quarantines: float
-    wrong_holds: int
+    wrongly_suppressed: int
 
 
 class RolloutRow(Struct, frozen=True):
-    """A roll-out. most: nodes out at one time that had nothing, in any run; held: runs in which the check
-    was; p50: seconds until then. blamed: domains, in all runs.
+    """A roll-out. max_quarantined: healthy nodes at one time, in any run. suppressed: runs in which the check
+    was suppressed; p50: seconds until then. domains: diagnosed, in all runs.
     """
 
     rollout: Rollout
     runs: int
-    most: int
-    held: int
+    max_quarantined: int
+    suppressed: int
     p50: float | None
-    blamed: int
+    domains: int
 
 
-class NoiseRow(Struct, frozen=True):
-    """Days as usual, of a fleet of FLEET nodes. domains, marked, holds: a day. low, high: where the mean of
-    domains surely lies, at 95%.
+class QuietRow(Struct, frozen=True):
+    """Normal days of a fleet of REFERENCE_NODES. domains, nodes, suppressed: for each day. low, high: the
+    confidence interval of the mean number of domains, at 95%.
     """
 
     days: float
     domains: float
     low: float
     high: float
-    marked: float
-    holds: float
+    nodes: float
+    suppressed: float
 
 
-def fault_row(kind: str, done: list[Episode], without: list[Episode]) -> FaultRow:
-    """The row of a kind. without: the same episodes, where nothing is ever blamed."""
-    found, wrong = sum(one.found for one in done), sum(one.wrong for one in done)
-    planted = sum(one.planted for one in done)
-    if not planted:
-        found, planted = sum(one.labelled for one in done), len(done)
-    took = [at for one in done for at in one.took]
+def fault_row(kind: str, episodes: list[Episode], without: list[Episode]) -> FaultRow:
+    """Return the row of a kind. without: the same episodes without any diagnosis."""
+    detected, wrong = sum(run.detected for run in episodes), sum(run.wrong for run in episodes)
+    expected = sum(run.expected for run in episodes)
+    if not expected:
+        detected, expected = sum(run.is_suppressed for run in episodes), len(episodes)
+    seconds = [at for run in episodes for at in run.detection_seconds]
     return FaultRow(
         kind,
-        share(found, planted),
-        share(found, found + wrong),
-        quantile(took, 0.5),
-        quantile(took, 0.95),
-        _mean(one.quarantines for one in without),
-        _mean(one.quarantines for one in done),
-        sum(one.wrongly for one in done),
+        share(detected, expected),
+        share(detected, detected + wrong),
+        quantile(seconds, 0.5),
+        quantile(seconds, 0.95),
+        _mean(run.quarantines for run in without),
+        _mean(run.quarantines for run in episodes),
+        sum(run.wrongly_suppressed for run in episodes),
     )
 
 
-def rollout_row(rollout: Rollout, done: list[Episode]) -> RolloutRow:
-    """The row of a roll-out."""
+def rollout_row(rollout: Rollout, episodes: list[Episode]) -> RolloutRow:
+    """Return the row of a roll-out."""
     return RolloutRow(
         rollout,
-        len(done),
-        max((one.most for one in done), default=0),
-        sum(one.labelled for one in done),
-        quantile([at for one in done for at in one.took], 0.5),
-        sum(one.wrong for one in done),
+        len(episodes),
+        max((run.max_healthy_quarantined for run in episodes), default=0),
+        sum(run.is_suppressed for run in episodes),
+        quantile([at for run in episodes for at in run.detection_seconds], 0.5),
+        sum(run.wrong for run in episodes),
     )
 
 
-def noise_row(done: list[QuietDays]) -> NoiseRow:
-    """The row of days as usual."""
-    days = sum(one.days for one in done)
-    low, high = bootstrap([one.domains / one.days for one in done])
+def quiet_row(runs: list[QuietDays]) -> QuietRow:
+    """Return the row of normal days."""
+    days = sum(run.days for run in runs)
+    low, high = bootstrap([run.domains / run.days for run in runs])
     if not high and days:
-        high = _NONE / days
-    return NoiseRow(
+        high = _NO_EVENTS_HIGH / days
+    return QuietRow(
         days,
-        sum(one.domains for one in done) / days,
+        sum(run.domains for run in runs) / days,
         low,
         high,
-        sum(one.marked for one in done) / days,
-        sum(one.holds for one in done) / days,
+        sum(run.nodes for run in runs) / days,
+        sum(run.suppressed for run in runs) / days,
     )
 
 
-# Events that are expected at most, at 95% on both sides, where none was seen.
-_NONE = 3.69
+# The expected number of events, at most, where none was seen; two-sided, at 95%.
+_NO_EVENTS_HIGH = 3.69
 
 
 def share(hits: int, of: int) -> Share:
-    """So many of so many, with its interval."""
+    """Return a share with its interval."""
     return Share(hits, of, *wilson(hits, of))
 
 

@@ -1,4 +1,4 @@
-"""The table: each kind of shared fault planted many times, roll-outs that go wrong, and days as usual."""
+"""Tables of the evaluation: many episodes of each shared fault and roll-out, and normal days."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from bench.simulation.episode import (
     BEFORE,
     Episode,
     QuietDays,
-    enforcing,
     fault_episode,
     quiet_days,
     rollout_episode,
+    without_diagnosis,
 )
-from bench.simulation.rollouts import Rollout, slipped
-from bench.simulation.rows import FaultRow, NoiseRow, RolloutRow, fault_row, noise_row, rollout_row
+from bench.simulation.rollouts import Rollout, bad_agent
+from bench.simulation.rows import FaultRow, QuietRow, RolloutRow, fault_row, quiet_row, rollout_row
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.policy import Policy
 from nodeguard.model.signal import Signal
@@ -26,30 +26,31 @@ from nodeguard.simulate.agent_reports import SimulatedAgent
 from nodeguard.simulate.fleet_topology import SimulatedTopology, simulated_topology
 from nodeguard.simulate.random_faults import REFERENCE_NODES
 from nodeguard.simulate.shared_faults import SHARED_FAULT_KINDS
+from nodeguard.simulate.simulation import enforce_all
 
-# Seeds that constants may be chosen by begin here, and there those that nobody has looked at before.
+# First seed of those that constants may be chosen by, and of those that are only used for figures.
 TUNING, HELD_OUT = 1, 10_000
 
-_MIN, _HOUR = 60.0, 3600.0
+_MINUTE, _HOUR = 60.0, 3600.0
 
 ROLLOUTS = (
     *(
         Rollout("gpu-reset-required", share, lasts)
         for share in (0.01, 0.1, 1.0)
-        for lasts in (0.0, 30 * _MIN, 2 * _HOUR, 8 * _HOUR)
+        for lasts in (0.0, 30 * _MINUTE, 2 * _HOUR, 8 * _HOUR)
     ),
     Rollout("gpu-thermal-slowdown", 1.0, 2 * _HOUR, by_rack=True),
 )
 
 
-# Roll-outs differ less from one run to the next than faults do, and each takes longer: so many times fewer.
-_FEWER = 5
+# Roll-outs differ less between runs than faults, and each takes longer: so many times fewer of them.
+_FEWER_ROLLOUTS = 5
 
 
 class Plan(Struct, frozen=True):
-    """What is to be done. nodes: of the fleet of an episode. episodes: of each kind. days: as usual, of a
-    fleet of FLEET nodes. before: seconds as usual before a fault, and before a day that counts. first: the
-    first seed. kinds: of shared faults; rollouts: of those that go wrong.
+    """Size of the evaluation. nodes: of an episode's fleet. episodes: of each kind. days: normal ones, of a
+    fleet of REFERENCE_NODES. before: normal seconds before a fault. first: the first seed. kinds: of shared
+    faults.
     """
 
     nodes: int = 2560
@@ -62,57 +63,61 @@ class Plan(Struct, frozen=True):
 
 
 class Table(Struct, frozen=True):
-    """What came of it."""
+    """Result of the evaluation."""
 
     plan: Plan
     faults: tuple[FaultRow, ...]
     rollouts: tuple[RolloutRow, ...]
-    noise: NoiseRow | None
+    quiet: QuietRow | None
 
 
-class Knowledge(Struct, frozen=True):
-    """What every process has to know."""
+class Inputs(Struct, frozen=True):
+    """Inputs of every process."""
 
     catalogue: Catalogue
     signals: Mapping[str, Signal]
     policy: Policy
 
 
-def table(known: Knowledge, plan: Plan, jobs: int, tell: Callable[[str], None]) -> Table:
-    """Do it, in so many processes. tell: hears what is being done."""
+def table(inputs: Inputs, plan: Plan, jobs: int, log: Callable[[str], None]) -> Table:
+    """Run the evaluation. jobs: number of processes. log: called with the name of each step."""
     seeds = range(plan.first, plan.first + plan.episodes)
-    with ProcessPoolExecutor(jobs, initializer=_begin, initargs=(known,)) as pool:
+    with ProcessPoolExecutor(jobs, initializer=_begin, initargs=(inputs,)) as pool:
         faults = []
         for kind in plan.kinds:
-            tell(kind)
-            both = [(seed, blames) for blames in (True, False) for seed in seeds]
-            done = list(pool.map(_fault, [(kind, seed, plan.nodes, yes, plan.before) for seed, yes in both]))
-            faults.append(fault_row(kind, done[: plan.episodes], done[plan.episodes :]))
+            log(kind)
+            tasks = [
+                (kind, seed, plan.nodes, diagnoses, plan.before)
+                for diagnoses in (True, False)
+                for seed in seeds
+            ]
+            episodes = list(pool.map(_fault, tasks))
+            faults.append(fault_row(kind, episodes[: plan.episodes], episodes[plan.episodes :]))
         rollouts = []
-        for one in plan.rollouts:
-            tell(f"roll-out of {one.check}")
-            some = seeds[: max(1, plan.episodes // _FEWER)]
-            runs = list(pool.map(_rollout, [(one, seed, plan.nodes) for seed in some]))
-            rollouts.append(rollout_row(one, runs))
-        tell("days as usual")
+        for rollout in plan.rollouts:
+            log(f"roll-out of {rollout.check}")
+            fewer = seeds[: max(1, plan.episodes // _FEWER_ROLLOUTS)]
+            runs = list(pool.map(_rollout, [(rollout, seed, plan.nodes) for seed in fewer]))
+            rollouts.append(rollout_row(rollout, runs))
+        log("normal days")
         days = [(seed, plan.before) for seed in range(plan.first, plan.first + plan.days)]
-        noise = noise_row(list(pool.map(_noise, days))) if plan.days else None
-    return Table(plan, tuple(faults), tuple(rollouts), noise)
+        quiet = quiet_row(list(pool.map(_quiet_day, days))) if plan.days else None
+    return Table(plan, tuple(faults), tuple(rollouts), quiet)
 
 
-# Of this process: what it knows.
-_known: list[Knowledge] = []
+# The inputs of this process.
+_inputs: list[Inputs] = []
 
 
-def _begin(known: Knowledge) -> None:
-    _known[:] = [known]
-    for made in (_agent, _fleet, _wrong):
-        made.cache_clear()
+def _begin(inputs: Inputs) -> None:
+    _inputs[:] = [inputs]
+    for cached in (_agent, _fleet, _bad_agent):
+        cached.cache_clear()
 
 
 @cache
 def _agent() -> SimulatedAgent:
-    return SimulatedAgent(_known[0].catalogue, _known[0].signals)
+    return SimulatedAgent(_inputs[0].catalogue, _inputs[0].signals)
 
 
 @cache
@@ -121,23 +126,23 @@ def _fleet(nodes: int) -> SimulatedTopology:
 
 
 @cache
-def _wrong(check: str) -> SimulatedAgent:
-    """Agents of a catalogue in which a check is wrong."""
-    return slipped(_known[0].catalogue, _known[0].signals, check)
+def _bad_agent(check: str) -> SimulatedAgent:
+    return bad_agent(_inputs[0].catalogue, _inputs[0].signals, check)
 
 
 def _fault(task: tuple[str, int, int, bool, float]) -> Episode:
-    kind, seed, nodes, blames, before = task
-    return fault_episode(
-        _agent(), _fleet(nodes), kind, seed, enforcing(_known[0].policy, blames=blames), before
-    )
+    kind, seed, nodes, diagnoses, before = task
+    policy = enforce_all(_inputs[0].policy) if diagnoses else without_diagnosis(_inputs[0].policy)
+    return fault_episode(_agent(), _fleet(nodes), kind, seed, policy, before)
 
 
 def _rollout(task: tuple[Rollout, int, int]) -> Episode:
-    one, seed, nodes = task
-    return rollout_episode(_agent(), _wrong(one.check), _fleet(nodes), one, seed, enforcing(_known[0].policy))
+    rollout, seed, nodes = task
+    policy = enforce_all(_inputs[0].policy)
+    return rollout_episode(_agent(), _bad_agent(rollout.check), _fleet(nodes), rollout, seed, policy)
 
 
-def _noise(task: tuple[int, float]) -> QuietDays:
+def _quiet_day(task: tuple[int, float]) -> QuietDays:
     seed, before = task
-    return quiet_days(_agent(), _fleet(REFERENCE_NODES), 1.0, seed, enforcing(_known[0].policy), before)
+    policy = enforce_all(_inputs[0].policy)
+    return quiet_days(_agent(), _fleet(REFERENCE_NODES), 1.0, seed, policy, before)

@@ -1,1 +1,1 @@
-"""What was told of a fleet, planned for again under another policy, in virtual time."""
+"""Backtest: recorded reports of a fleet, planned again under another policy, in virtual time."""

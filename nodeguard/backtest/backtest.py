@@ -1,4 +1,4 @@
-"""A backtest: the same steps under one policy, or under two, and what differs. Pure."""
+"""Backtest of one policy, or the comparison of two, on the same steps. Pure."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from nodeguard.model.policy import Policy
 
 
 class BacktestResult(Struct, frozen=True):
-    """What was told, from one moment to another, and what each policy comes to. nodes: that reported;
-    reports: transitions of theirs in all; recent: those since then; latest: when the last step was.
+    """Result of each policy over a time range.
+
+    nodes: that reported; reports: all transitions of theirs; recent_reports: those since the start of the
+    range; last_step: time of the last step.
     """
 
     since: float
@@ -36,52 +38,54 @@ def run_backtest(
     since: float,
     until: float,
 ) -> BacktestResult:
-    """What some steps come to under policies. checks: names of those in the catalogue. since: what was over
-    before is left out. until: when whoever listened did so last; at least, all is held to be as it was told
-    last for so long that it settles. Times in seconds since the epoch; since may be earlier than all steps.
+    """Return the result of policies on recorded steps.
+
+    checks: ids of the catalogue's checks. since: earlier marks are left out; it may be before all steps.
+    until: when the recording ended; the last state is kept for at least the grace periods. Times are seconds
+    since the epoch.
     """
-    known = tuple(checks)
-    replays = [FleetReplay(policy, known) for policy in policies]
-    spells = FindingEpisodes()
-    first = latest = None
+    check_ids = tuple(checks)
+    replays = [FleetReplay(policy, check_ids) for policy in policies]
+    episodes = FindingEpisodes()
+    first = last = None
     recent = 0
     for step in steps:
         first = step.at if first is None else first
-        latest = step.at
-        before = spells.reports
-        spells.apply_step(step)
-        recent += spells.reports - before if step.at >= since else 0
+        last = step.at
+        before = episodes.reports
+        episodes.apply_step(step)
+        recent += episodes.reports - before if step.at >= since else 0
         for replay in replays:
             replay.apply_step(step)
-    end = max(until, (latest or 0.0) + max((_settled(one) for one in policies), default=0.0))
+    end = max(until, (last or 0.0) + max((_settle_seconds(policy) for policy in policies), default=0.0))
     for replay in replays:
         replay.advance_to(end)
-    begin = max(since, first or 0.0)
+    start = max(since, first or 0.0)
     return BacktestResult(
-        since=begin,
+        since=start,
         until=end,
-        nodes=len(spells.nodes),
-        reports=spells.reports,
+        nodes=len(episodes.nodes),
+        reports=episodes.reports,
         recent_reports=recent,
-        last_step=latest or 0.0,
+        last_step=last or 0.0,
         results=tuple(
-            policy_result(replay.marks, spells, policy, begin, end)
+            policy_result(replay.marks, episodes, policy, start, end)
             for replay, policy in zip(replays, policies, strict=True)
         ),
     )
 
 
-# Seconds after the start from which a fleet is planned for whatever is heard, and some to spare.
+# Seconds after its start from which a planner acts on any number of reports, and one to spare.
 _START = 61.0
 
 
-def _settled(policy: Policy) -> float:
+def _settle_seconds(policy: Policy) -> float:
     return max(policy.grace.quarantine, policy.grace.suspect, _START) + 1.0
 
 
 class PolicyDifference(Struct, frozen=True):
-    """Marks that stood under one policy alone, and pairs of those that stood under both: each of the first
-    with the same of the second, at a time that they share.
+    """Marks that only the first or only the second policy set, and pairs of marks that both set at a common
+    time.
     """
 
     first: tuple[MarkResult, ...]
@@ -90,30 +94,32 @@ class PolicyDifference(Struct, frozen=True):
 
 
 def compare_policies(first: PolicyResult, second: PolicyResult) -> PolicyDifference:
-    """What two policies make of the same steps."""
-    others: dict[tuple[str, str, str, str], list[MarkResult]] = defaultdict(list)
-    for one in second.marks:
-        if one.state == IncidentState.MARKED:
-            others[_place(one)].append(one)
-    alone, both, met = [], [], set[int]()
-    for one in first.marks:
-        if one.state != IncidentState.MARKED:
+    """Return the difference between the marks of two policies on the same steps."""
+    candidates: dict[tuple[str, str, str, str], list[MarkResult]] = defaultdict(list)
+    for mark in second.marks:
+        if mark.state == IncidentState.MARKED:
+            candidates[_key(mark)].append(mark)
+    only_first, both, matched = [], [], set[int]()
+    for mark in first.marks:
+        if mark.state != IncidentState.MARKED:
             continue
-        other = next((each for each in others[_place(one)] if _overlap(one, each)), None)
-        if other is None:
-            alone.append(one)
+        match = next((other for other in candidates[_key(mark)] if _overlap(mark, other)), None)
+        if match is None:
+            only_first.append(mark)
         else:
-            both.append((one, other))
-    for one, _ in both:
-        met.update(id(each) for each in others[_place(one)] if _overlap(one, each))
-    rest = [each for found in others.values() for each in found if id(each) not in met]
-    return PolicyDifference(tuple(alone), tuple(sorted(rest, key=lambda one: one.start)), tuple(both))
+            both.append((mark, match))
+    for mark, _ in both:
+        matched.update(id(other) for other in candidates[_key(mark)] if _overlap(mark, other))
+    only_second = [mark for marks in candidates.values() for mark in marks if id(mark) not in matched]
+    only_second.sort(key=lambda mark: mark.start)
+    return PolicyDifference(tuple(only_first), tuple(only_second), tuple(both))
 
 
-def _place(one: MarkResult) -> tuple[str, str, str, str]:
-    return one.request.uid, one.request.check, one.request.target, one.request.mark
+def _key(mark: MarkResult) -> tuple[str, str, str, str]:
+    request = mark.request
+    return request.uid, request.check, request.target, request.mark
 
 
-def _overlap(one: MarkResult, other: MarkResult) -> bool:
-    ends, others_end = (float("inf") if each.end is None else each.end for each in (one, other))
-    return one.start < others_end and other.start < ends
+def _overlap(mark: MarkResult, other: MarkResult) -> bool:
+    mark_end, other_end = (float("inf") if result.end is None else result.end for result in (mark, other))
+    return mark.start < other_end and other.start < mark_end

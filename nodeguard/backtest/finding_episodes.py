@@ -1,4 +1,4 @@
-"""What was found, for how long, and how it ended: facts, whatever a policy makes of them. Pure."""
+"""Episodes of findings: how long each lasted and how it ended, independent of any policy. Pure."""
 
 from __future__ import annotations
 
@@ -14,22 +14,23 @@ from nodeguard.wire.report import Report, ReportedFinding
 
 
 class EpisodeEnd(StrEnum):
-    """How a finding ended. `itself`: with nothing else that is known. `reboot`: its node booted. `part`:
-    another part sits in its slot. `left`: its node was no more. `open`: it has not.
+    """The end of an episode. `resolved`: the finding ended without another known event. `reboot`: its node
+    rebooted. `component-replaced`: another component is in its target. `node-deleted`: its Node was deleted.
+    `open`: it has not ended.
     """
 
-    RESOLVED = "itself"
+    RESOLVED = "resolved"
     REBOOT = "reboot"
-    COMPONENT_REPLACED = "part"
-    NODE_DELETED = "left"
+    COMPONENT_REPLACED = "component-replaced"
+    NODE_DELETED = "node-deleted"
     OPEN = "open"
 
 
 class FindingEpisode(Struct):
-    """A finding that was suspect or fatal, from when it was first told to when it no longer was.
+    """A suspect or fatal finding, from its first report to the first report without it.
 
-    resource: the slot of what failed. fatal: when it was first fatal, None for never. Times in seconds since
-    the epoch.
+    failed_target: the target that failed. fatal_since: when it was first fatal, None for never. Times are
+    seconds since the epoch.
     """
 
     uid: str
@@ -42,68 +43,76 @@ class FindingEpisode(Struct):
     end_reason: EpisodeEnd = EpisodeEnd.OPEN
 
 
-# A finding's place on its node: check and slot.
-_Place = tuple[str, str]
+# A finding's check and target.
+_FindingKey = tuple[str, str]
 
 
 class FindingEpisodes:
-    """of: all spells, by uid of the node, in the order in which they began. nodes: who reported, by uid;
-    reports: how many.
+    """Collects the episodes of a fleet. by_node: all by uid of the Node, in the order of their start.
+    nodes: uids of the Nodes that reported; reports: their number.
     """
 
     def __init__(self) -> None:
         self.by_node: dict[str, list[FindingEpisode]] = defaultdict(list)
         self.nodes: set[str] = set()
         self.reports = 0
-        self._open: dict[str, dict[_Place, FindingEpisode]] = {}
-        self._last: dict[str, Report] = {}
+        self._open: dict[str, dict[_FindingKey, FindingEpisode]] = {}
+        self._last_reports: dict[str, Report] = {}
 
     def apply_step(self, step: HistoryEvent) -> None:
-        """A step, in its order."""
+        """Add a step; steps come in their order."""
         match step:
             case ReportReceived(at, uid, report):
                 self.nodes.add(uid)
                 self.reports += 1
                 self._report(at, uid, report)
             case NodeRemoved(at, uid, _):
-                for spell in self._open.pop(uid, {}).values():
-                    spell.end, spell.end_reason = at, EpisodeEnd.NODE_DELETED
-                self._last.pop(uid, None)
+                for episode in self._open.pop(uid, {}).values():
+                    episode.end, episode.end_reason = at, EpisodeEnd.NODE_DELETED
+                self._last_reports.pop(uid, None)
 
     def _report(self, at: float, uid: str, report: Report) -> None:
-        found = {(one.check, one.target): one for one in report.findings if one.health in _BAD}
-        still = self._open.get(uid)
-        if found or still:
-            still = self._open.setdefault(uid, {})
-            for place in still.keys() - found.keys():
-                spell = still.pop(place)
-                spell.end, spell.end_reason = at, self._how(spell, uid, report)
-            for place, one in found.items():
-                self._found(still, place, at, uid, one)
-            if not still:
+        findings = {
+            (finding.check, finding.target): finding
+            for finding in report.findings
+            if finding.health in _UNHEALTHY
+        }
+        episodes = self._open.get(uid)
+        if findings or episodes:
+            episodes = self._open.setdefault(uid, {})
+            for key in episodes.keys() - findings.keys():
+                episode = episodes.pop(key)
+                episode.end, episode.end_reason = at, self._end_reason(episode, uid, report)
+            for key, finding in findings.items():
+                self._continue(episodes, key, at, uid, finding)
+            if not episodes:
                 del self._open[uid]
-        self._last[uid] = report
+        self._last_reports[uid] = report
 
-    def _found(
-        self, still: dict[_Place, FindingEpisode], place: _Place, at: float, uid: str, one: ReportedFinding
+    def _continue(
+        self,
+        episodes: dict[_FindingKey, FindingEpisode],
+        key: _FindingKey,
+        at: float,
+        uid: str,
+        finding: ReportedFinding,
     ) -> None:
-        spell = still.get(place)
-        if spell is None:
-            spell = still[place] = FindingEpisode(uid, one.check, one.target, resource(one), at)
-            self.by_node[uid].append(spell)
-        if one.health == Health.FATAL and spell.fatal_since is None:
-            spell.fatal_since = at
+        """Start or continue the episode of a finding."""
+        episode = episodes.get(key)
+        if episode is None:
+            episode = FindingEpisode(uid, finding.check, finding.target, resource(finding), at)
+            episodes[key] = episode
+            self.by_node[uid].append(episode)
+        if finding.health == Health.FATAL and episode.fatal_since is None:
+            episode.fatal_since = at
 
-    def _how(self, spell: FindingEpisode, uid: str, report: Report) -> EpisodeEnd:
-        last = self._last[uid]
+    def _end_reason(self, episode: FindingEpisode, uid: str, report: Report) -> EpisodeEnd:
+        last = self._last_reports[uid]
         if report.boot_id != last.boot_id:
             return EpisodeEnd.REBOOT
-        was, now = (one.inventory.components.get(spell.failed_target) for one in (last, report))
-        return (
-            EpisodeEnd.COMPONENT_REPLACED
-            if was and now and was.id and now.id and was.id != now.id
-            else EpisodeEnd.RESOLVED
-        )
+        before, after = (source.inventory.components.get(episode.failed_target) for source in (last, report))
+        is_replaced = before and after and before.id and after.id and before.id != after.id
+        return EpisodeEnd.COMPONENT_REPLACED if is_replaced else EpisodeEnd.RESOLVED
 
 
-_BAD = frozenset({Health.SUSPECT, Health.FATAL})
+_UNHEALTHY = frozenset({Health.SUSPECT, Health.FATAL})

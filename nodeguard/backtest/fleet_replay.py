@@ -1,6 +1,6 @@
-"""The fleet's own planner in virtual time: told what was told, when it was, its plans carried out at once.
+"""Replay of a fleet: the real planner on recorded steps in virtual time; its plans are applied at once.
 
-Pure: the same steps under the same policy come to the same marks.
+Pure: the same steps under the same policy give the same marks.
 """
 
 from __future__ import annotations
@@ -32,170 +32,177 @@ from nodeguard.model.policy import Policy, Silence
 from nodeguard.model.target import target_kind
 from nodeguard.wire.report import Report
 
-# Seconds for which news is gathered before it is planned for; after which a report that came late is
-# confirmed by the next heartbeat; between two looks at what has to be forgotten; and added to a moment at
-# which something is due, as sums of such numbers are not exact.
-_GATHER = 1.0
-_BEAT = 10.0
-_LOOK = 3600.0
-_SOON = 0.001
+# Seconds from a change to the plan for it; from a late report to the heartbeat that confirms it; and between
+# two times at which old data is removed. The last is added to a due time, as sums of floats are not exact.
+_PLAN_DELAY = 1.0
+_HEARTBEAT_SECONDS = 10.0
+_EXPIRY_SECONDS = 3600.0
+_EPSILON = 0.001
 
-# Plans in a row, each carried out, until there is nothing left to do.
-_ROUNDS = 8
+# Plans in a row, each applied, until nothing is left to do.
+_MAX_PLANS = 8
 
-# When a node was heard last that is silent, whatever the policy calls so.
+# Last heartbeat of a stale node, for every value of the policy's limit.
 _LONG_AGO = -1e12
 
-_ASKING = frozenset({Health.SUSPECT, Health.FATAL})
+_UNHEALTHY = frozenset({Health.SUSPECT, Health.FATAL})
 
 
 class FleetReplay:
-    """A fleet that is told step by step. marks: what comes of it. checks: see Planner."""
+    """A planner that receives steps. marks: the marks that it sets. checks: see Planner."""
 
     def __init__(self, policy: Policy, checks: Iterable[str]) -> None:
         self.marks = MarkTracker()
-        # Nobody is there to be told of incidents.
+        # Nobody reads incidents here.
         self._planner = Planner(replace(policy, silences=(Silence(),)), checks)
-        self._asks: dict[str, tuple[object, ...]] = {}
+        self._requests: dict[str, tuple[object, ...]] = {}
         self._late: dict[str, float] = {}
-        self._began: float | None = None
+        self._started: float | None = None
         self._due = inf
-        self._looked = -inf
-        self._is_silence_new = False
+        self._last_expiry = -inf
+        self._has_new_liveness = False
 
     def apply_step(self, step: HistoryEvent) -> None:
-        """A step, after all that was due before it."""
-        if self._began is None:
-            self._began = step.at
+        """Apply a step, after everything that was due before it."""
+        if self._started is None:
+            self._started = step.at
             self._due = step.at + MAX_START_WAIT
         self.advance_to(step.at)
         match step:
             case ReportReceived(at, uid, report):
                 self._report(at, uid, report)
             case NodeObserved(at, node):
-                self._see(at, node)
+                self._update_node(at, node)
             case NodeRemoved(at, uid, _):
-                self._asks.pop(uid, None)
+                self._requests.pop(uid, None)
                 self._late.pop(uid, None)
                 self._planner.remove_node(uid)
                 self.marks.node_deleted(uid, at)
-                self._wake(at)
+                self._schedule(at)
             case AgentLivenessChanged(at, uid, _, silent):
-                self._hear(uid, _LONG_AGO if silent else inf)
-                self._is_silence_new = True
-                self._wake(at)
+                self._set_heartbeat(uid, _LONG_AGO if silent else inf)
+                self._has_new_liveness = True
+                self._schedule(at)
 
     def advance_to(self, at: float) -> None:
-        """Time passes up to a moment."""
+        """Advance the time, with all plans that are due until then."""
         while self._due <= at:
             self._plan(self._due)
 
-    def _wake(self, at: float) -> None:
-        self._due = min(self._due, at + _GATHER)
+    def _schedule(self, at: float) -> None:
+        self._due = min(self._due, at + _PLAN_DELAY)
 
     def _report(self, at: float, uid: str, report: Report) -> None:
         planner = self._planner
         if uid not in planner.state.nodes:
             planner.update_node(Node(report.node, uid, gpus=gpu_count(report)))
         planner.record_report(uid, report, Instant(at, at, ""))
-        self._hear(uid, inf)
-        self._is_silence_new = self._is_silence_new or uid in planner.stale_agents.stale
+        self._set_heartbeat(uid, inf)
+        self._has_new_liveness = self._has_new_liveness or uid in planner.stale_agents.stale
         if planner.reports[uid].late:
-            self._late[uid] = at + _BEAT
-            self._due = min(self._due, at + _BEAT)
+            self._late[uid] = at + _HEARTBEAT_SECONDS
+            self._due = min(self._due, at + _HEARTBEAT_SECONDS)
         else:
             self._late.pop(uid, None)
-        asks = tuple(
-            (one.check, one.target, one.health, one.component, one.targets, one.data_status, one.family)
-            for one in report.findings
-            if one.health in _ASKING
+        requests = tuple(
+            (
+                finding.check,
+                finding.target,
+                finding.health,
+                finding.component,
+                finding.targets,
+                finding.data_status,
+                finding.family,
+            )
+            for finding in report.findings
+            if finding.health in _UNHEALTHY
         )
-        before = self._asks.get(uid, ())
-        self._asks[uid] = asks
-        if asks != before or self._concerns(uid):
-            self._wake(at)
+        before = self._requests.get(uid, ())
+        self._requests[uid] = requests
+        if requests != before or self._has_marks(uid):
+            self._schedule(at)
 
-    def _hear(self, uid: str, at: float) -> None:
-        """A node is heard, inf: until it is said that it is not any more."""
+    def _set_heartbeat(self, uid: str, at: float) -> None:
+        """Set a node's last heartbeat; inf until a step reports it as stale."""
         self._planner.state.liveness.record_report(uid, at)
 
-    def _see(self, at: float, node: Node) -> None:
-        """A Node as it is told, with what is written on it here."""
+    def _update_node(self, at: float, node: Node) -> None:
+        """Update a recorded Node, and keep the marks of this replay on it."""
         before = self._planner.state.nodes.get(node.uid)
         if before is not None:
             state = before.annotations.get(STATE_ANNOTATION, "")
-            ours = (decode_record(state) or MarkRecord()).cordoned
+            is_our_cordon = (decode_record(state) or MarkRecord()).cordoned
             node = replace(
                 node,
                 annotations={**node.annotations, **({STATE_ANNOTATION: state} if state else {})},
                 taints=before.taints,
                 condition=before.condition,
-                unschedulable=node.unschedulable or ours,
+                unschedulable=node.unschedulable or is_our_cordon,
             )
         self._planner.update_node(node)
-        if self._planner.decisions or self._concerns(node.uid):
-            self._wake(at)
+        if self._planner.decisions or self._has_marks(node.uid):
+            self._schedule(at)
 
-    def _concerns(self, uid: str) -> bool:
-        """Whether a node holds anything, or something is asked of it."""
+    def _has_marks(self, uid: str) -> bool:
+        """Return whether a node has marks or mark requests."""
         return uid in self._planner.decisions or self._planner.state.marks(uid) != NodeMarks()
 
     def _plan(self, at: float) -> None:
-        """Plan and carry out, until nothing is left to do."""
+        """Plan, and apply the plan, until nothing is left to do."""
         planner, now = self._planner, Instant(at, at, "")
         self._due = inf
         for uid in [uid for uid, due in self._late.items() if due <= at]:
             del self._late[uid]
             planner.record_heartbeat(uid, now)
-        if self._is_silence_new or at - self._looked >= _LOOK:
-            self._is_silence_new, self._looked = False, at
+        if self._has_new_liveness or at - self._last_expiry >= _EXPIRY_SECONDS:
+            self._has_new_liveness, self._last_expiry = False, at
             planner.tick(now)
-        if may_act(planner.stale_agents, self._began or at, at):
-            for _ in range(_ROUNDS):
+        if may_act(planner.stale_agents, self._started or at, at):
+            for _ in range(_MAX_PLANS):
                 plan = planner.plan(now)
                 self.marks.plan_applied(planner, plan, at)
                 planner.record_issued(plan)
                 for desired in plan.nodes:
                     planner.update_node(apply_desired(planner.state.nodes[desired.uid], desired))
-                # What is given back may be spent by the next plan alone; else this one did what there is.
+                # Only the next plan may use the budget of released marks; without any, this plan is final.
                 if not plan.released:
                     break
         else:
-            self._due = (self._began or at) + MAX_START_WAIT
-        self._due = min(self._due, min(self._later(at), default=inf))
+            self._due = (self._started or at) + MAX_START_WAIT
+        self._due = min(self._due, min(self._next_changes(at), default=inf))
 
-    def _later(self, at: float) -> Iterator[float]:
-        """Moments after this one at which time alone may change the plan."""
+    def _next_changes(self, at: float) -> Iterator[float]:
+        """Yield times after this one at which the plan may change without a new step."""
         planner = self._planner
         yield from self._late.values()
-        # Of many that were marked once, few are marked now.
+        # Of all nodes that were marked once, few are marked now.
         proofs = (planner.releases.proofs.get(uid, {}) for uid in planner.state.marked_nodes())
-        soaked = (proof.until for found in proofs for proof in found.values())
-        yield from (until + _SOON for until in soaked if until > at)
-        late: set[str] = set()
+        soak_ends = (proof.until for node_proofs in proofs for proof in node_proofs.values())
+        yield from (until + _EPSILON for until in soak_ends if until > at)
+        limited_checks: set[str] = set()
         for outcomes in planner.decisions.values():
-            for one in outcomes:
-                if one.state == IncidentState.PENDING:
-                    yield one.until + _SOON
-                elif one.refusal is not None and one.refusal.check:
-                    late.add(one.refusal.check)
-        if late:
-            yield from self._allowed(at, late)
+            for outcome in outcomes:
+                if outcome.state == IncidentState.PENDING:
+                    yield outcome.until + _EPSILON
+                elif outcome.refusal is not None and outcome.refusal.check:
+                    limited_checks.add(outcome.refusal.check)
+        if limited_checks:
+            yield from self._limit_ends(at, limited_checks)
         due = planner.diagnosis.next_evaluation()
         if due is not None:
-            yield max(due, at + _SOON)
+            yield max(due, at + _EPSILON)
 
-    def _allowed(self, at: float, checks: Container[str]) -> Iterator[float]:
-        """Moments after this one at which what some checks took out no longer counts as new."""
+    def _limit_ends(self, at: float, checks: Container[str]) -> Iterator[float]:
+        """Yield times after this one at which a mark of some checks no longer counts as new."""
         policy = self._planner.policy
         for charged in self._planner.state.usage.values():
-            new = [(one.check, one.at) for one in charged.charges] + [
-                (one.check, one.at) for one in charged.past
+            starts = [(charge.check, charge.at) for charge in charged.charges] + [
+                (past.check, past.at) for past in charged.past
             ]
-            ends = (began + check_limit(policy, check).within for check, began in new if check in checks)
-            yield from (end + _SOON for end in ends if end > at)
+            ends = (start + check_limit(policy, check).within for check, start in starts if check in checks)
+            yield from (end + _EPSILON for end in ends if end > at)
 
 
 def gpu_count(report: Report) -> int:
-    """How many GPUs a report's inventory tells of."""
-    return sum(1 for slot in report.inventory.components if target_kind(slot) == "gpu")
+    """Return the number of GPUs in a report's inventory."""
+    return sum(1 for target in report.inventory.components if target_kind(target) == "gpu")

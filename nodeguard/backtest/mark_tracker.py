@@ -1,4 +1,4 @@
-"""What a policy comes to: marks that stood, marks that were withheld, and those that are only thought of."""
+"""Marks of a replay over time: those that were set, withheld, or only a dry run."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from nodeguard.model.mark import Mark, MarkRecord
 
 
 class MarkEnd(StrEnum):
-    """How it ended. `proven`, `retracted`, `removed`: see release.Freed. `over`: the finding was, before
-    anything was marked for it. `marked`: it was, after all. `changed`: another mark took its place. `left`:
-    its node was no more. `open`: it has not.
+    """The end of a mark. `proven`, `retracted`, `removed`: see release.Freed. `finding-ended`: the finding
+    ended before anything was marked. `marked`: the mark was granted later. `replaced`: another mark took its
+    place. `node-deleted`: its Node was deleted. `open`: it has not ended.
     """
 
     PROVEN = "proven"
     RETRACTED = "retracted"
     REMOVED = "removed"
-    FINDING_ENDED = "over"
+    FINDING_ENDED = "finding-ended"
     MARKED = "marked"
-    REPLACED = "changed"
-    NODE_DELETED = "left"
+    REPLACED = "replaced"
+    NODE_DELETED = "node-deleted"
     OPEN = "open"
 
 
 class RequestedMark(Struct, frozen=True):
-    """What a finding asked for: which node, by uid and name, which mark, for which check and slot. pool: of
-    the node, empty for none.
+    """The mark that a finding requests: node by uid and name, kind, check, target. pool: of the node, or
+    empty.
     """
 
     uid: str
@@ -44,9 +44,9 @@ class RequestedMark(Struct, frozen=True):
 
 
 class MarkSpan(Struct):
-    """For how long what. state: `Marked`, `Withheld`, or `DryRun`: its check is not enforced.
+    """A time in which a mark had one state: `Marked`, `Withheld`, or `DryRun`.
 
-    began, ended: seconds since the epoch; ended None while it is not. whys: why it was withheld, or would
+    start, end: seconds since the epoch; end is None while it lasts. reasons: why it was withheld, or would
     be, each reason once, in their order.
     """
 
@@ -58,110 +58,110 @@ class MarkSpan(Struct):
     reasons: list[str] = []
 
 
-# What is asked, by uid, check and slot.
+# A mark request by uid, check and target.
 _Name = tuple[str, str, str]
 
 
 class MarkTracker:
-    """spans: all of them, in the order in which they began. settled: findings that were over, or no longer
-    what they were, before they were marked, by check.
+    """Follows the marks of a planner. spans: in the order of their start. ended_in_grace: number of findings
+    that ended or changed within their grace period, by check.
     """
 
     def __init__(self) -> None:
         self.spans: list[MarkSpan] = []
         self.ended_in_grace: dict[str, int] = {}
         self._marked: dict[str, dict[tuple[str, str], MarkSpan]] = {}
-        self._asked: dict[_Name, MarkSpan] = {}
-        self._settling: set[_Name] = set()
-        self._before: dict[str, tuple[MarkDecision, ...]] = {}
+        self._requested: dict[_Name, MarkSpan] = {}
+        self._in_grace: set[_Name] = set()
+        self._outcomes: dict[str, tuple[MarkDecision, ...]] = {}
 
     def plan_applied(self, planner: Planner, plan: Plan, at: float) -> None:
-        """A plan that is carried out at once."""
-        freed = {(uid, one.cause.check, one.cause.target): one.reason for uid, one in plan.released}
+        """Record a plan that was carried out at once."""
+        releases = {
+            (uid, release.cause.check, release.cause.target): release.reason for uid, release in plan.released
+        }
         for desired in plan.nodes:
             seat = planner.state.placements[desired.uid]
             record = decode_record(desired.state) or MarkRecord()
-            standing = self._marked.setdefault(desired.uid, {})
-            causes = {(one.check, one.target): one for one in record.causes}
-            for place, span in list(standing.items()):
-                cause = causes.get(place)
+            spans = self._marked.setdefault(desired.uid, {})
+            causes = {(cause.check, cause.target): cause for cause in record.causes}
+            for key, span in list(spans.items()):
+                cause = causes.get(key)
                 if cause is not None and cause.mark == span.request.mark:
                     continue
-                why = freed.get((desired.uid, *place), "")
-                _end(standing.pop(place), at, MarkEnd(why) if why in _FREED else MarkEnd.REPLACED)
-            for place, cause in causes.items():
-                if place not in standing:
-                    asked = RequestedMark(
+                reason = releases.get((desired.uid, *key), "")
+                _end(spans.pop(key), at, MarkEnd(reason) if reason in _RELEASES else MarkEnd.REPLACED)
+            for key, cause in causes.items():
+                if key not in spans:
+                    request = RequestedMark(
                         desired.uid, seat.name, cause.mark, cause.check, cause.target, seat.pool
                     )
-                    standing[place] = self._begin(asked, IncidentState.MARKED, at)
-            if not standing:
+                    spans[key] = self._start(request, IncidentState.MARKED, at)
+            if not spans:
                 del self._marked[desired.uid]
-        self._compare(planner, at)
+        self._compare_outcomes(planner, at)
 
     def node_deleted(self, uid: str, at: float) -> None:
-        """A node is no more."""
+        """Record the deletion of a Node."""
         for span in self._marked.pop(uid, {}).values():
             _end(span, at, MarkEnd.NODE_DELETED)
-        for one in self._before.pop(uid, ()):
-            self._settling.discard(one.request.key)
-            span_of = self._asked.pop(one.request.key, None)
-            if span_of is not None:
-                _end(span_of, at, MarkEnd.NODE_DELETED)
+        for outcome in self._outcomes.pop(uid, ()):
+            self._in_grace.discard(outcome.request.key)
+            requested = self._requested.pop(outcome.request.key, None)
+            if requested is not None:
+                _end(requested, at, MarkEnd.NODE_DELETED)
 
-    def _begin(self, asked: RequestedMark, state: IncidentState, at: float) -> MarkSpan:
-        span = MarkSpan(asked, state, at)
+    def _start(self, request: RequestedMark, state: IncidentState, at: float) -> MarkSpan:
+        span = MarkSpan(request, state, at)
         self.spans.append(span)
         return span
 
-    def _compare(self, planner: Planner, at: float) -> None:
-        """What became of all that is asked, against what it was."""
+    def _compare_outcomes(self, planner: Planner, at: float) -> None:
+        """Record what changed in the outcomes of mark requests since the last plan."""
         now = planner.decisions
-        changed = [uid for uid in self._before.keys() | now.keys() if self._before.get(uid) != now.get(uid)]
+        uids = self._outcomes.keys() | now.keys()
+        changed = [uid for uid in uids if self._outcomes.get(uid) != now.get(uid)]
         for uid in sorted(changed):
-            before, after = self._before.get(uid, ()), now.get(uid, ())
-            names = {one.request.key for one in after}
-            for old in before:
-                if old.request.key not in names:
-                    self._over(old, at)
-            for one in after:
-                self._outcome(planner, one, at)
-        self._before = dict(now)
+            before, after = self._outcomes.get(uid, ()), now.get(uid, ())
+            names = {outcome.request.key for outcome in after}
+            for outcome in before:
+                if outcome.request.key not in names:
+                    self._request_ended(outcome, at)
+            for outcome in after:
+                self._request_changed(planner, outcome, at)
+        self._outcomes = dict(now)
 
-    def _over(self, old: MarkDecision, at: float) -> None:
-        name = old.request.key
-        if name in self._settling:
-            self._settling.discard(name)
-            self.ended_in_grace[old.request.check] = self.ended_in_grace.get(old.request.check, 0) + 1
-        span = self._asked.pop(name, None)
+    def _request_ended(self, outcome: MarkDecision, at: float) -> None:
+        name, check = outcome.request.key, outcome.request.check
+        if name in self._in_grace:
+            self._in_grace.discard(name)
+            self.ended_in_grace[check] = self.ended_in_grace.get(check, 0) + 1
+        span = self._requested.pop(name, None)
         if span is not None:
             _end(span, at, MarkEnd.FINDING_ENDED)
 
-    def _outcome(self, planner: Planner, one: MarkDecision, at: float) -> None:
-        want, span = one.request, self._asked.get(one.request.key)
-        if one.state == IncidentState.PENDING:
-            self._settling.add(want.key)
+    def _request_changed(self, planner: Planner, outcome: MarkDecision, at: float) -> None:
+        want, span = outcome.request, self._requested.get(outcome.request.key)
+        if outcome.state == IncidentState.PENDING:
+            self._in_grace.add(want.key)
             return
-        self._settling.discard(want.key)
-        if span is not None and (span.state, span.request.mark) != (one.state, want.mark):
-            _end(
-                self._asked.pop(want.key),
-                at,
-                MarkEnd.MARKED if one.state == IncidentState.MARKED else MarkEnd.REPLACED,
-            )
+        self._in_grace.discard(want.key)
+        if span is not None and (span.state, span.request.mark) != (outcome.state, want.mark):
+            end = MarkEnd.MARKED if outcome.state == IncidentState.MARKED else MarkEnd.REPLACED
+            _end(self._requested.pop(want.key), at, end)
             span = None
-        if one.state == IncidentState.MARKED:
+        if outcome.state == IncidentState.MARKED:
             return
         if span is None:
             pool = planner.state.placements[want.uid].pool
-            asked = RequestedMark(want.uid, want.node, want.mark, want.check, want.target, pool)
-            span = self._asked[want.key] = self._begin(asked, one.state, at)
-        if one.reason and one.reason not in span.reasons:
-            span.reasons.append(one.reason)
+            request = RequestedMark(want.uid, want.node, want.mark, want.check, want.target, pool)
+            span = self._requested[want.key] = self._start(request, outcome.state, at)
+        if outcome.reason and outcome.reason not in span.reasons:
+            span.reasons.append(outcome.reason)
 
 
-_FREED = frozenset({MarkEnd.PROVEN, MarkEnd.RETRACTED, MarkEnd.REMOVED})
+_RELEASES = frozenset({MarkEnd.PROVEN, MarkEnd.RETRACTED, MarkEnd.REMOVED})
 
 
-def _end(span: MarkSpan, at: float, end: MarkEnd) -> None:
-    span.end, span.end_reason = at, end
+def _end(span: MarkSpan, at: float, reason: MarkEnd) -> None:
+    span.end, span.end_reason = at, reason

@@ -1,4 +1,4 @@
-"""What a policy comes to, held against what happened next. Pure."""
+"""Result of a policy: its marks, compared with the later course of their findings. Pure."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from nodeguard.model.policy import Policy, SoakPeriod
 
 
 class Followup(Struct, frozen=True):
-    """What happened next to a finding for which a mark was set, or not.
+    """The course of a finding after its mark was set or requested.
 
-    over: how it ended, and lasted: after how many seconds from then on; None where it has not. brief: whether
-    it ended by itself, and within the first soak: the mark kept a node from work that soon was well. again:
-    whether the same was found within the time after which a soak forgets. worse: whether what was suspect
-    was found to be fatal, then or within that time after.
+    finding_end: how it ended, and seconds: until then; None if it has not. brief: whether it was resolved
+    within the first soak period, so the mark kept a healthy node out of service. recurred: whether the same
+    finding came back within the time after which a soak period is forgotten. escalated: whether a suspect
+    finding became fatal, then or within that time.
     """
 
     finding_end: EpisodeEnd = EpisodeEnd.OPEN
@@ -32,7 +32,7 @@ class Followup(Struct, frozen=True):
 
 
 class MarkResult(Struct, frozen=True):
-    """A span within the time that is looked at, and what happened next. Fields as in marks.Span."""
+    """A mark within the time range, and the course of its finding. Fields as in MarkSpan."""
 
     request: RequestedMark
     state: IncidentState
@@ -44,12 +44,12 @@ class MarkResult(Struct, frozen=True):
 
 
 class CheckResult(Struct, frozen=True):
-    """What one check came to, for one kind of mark.
+    """Totals of one check for one kind of mark.
 
-    marked: marks that were set, on so many nodes, for so many seconds together. brief, again, worse: of
-    these, see Next. withheld, observed: how many were asked for and not set. spared: of
-    these, how many were over by themselves within the first soak, for good; missed: how many were found to be
-    fatal, or found again. settled: how many were over before they settled, counted by check alone.
+    marked: marks that were set; nodes: on so many nodes; seconds: for so long in total. brief, recurred,
+    escalated: of these, see Followup. withheld, dry_run: requests that were not granted. spared: of these,
+    those that were resolved within the first soak period for good; missed: those that escalated or recurred.
+    ended_in_grace: findings that ended within their grace period, for all kinds of mark.
     """
 
     check: str
@@ -68,11 +68,11 @@ class CheckResult(Struct, frozen=True):
 
 
 class PolicyResult(Struct, frozen=True):
-    """What a policy comes to from one moment to another, in seconds since the epoch.
+    """Result of a policy over a time range, in seconds since the epoch.
 
-    entries: by their beginning. checks: what took out most first. nodes: that were marked; seconds: for which
-    they were, all together, each once at a time. most: nodes marked at a time, and at: when. reasons: why
-    marks were withheld, the most frequent first.
+    marks: in the order of their start. checks: those with most marks first. nodes: that were marked; seconds:
+    for which they were, in total, each once at a time. max_marked: nodes at one time, and max_marked_at: when
+    first. reasons: why marks were withheld, the most frequent first.
     """
 
     since: float
@@ -87,110 +87,118 @@ class PolicyResult(Struct, frozen=True):
 
 
 def policy_result(
-    marks: MarkTracker, spells: FindingEpisodes, policy: Policy, since: float, until: float
+    tracker: MarkTracker, episodes: FindingEpisodes, policy: Policy, since: float, until: float
 ) -> PolicyResult:
-    """What came of a replay. Spans that were over before the time that is looked at are left out."""
-    entries = tuple(
+    """Return the result of a replay. Marks that ended before the time range are left out."""
+    marks = tuple(
         MarkResult(
-            one.request, one.state, one.start, one.end, one.end_reason,
-            _next(one, spells.by_node.get(one.request.uid, ()), policy.soak), tuple(one.reasons),
+            span.request, span.state, span.start, span.end, span.end_reason,
+            _followup(span, episodes.by_node.get(span.request.uid, ()), policy.soak), tuple(span.reasons),
         )
-        for one in marks.spans
-        if (one.end is None or one.end > since) and one.start <= until
+        for span in tracker.spans
+        if (span.end is None or span.end > since) and span.start <= until
     )  # fmt: skip
-    marked = [one for one in entries if one.state == IncidentState.MARKED]
-    whys = Counter(why for one in entries if one.state == IncidentState.WITHHELD for why in one.reasons)
-    most, at, seconds = _out(marked, since, until)
+    marked = [mark for mark in marks if mark.state == IncidentState.MARKED]
+    reasons = Counter(
+        reason for mark in marks if mark.state == IncidentState.WITHHELD for reason in mark.reasons
+    )
+    max_marked, max_marked_at, seconds = _marked_time(marked, since, until)
     return PolicyResult(
         since=since,
         until=until,
-        marks=entries,
-        checks=tuple(sorted(_checks(entries, marks.ended_in_grace, since, until), key=_order)),
-        nodes=len({one.request.uid for one in marked}),
+        marks=marks,
+        checks=tuple(sorted(_check_results(marks, tracker.ended_in_grace, since, until), key=_order)),
+        nodes=len({mark.request.uid for mark in marked}),
         seconds=seconds,
-        max_marked=most,
-        max_marked_at=at,
-        reasons=tuple(sorted(whys.items(), key=lambda each: (-each[1], each[0]))),
+        max_marked=max_marked,
+        max_marked_at=max_marked_at,
+        reasons=tuple(sorted(reasons.items(), key=lambda item: (-item[1], item[0]))),
     )
 
 
-def _next(span: MarkSpan, spells: Sequence[FindingEpisode], soak: SoakPeriod) -> Followup:
-    asked = span.request
-    alike = [one for one in spells if (one.check, one.target) == (asked.check, asked.target)]
-    # A mark may come a moment before the report of what it is for is accounted, never after its end.
-    of = [one for one in alike if one.start <= span.start]
-    if not of:
+def _followup(span: MarkSpan, episodes: Sequence[FindingEpisode], soak: SoakPeriod) -> Followup:
+    request = span.request
+    same = [
+        episode for episode in episodes if (episode.check, episode.target) == (request.check, request.target)
+    ]
+    # A mark may start a moment before the report of its finding is processed, never after its end.
+    started = [episode for episode in same if episode.start <= span.start]
+    if not started:
         return Followup()
-    spell = of[-1]
-    ended = spell.end if spell.end is not None and spell.end > span.start else None
-    lasted = None if ended is None else ended - span.start
-    again = ended is not None and any(
-        0 <= one.start - ended <= soak.forget for one in alike if one is not spell
+    episode = started[-1]
+    end = episode.end if episode.end is not None and episode.end > span.start else None
+    seconds = None if end is None else end - span.start
+    recurred = end is not None and any(
+        0 <= other.start - end <= soak.forget for other in same if other is not episode
     )
-    worse = False
-    if asked.mark == Mark.SUSPECT:
-        last = (span.end or ended or float("inf")) + soak.forget
-        worse = any(
-            one.fatal_since is not None and span.start < one.fatal_since <= last
-            for one in spells
-            if one.failed_target == resource_of(asked.target)
+    escalated = False
+    if request.mark == Mark.SUSPECT:
+        last = (span.end or end or float("inf")) + soak.forget
+        escalated = any(
+            other.fatal_since is not None and span.start < other.fatal_since <= last
+            for other in episodes
+            if other.failed_target == resource_of(request.target)
         )
-    brief = spell.end_reason == EpisodeEnd.RESOLVED and lasted is not None and lasted <= soak.first
-    return Followup(spell.end_reason if ended is not None else EpisodeEnd.OPEN, lasted, brief, again, worse)
+    is_resolved = episode.end_reason == EpisodeEnd.RESOLVED
+    brief = is_resolved and seconds is not None and seconds <= soak.first
+    finding_end = episode.end_reason if end is not None else EpisodeEnd.OPEN
+    return Followup(finding_end, seconds, brief, recurred, escalated)
 
 
-def _checks(
-    entries: Iterable[MarkResult], settled: Mapping[str, int], since: float, until: float
+def _check_results(
+    marks: Iterable[MarkResult], ended_in_grace: Mapping[str, int], since: float, until: float
 ) -> Iterator[CheckResult]:
-    of: dict[tuple[str, Mark], list[MarkResult]] = defaultdict(list)
-    for one in entries:
-        of[one.request.check, one.request.mark].append(one)
-    told = set()
-    for (check, mark), found in of.items():
-        marked = [one for one in found if one.state == IncidentState.MARKED]
+    by_check: dict[tuple[str, Mark], list[MarkResult]] = defaultdict(list)
+    for mark in marks:
+        by_check[mark.request.check, mark.request.mark].append(mark)
+    counted = set()
+    for (check, kind), results in by_check.items():
+        marked = [mark for mark in results if mark.state == IncidentState.MARKED]
         others = [
-            one for one in found if one.state != IncidentState.MARKED and one.end_reason != MarkEnd.MARKED
+            mark
+            for mark in results
+            if mark.state != IncidentState.MARKED and mark.end_reason != MarkEnd.MARKED
         ]
         yield CheckResult(
             check=check,
-            mark=mark,
+            mark=kind,
             marked=len(marked),
-            nodes=len({one.request.uid for one in marked}),
-            seconds=sum(_within(one, since, until) for one in marked),
-            brief=sum(one.followup.brief for one in marked),
-            recurred=sum(one.followup.recurred for one in marked),
-            escalated=sum(one.followup.escalated for one in marked),
-            withheld=sum(one.state == IncidentState.WITHHELD for one in found),
-            dry_run=sum(one.state == IncidentState.DRY_RUN for one in found),
-            spared=sum(one.followup.brief and not one.followup.recurred for one in others),
-            missed=sum(one.followup.escalated or one.followup.recurred for one in others),
-            ended_in_grace=0 if check in told else settled.get(check, 0),
+            nodes=len({mark.request.uid for mark in marked}),
+            seconds=sum(_seconds_within(mark, since, until) for mark in marked),
+            brief=sum(mark.followup.brief for mark in marked),
+            recurred=sum(mark.followup.recurred for mark in marked),
+            escalated=sum(mark.followup.escalated for mark in marked),
+            withheld=sum(mark.state == IncidentState.WITHHELD for mark in results),
+            dry_run=sum(mark.state == IncidentState.DRY_RUN for mark in results),
+            spared=sum(mark.followup.brief and not mark.followup.recurred for mark in others),
+            missed=sum(mark.followup.escalated or mark.followup.recurred for mark in others),
+            ended_in_grace=0 if check in counted else ended_in_grace.get(check, 0),
         )
-        told.add(check)
+        counted.add(check)
 
 
-def _order(one: CheckResult) -> tuple[int, int, str, str]:
-    return -one.marked, -one.withheld - one.dry_run, one.check, one.mark
+def _order(result: CheckResult) -> tuple[int, int, str, str]:
+    return -result.marked, -result.withheld - result.dry_run, result.check, result.mark
 
 
-def _within(one: MarkResult, since: float, until: float) -> float:
-    return max(0.0, min(until if one.end is None else one.end, until) - max(one.start, since))
+def _seconds_within(mark: MarkResult, since: float, until: float) -> float:
+    return max(0.0, min(until if mark.end is None else mark.end, until) - max(mark.start, since))
 
 
-def _out(marked: Iterable[MarkResult], since: float, until: float) -> tuple[int, float, float]:
-    """Nodes that were marked at a time at most, when first, and the seconds of all, each once at a time."""
+def _marked_time(marked: Iterable[MarkResult], since: float, until: float) -> tuple[int, float, float]:
+    """Return the most nodes that were marked at one time, when first, and the seconds of all nodes."""
     changes = []
-    for one in marked:
-        begins, lasts = max(one.start, since), _within(one, since, until)
-        changes += [(begins, 1, one.request.uid), (begins + lasts, -1, one.request.uid)]
-    standing: Counter[str] = Counter()
-    most, at, total, before = 0, 0.0, 0.0, since
-    for moment, by, uid in sorted(changes):
-        total += len(standing) * (moment - before)
-        before = moment
-        standing[uid] += by
-        if not standing[uid]:
-            del standing[uid]
-        if len(standing) > most:
-            most, at = len(standing), moment
-    return most, at, total
+    for mark in marked:
+        start, seconds = max(mark.start, since), _seconds_within(mark, since, until)
+        changes += [(start, 1, mark.request.uid), (start + seconds, -1, mark.request.uid)]
+    active: Counter[str] = Counter()
+    most, most_at, total, before = 0, 0.0, 0.0, since
+    for time, change, uid in sorted(changes):
+        total += len(active) * (time - before)
+        before = time
+        active[uid] += change
+        if not active[uid]:
+            del active[uid]
+        if len(active) > most:
+            most, most_at = len(active), time
+    return most, most_at, total

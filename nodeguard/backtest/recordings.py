@@ -1,6 +1,4 @@
-"""Recordings as steps of a fleet: each is a node, judged in virtual time as a replay of it is. Pure, but for
-what the recording reads.
-"""
+"""Steps of a fleet from recordings: each recording is a node, evaluated in virtual time as in a replay."""
 
 from __future__ import annotations
 
@@ -24,24 +22,25 @@ from nodeguard.wire.report_builder import build_inventory, build_report
 def recording_steps(
     name: str, recording: Recording, sources: Sequence[Source], judgement: Pipeline, catalogue: Catalogue
 ) -> Iterator[HistoryEvent]:
-    """What an agent would have told of a recorded machine: its Node, then each transition. name: of the node,
-    which is its uid, too. The Node has no labels, and as many GPUs as were seen.
+    """Yield the steps of a recorded machine: its Node, then each transition of its report.
+
+    name: of the Node, and its uid. The Node has no labels, and as many GPUs as were seen.
     """
-    said = node_facts(name, catalogue)
+    node_facts = node_facts(name, catalogue)
     latest: dict[str, tuple[Observation, ...]] = {}
-    last, most = None, -1
-    for number, one in enumerate(replay_steps(recording, sources, judgement)):
-        latest.update((reading.source, reading.observations) for reading in one.readings)
-        instant = recording.state_at(one.at).instant
-        seen = (each for observations in latest.values() for each in observations)
-        told = build_report(
-            one.verdict, instant, replace(said, inventory=build_inventory(seen, one.verdict.platform)), number
-        )
-        state = told.boot_id, told.digest, told.passing
+    last, most_gpus = None, -1
+    for number, evaluation in enumerate(replay_steps(recording, sources, judgement)):
+        latest.update((reading.source, reading.observations) for reading in evaluation.readings)
+        instant = recording.state_at(evaluation.at).instant
+        verdict = evaluation.verdict
+        observations = (observation for rows in latest.values() for observation in rows)
+        parts = build_inventory(observations, verdict.platform)
+        node_report = build_report(verdict, instant, replace(node_facts, inventory=parts), number)
+        state = node_report.boot_id, node_report.digest, node_report.passing
         if state == last:
             continue
         last = state
-        if gpu_count(told) > most:
-            most = gpu_count(told)
-            yield NodeObserved(instant.wall, Node(name, name, gpus=most))
-        yield ReportReceived(instant.wall, name, told)
+        if gpu_count(node_report) > most_gpus:
+            most_gpus = gpu_count(node_report)
+            yield NodeObserved(instant.wall, Node(name, name, gpus=most_gpus))
+        yield ReportReceived(instant.wall, name, node_report)

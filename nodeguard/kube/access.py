@@ -1,4 +1,4 @@
-"""Where the Kubernetes API is and who asks it: a kubeconfig, or what a pod finds in itself."""
+"""Address of the Kubernetes API and credentials for it: from a kubeconfig, or from the pod itself."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from collections.abc import Awaitable, Callable
 from kubernetes.aio.client import Configuration
 from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
 
-# A kubeconfig may name a program to ask for a token.
-_PATIENCE = 30.0
+# Seconds for a kubeconfig to load: it may name a program that prints a token.
+_LOAD_TIMEOUT = 30.0
 
 _REMEDY = "run inside a pod with a service account, or name a kubeconfig"
 
 
-# The library does not say what these take.
-_of_pod: Callable[[Configuration], None] = load_incluster_config
-_of_file: Callable[..., Awaitable[None]] = load_kube_config
+# The library has no types for these.
+_load_from_pod: Callable[[Configuration], None] = load_incluster_config
+_load_from_file: Callable[..., Awaitable[None]] = load_kube_config
 
 
 class AccessError(Exception):
-    """There is no way to the API to be had; says why and how to remedy, and never a token."""
+    """There are no usable credentials. The message names the reason and the remedy, and never a token."""
 
 
 class ApiAccess:
-    """An API server and the right to ask it. trust: None for plain http."""
+    """Address and credentials of one API server. ssl_context: None for plain HTTP."""
 
     def __init__(self, kubeconfig: str | None) -> None:
         self._kubeconfig = kubeconfig
         self._configuration = Configuration()
-        self._renewing = asyncio.Lock()
+        self._renewal = asyncio.Lock()
         self.ssl_context: ssl.SSLContext | None = None
 
     @property
     def url(self) -> str:
-        """Address of the server, without a slash at its end."""
+        """Address of the server, without a trailing slash."""
         return str(self._configuration.host).rstrip("/")
 
     @property
@@ -46,76 +46,81 @@ class ApiAccess:
 
     @property
     def server_name(self) -> str | None:
-        """What the certificate of the server must be made out to, where that is not its address."""
+        """Host name to verify in the server's certificate, where it differs from the address."""
         return self._configuration.tls_server_name
 
     async def load(self) -> None:
-        """Read all of it, anew where it was read before. Raises AccessError."""
-        made = Configuration()
+        """Read address and credentials, also again after they rotated. Raises AccessError."""
+        configuration = Configuration()
         try:
             if self._kubeconfig is None:
-                _of_pod(made)
+                _load_from_pod(configuration)
             else:
-                # The library only warns of a file that is not there.
+                # The library only warns of a missing file.
                 os.stat(self._kubeconfig)
-                async with asyncio.timeout(_PATIENCE):
-                    await _of_file(self._kubeconfig, client_configuration=made, persist_config=False)
-            if made.host.startswith("https:"):
-                self.ssl_context = _trust(made)
-            _checked(made.api_key.get("BearerToken", ""))
+                async with asyncio.timeout(_LOAD_TIMEOUT):
+                    await _load_from_file(
+                        self._kubeconfig, client_configuration=configuration, persist_config=False
+                    )
+            if configuration.host.startswith("https:"):
+                self.ssl_context = _ssl_context(configuration)
+            _valid_token(configuration.api_key.get("BearerToken", ""))
         except ConfigException as error:
             raise AccessError(f"{self._name}: {error}; {_REMEDY}") from None
         except TimeoutError:
             raise AccessError(
-                f"{self._name}: the program that it names gave no token within {_PATIENCE:g} s"
+                f"{self._name}: its credential program returned no token within {_LOAD_TIMEOUT:g} s"
             ) from None
         except OSError as error:
             raise AccessError(
                 f"{error.filename or self._name}: {error.strerror or error}; {_REMEDY}"
             ) from None
         except Exception as error:  # noqa: BLE001
-            # The library trusts a kubeconfig's form; what it says then may hold a piece of the file.
+            # The library does not validate a kubeconfig; its message may contain a part of the file.
             raise AccessError(
                 f"{self._name}: cannot be read ({type(error).__name__}): check it with `kubectl config view`"
             ) from None
-        self._configuration = made
+        self._configuration = configuration
 
     async def authorization(self) -> str:
-        """The header that says who asks, empty for nobody. A pod's token is read again every minute.
+        """Return the Authorization header, empty for none. A pod's token is read again every minute.
 
         Raises AccessError.
         """
         try:
-            said = await self._configuration.get_api_key_with_prefix("BearerToken")
+            header = await self._configuration.get_api_key_with_prefix("BearerToken")
         except (ConfigException, OSError) as error:
-            raise AccessError(f"{self._name}: the token cannot be read any more: {error}") from None
-        return _checked(said or "")
+            raise AccessError(f"{self._name}: the token can no longer be read: {error}") from None
+        return _valid_token(header or "")
 
     async def renew(self, rejected_header: str) -> None:
-        """Read all of it anew where a header was refused, once for all that were. Raises AccessError."""
-        async with self._renewing:
+        """Load credentials again after the server rejected a header, once for all requests that had it.
+
+        Raises AccessError.
+        """
+        async with self._renewal:
             if await self.authorization() == rejected_header:
                 await self.load()
 
     @property
     def _name(self) -> str:
-        return self._kubeconfig or "the pod's own access"
+        return self._kubeconfig or "the pod's service account"
 
 
-def _checked(token: str) -> str:
+def _valid_token(token: str) -> str:
     token = token.strip()
     if not (token.isascii() and token.isprintable()):
-        raise AccessError("the token has letters that HTTP cannot carry: check the file that it is read from")
+        raise AccessError("the token has characters that HTTP cannot carry: check the file it is read from")
     return token
 
 
-def _trust(made: Configuration) -> ssl.SSLContext:
-    trust = ssl.create_default_context(cafile=made.ssl_ca_cert)
-    # Clusters made years ago have authorities that Python 3.13 finds too short of extensions.
-    trust.verify_flags &= ~ssl.VERIFY_X509_STRICT
-    if made.cert_file:
-        trust.load_cert_chain(made.cert_file, made.key_file)
-    if not made.verify_ssl:
-        trust.check_hostname = False
-        trust.verify_mode = ssl.CERT_NONE
-    return trust
+def _ssl_context(configuration: Configuration) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
+    # Old clusters have authorities that lack extensions which Python 3.13 requires.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    if configuration.cert_file:
+        context.load_cert_chain(configuration.cert_file, configuration.key_file)
+    if not configuration.verify_ssl:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context

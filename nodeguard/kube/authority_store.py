@@ -1,4 +1,4 @@
-"""The aggregator's authority in the cluster: its keys in a Secret, its certificates in a ConfigMap."""
+"""Storage of the aggregator's certificate authority: keys in a Secret, certificates in a ConfigMap."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nodeguard.kube.client import ApiClient, ApiError
 SECRET_NAME = "nodeguard-ca"  # noqa: S105 - an object's name
 CONFIG_MAP_NAME = "nodeguard-ca"
 CA_BUNDLE_KEY = "ca.crt"
-_STATE = "authority.json"
+_STATE_KEY = "authority.json"
 
 _LABELS = {"app.kubernetes.io/name": "nodeguard"}
 
@@ -30,7 +30,7 @@ class _Object(Struct, frozen=True):
 
 
 class AuthoritySecretStore:
-    """namespace: the aggregator's own, where its Secret and its ConfigMap are."""
+    """Reads and writes the Secret and the ConfigMap. namespace: the aggregator's own."""
 
     def __init__(self, api: ApiClient, namespace: str) -> None:
         self.name = f"Secret {namespace}/{SECRET_NAME}"
@@ -38,54 +38,55 @@ class AuthoritySecretStore:
         self._namespace = namespace
 
     async def read(self) -> Stored:
-        """What is kept. Raises StoreError."""
-        # In this order: a bundle that is written over had no newer state behind it.
-        shown = await self._get("configmaps", CONFIG_MAP_NAME)
-        kept = await self._get("secrets", SECRET_NAME)
-        text = (kept.data or {}).get(_STATE, "")
+        """Return the stored authority. Raises StoreError."""
+        # In this order: when a bundle is overwritten, no newer state was behind the one that was read.
+        config_map = await self._get("configmaps", CONFIG_MAP_NAME)
+        secret = await self._get("secrets", SECRET_NAME)
+        text = (secret.data or {}).get(_STATE_KEY, "")
         try:
             state = base64.b64decode(text, validate=True)
         except (binascii.Error, ValueError):
-            raise StoreError(f"{self.name} cannot be read: delete it") from None
-        bundle = (shown.data or {}).get(CA_BUNDLE_KEY, "")
-        return Stored(state, kept.metadata.version, bundle, shown.metadata.version)
+            raise StoreError(f"{self.name} could not be read: delete it") from None
+        bundle = (config_map.data or {}).get(CA_BUNDLE_KEY, "")
+        return Stored(state, secret.metadata.version, bundle, config_map.metadata.version)
 
     async def keep(self, state: bytes, before: Stored) -> None:
-        """Write a state. Raises StoreConflictError, StoreError."""
-        data = {_STATE: base64.b64encode(state).decode()}
+        """Write the authority's state. Raises StoreConflictError, StoreError."""
+        data = {_STATE_KEY: base64.b64encode(state).decode()}
         await self._put("secrets", "Secret", SECRET_NAME, data, before.version)
 
     async def publish(self, bundle: str, before: Stored) -> None:
-        """Write what agents read. Raises StoreConflictError, StoreError."""
-        await self._put(
-            "configmaps", "ConfigMap", CONFIG_MAP_NAME, {CA_BUNDLE_KEY: bundle}, before.bundle_version
-        )
+        """Write the certificates that agents read. Raises StoreConflictError, StoreError."""
+        data = {CA_BUNDLE_KEY: bundle}
+        await self._put("configmaps", "ConfigMap", CONFIG_MAP_NAME, data, before.bundle_version)
 
-    async def _get(self, kind: str, name: str) -> _Object:
+    async def _get(self, resource: str, name: str) -> _Object:
         try:
-            return msgspec.json.decode(await self._api.request("GET", self._path(kind, name)), type=_Object)
+            response = await self._api.request("GET", self._path(resource, name))
+            return msgspec.json.decode(response, type=_Object)
         except ApiError as error:
             if error.status == 404:
                 return _Object()
             raise StoreError(str(error)) from None
         except (msgspec.DecodeError, UnicodeDecodeError):
-            raise StoreError("the answer is not one of the Kubernetes API: check its address") from None
+            raise StoreError("the response does not come from a Kubernetes API: check the address") from None
 
-    async def _put(self, kinds: str, kind: str, name: str, data: dict[str, str], version: str) -> None:
-        """Make an object, or write one over that is still the same. Raises StoreConflictError, StoreError."""
+    async def _put(self, resource: str, kind: str, name: str, data: dict[str, str], version: str) -> None:
+        """Create an object, or replace one with this version. Raises StoreConflictError, StoreError."""
         metadata: dict[str, object] = {"name": name, "namespace": self._namespace, "labels": _LABELS}
-        whole = {"apiVersion": "v1", "kind": kind, "metadata": metadata, "data": data}
+        body = {"apiVersion": "v1", "kind": kind, "metadata": metadata, "data": data}
         try:
             if version:
                 metadata["resourceVersion"] = version
-                await self._api.request("PUT", self._path(kinds, name), body=whole)
+                await self._api.request("PUT", self._path(resource, name), body=body)
             else:
-                await self._api.request("POST", self._path(kinds), body=whole)
+                await self._api.request("POST", self._path(resource), body=body)
         except ApiError as error:
-            # Somebody else made it, wrote it, or deleted it in between.
+            # Another writer created, changed or deleted it meanwhile.
             if error.status == 409 or (version and error.status == 404):
                 raise StoreConflictError from None
             raise StoreError(str(error)) from None
 
-    def _path(self, kinds: str, name: str = "") -> str:
-        return f"/api/v1/namespaces/{quote(self._namespace, safe='')}/{kinds}{'/' if name else ''}{name}"
+    def _path(self, resource: str, name: str = "") -> str:
+        collection = f"/api/v1/namespaces/{quote(self._namespace, safe='')}/{resource}"
+        return f"{collection}/{name}" if name else collection

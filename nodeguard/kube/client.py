@@ -1,4 +1,4 @@
-"""Raw requests to the Kubernetes API: bytes in, bytes out, each with a deadline and a limit."""
+"""HTTP client of the Kubernetes API: raw bytes in and out, each request with a deadline and a size limit."""
 
 from __future__ import annotations
 
@@ -26,57 +26,24 @@ from nodeguard.kube.access import AccessError, ApiAccess
 from nodeguard.kube.errors import ApiError, response_error
 from nodeguard.local.certificate_validity import validity_problem
 
-
-class LineTooLongError(Exception):
-    """A line longer than is taken."""
-
-
-class LineSplitter:
-    """Puts pieces together to lines of at most `most` bytes; holds the unfinished one alone."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._begun: list[bytes] = []
-        self._length = 0
-
-    def feed(self, piece: bytes) -> Iterator[bytes]:
-        """The lines that a piece ends, without the empty ones. Raises LineTooLongError."""
-        first, *rest = piece.split(b"\n")
-        self._begin(first)
-        for part in rest:
-            line = b"".join(self._begun)
-            self._begun, self._length = [], 0
-            if line:
-                yield line
-            self._begin(part)
-
-    def _begin(self, part: bytes) -> None:
-        self._length += len(part)
-        if self._length > self._most:
-            raise LineTooLongError
-        if part:
-            self._begun.append(part)
-
-
 __all__ = [
-    "MERGE_PATCH",
-    "MAX_RESPONSE_BYTES",
     "MAX_LINE_BYTES",
+    "MAX_RESPONSE_BYTES",
+    "MERGE_PATCH",
     "STRATEGIC_MERGE_PATCH",
     "ApiClient",
     "ApiError",
     "Query",
 ]
 
-# Bytes of an answer, of a line of a watch, and of what is read of a refusal.
+# Bytes of a response, of a line of a watch, and of an error response.
 MAX_RESPONSE_BYTES = 64 * 1024 * 1024
 MAX_LINE_BYTES = 4 * 1024 * 1024
-_MOST_OF_A_REFUSAL = 64 * 1024
+_MAX_ERROR_BYTES = 64 * 1024
 
-# Seconds to get a connection, and until a watch has begun. A watch that says nothing for so long is dead: a
-# server sends a bookmark every minute.
-_CONNECT = 5.0
-_QUIET = 90.0
+# Seconds to connect, and without data until a watch is dead: a server sends a bookmark every minute.
+_CONNECT_TIMEOUT = 5.0
+_WATCH_TIMEOUT = 90.0
 
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
@@ -85,7 +52,7 @@ Query = Mapping[str, str | int]
 
 
 class ApiClient:
-    """Speaks to one API server. Made by `connect`; to be closed."""
+    """Client of one API server. Create it with `connect`, and close it."""
 
     def __init__(self, access: ApiAccess) -> None:
         self._access = access
@@ -98,15 +65,15 @@ class ApiClient:
 
     @classmethod
     async def connect(cls, kubeconfig: str | None) -> Self:
-        """Find the way to a server; nothing is asked of it yet.
+        """Load the server's address and the credentials. No request is sent yet.
 
-        kubeconfig: a file's path, None for what a pod finds in itself. Raises ApiError where there is no way.
+        kubeconfig: path of a file, None for the pod's service account. Raises ApiError if neither is usable.
         """
         access = ApiAccess(kubeconfig)
         try:
             await access.load()
         except AccessError as error:
-            raise _no_access(error) from None
+            raise _access_error(error) from None
         return cls(access)
 
     @property
@@ -117,7 +84,7 @@ class ApiClient:
     async def close(self) -> None:
         """Close all connections."""
         await self._session.close()
-        # What was aborted is closed in the next turn of the loop.
+        # Aborted transports are closed in the next turn of the event loop.
         await asyncio.sleep(0)
 
     async def request(
@@ -130,145 +97,183 @@ class ApiClient:
         content_type: str = "application/json",
         timeout: float = 5.0,
     ) -> bytes:
-        """What the server answers.
+        """Send a request and return the body of the response.
 
-        path: with its leading slash. body: bytes as they are, None for none, all else as JSON. content: the
-        body's type. within: seconds for all of it. Raises ApiError, also for an answer of more than MOST.
+        path: with its leading slash. body: bytes are sent as they are, None is no body, all else is encoded
+        as JSON. content_type: of the body. timeout: seconds for the whole request. Raises ApiError, also for
+        a response of more than MAX_RESPONSE_BYTES.
         """
         data = body if body is None or isinstance(body, bytes) else msgspec.json.encode(body)
         headers = {} if data is None else {"Content-Type": content_type}
-        timeout = ClientTimeout(total=timeout, sock_connect=min(timeout, _CONNECT))
-        async with self._answer(method, path, query, timeout, data, headers) as answer:
-            whole = await _read(answer, MAX_RESPONSE_BYTES)
-            if len(whole) > MAX_RESPONSE_BYTES:
+        limits = ClientTimeout(total=timeout, sock_connect=min(timeout, _CONNECT_TIMEOUT))
+        async with self._response(method, path, query, limits, data, headers) as response:
+            content = await _read(response, MAX_RESPONSE_BYTES)
+            if len(content) > MAX_RESPONSE_BYTES:
                 raise _TooLargeError
-            return whole
+            return content
 
     async def stream(self, path: str, *, query: Query | None = None) -> AsyncGenerator[bytes, None]:
-        """The lines of a watch as they come, until the server ends it.
+        """Yield the lines of a watch as they arrive, until the server ends it.
 
-        No more is held than the unfinished line and what has just come with its end. Raises ApiError, also
-        where the connection is lost, says nothing for 90 s, or a line has more than MOST_OF_A_LINE bytes. Who
-        leaves off before its end closes it, with `contextlib.aclosing`.
+        Only the unfinished line and the last piece of data are held in memory. Raises ApiError, also if the
+        connection is lost, delivers nothing for 90 s, or a line has more than MAX_LINE_BYTES. A caller that
+        stops before the end closes the generator with `contextlib.aclosing`.
         """
-        timeout = ClientTimeout(total=None, sock_connect=_CONNECT, sock_read=_QUIET)
+        limits = ClientTimeout(total=None, sock_connect=_CONNECT_TIMEOUT, sock_read=_WATCH_TIMEOUT)
         lines = LineSplitter(MAX_LINE_BYTES)
-        async with self._answer("GET", path, query, timeout, None, {}) as answer:
-            async for piece in answer.content.iter_any():
-                for line in lines.feed(piece):
+        async with self._response("GET", path, query, limits, None, {}) as response:
+            async for data in response.content.iter_any():
+                for line in lines.feed(data):
                     yield line
-                # A server that is quicker than we are leaves something to read at all times.
+                # A server that is faster than this process always leaves data to read.
                 await asyncio.sleep(0)
 
     @asynccontextmanager
-    async def _answer(
+    async def _response(
         self,
         method: str,
         path: str,
         query: Query | None,
-        timeout: ClientTimeout,
+        limits: ClientTimeout,
         data: bytes | None,
         headers: dict[str, str],
     ) -> AsyncIterator[ClientResponse]:
-        """A good answer, whose body is still to come; what goes wrong with it is an ApiError."""
-        asked = f"{method} {path}"
+        """Yield a successful response, with its body still unread. Errors while it is read are ApiErrors."""
+        request = f"{method} {path}"
         try:
             async with AsyncExitStack() as stack:
-                for again in (True, False):
-                    who = await self._access.authorization()
-                    answer = await stack.enter_async_context(
+                for may_retry in (True, False):
+                    authorization = await self._access.authorization()
+                    response = await stack.enter_async_context(
                         self._session.request(
                             method,
                             URL(self._access.url + path),
                             params=query,
                             data=data,
-                            headers={**headers, "Authorization": who} if who else headers,
-                            timeout=timeout,
+                            headers={**headers, "Authorization": authorization} if authorization else headers,
+                            timeout=limits,
                             allow_redirects=False,
                             ssl=self._access.ssl_context or True,
                             proxy=self._access.proxy,
                             server_hostname=self._access.server_name,
                         )
                     )
-                    if answer.status != 401 or not again:
+                    if response.status != 401 or not may_retry:
                         break
                     # The token may have rotated since it was read.
-                    await self._access.renew(who)
-                if not 200 <= answer.status < 300:
-                    text = await _read(answer, _MOST_OF_A_REFUSAL)
-                    raise response_error(answer.status, answer.reason or "", answer.headers, text, asked)
+                    await self._access.renew(authorization)
+                if not 200 <= response.status < 300:
+                    text = await _read(response, _MAX_ERROR_BYTES)
+                    raise response_error(
+                        response.status, response.reason or "", response.headers, text, request
+                    )
                 try:
-                    yield answer
+                    yield response
                 finally:
-                    _drop(answer)
+                    _abort(response)
         except AccessError as error:
-            raise _no_access(error) from None
+            raise _access_error(error) from None
         except ClientConnectorCertificateError as error:
-            await self._trust_again()
-            raise self._untrusted(asked, error.certificate_error) from None
+            await self._reload_access()
+            raise self._certificate_error(request, error.certificate_error) from None
         except TimeoutError:
-            seconds = timeout.total or timeout.sock_read
+            seconds = limits.total or limits.sock_read
             raise ApiError(
-                0, "Timeout", f"the Kubernetes API at {self.url} said nothing to {asked} within {seconds:g} s"
+                0,
+                "Timeout",
+                f"the Kubernetes API at {self.url} did not respond to {request} within {seconds:g} s",
             ) from None
         except (LineTooLongError, _TooLargeError):
             raise ApiError(
                 0,
                 "TooLarge",
-                f"the answer to {asked} has more than nodeguard reads: look for an object of many MiB",
+                f"the response to {request} exceeds nodeguard's size limit: look for an object of many MiB",
             ) from None
         except (ClientError, OSError) as error:
-            raise self._unreachable(asked, str(error) or type(error).__name__) from None
+            raise self._unreachable(request, str(error) or type(error).__name__) from None
 
-    async def _trust_again(self) -> None:
-        """Read the authorities again: they rotate too."""
+    async def _reload_access(self) -> None:
+        """Read the certificate authorities again: they rotate too."""
         try:
             await self._access.load()
         except AccessError as error:
-            raise _no_access(error) from None
+            raise _access_error(error) from None
 
-    def _untrusted(self, asked: str, error: Exception) -> ApiError:
+    def _certificate_error(self, request: str, error: Exception) -> ApiError:
         problem = ""
         if isinstance(error, ssl.SSLCertVerificationError):
             problem = validity_problem(error, time.time())
         if not problem:
-            return self._unreachable(asked, str(error))
-        what = f"the Kubernetes API at {self.url} could not be asked for {asked}: its certificate {problem}"
-        return ApiError(0, "Unreachable", what)
+            return self._unreachable(request, str(error))
+        message = (
+            f"the Kubernetes API at {self.url} could not be reached for {request}: its certificate {problem}"
+        )
+        return ApiError(0, "Unreachable", message)
 
-    def _unreachable(self, asked: str, why: str) -> ApiError:
+    def _unreachable(self, request: str, reason: str) -> ApiError:
         return ApiError(
             0,
             "Unreachable",
-            f"the Kubernetes API at {self.url} could not be asked for {asked} ({why}): check that it runs and"
-            " that this machine reaches it",
+            f"the Kubernetes API at {self.url} could not be reached for {request} ({reason}): check that it"
+            " runs and that this machine can connect to it",
         )
+
+
+class LineTooLongError(Exception):
+    """A line is longer than the limit."""
+
+
+class LineSplitter:
+    """Splits a stream of data into lines of at most `max_bytes`. It holds only the unfinished line."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._unfinished: list[bytes] = []
+        self._length = 0
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """Yield the lines that this data completes, without empty lines. Raises LineTooLongError."""
+        first, *rest = data.split(b"\n")
+        self._append(first)
+        for segment in rest:
+            line = b"".join(self._unfinished)
+            self._unfinished, self._length = [], 0
+            if line:
+                yield line
+            self._append(segment)
+
+    def _append(self, segment: bytes) -> None:
+        self._length += len(segment)
+        if self._length > self._max_bytes:
+            raise LineTooLongError
+        if segment:
+            self._unfinished.append(segment)
+
+
+def version_number(version: str) -> int:
+    """Return a resourceVersion as a number: versions are decimal and grow. An invalid one is -1."""
+    return int(version) if version.isascii() and version.isdigit() else -1
 
 
 class _TooLargeError(Exception):
     pass
 
 
-async def _read(answer: ClientResponse, most: int) -> bytes:
-    """The whole body; of one of more than `most` bytes, a little more than that."""
+async def _read(response: ClientResponse, limit: int) -> bytes:
+    """Return the body; of a body of more than `limit` bytes, a little more than that."""
     body = bytearray()
-    async for piece in answer.content.iter_any():
-        body += piece
-        if len(body) > most:
+    async for data in response.content.iter_any():
+        body += data
+        if len(body) > limit:
             break
     return bytes(body)
 
 
-def _drop(answer: ClientResponse) -> None:
-    """Leave the rest of an answer: a watch would go on coming in while TLS says goodbye."""
-    if answer.connection is not None and answer.connection.transport is not None:
-        answer.connection.transport.abort()
+def _abort(response: ClientResponse) -> None:
+    """Drop the rest of a response: a watch would continue to arrive during the TLS shutdown."""
+    if response.connection is not None and response.connection.transport is not None:
+        response.connection.transport.abort()
 
 
-def _no_access(error: AccessError) -> ApiError:
+def _access_error(error: AccessError) -> ApiError:
     return ApiError(0, "Access", str(error))
-
-
-def version_number(version: str) -> int:
-    """A resourceVersion as a number; they are decimal and grow. What is none is older than all."""
-    return int(version) if version.isascii() and version.isdigit() else -1

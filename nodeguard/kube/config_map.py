@@ -1,4 +1,4 @@
-"""One ConfigMap: what people have decided, where every aggregator finds it again."""
+"""One ConfigMap that every aggregator reads and any of them may change, for operators' decisions."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from nodeguard.kube.error_log import Log
 from nodeguard.kube.errors import ApiError, single_line
 from nodeguard.kube.watch import Watch
 
-# How often it is tried to change what others change at the same time.
-_TRIES = 8
+# Tries to change the object while others change it at the same time.
+_MAX_TRIES = 8
 
 
 class _Meta(Struct, frozen=True):
@@ -22,14 +22,14 @@ class _Meta(Struct, frozen=True):
 
 
 class ConfigMapObject(Struct, frozen=True):
-    """A ConfigMap as it is. data: text by key."""
+    """A ConfigMap. data: text by key."""
 
     metadata: _Meta
     data: dict[str, str] = {}
 
     @property
     def uid(self) -> str:
-        """Tells it from an earlier one of the same name."""
+        """Its uid."""
         return self.metadata.uid
 
     @property
@@ -42,7 +42,7 @@ _DECODER = msgspec.json.Decoder(ConfigMapObject)
 
 
 class ConfigMap:
-    """One ConfigMap that need not be there: what is not there is empty."""
+    """One ConfigMap, which may be absent: an absent one has no data."""
 
     def __init__(self, api: ApiClient, namespace: str, name: str) -> None:
         self._api = api
@@ -50,39 +50,39 @@ class ConfigMap:
         self._name = name
 
     async def read(self) -> dict[str, str]:
-        """What it holds. Raises ApiError."""
-        found = await self._read()
-        return {} if found is None else found.data
+        """Return its data. Raises ApiError."""
+        current = await self._read()
+        return {} if current is None else current.data
 
     async def update(self, edit: Callable[[Mapping[str, str]], dict[str, str]]) -> dict[str, str]:
-        """Let it hold what `edit` makes of what it holds; made where it is not there.
+        """Replace its data by what `edit` returns for it, and return that. Create it if it is absent.
 
-        edit: may be called again, where another has changed it meanwhile. Raises ApiError.
+        edit: called again if another writer was first. Raises ApiError.
         """
-        for left in range(_TRIES, 0, -1):
-            found = await self._read()
-            before = {} if found is None else found.data
+        for tries_left in range(_MAX_TRIES, 0, -1):
+            current = await self._read()
+            before = {} if current is None else current.data
             after = edit(before)
             if after == before:
                 break
             try:
-                await (self._create(after) if found is None else self._patch(found, after))
+                await (self._create(after) if current is None else self._patch(current, after))
                 break
             except ApiError as error:
-                # Another was quicker to make, change or remove it.
-                if error.status not in {404, 409} or left == 1:
+                # Another writer created, changed or deleted it first.
+                if error.status not in {404, 409} or tries_left == 1:
                     raise
         return after
 
-    def watch(self, give: Callable[[Mapping[str, str]], None], tell: Log) -> Watch[ConfigMapObject]:
-        """What follows it. give: is told what it holds, first at once, then at each change."""
+    def watch(self, on_change: Callable[[Mapping[str, str]], None], log: Log) -> Watch[ConfigMapObject]:
+        """Return a watch of it. on_change: called with its data, once at the start, then at each change."""
         return Watch(
             self._api,
             self._collection,
             f"ConfigMap {self._name}",
             _DECODER.decode,
-            _Taker(give),
-            tell,
+            _Handler(on_change),
+            log,
             {"fieldSelector": f"metadata.name={self._name}"},
         )
 
@@ -90,9 +90,8 @@ class ConfigMap:
         try:
             return _DECODER.decode(await self._api.request("GET", f"{self._collection}/{self._name}"))
         except msgspec.MsgspecError as error:
-            raise ApiError(
-                0, "Unreadable", f"ConfigMap {self._name} cannot be read: {single_line(str(error))}"
-            ) from None
+            message = f"ConfigMap {self._name} could not be read: {single_line(str(error))}"
+            raise ApiError(0, "Unreadable", message) from None
         except ApiError as error:
             if error.status == 404:
                 return None
@@ -103,34 +102,33 @@ class ConfigMap:
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
         await self._api.request("POST", self._collection, body=body)
 
-    async def _patch(self, found: ConfigMapObject, data: dict[str, str]) -> None:
-        removed = dict.fromkeys(found.data.keys() - data.keys())
-        body = {"metadata": {"resourceVersion": found.version}, "data": {**removed, **data}}
-        await self._api.request(
-            "PATCH", f"{self._collection}/{self._name}", body=body, content_type=MERGE_PATCH
-        )
+    async def _patch(self, current: ConfigMapObject, data: dict[str, str]) -> None:
+        removed = dict.fromkeys(current.data.keys() - data.keys())
+        body = {"metadata": {"resourceVersion": current.version}, "data": {**removed, **data}}
+        path = f"{self._collection}/{self._name}"
+        await self._api.request("PATCH", path, body=body, content_type=MERGE_PATCH)
 
 
-class _Taker:
-    """Tells of the one that is there, and of none."""
+class _Handler:
+    """Reports the data of the ConfigMap, and no data if there is none."""
 
-    def __init__(self, give: Callable[[Mapping[str, str]], None]) -> None:
-        self._give = give
+    def __init__(self, on_change: Callable[[Mapping[str, str]], None]) -> None:
+        self._on_change = on_change
         self._uid: str | None = None
-        self._is_told = False
+        self._has_reported = False
 
     def changed(self, thing: ConfigMapObject) -> None:
         self._uid = thing.uid
-        self._is_told = True
-        self._give(thing.data)
+        self._has_reported = True
+        self._on_change(thing.data)
 
     def gone(self, uid: str) -> None:
-        # A new one may have been told of before the end of the old.
+        # A new object may be reported before the deletion of the old one.
         if uid == self._uid:
             self._uid = None
-            self._give({})
+            self._on_change({})
 
     def synced(self) -> None:
-        if not self._is_told:
-            self._is_told = True
-            self._give({})
+        if not self._has_reported:
+            self._has_reported = True
+            self._on_change({})

@@ -1,6 +1,6 @@
-"""DeviceTaintRules of nodeguard's: what keeps work off one device of a Node. Pure.
+"""DeviceTaintRule objects of nodeguard: each keeps new work off one device of a Node. Pure.
 
-A rule is owned by its Node: it goes with it.
+The Node owns the rule, so Kubernetes deletes both together.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from nodeguard.kube.node_patch import MarkError
 from nodeguard.model.mark import EPOCH_ANNOTATION, NO_SCHEDULE, STATE_ANNOTATION, DeviceRule
 from nodeguard.model.node import PREFIX, Taint
 
-# What tells nodeguard's rules from all others.
+# The label and value that distinguish nodeguard's rules from all others.
 MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
 MANAGER = "nodeguard"
 
@@ -51,7 +51,9 @@ class _Object(Struct):
 
 
 class ObservedRule(Struct, frozen=True):
-    """A rule as it stands in the cluster. uid, version: of the object. annotations: those of PREFIX."""
+    """A rule in the cluster. uid, version: of the object. annotations: those with nodeguard's prefix.
+    is_managed: whether it has nodeguard's label.
+    """
 
     uid: str
     version: str
@@ -64,10 +66,10 @@ _DECODER = msgspec.json.Decoder(_Object)
 
 
 def decode_rule(raw: msgspec.Raw | bytes) -> ObservedRule:
-    """An object's JSON. Raises msgspec.MsgspecError."""
-    said = _DECODER.decode(raw)
-    meta, selector, taint = said.metadata, said.spec.selector, said.spec.taint
-    owner = next((one for one in meta.owners if one.kind == "Node"), _Owner("", "", ""))
+    """Return the rule of an object's JSON. Raises msgspec.MsgspecError."""
+    decoded = _DECODER.decode(raw)
+    meta, selector, taint = decoded.metadata, decoded.spec.selector, decoded.spec.taint
+    owner = next((owner for owner in meta.owners if owner.kind == "Node"), _Owner("", "", ""))
     annotations = {key: text for key, text in meta.annotations.items() if key.startswith(PREFIX)}
     rule = DeviceRule(
         name=meta.name,
@@ -76,7 +78,7 @@ def decode_rule(raw: msgspec.Raw | bytes) -> ObservedRule:
         driver=selector.driver,
         pool=selector.pool,
         device=selector.device,
-        # The server notes on its own when a device was tainted.
+        # Without the time, which the server adds.
         taint=Taint(taint.key, taint.effect, taint.value),
         state=annotations.get(STATE_ANNOTATION, ""),
     )
@@ -86,11 +88,11 @@ def decode_rule(raw: msgspec.Raw | bytes) -> ObservedRule:
 
 
 def rule_body(rule: DeviceRule, epoch: int) -> dict[str, Any]:
-    """A rule as an object, and as the merge patch that puts one right. Raises MarkError."""
+    """Return the object of a rule, which is also the merge patch that corrects one. Raises MarkError."""
     if rule.taint.effect != NO_SCHEDULE:
-        raise MarkError(f"{rule.name}: a device's taint keeps new work away and does nothing else")
+        raise MarkError(f"{rule.name}: the effect of a device's taint must be {NO_SCHEDULE}")
     if not (rule.driver and rule.pool and rule.device):
-        raise MarkError(f"{rule.name}: a rule without driver, pool and device would take many devices")
+        raise MarkError(f"{rule.name}: a rule without driver, pool and device would taint many devices")
     owner = {"apiVersion": "v1", "kind": "Node", "name": rule.node, "uid": rule.uid}
     return {
         "apiVersion": "resource.k8s.io/v1",

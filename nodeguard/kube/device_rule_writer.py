@@ -1,4 +1,4 @@
-"""DeviceTaintRules in the cluster: written where they differ, put right where somebody edited them."""
+"""Executor for DeviceTaintRules: creates, corrects and deletes nodeguard's own rules."""
 
 from __future__ import annotations
 
@@ -18,152 +18,152 @@ PATH = "/apis/resource.k8s.io/v1/devicetaintrules"
 
 
 class DeviceRuleWriter:
-    """Takes what a watch tells of nodeguard's rules, and makes them what is wanted; others it never touches.
+    """Writes nodeguard's rules, and never those of others. It is the handler of a watch of the rules.
 
-    lane: of marks. failed: is told of a rule that is not written yet, and why.
+    queue: of marks. on_failure: called with a rule that is not written yet, and the reason.
     """
 
     def __init__(
-        self, permit: FencedClient, lane: WriteQueue, failed: Callable[[DeviceRule, str], None]
+        self, client: FencedClient, queue: WriteQueue, on_failure: Callable[[DeviceRule, str], None]
     ) -> None:
-        self._permit = permit
-        self._lane = lane
-        self._failed = failed
-        self._seen: dict[str, ObservedRule] = {}  # by name
+        self._client = client
+        self._queue = queue
+        self._on_failure = on_failure
+        self._observed: dict[str, ObservedRule] = {}  # by name
         self._names: dict[str, str] = {}  # by uid
-        self._wanted: dict[str, DeviceRule] | None = None
+        self._desired: dict[str, DeviceRule] | None = None
         self._is_synced = False
 
     def set_desired(self, rules: Iterable[DeviceRule]) -> None:
-        """Have these rules and no others of nodeguard's."""
-        before, self._wanted = self._wanted or {}, {one.name: one for one in rules}
+        """Set all rules that are desired. Other rules of nodeguard are deleted."""
+        before, self._desired = self._desired or {}, {rule.name: rule for rule in rules}
         self._compare_all(before)
 
     def add_desired(self, rule: DeviceRule) -> None:
-        """Have one rule beside those that are wanted."""
-        if self._wanted is not None:
-            self._wanted[rule.name] = rule
+        """Add a rule to those that are desired."""
+        if self._desired is not None:
+            self._desired[rule.name] = rule
             self._compare(rule.name)
 
     def is_in_flight(self, name: str) -> bool:
-        """Whether a rule is being written."""
-        return self._lane.is_in_flight(("rule", name))
+        """Return whether a rule is being written."""
+        return self._queue.is_in_flight(("rule", name))
 
     def current_rules(self) -> list[DeviceRule]:
-        """The rules that the cluster has of nodeguard."""
-        return [one.rule for one in self._seen.values()]
+        """Return nodeguard's rules that the cluster has."""
+        return [observed.rule for observed in self._observed.values()]
 
     def changed(self, thing: ObservedRule) -> None:
-        """An object is new or has changed."""
-        had = self._seen.get(thing.rule.name)
-        if had is None or had.uid != thing.uid or version_number(had.version) < version_number(thing.version):
-            self._note(thing)
+        """Handle a rule that is new or has changed."""
+        before = self._observed.get(thing.rule.name)
+        if (
+            before is None
+            or before.uid != thing.uid
+            or version_number(before.version) < version_number(thing.version)
+        ):
+            self._store(thing)
         self._compare(thing.rule.name)
 
     def gone(self, uid: str) -> None:
-        """An object is no more, or no more nodeguard's; what is still wanted is made anew."""
+        """Handle a rule that was deleted or lost nodeguard's label; one that is desired is created again."""
         name = self._names.pop(uid)
-        if (one := self._seen.get(name)) is not None and one.uid == uid:
-            del self._seen[name]
+        if (observed := self._observed.get(name)) is not None and observed.uid == uid:
+            del self._observed[name]
             self._compare(name)
 
     def synced(self) -> None:
-        """All objects are known."""
+        """Handle the end of the list: all rules were reported."""
         self._is_synced = True
         self._compare_all()
 
     def _compare_all(self, before: Iterable[str] = ()) -> None:
-        for name in {*before, *(self._wanted or ()), *self._seen}:
+        for name in {*before, *(self._desired or ()), *self._observed}:
             self._compare(name)
 
     def _compare(self, name: str) -> None:
-        if not self._is_synced or self._wanted is None:
+        if not self._is_synced or self._desired is None:
             return
-        wanted, had = self._wanted.get(name), self._seen.get(name)
-        if wanted == (had and had.rule):
-            self._lane.drop(("rule", name))
+        desired, observed = self._desired.get(name), self._observed.get(name)
+        if desired == (observed and observed.rule):
+            self._queue.drop(("rule", name))
         else:
-            self._lane.put(("rule", name), (name, wanted), self._write)
+            self._queue.put(("rule", name), (name, desired), self._write)
 
-    async def _write(self, what: tuple[str, DeviceRule | None]) -> None:
-        name, wanted = what
-        had = self._seen.get(name)
-        if had is not None:
-            self._permit.check_epoch(f"DeviceTaintRule {name}", had.annotations)
+    async def _write(self, change: tuple[str, DeviceRule | None]) -> None:
+        name, desired = change
+        observed = self._observed.get(name)
+        if observed is not None:
+            self._client.check_epoch(f"DeviceTaintRule {name}", observed.annotations)
         try:
-            if wanted is None:
-                await self._delete(had)
-            elif had is None:
-                await self._make(wanted)
-            elif had.rule != wanted:
-                await self._put_right(had, wanted)
+            if desired is None:
+                await self._delete(observed)
+            elif observed is None:
+                await self._create(desired)
+            elif observed.rule != desired:
+                await self._correct(observed, desired)
         except MarkError as error:
-            assert wanted is not None
-            self._failed(wanted, str(error))
+            assert desired is not None
+            self._on_failure(desired, str(error))
         except ApiError as error:
-            self._refused(had, wanted, error)
+            self._handle_error(observed, desired, error)
 
-    async def _make(self, wanted: DeviceRule) -> None:
-        """Raises MarkError, ApiError; ConflictError where it turns out to be there."""
-        body = rule_body(wanted, self._permit.epoch)
+    async def _create(self, desired: DeviceRule) -> None:
+        """Raise MarkError, ApiError; ConflictError if the rule exists already."""
+        body = rule_body(desired, self._client.epoch)
         try:
-            self._note(decode_rule(await self._permit.write("POST", PATH, body, JSON)))
+            self._store(decode_rule(await self._client.write("POST", PATH, body, JSON)))
         except ApiError as error:
             if error.status != 409:
                 raise
         else:
             return
-        one = decode_rule(await self._permit.read(f"{PATH}/{wanted.name}"))
-        if one.is_managed:
-            self._note(one)
+        existing = decode_rule(await self._client.read(f"{PATH}/{desired.name}"))
+        if existing.is_managed:
+            self._store(existing)
             raise ConflictError
         raise ApiError(
             409,
             "Foreign",
-            f"the DeviceTaintRule {wanted.name} is not nodeguard's, which leaves it alone: remove it,"
+            f"the DeviceTaintRule {desired.name} does not belong to nodeguard and is not changed: delete it,"
             f" or give it the label {MANAGED_BY_LABEL}={MANAGER}",
         )
 
-    async def _put_right(self, had: ObservedRule, wanted: DeviceRule) -> None:
-        body = rule_body(wanted, self._permit.epoch)
-        body["metadata"] |= {"uid": had.uid, "resourceVersion": had.version}
-        self._note(decode_rule(await self._permit.write("PATCH", f"{PATH}/{wanted.name}", body, MERGE_PATCH)))
+    async def _correct(self, observed: ObservedRule, desired: DeviceRule) -> None:
+        body = rule_body(desired, self._client.epoch)
+        body["metadata"] |= {"uid": observed.uid, "resourceVersion": observed.version}
+        response = await self._client.write("PATCH", f"{PATH}/{desired.name}", body, MERGE_PATCH)
+        self._store(decode_rule(response))
 
-    async def _delete(self, had: ObservedRule | None) -> None:
-        if had is not None:
-            body = {"preconditions": {"uid": had.uid, "resourceVersion": had.version}}
-            await self._permit.write("DELETE", f"{PATH}/{had.rule.name}", body, JSON)
-            self._drop(had)
+    async def _delete(self, observed: ObservedRule | None) -> None:
+        if observed is not None:
+            body = {"preconditions": {"uid": observed.uid, "resourceVersion": observed.version}}
+            await self._client.write("DELETE", f"{PATH}/{observed.rule.name}", body, JSON)
+            self._drop(observed)
 
-    def _refused(self, had: ObservedRule | None, wanted: DeviceRule | None, error: ApiError) -> None:
-        if error.status == 404 and had is not None:
-            self._drop(had)
-            if wanted is None:
+    def _handle_error(
+        self, observed: ObservedRule | None, desired: DeviceRule | None, error: ApiError
+    ) -> None:
+        if error.status == 404 and observed is not None:
+            self._drop(observed)
+            if desired is None:
                 return
         if error.status == 404 or error.reason == "Conflict":
             raise ConflictError from None
-        if wanted is not None:
-            self._failed(wanted, error.message)
+        if desired is not None:
+            self._on_failure(desired, error.message)
         raise error
 
-    def _note(self, one: ObservedRule) -> None:
-        """What an answer says, which a watch tells later."""
-        self._seen[one.rule.name] = one
-        self._names[one.uid] = one.rule.name
+    def _store(self, observed: ObservedRule) -> None:
+        """Store a rule from the watch, or from a response before the watch delivers it."""
+        self._observed[observed.rule.name] = observed
+        self._names[observed.uid] = observed.rule.name
 
-    def _drop(self, had: ObservedRule) -> None:
-        if self._seen.get(had.rule.name) is had:
-            del self._seen[had.rule.name]
+    def _drop(self, observed: ObservedRule) -> None:
+        if self._observed.get(observed.rule.name) is observed:
+            del self._observed[observed.rule.name]
 
 
-def watch_rules(api: ApiClient, taker: WatchHandler[ObservedRule], tell: Log) -> Watch[ObservedRule]:
-    """What follows nodeguard's rules of a cluster."""
-    return Watch(
-        api,
-        PATH,
-        "DeviceTaintRules",
-        decode_rule,
-        taker,
-        tell,
-        {"labelSelector": f"{MANAGED_BY_LABEL}={MANAGER}"},
-    )
+def watch_rules(api: ApiClient, handler: WatchHandler[ObservedRule], log: Log) -> Watch[ObservedRule]:
+    """Return a watch of nodeguard's rules in a cluster."""
+    query = {"labelSelector": f"{MANAGED_BY_LABEL}={MANAGER}"}
+    return Watch(api, PATH, "DeviceTaintRules", decode_rule, handler, log, query)

@@ -1,4 +1,4 @@
-"""The GPUs that DRA drivers publish, by node, where a server can keep work off one of them."""
+"""GPUs that DRA drivers publish, by Node, where the server supports taints on single devices."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from nodeguard.model.node import Device
 
 API_GROUP = "/apis/resource.k8s.io/v1"
 
-# Seconds until a server is asked again whether it has rules, after no and after no answer.
-_LATER = 600.0
-_SOON = 5.0
+# Seconds until the server is asked again whether it serves DeviceTaintRules: after "no", and after an error.
+_RECHECK_SECONDS = 600.0
+_RETRY_SECONDS = 5.0
 
 
 # A pool's driver and name.
@@ -38,108 +38,112 @@ _DECODER = msgspec.json.Decoder(_Group)
 
 
 async def serves_device_rules(api: ApiClient) -> bool:
-    """Whether a server has DeviceTaintRules that are no trial any more. Raises ApiError."""
+    """Return whether a server has DeviceTaintRules in the stable API version. Raises ApiError."""
     try:
-        said = _DECODER.decode(await api.request("GET", API_GROUP))
+        group = _DECODER.decode(await api.request("GET", API_GROUP))
     except msgspec.MsgspecError as error:
-        raise ApiError(0, "Unreadable", f"{API_GROUP} cannot be read: {single_line(str(error))}") from None
+        message = f"{API_GROUP} could not be read: {single_line(str(error))}"
+        raise ApiError(0, "Unreadable", message) from None
     except ApiError as error:
         if error.status == 404:
             return False
         raise
-    return any(one.name == "devicetaintrules" for one in said.resources)
+    return any(resource.name == "devicetaintrules" for resource in group.resources)
 
 
 class DeviceTracker:
-    """Follows the devices of all nodes, or none at all where the server has no rules for them.
+    """Follows the devices of all Nodes, or none if the server has no DeviceTaintRules.
 
-    give: is told a node's name and all devices that it has now, at each change of them.
+    on_change: called with a Node's name and all its devices, at each change of them.
     """
 
-    def __init__(self, api: ApiClient, give: Callable[[str, tuple[Device, ...]], None], tell: Log) -> None:
+    def __init__(
+        self, api: ApiClient, on_change: Callable[[str, tuple[Device, ...]], None], log: Log
+    ) -> None:
         self._api = api
-        self._give = give
-        self._trouble = ErrorLog("DeviceTaintRules", tell)
-        self._watching = Watch(api, PATH, "ResourceSlices", decode_slice, self, tell)
-        self._slices: dict[str, ResourceSlice] = {}
-        self._pools: dict[_Pool, dict[str, ResourceSlice]] = {}
-        self._devices: dict[_Pool, dict[str, tuple[Device, ...]]] = {}
-        self._pools_of: dict[str, set[_Pool]] = {}
-        self._has_none = False
+        self._on_change = on_change
+        self._errors = ErrorLog("DeviceTaintRules", log)
+        self._watch = Watch(api, PATH, "ResourceSlices", decode_slice, self, log)
+        self._slices: dict[str, ResourceSlice] = {}  # by uid
+        self._pools: dict[_Pool, dict[str, ResourceSlice]] = {}  # by uid of the slice
+        self._devices: dict[_Pool, dict[str, tuple[Device, ...]]] = {}  # by node
+        self._node_pools: dict[str, set[_Pool]] = {}
+        self._is_unsupported = False
 
     @property
     def is_complete(self) -> bool:
-        """Whether all devices were given, or it is clear that there are none to be given."""
-        return self._has_none or self._watching.is_synced
+        """Whether all devices were reported, or the server has no DeviceTaintRules."""
+        return self._is_unsupported or self._watch.is_synced
 
     async def run(self) -> None:
-        """Follow them until cancelled."""
+        """Follow the devices until cancelled."""
         while True:
             try:
                 if await serves_device_rules(self._api):
                     break
-                self._has_none = True
-                self._trouble.recovered()
-                await asyncio.sleep(_LATER)
+                self._is_unsupported = True
+                self._errors.recovered()
+                await asyncio.sleep(_RECHECK_SECONDS)
             except ApiError as error:
-                self._trouble.failed(error)
-                await asyncio.sleep(_SOON)
-        self._trouble.recovered()
-        self._has_none = False
-        await self._watching.run()
+                self._errors.failed(error)
+                await asyncio.sleep(_RETRY_SECONDS)
+        self._errors.recovered()
+        self._is_unsupported = False
+        await self._watch.run()
 
     def devices_of(self, node: str) -> tuple[Device, ...]:
-        """The devices of a node."""
-        pools = sorted(self._pools_of.get(node, ()))
-        return tuple(one for pool in pools for one in self._devices[pool][node])
+        """Return the devices of a Node."""
+        pools = sorted(self._node_pools.get(node, ()))
+        return tuple(device for pool in pools for device in self._devices[pool][node])
 
     def changed(self, thing: ResourceSlice) -> None:
-        """A slice is new or has changed."""
+        """Handle a slice that is new or has changed."""
         pool = (thing.driver, thing.pool)
-        before = self._removed(thing.uid)
+        before = self._remove(thing.uid)
         self._slices[thing.uid] = thing
         self._pools.setdefault(pool, {})[thing.uid] = thing
         if before is not None and before != pool:
-            self._settle(before)
-        self._settle(pool)
+            self._update_pool(before)
+        self._update_pool(pool)
 
     def gone(self, uid: str) -> None:
-        """A slice is no more."""
-        if (pool := self._removed(uid)) is not None:
-            self._settle(pool)
+        """Handle a slice that was deleted."""
+        if (pool := self._remove(uid)) is not None:
+            self._update_pool(pool)
 
     def synced(self) -> None:
-        """All slices have been told of."""
+        """Handle the end of the list: nothing to do."""
 
-    def _removed(self, uid: str) -> _Pool | None:
-        old = self._slices.pop(uid, None)
-        if old is None:
+    def _remove(self, uid: str) -> _Pool | None:
+        """Remove a slice and return its pool; None if it is unknown."""
+        removed = self._slices.pop(uid, None)
+        if removed is None:
             return None
-        pool = (old.driver, old.pool)
+        pool = (removed.driver, removed.pool)
         del self._pools[pool][uid]
         return pool
 
-    def _settle(self, pool: _Pool) -> None:
-        """Work out which devices a pool has now, and tell of each node that has others than before."""
+    def _update_pool(self, pool: _Pool) -> None:
+        """Compute the devices of a pool, and report each Node with changed devices."""
         if not self._pools[pool]:
             del self._pools[pool]
-        found: dict[str, tuple[Device, ...]] = {}
-        for part in latest_generation(self._pools.get(pool, {}).values()):
-            for one in part.devices:
-                found[one.node] = (*found.get(one.node, ()), one)
+        after: dict[str, tuple[Device, ...]] = {}
+        for current in latest_generation(self._pools.get(pool, {}).values()):
+            for device in current.devices:
+                after[device.node] = (*after.get(device.node, ()), device)
         before = self._devices.pop(pool, {})
-        if found:
-            self._devices[pool] = found
-        for node in before.keys() | found.keys():
-            if before.get(node) != found.get(node):
-                self._note(node, pool, has_some=node in found)
-                self._give(node, self.devices_of(node))
+        if after:
+            self._devices[pool] = after
+        for node in before.keys() | after.keys():
+            if before.get(node) != after.get(node):
+                self._index_node(node, pool, has_devices=node in after)
+                self._on_change(node, self.devices_of(node))
 
-    def _note(self, node: str, pool: _Pool, *, has_some: bool) -> None:
-        pools = self._pools_of.setdefault(node, set())
-        if has_some:
+    def _index_node(self, node: str, pool: _Pool, *, has_devices: bool) -> None:
+        pools = self._node_pools.setdefault(node, set())
+        if has_devices:
             pools.add(pool)
         else:
             pools.discard(pool)
             if not pools:
-                del self._pools_of[node]
+                del self._node_pools[node]

@@ -1,4 +1,4 @@
-"""Trouble with the API is told once, and so is its end."""
+"""Log messages about API errors: one when a kind of error begins, and one when it ends."""
 
 from __future__ import annotations
 
@@ -8,65 +8,59 @@ from nodeguard.kube.errors import ApiError
 
 Log = Callable[[str], None]
 
+# HTTP status and reason.
+_ErrorKind = tuple[int, str]
+
 
 class ErrorLog:
-    """What is wrong with one thing that is asked for. what: its name in the plural, as in `Nodes`."""
+    """Logs the errors of one repeated request. resource: its plural name, as in `Nodes`."""
 
-    def __init__(self, what: str, tell: Log) -> None:
-        self._what = what
-        self._tell = tell
-        self._told: set[tuple[int, str]] = set()
+    def __init__(self, resource: str, log: Log) -> None:
+        self._resource = resource
+        self._log = log
+        self._active: set[_ErrorKind] = set()
 
     def failed(self, error: ApiError) -> None:
-        """An error; told unless one of its kind was since all was well."""
+        """Log an error, unless one of its kind was logged since the last success."""
         kind = (error.status, error.reason)
-        if kind not in self._told:
-            self._told.add(kind)
-            self._tell(f"{self._what}: {error.message}")
+        if kind not in self._active:
+            self._active.add(kind)
+            self._log(f"{self._resource}: {error.message}")
 
     def recovered(self) -> None:
-        """All is well, which is told where it was not."""
-        if self._told:
-            self._told.clear()
-            self._tell(f"{self._what}: the Kubernetes API answers again")
-
-
-_Kind = tuple[int, str]
+        """Log that the request succeeds again, if it failed before."""
+        if self._active:
+            self._active.clear()
+            self._log(f"{self._resource}: the Kubernetes API responds again")
 
 
 class WriteErrorLog:
-    """Errors by their kind, and which writes have them. tell: takes sentences."""
+    """Logs the errors of many writes: the first write and the last write that fail with one kind of error."""
 
-    def __init__(self, tell: Log) -> None:
-        self._tell = tell
-        self._kinds: dict[_Kind, set[Hashable]] = {}
-        self._keys: dict[Hashable, _Kind] = {}
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._keys: dict[_ErrorKind, set[Hashable]] = {}
+        self._kinds: dict[Hashable, _ErrorKind] = {}
 
     def failed(self, key: Hashable, error: ApiError) -> None:
-        """A write has failed. The first of a kind is told."""
+        """Record that a write failed. Log the error if no other write has one of this kind."""
         kind = (error.status, error.reason)
-        if self._keys.get(key) == kind:
+        if self._kinds.get(key) == kind:
             return
         self.finished(key)
-        if kind not in self._kinds:
-            self._tell(f"Writes: {error.message}")
-        self._keys[key] = kind
-        self._kinds.setdefault(kind, set()).add(key)
+        if kind not in self._keys:
+            self._log(f"Writes: {error.message}")
+        self._kinds[key] = kind
+        self._keys.setdefault(kind, set()).add(key)
 
     def finished(self, key: Hashable) -> None:
-        """A write is done, or not wanted any more. The last of a kind is told."""
-        if (kind := self._leave(key)) is not None:
-            status, reason = kind
-            self._tell(f"Writes: none fails any more with {status or 'no answer'} ({reason})")
-
-    def _leave(self, key: Hashable) -> _Kind | None:
-        """The kind that a write had, where it was the last."""
-        kind = self._keys.pop(key, None)
+        """Record that a write succeeded or is no longer wanted. Log it if it was the last of its kind."""
+        kind = self._kinds.pop(key, None)
         if kind is None:
-            return None
-        having = self._kinds[kind]
-        having.discard(key)
-        if having:
-            return None
-        del self._kinds[kind]
-        return kind
+            return
+        keys = self._keys[kind]
+        keys.discard(key)
+        if not keys:
+            del self._keys[kind]
+            status, reason = kind
+            self._log(f"Writes: no write fails with {status or 'no response'} ({reason}) any more")

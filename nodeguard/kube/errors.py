@@ -1,4 +1,4 @@
-"""What went wrong between us and the API, in a sentence that says what to do about it. Pure."""
+"""Errors of requests to the Kubernetes API, with a message that names the remedy. Pure."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from collections.abc import Mapping
 import msgspec
 from msgspec import Struct
 
-# Characters of a server's sentence that are passed on.
-_LONGEST = 400
+# Characters of the server's message that are passed on.
+_MAX_MESSAGE = 400
 
 _REMEDIES = {
-    401: "check that the service account still exists and that its token is fresh",
-    403: "give the service account this right, as the manifests do",
-    413: "the object is larger than the server takes",
-    429: "the server is asked too much: it goes on by itself",
+    401: "check that the service account exists and that its token is valid",
+    403: "grant the service account this right, as the manifests do",
+    413: "the object exceeds the server's size limit",
+    429: "the server limits requests; nodeguard retries",
 }
 
 
 class ApiError(Exception):
-    """A request that came to nothing.
+    """A request to the Kubernetes API failed.
 
-    status: HTTP's, 0 where the server could not be reached or gave no answer in time. reason: one word, as
-    Kubernetes has them (`Conflict`, `Expired`), for status 0 `Unreachable`, `Timeout` or `Access`. message:
-    one sentence for people. retry_after: seconds after which the server wants to be asked again, None
-    where it does not say.
+    status: HTTP status code, 0 where the server could not be reached or did not respond in time. reason: one
+    word in CamelCase, as Kubernetes has them (`Conflict`, `Expired`); for status 0 `Unreachable`, `Timeout`
+    or `Access`. message: one sentence for operators. retry_after: seconds after which the server accepts a
+    retry, None where it names no delay.
     """
 
     def __init__(self, status: int, reason: str, message: str, retry_after: float | None = None) -> None:
@@ -40,7 +40,7 @@ class _Details(Struct):
 
 
 class ApiStatus(Struct):
-    """What the API says instead of an object, as far as it matters here."""
+    """The Status object that the API returns for an error; only the fields that nodeguard reads."""
 
     code: int = 0
     reason: str = ""
@@ -52,26 +52,32 @@ _DECODER = msgspec.json.Decoder(ApiStatus)
 
 
 def response_error(code: int, phrase: str, headers: Mapping[str, str], body: bytes, request: str) -> ApiError:
-    """The error that an answer is. phrase: HTTP's word for the code; asked: method and path."""
+    """Return the error for an HTTP error response. phrase: HTTP's reason phrase; request: method and path."""
     try:
-        said = _DECODER.decode(body)
+        status = _DECODER.decode(body)
     except msgspec.MsgspecError:
-        said = ApiStatus(message=body.decode(errors="replace"))
-    return status_error(code, said, headers.get("Retry-After", ""), phrase, request)
+        status = ApiStatus(message=body.decode(errors="replace"))
+    return status_error(code, status, headers.get("Retry-After", ""), phrase, request)
 
 
 def status_error(code: int, status: ApiStatus, retry_after: str, phrase: str, request: str) -> ApiError:
-    """The error that a Status is."""
+    """Return the error for a Status object. retry_after: the header of that name, empty for none."""
     text = single_line(status.message) or phrase or "no reason given"
     remedy = _REMEDIES.get(code, "")
-    message = f"the Kubernetes API answered {code} to {request}: {text}{': ' if remedy else ''}{remedy}"
+    message = f"the Kubernetes API returned {code} for {request}: {text}{': ' if remedy else ''}{remedy}"
     seconds = float(retry_after) if retry_after.isascii() and retry_after.isdigit() else None
     if seconds is None and status.details is not None and status.details.retryAfterSeconds > 0:
         seconds = status.details.retryAfterSeconds
     return ApiError(code, status.reason or phrase.replace(" ", ""), message, seconds)
 
 
+def affects_all_requests(error: ApiError) -> bool:
+    """Return whether an error concerns the server as a whole, rather than this request only."""
+    return (error.status == 0 and error.reason != "TooLarge") or error.status in {429, 503}
+
+
 def single_line(text: str) -> str:
-    """A server's words on one line, and not many of them."""
-    line = " ".join("".join(one if one.isprintable() else " " for one in text[: 4 * _LONGEST]).split())
-    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
+    """Return a server's message on one line, without control characters, cut to a readable length."""
+    printable = "".join(char if char.isprintable() else " " for char in text[: 4 * _MAX_MESSAGE])
+    line = " ".join(printable.split())
+    return line if len(line) <= _MAX_MESSAGE else f"{line[: _MAX_MESSAGE - 1]}…"

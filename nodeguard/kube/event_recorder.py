@@ -1,4 +1,4 @@
-"""Events, as `kubectl describe` shows them: core/v1, beside what they are about; of Nodes, in `default`."""
+"""Recorder of core/v1 Events, as `kubectl describe` shows them. Events of Nodes are in `default`."""
 
 from __future__ import annotations
 
@@ -17,103 +17,108 @@ from nodeguard.kube.fenced_client import JSON, FencedClient
 from nodeguard.kube.write_queue import WriteQueue
 from nodeguard.model.instant import rfc3339
 
-# Events of what has no namespace are only taken here.
-_NOWHERE = "default"
+# The API accepts Events of cluster-scoped objects only in this namespace.
+_CLUSTER_NAMESPACE = "default"
 
 _PATH = "/api/v1/namespaces/{}/events"
-PATH = _PATH.format(_NOWHERE)
+PATH = _PATH.format(_CLUSTER_NAMESPACE)
 
 _SOURCE = "nodeguard"
 
-# Characters of a message, as many as the API takes.
-_LONGEST = 1024
+# Characters of a message that the API accepts.
+_MAX_MESSAGE = 1024
 
-# How many may wait, and for how many seconds: what is older is not worth a write.
-_MOST = 1000
-_OLDEST = 600.0
+# Events that may wait, and seconds after which one is too old to be worth a write.
+_MAX_PENDING = 1000
+_MAX_AGE = 600.0
 
 
 class EventRecorder:
-    """Sends Events. lane: where they wait. pod: name of who says it. wall: seconds since the epoch."""
+    """Sends Events. queue: where they wait. pod: name of the reporting pod. wall: seconds since the epoch."""
 
     def __init__(
         self,
-        permit: FencedClient,
-        lane: WriteQueue,
+        client: FencedClient,
+        queue: WriteQueue,
         pod: str,
         *,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        self._permit = permit
-        self._lane = lane
+        self._client = client
+        self._queue = queue
         self._pod = pod
         self._wall = wall
-        self._filter = EventCorrelator(f"{int(wall() * 1e6):x}")
-        # Names of those that the server has, and those that wait.
-        self._made: dict[str, None] = {}
-        self._waiting: dict[str, None] = {}
+        self._correlator = EventCorrelator(f"{int(wall() * 1e6):x}")
+        # Names of Events that the server has, and of those that wait.
+        self._created: dict[str, None] = {}
+        self._pending: dict[str, None] = {}
 
-    def record(self, said: EventContent) -> None:
-        """Have an Event sent, unless too much was said of its object already."""
-        counted = self._filter.correlate(said, self._wall())
+    def record(self, content: EventContent) -> None:
+        """Queue an Event, unless the rate limit of its object drops it."""
+        counted = self._correlator.correlate(content, self._wall())
         if counted is None:
             return
-        self._waiting[counted.name] = None
-        if len(self._waiting) > _MOST:
-            oldest = next(iter(self._waiting))
-            del self._waiting[oldest]
-            self._lane.drop(("event", oldest))
-        self._lane.put(("event", counted.name), counted, self._send)
+        self._pending[counted.name] = None
+        if len(self._pending) > _MAX_PENDING:
+            oldest = next(iter(self._pending))
+            del self._pending[oldest]
+            self._queue.drop(("event", oldest))
+        self._queue.put(("event", counted.name), counted, self._send)
 
     async def _send(self, counted: CountedEvent) -> None:
-        if self._wall() - counted.last < _OLDEST:
-            await (self._count(counted) if counted.name in self._made else self._make(counted))
-        self._waiting.pop(counted.name, None)
+        if self._wall() - counted.last < _MAX_AGE:
+            await (self._update(counted) if counted.name in self._created else self._create(counted))
+        self._pending.pop(counted.name, None)
 
-    async def _make(self, counted: CountedEvent) -> None:
+    async def _create(self, counted: CountedEvent) -> None:
         try:
-            await self._permit.write("POST", _path(counted), _event(counted, self._pod), JSON)
+            await self._client.write("POST", _path(counted), _body(counted, self._pod), JSON)
         except ApiError as error:
             if error.status != 409:
                 raise
-            # It was made by a request whose answer was lost.
-            await self._count(counted)
+            # A request with a lost response created it.
+            await self._update(counted)
         self._remember(counted.name)
 
-    async def _count(self, counted: CountedEvent) -> None:
-        message = counted.content.message[:_LONGEST]
+    async def _update(self, counted: CountedEvent) -> None:
+        message = counted.content.message[:_MAX_MESSAGE]
         body = {"count": counted.count, "message": message, "lastTimestamp": rfc3339(counted.last)}
         try:
-            await self._permit.write("PATCH", f"{_path(counted)}/{counted.name}", body)
+            await self._client.write("PATCH", f"{_path(counted)}/{counted.name}", body)
         except ApiError as error:
             if error.status != 404:
                 raise
-            # Servers forget Events after an hour.
-            await self._permit.write("POST", _path(counted), _event(counted, self._pod), JSON)
+            # Servers delete Events after an hour.
+            await self._client.write("POST", _path(counted), _body(counted, self._pod), JSON)
 
     def _remember(self, name: str) -> None:
-        self._made[name] = None
-        if len(self._made) > 4 * _MOST:
-            del self._made[next(iter(self._made))]
+        self._created[name] = None
+        if len(self._created) > 4 * _MAX_PENDING:
+            del self._created[next(iter(self._created))]
 
 
 def _path(counted: CountedEvent) -> str:
-    return _PATH.format(counted.content.namespace or _NOWHERE)
+    return _PATH.format(counted.content.namespace or _CLUSTER_NAMESPACE)
 
 
-def _event(counted: CountedEvent, pod: str) -> dict[str, Any]:
-    said = counted.content
-    about = {"apiVersion": said.api_version, "kind": said.object_kind, "name": said.name, "uid": said.uid}
-    if said.namespace:
-        about["namespace"] = said.namespace
+def _body(counted: CountedEvent, pod: str) -> dict[str, Any]:
+    content = counted.content
+    involved_object = {
+        "apiVersion": content.api_version,
+        "kind": content.object_kind,
+        "name": content.name,
+        "uid": content.uid,
+    }
+    if content.namespace:
+        involved_object["namespace"] = content.namespace
     return {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"name": counted.name, "namespace": said.namespace or _NOWHERE},
-        "involvedObject": about,
-        "type": said.type,
-        "reason": said.reason,
-        "message": said.message[:_LONGEST],
+        "metadata": {"name": counted.name, "namespace": content.namespace or _CLUSTER_NAMESPACE},
+        "involvedObject": involved_object,
+        "type": content.type,
+        "reason": content.reason,
+        "message": content.message[:_MAX_MESSAGE],
         "source": {"component": _SOURCE},
         "reportingComponent": _SOURCE,
         "reportingInstance": pod[:128],
@@ -131,14 +136,15 @@ class _Pod(Struct):
     metadata: _Meta
 
 
-_DECODER = msgspec.json.Decoder(_Pod)
+_POD_DECODER = msgspec.json.Decoder(_Pod)
 
 
 async def pod_warning(api: ApiClient, namespace: str, pod: str, reason: str, message: str) -> EventContent:
-    """A warning about a pod. Raises ApiError where there is none of that name."""
+    """Return a warning Event about a pod. Raises ApiError if the pod cannot be read."""
     path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(pod, safe='')}"
     try:
-        uid = _DECODER.decode(await api.request("GET", path)).metadata.uid
+        uid = _POD_DECODER.decode(await api.request("GET", path)).metadata.uid
     except msgspec.MsgspecError as error:
-        raise ApiError(0, "Unreadable", f"the pod {pod} cannot be read: {single_line(str(error))}") from None
+        problem = f"the pod {pod} could not be read: {single_line(str(error))}"
+        raise ApiError(0, "Unreadable", problem) from None
     return EventContent(pod, uid, "Warning", reason, message, object_kind="Pod", namespace=namespace)

@@ -1,4 +1,4 @@
-"""Marks on Nodes: what is desired of each, written until it is there."""
+"""Executor for marks on Nodes: writes the desired marks until each Node has them, then the condition."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from nodeguard.model.node import Node
 
 
 class WriteResult(StrEnum):
-    """What became of a write.
+    """The result of a write.
 
-    `written`: the Node carries what was desired. `failed`: not yet; it is asked again. `gone`: there is no
-    such Node any more. `refused`: what was desired must not be written at all. `fenced`: somebody with a
-    later lease has written on the Node, and nothing is written any more.
+    `written`: the Node has the desired marks. `failed`: not yet; the write is retried. `gone`: the Node was
+    deleted. `refused`: the desired marks must not be written. `fenced`: a later leader has written the Node,
+    and all writes end.
     """
 
     WRITTEN = "written"
@@ -34,8 +34,8 @@ class WriteResult(StrEnum):
 
 
 class WriteOutcome(Struct, frozen=True):
-    """What became of the marks desired of a Node. why: a sentence, where they are not written. node: as it is
-    now, which a watch tells only later; None where it is not known.
+    """The result of writing a Node's marks. reason: why they are not written. node: as the response
+    to the write has it; None if unknown.
     """
 
     desired: DesiredNode
@@ -47,8 +47,9 @@ class WriteOutcome(Struct, frozen=True):
 class Executor:
     """Writes marks, and the condition after them.
 
-    marks, later: the lanes of both. observed: the Node of a name, as the watch last told; None where it knows
-    none. outcome: is told what becomes of each write of marks. wall: seconds since the epoch.
+    marks, later: the queues of both. observed_node: returns the Node of a name as the watch last delivered
+    it; None for none. on_outcome: called with the outcome of each write of marks. wall: returns seconds since
+    the epoch.
     """
 
     def __init__(
@@ -61,126 +62,124 @@ class Executor:
         on_outcome: Callable[[WriteOutcome], None],
         wall: Callable[[], float] = time.time,
     ) -> None:
-        self._permit = client
+        self._client = client
         self._marks = marks
         self._later = later
-        self._observed = observed_node
-        self._outcome = on_outcome
+        self._observed_node = observed_node
+        self._on_outcome = on_outcome
         self._wall = wall
-        # What an answer said of a Node, by uid, until the watch says it too.
-        self._answered: dict[str, Node] = {}
+        # Nodes from responses, by uid, until the watch delivers the same version.
+        self._responses: dict[str, Node] = {}
 
     def set_desired(self, desired: DesiredNode) -> None:
-        """Have a Node carry what is desired, in place of what was desired of it before."""
-        node = self._known(desired)
+        """Write the desired marks of a Node, in place of those that were desired before."""
+        node = self._latest(desired)
         if node is not None and node.uid != desired.uid:
             self.forget(desired.uid)
-        elif node is not None and self._carries(node, desired):
+        elif node is not None and self._has_marks(node, desired):
             self._marks.drop(_key(desired))
-            self._want_condition(node, desired)
+            self._queue_condition(node, desired)
         else:
-            self._marks.put(_key(desired), desired, self._mark)
+            self._marks.put(_key(desired), desired, self._write_marks)
 
     def is_in_flight(self, uid: str) -> bool:
-        """Whether marks of a Node are being written."""
+        """Return whether marks of a Node are being written."""
         return self._marks.is_in_flight(("node", uid))
 
     def forget(self, uid: str) -> None:
-        """Desire nothing of a Node any more: it is gone."""
-        self._answered.pop(uid, None)
+        """Stop writing a Node, which was deleted."""
+        self._responses.pop(uid, None)
         self._marks.drop(("node", uid))
         self._later.drop(("condition", uid))
 
-    def _carries(self, node: Node, desired: DesiredNode) -> bool:
+    def _has_marks(self, node: Node, desired: DesiredNode) -> bool:
         if self._marks.is_in_flight(_key(desired)):
             return False
         try:
-            return mark_patch(node, desired, self._permit.epoch) is None
+            return mark_patch(node, desired, self._client.epoch) is None
         except MarkError:
             return False
 
-    async def _mark(self, desired: DesiredNode) -> None:
+    async def _write_marks(self, desired: DesiredNode) -> None:
         node = None
         try:
-            node = self._known(desired) or await self._read(desired)
+            node = self._latest(desired) or await self._read(desired)
             if node is None:
                 return
             if node.uid != desired.uid:
-                self._gone(desired)
+                self._node_gone(desired)
                 return
-            self._permit.check_epoch(f"Node {node.name}", node.annotations)
-            if (patch := mark_patch(node, desired, self._permit.epoch)) is not None:
+            self._client.check_epoch(f"Node {node.name}", node.annotations)
+            if (patch := mark_patch(node, desired, self._client.epoch)) is not None:
                 check_hold(node, desired)
-                node = nodes.decode_node(
-                    await self._permit.write("PATCH", f"{nodes.PATH}/{node.name}", patch)
-                )
-                self._answered[node.uid] = node
+                path = f"{nodes.PATH}/{node.name}"
+                node = nodes.decode_node(await self._client.write("PATCH", path, patch))
+                self._responses[node.uid] = node
         except MarkError as error:
-            self._outcome(WriteOutcome(desired, WriteResult.REFUSED, str(error), node))
+            self._on_outcome(WriteOutcome(desired, WriteResult.REFUSED, str(error), node))
         except FencedError as error:
-            self._outcome(WriteOutcome(desired, WriteResult.FENCED, str(error)))
+            self._on_outcome(WriteOutcome(desired, WriteResult.FENCED, str(error)))
             raise
         except ApiError as error:
-            await self._refused(desired, error)
+            await self._handle_error(desired, error)
         else:
-            self._outcome(WriteOutcome(desired, WriteResult.WRITTEN, node=node))
-            self._want_condition(node, desired)
+            self._on_outcome(WriteOutcome(desired, WriteResult.WRITTEN, node=node))
+            self._queue_condition(node, desired)
 
-    async def _refused(self, desired: DesiredNode, error: ApiError) -> None:
-        """Raises ConflictError where the Node has changed, and the error where it has not."""
+    async def _handle_error(self, desired: DesiredNode, error: ApiError) -> None:
+        """Raise ConflictError if the Node has changed, and the error if it has not."""
         if error.status == 404:
-            self._gone(desired)
+            self._node_gone(desired)
             return
         try:
-            # Another uid under the same name is a conflict, or with the right version, invalid.
+            # A Node with another uid and this name is a conflict or, with the same version, invalid.
             if error.status in {409, 422} and await self._read(desired) is None:
                 return
         except ApiError as second:
             error = second
         if error.status == 409:
             raise ConflictError from None
-        self._outcome(WriteOutcome(desired, WriteResult.FAILED, error.message))
+        self._on_outcome(WriteOutcome(desired, WriteResult.FAILED, error.message))
         raise error
 
-    def _known(self, desired: DesiredNode) -> Node | None:
-        """The Node as the watch or an answer says it, whichever is newer."""
-        seen, answered = self._observed(desired.name), self._answered.get(desired.uid)
-        if answered is None or (seen is not None and seen.uid != desired.uid):
-            return seen
-        if seen is not None and version_number(seen.version) >= version_number(answered.version):
-            del self._answered[desired.uid]
-            return seen
-        return answered
+    def _latest(self, desired: DesiredNode) -> Node | None:
+        """Return the Node from the watch or from a response, whichever is newer."""
+        observed, response = self._observed_node(desired.name), self._responses.get(desired.uid)
+        if response is None or (observed is not None and observed.uid != desired.uid):
+            return observed
+        if observed is not None and version_number(observed.version) >= version_number(response.version):
+            del self._responses[desired.uid]
+            return observed
+        return response
 
     async def _read(self, desired: DesiredNode) -> Node | None:
-        """The Node as it is now; None where it is another, or none, of which the outcome is told then."""
+        """Return the current Node. None if it was deleted or replaced, after the outcome was reported."""
         try:
-            node = nodes.decode_node(await self._permit.read(f"{nodes.PATH}/{desired.name}"))
+            node = nodes.decode_node(await self._client.read(f"{nodes.PATH}/{desired.name}"))
         except ApiError as error:
             if error.status != 404:
                 raise
             node = None
         if node is None or node.uid != desired.uid:
-            self._gone(desired)
+            self._node_gone(desired)
             return None
-        self._answered[node.uid] = node
+        self._responses[node.uid] = node
         return node
 
-    def _gone(self, desired: DesiredNode) -> None:
-        self._answered.pop(desired.uid, None)
-        self._outcome(
-            WriteOutcome(desired, WriteResult.GONE, f"there is no Node {desired.name} of that uid any more")
-        )
+    def _node_gone(self, desired: DesiredNode) -> None:
+        self._responses.pop(desired.uid, None)
+        reason = f"the Node {desired.name} with this uid was deleted"
+        self._on_outcome(WriteOutcome(desired, WriteResult.GONE, reason))
 
-    def _want_condition(self, node: Node, desired: DesiredNode) -> None:
+    def _queue_condition(self, node: Node, desired: DesiredNode) -> None:
         key = ("condition", desired.uid)
         if desired.condition is not None and condition_patch(node, desired.condition, 0.0) is not None:
-            self._later.put(key, desired, self._set_condition)
+            self._later.put(key, desired, self._write_condition)
         else:
             self._later.drop(key)
 
-    async def _set_condition(self, desired: DesiredNode) -> None:
-        node = self._known(desired)
+    async def _write_condition(self, desired: DesiredNode) -> None:
+        node = self._latest(desired)
         if node is None or node.uid != desired.uid or desired.condition is None:
             return
         patch = condition_patch(node, desired.condition, self._wall())
@@ -188,12 +187,13 @@ class Executor:
             return
         path = f"{nodes.PATH}/{node.name}/status"
         try:
-            node = nodes.decode_node(await self._permit.write("PATCH", path, patch, STRATEGIC_MERGE_PATCH))
+            response = await self._client.write("PATCH", path, patch, STRATEGIC_MERGE_PATCH)
+            node = nodes.decode_node(response)
         except ApiError as error:
             if error.status not in {404, 409}:
                 raise
         else:
-            self._answered[node.uid] = node
+            self._responses[node.uid] = node
 
 
 def _key(desired: DesiredNode) -> tuple[str, str]:

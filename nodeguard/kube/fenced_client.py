@@ -1,38 +1,36 @@
-"""Requests to the API that are made for as long as the lease allows them."""
+"""API client with a fence: requests need the lease, and end once a later leader has written."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from nodeguard.kube.client import MERGE_PATCH, ApiClient
-from nodeguard.kube.errors import ApiError
 from nodeguard.kube.node_patch import written_epoch
 from nodeguard.model.mark import EPOCH_ANNOTATION
 
 JSON = "application/json"
 
-# Seconds for one request, where the lease has more.
+# Seconds for one request, if the lease is held for longer.
 REQUEST_TIMEOUT = 5.0
 
-# Less of a lease is too little to begin a request with, in seconds.
+# A request needs the lease for at least so many more seconds.
 MIN_SECONDS_LEFT = 0.05
 
 
 class NotPermittedError(Exception):
-    """Nothing may be written now: the lease is not held, or people said to pause."""
+    """No write is allowed now: the lease is not held, or an operator paused nodeguard."""
 
 
 class FencedError(Exception):
-    """Somebody with a later lease has written: nothing may be written any more. Says where it was seen."""
+    """A leader with a later epoch has written: this process must not write any more. Names the object."""
 
 
 class FencedClient:
-    """The right to write, of one term of the lease; a new term needs a new one.
+    """Reads and writes under one epoch of the lease; a new epoch needs a new client.
 
-    epoch: of the term. may_write: whether the lease is held and nothing pauses, asked before each write.
-    left: seconds for which the lease is held at least; no request is given more. fenced: is told, once, why
-    nothing is written under this term any more. later: the epoch that somebody else wrote under then; 0
-    before.
+    may_write: whether the lease is held and nothing is paused, asked before each write. seconds_left: for
+    which the lease is held at least; no request gets more time. on_fenced: called once, with the reason, when
+    writes end under this epoch. foreign_epoch: the later epoch that was found then; 0 before.
     """
 
     def __init__(
@@ -48,54 +46,49 @@ class FencedClient:
         self.epoch = epoch
         self.foreign_epoch = 0
         self._may_write = may_write
-        self._left = seconds_left
-        self._fenced = on_fenced
+        self._seconds_left = seconds_left
+        self._on_fenced = on_fenced
 
     @property
     def is_fenced(self) -> bool:
-        """Whether nothing is written under this term any more."""
+        """Whether writes have ended under this epoch."""
         return self.foreign_epoch > 0
 
     def can_write(self) -> bool:
-        """Whether a write may begin now."""
-        return not self.is_fenced and self._left() > MIN_SECONDS_LEFT and self._may_write()
+        """Return whether a write may begin now."""
+        return not self.is_fenced and self._seconds_left() > MIN_SECONDS_LEFT and self._may_write()
 
-    def check_epoch(self, what: str, annotations: dict[str, str]) -> None:
-        """See that nobody of a later term has written an object. Raises FencedError, and ends this term.
+    def check_epoch(self, name: str, annotations: dict[str, str]) -> None:
+        """Verify that no later epoch has written an object. Raises FencedError, and ends all writes.
 
-        what: its name, for people.
+        name: of the object, for the message.
         """
-        theirs = written_epoch(annotations)
-        if theirs <= self.epoch:
+        epoch = written_epoch(annotations)
+        if epoch <= self.epoch:
             return
-        why = (
-            f"{what} was written under epoch {theirs} of the lease, and this aggregator's is {self.epoch}:"
-            " another one leads, and this one writes no more. If none does, remove the annotation"
-            f" {EPOCH_ANNOTATION} from it"
+        reason = (
+            f"{name} was written in epoch {epoch} of the lease, and this aggregator has epoch {self.epoch}:"
+            " another aggregator leads, and this one stops writing. If no other aggregator runs, remove the"
+            f" annotation {EPOCH_ANNOTATION} from it"
         )
         if not self.is_fenced:
-            self.foreign_epoch = theirs
-            self._fenced(why)
-        raise FencedError(why)
+            self.foreign_epoch = epoch
+            self._on_fenced(reason)
+        raise FencedError(reason)
 
     async def read(self, path: str) -> bytes:
-        """The object at a path. Raises ApiError, NotPermittedError."""
-        return await self._api.request("GET", path, timeout=self._within())
+        """Return the object at a path. Raises ApiError, NotPermittedError."""
+        return await self._api.request("GET", path, timeout=self._timeout())
 
     async def write(
         self, method: str, path: str, body: object = None, content_type: str = MERGE_PATCH
     ) -> bytes:
-        """Change something. Raises ApiError, NotPermittedError."""
+        """Send a request that changes an object. Raises ApiError, NotPermittedError."""
         return await self._api.request(
-            method, path, body=body, content_type=content_type, timeout=self._within()
+            method, path, body=body, content_type=content_type, timeout=self._timeout()
         )
 
-    def _within(self) -> float:
+    def _timeout(self) -> float:
         if not self.can_write():
             raise NotPermittedError
-        return min(REQUEST_TIMEOUT, self._left())
-
-
-def affects_all_requests(error: ApiError) -> bool:
-    """Whether an error says that the server takes no requests, rather than not this one."""
-    return (error.status == 0 and error.reason != "TooLarge") or error.status in {429, 503}
+        return min(REQUEST_TIMEOUT, self._seconds_left())

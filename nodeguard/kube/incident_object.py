@@ -1,4 +1,4 @@
-"""Incidents as objects of the cluster: `spec` is people's, `status` is nodeguard's. Pure."""
+"""NodeIncident objects: `spec` is written by operators, `status` by nodeguard. Pure."""
 
 from __future__ import annotations
 
@@ -7,22 +7,26 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from nodeguard.model.finding import Action, Health
-from nodeguard.model.incident import Incident, IncidentState, OperatorDecision, Symptom
+from nodeguard.model.incident import GRANTED_STATES, Incident, IncidentState, OperatorDecision, Symptom
 from nodeguard.model.instant import parse_or_zero, rfc3339
 
 API_VERSION = "nodeguard.dev/v1alpha1"
 KIND = "NodeIncident"
 
-# What an object holds at most, in characters and in number: far from what a cluster takes. The definition of
-# the resource has the same bounds.
+# Limits of an object, in characters and in items, far below those of a cluster. The CustomResourceDefinition
+# has the same ones.
 MAX_NAME = 256
 MAX_MESSAGE = 1024
 MAX_DETAIL = 4096
 MAX_SYMPTOMS = 20
 MAX_EVIDENCE = 5
 MAX_LINE = 512
+
+# States in which the mark is set.
+_MARKED_STATES = frozenset({*GRANTED_STATES, IncidentState.RECOVERING})
 
 
 class _Symptom(Struct, frozen=True, omit_defaults=True):
@@ -33,18 +37,35 @@ class _Symptom(Struct, frozen=True, omit_defaults=True):
     evidence: tuple[str, ...] = ()
 
 
-class IncidentStatus(Struct, frozen=True):
-    """The status of an incident; what is empty is not there. where: the domain or Node, else `check/NAME`."""
+class StatusCondition(Struct, frozen=True, rename="camel"):
+    """A condition in the form of the Kubernetes API conventions. reason: the state of the incident.
+
+    Types: `Active`, until the incident is resolved; `Marked`, while its mark is set.
+    """
+
+    type: str
+    status: str
+    reason: str
+    last_transition_time: str
+    message: str = ""
+    observed_generation: int = 0
+
+
+class IncidentStatus(Struct, frozen=True, rename="camel"):
+    """Status of an object; empty fields are absent. subject: the domain or Node, else `check/NAME`.
+
+    observed_generation: generation of the spec that nodeguard has processed.
+    """
 
     subject: str = ""
     node: str = ""
-    uid: str = ""
+    node_uid: str = field(name="nodeUID", default="")
     domain: str = ""
     target: str = ""
     scope: str = ""
     component: str = ""
     cause: str = ""
-    fault_class: str = field(name="class", default="")
+    fault_class: str = ""
     health: str = ""
     state: str = ""
     action: str = ""
@@ -57,17 +78,25 @@ class IncidentStatus(Struct, frozen=True):
     occurrences: int = 0
     parent: str = ""
     budget: str = ""
+    conditions: tuple[StatusCondition, ...] = ()
+    observed_generation: int = 0
 
 
 class _Meta(Struct):
     name: str
     uid: str
     version: str = field(name="resourceVersion")
+    generation: int = 0
+
+
+class _Clear(Struct):
+    by: str = ""
+    at: str = ""
 
 
 class _Spec(Struct):
     acknowledged: str = ""
-    clear: str = ""
+    clear: _Clear | None = None
 
 
 class _Object(Struct):
@@ -77,37 +106,43 @@ class _Object(Struct):
 
 
 class ObservedIncident(Struct, frozen=True):
-    """An incident as it stands in the cluster."""
+    """An incident in the cluster. generation: of its spec, which has the operators' decision."""
 
     name: str
     uid: str
     version: str
     decision: OperatorDecision
     status: IncidentStatus
+    generation: int = 0
 
 
 _DECODER = msgspec.json.Decoder(_Object)
 
 
 def decode_incident(raw: msgspec.Raw | bytes) -> ObservedIncident:
-    """An object's JSON. Raises msgspec.MsgspecError."""
-    said = _DECODER.decode(raw)
-    meta = said.metadata
-    decision = OperatorDecision(meta.name, said.spec.acknowledged.strip(), said.spec.clear.strip())
-    return ObservedIncident(meta.name, meta.uid, meta.version, decision, said.status)
+    """Return the incident of an object's JSON. Raises msgspec.MsgspecError."""
+    decoded = _DECODER.decode(raw)
+    meta, spec = decoded.metadata, decoded.spec
+    decision = OperatorDecision(meta.name, spec.acknowledged.strip(), _clear_text(spec.clear))
+    return ObservedIncident(meta.name, meta.uid, meta.version, decision, decoded.status, meta.generation)
 
 
-def is_shared(one: ObservedIncident) -> bool:
-    """Whether an object tells of a domain or a check, and so of no single Node."""
-    return one.status.subject != "" and one.status.node == ""
+def clear_spec(by: str, timestamp: str) -> dict[str, Any]:
+    """Return the spec by which an operator clears an incident; another time is another clear."""
+    return {"clear": {"by": by, "at": timestamp}}
+
+
+def is_shared(observed: ObservedIncident) -> bool:
+    """Return whether an incident is about a domain or a check, and not about a single Node."""
+    return observed.status.subject != "" and observed.status.node == ""
 
 
 def incident_status(incident: Incident) -> IncidentStatus:
-    """What the object of an incident is to say."""
+    """Return the status that the object of an incident should have."""
     return IncidentStatus(
         subject=(incident.domain or incident.node or incident.target)[:MAX_NAME],
         node=incident.node[:MAX_NAME],
-        uid=incident.uid[:MAX_NAME],
+        node_uid=incident.uid[:MAX_NAME],
         domain=incident.domain[:MAX_NAME],
         target=incident.target[:MAX_NAME],
         scope=incident.scope[:MAX_NAME],
@@ -126,56 +161,98 @@ def incident_status(incident: Incident) -> IncidentStatus:
         occurrences=incident.occurrences,
         parent=incident.parent[:MAX_NAME],
         budget=incident.budget[:MAX_NAME],
+        conditions=tuple(_conditions(incident)),
     )
 
 
-def to_incident(one: ObservedIncident) -> Incident | None:
-    """The incident that an object tells of; None where it tells of none yet."""
-    said = one.status
+def observed_status(desired: IncidentStatus, current: IncidentStatus, generation: int) -> IncidentStatus:
+    """Return the desired status with what only the object knows: generations and times of transitions.
+
+    A condition whose status stays the same keeps its time. generation: of the spec that was processed.
+    """
+    before = {condition.type: condition for condition in current.conditions}
+    conditions = []
+    for condition in desired.conditions:
+        old = before.get(condition.type)
+        is_same = old is not None and old.status == condition.status
+        time = old.last_transition_time if old is not None and is_same else condition.last_transition_time
+        conditions.append(replace(condition, last_transition_time=time, observed_generation=generation))
+    return replace(desired, conditions=tuple(conditions), observed_generation=generation)
+
+
+def to_incident(observed: ObservedIncident) -> Incident | None:
+    """Return the incident that an object describes; None if it has no status yet."""
+    status = observed.status
     try:
         return Incident(
-            name=one.name,
-            node=said.node,
-            uid=said.uid,
-            target=said.target,
-            cause=said.cause,
-            health=Health(said.health),
-            state=IncidentState(said.state),
-            first_seen=parse_or_zero(said.first_seen),
-            last_transition=parse_or_zero(said.last_transition_time),
-            domain=said.domain,
-            scope=said.scope,
-            component=said.component,
-            fault_class=said.fault_class,
-            action=Action(said.action),
-            message=said.message,
-            detail=said.detail,
+            name=observed.name,
+            node=status.node,
+            uid=status.node_uid,
+            target=status.target,
+            cause=status.cause,
+            health=Health(status.health),
+            state=IncidentState(status.state),
+            first_seen=parse_or_zero(status.first_seen),
+            last_transition=parse_or_zero(status.last_transition_time),
+            domain=status.domain,
+            scope=status.scope,
+            component=status.component,
+            fault_class=status.fault_class,
+            action=Action(status.action),
+            message=status.message,
+            detail=status.detail,
             symptoms=tuple(
-                Symptom(each.check, each.target, Health(each.health), each.message, each.evidence)
-                for each in said.symptoms
+                Symptom(
+                    symptom.check, symptom.target, Health(symptom.health), symptom.message, symptom.evidence
+                )
+                for symptom in status.symptoms
             ),
-            resolved_at=parse_or_zero(said.resolved_at),
-            occurrences=said.occurrences,
-            parent=said.parent,
-            budget=said.budget,
+            resolved_at=parse_or_zero(status.resolved_at),
+            occurrences=status.occurrences,
+            parent=status.parent,
+            budget=status.budget,
         )
     except ValueError:
         return None
 
 
 def new_object(name: str) -> dict[str, Any]:
-    """The object of an incident before it has a status."""
+    """Return the object of an incident without a status."""
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": name}, "spec": {}}
 
 
-def status_patch(said: IncidentStatus) -> dict[str, Any]:
-    """The merge patch of an object's status, after which it says this and nothing else."""
-    return {"status": {name: value or None for name, value in msgspec.to_builtins(said).items()}}
+def status_patch(status: IncidentStatus) -> dict[str, Any]:
+    """Return the merge patch that replaces an object's status."""
+    return {"status": {name: value or None for name, value in msgspec.to_builtins(status).items()}}
+
+
+def _conditions(incident: Incident) -> Iterable[StatusCondition]:
+    reason = incident.state.value
+    active_since = incident.first_seen if incident.is_open else incident.resolved_at
+    is_marked = incident.state in _MARKED_STATES
+    message, detail = incident.message[:MAX_MESSAGE], incident.detail[:MAX_MESSAGE]
+    yield StatusCondition("Active", _truth(incident.is_open), reason, rfc3339(active_since), message)
+    yield StatusCondition("Marked", _truth(is_marked), reason, rfc3339(incident.last_transition), detail)
+
+
+def _truth(value: bool) -> str:  # noqa: FBT001 - a condition's status
+    return "True" if value else "False"
+
+
+def _clear_text(clear: _Clear | None) -> str:
+    if clear is None:
+        return ""
+    by, at = clear.by.strip(), clear.at.strip()
+    return f"{by} at {at}" if at else by
 
 
 def _symptoms(symptoms: Iterable[Symptom]) -> Iterable[_Symptom]:
-    for one, _ in zip(symptoms, range(MAX_SYMPTOMS), strict=False):
-        evidence = tuple(line[:MAX_LINE] for line in one.evidence[:MAX_EVIDENCE])
+    for symptom, _ in zip(symptoms, range(MAX_SYMPTOMS), strict=False):
+        evidence = tuple(line[:MAX_LINE] for line in symptom.evidence[:MAX_EVIDENCE])
         yield _Symptom(
-            one.check[:MAX_NAME], one.target[:MAX_NAME], one.health, one.message[:MAX_LINE], evidence
+            symptom.check[:MAX_NAME],
+            symptom.target[:MAX_NAME],
+            symptom.health,
+            symptom.message[:MAX_LINE],
+            evidence,
         )

@@ -1,4 +1,4 @@
-"""Incidents in the cluster: written where they differ, and what people decide of them."""
+"""Executor for incidents: writes NodeIncident objects, and reads what operators decide in their spec."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from nodeguard.kube.incident_object import (
     decode_incident,
     incident_status,
     new_object,
+    observed_status,
     status_patch,
     to_incident,
 )
@@ -28,154 +29,169 @@ PATH = "/apis/nodeguard.dev/v1alpha1/nodeincidents"
 
 
 class IncidentWriter:
-    """Takes what a watch tells of incidents, and writes what is wanted of them.
+    """Writes the desired incidents. It is the handler of a watch of all incidents.
 
-    decided: is told what people decided, on each change. keep, within: how many that are resolved stay, and
-    for how many seconds.
+    on_decision: called with an operator's decision at each change. keep_resolved, keep_seconds: how many
+    resolved incidents stay, and for how long.
     """
 
     def __init__(
         self,
-        permit: FencedClient,
-        lane: WriteQueue,
-        decided: Callable[[OperatorDecision], None],
+        client: FencedClient,
+        queue: WriteQueue,
+        on_decision: Callable[[OperatorDecision], None],
         *,
         keep_resolved: int = 500,
         keep_seconds: float = 7 * 86_400.0,
     ) -> None:
-        self._permit = permit
-        self._lane = lane
-        self._decided = decided
-        self._keep = keep_resolved
-        self._within = keep_seconds
-        self._seen: dict[str, ObservedIncident] = {}  # by name
+        self._client = client
+        self._queue = queue
+        self._on_decision = on_decision
+        self._keep_resolved = keep_resolved
+        self._keep_seconds = keep_seconds
+        self._observed: dict[str, ObservedIncident] = {}  # by name
         self._names: dict[str, str] = {}  # by uid
-        self._known: dict[str, Incident] = {}  # by name, as of the latest `want`
-        self._wanted: dict[str, IncidentStatus] = {}
+        self._incidents: dict[str, Incident] = {}  # by name, as of the last `set_desired`
+        self._desired: dict[str, IncidentStatus] = {}
         self._is_synced = False
 
     def set_desired(self, incidents: Iterable[Incident], now: float) -> None:
-        """Have the cluster say all this, and nothing any more of what was resolved long ago.
+        """Write all these incidents, and delete those that were resolved long ago.
 
-        Others that are open stay as they are. now: seconds since the epoch.
+        Other open incidents stay as they are. now: seconds since the epoch.
         """
-        before, known = self._wanted, self._known
-        self._known = {one.name: one for one in incidents}
-        self._wanted = {
-            name: before[name] if name in before and known.get(name) is one else incident_status(one)
-            for name, one in self._known.items()
+        before, last = self._desired, self._incidents
+        self._incidents = {incident.name: incident for incident in incidents}
+        self._desired = {
+            name: before[name] if name in before and last.get(name) is incident else incident_status(incident)
+            for name, incident in self._incidents.items()
         }
-        for name in before.keys() - self._wanted.keys():
-            # The end of an incident that is in the cluster is written, though it is kept no longer.
-            if before[name].state != IncidentState.RESOLVED or name not in self._seen:
-                self._lane.drop(("incident", name))
+        for name in before.keys() - self._desired.keys():
+            # The end of an incident that is in the cluster is written, though it is no longer desired.
+            if before[name].state != IncidentState.RESOLVED or name not in self._observed:
+                self._queue.drop(("incident", name))
         if self._is_synced:
-            for name in self._wanted:
+            for name in self._desired:
                 self._compare(name)
-            self._forget_old(now)
+            self._delete_old(now)
 
     def current_incidents(self) -> list[Incident]:
-        """What the cluster tells of incidents, whoever wrote it."""
-        return [one for one in map(to_incident, self._seen.values()) if one is not None]
+        """Return the incidents that the cluster has, from any writer."""
+        incidents = map(to_incident, self._observed.values())
+        return [incident for incident in incidents if incident is not None]
 
     def object_uid(self, name: str) -> str:
-        """The uid of an incident's object; empty while there is none."""
-        had = self._seen.get(name)
-        return had.uid if had is not None else ""
+        """Return the uid of an incident's object; empty while there is none."""
+        observed = self._observed.get(name)
+        return observed.uid if observed is not None else ""
 
     def changed(self, thing: ObservedIncident) -> None:
-        """An object is new or has changed."""
-        had = self._seen.get(thing.name)
-        is_behind = (
-            had is not None
-            and had.uid == thing.uid
-            and version_number(had.version) > version_number(thing.version)
-        )
-        self._seen[thing.name] = replace(had, decision=thing.decision) if had and is_behind else thing
+        """Handle an object that is new or has changed."""
+        before = self._observed.get(thing.name)
+        if before is not None and _is_newer(before, thing):
+            # A response was faster than the watch; the decision is always taken from the watch.
+            after = replace(before, decision=thing.decision, generation=thing.generation)
+        else:
+            after = thing
+        self._observed[thing.name] = after
         self._names[thing.uid] = thing.name
-        if had is None or had.decision != thing.decision:
-            self._decided(thing.decision)
+        if before is None or before.decision != thing.decision:
+            self._on_decision(thing.decision)
         if self._is_synced:
             self._compare(thing.name)
 
     def gone(self, uid: str) -> None:
-        """An object is no more; what is still wanted is made anew."""
+        """Handle an object that was deleted; one that is desired is created again."""
         name = self._names.pop(uid)
-        if (one := self._seen.get(name)) is not None and one.uid == uid:
-            del self._seen[name]
+        if (observed := self._observed.get(name)) is not None and observed.uid == uid:
+            del self._observed[name]
             self._compare(name)
 
     def synced(self) -> None:
-        """All objects are known."""
+        """Handle the end of the list: all objects were reported."""
         self._is_synced = True
-        for name in self._wanted:
+        for name in self._desired:
             self._compare(name)
 
     def _compare(self, name: str) -> None:
-        wanted, had = self._wanted.get(name), self._seen.get(name)
-        if wanted is None or (had is None and wanted.state == IncidentState.RESOLVED):
+        desired, observed = self._desired.get(name), self._observed.get(name)
+        if desired is None or (observed is None and desired.state == IncidentState.RESOLVED):
             return
-        if had is not None and had.status == wanted:
-            self._lane.drop(("incident", name))
+        if observed is not None and _is_written(observed, desired):
+            self._queue.drop(("incident", name))
         else:
-            self._lane.put(("incident", name), (name, wanted), self._write)
+            self._queue.put(("incident", name), (name, desired), self._write)
 
-    async def _write(self, what: tuple[str, IncidentStatus]) -> None:
-        name, wanted = what
-        had = self._seen.get(name)
-        if had is not None and had.status == wanted:
+    async def _write(self, change: tuple[str, IncidentStatus]) -> None:
+        name, desired = change
+        observed = self._observed.get(name)
+        if observed is not None and _is_written(observed, desired):
             return
-        if had is None:
-            await self._make(name)
-        decision = OperatorDecision(name) if had is None else had.decision
+        if observed is None:
+            current, decision, generation = IncidentStatus(), OperatorDecision(name), await self._create(name)
+        else:
+            current, decision, generation = observed.status, observed.decision, observed.generation
         try:
-            if had is not None and _is_reopened(had, wanted) and decision.clear:
-                # People cleared what is over, not what begins now. It is written before the status, so that
-                # a crash between the two loses neither.
-                await self._permit.write("PATCH", f"{PATH}/{name}", {"spec": {"clear": None}})
-                decision = replace(decision, clear="")
-            answer = decode_incident(
-                await self._permit.write("PATCH", f"{PATH}/{name}/status", status_patch(wanted))
-            )
+            if decision.clear and _is_reopened(current, desired):
+                # An operator cleared the fault that ended, not the one that begins now. The spec is written
+                # before the status, so that a crash between the two loses neither.
+                await self._client.write("PATCH", f"{PATH}/{name}", {"spec": {"clear": None}})
+                decision, generation = replace(decision, clear=""), generation + 1
+            status = observed_status(desired, current, generation)
+            response = await self._client.write("PATCH", f"{PATH}/{name}/status", status_patch(status))
+            answer = decode_incident(response)
         except ApiError as error:
             if error.status != 404:
                 raise
-            self._seen.pop(name, None)
+            self._observed.pop(name, None)
             raise ConflictError from None
-        # A watch tells of it later; until then it must not be written again.
-        self._seen[name] = replace(answer, decision=decision)
+        # The watch delivers this later; until then it must not be written again.
+        self._observed[name] = replace(answer, decision=decision, generation=generation)
         self._names[answer.uid] = name
 
-    async def _make(self, name: str) -> None:
+    async def _create(self, name: str) -> int:
+        """Create an object and return its generation; 0 if it exists already."""
         try:
-            await self._permit.write("POST", PATH, new_object(name), JSON)
+            return decode_incident(await self._client.write("POST", PATH, new_object(name), JSON)).generation
         except ApiError as error:
             if error.status != 409:
                 raise
+            return 0
 
-    def _forget_old(self, now: float) -> None:
-        over = [one for one in self._seen.values() if one.status.state == IncidentState.RESOLVED]
-        over.sort(key=lambda one: one.status.resolved_at, reverse=True)
-        for place, one in enumerate(over):
-            if place >= self._keep or parse_or_zero(one.status.resolved_at) < now - self._within:
-                self._wanted.pop(one.name, None)
-                self._lane.put(("incident", one.name), (one.name, one.uid), self._delete)
+    def _delete_old(self, now: float) -> None:
+        resolved = [item for item in self._observed.values() if item.status.state == IncidentState.RESOLVED]
+        resolved.sort(key=lambda observed: observed.status.resolved_at, reverse=True)
+        for index, observed in enumerate(resolved):
+            is_old = parse_or_zero(observed.status.resolved_at) < now - self._keep_seconds
+            if index >= self._keep_resolved or is_old:
+                name = observed.name
+                self._desired.pop(name, None)
+                self._queue.put(("incident", name), (name, observed.uid), self._delete)
 
-    async def _delete(self, what: tuple[str, str]) -> None:
-        name, uid = what
+    async def _delete(self, incident: tuple[str, str]) -> None:
+        name, uid = incident
+        body = {"preconditions": {"uid": uid}}
         try:
-            await self._permit.write("DELETE", f"{PATH}/{name}", {"preconditions": {"uid": uid}}, JSON)
+            await self._client.write("DELETE", f"{PATH}/{name}", body, JSON)
         except ApiError as error:
             if error.status not in {404, 409}:
                 raise
 
 
-def _is_reopened(had: ObservedIncident, wanted: IncidentStatus) -> bool:
-    return had.status.state == IncidentState.RESOLVED and wanted.state != IncidentState.RESOLVED
+def _is_newer(before: ObservedIncident, after: ObservedIncident) -> bool:
+    return before.uid == after.uid and version_number(before.version) > version_number(after.version)
+
+
+def _is_written(observed: ObservedIncident, desired: IncidentStatus) -> bool:
+    return observed.status == observed_status(desired, observed.status, observed.generation)
+
+
+def _is_reopened(current: IncidentStatus, desired: IncidentStatus) -> bool:
+    return current.state == IncidentState.RESOLVED and desired.state != IncidentState.RESOLVED
 
 
 def watch_incidents(
-    api: ApiClient, taker: WatchHandler[ObservedIncident], tell: Log
+    api: ApiClient, handler: WatchHandler[ObservedIncident], log: Log
 ) -> Watch[ObservedIncident]:
-    """What follows all incidents of a cluster."""
-    return Watch(api, PATH, "NodeIncidents", decode_incident, taker, tell)
+    """Return a watch of all incidents of a cluster."""
+    return Watch(api, PATH, "NodeIncidents", decode_incident, handler, log)

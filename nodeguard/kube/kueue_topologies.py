@@ -1,4 +1,4 @@
-"""Kueue's Topology objects, only read: by which labels people say that nodes are near each other."""
+"""Kueue's Topology objects, read only: the node labels by which an operator declares the fabric."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from nodeguard.model.policy import TopologyLabels
 # The newest first: a server that has it would warn of the other.
 API_GROUPS = tuple(f"/apis/kueue.x-k8s.io/{version}" for version in ("v1beta2", "v1beta1"))
 
-# Seconds until a server is asked again whether it has Topologies, after an answer and after none.
-_LATER = 600.0
-_SOON = 5.0
+# Seconds until the server is asked again whether it has Topologies: after an answer, and after an error.
+_RECHECK_SECONDS = 600.0
+_RETRY_SECONDS = 5.0
 
-# The lowest level is mostly the node itself, which shares nothing.
-_NODE = "kubernetes.io/hostname"
+# The lowest level is usually the node itself, which shares nothing.
+_HOSTNAME_LABEL = "kubernetes.io/hostname"
 
 
 class KueueTopology(Struct, frozen=True):
-    """A Topology. labels: those of its levels, coarsest first, but for the node's own."""
+    """A Topology. labels: of its levels, coarsest first, without the node's own."""
 
     uid: str
     version: str
@@ -63,95 +63,97 @@ class _Group(Struct):
 
 
 _DECODER = msgspec.json.Decoder(_Topology)
-_GROUP = msgspec.json.Decoder(_Group)
+_GROUP_DECODER = msgspec.json.Decoder(_Group)
 
 
 def decode_topology(raw: msgspec.Raw | bytes) -> KueueTopology:
-    """A Topology's JSON. Raises msgspec.MsgspecError."""
-    said = _DECODER.decode(raw)
-    labels = dict.fromkeys(level.label for level in said.spec.levels if level.label != _NODE)
-    return KueueTopology(said.metadata.uid, said.metadata.version, said.metadata.name, tuple(labels))
+    """Return the Topology of an object's JSON. Raises msgspec.MsgspecError."""
+    decoded = _DECODER.decode(raw)
+    labels = dict.fromkeys(level.label for level in decoded.spec.levels if level.label != _HOSTNAME_LABEL)
+    meta = decoded.metadata
+    return KueueTopology(meta.uid, meta.version, meta.name, tuple(labels))
 
 
 async def served_path(api: ApiClient) -> str:
-    """The path of a server's Topologies; empty where it has none. Raises ApiError."""
-    for group in API_GROUPS:
+    """Return the path of a server's Topologies; empty if it has none. Raises ApiError."""
+    for path in API_GROUPS:
         try:
-            said = _GROUP.decode(await api.request("GET", group))
+            group = _GROUP_DECODER.decode(await api.request("GET", path))
         except msgspec.MsgspecError as error:
-            raise ApiError(0, "Unreadable", f"{group} cannot be read: {single_line(str(error))}") from None
+            message = f"{path} could not be read: {single_line(str(error))}"
+            raise ApiError(0, "Unreadable", message) from None
         except ApiError as error:
             if error.status == 404:
                 continue
             raise
-        if any(one.name == "topologies" for one in said.resources):
-            return f"{group}/topologies"
+        if any(resource.name == "topologies" for resource in group.resources):
+            return f"{path}/topologies"
     return ""
 
 
 class KueueTopologyWatch:
-    """Follows the Topologies of a server, where it has any: a cluster without Kueue is as good.
+    """Follows the Topologies of a server, if it has any; a cluster without Kueue is normal.
 
-    give: is told of the ways in the view `fabric` that they declare, all of them, at each change.
-    later: seconds between two questions whether the server has Topologies.
+    on_change: called with all label paths of the topology `fabric` that they declare, at each change.
+    recheck_seconds: until the server is asked again whether it has Topologies.
     """
 
     def __init__(
         self,
         api: ApiClient,
-        give: Callable[[tuple[TopologyLabels, ...]], None],
-        tell: Log,
-        later: float = _LATER,
+        on_change: Callable[[tuple[TopologyLabels, ...]], None],
+        log: Log,
+        recheck_seconds: float = _RECHECK_SECONDS,
     ) -> None:
         self._api = api
-        self._give = give
-        self._tell = tell
-        self._later = later
-        self._trouble = ErrorLog("Topologies", tell)
-        self._known: dict[str, KueueTopology] = {}
-        self._given: tuple[TopologyLabels, ...] = ()
+        self._on_change = on_change
+        self._log = log
+        self._recheck_seconds = recheck_seconds
+        self._errors = ErrorLog("Topologies", log)
+        self._topologies: dict[str, KueueTopology] = {}  # by uid
+        self._reported: tuple[TopologyLabels, ...] = ()
         self._is_synced = False
 
     async def run(self) -> None:
-        """Follow them until cancelled."""
+        """Follow the Topologies until cancelled."""
         while True:
             try:
                 path = await served_path(self._api)
             except ApiError as error:
-                self._trouble.failed(error)
-                await asyncio.sleep(_SOON)
+                self._errors.failed(error)
+                await asyncio.sleep(_RETRY_SECONDS)
                 continue
-            self._trouble.recovered()
+            self._errors.recovered()
             if path:
                 await self._follow(path)
-                self._known.clear()
-                self._settle()
+                self._topologies.clear()
+                self._report()
                 self._is_synced = False
             else:
-                await asyncio.sleep(self._later)
+                await asyncio.sleep(self._recheck_seconds)
 
     def changed(self, thing: KueueTopology) -> None:
-        """A Topology is new or has changed."""
-        self._known[thing.uid] = thing
-        self._settle()
+        """Handle a Topology that is new or has changed."""
+        self._topologies[thing.uid] = thing
+        self._report()
 
     def gone(self, uid: str) -> None:
-        """A Topology is no more."""
-        self._known.pop(uid, None)
-        self._settle()
+        """Handle a Topology that was deleted."""
+        self._topologies.pop(uid, None)
+        self._report()
 
     def synced(self) -> None:
-        """All Topologies have been told of."""
+        """Handle the end of the list: all Topologies were reported."""
         self._is_synced = True
-        self._settle()
+        self._report()
 
     async def _follow(self, path: str) -> None:
-        """Follow those of a path for as long as they are served there."""
-        watching = Watch(self._api, path, "Topologies", decode_topology, self, self._tell)
-        task = asyncio.create_task(watching.run())
+        """Follow the Topologies at a path while the server serves them there."""
+        watch = Watch(self._api, path, "Topologies", decode_topology, self, self._log)
+        task = asyncio.create_task(watch.run())
         try:
             while not task.done():
-                await asyncio.wait({task}, timeout=self._later)
+                await asyncio.wait({task}, timeout=self._recheck_seconds)
                 with suppress(ApiError):
                     if await served_path(self._api) != path:
                         return
@@ -160,16 +162,17 @@ class KueueTopologyWatch:
             await asyncio.gather(task, return_exceptions=True)
         task.result()
 
-    def _settle(self) -> None:
-        """Give what there is, once that is known: each change has every node looked at."""
+    def _report(self) -> None:
+        """Report the label paths once all are known and they changed: each change re-evaluates every node."""
         if not self._is_synced:
             return
-        labels = dict.fromkeys(one.labels for one in sorted(self._known.values(), key=_name) if one.labels)
-        given = tuple(TopologyLabels("fabric", found) for found in labels)
-        if given != self._given:
-            self._given = given
-            self._give(given)
+        topologies = sorted(self._topologies.values(), key=_name)
+        paths = dict.fromkeys(topology.labels for topology in topologies if topology.labels)
+        declared = tuple(TopologyLabels("fabric", labels) for labels in paths)
+        if declared != self._reported:
+            self._reported = declared
+            self._on_change(declared)
 
 
-def _name(one: KueueTopology) -> str:
-    return one.name
+def _name(topology: KueueTopology) -> str:
+    return topology.name

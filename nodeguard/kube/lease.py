@@ -1,8 +1,8 @@
-"""The Lease that says which of several aggregators writes.
+"""Leader election by a Lease: it decides which of several aggregators writes.
 
-It is renewed from outside, by who has just planned: a planner that hangs loses it. Whoever holds it stops
-before another may begin, by clocks that never jump: the holder counts from before it asked to renew, the
-others from after they saw that it had.
+The plan loop renews it, so an aggregator whose planner hangs loses it. A holder stops before another may
+begin, by monotonic clocks: the holder counts from before its renewal request, the others count from after
+they saw that renewal.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from nodeguard.kube.client import MERGE_PATCH, ApiClient
 from nodeguard.kube.error_log import ErrorLog, Log
 from nodeguard.kube.errors import ApiError, single_line
 
-# Seconds without a renewal after which another may take it.
+# Seconds without a renewal after which another aggregator may take the lease.
 LEASE_SECONDS = 15
 
-# Seconds after a renewal began for which it is held. What is written then is over, or given up, within what
-# is left of DURATION.
+# Seconds from the start of a renewal for which the lease is held. Writes of that time end, or are abandoned,
+# within the rest of LEASE_SECONDS.
 HOLD_SECONDS = 10.0
 
-# Seconds between renewals, between looks at one that another holds, and for each request.
-_RENEW = 3.0
-_LOOK = 1.0
-_WITHIN = 2.0
+# Seconds between renewals, between reads of a lease that another holds, and for each request.
+_RENEW_SECONDS = 3.0
+_READ_SECONDS = 1.0
+_TIMEOUT = 2.0
 
-# A lease whose holder asks for more is not waited for any longer, in seconds.
-_LONGEST = 300
+# The longest duration of a foreign holder that is respected, in seconds.
+_MAX_DURATION = 300
 
 _NEVER = float("-inf")
 
-# The API keeps the number of holders in 32 bits; there have to be some left.
-_LAST_EPOCH = 2**30
+# The API stores the number of transitions in 32 bits; this leaves some for the future.
+_MAX_EPOCH = 2**30
 
 
 class _Spec(Struct):
@@ -49,7 +49,7 @@ class _Meta(Struct):
 
 
 class LeaseRecord(Struct):
-    """A Lease object, as far as it matters here."""
+    """A Lease object; only the fields that nodeguard reads."""
 
     metadata: _Meta
     spec: _Spec = field(default_factory=_Spec)
@@ -59,114 +59,115 @@ _DECODER = msgspec.json.Decoder(LeaseRecord)
 
 
 class Lease:
-    """One of those who want a lease.
+    """One candidate for a lease.
 
-    name: of this process, for people to read; `identity` is never that of another. tell: what is wrong, and
-    who holds it. Times are seconds of a clock that never jumps.
+    name: of this process, for operators; `identity` is unique to it. log: receives errors and changes of the
+    holder. Times are seconds of a monotonic clock.
     """
 
-    def __init__(self, api: ApiClient, namespace: str, lease: str, name: str, tell: Log) -> None:
+    def __init__(self, api: ApiClient, namespace: str, lease: str, name: str, log: Log) -> None:
         self._api = api
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._lease = lease
         self.identity = f"{name}_{secrets.token_hex(4)}"
-        self._tell = tell
-        self._trouble = ErrorLog("Lease", tell)
-        self._known: LeaseRecord | None = None  # None: to be read before anything is written
-        self._holder = ""  # whoever held it when it was last read, with the token of its identity
-        self._seen = ("", 0.0)  # its version, and when that was first seen
+        self._log = log
+        self._errors = ErrorLog("Lease", log)
+        self._record: LeaseRecord | None = None  # None: read it before the next write
+        self._holder = ""  # identity of the holder when the lease was last read
+        self._last_version = ("", 0.0)  # the lease's version, and when it was first seen
         self._due = _NEVER
-        self._until = _NEVER
-        self._outgrown = 0
+        self._held_until = _NEVER
+        self._min_epoch = 0
         self.epoch = 0
 
     @property
     def holder(self) -> str:
-        """Return the name of who held it when it was last read or written; empty for nobody."""
+        """Return the name of the holder when the lease was last read or written; empty for none."""
         return self._holder.rpartition("_")[0]
 
     def is_held(self, now: float) -> bool:
-        """Whether it may be written at this moment, with 5 s at most for the write."""
-        return now < self._until
+        """Return whether a write may begin now, which may take 5 s at most."""
+        return now < self._held_until
 
     def seconds_left(self, now: float) -> float:
-        """Seconds for which it is held if it is never renewed again; 0 where it is not held."""
-        return max(0.0, self._until - now)
+        """Return the seconds for which the lease is held without another renewal; 0 if it is not held."""
+        return max(0.0, self._held_until - now)
 
     def raise_epoch_above(self, epoch: int) -> None:
-        """Let the epoch be higher than one that was found written: a lease that was deleted begins anew.
+        """Make the epoch higher than one that an object carries: a deleted lease starts again at 1.
 
-        One that no lease can have is not outgrown.
+        An epoch that no lease can have is ignored.
         """
-        if self._outgrown < epoch < _LAST_EPOCH:
-            self._outgrown = epoch
+        if self._min_epoch < epoch < _MAX_EPOCH:
+            self._min_epoch = epoch
             if epoch > self.epoch:
                 self._due = _NEVER
 
     async def renew(self, now: float) -> bool:
-        """Take it or keep it, where that is due; whether it is held.
+        """Take or renew the lease if that is due, and return whether it is held.
 
-        For after each plan, with the time before that. It may take 4 s where the API does not answer.
+        Call it after each plan with the time before that plan. It may take 4 s if the API does not respond.
         """
         if now >= self._due:
             try:
                 await self._step(now)
-                self._trouble.recovered()
+                self._errors.recovered()
             except ApiError as error:
-                self._known = None
-                self._due = now + _LOOK
-                # Another was quicker: what it wrote is read the next time.
+                self._record = None
+                self._due = now + _READ_SECONDS
+                # On a conflict another candidate was first: the next step reads what it wrote.
                 if error.status != 409:
-                    self._trouble.failed(error)
+                    self._errors.failed(error)
         return self.is_held(now)
 
     async def release(self) -> None:
-        """Give it back, where it is held: another may begin at once. Nothing may be written after."""
-        held, self._until = self._until != _NEVER, _NEVER
+        """Release the lease if it is held: another candidate may begin at once. Write nothing after this."""
+        was_held, self._held_until = self._held_until != _NEVER, _NEVER
         try:
-            known = (self._known or await self._read()) if held else None
-            if known is not None and known.spec.holder == self.identity:
-                await self._write(known, "", known.spec.transitions)
+            record = (self._record or await self._read()) if was_held else None
+            if record is not None and record.spec.holder == self.identity:
+                await self._write(record, "", record.spec.transitions)
         except ApiError as error:
-            self._trouble.failed(error)
-        self._known = None
+            self._errors.failed(error)
+        self._record = None
 
     async def _step(self, now: float) -> None:
-        known = self._known or await self._read()
-        if known is None:
+        record = self._record or await self._read()
+        if record is None:
             self._won(await self._create(), now)
             return
-        spec = known.spec
-        if spec.holder != self.identity and not self._is_free(known, now):
-            self._due = now + _LOOK
+        spec = record.spec
+        if spec.holder != self.identity and not self._is_free(record, now):
+            self._due = now + _READ_SECONDS
             return
-        # Each holder has an epoch of its own; so has one who finds a later one written than the lease says.
-        anew = spec.holder != self.identity or spec.transitions < self._outgrown
-        epoch = max(spec.transitions, self._outgrown) + 1 if anew else spec.transitions
-        self._won(await self._write(known, self.identity, epoch, anew=anew), now)
+        # Each holder has its own epoch. It takes a new one, too, if an object carries a higher one.
+        is_new = spec.holder != self.identity or spec.transitions < self._min_epoch
+        epoch = max(spec.transitions, self._min_epoch) + 1 if is_new else spec.transitions
+        self._won(await self._write(record, self.identity, epoch, is_new=is_new), now)
 
-    def _is_free(self, known: LeaseRecord, now: float) -> bool:
-        spec, version = known.spec, known.metadata.version
-        self._lost(f"{single_line(spec.holder)} holds it" if spec.holder else "nobody holds it")
-        if version != self._seen[0]:
-            self._seen = (version, now)
-        return not spec.holder or now >= self._seen[1] + min(max(spec.duration, 1), _LONGEST) + _WITHIN
+    def _is_free(self, record: LeaseRecord, now: float) -> bool:
+        spec, version = record.spec, record.metadata.version
+        self._lost(f"{single_line(spec.holder)} holds it" if spec.holder else "it has no holder")
+        if version != self._last_version[0]:
+            self._last_version = (version, now)
+        duration = min(max(spec.duration, 1), _MAX_DURATION)
+        return not spec.holder or now >= self._last_version[1] + duration + _TIMEOUT
 
     def _won(self, record: LeaseRecord, now: float) -> None:
-        if self._until == _NEVER or self.epoch != record.spec.transitions:
-            self._tell(f"Lease: this aggregator writes now, in epoch {record.spec.transitions}")
-        self._known, self.epoch = record, record.spec.transitions
-        self._until, self._due = now + HOLD_SECONDS, now + _RENEW
+        if self._held_until == _NEVER or self.epoch != record.spec.transitions:
+            self._log(f"Lease: this aggregator leads in epoch {record.spec.transitions}")
+        self._record, self.epoch = record, record.spec.transitions
+        self._held_until, self._due = now + HOLD_SECONDS, now + _RENEW_SECONDS
 
-    def _lost(self, why: str) -> None:
-        self._known = None
-        if self._until != _NEVER:
-            self._until = _NEVER
-            self._tell(f"Lease: this aggregator writes no more: {why}")
+    def _lost(self, reason: str) -> None:
+        self._record = None
+        if self._held_until != _NEVER:
+            self._held_until = _NEVER
+            self._log(f"Lease: this aggregator no longer leads: {reason}")
 
     async def _read(self) -> LeaseRecord | None:
         try:
-            record = _record(await self._api.request("GET", self._path, timeout=_WITHIN))
+            record = _decode(await self._api.request("GET", self._path, timeout=_TIMEOUT))
         except ApiError as error:
             if error.status == 404:
                 self._holder = ""
@@ -180,21 +181,25 @@ class Lease:
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
             "metadata": {"name": self._lease},
-            "spec": _spec(self.identity, self._outgrown + 1, anew=True),
+            "spec": _spec(self.identity, self._min_epoch + 1, is_new=True),
         }
-        return self._wrote(await self._api.request("POST", self._collection, body=body, timeout=_WITHIN))
+        response = await self._api.request("POST", self._collection, body=body, timeout=_TIMEOUT)
+        return self._decode_written(response)
 
-    async def _write(self, known: LeaseRecord, holder: str, epoch: int, *, anew: bool = False) -> LeaseRecord:
+    async def _write(
+        self, record: LeaseRecord, holder: str, epoch: int, *, is_new: bool = False
+    ) -> LeaseRecord:
         body = {
-            "metadata": {"resourceVersion": known.metadata.version},
-            "spec": _spec(holder, epoch, anew=anew),
+            "metadata": {"resourceVersion": record.metadata.version},
+            "spec": _spec(holder, epoch, is_new=is_new),
         }
-        return self._wrote(
-            await self._api.request("PATCH", self._path, body=body, content_type=MERGE_PATCH, timeout=_WITHIN)
+        response = await self._api.request(
+            "PATCH", self._path, body=body, content_type=MERGE_PATCH, timeout=_TIMEOUT
         )
+        return self._decode_written(response)
 
-    def _wrote(self, answer: bytes) -> LeaseRecord:
-        record = _record(answer)
+    def _decode_written(self, response: bytes) -> LeaseRecord:
+        record = _decode(response)
         self._holder = record.spec.holder
         return record
 
@@ -203,19 +208,19 @@ class Lease:
         return f"{self._collection}/{self._lease}"
 
 
-def _spec(holder: str, epoch: int, *, anew: bool) -> dict[str, str | int]:
+def _spec(holder: str, epoch: int, *, is_new: bool) -> dict[str, str | int]:
     now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
-    said: dict[str, str | int] = {
+    spec: dict[str, str | int] = {
         "holderIdentity": holder,
         "leaseDurationSeconds": LEASE_SECONDS,
         "renewTime": now,
         "leaseTransitions": epoch,
     }
-    return {**said, "acquireTime": now} if anew else said
+    return {**spec, "acquireTime": now} if is_new else spec
 
 
-def _record(body: bytes) -> LeaseRecord:
+def _decode(body: bytes) -> LeaseRecord:
     try:
         return _DECODER.decode(body)
     except msgspec.MsgspecError as error:
-        raise ApiError(0, "Unreadable", f"the Lease cannot be read: {single_line(str(error))}") from None
+        raise ApiError(0, "Unreadable", f"the Lease could not be read: {single_line(str(error))}") from None

@@ -1,4 +1,4 @@
-"""From a Node and what it is to carry to the one patch that makes it so. Pure."""
+"""Patches of a Node: for its marks, and for the condition `NodeguardHealthy`. Pure."""
 
 from __future__ import annotations
 
@@ -7,38 +7,39 @@ from typing import Any
 
 import msgspec
 
-from nodeguard.kube.nodes import HEALTHY_CONDITION
 from nodeguard.model.instant import rfc3339
 from nodeguard.model.mark import EPOCH_ANNOTATION, HOLD_ANNOTATION, STATE_ANNOTATION, DesiredNode
 from nodeguard.model.node import PREFIX, Node, NodeCondition, Taint
 
-# Effects that are never written: the one deletes pods that run.
-_NEVER = frozenset({"NoExecute"})
+# The type of nodeguard's condition.
+HEALTHY_CONDITION = "NodeguardHealthy"
 
-# What no lease comes to, and none outgrows: a node may write on its own Node, and must not end the term of
-# who writes on all.
-_NO_EPOCH = 2**30
-_LONGEST_EPOCH = 10
+# Effects that are never written: they delete running pods.
+_FORBIDDEN_EFFECTS = frozenset({"NoExecute"})
+
+# Above every epoch of a lease. A kubelet may write its own Node, and must not fence the writer of all Nodes.
+_EPOCH_LIMIT = 2**30
+_MAX_EPOCH_DIGITS = 10
 
 
 class MarkError(Exception):
-    """Marks that must not be written, whoever asks; says which and why."""
+    """Marks that must not be written; names them and the reason."""
 
 
 def mark_patch(node: Node, desired: DesiredNode, epoch: int) -> dict[str, Any] | None:
-    """The merge patch after which a Node carries what is desired, None where it does already.
+    """Return the merge patch that gives a Node its desired marks; None if it has them already.
 
-    Others' taints go along as they are and in their order, as the list is only written whole: the patch holds
-    for this very version of the Node alone. epoch: of the lease; it is written along with something
-    else, and goes with the last of ours. Raises MarkError.
+    The list of taints is only written as a whole: taints of others stay as they are, in their order, and the
+    patch is valid for this version of the Node only. epoch: of the lease; it is written with a change, and
+    removed with the last mark. Raises MarkError.
     """
-    ours = _checked(desired, node)
+    ours = _allowed_taints(desired, node)
     spec: dict[str, Any] = {}
     if set(ours) != {taint for taint in node.taints if _is_ours(taint)}:
         theirs = [taint for taint in node.taints if not _is_ours(taint)]
-        spec["taints"] = [_written(taint) for taint in (*theirs, *ours)] or None
-    had = node.annotations.get(STATE_ANNOTATION, "")
-    is_our_cordon = node.unschedulable and is_cordon_recorded(had)
+        spec["taints"] = [_taint_body(taint) for taint in (*theirs, *ours)] or None
+    current_state = node.annotations.get(STATE_ANNOTATION, "")
+    is_our_cordon = node.unschedulable and is_cordon_recorded(current_state)
     if desired.cordon and not node.unschedulable:
         spec["unschedulable"] = True
         is_our_cordon = True
@@ -47,9 +48,9 @@ def mark_patch(node: Node, desired: DesiredNode, epoch: int) -> dict[str, Any] |
         is_our_cordon = False
     elif desired.cordon is None:
         is_our_cordon = is_our_cordon and is_cordon_recorded(desired.state)
-    # Whose a cordon is shows only here: between plan and write a person may have been first.
-    state = _owning(desired.state, is_our_cordon=is_our_cordon)
-    differs = state != had
+    # The owner of a cordon is only known here: an operator may have cordoned the Node since the plan.
+    state = _with_cordon(desired.state, is_our_cordon=is_our_cordon)
+    differs = state != current_state
     if not spec and not differs:
         return None
     annotations: dict[str, str | None] = {STATE_ANNOTATION: state or None} if differs else {}
@@ -59,27 +60,54 @@ def mark_patch(node: Node, desired: DesiredNode, epoch: int) -> dict[str, Any] |
 
 
 def check_hold(node: Node, desired: DesiredNode) -> None:
-    """See that nobody has said meanwhile not to touch a Node; people who have all taken away mean it, too.
+    """Verify that no operator holds a Node since the plan. Removing all marks is allowed on a held Node.
+
     Raises MarkError.
     """
     if node.annotations.get(HOLD_ANNOTATION, "false") != "false" and (desired.taints or desired.state):
-        raise MarkError(f"{node.name} is held since this was planned: it is left as it is")
+        raise MarkError(f"{node.name}: an operator holds the Node since this was planned: it is not changed")
+
+
+def condition_patch(node: Node, condition: NodeCondition, now: float) -> dict[str, Any] | None:
+    """Return the strategic merge patch of a Node's status that sets the condition; None if it is set already.
+
+    A condition without a status is to be removed. A change of the message only is not written, see
+    model.node.Condition. now: seconds since the epoch; it is the time of the heartbeat, and of the transition
+    where the status changes.
+    """
+    before = node.condition
+    if not condition.replaces(before):
+        return None
+    if not condition.status:
+        removal = {"$patch": "delete", "type": HEALTHY_CONDITION}
+        return {"metadata": {"uid": node.uid}, "status": {"conditions": [removal]}}
+    timestamp = rfc3339(now)
+    body = {
+        "type": HEALTHY_CONDITION,
+        "status": condition.status,
+        "reason": condition.reason,
+        "message": condition.short_message,
+        "lastHeartbeatTime": timestamp,
+    }
+    if before is None or before.status != condition.status:
+        body["lastTransitionTime"] = timestamp
+    return {"metadata": {"uid": node.uid}, "status": {"conditions": [body]}}
 
 
 def written_epoch(annotations: dict[str, str]) -> int:
-    """The epoch under which something was last written; 0 where nothing says so, or what no lease has."""
-    said = annotations.get(EPOCH_ANNOTATION, "")
-    epoch = int(said) if said.isascii() and said.isdigit() and len(said) <= _LONGEST_EPOCH else 0
-    return epoch if epoch < _NO_EPOCH else 0
+    """Return the epoch under which an object was last written; 0 for none, and for one that no lease has."""
+    text = annotations.get(EPOCH_ANNOTATION, "")
+    epoch = int(text) if text.isascii() and text.isdigit() and len(text) <= _MAX_EPOCH_DIGITS else 0
+    return epoch if epoch < _EPOCH_LIMIT else 0
 
 
 def is_cordon_recorded(state: str) -> bool:
-    """Whether a text of the annotation STATE says that the cordon is nodeguard's own."""
+    """Return whether a value of the annotation STATE records the cordon as nodeguard's own."""
     return "cordoned" in state and _fields(state).get("cordoned") is True
 
 
-def _owning(state: str, *, is_our_cordon: bool) -> str:
-    """A text of STATE that takes the cordon for ours just where it is."""
+def _with_cordon(state: str, *, is_our_cordon: bool) -> str:
+    """Return a value of STATE that records the cordon as nodeguard's exactly if it is."""
     if is_cordon_recorded(state) == is_our_cordon:
         return state
     fields = _fields(state)
@@ -96,59 +124,33 @@ def _fields(state: str) -> dict[str, Any]:
         return {}
 
 
-def _checked(desired: DesiredNode, node: Node) -> tuple[Taint, ...]:
-    """The desired taints, each key and effect once; what a person set stays. Raises MarkError."""
-    once: dict[tuple[str, str], Taint] = {}
+def _allowed_taints(desired: DesiredNode, node: Node) -> tuple[Taint, ...]:
+    """Return the desired taints, each key and effect once. Raises MarkError."""
+    allowed: dict[tuple[str, str], Taint] = {}
     for taint in desired.taints:
         if not _is_ours(taint):
-            raise MarkError(f"{desired.name}: the taint {taint.key} is not nodeguard's to write")
-        if taint.effect in _NEVER and taint not in node.taints:
+            raise MarkError(f"{desired.name}: the taint {taint.key} does not belong to nodeguard")
+        # An operator may have set it; such a taint stays.
+        if taint.effect in _FORBIDDEN_EFFECTS and taint not in node.taints:
             raise MarkError(
-                f"{desired.name}: the taint {taint.key} deletes pods that run: it is never written"
+                f"{desired.name}: the taint {taint.key} deletes running pods: it is never written"
             )
-        once.setdefault((taint.key, taint.effect), taint)
-    return tuple(once.values())
+        allowed.setdefault((taint.key, taint.effect), taint)
+    return tuple(allowed.values())
 
 
 def _is_ours(taint: Taint) -> bool:
     return taint.key.startswith(PREFIX)
 
 
-def _written(taint: Taint) -> dict[str, str]:
-    return dict(_members(taint))
+def _taint_body(taint: Taint) -> dict[str, str]:
+    return dict(_taint_fields(taint))
 
 
-def _members(taint: Taint) -> Iterable[tuple[str, str]]:
+def _taint_fields(taint: Taint) -> Iterable[tuple[str, str]]:
     yield "key", taint.key
     if taint.value:
         yield "value", taint.value
     yield "effect", taint.effect
     if taint.time_added:
         yield "timeAdded", taint.time_added
-
-
-def condition_patch(node: Node, wanted: NodeCondition, now: float) -> dict[str, Any] | None:
-    """The strategic merge patch of a Node's status after which it has the condition, None where that has it.
-
-    A condition without a status is one that is to be taken away. Nothing is written for other words alone,
-    see model.node.Condition.
-    now: seconds since the epoch; it becomes the moment of the transition where the status changes, and of the
-    last word always.
-    """
-    had = node.condition
-    if not wanted.replaces(had):
-        return None
-    if not wanted.status:
-        gone = {"$patch": "delete", "type": HEALTHY_CONDITION}
-        return {"metadata": {"uid": node.uid}, "status": {"conditions": [gone]}}
-    moment = rfc3339(now)
-    said = {
-        "type": HEALTHY_CONDITION,
-        "status": wanted.status,
-        "reason": wanted.reason,
-        "message": wanted.short_message,
-        "lastHeartbeatTime": moment,
-    }
-    if had is None or had.status != wanted.status:
-        said["lastTransitionTime"] = moment
-    return {"metadata": {"uid": node.uid}, "status": {"conditions": [said]}}

@@ -1,4 +1,4 @@
-"""Node objects, of which little is kept: one of them can have a quarter of a MiB."""
+"""Decoding of Node objects: only the fields that decisions need, as one may have a quarter of a MiB."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from msgspec import Struct, field
 
 from nodeguard.kube.client import ApiClient
 from nodeguard.kube.error_log import Log
+from nodeguard.kube.node_patch import HEALTHY_CONDITION
 from nodeguard.kube.watch import Watch, WatchHandler
 from nodeguard.model.node import PREFIX, Node, NodeCondition, Taint
 
 PATH = "/api/v1/nodes"
 
-# The one condition that is nodeguard's, and the kubelet's.
-HEALTHY_CONDITION = "NodeguardHealthy"
-_READY = "Ready"
+# The kubelet's condition.
+_READY_CONDITION = "Ready"
 
 
 class _Meta(Struct):
@@ -58,39 +58,40 @@ _DECODER = msgspec.json.Decoder(_Node)
 
 _COUNT = re.compile(r"[0-9]{1,4}\Z")
 
-# Thousands of Nodes have the same words in their labels: each is kept once, and so many of them at most.
-_MOST = 16_384
-_WORDS: dict[str, str] = {}
+# Thousands of Nodes have the same label keys and values: each string is stored once, up to this number.
+_MAX_INTERNED = 16_384
+_INTERNED: dict[str, str] = {}
 
 
 def decode_node(raw: msgspec.Raw | bytes) -> Node:
-    """A Node object's JSON as a Node. Raises msgspec.MsgspecError."""
-    said = _DECODER.decode(raw)
-    meta, spec = said.metadata, said.spec
-    own = [one for one in said.status.conditions if one.type == HEALTHY_CONDITION]
-    gpus = said.status.capacity.gpus
+    """Return the Node of an object's JSON. Raises msgspec.MsgspecError."""
+    decoded = _DECODER.decode(raw)
+    meta, spec, status = decoded.metadata, decoded.spec, decoded.status
+    own = [condition for condition in status.conditions if condition.type == HEALTHY_CONDITION]
+    ready = [condition for condition in status.conditions if condition.type == _READY_CONDITION]
+    gpus = status.capacity.gpus
     return Node(
         name=meta.name,
         uid=meta.uid,
         version=meta.version,
-        labels={_shared(key): _shared(value) for key, value in meta.labels.items()},
+        labels={_interned(key): _interned(value) for key, value in meta.labels.items()},
         annotations={key: value for key, value in meta.annotations.items() if key.startswith(PREFIX)},
         taints=spec.taints,
         unschedulable=spec.unschedulable,
         condition=NodeCondition(own[0].status, own[0].reason, own[0].message) if own else None,
         gpus=int(gpus) if _COUNT.match(gpus) else 0,
-        ready=all(one.status == "True" for one in said.status.conditions if one.type == _READY),
+        ready=all(condition.status == "True" for condition in ready),
     )
 
 
-def _shared(word: str) -> str:
-    if (known := _WORDS.get(word)) is not None:
-        return known
-    if len(_WORDS) < _MOST:
-        _WORDS[word] = word
-    return word
+def _interned(text: str) -> str:
+    if (interned := _INTERNED.get(text)) is not None:
+        return interned
+    if len(_INTERNED) < _MAX_INTERNED:
+        _INTERNED[text] = text
+    return text
 
 
-def watch_nodes(api: ApiClient, taker: WatchHandler[Node], tell: Log) -> Watch[Node]:
-    """What follows all Nodes of a cluster for a taker."""
-    return Watch(api, PATH, "Nodes", decode_node, taker, tell)
+def watch_nodes(api: ApiClient, handler: WatchHandler[Node], log: Log) -> Watch[Node]:
+    """Return a watch of all Nodes of a cluster."""
+    return Watch(api, PATH, "Nodes", decode_node, handler, log)

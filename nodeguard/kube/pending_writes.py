@@ -1,4 +1,4 @@
-"""What waits to be written, by key. Pure: time is seconds of a clock that never jumps."""
+"""Writes that wait for their turn, by key. Pure: time is seconds of a monotonic clock."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class PendingWrite(NamedTuple, Generic[T]):
-    """at: when it is due. order: of two due at one time, the smaller goes first. tries: that failed."""
+    """due_at: time from which it may be sent. order: the smaller goes first. tries: that failed so far."""
 
     write: T
     due_at: float
@@ -19,92 +19,94 @@ class PendingWrite(NamedTuple, Generic[T]):
 
 
 class PendingWrites(Generic[T]):
-    """The latest of each key counts, and one of a key at a time is under way. First come, first served."""
+    """Holds the latest write for each key, first in, first out. One write for each key is in flight."""
 
     def __init__(self) -> None:
-        self._entries: dict[Hashable, PendingWrite[T]] = {}
+        self._pending: dict[Hashable, PendingWrite[T]] = {}
         self._queue: list[tuple[float, int, Hashable]] = []
-        self._under_way: dict[Hashable, PendingWrite[T]] = {}
+        self._in_flight: dict[Hashable, PendingWrite[T]] = {}
         self._next: dict[Hashable, T] = {}
         self._dropped: set[Hashable] = set()
-        self._orders = 0
+        self._last_order = 0
 
     def __len__(self) -> int:
-        return len(self._entries) + len(self._under_way)
+        return len(self._pending) + len(self._in_flight)
 
     def __contains__(self, key: Hashable) -> bool:
-        return key in self._entries or key in self._under_way
+        return key in self._pending or key in self._in_flight
 
-    def put(self, key: Hashable, what: T, now: float) -> None:
-        """Ask for something, in place of what was asked for before. It keeps the place of that; the same
-        again changes nothing, and does not hurry what waits for another try.
+    def put(self, key: Hashable, write: T, now: float) -> None:
+        """Add a write, which replaces the one that waits for this key and keeps its place in the queue.
+
+        An equal write changes nothing: it does not hurry one that waits for a retry.
         """
-        if (going := self._under_way.get(key)) is not None:
+        if (in_flight := self._in_flight.get(key)) is not None:
             self._next.pop(key, None)
             self._dropped.discard(key)
-            if going.write != what:
-                self._next[key] = what
+            if in_flight.write != write:
+                self._next[key] = write
             return
-        had = self._entries.get(key)
-        if had is not None and had.write == what:
+        before = self._pending.get(key)
+        if before is not None and before.write == write:
             return
-        self._enter(
-            key, what, now if had is None else min(now, had.due_at), had.order if had else self._place()
-        )
+        if before is None:
+            self._enter(key, write, now, self._next_order())
+        else:
+            self._enter(key, write, min(now, before.due_at), before.order)
 
     def drop(self, key: Hashable) -> None:
-        """Ask for nothing any more; what is under way goes on, once."""
-        self._entries.pop(key, None)
-        if key in self._under_way:
+        """Remove the write of a key. One that is in flight ends, and is not retried."""
+        self._pending.pop(key, None)
+        if key in self._in_flight:
             self._next.pop(key, None)
             self._dropped.add(key)
 
     def take(self, now: float) -> tuple[Hashable, PendingWrite[T]] | None:
-        """The next that is due; it is under way until it is `done` or to be tried `again`."""
+        """Return the next write that is due; it is in flight until `done` or `retry`. None for none."""
         if self.seconds_until_due(now) != 0.0:
             return None
         _, _, key = heapq.heappop(self._queue)
-        entry = self._under_way[key] = self._entries.pop(key)
-        return key, entry
+        pending = self._in_flight[key] = self._pending.pop(key)
+        return key, pending
 
     def done(self, key: Hashable, now: float) -> None:
-        """What was under way is over; what was asked for meanwhile is due."""
-        self._under_way.pop(key)
+        """End the write in flight. One that was added meanwhile is due now."""
+        self._in_flight.pop(key)
         self._dropped.discard(key)
         if key in self._next:
             self.put(key, self._next.pop(key), now)
 
     def retry(self, key: Hashable, at: float, now: float, *, failed: bool = True) -> None:
-        """What was under way is to be tried again, unless something else was asked for meanwhile.
+        """Schedule the write in flight again, unless another was added or it was dropped meanwhile.
 
         failed: whether it counts among its tries.
         """
-        entry = self._under_way[key]
+        pending = self._in_flight[key]
         if key in self._next or key in self._dropped:
             self.done(key, now)
         else:
-            del self._under_way[key]
-            self._enter(key, entry.write, at, entry.order, entry.tries + failed)
+            del self._in_flight[key]
+            self._enter(key, pending.write, at, pending.order, pending.tries + failed)
 
     def seconds_until_due(self, now: float) -> float | None:
-        """Seconds until something is due, 0 where it is now; None where nothing waits."""
-        while self._queue and not self._counts(self._queue[0]):
+        """Return the seconds until a write is due, 0 if one is due now; None if none waits."""
+        while self._queue and not self._is_current(self._queue[0]):
             heapq.heappop(self._queue)
         return max(0.0, self._queue[0][0] - now) if self._queue else None
 
     def is_in_flight(self, key: Hashable) -> bool:
-        """Whether something of this key is being written."""
-        return key in self._under_way
+        """Return whether a write of this key is being sent."""
+        return key in self._in_flight
 
-    def _enter(self, key: Hashable, what: T, at: float, order: int, tries: int = 0) -> None:
-        self._entries[key] = PendingWrite(what, at, order, tries)
-        heapq.heappush(self._queue, (at, order, key))
+    def _enter(self, key: Hashable, write: T, due_at: float, order: int, tries: int = 0) -> None:
+        self._pending[key] = PendingWrite(write, due_at, order, tries)
+        heapq.heappush(self._queue, (due_at, order, key))
 
-    def _counts(self, row: tuple[float, int, Hashable]) -> bool:
-        at, order, key = row
-        entry = self._entries.get(key)
-        return entry is not None and (entry.due_at, entry.order) == (at, order)
+    def _is_current(self, entry: tuple[float, int, Hashable]) -> bool:
+        due_at, order, key = entry
+        pending = self._pending.get(key)
+        return pending is not None and (pending.due_at, pending.order) == (due_at, order)
 
-    def _place(self) -> int:
-        self._orders += 1
-        return self._orders
+    def _next_order(self) -> int:
+        self._last_order += 1
+        return self._last_order

@@ -1,4 +1,4 @@
-"""ResourceSlices: which device of a DRA driver is which GPU of which node."""
+"""Decoding of ResourceSlices: the devices of a DRA driver that are GPUs, and their Nodes."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from nodeguard.model.target import bus_address
 
 PATH = "/apis/resource.k8s.io/v1/resourceslices"
 
-# What drivers agree on; a driver's own attributes have its name before them, or nothing.
-_ADDRESS = "resource.kubernetes.io/pciBusID"
-_UUID = "uuid"
+# Attributes that drivers agree on; a driver may put its own name, or nothing, before an attribute.
+_PCI_ATTRIBUTE = "resource.kubernetes.io/pciBusID"
+_UUID_ATTRIBUTE = "uuid"
 
 
 class ResourceSlice(Struct, frozen=True):
-    """A part of a pool. parts: how many slices its generation has; devices: of them those that are GPUs."""
+    """A part of a pool. slice_count: slices of its generation; devices: only those that are GPUs."""
 
     uid: str
     version: str
@@ -47,7 +47,7 @@ class _Device(Struct):
 class _Pool(Struct):
     name: str
     generation: int
-    parts: int = field(name="resourceSliceCount", default=1)
+    slice_count: int = field(name="resourceSliceCount", default=1)
 
 
 class _Spec(Struct):
@@ -66,48 +66,46 @@ _DECODER = msgspec.json.Decoder(_Slice)
 
 
 def decode_slice(raw: msgspec.Raw | bytes) -> ResourceSlice:
-    """A ResourceSlice's JSON. Raises msgspec.MsgspecError."""
-    said = _DECODER.decode(raw)
-    spec = said.spec
+    """Return the ResourceSlice of an object's JSON. Raises msgspec.MsgspecError."""
+    decoded = _DECODER.decode(raw)
+    spec = decoded.spec
     return ResourceSlice(
-        uid=said.metadata.uid,
-        version=said.metadata.version,
+        uid=decoded.metadata.uid,
+        version=decoded.metadata.version,
         driver=spec.driver,
         pool=spec.pool.name,
         generation=spec.pool.generation,
-        slice_count=spec.pool.parts,
+        slice_count=spec.pool.slice_count,
         devices=tuple(_gpus(spec)),
     )
 
 
 def latest_generation(slices: Iterable[ResourceSlice]) -> list[ResourceSlice]:
-    """Of the slices of one pool those that count: its latest generation, of which all parts are there; where
-    there is none such, its latest.
-    """
+    """Return the slices of a pool's latest complete generation; of its latest one if none is complete."""
     generations: dict[int, list[ResourceSlice]] = {}
-    for one in slices:
-        generations.setdefault(one.generation, []).append(one)
-    whole = [number for number, parts in generations.items() if len(parts) >= parts[0].slice_count]
-    return generations[max(whole or generations)] if generations else []
+    for resource_slice in slices:
+        generations.setdefault(resource_slice.generation, []).append(resource_slice)
+    complete = [number for number, members in generations.items() if len(members) >= members[0].slice_count]
+    return generations[max(complete or generations)] if generations else []
 
 
 def _gpus(spec: _Spec) -> Iterator[Device]:
-    for one in spec.devices:
-        node = one.node or spec.node
-        address = bus_address(_attribute(one, spec.driver, _ADDRESS)) or ""
-        uuid = _attribute(one, spec.driver, _UUID)
-        # Network cards have addresses too; what belongs to no one node is no part of any.
+    for device in spec.devices:
+        node = device.node or spec.node
+        address = bus_address(_attribute(device, spec.driver, _PCI_ATTRIBUTE)) or ""
+        uuid = _attribute(device, spec.driver, _UUID_ATTRIBUTE)
+        # Network adapters have addresses too. A device of several Nodes is not part of any of them.
         if (
             node
             and (address or uuid)
             and (spec.driver.startswith("gpu.") or uuid.startswith(("GPU-", "MIG-")))
         ):
-            yield Device(node, spec.driver, spec.pool.name, one.name, address, uuid)
+            yield Device(node, spec.driver, spec.pool.name, device.name, address, uuid)
 
 
 def _attribute(device: _Device, driver: str, name: str) -> str:
-    bare = name.rpartition("/")[2]
-    for key in (name, bare, f"{driver}/{bare}"):
+    short_name = name.rpartition("/")[2]
+    for key in (name, short_name, f"{driver}/{short_name}"):
         if (value := device.attributes.get(key)) is not None and value.string:
             return value.string
     return ""

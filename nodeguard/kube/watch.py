@@ -1,4 +1,4 @@
-"""Following a collection: all of its objects, then each change, over whatever the connection goes through."""
+"""Watch of a collection: all objects, then each change, across lost connections and restarted servers."""
 
 from __future__ import annotations
 
@@ -15,84 +15,33 @@ from msgspec import Struct
 from nodeguard.kube.client import ApiClient, Query
 from nodeguard.kube.error_log import ErrorLog, Log
 from nodeguard.kube.errors import ApiError, ApiStatus, single_line, status_error
-from nodeguard.kube.watch_state import WatchMode, WatchState, connection_ended, list_completed, request_failed
+from nodeguard.kube.watch_state import (
+    WatchMode,
+    WatchState,
+    connection_ended,
+    list_completed,
+    request_failed,
+)
+from nodeguard.local.backoff import jittered
 
-# Objects of a page, and between two breaths of the event loop; seconds for a page.
-_PAGE = 500
-_BREATH = 50
-_WITHIN = 30.0
-
-
-class ObjectMeta(Struct, rename={"version": "resourceVersion", "after": "continue"}):
-    """The metadata of an object or a list. after: where the next page begins, empty for none."""
-
-    uid: str = ""
-    name: str = ""
-    version: str = ""
-    after: str = ""
-    annotations: dict[str, str] = {}
-
-
-class _Page(Struct):
-    metadata: ObjectMeta
-    items: list[msgspec.Raw] | None = None
-
-
-_DECODER = msgspec.json.Decoder(_Page)
-
-
-class PagedList:
-    """One list. version: resourceVersion that it is of, once all of it has come."""
-
-    def __init__(self, api: ApiClient, path: str, query: Query) -> None:
-        self._api = api
-        self._path = path
-        self._query = query
-        self.version = ""
-
-    async def items(self) -> AsyncGenerator[msgspec.Raw, None]:
-        """Its objects. Raises ApiError."""
-        size, after = _PAGE, ""
-        while True:
-            try:
-                page = await self._page(size, after)
-            except ApiError as error:
-                if error.reason != "TooLarge" or size == 1:
-                    raise
-                size = max(1, size // 8)
-                continue
-            for place, item in enumerate(page.items or ()):
-                if place % _BREATH == 0:
-                    await asyncio.sleep(0)
-                yield item
-            self.version, after = page.metadata.version, page.metadata.after
-            if not after:
-                return
-
-    async def _page(self, size: int, after: str) -> _Page:
-        query = {**self._query, "limit": size, **({"continue": after} if after else {})}
-        body = await self._api.request("GET", self._path, query=query, timeout=_WITHIN)
-        try:
-            return _DECODER.decode(body)
-        except msgspec.MsgspecError as error:
-            raise ApiError(
-                0, "Unreadable", f"a list of {self._path} is none: {single_line(str(error))}"
-            ) from None
-
-
-# Seconds after which a server ends a watch by itself, so that connections find their way to a new server.
+# Seconds after which a server ends a watch by itself, so that connections move to a new server.
 _TIMEOUT = 280
 
-# The bookmark that ends a streamed list.
-_END = "k8s.io/initial-events-end"
+# The annotation of the bookmark that ends a streamed list.
+_INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+
+# Objects of a page, and between two turns of the event loop; seconds for a page.
+_PAGE = 500
+_YIELD_EVERY = 50
+_PAGE_TIMEOUT = 30.0
 
 
 class WatchedObject(Protocol):
-    """What is known of an object."""
+    """The decoded form of an object."""
 
     @property
     def uid(self) -> str:
-        """Tells it from every other that ever was."""
+        """Its uid."""
 
     @property
     def version(self) -> str:
@@ -104,16 +53,31 @@ T_contra = TypeVar("T_contra", bound=WatchedObject, contravariant=True)
 
 
 class WatchHandler(Protocol[T_contra]):
-    """Who follows a collection."""
+    """Receives the objects of a collection and their changes."""
 
     def changed(self, thing: T_contra) -> None:
-        """An object is new or has changed."""
+        """Handle an object that is new or has changed."""
 
     def gone(self, uid: str) -> None:
-        """An object that was told of is no more."""
+        """Handle the deletion of an object that was reported before."""
 
     def synced(self) -> None:
-        """All objects that there are have been told of, and what is no more was said to be gone."""
+        """Handle the end of a list: all objects and all deletions were reported."""
+
+
+class ObjectMeta(Struct, rename={"version": "resourceVersion", "continue_token": "continue"}):
+    """The metadata of an object or a list. continue_token: of the next page, empty for none."""
+
+    uid: str = ""
+    name: str = ""
+    version: str = ""
+    continue_token: str = ""
+    annotations: dict[str, str] = {}
+
+
+class _Page(Struct):
+    metadata: ObjectMeta
+    items: list[msgspec.Raw] | None = None
 
 
 class _Event(Struct):
@@ -121,22 +85,23 @@ class _Event(Struct):
     object: msgspec.Raw
 
 
-class _Marker(Struct):
+class _PartialObject(Struct):
     metadata: ObjectMeta
 
 
+_PAGE_DECODER = msgspec.json.Decoder(_Page)
 _EVENT = msgspec.json.Decoder(_Event)
-_MARKER = msgspec.json.Decoder(_Marker)
+_PARTIAL_OBJECT = msgspec.json.Decoder(_PartialObject)
 _STATUS = msgspec.json.Decoder(ApiStatus)
 
 
 class Watch(Generic[T]):
-    """Follows one collection for one taker.
+    """Follows one collection and reports it to one handler.
 
-    path: of the collection. name: what messages call it. decode: an object's JSON as the taker wants it,
-    raising msgspec.MsgspecError. query: selectors, for all that is asked. heard: when the server last said
-    anything, in seconds of a clock that never jumps; None for never. is_synced: whether the taker was told
-    all that there is, once.
+    path: of the collection. name: its plural name for log messages. decode: turns an object's JSON into the
+    handler's type; raises msgspec.MsgspecError. query: selectors for every request. last_received: when the
+    server last sent anything, in seconds of the monotonic clock; None for never. is_synced: whether the
+    handler received the whole collection once.
     """
 
     def __init__(
@@ -152,42 +117,42 @@ class Watch(Generic[T]):
         self._api = api
         self._path = path
         self._decode = decode
-        self._taker = handler
+        self._handler = handler
         self._query = dict(query or {})
-        self._trouble = ErrorLog(name, log)
+        self._errors = ErrorLog(name, log)
         self._name = name
-        self._tell = log
+        self._log = log
         self._unreadable: set[str] = set()  # uids
-        self._known: dict[str, str] = {}  # version by uid
-        self._listed: set[str] | None = None  # uids of the list that is coming in
+        self._versions: dict[str, str] = {}  # by uid
+        self._listed: set[str] | None = None  # uids of the list that is in progress
         self._cursor = ""
         self.last_received: float | None = None
         self.is_synced = False
 
     async def run(self) -> NoReturn:
-        """Follow it until cancelled."""
-        course = WatchState()
+        """Follow the collection until cancelled."""
+        state = WatchState()
         while True:
             began = time.monotonic()
-            self._cursor = course.cursor
+            self._cursor = state.cursor
             try:
-                if course.mode is WatchMode.PAGES:
-                    await self._pages()
-                    course = list_completed(course, self._cursor)
+                if state.mode is WatchMode.PAGES:
+                    await self._list_pages()
+                    state = list_completed(state, self._cursor)
                 else:
-                    await self._stream(course.mode)
-                    course = connection_ended(course, self._cursor, time.monotonic() - began)
+                    await self._stream(state.mode)
+                    state = connection_ended(state, self._cursor, time.monotonic() - began)
             except ApiError as error:
-                course = request_failed(course, self._cursor, time.monotonic() - began, error)
-                # A connection that breaks after a while is made anew; trouble it is where that fails.
-                if course.failures and error.status != 410:
-                    self._trouble.failed(error)
-            await asyncio.sleep(course.wait * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
+                state = request_failed(state, self._cursor, time.monotonic() - began, error)
+                # A connection that breaks after a while is opened again; an error is logged if that fails.
+                if state.failures and error.status != 410:
+                    self._errors.failed(error)
+            await asyncio.sleep(jittered(state.wait, random.random()))  # noqa: S311 - jitter
 
-    async def _stream(self, step: WatchMode) -> None:
+    async def _stream(self, mode: WatchMode) -> None:
         query: dict[str, str | int] = {**self._query, "watch": 1, "allowWatchBookmarks": "true"}
         query["timeoutSeconds"] = _TIMEOUT
-        if step is WatchMode.STREAM:
+        if mode is WatchMode.STREAM:
             query |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
             self._listed = set()
         else:
@@ -195,81 +160,118 @@ class Watch(Generic[T]):
         async with aclosing(self._api.stream(self._path, query=query)) as lines:
             async for line in lines:
                 self.last_received = time.monotonic()
-                self._take(line)
+                self._handle_line(line)
 
-    async def _pages(self) -> None:
+    async def _list_pages(self) -> None:
         self._listed = set()
-        listing = PagedList(self._api, self._path, self._query)
-        async with aclosing(listing.items()) as items:
+        pages = PagedList(self._api, self._path, self._query)
+        async with aclosing(pages.items()) as items:
             async for item in items:
                 self.last_received = time.monotonic()
-                self._changed(item)
-        self._end_of_list(listing.version)
+                self._object_changed(item)
+        self._list_ended(pages.version)
 
-    def _take(self, line: bytes) -> None:
+    def _handle_line(self, line: bytes) -> None:
         try:
             event = _EVENT.decode(line)
             if event.type == "ERROR":
-                said = _STATUS.decode(event.object)
-                raise status_error(said.code or 500, said, "", "", f"a watch of {self._path}")
+                status = _STATUS.decode(event.object)
+                raise status_error(status.code or 500, status, "", "", f"a watch of {self._path}")
             if event.type == "BOOKMARK":
-                meta = _MARKER.decode(event.object).metadata
-                if self._listed is not None and _END in meta.annotations:
-                    self._end_of_list(meta.version)
+                meta = _PARTIAL_OBJECT.decode(event.object).metadata
+                if self._listed is not None and _INITIAL_EVENTS_END in meta.annotations:
+                    self._list_ended(meta.version)
                 version = meta.version
             elif event.type == "DELETED":
-                meta = _MARKER.decode(event.object).metadata
-                self._forget(meta.uid)
+                meta = _PARTIAL_OBJECT.decode(event.object).metadata
+                self._object_deleted(meta.uid)
                 version = meta.version
             else:
-                version = self._changed(event.object)
+                version = self._object_changed(event.object)
         except msgspec.MsgspecError as error:
-            raise ApiError(
-                0, "Unreadable", f"a watch of {self._path} gave what is no event: {single_line(str(error))}"
-            ) from None
-        # The objects of a list come in no order: until its end it does not say how far it went.
+            reason = single_line(str(error))
+            message = f"a watch of {self._path} returned an invalid event: {reason}"
+            raise ApiError(0, "Unreadable", message) from None
+        # The objects of a list arrive in no order: until its end no version is complete.
         if self._listed is None:
             self._cursor = version
-            self._trouble.recovered()
+            self._errors.recovered()
 
-    def _changed(self, raw: msgspec.Raw) -> str:
-        """Tell of an object; its version. Raises msgspec.MsgspecError where it is not even one."""
+    def _object_changed(self, raw: msgspec.Raw) -> str:
+        """Report an object and return its version. Raises msgspec.MsgspecError if it has no metadata."""
         try:
             thing = self._decode(raw)
         except msgspec.MsgspecError as error:
-            return self._misread(_MARKER.decode(raw).metadata, error)
+            return self._object_unreadable(_PARTIAL_OBJECT.decode(raw).metadata, error)
         uid, version = thing.uid, thing.version
         if self._listed is not None:
             self._listed.add(uid)
-        if self._known.get(uid) != version:
-            self._known[uid] = version
+        if self._versions.get(uid) != version:
+            self._versions[uid] = version
             self._unreadable.discard(uid)
-            self._taker.changed(thing)
+            self._handler.changed(thing)
         return version
 
-    def _end_of_list(self, version: str) -> None:
+    def _list_ended(self, version: str) -> None:
         listed = self._listed or set()
         self._listed = None
-        for uid in [uid for uid in self._known if uid not in listed]:
-            self._forget(uid)
+        for uid in [uid for uid in self._versions if uid not in listed]:
+            self._object_deleted(uid)
         self._unreadable &= listed
         self._cursor = version
-        self._trouble.recovered()
+        self._errors.recovered()
         self.is_synced = True
-        self._taker.synced()
+        self._handler.synced()
 
-    def _forget(self, uid: str) -> None:
+    def _object_deleted(self, uid: str) -> None:
         self._unreadable.discard(uid)
-        if self._known.pop(uid, None) is not None:
-            self._taker.gone(uid)
+        if self._versions.pop(uid, None) is not None:
+            self._handler.gone(uid)
 
-    def _misread(self, meta: ObjectMeta, error: msgspec.MsgspecError) -> str:
-        """An object that is not what it ought to be stays as it was last known; of many, one is told of."""
+    def _object_unreadable(self, meta: ObjectMeta, error: msgspec.MsgspecError) -> str:
+        """Keep the last readable state of an object. Log only the first one that cannot be decoded."""
         if not self._unreadable:
-            self._tell(
-                f"{self._name}: {single_line(meta.name)} cannot be read and stays as it was: {single_line(str(error))}"
-            )
+            name, reason = single_line(meta.name), single_line(str(error))
+            self._log(f"{self._name}: {name} could not be read and keeps its last state: {reason}")
         self._unreadable.add(meta.uid)
         if self._listed is not None:
             self._listed.add(meta.uid)
         return meta.version
+
+
+class PagedList:
+    """A list in pages, for servers that cannot stream one. version: of the list, after its last page."""
+
+    def __init__(self, api: ApiClient, path: str, query: Query) -> None:
+        self._api = api
+        self._path = path
+        self._query = query
+        self.version = ""
+
+    async def items(self) -> AsyncGenerator[msgspec.Raw, None]:
+        """Yield the objects of the list. Raises ApiError."""
+        size, token = _PAGE, ""
+        while True:
+            try:
+                page = await self._page(size, token)
+            except ApiError as error:
+                if error.reason != "TooLarge" or size == 1:
+                    raise
+                size = max(1, size // 8)
+                continue
+            for index, item in enumerate(page.items or ()):
+                if index % _YIELD_EVERY == 0:
+                    await asyncio.sleep(0)
+                yield item
+            self.version, token = page.metadata.version, page.metadata.continue_token
+            if not token:
+                return
+
+    async def _page(self, size: int, token: str) -> _Page:
+        query = {**self._query, "limit": size, **({"continue": token} if token else {})}
+        body = await self._api.request("GET", self._path, query=query, timeout=_PAGE_TIMEOUT)
+        try:
+            return _PAGE_DECODER.decode(body)
+        except msgspec.MsgspecError as error:
+            message = f"the list of {self._path} could not be read: {single_line(str(error))}"
+            raise ApiError(0, "Unreadable", message) from None

@@ -1,1 +1,1 @@
-"""A fleet in virtual time, through the real judge and the real fleet code."""
+"""Simulation of a fleet in virtual time, with the real derivation, judge and planner."""

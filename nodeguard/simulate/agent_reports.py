@@ -1,4 +1,4 @@
-"""What a node's agent says while a fault lasts: the real judge, asked when it may change its mind. Pure."""
+"""Reports of a simulated agent: the real derivation and judge, run when the result may change. Pure."""
 
 from __future__ import annotations
 
@@ -27,163 +27,175 @@ from nodeguard.simulate.simulated_machine import MachineChange, SimulatedMachine
 from nodeguard.wire.report import Inventory, Report
 from nodeguard.wire.report_builder import NodeFacts, build_report
 
-# Seconds between two looks of an agent; since the node booted when a fault begins, and after a reboot.
-ROUND = 10.0
-_UPTIME, _NEW_BOOT = 1_000_000.0, 60.0
+# Seconds between two evaluations of an agent; since boot when a fault begins, and after a reboot.
+EVALUATION_SECONDS = 10.0
+_UPTIME, _UPTIME_AFTER_REBOOT = 1_000_000.0, 60.0
 
-# Seconds between two looks beyond which the second needs one right before it: twice the shortest window.
-_PAUSE = 1200.0
+# Seconds without an evaluation after which one more is needed before the next: twice the shortest window.
+_MAX_GAP = 1200.0
 
-_KINDS: Mapping[Subsystem, tuple[str, ...]] = {"gpu": (NODE, "gpu", "nvlink"), "port": (NODE, "port")}
+_TARGET_KINDS: Mapping[Subsystem, tuple[str, ...]] = {
+    "gpu": (NODE, "gpu", "nvlink"),
+    "port": (NODE, "port"),
+}
 _INVENTORY = Inventory(driver="580.95.05", kernel="6.8.0-52-generic", platform="")
 
 
 class TimedReport(Struct, frozen=True):
-    """A report of one half of a node, so many seconds after a fault began."""
+    """A report about one subsystem of a node. after: seconds since the fault began."""
 
     after: float
     report: Report
 
 
 class SimulatedAgent:
-    """What all agents of a simulated fleet have in common: a catalogue, and what its judge said before."""
+    """What all agents of a simulated fleet share: the catalogue, and reports that were computed before.
+
+    name: of the catalogue in reports. checks: ids of all checks.
+    """
 
     def __init__(self, catalogue: Catalogue, signals: Mapping[str, Signal], name: str = "built in") -> None:
-        """name: of the catalogue, as reports tell it."""
-        # No node is of a platform that anybody knows: its peers and its own past tell what it should be.
+        # Without platforms the expectation comes from a node's peers and its own past.
         self._catalogue = replace(catalogue, platforms=())
         self._rules, self._wanted = compile_rules(catalogue, signals), plan_derivation(catalogue, signals)
-        views = {check.id: check.topologies for check in catalogue.checks if check.topologies}
-        self._facts = NodeFacts("a node", "1.0", name, views, _INVENTORY)
-        self._delays = {half: _Delays(self._rules, half) for half in _KINDS}
-        self._known: dict[tuple[str, int, float], tuple[TimedReport, ...]] = {}
-        self._well: dict[Subsystem, Report] = {}
+        topologies = {check.id: check.topologies for check in catalogue.checks if check.topologies}
+        self._facts = NodeFacts("a node", "1.0", name, topologies, _INVENTORY)
+        self._delays = {subsystem: _Delays(self._rules, subsystem) for subsystem in _TARGET_KINDS}
+        self._fault_reports: dict[tuple[str, int, float], tuple[TimedReport, ...]] = {}
+        self._healthy_reports: dict[Subsystem, Report] = {}
 
     @property
     def checks(self) -> tuple[str, ...]:
-        """Names of all checks."""
+        """Ids of all checks."""
         return tuple(check.id for check in self._catalogue.checks)
 
     def healthy_report(self, subsystem: Subsystem) -> Report:
-        """What is said of one half while nothing is wrong."""
-        if subsystem not in self._well:
-            [*_, (_, last)] = self._said(subsystem, [], [-2 * ROUND, -ROUND])
-            self._well[subsystem] = last
-        return self._well[subsystem]
+        """Return the report about one subsystem without faults."""
+        if subsystem not in self._healthy_reports:
+            times = [-2 * EVALUATION_SECONDS, -EVALUATION_SECONDS]
+            [*_, (_, last)] = self._evaluate(subsystem, [], times)
+            self._healthy_reports[subsystem] = last
+        return self._healthy_reports[subsystem]
 
-    def fault_reports(self, shape: FaultKind, slot: int, lasts: float) -> tuple[TimedReport, ...]:
-        """What is said of a single fault of a slot that lasts for so many seconds."""
-        if shape.subsystem is None:
+    def fault_reports(self, kind: FaultKind, target_index: int, duration: float) -> tuple[TimedReport, ...]:
+        """Return the reports about a single fault of a target."""
+        if kind.subsystem is None:
             return ()
-        name = shape.name, slot, lasts
-        if name not in self._known:
-            self._known[name] = self.reports(shape.subsystem, shape.changes(slot, lasts))
-        return self._known[name]
+        key = kind.name, target_index, duration
+        if key not in self._fault_reports:
+            self._fault_reports[key] = self.reports(kind.subsystem, kind.changes(target_index, duration))
+        return self._fault_reports[key]
 
-    def reports(self, half: Subsystem, changes: Sequence[MachineChange]) -> tuple[TimedReport, ...]:
-        """What is said of several changes, which are in the order of time: a report each time that the last
-        one would no longer do.
-        """
-        moments = _moments(changes, self._delays[half])
-        said = [(0.0, self.healthy_report(half)), *self._said(half, changes, moments)]
+    def reports(self, subsystem: Subsystem, changes: Sequence[MachineChange]) -> tuple[TimedReport, ...]:
+        """Return the reports about changes, which are in the order of time: one for each new result."""
+        times = _evaluation_times(changes, self._delays[subsystem])
+        reports = [(0.0, self.healthy_report(subsystem)), *self._evaluate(subsystem, changes, times)]
         return tuple(
-            TimedReport(at, new) for (_, old), (at, new) in pairwise(said) if new.digest != old.digest
+            TimedReport(at, new) for (_, old), (at, new) in pairwise(reports) if new.digest != old.digest
         )
 
-    def _said(
-        self, half: Subsystem, changes: Sequence[MachineChange], moments: Iterable[float]
+    def _evaluate(
+        self, subsystem: Subsystem, changes: Sequence[MachineChange], times: Iterable[float]
     ) -> Iterator[tuple[float, Report]]:
-        """What the looks at some moments lead to, where it is new. Changes are seen by the next look."""
-        machine, derived, judged = SimulatedMachine(half), DeriveState(), JudgeState()
-        left, began = list(reversed(changes)), -_UPTIME
-        gist: tuple[object, ...] = ()
-        for at in moments:
-            while left and left[-1].after <= at:
-                one = left.pop()
-                began = at - _NEW_BOOT if one.reboot else began
-                machine.apply(one, at - began)
-            now = Instant(1_700_000_000.0 + at, at - began, f"boot {machine.boots}")
-            derived, new = derive(
-                self._catalogue, self._wanted, derived, machine.read(now.mono), now, PlatformHints()
+        """Yield the reports of evaluations at some times, without repeats. Each sees all earlier changes."""
+        machine, derive_state, judge_state = SimulatedMachine(subsystem), DeriveState(), JudgeState()
+        pending, booted_at = list(reversed(changes)), -_UPTIME
+        summary: tuple[object, ...] = ()
+        for at in times:
+            while pending and pending[-1].after <= at:
+                change = pending.pop()
+                booted_at = at - _UPTIME_AFTER_REBOOT if change.reboot else booted_at
+                machine.apply(change, at - booted_at)
+            now = Instant(1_700_000_000.0 + at, at - booted_at, f"boot {machine.boots}")
+            readings = machine.read(now.mono)
+            derive_state, derived = derive(
+                self._catalogue, self._wanted, derive_state, readings, now, PlatformHints()
             )
-            judged, verdict = judge(self._rules, judged, new.readings, now, JudgeSettings())
-            gist, before = _gist(verdict), gist
-            if gist != before:
+            judge_state, verdict = judge(self._rules, judge_state, derived.readings, now, JudgeSettings())
+            summary, before = _summary(verdict), summary
+            if summary != before:
                 yield at, build_report(verdict, now, self._facts)
 
 
-def _moments(
+def _evaluation_times(
     changes: Iterable[MachineChange], delays: Callable[[MachineChange], Iterable[float]]
 ) -> list[float]:
-    """When to look: at every change, and whenever a window or patience that began with it ends; and one round
-    before a look that follows on a long pause, or sees a change, so that no gap is wider there than an
-    agent's own.
+    """Return the times of evaluations: at every change, and when a window or delay that it began ends.
+
+    One more evaluation comes before each that follows a long gap or sees a change, so that no gap there is
+    longer than an agent's own.
     """
-    seen: set[float] = set()
+    changed: set[float] = set()
     ends: set[float] = set()
-    for one in changes:
-        at = ceil(one.after / ROUND) * ROUND
-        seen.add(at)
-        ends.update(at + ceil(delay / ROUND) * ROUND for delay in delays(one))
-    looks = sorted({-2 * ROUND, -ROUND} | seen | ends)
-    paused = (at for before, at in pairwise(looks) if at in seen or at - before > _PAUSE)
-    return sorted({*looks, *(at - ROUND for at in paused)})
+    for change in changes:
+        at = ceil(change.after / EVALUATION_SECONDS) * EVALUATION_SECONDS
+        changed.add(at)
+        ends.update(at + ceil(delay / EVALUATION_SECONDS) * EVALUATION_SECONDS for delay in delays(change))
+    times = sorted({-2 * EVALUATION_SECONDS, -EVALUATION_SECONDS} | changed | ends)
+    after_gap = (at for before, at in pairwise(times) if at in changed or at - before > _MAX_GAP)
+    return sorted({*times, *(at - EVALUATION_SECONDS for at in after_gap)})
 
 
 class _Delays:
-    """Seconds after a change at which a check of some kinds of slot may say something else."""
+    """Seconds after a change at which a check of one subsystem may have another result."""
 
-    def __init__(self, of: Rules, half: Subsystem) -> None:
-        checks = [rule.check for each in _KINDS[half] for rule in of.by_kind[each]]
-        self._all = {*(wait for check in checks for wait in _waits(check.when)), UNCORROBORATED_LIMIT}
+    def __init__(self, all_rules: Rules, subsystem: Subsystem) -> None:
+        checks = [rule.check for kind in _TARGET_KINDS[subsystem] for rule in all_rules.by_kind[kind]]
+        self._all = {*(delay for check in checks for delay in _delays(check.when)), UNCORROBORATED_LIMIT}
         self._of_counter: dict[str, set[float]] = defaultdict(set)
         for check in checks:
             for leaf in check.leaves():
                 if isinstance(leaf, Increase):
-                    self._of_counter[leaf.signal].update(_waits(check.when))
+                    self._of_counter[leaf.signal].update(_delays(check.when))
 
-    def __call__(self, one: MachineChange) -> Iterable[float]:
-        if one.signals or one.log_events or one.reboot:
-            return (wait for wait in self._all if wait <= UNCORROBORATED_LIMIT)
-        return {wait for name in one.increments for wait in self._of_counter[name]}
+    def __call__(self, change: MachineChange) -> Iterable[float]:
+        if change.signals or change.log_events or change.reboot:
+            return (delay for delay in self._all if delay <= UNCORROBORATED_LIMIT)
+        return {delay for name in change.increments for delay in self._of_counter[name]}
 
 
-def _waits(condition: Condition) -> Iterator[float]:
+def _delays(condition: Condition) -> Iterator[float]:
     match condition:
         case Sustained():
             yield condition.seconds
-            yield from _waits(condition.condition)
+            yield from _delays(condition.condition)
         case Increase() | EventOccurred():
             if condition.over:
                 yield condition.over
         case _:
             for part in getattr(condition, "of", ()):
-                yield from _waits(part)
+                yield from _delays(part)
 
 
-def _gist(one: Verdict) -> tuple[object, ...]:
-    """What of a verdict makes another report of it; the report's digest says so for sure."""
-    found = ((each.check, each.target, each.health, each.data_status, each.targets) for each in one.findings)
-    return one.data_status, len(one.read_failures), *found
+def _summary(verdict: Verdict) -> tuple[object, ...]:
+    """Return the parts of a verdict that change a report; only the report's digest is exact."""
+    findings = (
+        (finding.check, finding.target, finding.health, finding.data_status, finding.targets)
+        for finding in verdict.findings
+    )
+    return verdict.data_status, len(verdict.read_failures), *findings
 
 
-def merge_reports(halves: Sequence[Report]) -> Report:
-    """One report of the parts of a node; the last one knows by which catalogue it is judged."""
-    first = max(halves, key=lambda one: one.health.rank)
-    findings = sorted((one for half in halves for one in half.findings), key=lambda one: -one.health.rank)
+def merge_reports(reports: Sequence[Report]) -> Report:
+    """Return one report of a node's parts. The last part names the catalogue."""
+    worst = max(reports, key=lambda part: part.health.rank)
+    findings = sorted(
+        (finding for part in reports for finding in part.findings), key=lambda finding: -finding.health.rank
+    )
     return replace(
-        first,
-        catalogue=halves[-1].catalogue,
+        worst,
+        catalogue=reports[-1].catalogue,
         findings=tuple(findings),
-        unread=tuple(one for half in halves for one in half.unreadable),
-        proven=tuple(one for half in halves for one in half.passing),
-        knowledge=max((one.data_status for one in halves), key=lambda one: one.rank),
-        digest="+".join(one.digest for one in halves),
+        unread=tuple(failure for part in reports for failure in part.unreadable),
+        proven=tuple(passing for part in reports for passing in part.passing),
+        knowledge=max((part.data_status for part in reports), key=lambda knowledge: knowledge.rank),
+        digest="+".join(part.digest for part in reports),
     )
 
 
-def age_report(one: Report, seconds: float) -> Report:
-    """A report as it is sent so many seconds later, of a node where nothing has changed since."""
-    if not seconds or not one.findings:
-        return one
-    return replace(one, findings=tuple(replace(each, age=each.age + seconds) for each in one.findings))
+def age_report(original: Report, seconds: float) -> Report:
+    """Return a report as it is sent some seconds later, if nothing has changed on its node."""
+    if not seconds or not original.findings:
+        return original
+    findings = (replace(finding, age=finding.age + seconds) for finding in original.findings)
+    return replace(original, findings=tuple(findings))

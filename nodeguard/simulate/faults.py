@@ -1,4 +1,4 @@
-"""Troubles of nodes, and what agents say while they last. Pure."""
+"""Faults of nodes, and the events that follow from them: reports, lost agents, and their return. Pure."""
 
 from __future__ import annotations
 
@@ -10,17 +10,23 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nodeguard.simulate.agent_reports import ROUND, SimulatedAgent, age_report, merge_reports
+from nodeguard.simulate.agent_reports import (
+    EVALUATION_SECONDS,
+    SimulatedAgent,
+    TimedReport,
+    age_report,
+    merge_reports,
+)
 from nodeguard.simulate.fault_kinds import FAULT_KINDS, REBOOT_SECONDS, UNREACHABLE, FaultKind
 from nodeguard.simulate.simulated_machine import SUBSYSTEMS, Subsystem
 from nodeguard.wire.report import Report
 
 
 class Fault(Struct, frozen=True):
-    """Something that is wrong with a node, or looks so, from one moment to another, in seconds.
+    """A fault of one node, or a decoy that looks like one. start, end: in seconds.
 
-    node: its number. shape: its name. slot: number of the slot that shows it. cause: path of the domain that
-    is behind it, or the name of what else is; empty for the node itself.
+    node: its index. kind_name: of its kind. target_index: of the target that shows it. cause: path of the
+    domain that causes it, or a name for another cause; empty for the node itself.
     """
 
     start: float
@@ -32,22 +38,22 @@ class Fault(Struct, frozen=True):
 
     @property
     def duration(self) -> float:
-        """For how many seconds, as shapes count them."""
+        """Its duration in seconds, rounded so that equal ones share their reports."""
         return round(self.end - self.start, 1)
 
     @property
     def kind(self) -> FaultKind:
-        """What it is like."""
+        """Its kind."""
         return FAULT_KINDS[self.kind_name]
 
 
-EventKind = Literal["begins", "says", "falls silent", "is heard", "ends"]
-_ORDER: tuple[EventKind, ...] = ("begins", "says", "falls silent", "is heard", "ends")
+EventKind = Literal["fault starts", "report", "agent lost", "agent returns", "fault ends"]
+_ORDER: tuple[EventKind, ...] = ("fault starts", "report", "agent lost", "agent returns", "fault ends")
 
 
 class FleetEvent(Struct, frozen=True):
-    """Something that happens to a node. report: what it says; trouble: what begins or ends; dead: whether it
-    is not only its agent that is not heard.
+    """An event of one node. report: of its agent; fault: that starts or ends; is_node_down: whether the node
+    is lost, and not only its agent.
     """
 
     at: float
@@ -59,15 +65,12 @@ class FleetEvent(Struct, frozen=True):
 
 
 class SimulatedAgents:
-    """All agents of a fleet: what they say of troubles, and while all is well.
-
-    rollouts: of a catalogue that is not in order: what is found on each of some nodes from a moment on.
-    """
+    """The agents of a fleet, which evaluate faults. healthy_report: of a node without faults."""
 
     def __init__(self, agent: SimulatedAgent) -> None:
         self.agent = agent
-        self.healthy_report = merge_reports([agent.healthy_report(half) for half in SUBSYSTEMS])
-        self._joined: dict[tuple[int, ...], tuple[Report, tuple[Report, ...]]] = {}
+        self.healthy_report = merge_reports([agent.healthy_report(subsystem) for subsystem in SUBSYSTEMS])
+        self._merged: dict[tuple[int, ...], tuple[Report, tuple[Report, ...]]] = {}
 
     def events(
         self,
@@ -75,99 +78,108 @@ class SimulatedAgents:
         chance: Random,
         rollouts: Mapping[int, tuple[float, Report]] | None = None,
     ) -> list[FleetEvent]:
-        """All that happens, in the order of time. Each agent has a beat of its own."""
-        of: dict[int, list[Fault]] = defaultdict(list)
-        for one in faults:
-            of[one.node].append(one)
-        rolled = rollouts or {}
-        found: list[FleetEvent] = []
-        for node in sorted(of.keys() | rolled.keys()):
-            late = chance.random() * ROUND
-            found += self._of_node(node, sorted(of.get(node, ()), key=_began), late, rolled.get(node))
-        return sorted(found, key=lambda one: (one.at, _ORDER.index(one.kind), one.node))
+        """Return all events of some faults, by time. Each agent evaluates at its own offset.
 
-    def _of_node(
-        self, node: int, troubles: Sequence[Fault], late: float, rollout: tuple[float, Report] | None
+        rollouts: time and report of another catalogue, by node.
+        """
+        faults_of: dict[int, list[Fault]] = defaultdict(list)
+        for fault in faults:
+            faults_of[fault.node].append(fault)
+        rollouts = rollouts or {}
+        events: list[FleetEvent] = []
+        for node in sorted(faults_of.keys() | rollouts.keys()):
+            offset = chance.random() * EVALUATION_SECONDS
+            node_faults = sorted(faults_of.get(node, ()), key=_start)
+            events += self._node_events(node, node_faults, offset, rollouts.get(node))
+        return sorted(events, key=lambda event: (event.at, _ORDER.index(event.kind), event.node))
+
+    def _node_events(
+        self, node: int, faults: Sequence[Fault], offset: float, rollout: tuple[float, Report] | None
     ) -> Iterator[FleetEvent]:
-        for one in troubles:
-            yield FleetEvent(one.start, "begins", node, fault=one)
-            yield FleetEvent(one.end, "ends", node, fault=one)
-        for start, end, dead in _together(_absences(troubles)):
-            yield FleetEvent(start, "falls silent", node, is_node_down=dead)
-            yield FleetEvent(end, "is heard", node)
-        said = [
-            (at + late, half, report)
-            for half in SUBSYSTEMS
-            for at, report in self._of_half(half, [one for one in troubles if one.kind.subsystem == half])
+        for fault in faults:
+            yield FleetEvent(fault.start, "fault starts", node, fault=fault)
+            yield FleetEvent(fault.end, "fault ends", node, fault=fault)
+        for start, end, is_down in _merged_absences(_absences(faults)):
+            yield FleetEvent(start, "agent lost", node, is_node_down=is_down)
+            yield FleetEvent(end, "agent returns", node)
+        reports = [
+            (at + offset, subsystem, report)
+            for subsystem in SUBSYSTEMS
+            for at, report in self._subsystem_reports(
+                subsystem, [fault for fault in faults if fault.kind.subsystem == subsystem]
+            )
         ]
         parts: dict[str, tuple[float, Report]] = {
-            half: (0.0, self.agent.healthy_report(half)) for half in SUBSYSTEMS
+            subsystem: (0.0, self.agent.healthy_report(subsystem)) for subsystem in SUBSYSTEMS
         }
-        steps = [*said, *([(rollout[0], "rollout", rollout[1])] if rollout else [])]
+        steps = [*reports, *([(rollout[0], "rollout", rollout[1])] if rollout else [])]
         for at, part, report in sorted(steps, key=lambda step: step[0]):
             parts[part] = at, report
-            whole = tuple(age_report(one, at - told) for told, one in parts.values())
-            yield FleetEvent(at, "says", node, self._whole(whole))
+            aged = tuple(age_report(latest, at - reported_at) for reported_at, latest in parts.values())
+            yield FleetEvent(at, "report", node, self._node_report(aged))
 
-    def _of_half(self, half: Subsystem, troubles: Sequence[Fault]) -> Iterator[tuple[float, Report]]:
-        """What is said of one half: of troubles that overlap, what the judge makes of them together."""
+    def _subsystem_reports(
+        self, subsystem: Subsystem, faults: Sequence[Fault]
+    ) -> Iterator[tuple[float, Report]]:
+        """Yield the reports of one subsystem; faults that overlap are evaluated together."""
         group: list[Fault] = []
-        over = 0.0
-        for one in troubles:
-            if group and one.start >= over:
-                yield from self._told(half, group)
-                group, over = [], 0.0
-            group.append(one)
-            alone = self.agent.fault_reports(one.kind, one.target_index, one.duration)
-            over = max(over, one.start + (alone[-1].after if alone else 0.0))
+        group_end = 0.0
+        for fault in faults:
+            if group and fault.start >= group_end:
+                yield from self._group_reports(subsystem, group)
+                group, group_end = [], 0.0
+            group.append(fault)
+            single = self.agent.fault_reports(fault.kind, fault.target_index, fault.duration)
+            group_end = max(group_end, fault.start + (single[-1].after if single else 0.0))
         if group:
-            yield from self._told(half, group)
+            yield from self._group_reports(subsystem, group)
 
-    def _told(self, half: Subsystem, group: Sequence[Fault]) -> Iterator[tuple[float, Report]]:
+    def _group_reports(self, subsystem: Subsystem, group: Sequence[Fault]) -> Iterator[tuple[float, Report]]:
         first = group[0]
+        reports: tuple[TimedReport, ...]
         if len(group) == 1:
-            told = self.agent.fault_reports(first.kind, first.target_index, first.duration)
+            reports = self.agent.fault_reports(first.kind, first.target_index, first.duration)
         else:
             changes = [
-                replace(change, after=change.after + one.start - first.start)
-                for one in group
-                for change in one.kind.changes(one.target_index, one.duration)
+                replace(change, after=change.after + fault.start - first.start)
+                for fault in group
+                for change in fault.kind.changes(fault.target_index, fault.duration)
             ]
-            told = self.agent.reports(half, sorted(changes, key=lambda change: change.after))
-        return ((first.start + one.after, one.report) for one in told)
+            reports = self.agent.reports(subsystem, sorted(changes, key=lambda change: change.after))
+        return ((first.start + timed.after, timed.report) for timed in reports)
 
-    def _whole(self, parts: tuple[Report, ...]) -> Report:
-        """The report of some parts of a node; the same one for the same parts, which most nodes have."""
-        name = tuple(map(id, parts))
-        if name not in self._joined:
-            self._joined[name] = merge_reports(parts), parts
-        return self._joined[name][0]
-
-
-def _began(one: Fault) -> tuple[float, str, int]:
-    return one.start, one.kind_name, one.target_index
+    def _node_report(self, parts: tuple[Report, ...]) -> Report:
+        """Return the report of a node's parts; the same object for the same parts, which most nodes have."""
+        key = tuple(map(id, parts))
+        if key not in self._merged:
+            self._merged[key] = merge_reports(parts), parts
+        return self._merged[key][0]
 
 
-# From when to when nothing is heard of a node, and whether it is dead.
+def _start(fault: Fault) -> tuple[float, str, int]:
+    return fault.start, fault.kind_name, fault.target_index
+
+
+# Start and end of a time without reports from a node, and whether the node is down.
 _Absence = tuple[float, float, bool]
 
 
-def _absences(troubles: Iterable[Fault]) -> Iterator[_Absence]:
-    """When nothing is heard of a node: it is dead, or starts anew, or cannot be reached."""
-    for one in troubles:
-        if one.kind.subsystem is None:
-            yield one.start, one.end, one.kind_name != UNREACHABLE
-        elif any(change.reboot for change in one.kind.changes(one.target_index, 1.0)):
-            yield one.end - min(REBOOT_SECONDS, one.duration / 2), one.end, True
+def _absences(faults: Iterable[Fault]) -> Iterator[_Absence]:
+    """Yield the times without reports: the node is down, reboots, or its agent is unreachable."""
+    for fault in faults:
+        if fault.kind.subsystem is None:
+            yield fault.start, fault.end, fault.kind_name != UNREACHABLE
+        elif any(change.reboot for change in fault.kind.changes(fault.target_index, 1.0)):
+            yield fault.end - min(REBOOT_SECONDS, fault.duration / 2), fault.end, True
 
 
-def _together(spans: Iterable[_Absence]) -> list[_Absence]:
-    """Absences with those that overlap made one."""
-    found: list[_Absence] = []
-    for start, end, dead in sorted(spans):
-        if found and start <= found[-1][1]:
-            before = found.pop()
-            found.append((before[0], max(end, before[1]), dead or before[2]))
+def _merged_absences(absences: Iterable[_Absence]) -> list[_Absence]:
+    """Return absences with those that overlap merged."""
+    merged: list[_Absence] = []
+    for start, end, is_down in sorted(absences):
+        if merged and start <= merged[-1][1]:
+            before = merged.pop()
+            merged.append((before[0], max(end, before[1]), is_down or before[2]))
         else:
-            found.append((start, end, dead))
-    return found
+            merged.append((start, end, is_down))
+    return merged

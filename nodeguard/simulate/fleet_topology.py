@@ -1,4 +1,4 @@
-"""Where the nodes of a simulated fleet sit: fabric, racks, power and NVLink domains. Pure."""
+"""Topology of a simulated fleet: fabric, racks, power and NVLink domains of its nodes. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec import Struct
 from nodeguard.model.node import Node
 from nodeguard.model.policy import TopologyLabels
 
-# Labels of views that no platform labels by itself; the others are those of the built-in views.
+# Labels of topologies that a policy has to declare; the others have the labels of the built-in topologies.
 ROW, RACK, FEED = "example.com/row", "example.com/rack", "example.com/feed"
 TOPOLOGY_LABELS = (TopologyLabels("rack", (ROW, RACK)), TopologyLabels("power", (FEED, RACK)))
 
@@ -19,18 +19,18 @@ _CLIQUE = "nvidia.com/gpu.clique"
 
 
 class TopologySizes(Struct, frozen=True):
-    """How many nodes there are to a group; racks to a row and to a feed.
+    """Sizes of the domains: nodes in a pod, leaf or rack; racks in a row and on a feed.
 
-    pod, leaf: of the fabric. rack: an ordinary one. tray_rack: a rack that is one NVLink domain, as of an
-    NVL72; trays: the share of nodes that sit in such racks. A rack is no part of a leaf or a whole number of
-    them, so that the two can be told apart.
+    pod, leaf: of the fabric. rack: an ordinary one. nvlink_rack: a rack that is one NVLink domain, as an
+    NVL72; nvlink_share: of the nodes that are in such racks. A leaf is not a whole number of racks, so that
+    the two can be distinguished.
     """
 
     pod: int = 512
     leaf: int = 32
     rack: int = 10
-    tray_rack: int = 18
-    trays: float = 0.2
+    nvlink_rack: int = 18
+    nvlink_share: float = 0.2
     row: int = 15
     feed: int = 6
 
@@ -39,25 +39,27 @@ DEFAULT_SIZES = TopologySizes()
 
 
 class SimulatedTopology(Struct, frozen=True):
-    """nodes: each with its labels. domains: numbers of the nodes in each domain, by its path. of: the paths
-    of each node.
+    """nodes: each with its labels. domains: indexes of the nodes of each domain, by path. node_domains: paths
+    of each node's domains.
     """
 
     nodes: tuple[Node, ...]
     domains: Mapping[str, tuple[int, ...]]
     node_domains: tuple[tuple[str, ...], ...]
 
-    def domains_at(self, view: str, depth: int) -> tuple[str, ...]:
-        """Paths of the domains of a view so many steps below it: 1 for the widest."""
-        return tuple(one for one in self.domains if one.split("/")[0] == view and one.count("/") == depth)
+    def domains_at(self, topology: str, depth: int) -> tuple[str, ...]:
+        """Return the paths of a topology's domains at a depth: 1 for the widest."""
+        return tuple(
+            path for path in self.domains if path.split("/")[0] == topology and path.count("/") == depth
+        )
 
 
 def simulated_topology(count: int, sizes: TopologySizes = DEFAULT_SIZES) -> SimulatedTopology:
-    """Where so many nodes sit."""
+    """Return the topology of a fleet of so many nodes."""
     nodes, members = [], defaultdict(list)
-    of = []
-    for number, (rack, nvlink) in enumerate(_racks(count, sizes)):
-        pod, leaf = number // sizes.pod, number % sizes.pod // sizes.leaf
+    node_domains = []
+    for index, (rack, is_nvlink_rack) in enumerate(_racks(count, sizes)):
+        pod, leaf = index // sizes.pod, index % sizes.pod // sizes.leaf
         row, feed = rack // sizes.row, rack // sizes.feed
         labels = {
             _SPINE: f"p{pod}",
@@ -74,23 +76,24 @@ def simulated_topology(count: int, sizes: TopologySizes = DEFAULT_SIZES) -> Simu
             f"power/feed{feed}",
             f"power/feed{feed}/r{rack}",
         ]
-        if nvlink:
+        if is_nvlink_rack:
             labels[_CLIQUE] = f"c{rack}"
             paths.append(f"nvlink/c{rack}")
         for path in paths:
-            members[path].append(number)
-        of.append(tuple(paths))
-        nodes.append(Node(f"node-{number:05}", f"uid-{number}", labels=labels, gpus=8))
-    return SimulatedTopology(tuple(nodes), {path: tuple(some) for path, some in members.items()}, tuple(of))
+            members[path].append(index)
+        node_domains.append(tuple(paths))
+        nodes.append(Node(f"node-{index:05}", f"uid-{index}", labels=labels, gpus=8))
+    domains = {path: tuple(indexes) for path, indexes in members.items()}
+    return SimulatedTopology(tuple(nodes), domains, tuple(node_domains))
 
 
 def _racks(count: int, sizes: TopologySizes) -> list[tuple[int, bool]]:
-    """The rack of each node, and whether it is an NVLink domain."""
-    whole = int(count * sizes.trays) // sizes.tray_rack
-    trays = whole * sizes.tray_rack
+    """Return the rack of each node, and whether that is an NVLink domain."""
+    nvlink_racks = int(count * sizes.nvlink_share) // sizes.nvlink_rack
+    nvlink_nodes = nvlink_racks * sizes.nvlink_rack
     return [
-        (number // sizes.tray_rack, True)
-        if number < trays
-        else (whole + (number - trays) // sizes.rack, False)
-        for number in range(count)
+        (index // sizes.nvlink_rack, True)
+        if index < nvlink_nodes
+        else (nvlink_racks + (index - nvlink_nodes) // sizes.rack, False)
+        for index in range(count)
     ]

@@ -1,4 +1,4 @@
-"""What is to be heard of a simulated fleet."""
+"""Interface for observers of a simulated fleet."""
 
 from __future__ import annotations
 
@@ -13,49 +13,43 @@ from nodeguard.simulate.faults import Fault
 
 
 class NodeMarkState(Struct, frozen=True):
-    """Which marks a node carries. degraded: of a domain that it is in."""
+    """The marks of a node. degraded: the mark of a domain that it is in."""
 
     quarantine: bool = False
     suspect: bool = False
     degraded: bool = False
-
-    @property
-    def avoided(self) -> bool:
-        """Whether gangs are kept from it."""
-        return self.quarantine or self.suspect or self.degraded
 
 
 UNMARKED = NodeMarkState()
 
 
 def node_mark_state(node: Node) -> NodeMarkState:
-    """Which marks a Node carries."""
-    keys = {one.key for one in node.taints}
+    """Return the marks of a Node."""
+    keys = {taint.key for taint in node.taints}
     if not keys:
         return UNMARKED
     return NodeMarkState(Mark.QUARANTINE.key in keys, Mark.SUSPECT.key in keys, DEGRADED_TAINT in keys)
 
 
 class Observer:
-    """Hears of everything, with its moment in seconds since the beginning, and does nothing about it."""
+    """Receives everything that happens, and ignores it. `at` is seconds since the start of the simulation."""
 
-    def fault_started(self, trouble: Fault, at: float) -> None:
-        """A node has a trouble."""
+    def fault_started(self, fault: Fault, at: float) -> None:
+        """Handle the start of a fault."""
 
-    def fault_ended(self, trouble: Fault, at: float) -> None:
-        """A node has it no more."""
+    def fault_ended(self, fault: Fault, at: float) -> None:
+        """Handle the end of a fault."""
 
     def marks_changed(self, node: int, now: NodeMarkState, at: float) -> None:
-        """A node carries other marks than before."""
+        """Handle a change of a node's marks."""
 
     def incidents_changed(self, incidents: Iterable[Incident]) -> None:
-        """Incidents that have changed."""
+        """Handle incidents that are new or have changed."""
 
     def domain_degraded(self, domain: str, at: float) -> None:
-        """A domain is blamed."""
-
-    def domain_recovered(self, domain: str, at: float) -> None:
-        """A domain is blamed no more."""
+        """Handle the diagnosis of a degraded domain."""
 
     def check_suppressed(self, check: str, at: float, *, real: bool, domain: str) -> None:
-        """A check is held. real: whether it seems right; domain: of a version that explains it."""
+        """Handle a suppressed check. real: whether other sources confirm it; domain: of a version that
+        explains it.
+        """

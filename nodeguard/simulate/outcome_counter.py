@@ -1,4 +1,4 @@
-"""What became of a simulated fleet: what was out, and why, what was blamed, and what was told."""
+"""Statistics of a simulated fleet: nodes out of service, diagnoses, and incidents."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from nodeguard.simulate.shared_faults import SharedFault
 
 
 class DomainDegraded(Struct, frozen=True):
-    """A domain that was blamed from one moment on."""
+    """The diagnosis of a degraded domain, and its time in seconds."""
 
     domain: str
     at: float
 
 
 class CheckSuppressed(Struct, frozen=True):
-    """A check that was held from one moment on; see Watcher.held."""
+    """The suppression of a check, and its time in seconds; see Observer.check_suppressed."""
 
     check: str
     at: float
@@ -30,105 +30,107 @@ class CheckSuppressed(Struct, frozen=True):
 
 
 class OutcomeCounter(Observer):
-    """Counts what is heard.
+    """Counts what happens.
 
-    needed, needless: node-seconds out while something was broken there, and while nothing was. quarantines:
-    nodes newly out; rightly: of these, those where something was broken; of: by the cause of a shared fault,
-    those that had it. most: nodes out at one time; idle: at most of those, where nothing was broken.
+    justified_seconds, unjustified_seconds: node-seconds in quarantine with a fault and without one.
+    quarantines: of nodes; correct_quarantines: of nodes with a fault; shared_fault_quarantines: of nodes with
+    a shared fault, by its cause. max_quarantined: nodes at one time; max_healthy_quarantined: of them without
+    a fault, at most. degraded, suppressed: diagnoses in their order. incidents: that opened;
+    domain_incidents: those of domains and checks.
     """
 
     def __init__(self) -> None:
         self.justified_seconds = self.unjustified_seconds = 0.0
-        self.quarantines = self.correct_quarantines = self.max_quarantined = self.max_healthy_quarantined = 0
+        self.quarantines = self.correct_quarantines = 0
+        self.max_quarantined = self.max_healthy_quarantined = 0
         self.shared_fault_quarantines: Counter[str] = Counter()
         self.degraded: list[DomainDegraded] = []
         self.suppressed: list[CheckSuppressed] = []
         self.incidents = self.domain_incidents = 0
-        self._known: set[tuple[str, int]] = set()
-        self._broken: Counter[int] = Counter()
+        self._counted_incidents: set[tuple[str, int]] = set()
+        self._faults: Counter[int] = Counter()  # by node, without decoys
         self._causes: dict[int, Counter[str]] = {}
-        self._out: dict[int, float] = {}
-        self._standing: dict[int, NodeMarkState] = {}
+        self._quarantined: dict[int, float] = {}  # counted up to this time, by node
+        self._marks: dict[int, NodeMarkState] = {}
 
-    def fault_started(self, trouble: Fault, at: float) -> None:
-        """See Watcher."""
-        self._causes.setdefault(trouble.node, Counter())[trouble.cause] += 1
-        self._break(trouble, 1, at)
+    def fault_started(self, fault: Fault, at: float) -> None:
+        """See Observer."""
+        self._causes.setdefault(fault.node, Counter())[fault.cause] += 1
+        self._add_fault(fault, 1, at)
 
-    def fault_ended(self, trouble: Fault, at: float) -> None:
-        """See Watcher."""
-        left = self._causes[trouble.node]
-        left[trouble.cause] -= 1
-        if not left[trouble.cause]:
-            del left[trouble.cause]
-        self._break(trouble, -1, at)
+    def fault_ended(self, fault: Fault, at: float) -> None:
+        """See Observer."""
+        causes = self._causes[fault.node]
+        causes[fault.cause] -= 1
+        if not causes[fault.cause]:
+            del causes[fault.cause]
+        self._add_fault(fault, -1, at)
 
     def marks_changed(self, node: int, now: NodeMarkState, at: float) -> None:
-        """See Watcher."""
-        before = self._standing.pop(node, UNMARKED)
+        """See Observer."""
+        before = self._marks.pop(node, UNMARKED)
         if now != UNMARKED:
-            self._standing[node] = now
+            self._marks[node] = now
         if now.quarantine and not before.quarantine:
             self.quarantines += 1
-            self.correct_quarantines += bool(self._broken[node])
-            self.shared_fault_quarantines.update(
-                cause for cause in self._causes.get(node, ()) if "/" in cause
-            )
-            self._out[node] = at
-            self.max_quarantined = max(self.max_quarantined, len(self._out))
-            self.max_healthy_quarantined = max(
-                self.max_healthy_quarantined, sum(1 for one in self._out if not self._broken[one])
-            )
+            self.correct_quarantines += bool(self._faults[node])
+            causes = self._causes.get(node, ())
+            self.shared_fault_quarantines.update(cause for cause in causes if "/" in cause)
+            self._quarantined[node] = at
+            self.max_quarantined = max(self.max_quarantined, len(self._quarantined))
+            healthy = sum(1 for quarantined in self._quarantined if not self._faults[quarantined])
+            self.max_healthy_quarantined = max(self.max_healthy_quarantined, healthy)
         elif before.quarantine and not now.quarantine:
-            self._settle(node, at)
-            del self._out[node]
+            self._count_time(node, at)
+            del self._quarantined[node]
 
     def incidents_changed(self, incidents: Iterable[Incident]) -> None:
-        """See Watcher."""
-        for one in incidents:
-            if one.is_open and (one.name, one.occurrences) not in self._known:
-                self._known.add((one.name, one.occurrences))
+        """See Observer."""
+        for incident in incidents:
+            key = (incident.name, incident.occurrences)
+            if incident.is_open and key not in self._counted_incidents:
+                self._counted_incidents.add(key)
                 self.incidents += 1
-                self.domain_incidents += not one.uid
+                self.domain_incidents += not incident.uid
 
     def domain_degraded(self, domain: str, at: float) -> None:
-        """See Watcher."""
+        """See Observer."""
         self.degraded.append(DomainDegraded(domain, at))
 
     def check_suppressed(self, check: str, at: float, *, real: bool, domain: str) -> None:
-        """See Watcher."""
+        """See Observer."""
         self.suppressed.append(CheckSuppressed(check, at, real, domain))
 
     def close(self, at: float) -> None:
-        """The end, for what is still out."""
-        for node in self._out:
-            self._settle(node, at)
+        """Count the time of nodes that are still quarantined at the end."""
+        for node in self._quarantined:
+            self._count_time(node, at)
 
-    def _break(self, trouble: Fault, by: int, at: float) -> None:
-        if not trouble.kind.is_fault:
+    def _add_fault(self, fault: Fault, change: int, at: float) -> None:
+        if not fault.kind.is_fault:
             return
-        if trouble.node in self._out:
-            self._settle(trouble.node, at)
-        self._broken[trouble.node] += by
+        if fault.node in self._quarantined:
+            self._count_time(fault.node, at)
+        self._faults[fault.node] += change
 
-    def _settle(self, node: int, at: float) -> None:
-        spent = at - self._out[node]
-        if self._broken[node]:
-            self.justified_seconds += spent
+    def _count_time(self, node: int, at: float) -> None:
+        seconds = at - self._quarantined[node]
+        if self._faults[node]:
+            self.justified_seconds += seconds
         else:
-            self.unjustified_seconds += spent
-        self._out[node] = at
+            self.unjustified_seconds += seconds
+        self._quarantined[node] = at
 
 
-# Seconds after its end for which a shared fault may still be blamed: it has to be seen that it is over.
+# Seconds after its end in which the diagnosis of a shared fault is still correct: its end has to be seen.
 GRACE = 600.0
 
 
 class DiagnosisScore(Struct, frozen=True):
-    """What was blamed, beside what there was.
+    """Diagnosed domains compared with the shared faults.
 
-    found: of the domains that should have been, those that were; took: seconds from the fault to the blame,
-    of each. right, wrong: domains that were blamed, and should or should not have been.
+    expected: domains with a shared fault; detected: those of them that were diagnosed; detection_seconds:
+    from the fault to the diagnosis, of each. correct, wrong: diagnosed domains with and without a fault.
     """
 
     expected: int
@@ -138,27 +140,28 @@ class DiagnosisScore(Struct, frozen=True):
     wrong: int
 
 
-def score_diagnosis(blames: Sequence[DomainDegraded], there: Sequence[SharedFault]) -> DiagnosisScore:
-    """What was blamed, beside the shared faults that there were. Each domain of a fault counts once; a part
-    that widened into it is the same blame, told early.
+def score_diagnosis(degraded: Sequence[DomainDegraded], faults: Sequence[SharedFault]) -> DiagnosisScore:
+    """Return the score of diagnoses. Each domain of a fault counts once; a part of a domain that was
+    diagnosed before the whole domain belongs to the same diagnosis.
     """
-    due = [(domain, one) for one in there for domain in one.domains]
-    took: list[float] = []
-    used: set[int] = set()
-    for domain, one in due:
+    expected = [(domain, fault) for fault in faults for domain in fault.domains]
+    detection_seconds: list[float] = []
+    matched: set[int] = set()
+    for domain, fault in expected:
         hits = [
-            (at, blame)
-            for at, blame in enumerate(blames)
-            if blame.domain == domain and one.start <= blame.at <= one.end + GRACE
+            (index, diagnosis)
+            for index, diagnosis in enumerate(degraded)
+            if diagnosis.domain == domain and fault.start <= diagnosis.at <= fault.end + GRACE
         ]
-        used.update(at for at, _ in hits)
+        matched.update(index for index, _ in hits)
         if hits:
-            last = hits[0][1].at
-            used.update(
-                at
-                for at, blame in enumerate(blames)
-                if blame.domain.startswith(f"{domain}/") and one.start <= blame.at <= last
+            first = hits[0][1].at
+            matched.update(
+                index
+                for index, diagnosis in enumerate(degraded)
+                if diagnosis.domain.startswith(f"{domain}/") and fault.start <= diagnosis.at <= first
             )
-            took.append(hits[0][1].at - one.start)
-    wrong = len({blame.domain for at, blame in enumerate(blames) if at not in used})
-    return DiagnosisScore(len(due), len(took), tuple(took), len(took), wrong)
+            detection_seconds.append(first - fault.start)
+    wrong = len({diagnosis.domain for index, diagnosis in enumerate(degraded) if index not in matched})
+    detected = len(detection_seconds)
+    return DiagnosisScore(len(expected), detected, tuple(detection_seconds), detected, wrong)

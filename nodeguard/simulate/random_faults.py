@@ -1,4 +1,4 @@
-"""What goes wrong in a fleet anyway: faults of nodes, what only looks like one, and shared faults. Pure."""
+"""Random faults of a fleet: of single nodes, decoys that only look like one, and of shared hardware. Pure."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from msgspec import Struct, field
 
+from nodeguard.simulate.fault_kinds import NODE_DOWN
 from nodeguard.simulate.faults import Fault
 from nodeguard.simulate.fleet_topology import SimulatedTopology
 from nodeguard.simulate.shared_faults import SHARED_FAULT_KINDS, SharedFault, make_shared_fault
@@ -16,12 +17,12 @@ DAY = 86_400.0
 
 _T = TypeVar("_T")
 
-# Nodes of the fleet that rates of a fleet-day are given for.
+# Nodes of the fleet for which rates of a fleet are given.
 REFERENCE_NODES = 7500
 
 # Shares of the faults of nodes. Source: interruptions of a training run on 16,384 H100 in 54 days, by cause
 # (The Llama 3 herd of models, table 5): GPU and NVLink 148, HBM3 72, network switch or cable 35, host 32,
-# SRAM 19, GSP 17, NIC 7, heat 6. How each cause is told apart further is ours.
+# SRAM 19, GSP 17, NIC 7, heat 6. The split of each cause into kinds is an assumption.
 FAULT_SHARES: Mapping[str, float] = {
     "gpu-lost": 100,
     "nvlink-down": 48,
@@ -31,21 +32,21 @@ FAULT_SHARES: Mapping[str, float] = {
     "port-down": 35,
     "adapter-dead": 7,
     "throttled": 6,
-    "silent": 40,
+    NODE_DOWN: 40,
 }
 
-# Shares of what others take for a fault: errors of applications are some 95% of all Xids; the rest is ours.
+# Shares of decoys: application errors are about 95% of all Xids; the rest is an assumption.
 DECOY_SHARES: Mapping[str, float] = {"application": 92, "ecc-contained": 3, "warm": 3, "port-flap": 2}
 
-# Seconds that a fault of a node lasts, until somebody has put it right, and how often. Ours.
+# Weights of the seconds until a fault is repaired. An assumption.
 _REPAIRS = {3600.0: 2, 4 * 3600.0: 4, 12 * 3600.0: 3, DAY: 1}
-_SILENCES = {600.0: 5, 3600.0: 3, 4 * 3600.0: 2}
+_OUTAGES = {600.0: 5, 3600.0: 3, 4 * 3600.0: 2}
 
-# What is behind links that are lost when a gang starts, which it survives.
-GANG_START = "a gang's start"
+# Cause of links that are lost for a moment when a gang starts.
+GANG_START = "the start of a gang"
 
-# Slots that troubles are put on: enough for a node to have them in two places.
-_SLOTS = 2
+# Targets that may have a fault: enough for a node to have two.
+_TARGETS = 2
 
 
 _SHARED: Mapping[str, float] = {
@@ -59,12 +60,12 @@ _SHARED: Mapping[str, float] = {
 
 
 class FaultRates(Struct, frozen=True):
-    """How often, in a day.
+    """Rates for one day.
 
-    faults: of each node. decoys: of each node; lasts: seconds for which it is held against the node by who
-    believes it. lemons: share of nodes with a bad cable, and how often that loses its link. bursts: starts of
-    gangs in a fleet of FLEET nodes, each in one leaf, and the chance that a member loses its link once by it.
-    shared: shared faults of such a fleet, by kind.
+    faults: of each node. decoys: of each node; decoy_seconds: for which a rule that believes one marks its
+    node. bad_cables: share of nodes with one; flaps: how often such a node loses its link. gang_starts: of
+    gangs in one leaf, in a fleet of REFERENCE_NODES; gang_start_flaps: probability that a member then loses
+    its link. shared: faults of shared hardware in such a fleet, by kind.
     """
 
     faults: float = 0.0043
@@ -83,50 +84,49 @@ DEFAULT_RATES = FaultRates()
 def node_faults(
     fleet: SimulatedTopology, rates: FaultRates, seconds: float, chance: Random
 ) -> Iterator[Fault]:
-    """Troubles of nodes, one by one, for so many seconds."""
-    many = len(fleet.nodes)
+    """Yield the faults and decoys of single nodes for so many seconds."""
+    count = len(fleet.nodes)
 
-    def moments(a_day: float) -> Iterator[float]:
+    def times(rate: float) -> Iterator[float]:
         at = 0.0
-        while a_day > 0 and (at := at + chance.expovariate(a_day / DAY)) < seconds:
+        while rate > 0 and (at := at + chance.expovariate(rate / DAY)) < seconds:
             yield at
 
-    for at in moments(rates.faults * many):
-        yield _fault(at, chance.randrange(many), chance)
-    for at in moments(rates.decoys * many):
-        shape = _one_of(DECOY_SHARES, chance)
-        yield Fault(
-            at, at + rates.decoy_seconds, chance.randrange(many), shape, chance.randrange(_SLOTS), "a decoy"
-        )
-    for lemon in chance.sample(range(many), round(rates.bad_cables * many)):
-        slot = chance.randrange(_SLOTS)
-        for at in moments(rates.flaps):
-            yield Fault(at, at + rates.decoy_seconds, lemon, "port-flap", slot, "a lemon")
+    for at in times(rates.faults * count):
+        yield _fault(at, chance.randrange(count), chance)
+    for at in times(rates.decoys * count):
+        kind = _weighted_choice(DECOY_SHARES, chance)
+        node = chance.randrange(count)
+        yield Fault(at, at + rates.decoy_seconds, node, kind, chance.randrange(_TARGETS), "a decoy")
+    for node in chance.sample(range(count), round(rates.bad_cables * count)):
+        target = chance.randrange(_TARGETS)
+        for at in times(rates.flaps):
+            yield Fault(at, at + rates.decoy_seconds, node, "port-flap", target, "a bad cable")
     leaves = fleet.domains_at("fabric", 2)
-    for at in moments(rates.gang_starts * many / REFERENCE_NODES if leaves else 0.0):
+    for at in times(rates.gang_starts * count / REFERENCE_NODES if leaves else 0.0):
         for node in fleet.domains[chance.choice(leaves)]:
             if chance.random() < rates.gang_start_flaps:
-                when = at + chance.uniform(0.0, 60.0)
-                yield Fault(when, when + rates.decoy_seconds, node, "port-flap", 0, GANG_START)
+                start = at + chance.uniform(0.0, 60.0)
+                yield Fault(start, start + rates.decoy_seconds, node, "port-flap", 0, GANG_START)
 
 
 def shared_faults(
     fleet: SimulatedTopology, rates: FaultRates, seconds: float, chance: Random
 ) -> Iterator[SharedFault]:
-    """Shared faults for so many seconds, those that there is a domain for."""
-    for name, a_day in rates.shared.items():
+    """Yield the faults of shared hardware for so many seconds, of kinds that the fleet has a domain for."""
+    for name, rate in rates.shared.items():
         at = 0.0
-        often = a_day * len(fleet.nodes) / REFERENCE_NODES / DAY
-        while often and (at := at + chance.expovariate(often)) < seconds:
+        fleet_rate = rate * len(fleet.nodes) / REFERENCE_NODES / DAY
+        while fleet_rate and (at := at + chance.expovariate(fleet_rate)) < seconds:
             if SHARED_FAULT_KINDS[name].fits(fleet):
                 yield make_shared_fault(name, fleet, at, chance)
 
 
 def _fault(at: float, node: int, chance: Random) -> Fault:
-    shape = _one_of(FAULT_SHARES, chance)
-    lasts = _one_of(_SILENCES if shape == "silent" else _REPAIRS, chance)
-    return Fault(at, at + lasts, node, shape, chance.randrange(_SLOTS))
+    kind = _weighted_choice(FAULT_SHARES, chance)
+    duration = _weighted_choice(_OUTAGES if kind == NODE_DOWN else _REPAIRS, chance)
+    return Fault(at, at + duration, node, kind, chance.randrange(_TARGETS))
 
 
-def _one_of(shares: Mapping[_T, float], chance: Random) -> _T:
-    return chance.choices(list(shares), list(shares.values()))[0]
+def _weighted_choice(weights: Mapping[_T, float], chance: Random) -> _T:
+    return chance.choices(list(weights), list(weights.values()))[0]

@@ -1,4 +1,4 @@
-"""Faults of what nodes share: which nodes each of them shows on, how, and when. Pure."""
+"""Faults of shared hardware: the nodes on which each of them shows, and when. Pure."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from random import Random
 from msgspec import Struct
 
 from nodeguard.model.diagnosis import STALE_CHECK
-from nodeguard.simulate.fault_kinds import UNREACHABLE
+from nodeguard.simulate.fault_kinds import NODE_DOWN, UNREACHABLE
 from nodeguard.simulate.faults import Fault
 from nodeguard.simulate.fleet_topology import SimulatedTopology
 
 _MINUTE, _HOUR = 60.0, 3600.0
 
-# Seconds that a shared fault lasts on each member: any of these.
-_LASTS = (_HOUR, 2 * _HOUR, 3 * _HOUR)
+# Seconds that a shared fault lasts on each member: one of these.
+_DURATIONS = (_HOUR, 2 * _HOUR, 3 * _HOUR)
 
 
 class SharedFault(Struct, frozen=True):
-    """A shared fault that is there from one moment to another, in seconds.
+    """A fault of shared hardware. start, end: in seconds.
 
-    kind: its name. domains: the paths that are to be blamed, none where none is; check: what the checks are
-    about that are to be held instead, empty for none.
+    kind: its name. domains: paths of the domains that should be diagnosed as degraded. faults: of its nodes.
+    check: that should be suppressed instead, empty for none.
     """
 
     kind: str
@@ -33,46 +33,48 @@ class SharedFault(Struct, frozen=True):
     check: str = ""
 
 
-# Troubles of the members of some domains, from the moment of the fault on.
-_Shows = Callable[[str, tuple[int, ...], float, Random], Iterator[Fault]]
+# Returns the faults of a domain's members: from its path, its nodes, the start and a random source.
+_MemberFaults = Callable[[str, tuple[int, ...], float, Random], Iterator[Fault]]
 
 
 class SharedFaultKind(Struct, frozen=True):
-    """A kind of shared fault. view, depth: of its domain, see Topology.of_view; view is empty for the whole
-    fleet. shows: on which nodes, and when. times: of how many domains at once.
+    """A kind of shared fault. topology, depth: of its domain; the topology is empty for the whole fleet.
+    member_faults: returns the faults of the members. count: of domains that fail together.
     """
 
     topology: str
     depth: int
-    member_faults: _Shows
+    member_faults: _MemberFaults
     count: int = 1
 
     def fits(self, fleet: SimulatedTopology) -> bool:
-        """Whether a fleet has what it befalls."""
-        return not self.topology or len(_parents(fleet.domains_at(self.topology, self.depth))) >= self.count
+        """Return whether a fleet has enough such domains."""
+        if not self.topology:
+            return True
+        return len(_parents(fleet.domains_at(self.topology, self.depth))) >= self.count
 
 
-def make_shared_fault(name: str, fleet: SimulatedTopology, at: float, chance: Random) -> SharedFault:
-    """A fault of a kind, in a domain of its own choice."""
+def make_shared_fault(name: str, fleet: SimulatedTopology, start: float, chance: Random) -> SharedFault:
+    """Return a fault of a kind in a random domain."""
     kind = SHARED_FAULT_KINDS[name]
     if not kind.topology:
-        troubles = tuple(kind.member_faults("fleet/all", tuple(range(len(fleet.nodes))), at, chance))
-        return SharedFault(name, (), at, max(one.end for one in troubles), troubles, STALE_CHECK)
-    among = [
-        path for path in fleet.domains_at(kind.topology, kind.depth) if len(fleet.domains[path]) >= _LEAST
-    ]
+        all_nodes = tuple(range(len(fleet.nodes)))
+        faults = tuple(kind.member_faults("fleet/all", all_nodes, start, chance))
+        return SharedFault(name, (), start, max(fault.end for fault in faults), faults, STALE_CHECK)
+    paths = fleet.domains_at(kind.topology, kind.depth)
+    candidates = [path for path in paths if len(fleet.domains[path]) >= _MIN_NODES]
     chosen = [
-        chance.choice([path for path in among if _parent(path) == parent])
-        for parent in chance.sample(sorted(_parents(among)), kind.count)
+        chance.choice([path for path in candidates if _parent(path) == parent])
+        for parent in chance.sample(sorted(_parents(candidates)), kind.count)
     ]
-    troubles = tuple(
-        one for path in chosen for one in kind.member_faults(path, fleet.domains[path], at, chance)
+    faults = tuple(
+        fault for path in chosen for fault in kind.member_faults(path, fleet.domains[path], start, chance)
     )
-    return SharedFault(name, tuple(chosen), at, max(one.end for one in troubles), troubles)
+    return SharedFault(name, tuple(chosen), start, max(fault.end for fault in faults), faults)
 
 
-# Domains that are much smaller than others of their kind, as the last ones of a fleet may be, are left alone.
-_LEAST = 8
+# The last domains of a fleet may be much smaller than others: these never fail.
+_MIN_NODES = 8
 
 
 def _parent(path: str) -> str:
@@ -83,58 +85,58 @@ def _parents(paths: Iterable[str]) -> set[str]:
     return {_parent(path) for path in paths}
 
 
-def _all(shape: str, within: float) -> _Shows:
-    """All members, within so many seconds."""
-    return _some(shape, (1.0, 1.0), within)
+def _all(kind_name: str, within: float) -> _MemberFaults:
+    """Faults of all members, which start within some seconds."""
+    return _some(kind_name, (1.0, 1.0), within)
 
 
-def _some(shape: str, share: tuple[float, float], within: float) -> _Shows:
-    """A share of the members, within so many seconds; at least three, as fewer are no shared fault."""
+def _some(kind_name: str, share: tuple[float, float], within: float) -> _MemberFaults:
+    """Faults of a share of the members, which start within some seconds; of at least three members."""
 
-    def shows(path: str, nodes: tuple[int, ...], at: float, chance: Random) -> Iterator[Fault]:
-        many, lasts = max(3, round(chance.uniform(*share) * len(nodes))), chance.choice(_LASTS)
-        for node in sorted(chance.sample(nodes, min(many, len(nodes)))):
-            began = at + chance.uniform(0.0, within)
-            yield Fault(began, began + lasts, node, shape, 0, path)
+    def member_faults(path: str, nodes: tuple[int, ...], at: float, chance: Random) -> Iterator[Fault]:
+        count, duration = max(3, round(chance.uniform(*share) * len(nodes))), chance.choice(_DURATIONS)
+        for node in sorted(chance.sample(nodes, min(count, len(nodes)))):
+            start = at + chance.uniform(0.0, within)
+            yield Fault(start, start + duration, node, kind_name, 0, path)
 
-    return shows
+    return member_faults
 
 
-def _flapping(minutes: tuple[float, float], mean: float) -> _Shows:
-    """Members lose their links now and then, a mean number of times each in so many minutes."""
+def _flapping(minutes: tuple[float, float], mean: float) -> _MemberFaults:
+    """Short link losses of the members. mean: number of losses of each member in so many minutes."""
 
-    def shows(path: str, nodes: tuple[int, ...], at: float, chance: Random) -> Iterator[Fault]:
-        lasts = chance.uniform(*minutes) * _MINUTE
+    def member_faults(path: str, nodes: tuple[int, ...], at: float, chance: Random) -> Iterator[Fault]:
+        duration = chance.uniform(*minutes) * _MINUTE
         for node in nodes:
-            when = at
-            while (when := when + chance.expovariate(mean / lasts)) < at + lasts:
-                yield Fault(when, when + _FLAP, node, "port-flap", 0, path)
+            start = at
+            while (start := start + chance.expovariate(mean / duration)) < at + duration:
+                yield Fault(start, start + _FLAP_SECONDS, node, "port-flap", 0, path)
 
-    return shows
-
-
-# Seconds for which a lost link is held against a node by who believes it.
-_FLAP = 4 * _HOUR
+    return member_faults
 
 
-def _heating(minutes: tuple[float, float], share: tuple[float, float]) -> _Shows:
-    """One node after the other gets too hot."""
+# Seconds for which a lost link counts as a fault of its node.
+_FLAP_SECONDS = 4 * _HOUR
 
-    def shows(path: str, nodes: tuple[int, ...], at: float, chance: Random) -> Iterator[Fault]:
+
+def _heating(minutes: tuple[float, float], share: tuple[float, float]) -> _MemberFaults:
+    """Members overheat one after another."""
+
+    def member_faults(path: str, nodes: tuple[int, ...], at: float, chance: Random) -> Iterator[Fault]:
         within = chance.uniform(*minutes) * _MINUTE
         yield from _some("overheated", share, within)(path, nodes, at, chance)
 
-    return shows
+    return member_faults
 
 
-# Which members show a fault, and how fast, where the study that they follow does not say it, is ours.
+# Shares of members and speeds are assumptions where the study that the kinds follow has none.
 SHARED_FAULT_KINDS: Mapping[str, SharedFaultKind] = {
     "leaf dead": SharedFaultKind("fabric", 2, _all("port-down", 5.0)),
     "leaf partial": SharedFaultKind("fabric", 2, _some("port-down", (0.12, 0.5), 2 * _MINUTE)),
     "leaf degraded": SharedFaultKind("fabric", 2, _flapping((10.0, 120.0), 1.5)),
     "spine degraded": SharedFaultKind("fabric", 1, _flapping((10.0, 30.0), 0.6)),
-    "rack power": SharedFaultKind("power", 2, _all("silent", 3.0)),
-    "feed loss": SharedFaultKind("power", 1, _some("silent", (0.7, 1.0), 3.0)),
+    "rack power": SharedFaultKind("power", 2, _all(NODE_DOWN, 3.0)),
+    "feed loss": SharedFaultKind("power", 1, _some(NODE_DOWN, (0.7, 1.0), 3.0)),
     "pod management net": SharedFaultKind("fabric", 1, _some(UNREACHABLE, (0.8, 1.0), 5.0)),
     "rack cooling": SharedFaultKind("rack", 2, _heating((10.0, 40.0), (0.6, 1.0))),
     "row cooling": SharedFaultKind("rack", 1, _heating((10.0, 30.0), (0.5, 1.0))),

@@ -1,4 +1,4 @@
-"""A fleet in virtual time: agents are heard, plans are made, and what they want is written."""
+"""A simulated fleet: agents report, the real planner plans, and marks are written, in virtual time."""
 
 from __future__ import annotations
 
@@ -22,181 +22,186 @@ from nodeguard.simulate.fleet_topology import SimulatedTopology
 from nodeguard.simulate.observer import Observer, node_mark_state
 from nodeguard.wire.report import Report
 
-# Seconds between two beats of an agent, between two plans at least, and from one write to the next.
-HEARTBEAT_SECONDS, _REST, WRITE_SECONDS = 10.0, 1.0, 0.02
+# Seconds between two heartbeats of an agent, between two plans at least, and between two writes.
+HEARTBEAT_SECONDS, _PLAN_SECONDS, WRITE_SECONDS = 10.0, 1.0, 0.02
 
-# So many nodes that something is asked of make plans a second rarer.
-_EACH = 100
+# Each so many nodes with mark requests delay the next plan by a second.
+_NODES_PER_SECOND = 100
 
-# Seconds after which it is seen again whether a budget has room.
-_AGAIN = 30.0
+# Seconds after which a withheld mark is planned again.
+_RETRY_SECONDS = 30.0
 
-# Seconds without a word of its kubelet after which Kubernetes calls a node not ready.
-_NOT_READY = 50.0
-_NOBODY = -1
+# Seconds without its kubelet after which Kubernetes reports a node as not ready.
+_NOT_READY_SECONDS = 50.0
+_NO_NODE = -1
 
 _WALL, _MONO = 1_700_000_000.0, 10_000.0
 
 
 class SimulatedFleet:
-    """Nodes that are all well, their agents, and a planner that has heard of them.
+    """Healthy nodes, their agents, and a planner that has their first reports.
 
-    Nothing is done for nodes that stay as they are: an agent that goes on beating is heard once, for good.
+    A node without changes costs nothing: an agent that continues to report is recorded once, for all time.
     """
 
     def __init__(
         self,
-        places: SimulatedTopology,
-        crowd: SimulatedAgents,
+        topology: SimulatedTopology,
+        agents: SimulatedAgents,
         policy: Policy,
-        watchers: Sequence[Observer],
+        observers: Sequence[Observer],
         chance: Random,
     ) -> None:
-        self.planner = Planner(policy, crowd.agent.checks)
-        self._nodes = list(places.nodes)
-        self._numbers = {node.uid: number for number, node in enumerate(places.nodes)}
-        self._watchers, self._chance = watchers, chance
-        self._said: dict[int, tuple[float, Report]] = {}
-        self._silent: set[int] = set()
+        self.planner = Planner(policy, agents.agent.checks)
+        self._nodes = list(topology.nodes)
+        self._indexes = {node.uid: index for index, node in enumerate(topology.nodes)}
+        self._observers, self._chance = observers, chance
+        self._reports: dict[int, tuple[float, Report]] = {}
+        self._lost_agents: set[int] = set()
         self._writes: dict[str, DesiredNode] = {}
-        self._wakes: list[tuple[float, int]] = []
-        self._well = crowd.healthy_report
-        self._written = self._planned = -inf
-        self._due = self._asked = 0.0
-        self._blamed: set[str] = set()
-        self._held: set[str] = set()
-        for number, node in enumerate(self._nodes):
+        self._timeouts: list[tuple[float, int]] = []
+        self._healthy_report = agents.healthy_report
+        self._last_write = self._last_plan = -inf
+        self._plan_due = self._writes_since = 0.0
+        self._degraded: set[str] = set()
+        self._suppressed: set[str] = set()
+        for index, node in enumerate(self._nodes):
             self.planner.update_node(node)
-            self._hear(number, 0.0)
+            self._receive(index, 0.0)
 
-    def run(self, moments: Iterable[FleetEvent], until: float) -> None:
-        """Let happen what happens, which is in the order of time, up to a moment in seconds."""
-        coming = iter(moments)
-        following = next(coming, None)
+    def run(self, events: Iterable[FleetEvent], until: float) -> None:
+        """Process events, which are in the order of time, up to a time in seconds."""
+        remaining = iter(events)
+        event = next(remaining, None)
         while True:
-            write = max(self._written + WRITE_SECONDS, self._asked) if self._writes else inf
-            wake = self._wakes[0][0] if self._wakes else inf
-            after = following.at if following is not None else inf
-            at = min(after, write, wake, self._due)
+            write_at = max(self._last_write + WRITE_SECONDS, self._writes_since) if self._writes else inf
+            timeout_at = self._timeouts[0][0] if self._timeouts else inf
+            event_at = event.at if event is not None else inf
+            at = min(event_at, write_at, timeout_at, self._plan_due)
             if at > until:
                 return
-            if following is not None and after == at:
-                self._happen(following)
-                following = next(coming, None)
-            elif write == at:
+            if event is not None and event_at == at:
+                self._process(event)
+                event = next(remaining, None)
+            elif write_at == at:
                 self._write(at)
-            elif wake == at:
-                self._lapse(heappop(self._wakes)[1], at)
+            elif timeout_at == at:
+                self._time_out(heappop(self._timeouts)[1], at)
             else:
                 self._plan(at)
 
     def _now(self, at: float) -> Instant:
         return Instant(_WALL + at, _MONO + at, "aggregator")
 
-    def _news(self, at: float) -> None:
-        self._due = min(self._due, max(at, self._planned + self._rest()))
+    def _schedule_plan(self, at: float) -> None:
+        self._plan_due = min(self._plan_due, max(at, self._last_plan + self._plan_interval()))
 
-    def _happen(self, one: FleetEvent) -> None:
-        match one.kind:
-            case "says" if one.report is not None:
-                self._said[one.node] = one.at, one.report
-                if one.node not in self._silent:
-                    self._hear(one.node, one.at)
-            case "falls silent":
-                self._silent.add(one.node)
-                last = one.at - self._chance.uniform(0.0, HEARTBEAT_SECONDS)
-                self.planner.record_heartbeat(self._nodes[one.node].uid, self._now(last))
-                heappush(self._wakes, (last + self.planner.policy.stale.after, _NOBODY))
-                if one.is_node_down:
-                    heappush(self._wakes, (one.at + _NOT_READY, one.node))
-            case "is heard":
-                self._silent.discard(one.node)
-                self._see(one.node, ready=True)
-                self._hear(one.node, one.at)
-            case "begins" if one.fault is not None:
-                for watcher in self._watchers:
-                    watcher.fault_started(one.fault, one.at)
-            case "ends" if one.fault is not None:
-                for watcher in self._watchers:
-                    watcher.fault_ended(one.fault, one.at)
+    def _process(self, event: FleetEvent) -> None:
+        match event.kind:
+            case "report" if event.report is not None:
+                self._reports[event.node] = event.at, event.report
+                if event.node not in self._lost_agents:
+                    self._receive(event.node, event.at)
+            case "agent lost":
+                self._lost_agents.add(event.node)
+                last = event.at - self._chance.uniform(0.0, HEARTBEAT_SECONDS)
+                self.planner.record_heartbeat(self._nodes[event.node].uid, self._now(last))
+                heappush(self._timeouts, (last + self.planner.policy.stale.after, _NO_NODE))
+                if event.is_node_down:
+                    heappush(self._timeouts, (event.at + _NOT_READY_SECONDS, event.node))
+            case "agent returns":
+                self._lost_agents.discard(event.node)
+                self._set_ready(event.node, ready=True)
+                self._receive(event.node, event.at)
+            case "fault starts" if event.fault is not None:
+                for observer in self._observers:
+                    observer.fault_started(event.fault, event.at)
+            case "fault ends" if event.fault is not None:
+                for observer in self._observers:
+                    observer.fault_ended(event.fault, event.at)
 
-    def _hear(self, number: int, at: float) -> None:
-        said, report = self._said.get(number, (at, self._well))
-        now, uid = self._now(at), self._nodes[number].uid
-        self.planner.record_report(uid, age_report(report, at - said), now)
+    def _receive(self, index: int, at: float) -> None:
+        """Give the planner a node's latest report, and heartbeats for all time to come."""
+        reported_at, report = self._reports.get(index, (at, self._healthy_report))
+        now, uid = self._now(at), self._nodes[index].uid
+        self.planner.record_report(uid, age_report(report, at - reported_at), now)
         self.planner.record_heartbeat(uid, replace(now, mono=inf))
-        self._news(at)
+        self._schedule_plan(at)
 
-    def _lapse(self, number: int, at: float) -> None:
-        """Somebody has been silent for long enough to be thought so: here, or where its kubelet is heard."""
-        if number in self._silent:
-            self._see(number, ready=False)
-        self._news(at)
+    def _time_out(self, index: int, at: float) -> None:
+        """Plan after an agent became stale, or after a node that is down became not ready."""
+        if index in self._lost_agents:
+            self._set_ready(index, ready=False)
+        self._schedule_plan(at)
 
-    def _see(self, number: int, *, ready: bool) -> None:
-        if self._nodes[number].ready != ready:
-            self._nodes[number] = replace(self._nodes[number], ready=ready)
-            self.planner.update_node(self._nodes[number])
+    def _set_ready(self, index: int, *, ready: bool) -> None:
+        if self._nodes[index].ready != ready:
+            self._nodes[index] = replace(self._nodes[index], ready=ready)
+            self.planner.update_node(self._nodes[index])
 
     def _write(self, at: float) -> None:
         uid = next(iter(self._writes))
-        what, number = self._writes.pop(uid), self._numbers[uid]
-        before = self._nodes[number]
-        after = self._nodes[number] = apply_desired(before, what)
-        self._written = at
-        self.planner.record_written(uid, what.state)
+        desired, index = self._writes.pop(uid), self._indexes[uid]
+        before = self._nodes[index]
+        after = self._nodes[index] = apply_desired(before, desired)
+        self._last_write = at
+        self.planner.record_written(uid, desired.state)
         self.planner.update_node(after)
         if node_mark_state(before) != node_mark_state(after):
-            for watcher in self._watchers:
-                watcher.marks_changed(number, node_mark_state(after), at)
-        self._news(at)
+            for observer in self._observers:
+                observer.marks_changed(index, node_mark_state(after), at)
+        self._schedule_plan(at)
 
     def _plan(self, at: float) -> None:
         now = self._now(at)
         self.planner.tick(now)
         plan = self.planner.plan(now)
         self._carry_out(plan, at)
-        self._planned = at
-        self._due = max(at + self._rest(), self._next(at))
-        self._look(at)
+        self._last_plan = at
+        self._plan_due = max(at + self._plan_interval(), self._next_change(at))
+        self._report_diagnosis(at)
 
     def _carry_out(self, plan: Plan, at: float) -> None:
         if plan.nodes:
             self.planner.record_issued(plan)
-            self._asked = at
-            self._writes.update((one.uid, one) for one in sorted(plan.nodes, key=lambda one: one.name))
+            self._writes_since = at
+            by_name = sorted(plan.nodes, key=lambda desired: desired.name)
+            self._writes.update((desired.uid, desired) for desired in by_name)
         if plan.incidents:
-            for watcher in self._watchers:
-                watcher.incidents_changed(plan.incidents)
+            for observer in self._observers:
+                observer.incidents_changed(plan.incidents)
 
-    def _rest(self) -> float:
-        """Seconds to the next plan at least: more where there is much to plan for, and little comes of it."""
-        return max(_REST, len(self.planner.decisions) / _EACH)
+    def _plan_interval(self) -> float:
+        """Return the seconds between two plans: longer if many nodes have mark requests."""
+        return max(_PLAN_SECONDS, len(self.planner.decisions) / _NODES_PER_SECOND)
 
-    def _next(self, at: float) -> float:
-        """When a plan may come to something else though nobody has said anything."""
-        looked = self.planner.diagnosis.next_evaluation()
-        due = inf if looked is None else looked - _MONO
+    def _next_change(self, at: float) -> float:
+        """Return the time at which a plan may change without a new report."""
+        diagnosis_due = self.planner.diagnosis.next_evaluation()
+        due = inf if diagnosis_due is None else diagnosis_due - _MONO
         for outcomes in self.planner.decisions.values():
-            for one in outcomes:
-                if one.state == IncidentState.PENDING:
-                    due = min(due, one.until - _WALL)
-                elif one.reason:
-                    due = min(due, at + _AGAIN)
+            for outcome in outcomes:
+                if outcome.state == IncidentState.PENDING:
+                    due = min(due, outcome.until - _WALL)
+                elif outcome.reason:
+                    due = min(due, at + _RETRY_SECONDS)
         for proofs in self.planner.releases.proofs.values():
             for proof in proofs.values():
                 due = min(due, proof.until - _MONO)
         return due
 
-    def _look(self, at: float) -> None:
-        blamed, held = set(self.planner.diagnosis.degraded_domains), self.planner.diagnosis.suppressed_checks
-        if blamed == self._blamed and held.keys() == self._held:
+    def _report_diagnosis(self, at: float) -> None:
+        """Report domains and checks that the diagnosis has added to the degraded and suppressed ones."""
+        degraded, suppressed = (
+            set(self.planner.diagnosis.degraded_domains),
+            self.planner.diagnosis.suppressed_checks,
+        )
+        if degraded == self._degraded and suppressed.keys() == self._suppressed:
             return
-        for watcher in self._watchers:
-            for domain in sorted(blamed - self._blamed):
-                watcher.domain_degraded(domain, at)
-            for domain in sorted(self._blamed - blamed):
-                watcher.domain_recovered(domain, at)
-            for check in sorted(held.keys() - self._held):
-                watcher.check_suppressed(check, at, real=held[check].confirmed, domain=held[check].domain)
-        self._blamed, self._held = blamed, set(held)
+        for observer in self._observers:
+            for domain in sorted(degraded - self._degraded):
+                observer.domain_degraded(domain, at)
+            for check in sorted(suppressed.keys() - self._suppressed):
+                state = suppressed[check]
+                observer.check_suppressed(check, at, real=state.confirmed, domain=state.domain)
+        self._degraded, self._suppressed = degraded, set(suppressed)

@@ -1,7 +1,7 @@
-"""A node as its sources read it: healthy, and as faults change it. Pure.
+"""Readings of a simulated node: healthy, and as faults change them. Pure.
 
-It has what shared faults and the usual ones of a node show in, and no more: GPUs with NVLinks, and ports.
-Each is a set of slots of its own, judged apart, as their findings do not explain each other.
+It has only the targets in which simulated faults show: GPUs with NVLinks, and ports. Both are evaluated
+separately, as their findings do not explain each other.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from nodeguard.model.target import NODE, nvlink_target
 Subsystem = Literal["gpu", "port"]
 SUBSYSTEMS: tuple[Subsystem, ...] = ("gpu", "port")
 
-# As many as it takes to be one another's peers.
+# Enough to have peers.
 GPUS = tuple(f"gpu/0000:{bus:02x}:00" for bus in (0x1B, 0x43, 0x9D, 0xC3))
 PORTS = tuple(f"port/mlx5_{number}/1" for number in range(4))
 
-# Of each GPU: enough for one to be down while others are not.
+# Links of each GPU: enough for one to be down while another is up.
 _LINKS = 2
 
-# Seconds for which a reading counts, as a source says of itself that is read every ten seconds.
-_VALID = 35.0
+# Seconds for which a reading is valid, as of a source that is read every ten seconds.
+_VALID_SECONDS = 35.0
 
 _NODE: dict[str, Scalar] = {
     "nvml.library": True,
@@ -80,10 +80,10 @@ _PORT: dict[str, Scalar] = {
 
 
 class MachineChange(Struct, frozen=True):
-    """What becomes different on a slot, so many seconds after a fault began.
+    """A change of a target's readings. after: seconds since the fault began.
 
-    signals: their new values. more: by how much counters rise. lines: signals and fields of events of the
-    kernel log. reboot: the node starts anew, and nothing is different any more.
+    signals: their new values. increments: of counters. log_events: signals and fields of events in the kernel
+    log. reboot: the node reboots and is healthy again.
     """
 
     after: float
@@ -95,56 +95,55 @@ class MachineChange(Struct, frozen=True):
 
 
 class SimulatedMachine:
-    """One half of a node while time goes on. boots: how often it has started anew."""
+    """One subsystem of a node over time. boots: number of its reboots."""
 
-    def __init__(self, half: Subsystem) -> None:
-        self._half: Subsystem = half
-        self._signals = _healthy(half)
-        self._counts = {slot: dict(signals) for slot, signals in self._signals.items()}
+    def __init__(self, subsystem: Subsystem) -> None:
+        self._subsystem: Subsystem = subsystem
+        self._signals = _healthy(subsystem)
         self._events: dict[str, list[Event]] = {}
         self.boots = 0
 
-    def apply(self, one: MachineChange, mono: float) -> None:
-        """Something is different from now on. mono: seconds since boot."""
-        if one.reboot:
-            self._signals, self._events = _healthy(self._half), {}
+    def apply(self, change: MachineChange, mono: float) -> None:
+        """Apply a change. mono: seconds since boot."""
+        if change.reboot:
+            self._signals, self._events = _healthy(self._subsystem), {}
             self.boots += 1
             return
-        row = self._signals[one.target]
-        risen = {name: int(row[name]) + by for name, by in one.increments.items()}
-        self._signals[one.target] = {**row, **one.signals, **risen}
-        for signal, fields in one.log_events:
-            self._events.setdefault(one.target, []).append(Event(signal, mono, "", dict(fields)))
+        signals = self._signals[change.target]
+        counters = {name: int(signals[name]) + increment for name, increment in change.increments.items()}
+        self._signals[change.target] = {**signals, **change.signals, **counters}
+        for signal, fields in change.log_events:
+            self._events.setdefault(change.target, []).append(Event(signal, mono, "", dict(fields)))
 
     def read(self, mono: float) -> list[Reading]:
-        """What its sources read now; an event is told once."""
-        source = "nvml" if self._half == "gpu" else "infiniband"
+        """Return the readings of its sources. An event is returned once."""
+        source = "nvml" if self._subsystem == "gpu" else "infiniband"
         rows = tuple(
-            Observation(
-                source,
-                slot,
-                signals=signals,
-                component=None if slot == NODE else Component(f"part of {slot}"),
-            )
-            for slot, signals in self._signals.items()
+            Observation(source, target, signals=signals, component=_component(target))
+            for target, signals in self._signals.items()
         )
         log = [
-            Observation("kmsg", slot, events=tuple(events)) for slot, events in sorted(self._events.items())
+            Observation("kmsg", target, events=tuple(events))
+            for target, events in sorted(self._events.items())
         ]
         self._events = {}
-        quiet = Observation("kmsg", NODE, signals={"kmsg.sequence": 1})
+        sequence = Observation("kmsg", NODE, signals={"kmsg.sequence": 1})
         return [
-            Reading(source, mono, rows, valid_for=_VALID),
-            Reading("kmsg", mono, (*_without_node(log), quiet), valid_for=_VALID),
+            Reading(source, mono, rows, valid_for=_VALID_SECONDS),
+            Reading("kmsg", mono, (*_without_node(log), sequence), valid_for=_VALID_SECONDS),
         ]
+
+
+def _component(target: str) -> Component | None:
+    return None if target == NODE else Component(f"component of {target}")
 
 
 def _without_node(log: Iterable[Observation]) -> Iterable[Observation]:
-    return (one for one in log if one.target != NODE)
+    return (observation for observation in log if observation.target != NODE)
 
 
-def _healthy(half: Subsystem) -> dict[str, dict[str, Scalar]]:
-    if half == "port":
+def _healthy(subsystem: Subsystem) -> dict[str, dict[str, Scalar]]:
+    if subsystem == "port":
         return {NODE: {"rdma.port_count": len(PORTS)}, **dict.fromkeys(PORTS, _PORT)}
-    links = {nvlink_target(slot, link): _LINK for slot in GPUS for link in range(_LINKS)}
+    links = {nvlink_target(gpu, link): _LINK for gpu in GPUS for link in range(_LINKS)}
     return {NODE: _NODE, **dict.fromkeys(GPUS, _GPU), **links}

@@ -1,139 +1,116 @@
-"""A run: so many nodes for so many days, and what came of it."""
+"""Simulation of a fleet over some days under one policy, and its result."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from random import Random
+from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nodeguard.model.policy import Policy
+from nodeguard.model.diagnosis import LOCATION_TOPOLOGIES
+from nodeguard.model.policy import Mode, Policy
 from nodeguard.simulate.agent_reports import SimulatedAgent
-from nodeguard.simulate.baseline import Baseline, cordoned
 from nodeguard.simulate.faults import SimulatedAgents
 from nodeguard.simulate.figures import quantile
 from nodeguard.simulate.fleet_topology import TOPOLOGY_LABELS, simulated_topology
-from nodeguard.simulate.gangs import GPUS_PER_NODE, Gangs
-from nodeguard.simulate.observer import Observer
 from nodeguard.simulate.outcome_counter import CheckSuppressed, OutcomeCounter, score_diagnosis
 from nodeguard.simulate.random_faults import DAY, DEFAULT_RATES, FaultRates, node_faults, shared_faults
 from nodeguard.simulate.simulated_fleet import SimulatedFleet
 
 
 class SimulationSettings(Struct, frozen=True):
-    """What is simulated. gang: GPUs of a job."""
+    """Size and length of a simulation, and its random seed."""
 
     nodes: int = 7500
     days: float = 30.0
     seed: int = 1
-    baseline: Baseline = "nodeguard"
-    gang: int = 512
-
-
-class Jobs(Struct, frozen=True):
-    """What gangs went through. failures: a job-day; lost: share of their time."""
-
-    gpus: int
-    jobs: int
-    failures: float
-    lost: float
 
 
 class SimulationResult(Struct, frozen=True):
-    """What came of a run.
+    """Result of a simulation. Fields may be added in version 1; none is removed or changes its meaning.
 
-    shared: domains with a shared fault; found: those that were blamed; precision: of the domains that were
-    blamed, None where none was; false_a_day: those that should not have been. blame_p50, blame_p95: seconds
-    from a shared fault to its blame. quarantines: nodes newly kept from all work; rightly: of these, those
-    where something was broken; of_shared: of these, those that had a shared fault. most: nodes out at one
-    time. needed, needless: share of the fleet's time that was out while something was broken there, and while
-    nothing was. incidents, domains: a day, opened. held: checks that were held.
+    shared_faults: domains with a fault of shared hardware; diagnosed_shared_faults: those of them that were
+    diagnosed as degraded. diagnosis_precision: share of the diagnosed domains with a fault, null for none.
+    false_domains_per_day: diagnosed domains without a fault. diagnosis_seconds_p50, _p95: from a fault to its
+    diagnosis, null for none. quarantines: of nodes; correct_quarantines: of nodes with a fault;
+    shared_fault_quarantines: of nodes with a shared fault. max_quarantined: nodes at one time.
+    justified_capacity_lost, unjustified_capacity_lost: share of all node time in quarantine with a fault, and
+    without one. incidents_per_day, domain_incidents_per_day: that opened, and those of domains and checks.
+    suppressed_checks: each suppression of a check.
     """
 
+    version: Literal[1]
     settings: SimulationSettings
-    shared: int
-    found: int
-    precision: float | None
-    false_a_day: float
-    blame_p50: float | None
-    blame_p95: float | None
+    shared_faults: int
+    diagnosed_shared_faults: int
+    diagnosis_precision: float | None
+    false_domains_per_day: float
+    diagnosis_seconds_p50: float | None
+    diagnosis_seconds_p95: float | None
     quarantines: int
-    rightly: int
-    of_shared: int
-    most: int
-    needed: float
-    needless: float
-    incidents: float
-    domains: float
-    gangs: Jobs
-    held: tuple[CheckSuppressed, ...]
+    correct_quarantines: int
+    shared_fault_quarantines: int
+    max_quarantined: int
+    justified_capacity_lost: float
+    unjustified_capacity_lost: float
+    incidents_per_day: float
+    domain_incidents_per_day: float
+    suppressed_checks: tuple[CheckSuppressed, ...]
 
 
 def simulate(
-    agent: SimulatedAgent,
-    policy: Policy,
-    settings: SimulationSettings,
-    watchers: Sequence[Observer] = (),
-    rates: FaultRates = DEFAULT_RATES,
+    agent: SimulatedAgent, policy: Policy, settings: SimulationSettings, rates: FaultRates = DEFAULT_RATES
 ) -> SimulationResult:
-    """Simulate it. watchers: whoever else wants to hear of it."""
-    seconds, places = settings.days * DAY, simulated_topology(settings.nodes)
-    troubles = list(node_faults(places, rates, seconds, _chance(settings, "background")))
-    there = list(shared_faults(places, rates, seconds, _chance(settings, "shared faults")))
-    troubles += [one for fault in there for one in fault.faults]
-    crowd = SimulatedAgents(agent)
-    moments = crowd.events(troubles, _chance(settings, "beats"))
-    account = OutcomeCounter()
-    gangs = Gangs(settings.nodes, settings.gang // GPUS_PER_NODE, _chance(settings, "jobs"))
-    listening = [account, gangs, *watchers]
-    if settings.baseline == "nodeguard":
-        fleet = SimulatedFleet(
-            places, crowd, with_topology_labels(policy), listening, _chance(settings, "silence")
-        )
-        fleet.run(moments, seconds)
-    else:
-        within = [one for one in moments if one.at <= seconds]
-        cordoned(within, settings.nodes, listening, settings.baseline)
-    account.close(seconds)
-    match, days, whole = score_diagnosis(account.degraded, there), settings.days, settings.nodes * seconds
-    blamed = match.correct + match.wrong
+    """Simulate a fleet under a policy and return the result. Equal arguments give equal results."""
+    days, seconds = settings.days, settings.days * DAY
+    topology = simulated_topology(settings.nodes)
+    faults = list(node_faults(topology, rates, seconds, _random(settings, "background")))
+    shared = list(shared_faults(topology, rates, seconds, _random(settings, "shared faults")))
+    faults += [fault for shared_fault in shared for fault in shared_fault.faults]
+    agents = SimulatedAgents(agent)
+    events = agents.events(faults, _random(settings, "beats"))
+    counter = OutcomeCounter()
+    random = _random(settings, "silence")
+    fleet = SimulatedFleet(topology, agents, with_topology_labels(policy), [counter], random)
+    fleet.run(events, seconds)
+    counter.close(seconds)
+    score, node_seconds = score_diagnosis(counter.degraded, shared), settings.nodes * seconds
+    diagnosed = score.correct + score.wrong
     return SimulationResult(
-        settings,
-        match.expected,
-        match.detected,
-        match.correct / blamed if blamed else None,
-        match.wrong / days,
-        quantile(match.detection_seconds, 0.5),
-        quantile(match.detection_seconds, 0.95),
-        account.quarantines,
-        account.correct_quarantines,
-        sum(account.shared_fault_quarantines.values()),
-        account.max_quarantined,
-        account.justified_seconds / whole,
-        account.unjustified_seconds / whole,
-        account.incidents / days,
-        account.domain_incidents / days,
-        _jobs(gangs, settings, seconds),
-        tuple(account.suppressed),
+        version=1,
+        settings=settings,
+        shared_faults=score.expected,
+        diagnosed_shared_faults=score.detected,
+        diagnosis_precision=score.correct / diagnosed if diagnosed else None,
+        false_domains_per_day=score.wrong / days,
+        diagnosis_seconds_p50=quantile(score.detection_seconds, 0.5),
+        diagnosis_seconds_p95=quantile(score.detection_seconds, 0.95),
+        quarantines=counter.quarantines,
+        correct_quarantines=counter.correct_quarantines,
+        shared_fault_quarantines=counter.shared_fault_quarantines.total(),
+        max_quarantined=counter.max_quarantined,
+        justified_capacity_lost=counter.justified_seconds / node_seconds,
+        unjustified_capacity_lost=counter.unjustified_seconds / node_seconds,
+        incidents_per_day=counter.incidents / days,
+        domain_incidents_per_day=counter.domain_incidents / days,
+        suppressed_checks=tuple(counter.suppressed),
     )
+
+
+def enforce_all(policy: Policy) -> Policy:
+    """Return a policy that enforces every mark of nodes and domains."""
+    blame = replace(policy.diagnosis, enforce=LOCATION_TOPOLOGIES)
+    return with_topology_labels(replace(policy, mode=Mode.ENFORCE, blame=blame))
 
 
 def with_topology_labels(policy: Policy) -> Policy:
-    """A policy that knows by which labels the simulated fleet tells its racks and power."""
-    known = {view.name for view in policy.topologies}
-    return replace(
-        policy, views=(*policy.topologies, *(view for view in TOPOLOGY_LABELS if view.name not in known))
-    )
+    """Return a policy that declares the rack and power labels of the simulated fleet, if it has none."""
+    declared = {topology.name for topology in policy.topologies}
+    added = (topology for topology in TOPOLOGY_LABELS if topology.name not in declared)
+    return replace(policy, views=(*policy.topologies, *added))
 
 
-def _jobs(gangs: Gangs, settings: SimulationSettings, seconds: float) -> Jobs:
-    days = gangs.job_days(seconds)
-    failures = gangs.failures / days if days else 0.0
-    lost = min(1.0, gangs.lost / (days * DAY)) if days else 0.0
-    return Jobs(settings.gang, gangs.jobs, failures, lost)
-
-
-def _chance(settings: SimulationSettings, of: str) -> Random:
-    """Chance for one purpose, so that what is asked of another does not move it."""
-    return Random(f"{settings.seed} {of}")
+def _random(settings: SimulationSettings, purpose: str) -> Random:
+    """Return a random source of one purpose, so that the use of one does not change the others."""
+    return Random(f"{settings.seed} {purpose}")

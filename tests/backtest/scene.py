@@ -35,7 +35,7 @@ FREE = Policy(
 )
 
 
-class Told:
+class FleetHistory:
     """Steps of a fleet of so many nodes, all well at second 0; later ones are told in seconds from there."""
 
     def __init__(self, size: int = 10) -> None:
@@ -73,7 +73,7 @@ class Told:
         steps = sorted(self.steps, key=lambda one: one.at)
         return run_backtest(steps, policies or (FREE,), CHECKS, START + since, START + until)
 
-    def account(self, policy: Policy = FREE, **times: float) -> PolicyResult:
+    def result(self, policy: Policy = FREE, **times: float) -> PolicyResult:
         return self.tested(policy, **times).results[0]
 
 

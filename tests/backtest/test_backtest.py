@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from nodeguard.backtest.backtest import compare_policies
 from nodeguard.model.finding import Health
 from nodeguard.model.policy import CheckLimit, GracePeriods
-from tests.backtest.scene import FREE, Told, shown
+from tests.backtest.scene import FREE, FleetHistory, shown
 from tests.fleet.scene import WIDE
 
 SLOW = replace(FREE, settle=GracePeriods(300.0, 300.0))
@@ -13,12 +13,12 @@ ONE = replace(FREE, budget=replace(WIDE, check=CheckLimit(("*",), 1, 600.0, 1)))
 
 
 def test_two_policies_are_told_apart_mark_by_mark() -> None:
-    told = Told()
-    told.sick(100.0, 1)
-    told.sick(100.0, 2)
-    told.say(200.0, 2)
-    told.sick(1000.0, 3, "gpu-ecc")
-    tested = told.tested(FREE, SLOW, until=5000.0)
+    history = FleetHistory()
+    history.sick(100.0, 1)
+    history.sick(100.0, 2)
+    history.say(200.0, 2)
+    history.sick(1000.0, 3, "gpu-ecc")
+    tested = history.tested(FREE, SLOW, until=5000.0)
     found = compare_policies(*tested.results)
     assert shown(found.first) == [("node-2", 105, 801, "proven")]
     assert shown(found.second) == []
@@ -31,17 +31,17 @@ def test_two_policies_are_told_apart_mark_by_mark() -> None:
 
 
 def test_a_policy_differs_from_itself_in_nothing() -> None:
-    told = Told()
-    told.sick(100.0, 1, health=Health.SUSPECT)
-    found = compare_policies(*told.tested(FREE, FREE, until=5000.0).results)
+    history = FleetHistory()
+    history.sick(100.0, 1, health=Health.SUSPECT)
+    found = compare_policies(*history.tested(FREE, FREE, until=5000.0).results)
     assert (found.first, found.second, len(found.both)) == ((), (), 1)
 
 
 def test_what_was_never_marked_under_either_is_no_difference() -> None:
-    told = Told()
+    history = FleetHistory()
     for number in range(3):
-        told.sick(100.0, number)
-    tested = told.tested(FREE, ONE, until=5000.0)
+        history.sick(100.0, number)
+    tested = history.tested(FREE, ONE, until=5000.0)
     found = compare_policies(*tested.results)
     assert len(found.first) == 2
     assert [one.max_marked for one in tested.results] == [3, 1]
@@ -49,9 +49,9 @@ def test_what_was_never_marked_under_either_is_no_difference() -> None:
 
 
 def test_time_goes_on_until_what_was_told_last_has_settled() -> None:
-    told = Told()
-    told.sick(100.0, 1)
-    tested = told.tested(FREE, SLOW)
+    history = FleetHistory()
+    history.sick(100.0, 1)
+    tested = history.tested(FREE, SLOW)
     assert [shown(one.marks) for one in tested.results] == [
         [("node-1", 105, None, "open")],
         [("node-1", 400, None, "open")],

@@ -81,10 +81,10 @@ def test_a_line_of_the_kernel_log_becomes_marks(made: Fleet) -> None:
         "gpu-gsp-failure on GPU 0000:1b:00: Xid 119: No answer from the GPU System Processor (GSP) within the "
         f"time-out that the line states; new work is kept off node marked ({name})"
     )
-    assert (status["resource"], status["scope"]) == ("gpu/0000:1b:00", "node marked")
+    assert (status["target"], status["scope"]) == ("gpu/0000:1b:00", "node marked")
     assert "NVRM: Xid (PCI:0000:1b:00): 119" in status["symptoms"][0]["evidence"][0]
     header, *lines = cluster.kubectl("get", "nodeincidents").splitlines()
-    assert header.split() == ["NAME", "NODE", "CAUSE", "HEALTH", "STATE", "AGE"]
+    assert header.split() == ["NAME", "SUBJECT", "CAUSE", "HEALTH", "STATE", "AGE"]
     [line] = [line.split() for line in lines if line.startswith("marked-")]
     assert line[:5] == [name, "marked", "gpu-gsp-failure", "fatal", "Marked"]
     described = cluster.kubectl("describe", "node", "marked")
@@ -97,7 +97,7 @@ def test_a_person_says_that_it_is_over(made: Fleet) -> None:
     scene.fails(made.agents["cleared"])
     until_marked(made, "cleared")
     [incident] = scene.incidents(cluster, "cleared")
-    said = json.dumps({"spec": {"clear": "ada, 12:30: card swapped"}})
+    said = json.dumps({"spec": {"clear": {"by": "ada: card swapped"}}})
     cluster.kubectl("patch", "nodeincident", incident["metadata"]["name"], "--type=merge", "-p", said)
     until_given_back(made, "cleared")
     assert len(scene.events(cluster, "cleared", "NodeguardRecovering")) == 1
@@ -113,7 +113,7 @@ def test_the_driver_is_loaded_anew(made: Fleet) -> None:
     scene.fails(made.agents["reloaded"])
     until_marked(made, "reloaded")
     [incident] = scene.incidents(made.cluster, "reloaded")
-    assert incident["status"]["times"] == 2
+    assert incident["status"]["occurrences"] == 2
 
 
 def test_work_goes_where_nothing_is_wrong(made: Fleet) -> None:

@@ -1,4 +1,4 @@
-"""Following a collection in tests: what was told, and waiting for it."""
+"""A handler that records a watch, for tests."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from nodeguard.kube.watch import Watch
 from nodeguard.model.node import Node
 
 
-class Told:
-    """A taker that remembers Nodes, by name, as a planner would."""
+class NodeRecorder:
+    """A handler that records Nodes and their changes."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, Node] = {}
         self.changes: list[str] = []
         self.lost: list[str] = []
         self.syncs = 0
-        self.said: list[str] = []
+        self.messages: list[str] = []
 
     def changed(self, thing: Node) -> None:
         self.nodes[thing.uid] = thing
@@ -33,7 +33,7 @@ class Told:
 
     @property
     def names(self) -> set[str]:
-        return {one.name for one in self.nodes.values()}
+        return {node.name for node in self.nodes.values()}
 
 
 @asynccontextmanager

@@ -15,20 +15,21 @@ from tests.controlplane.cluster import Cluster
 
 
 async def test_nothing_is_there_at_first_and_who_comes_second_reads(api: ApiClient, namespace: str) -> None:
-    one, other = AuthoritySecretStore(api, namespace), AuthoritySecretStore(api, namespace)
-    before = await one.read()
+    store, other_store = AuthoritySecretStore(api, namespace), AuthoritySecretStore(api, namespace)
+    before = await store.read()
     assert (before.state, before.bundle) == (b"", "")
     results = await asyncio.gather(
-        *(store.keep(f"of {store is one}".encode(), before) for store in (one, other)), return_exceptions=True
+        *(writer.keep(f"of {writer is store}".encode(), before) for writer in (store, other_store)),
+        return_exceptions=True,
     )
     assert sorted(map(str, results)) == ["", "None"]
-    assert sum(isinstance(one, StoreConflictError) for one in results) == 1
-    kept = await one.read()
-    assert kept == await other.read()
-    await other.keep(b"next", kept)
+    assert sum(isinstance(result, StoreConflictError) for result in results) == 1
+    stored = await store.read()
+    assert stored == await other_store.read()
+    await other_store.keep(b"next", stored)
     with pytest.raises(StoreConflictError):
-        await one.keep(b"late", kept)
-    assert (await one.read()).state == b"next"
+        await store.keep(b"late", stored)
+    assert (await store.read()).state == b"next"
 
 
 async def test_the_bundle_is_for_all_and_the_key_is_not(
@@ -62,8 +63,8 @@ async def test_what_cannot_be_read_or_may_not_is_told(api: ApiClient, namespace:
     )
     weak = await ApiClient.connect(str(tmp_path / "kubeconfig"))
     for work in (AuthoritySecretStore(weak, namespace).read(), AuthoritySecretStore(weak, namespace).keep(b"secret-key", await AuthoritySecretStore(api, namespace).read())):  # fmt: skip
-        with pytest.raises(StoreError, match="give the service account this right") as found:
+        with pytest.raises(StoreError, match="grant the service account this right") as error:
             await work
-        assert "secret-key" not in str(found.value)
-        assert data["authority.json"] not in str(found.value)
+        assert "secret-key" not in str(error.value)
+        assert data["authority.json"] not in str(error.value)
     await weak.close()

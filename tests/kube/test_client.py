@@ -10,10 +10,12 @@ from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from kubernetes.aio.config import incluster_config
 
 from nodeguard.kube import client
-from nodeguard.kube.client import MERGE_PATCH, ApiClient, Query
+from nodeguard.kube.client import MERGE_PATCH, ApiClient, LineSplitter, LineTooLongError, Query
 from nodeguard.kube.errors import ApiError
 from tests.controlplane.certificates import Authority
 from tests.controlplane.cluster import Cluster
@@ -40,7 +42,7 @@ async def test_a_refusal_says_what_and_why(api: ApiClient) -> None:
         await api.request("GET", "/api/v1/nodes/nobody")
     assert (missing.value.status, missing.value.reason) == (404, "NotFound")
     assert str(missing.value) == (
-        'the Kubernetes API answered 404 to GET /api/v1/nodes/nobody: nodes "nobody" not found'
+        'the Kubernetes API returned 404 for GET /api/v1/nodes/nobody: nodes "nobody" not found'
     )
     await api.request("POST", "/api/v1/nodes", body=node("node-1"))
     stale = {"metadata": {"resourceVersion": "1", "labels": {"a": "b"}}}
@@ -59,7 +61,7 @@ async def test_who_may_not_learns_what_to_do(controlplane: Cluster, namespace: s
     await api.close()
     assert forbidden.value.status == 403
     assert 'cannot list resource "nodes"' in str(forbidden.value)
-    assert str(forbidden.value).endswith(": give the service account this right, as the manifests do")
+    assert str(forbidden.value).endswith(": grant the service account this right, as the manifests do")
 
 
 async def test_a_watch_gives_a_line_for_each_event(api: ApiClient, controlplane: Cluster) -> None:
@@ -85,13 +87,13 @@ async def test_a_watch_ends_when_the_server_ends_it(api: ApiClient) -> None:
 async def test_a_line_or_an_answer_that_is_too_large_is_refused(
     api: ApiClient, controlplane: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "MOST", 500)
-    monkeypatch.setattr(client, "MOST_OF_A_LINE", 500)
+    monkeypatch.setattr(client, "MAX_RESPONSE_BYTES", 500)
+    monkeypatch.setattr(client, "MAX_LINE_BYTES", 500)
     controlplane.api.post("/api/v1/nodes", node("node-1"))
-    with pytest.raises(ApiError, match="has more than nodeguard reads") as large:
+    with pytest.raises(ApiError, match="exceeds nodeguard's size limit") as large:
         await api.request("GET", "/api/v1/nodes/node-1")
     assert large.value.reason == "TooLarge"
-    with pytest.raises(ApiError, match="has more than nodeguard reads"):
+    with pytest.raises(ApiError, match="exceeds nodeguard's size limit"):
         _ = [line async for line in api.stream("/api/v1/nodes", query={"watch": "1"})]
 
 
@@ -101,7 +103,9 @@ async def test_nobody_there(api: ApiClient, tmp_path: Path, controlplane: Cluste
     text = controlplane.kubeconfig.read_text().replace(controlplane.url, f"https://127.0.0.1:{port}")
     kubeconfig.write_text(text)
     api = await ApiClient.connect(str(kubeconfig))
-    with pytest.raises(ApiError, match=r"could not be asked for GET /readyz .*: check that it runs") as gone:
+    with pytest.raises(
+        ApiError, match=r"could not be reached for GET /readyz .*: check that it runs"
+    ) as gone:
         await api.request("GET", "/readyz")
     await api.close()
     assert (gone.value.status, gone.value.reason) == (0, "Unreachable")
@@ -110,7 +114,7 @@ async def test_nobody_there(api: ApiClient, tmp_path: Path, controlplane: Cluste
 async def test_a_server_that_does_not_answer_is_not_waited_for(tmp_path: Path) -> None:
     async with silent_server() as url:
         api = await ApiClient.connect(str(plain_kubeconfig(tmp_path, url)))
-        with pytest.raises(ApiError, match=r"said nothing to GET /readyz within 0\.1 s") as late:
+        with pytest.raises(ApiError, match=r"did not respond to GET /readyz within 0\.1 s") as late:
             await api.request("GET", "/readyz", timeout=0.1)
         await api.close()
     assert (late.value.status, late.value.reason) == (0, "Timeout")
@@ -136,9 +140,9 @@ async def test_a_server_that_cannot_prove_itself_is_not_spoken_to(
     await api.close()
 
 
-@pytest.mark.parametrize(("days", "why"), [(-30, "has expired"), (30, "is not valid yet")])
+@pytest.mark.parametrize(("days", "reason"), [(-30, "has expired"), (30, "is not valid yet")])
 async def test_a_certificate_that_is_not_valid_now_names_the_clock(
-    tmp_path: Path, days: int, why: str
+    tmp_path: Path, days: int, reason: str
 ) -> None:
     authority = Authority(tmp_path)
     pair = authority.issue("kube-apiserver", "127.0.0.1", days=days)
@@ -149,7 +153,7 @@ async def test_a_certificate_that_is_not_valid_now_names_the_clock(
     write_kubeconfig(tmp_path / "kubeconfig", f"https://127.0.0.1:{port}", authority.certificate, "token")
     api = await ApiClient.connect(str(tmp_path / "kubeconfig"))
     with pytest.raises(
-        ApiError, match=f"its certificate {why} by the clock of this machine.*: set that clock"
+        ApiError, match=f"its certificate {reason} by the clock of this machine.*: set that clock"
     ):
         await api.request("GET", "/readyz")
     await api.close()
@@ -157,7 +161,7 @@ async def test_a_certificate_that_is_not_valid_now_names_the_clock(
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (None, "No such file or directory; run inside a pod with a service account, or name a kubeconfig"),
         ("{}", "current-context"),
@@ -165,14 +169,14 @@ async def test_a_certificate_that_is_not_valid_now_names_the_clock(
         (": [", "check it with `kubectl config view`"),
     ],
 )
-async def test_a_kubeconfig_that_cannot_be_used(tmp_path: Path, text: str | None, said: str) -> None:
+async def test_a_kubeconfig_that_cannot_be_used(tmp_path: Path, text: str | None, message: str) -> None:
     path = tmp_path / "kubeconfig"
     if text is not None:
         path.write_text(text)
     with pytest.raises(ApiError) as refused:
         await ApiClient.connect(str(path))
     assert refused.value.reason == "Access"
-    assert said in str(refused.value)
+    assert message in str(refused.value)
     assert str(path) in str(refused.value)
 
 
@@ -204,15 +208,15 @@ async def test_a_pods_token_may_rotate(
 
 
 async def test_a_program_that_gives_tokens_is_asked_again(controlplane: Cluster, tmp_path: Path) -> None:
-    said = tmp_path / "said.json"
+    message = tmp_path / "said.json"
     kubeconfig = tmp_path / "kubeconfig"
     text = json.loads(controlplane.kubeconfig.read_text())
     version = "client.authentication.k8s.io/v1"
-    text["users"][0]["user"] = {"exec": {"apiVersion": version, "command": "cat", "args": [str(said)]}}
+    text["users"][0]["user"] = {"exec": {"apiVersion": version, "command": "cat", "args": [str(message)]}}
     kubeconfig.write_text(json.dumps(text))
 
     def give(token: str) -> None:
-        said.write_text(
+        message.write_text(
             json.dumps({"apiVersion": version, "kind": "ExecCredential", "status": {"token": token}})
         )
 
@@ -255,3 +259,21 @@ def plain_kubeconfig(directory: Path, url: str) -> Path:
         )
     )
     return path
+
+
+@given(st.lists(st.binary(max_size=20)))
+def test_the_pieces_do_not_matter(pieces: list[bytes]) -> None:
+    lines = LineSplitter(1000)
+    fed = [line for piece in pieces for line in lines.feed(piece)]
+    assert fed == [line for line in b"".join(pieces).split(b"\n")[:-1] if line]
+
+
+@pytest.mark.parametrize("pieces", [[b"12345", b"6"], [b"\n123456\n"]])
+def test_a_line_that_is_too_long_is_refused(pieces: list[bytes]) -> None:
+    lines = LineSplitter(5)
+    with pytest.raises(LineTooLongError):
+        _ = [line for piece in pieces for line in lines.feed(piece)]
+
+
+def test_a_line_of_just_the_length_is_taken() -> None:
+    assert list(LineSplitter(5).feed(b"12345\n")) == [b"12345"]

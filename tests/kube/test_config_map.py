@@ -24,10 +24,10 @@ def with_key(key: str, value: str) -> Any:
 async def test_what_is_not_there_is_empty_and_made(
     api: ApiClient, controlplane: Cluster, namespace: str
 ) -> None:
-    one = ConfigMap(api, namespace, "decisions")
-    assert await one.read() == {}
-    assert await one.update(with_key("pause", "yes")) == {"pause": "yes"}
-    assert await one.read() == {"pause": "yes"}
+    config_map = ConfigMap(api, namespace, "decisions")
+    assert await config_map.read() == {}
+    assert await config_map.update(with_key("pause", "yes")) == {"pause": "yes"}
+    assert await config_map.read() == {"pause": "yes"}
 
 
 async def test_only_what_is_changed_is(api: ApiClient, controlplane: Cluster, namespace: str) -> None:
@@ -37,18 +37,20 @@ async def test_only_what_is_changed_is(api: ApiClient, controlplane: Cluster, na
         "data": {"a": "1", "b": "2"},
     }
     version = controlplane.api.post(path, theirs)["metadata"]["resourceVersion"]
-    one = ConfigMap(api, namespace, "decisions")
-    await one.update(dict)
+    config_map = ConfigMap(api, namespace, "decisions")
+    await config_map.update(dict)
     assert controlplane.api.get(f"{path}/decisions")["metadata"]["resourceVersion"] == version
-    await one.update(lambda data: {"b": data["b"], "c": "3"})
-    found = controlplane.api.get(f"{path}/decisions")
-    assert found["data"] == {"b": "2", "c": "3"}
-    assert found["metadata"]["labels"] == {"mine": "yes"}
+    await config_map.update(lambda data: {"b": data["b"], "c": "3"})
+    stored = controlplane.api.get(f"{path}/decisions")
+    assert stored["data"] == {"b": "2", "c": "3"}
+    assert stored["metadata"]["labels"] == {"mine": "yes"}
 
 
 async def test_many_who_change_it_at_once(api: ApiClient, namespace: str) -> None:
     many = [ConfigMap(api, namespace, "decisions") for _ in range(5)]
-    await asyncio.gather(*(one.update(with_key(f"key-{place}", "x")) for place, one in enumerate(many)))
+    await asyncio.gather(
+        *(config_map.update(with_key(f"key-{place}", "x")) for place, config_map in enumerate(many))
+    )
     assert await many[0].read() == {f"key-{place}": "x" for place in range(5)}
 
 
@@ -59,15 +61,15 @@ async def test_a_refusal_is_passed_on(api: ApiClient) -> None:
 
 
 async def test_it_is_followed(api: ApiClient, controlplane: Cluster, namespace: str) -> None:
-    given: list[Mapping[str, str]] = []
-    said: list[str] = []
-    one = ConfigMap(api, namespace, "decisions")
-    async with running(one.watch(given.append, said.append)):
-        await until_async(lambda: given == [{}])
-        await one.update(with_key("pause", "yes"))
+    reported: list[Mapping[str, str]] = []
+    messages: list[str] = []
+    config_map = ConfigMap(api, namespace, "decisions")
+    async with running(config_map.watch(reported.append, messages.append)):
+        await until_async(lambda: reported == [{}])
+        await config_map.update(with_key("pause", "yes"))
         await ConfigMap(api, namespace, "another").update(with_key("pause", "no"))
-        await until_async(lambda: given[-1] == {"pause": "yes"})
+        await until_async(lambda: reported[-1] == {"pause": "yes"})
         controlplane.api.delete(f"/api/v1/namespaces/{namespace}/configmaps/decisions")
-        await until_async(lambda: len(given) == 3)
-    assert given == [{}, {"pause": "yes"}, {}]
-    assert said == []
+        await until_async(lambda: len(reported) == 3)
+    assert reported == [{}, {"pause": "yes"}, {}]
+    assert messages == []

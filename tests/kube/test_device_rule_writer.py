@@ -29,12 +29,12 @@ Failed = list[tuple[DeviceRule, str]]
 @asynccontextmanager
 async def keeping(api: ApiClient, epoch: int = 1) -> AsyncIterator[tuple[Writing, DeviceRuleWriter, Failed]]:
     failed: Failed = []
-    async with writing(api, epoch) as made:
-        rules = DeviceRuleWriter(made.permit, made.first, lambda rule, why: failed.append((rule, why)))
-        watch = device_rules.watch_rules(api, rules, made.told.append)
+    async with writing(api, epoch) as writers:
+        rules = DeviceRuleWriter(writers.client, writers.first, lambda rule, why: failed.append((rule, why)))
+        watch = device_rules.watch_rules(api, rules, writers.messages.append)
         async with running(watch):
-            await made.until(lambda: watch.is_synced)
-            yield made, rules, failed
+            await writers.until(lambda: watch.is_synced)
+            yield writers, rules, failed
 
 
 async def rule(api: ApiClient, controlplane: Cluster, device: str = "gpu-0") -> DeviceRule:
@@ -46,103 +46,107 @@ async def rule(api: ApiClient, controlplane: Cluster, device: str = "gpu-0") -> 
 
 
 async def objects(api: ApiClient) -> dict[str, Any]:
-    found = json.loads(await api.request("GET", PATH))
-    return {one["metadata"]["name"]: one for one in found["items"]}
+    listed = json.loads(await api.request("GET", PATH))
+    return {wanted_rule["metadata"]["name"]: wanted_rule for wanted_rule in listed["items"]}
 
 
 async def until_there(api: ApiClient, expected: dict[str, str]) -> None:
     """Wait until the cluster has these rules, by name with their devices, and no others."""
     async with asyncio.timeout(PATIENCE):
         while {
-            name: one["spec"]["deviceSelector"]["device"] for name, one in (await objects(api)).items()
+            name: wanted_rule["spec"]["deviceSelector"]["device"]
+            for name, wanted_rule in (await objects(api)).items()
         } != expected:
             await asyncio.sleep(0.01)
 
 
 async def test_rules_come_change_and_go(api: ApiClient, controlplane: Cluster) -> None:
-    one = await rule(api, controlplane)
+    wanted_rule = await rule(api, controlplane)
     assert await serves_device_rules(api)
-    async with keeping(api, epoch=5) as (made, rules, _):
-        rules.set_desired([one])
-        await made.until(lambda: rules.current_rules() == [one])
-        written = (await objects(api))[one.name]
+    async with keeping(api, epoch=5) as (writers, rules, _):
+        rules.set_desired([wanted_rule])
+        await writers.until(lambda: rules.current_rules() == [wanted_rule])
+        written = (await objects(api))[wanted_rule.name]
         assert written["metadata"]["annotations"] == {STATE_ANNOTATION: '{"a":1}', EPOCH_ANNOTATION: "5"}
         assert written["spec"]["taint"]["effect"] == "NoSchedule"
-        other = replace(one, device="gpu-1", state="")
+        other = replace(wanted_rule, device="gpu-1", state="")
         rules.set_desired([other])
-        await made.until(lambda: rules.current_rules() == [other])
-        await made.idle()
+        await writers.until(lambda: rules.current_rules() == [other])
+        await writers.idle()
         for _ in range(3):
             rules.set_desired([other])
-        assert made.first.pending == 0
+        assert writers.first.pending == 0
         rules.set_desired([])
         await until_there(api, {})
-    assert made.told == []
+    assert writers.messages == []
 
 
 async def test_what_stands_is_found_again(api: ApiClient, controlplane: Cluster) -> None:
-    one = await rule(api, controlplane)
-    async with keeping(api) as (made, rules, _):
-        rules.set_desired([one])
-        await until_there(api, {one.name: "gpu-0"})
-    async with keeping(api) as (made, rules, _):
-        assert rules.current_rules() == [one]
+    wanted_rule = await rule(api, controlplane)
+    async with keeping(api) as (writers, rules, _):
+        rules.set_desired([wanted_rule])
+        await until_there(api, {wanted_rule.name: "gpu-0"})
+    async with keeping(api) as (writers, rules, _):
+        assert rules.current_rules() == [wanted_rule]
         # Before a plan nothing is touched.
-        assert made.first.pending == 0
+        assert writers.first.pending == 0
 
 
 async def test_ours_is_put_right_and_others_are_left_alone(api: ApiClient, controlplane: Cluster) -> None:
-    one = await rule(api, controlplane)
-    async with keeping(api) as (made, rules, failed):
-        rules.set_desired([one])
-        await until_there(api, {one.name: "gpu-0"})
-        await made.idle()
+    wanted_rule = await rule(api, controlplane)
+    async with keeping(api) as (writers, rules, failed):
+        rules.set_desired([wanted_rule])
+        await until_there(api, {wanted_rule.name: "gpu-0"})
+        await writers.idle()
         edited = {"spec": {"deviceSelector": {"device": "gpu-5"}, "taint": {"effect": "NoExecute"}}}
-        await api.request("PATCH", f"{PATH}/{one.name}", body=edited, content_type=MERGE_PATCH)
-        await until_there(api, {one.name: "gpu-0"})
-        assert (await objects(api))[one.name]["spec"]["taint"]["effect"] == "NoSchedule"
-        await api.request("DELETE", f"{PATH}/{one.name}")
-        await until_there(api, {one.name: "gpu-0"})
+        await api.request("PATCH", f"{PATH}/{wanted_rule.name}", body=edited, content_type=MERGE_PATCH)
+        await until_there(api, {wanted_rule.name: "gpu-0"})
+        assert (await objects(api))[wanted_rule.name]["spec"]["taint"]["effect"] == "NoSchedule"
+        await api.request("DELETE", f"{PATH}/{wanted_rule.name}")
+        await until_there(api, {wanted_rule.name: "gpu-0"})
 
         foreign = {"metadata": {"labels": {MANAGED_BY_LABEL: "somebody"}}}
-        await api.request("PATCH", f"{PATH}/{one.name}", body=foreign, content_type=MERGE_PATCH)
-        await made.until(lambda: failed)
-        assert failed[0][1].endswith("remove it, or give it the label app.kubernetes.io/managed-by=nodeguard")
+        await api.request("PATCH", f"{PATH}/{wanted_rule.name}", body=foreign, content_type=MERGE_PATCH)
+        await writers.until(lambda: failed)
+        assert failed[0][1].endswith("delete it, or give it the label app.kubernetes.io/managed-by=nodeguard")
         rules.set_desired([])
-        await made.idle()
-        assert set(await objects(api)) == {one.name}
-    assert len([line for line in made.told if "not nodeguard's" in line]) == 1
-    assert made.told[-1] == "Writes: none fails any more with 409 (Foreign)"
+        await writers.idle()
+        assert set(await objects(api)) == {wanted_rule.name}
+    assert len([line for line in writers.messages if "does not belong to nodeguard" in line]) == 1
+    assert writers.messages[-1] == "Writes: no write fails with 409 (Foreign) any more"
 
 
 async def test_a_later_leader_is_heeded(api: ApiClient, controlplane: Cluster) -> None:
-    one = await rule(api, controlplane)
-    async with keeping(api, epoch=3) as (made, rules, _):
-        rules.set_desired([one])
-        await until_there(api, {one.name: "gpu-0"})
-    async with keeping(api, epoch=2) as (made, rules, _):
+    wanted_rule = await rule(api, controlplane)
+    async with keeping(api, epoch=3) as (writers, rules, _):
+        rules.set_desired([wanted_rule])
+        await until_there(api, {wanted_rule.name: "gpu-0"})
+    async with keeping(api, epoch=2) as (writers, rules, _):
         rules.set_desired([])
-        await made.until(lambda: made.fenced)
-        assert made.fenced[0].startswith("DeviceTaintRule nodeguard-1 was written under epoch 3")
-    assert set(await objects(api)) == {one.name}
+        await writers.until(lambda: writers.fenced)
+        assert writers.fenced[0].startswith("DeviceTaintRule nodeguard-1 was written in epoch 3")
+    assert set(await objects(api)) == {wanted_rule.name}
 
 
 async def test_rules_that_take_too_much_are_not_written(api: ApiClient, controlplane: Cluster) -> None:
-    one = await rule(api, controlplane)
-    async with keeping(api) as (made, rules, failed):
+    wanted_rule = await rule(api, controlplane)
+    async with keeping(api) as (writers, rules, failed):
         rules.set_desired(
-            [replace(one, taint=replace(QUARANTINE, effect="NoExecute")), replace(one, name="b", device="")]
+            [
+                replace(wanted_rule, taint=replace(QUARANTINE, effect="NoExecute")),
+                replace(wanted_rule, name="b", device=""),
+            ]
         )
-        await made.idle()
+        await writers.idle()
         assert await objects(api) == {}
         assert len(failed) == 2
 
 
 async def test_a_rule_goes_with_its_node(api: ApiClient, controlplane: Cluster) -> None:
-    one = await rule(api, controlplane)
+    wanted_rule = await rule(api, controlplane)
     async with keeping(api) as (_, rules, _):
-        rules.set_desired([one])
-        await until_there(api, {one.name: "gpu-0"})
+        rules.set_desired([wanted_rule])
+        await until_there(api, {wanted_rule.name: "gpu-0"})
     await api.request("DELETE", "/api/v1/nodes/gpu-7")
     await until_there(api, {})
     assert await objects(api) == {}

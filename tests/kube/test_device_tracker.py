@@ -82,7 +82,7 @@ def test_what_is_no_gpu_is_none() -> None:
 def test_a_device_may_say_itself_where_it_is() -> None:
     made = resource_slice("s", [{**device(1), "nodeName": "node-7"}, device(2)])
     del made["spec"]["nodeName"]
-    assert [one.node for one in read(made).devices] == ["node-7"]
+    assert [device_on_node.node for device_on_node in read(made).devices] == ["node-7"]
 
 
 def test_the_latest_generation_that_is_whole() -> None:
@@ -98,12 +98,12 @@ def test_the_latest_generation_that_is_whole() -> None:
 
 @asynccontextmanager
 async def following(api: ApiClient) -> AsyncIterator[tuple[DeviceTracker, dict[str, Any], list[str]]]:
-    given: dict[str, Any] = {}
-    said: list[str] = []
-    devices = DeviceTracker(api, given.__setitem__, said.append)
+    reported: dict[str, Any] = {}
+    messages: list[str] = []
+    devices = DeviceTracker(api, reported.__setitem__, messages.append)
     task = asyncio.ensure_future(devices.run())
     try:
-        yield devices, given, said
+        yield devices, reported, messages
     finally:
         task.cancel()
         with suppress(asyncio.CancelledError):
@@ -115,19 +115,21 @@ async def test_devices_come_and_go(api: ApiClient, controlplane: Cluster) -> Non
     control.delete(PATH)
     control.post(PATH, resource_slice("one", [device(1), device(2)]))
     control.post(PATH, resource_slice("two", [device(1)], node="node-2"))
-    async with following(api) as (devices, given, said):
+    async with following(api) as (devices, reported, messages):
         await until_async(lambda: devices.is_complete)
-        assert given == {name: devices.devices_of(name) for name in ("node-1", "node-2")}
-        assert [one.name for one in devices.devices_of("node-1")] == ["gpu-1", "gpu-2"]
+        assert reported == {name: devices.devices_of(name) for name in ("node-1", "node-2")}
+        assert [device_on_node.name for device_on_node in devices.devices_of("node-1")] == ["gpu-1", "gpu-2"]
         control.post(PATH, resource_slice("one-b", [device(3)], generation=2))
-        await until_async(lambda: [one.name for one in devices.devices_of("node-1")] == ["gpu-3"])
+        await until_async(
+            lambda: [device_on_node.name for device_on_node in devices.devices_of("node-1")] == ["gpu-3"]
+        )
         control.delete(f"{PATH}/one")
         control.delete(f"{PATH}/two")
-        await until_async(lambda: given["node-2"] == ())
+        await until_async(lambda: reported["node-2"] == ())
         control.delete(f"{PATH}/one-b")
-        await until_async(lambda: given["node-1"] == ())
-        assert (devices._pools, devices._devices, devices._pools_of) == ({}, {}, {})
-    assert said == []
+        await until_async(lambda: reported["node-1"] == ())
+        assert (devices._pools, devices._devices, devices._node_pools) == ({}, {}, {})
+    assert messages == []
 
 
 async def test_a_server_without_rules_has_no_devices() -> None:
@@ -136,7 +138,7 @@ async def test_a_server_without_rules_has_no_devices() -> None:
         made.api.post(PATH, resource_slice("one", [device(1)]))
         api = await ApiClient.connect(str(made.kubeconfig))
         assert not await serves_device_rules(api)
-        async with following(api) as (devices, given, said):
+        async with following(api) as (devices, reported, messages):
             await until_async(lambda: devices.is_complete)
         await api.close()
-    assert (given, said) == ({}, [])
+    assert (reported, messages) == ({}, [])

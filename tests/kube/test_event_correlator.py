@@ -13,7 +13,7 @@ from nodeguard.kube.event_correlator import (
 MARKED = EventContent("gpu-7", "u7", "Warning", "NodeQuarantined", "GPU 0000:3b:00 fell off the bus")
 
 
-def said(message: str, node: str = "gpu-7") -> EventContent:
+def content(message: str, node: str = "gpu-7") -> EventContent:
     return EventContent(node, f"uid of {node}", "Warning", "NodeQuarantined", message)
 
 
@@ -26,13 +26,13 @@ def test_the_same_again_is_counted() -> None:
 
 def test_many_that_differ_in_words_become_one() -> None:
     events = EventCorrelator("a")
-    taken = [events.correlate(said(f"GPU {number}"), 0.0) for number in range(MAX_SIMILAR + 3)]
-    assert len({one.name for one in taken[:MAX_SIMILAR] if one}) == MAX_SIMILAR
+    taken = [events.correlate(content(f"GPU {number}"), 0.0) for number in range(MAX_SIMILAR + 3)]
+    assert len({event.name for event in taken[:MAX_SIMILAR] if event}) == MAX_SIMILAR
     combined = taken[MAX_SIMILAR:]
-    assert [one and one.count for one in combined] == [1, 2, 3]
+    assert [event and event.count for event in combined] == [1, 2, 3]
     assert combined[-1] is not None
     assert combined[-1].content.message == f"(combined from similar events): GPU {MAX_SIMILAR + 2}"
-    later = events.correlate(said("GPU 99"), SIMILAR_SECONDS + 1.0)
+    later = events.correlate(content("GPU 99"), SIMILAR_SECONDS + 1.0)
     assert later is not None
     assert later.content.message == "GPU 99"
 
@@ -40,24 +40,24 @@ def test_many_that_differ_in_words_become_one() -> None:
 def test_who_says_too_much_of_one_object_is_cut_short() -> None:
     events = EventCorrelator("a")
     taken = [events.correlate(MARKED, 0.0) for _ in range(BURST + 5)]
-    assert sum(one is not None for one in taken) == BURST
-    assert events.correlate(said("other", "gpu-8"), 0.0) is not None
+    assert sum(event is not None for event in taken) == BURST
+    assert events.correlate(content("other", "gpu-8"), 0.0) is not None
     assert events.correlate(MARKED, REFILL_SECONDS - 1.0) is None
-    one = events.correlate(MARKED, REFILL_SECONDS + 1.0)
-    assert one is not None
+    event = events.correlate(MARKED, REFILL_SECONDS + 1.0)
+    assert event is not None
     # What was not sent counts all the same.
-    assert one.count == BURST + 7
+    assert event.count == BURST + 7
     assert events.correlate(MARKED, REFILL_SECONDS + 2.0) is None
 
 
 def test_what_is_remembered_is_bounded() -> None:
     events = EventCorrelator("a")
     for number in range(5000):
-        events.correlate(said("x", f"gpu-{number}"), 0.0)
-    assert max(len(kept) for kept in (events._buckets, events._groups, events._counted)) <= 4096
+        events.correlate(content("x", f"gpu-{number}"), 0.0)
+    assert max(len(sent) for sent in (events._buckets, events._groups, events._counted)) <= 4096
 
 
 def test_a_long_name_leaves_room() -> None:
-    taken = EventCorrelator("a").correlate(said("x", "n" * 199 + "." + "n" * 50), 0.0)
+    taken = EventCorrelator("a").correlate(content("x", "n" * 199 + "." + "n" * 50), 0.0)
     assert taken is not None
     assert taken.name == "n" * 199 + ".a1"

@@ -23,10 +23,10 @@ async def test_no_request_outlasts_the_lease(tmp_path: Path) -> None:
     write_kubeconfig(kubeconfig, f"http://127.0.0.1:{port}", Authority(tmp_path).certificate, "token")
     api = await ApiClient.connect(str(kubeconfig))
     try:
-        permit = FencedClient(api, 1, may_write=lambda: True, seconds_left=lambda: 0.2, on_fenced=print)
+        client = FencedClient(api, 1, may_write=lambda: True, seconds_left=lambda: 0.2, on_fenced=print)
         began = time.monotonic()
         with pytest.raises(ApiError, match=r"within 0\.2 s"):
-            await permit.write("PATCH", "/api/v1/nodes/gpu-7", {})
+            await client.write("PATCH", "/api/v1/nodes/gpu-7", {})
         assert time.monotonic() - began < PROMPTLY
     finally:
         await api.close()
@@ -38,11 +38,11 @@ async def test_without_the_lease_nothing_is_begun(tmp_path: Path, may: bool, lef
     kubeconfig = tmp_path / "kubeconfig"
     write_kubeconfig(kubeconfig, "http://127.0.0.1:9", Authority(tmp_path).certificate, "token")
     api = await ApiClient.connect(str(kubeconfig))
-    permit = FencedClient(api, 1, may_write=lambda: may, seconds_left=lambda: left, on_fenced=print)
+    client = FencedClient(api, 1, may_write=lambda: may, seconds_left=lambda: left, on_fenced=print)
     try:
-        assert not permit.can_write()
+        assert not client.can_write()
         with pytest.raises(NotPermittedError):
-            await permit.write("PATCH", "/api/v1/nodes/gpu-7", {})
+            await client.write("PATCH", "/api/v1/nodes/gpu-7", {})
     finally:
         await api.close()
 
@@ -51,15 +51,15 @@ async def test_who_was_fenced_never_writes_again_and_says_so_once(tmp_path: Path
     kubeconfig = tmp_path / "kubeconfig"
     write_kubeconfig(kubeconfig, "http://127.0.0.1:9", Authority(tmp_path).certificate, "token")
     api = await ApiClient.connect(str(kubeconfig))
-    told: list[str] = []
-    permit = FencedClient(api, 4, may_write=lambda: True, seconds_left=lambda: 9.0, on_fenced=told.append)
+    messages: list[str] = []
+    client = FencedClient(api, 4, may_write=lambda: True, seconds_left=lambda: 9.0, on_fenced=messages.append)
     try:
-        permit.check_epoch("Node gpu-7", {EPOCH_ANNOTATION: "4"})
-        assert permit.can_write()
+        client.check_epoch("Node gpu-7", {EPOCH_ANNOTATION: "4"})
+        assert client.can_write()
         for _ in range(2):
-            with pytest.raises(FencedError, match="under epoch 5 of the lease, and this aggregator's is 4"):
-                permit.check_epoch("Node gpu-7", {EPOCH_ANNOTATION: "5"})
-        assert not permit.can_write()
-        assert (len(told), permit.foreign_epoch) == (1, 5)
+            with pytest.raises(FencedError, match="in epoch 5 of the lease, and this aggregator has epoch 4"):
+                client.check_epoch("Node gpu-7", {EPOCH_ANNOTATION: "5"})
+        assert not client.can_write()
+        assert (len(messages), client.foreign_epoch) == (1, 5)
     finally:
         await api.close()

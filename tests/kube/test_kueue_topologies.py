@@ -78,11 +78,13 @@ def _undefine(cluster: Cluster) -> None:
 
 @asynccontextmanager
 async def following(api: ApiClient) -> AsyncIterator[tuple[list[tuple[TopologyLabels, ...]], list[str]]]:
-    given: list[tuple[TopologyLabels, ...]] = []
-    said: list[str] = []
-    task = asyncio.ensure_future(KueueTopologyWatch(api, given.append, said.append, later=0.1).run())
+    reported: list[tuple[TopologyLabels, ...]] = []
+    messages: list[str] = []
+    task = asyncio.ensure_future(
+        KueueTopologyWatch(api, reported.append, messages.append, recheck_seconds=0.1).run()
+    )
     try:
-        yield given, said
+        yield reported, messages
     finally:
         task.cancel()
         with suppress(asyncio.CancelledError):
@@ -103,30 +105,30 @@ async def test_topologies_come_change_and_go(api: ApiClient, kueue: Cluster) -> 
     control.post(V1BETA2, made("b", "cloud/block", "cloud/rack", "kubernetes.io/hostname"))
     control.post(V1BETA2, made("a", "old/rack"))
     control.post(V1BETA2, made("nodes", "kubernetes.io/hostname"))
-    async with following(api) as (given, said):
+    async with following(api) as (reported, messages):
         both = (
             TopologyLabels("fabric", ("old/rack",)),
             TopologyLabels("fabric", ("cloud/block", "cloud/rack")),
         )
-        await until_async(lambda: given and given[-1] == both)
+        await until_async(lambda: reported and reported[-1] == both)
         control.delete(f"{V1BETA2}/a")
-        await until_async(lambda: given[-1] == both[1:])
+        await until_async(lambda: reported[-1] == both[1:])
         control.post(V1BETA2, made("again", "cloud/block", "cloud/rack"))
         control.post(V1BETA2, made("z", "new/rack"))
-        await until_async(lambda: given[-1] == (both[1], TopologyLabels("fabric", ("new/rack",))))
-    assert said == []
+        await until_async(lambda: reported[-1] == (both[1], TopologyLabels("fabric", ("new/rack",))))
+    assert messages == []
 
 
 async def test_a_cluster_without_kueue_is_asked_again_and_may_lose_it(api: ApiClient, kueue: Cluster) -> None:
     assert not await served_path(api)
-    async with following(api) as (given, _):
+    async with following(api) as (reported, _):
         await asyncio.sleep(0.3)
-        assert given == []
+        assert reported == []
         _define(kueue)
         kueue.api.post(V1BETA2, made("a", "rack"))
-        await until_async(lambda: given == [(TopologyLabels("fabric", ("rack",)),)])
+        await until_async(lambda: reported == [(TopologyLabels("fabric", ("rack",)),)])
         _undefine(kueue)
-        await until_async(lambda: given[-1] == ())
+        await until_async(lambda: reported[-1] == ())
 
 
 async def test_an_older_kueue_serves_the_version_before(api: ApiClient, kueue: Cluster) -> None:

@@ -27,8 +27,8 @@ async def near_api(api_server: Cluster) -> AsyncIterator[ApiClient]:
     await made.close()
 
 
-def wanting(api: ApiClient, name: str, said: list[str] | None = None) -> Lease:
-    return Lease(api, "default", "nodeguard", name, (said if said is not None else []).append)
+def wanting(api: ApiClient, name: str, messages: list[str] | None = None) -> Lease:
+    return Lease(api, "default", "nodeguard", name, (messages if messages is not None else []).append)
 
 
 def spec(control: Cluster) -> Object:
@@ -37,11 +37,11 @@ def spec(control: Cluster) -> Object:
 
 
 async def test_one_of_two_holds_it(near_api: ApiClient, api_server: Cluster) -> None:
-    said: list[str] = []
-    first, second = wanting(near_api, "one", said), wanting(near_api, "two")
+    messages: list[str] = []
+    first, second = wanting(near_api, "one", messages), wanting(near_api, "two")
     assert await first.renew(100.0)
     assert not await second.renew(100.0)
-    assert said == ["Lease: this aggregator writes now, in epoch 1"]
+    assert messages == ["Lease: this aggregator leads in epoch 1"]
     assert spec(api_server)["holderIdentity"] == first.identity
     for now in range(101, 140):
         assert await first.renew(float(now))
@@ -53,8 +53,8 @@ async def test_one_of_two_holds_it(near_api: ApiClient, api_server: Cluster) -> 
 async def test_a_holder_that_freezes_stops_before_another_begins(
     near_api: ApiClient, api_server: Cluster
 ) -> None:
-    said: list[str] = []
-    first, second = wanting(near_api, "one", said), wanting(near_api, "two")
+    messages: list[str] = []
+    first, second = wanting(near_api, "one", messages), wanting(near_api, "two")
     await first.renew(100.0)
     now = 100.0
     while not await second.renew(now):
@@ -72,7 +72,7 @@ async def test_a_holder_that_freezes_stops_before_another_begins(
     # It wakes up, and finds that it is not the one any more.
     assert not await first.renew(now)
     assert not await first.renew(now + 1.0)
-    assert said[-1] == f"Lease: this aggregator writes no more: {second.identity} holds it"
+    assert messages[-1] == f"Lease: this aggregator no longer leads: {second.identity} holds it"
     assert spec(api_server)["leaseTransitions"] == 2
 
 
@@ -103,8 +103,8 @@ async def test_who_gives_it_back_is_followed_at_once(near_api: ApiClient, api_se
 async def test_who_was_refused_gives_it_back_all_the_same(
     near_api: ApiClient, far_api: ApiClient, detour: Detour, api_server: Cluster
 ) -> None:
-    said: list[str] = []
-    first = wanting(far_api, "one", said)
+    messages: list[str] = []
+    first = wanting(far_api, "one", messages)
     await first.renew(100.0)
     detour.cut()
     await first.renew(104.0)
@@ -116,14 +116,14 @@ async def test_who_was_refused_gives_it_back_all_the_same(
     detour.cut()
     await first.release()
     assert not first.is_held(105.0)
-    assert len(said) == 5
+    assert len(messages) == 5
 
 
 async def test_an_api_server_that_is_away_for_a_while(
     near_api: ApiClient, far_api: ApiClient, detour: Detour, api_server: Cluster
 ) -> None:
-    said: list[str] = []
-    first = wanting(far_api, "one", said)
+    messages: list[str] = []
+    first = wanting(far_api, "one", messages)
     await first.renew(100.0)
     detour.cut()
     for now in (103.0, 104.0, 105.0):
@@ -132,9 +132,9 @@ async def test_an_api_server_that_is_away_for_a_while(
     detour.mend()
     assert await first.renew(112.0)
     assert first.epoch == 1
-    assert len(said) == 3
-    assert said[1].startswith("Lease: the Kubernetes API at https://127.0.0.1:")
-    assert said[2] == "Lease: the Kubernetes API answers again"
+    assert len(messages) == 3
+    assert messages[1].startswith("Lease: the Kubernetes API at https://127.0.0.1:")
+    assert messages[2] == "Lease: the Kubernetes API responds again"
     # Away from the first alone: another takes it, and the first knows when it is back.
     second = wanting(near_api, "two")
     await second.renew(112.0)
@@ -168,7 +168,7 @@ async def test_a_lease_that_was_deleted_begins_above_what_was_written(
 async def test_two_who_take_it_at_once(near_api: ApiClient, api_server: Cluster) -> None:
     api_server.api.post(LEASES, {"metadata": {"name": "nodeguard", "labels": {"mine": "yes"}}})
     first, second = wanting(near_api, "one"), wanting(near_api, "two")
-    second._known = await second._read()  # both saw it free
+    second._record = await second._read()  # both saw it free
     assert await first.renew(100.0)
     assert not await second.renew(100.0)
     assert not await second.renew(102.0)
@@ -176,9 +176,9 @@ async def test_two_who_take_it_at_once(near_api: ApiClient, api_server: Cluster)
 
 
 async def test_what_is_wrong_is_told_once(near_api: ApiClient) -> None:
-    said: list[str] = []
-    lost = Lease(near_api, "nowhere", "nodeguard", "one", said.append)
+    messages: list[str] = []
+    lost = Lease(near_api, "nowhere", "nodeguard", "one", messages.append)
     for now in range(5):
         assert not await lost.renew(float(now))
-    assert len(said) == 1
-    assert 'namespaces "nowhere" not found' in said[0]
+    assert len(messages) == 1
+    assert 'namespaces "nowhere" not found' in messages[0]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 import msgspec
@@ -9,9 +10,16 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from nodeguard.kube import nodes
-from nodeguard.kube.node_patch import MarkError, is_cordon_recorded, mark_patch, written_epoch
+from nodeguard.kube.node_patch import (
+    MarkError,
+    condition_patch,
+    is_cordon_recorded,
+    mark_patch,
+    written_epoch,
+)
+from nodeguard.model.instant import parse_or_zero, rfc3339
 from nodeguard.model.mark import EPOCH_ANNOTATION, STATE_ANNOTATION, DesiredNode, MarkRecord
-from nodeguard.model.node import PREFIX, Node, Taint
+from nodeguard.model.node import PREFIX, Node, NodeCondition, Taint
 
 QUARANTINE = Taint("nodeguard.dev/quarantine", "NoSchedule", "gpu")
 SUSPECT = Taint("nodeguard.dev/suspect", "NoSchedule", "gpu")
@@ -116,14 +124,14 @@ def test_a_humans_cordon_is_not_taken_for_ours() -> None:
 
 
 @pytest.mark.parametrize(
-    ("taint", "why"),
+    ("taint", "reason"),
     [
         (Taint("nodeguard.dev/quarantine", "NoExecute"), "never written"),
-        (Taint("example.com/mine", "NoSchedule"), "not nodeguard's"),
+        (Taint("example.com/mine", "NoSchedule"), "does not belong to nodeguard"),
     ],
 )
-def test_some_taints_are_never_written(taint: Taint, why: str) -> None:
-    with pytest.raises(MarkError, match=why):
+def test_some_taints_are_never_written(taint: Taint, reason: str) -> None:
+    with pytest.raises(MarkError, match=reason):
         mark_patch(NODE, wanted(taints=(taint,)), 1)
 
 
@@ -218,3 +226,108 @@ def test_what_is_others_never_changes_and_what_is_ours_is_as_desired(
         assert after.unschedulable
     if desired.cordon is None:
         assert after.unschedulable == node.unschedulable
+
+
+NOW = 1_800_000_000.0
+THEN = "2027-01-15T08:00:00Z"
+UNWELL = NodeCondition("False", "GpuLost", "GPU 0000:3b:00 fell off the bus")
+BARE_NODE = Node("gpu-7", "u7", "41")
+
+
+def test_a_first_condition_is_a_transition() -> None:
+    assert condition_patch(BARE_NODE, UNWELL, NOW) == {
+        "metadata": {"uid": "u7"},
+        "status": {
+            "conditions": [
+                {
+                    "type": "NodeguardHealthy",
+                    "status": "False",
+                    "reason": "GpuLost",
+                    "message": "GPU 0000:3b:00 fell off the bus",
+                    "lastHeartbeatTime": THEN,
+                    "lastTransitionTime": THEN,
+                }
+            ]
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "written", "is_transition"),
+    [
+        ("False", "GpuLost", False, False),
+        ("False", "LinkDown", True, False),
+        ("True", "GpuLost", True, True),
+        ("Unknown", "NotHeard", True, True),
+    ],
+)
+def test_a_transition_is_a_change_of_status(
+    status: str, reason: str, written: bool, is_transition: bool
+) -> None:
+    patch = condition_patch(
+        replace(BARE_NODE, condition=UNWELL), NodeCondition(status, reason, "other words"), NOW
+    )
+    assert (patch is not None) == written
+    if patch is not None:
+        (one,) = patch["status"]["conditions"]
+        assert ("lastTransitionTime" in one) == is_transition
+
+
+def test_other_causes_are_written_and_other_readings_are_not() -> None:
+    hot = NodeCondition(
+        "False", "Quarantined", "GPU 1 has 91 °C. Details: nodeguard explain node gpu-7 (gpu-hot on GPU 1)."
+    )
+    node = replace(BARE_NODE, condition=hot)
+    assert condition_patch(node, replace(hot, message=hot.message.replace("91", "92")), NOW) is None
+    also = replace(hot, message="GPU 1 has 91 °C. Details: nodeguard explain node gpu-7 (gpu-ecc on GPU 1).")
+    patch = condition_patch(node, also, NOW)
+    assert patch is not None
+    assert patch["status"]["conditions"][0]["message"] == also.message
+
+
+def test_a_long_message_keeps_where_to_read_more() -> None:
+    patch = condition_patch(BARE_NODE, replace(UNWELL, message=f"{'x' * 9999} Details: see there"), NOW)
+    assert patch is not None
+    message = patch["status"]["conditions"][0]["message"]
+    assert len(message) == 1024
+    assert message.endswith("x… Details: see there")
+
+
+def test_a_long_message_is_not_written_twice() -> None:
+    for message in (f"{'x' * 9999} Details: see there", f"x Details: {'y' * 9999}", "x" * 9999):
+        wanted = replace(UNWELL, message=message)
+        patch = condition_patch(BARE_NODE, wanted, NOW)
+        assert patch is not None
+        [written] = patch["status"]["conditions"]
+        node = replace(BARE_NODE, condition=replace(wanted, message=written["message"]))
+        assert condition_patch(node, wanted, NOW) is None
+
+
+def test_a_condition_is_taken_away_where_there_is_one() -> None:
+    gone = NodeCondition("", "")
+    assert condition_patch(BARE_NODE, gone, NOW) is None
+    assert condition_patch(replace(BARE_NODE, condition=UNWELL), gone, NOW) == {
+        "metadata": {"uid": "u7"},
+        "status": {"conditions": [{"$patch": "delete", "type": "NodeguardHealthy"}]},
+    }
+
+
+def test_a_message_is_cut() -> None:
+    patch = condition_patch(BARE_NODE, replace(UNWELL, message="x" * 9999), NOW)
+    assert patch is not None
+    assert len(patch["status"]["conditions"][0]["message"]) == 1024
+
+
+@pytest.mark.parametrize(
+    ("moment", "text"),
+    [(NOW, THEN), (NOW + 0.9, THEN), (-5.0, "1970-01-01T00:00:00Z"), (inf, "9999-12-31T23:59:59Z")],
+)
+def test_moments_are_written_to_the_second(moment: float, text: str) -> None:
+    assert rfc3339(moment) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"), [(THEN, NOW), ("", 0.0), ("soon", 0.0), ("2027-01-15T08:00:00", 0.0)]
+)
+def test_moments_are_read(text: str, moment: float) -> None:
+    assert parse_or_zero(text) == moment

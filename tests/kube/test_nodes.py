@@ -7,7 +7,7 @@ import json
 import pytest
 
 from nodeguard.kube.client import ApiClient
-from nodeguard.kube.nodes import decode_node as decoded
+from nodeguard.kube.nodes import decode_node
 from nodeguard.model.node import Node, NodeCondition, Taint
 from tests.controlplane.cluster import Cluster
 from tests.controlplane.objects import node
@@ -29,15 +29,15 @@ async def test_a_node_is_read_without_what_nobody_asks_for(api: ApiClient, contr
     controlplane.api.post("/api/v1/nodes", made)
     raw = await api.request("GET", "/api/v1/nodes/node-1")
     meta = json.loads(raw)["metadata"]
-    found = decoded(raw)
-    assert (found.name, found.uid, found.version) == ("node-1", meta["uid"], meta["resourceVersion"])
-    assert found.labels == {"kubernetes.io/hostname": "node-1", "rack": "r1"}
-    assert found.annotations == {"nodeguard.dev/hold": "mine"}
-    assert Taint("nodeguard.dev/suspect", "NoSchedule", "link") in found.taints
-    assert Taint("theirs", "NoExecute", time_added="2026-01-01T00:00:00Z") in found.taints
-    assert found.unschedulable
-    assert found.condition == NodeCondition("False", "Fault", "a GPU is lost")
-    assert found.gpus == 8
+    parsed = decode_node(raw)
+    assert (parsed.name, parsed.uid, parsed.version) == ("node-1", meta["uid"], meta["resourceVersion"])
+    assert parsed.labels == {"kubernetes.io/hostname": "node-1", "rack": "r1"}
+    assert parsed.annotations == {"nodeguard.dev/hold": "mine"}
+    assert Taint("nodeguard.dev/suspect", "NoSchedule", "link") in parsed.taints
+    assert Taint("theirs", "NoExecute", time_added="2026-01-01T00:00:00Z") in parsed.taints
+    assert parsed.unschedulable
+    assert parsed.condition == NodeCondition("False", "Fault", "a GPU is lost")
+    assert parsed.gpus == 8
 
 
 @pytest.mark.parametrize(
@@ -52,4 +52,4 @@ async def test_a_node_is_read_without_what_nobody_asks_for(api: ApiClient, contr
 )
 def test_how_many_gpus(capacity: dict[str, str], gpus: int) -> None:
     raw = {"metadata": {"name": "n", "uid": "u", "resourceVersion": "1"}, "status": {"capacity": capacity}}
-    assert decoded(json.dumps(raw).encode()) == Node("n", "u", "1", gpus=gpus)
+    assert decode_node(json.dumps(raw).encode()) == Node("n", "u", "1", gpus=gpus)

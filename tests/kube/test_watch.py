@@ -19,7 +19,7 @@ from nodeguard.model.node import Node
 from tests.controlplane.cluster import API, Cluster, cluster
 from tests.controlplane.objects import node
 from tests.kube.detour import Detour
-from tests.kube.following import Told, running
+from tests.kube.following import NodeRecorder, running
 from tests.waiting import until_async
 
 
@@ -34,49 +34,49 @@ def relabel(control: Cluster, name: str, rack: str) -> None:
 
 async def test_all_there_is_and_then_each_change(api: ApiClient, controlplane: Cluster) -> None:
     make(controlplane, "node-1", "node-2")
-    told = Told()
-    follow = watch_nodes(api, told, told.said.append)
+    recorder = NodeRecorder()
+    follow = watch_nodes(api, recorder, recorder.messages.append)
     async with running(follow):
-        await until_async(lambda: told.syncs)
-        assert told.names == {"node-1", "node-2"}
+        await until_async(lambda: recorder.syncs)
+        assert recorder.names == {"node-1", "node-2"}
         assert follow.is_synced
         assert follow.last_received is not None
         make(controlplane, "node-3")
         relabel(controlplane, "node-1", "r1")
         controlplane.api.delete(f"{PATH}/node-2")
-        await until_async(lambda: told.names == {"node-1", "node-3"})
-        await until_async(lambda: any(one.labels.get("rack") == "r1" for one in told.nodes.values()))
-    assert told.lost == ["node-2"]
-    assert (told.syncs, told.said) == (1, [])
+        await until_async(lambda: recorder.names == {"node-1", "node-3"})
+        await until_async(lambda: any(item.labels.get("rack") == "r1" for item in recorder.nodes.values()))
+    assert recorder.lost == ["node-2"]
+    assert (recorder.syncs, recorder.messages) == (1, [])
 
 
 async def test_a_connection_that_breaks_is_taken_up_where_it_was(
     far_api: ApiClient, detour: Detour, api_server: Cluster
 ) -> None:
     make(api_server, "node-1", "node-2")
-    told = Told()
-    async with running(watch_nodes(far_api, told, told.said.append)):
-        await until_async(lambda: told.syncs)
+    recorder = NodeRecorder()
+    async with running(watch_nodes(far_api, recorder, recorder.messages.append)):
+        await until_async(lambda: recorder.syncs)
         detour.cut()
         make(api_server, "node-3")
         api_server.api.delete(f"{PATH}/node-1")
-        await until_async(lambda: told.said)
+        await until_async(lambda: recorder.messages)
         detour.mend()
-        await until_async(lambda: told.names == {"node-2", "node-3"})
-        await until_async(lambda: len(told.said) == 2)
-    assert told.syncs == 1  # nothing was listed anew
-    assert sorted(told.changes) == ["node-1", "node-2", "node-3"]
-    assert told.said[0].startswith("Nodes: the Kubernetes API at https://127.0.0.1:")
-    assert told.said[1] == "Nodes: the Kubernetes API answers again"
+        await until_async(lambda: recorder.names == {"node-2", "node-3"})
+        await until_async(lambda: len(recorder.messages) == 2)
+    assert recorder.syncs == 1  # nothing was listed anew
+    assert sorted(recorder.changes) == ["node-1", "node-2", "node-3"]
+    assert recorder.messages[0].startswith("Nodes: the Kubernetes API at https://127.0.0.1:")
+    assert recorder.messages[1] == "Nodes: the Kubernetes API responds again"
 
 
 async def test_a_server_that_has_forgotten_lists_anew(
     far_api: ApiClient, detour: Detour, api_server: Cluster
 ) -> None:
     make(api_server, "node-1", "node-2", "node-3")
-    told = Told()
-    async with running(watch_nodes(far_api, told, told.said.append)):
-        await until_async(lambda: told.syncs)
+    recorder = NodeRecorder()
+    async with running(watch_nodes(far_api, recorder, recorder.messages.append)):
+        await until_async(lambda: recorder.syncs)
         detour.cut()
         make(api_server, "node-4")
         relabel(api_server, "node-3", "r1")
@@ -84,42 +84,42 @@ async def test_a_server_that_has_forgotten_lists_anew(
         # A new server knows nothing of what was before it.
         await asyncio.to_thread(restart, api_server)
         detour.mend()
-        await until_async(lambda: told.syncs == 2)
-        assert told.names == {"node-2", "node-3", "node-4"}
-        assert told.lost == ["node-1"]
-        assert told.changes.count("node-2") == 1  # it had not changed
-        assert told.changes.count("node-3") == 2
+        await until_async(lambda: recorder.syncs == 2)
+        assert recorder.names == {"node-2", "node-3", "node-4"}
+        assert recorder.lost == ["node-1"]
+        assert recorder.changes.count("node-2") == 1  # it had not changed
+        assert recorder.changes.count("node-3") == 2
         relabel(api_server, "node-2", "r2")
-        await until_async(lambda: told.changes.count("node-2") == 2)
+        await until_async(lambda: recorder.changes.count("node-2") == 2)
 
 
 async def test_a_server_that_restarts(far_api: ApiClient, api_server: Cluster) -> None:
     make(api_server, "node-1")
-    told = Told()
-    async with running(watch_nodes(far_api, told, told.said.append)):
-        await until_async(lambda: told.syncs)
+    recorder = NodeRecorder()
+    async with running(watch_nodes(far_api, recorder, recorder.messages.append)):
+        await until_async(lambda: recorder.syncs)
         await asyncio.to_thread(restart, api_server)
         make(api_server, "node-2")
-        await until_async(lambda: told.names == {"node-1", "node-2"})
+        await until_async(lambda: recorder.names == {"node-1", "node-2"})
         api_server.api.delete(f"{PATH}/node-1")
-        await until_async(lambda: told.names == {"node-2"})
-    assert told.changes.count("node-1") == 1
+        await until_async(lambda: recorder.names == {"node-2"})
+    assert recorder.changes.count("node-1") == 1
 
 
 async def test_a_connection_that_falls_silent_is_made_anew(
     far_api: ApiClient, detour: Detour, api_server: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "_QUIET", 1.0)
+    monkeypatch.setattr(client, "_WATCH_TIMEOUT", 1.0)
     make(api_server, "node-1")
-    told = Told()
-    async with running(watch_nodes(far_api, told, told.said.append)):
-        await until_async(lambda: told.syncs)
+    recorder = NodeRecorder()
+    async with running(watch_nodes(far_api, recorder, recorder.messages.append)):
+        await until_async(lambda: recorder.syncs)
         detour.silence()
         make(api_server, "node-2")
-        await until_async(lambda: told.said)
+        await until_async(lambda: recorder.messages)
         detour.mend()
-        await until_async(lambda: told.names == {"node-1", "node-2"})
-    assert "said nothing to GET /api/v1/nodes within 1 s" in told.said[0]
+        await until_async(lambda: recorder.names == {"node-1", "node-2"})
+    assert "did not respond to GET /api/v1/nodes within 1 s" in recorder.messages[0]
 
 
 async def test_a_server_that_streams_no_lists_gives_pages(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,22 +127,22 @@ async def test_a_server_that_streams_no_lists_gives_pages(monkeypatch: pytest.Mo
     with cluster(API, {"kube-apiserver": ["--feature-gates=WatchList=false"]}) as old:
         make(old, *(f"node-{number}" for number in range(5)))
         api = await ApiClient.connect(str(old.kubeconfig))
-        told = Told()
-        async with running(watch_nodes(api, told, told.said.append)):
-            await until_async(lambda: told.syncs)
-            assert told.names == {f"node-{number}" for number in range(5)}
+        recorder = NodeRecorder()
+        async with running(watch_nodes(api, recorder, recorder.messages.append)):
+            await until_async(lambda: recorder.syncs)
+            assert recorder.names == {f"node-{number}" for number in range(5)}
             old.api.delete(f"{PATH}/node-2")
-            await until_async(lambda: told.lost == ["node-2"])
+            await until_async(lambda: recorder.lost == ["node-2"])
         await api.close()
-    assert told.said == []
+    assert recorder.messages == []
 
 
 async def test_a_page_that_is_too_large_is_asked_for_in_parts(
     api: ApiClient, controlplane: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make(controlplane, *(f"node-{number}" for number in range(20)))
-    one = len(await api.request("GET", PATH, query={"limit": 1}))
-    monkeypatch.setattr(client, "MOST", 3 * one)
+    item = len(await api.request("GET", PATH, query={"limit": 1}))
+    monkeypatch.setattr(client, "MAX_RESPONSE_BYTES", 3 * item)
     listed = listing.PagedList(api, PATH, {})
     assert len([item async for item in listed.items()]) == 20
     assert int(listed.version) > 0
@@ -150,26 +150,26 @@ async def test_a_page_that_is_too_large_is_asked_for_in_parts(
 
 async def test_what_cannot_be_read_stays_as_it_was(api: ApiClient, controlplane: Cluster) -> None:
     def picky(raw: msgspec.Raw) -> Node:
-        made = decoded(raw)
-        if made.labels.get("rack") == "wrong":
+        decoded_node = decoded(raw)
+        if decoded_node.labels.get("rack") == "wrong":
             raise msgspec.ValidationError("Expected `str`, got `int` - at `$.spec`")
-        return made
+        return decoded_node
 
     make(controlplane, "node-1", "node-2")
-    told = Told()
-    follow: Watch[Any] = Watch(api, PATH, "Nodes", picky, told, told.said.append)
+    recorder = NodeRecorder()
+    follow: Watch[Any] = Watch(api, PATH, "Nodes", picky, recorder, recorder.messages.append)
     async with running(follow):
-        await until_async(lambda: told.syncs)
+        await until_async(lambda: recorder.syncs)
         relabel(controlplane, "node-1", "wrong")
         relabel(controlplane, "node-2", "wrong")
-        await until_async(lambda: told.said)
-        assert told.said == [
-            "Nodes: node-1 cannot be read and stays as it was: Expected `str`, got `int` - at `$.spec`"
+        await until_async(lambda: recorder.messages)
+        assert recorder.messages == [
+            "Nodes: node-1 could not be read and keeps its last state: Expected `str`, got `int` - at `$.spec`"
         ]
         relabel(controlplane, "node-1", "right")
-        await until_async(lambda: any(one.labels.get("rack") == "right" for one in told.nodes.values()))
+        await until_async(lambda: any(item.labels.get("rack") == "right" for item in recorder.nodes.values()))
         controlplane.api.delete(f"{PATH}/node-2")
-        await until_async(lambda: told.lost == ["node-2"])
+        await until_async(lambda: recorder.lost == ["node-2"])
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -177,7 +177,7 @@ async def test_whatever_happens_what_is_known_is_what_there_is(
     far_api: ApiClient, detour: Detour, api_server: Cluster, seed: int
 ) -> None:
     chance = random.Random(seed)
-    told = Told()
+    recorder = NodeRecorder()
     there: set[str] = set()
 
     def act() -> None:
@@ -191,7 +191,7 @@ async def test_whatever_happens_what_is_known_is_what_there_is(
             api_server.api.delete(f"{PATH}/{name}")
             there.discard(name)
 
-    async with running(watch_nodes(far_api, told, told.said.append)):
+    async with running(watch_nodes(far_api, recorder, recorder.messages.append)):
         for step in range(80):
             act()
             if chance.random() < 0.2:
@@ -202,12 +202,12 @@ async def test_whatever_happens_what_is_known_is_what_there_is(
                 await asyncio.to_thread(restart, api_server)
             await asyncio.sleep(chance.random() * 0.05)
         detour.mend()
-        found = {
-            (one["metadata"]["uid"], one["metadata"]["resourceVersion"])
-            for one in api_server.api.get(PATH)["items"]
+        expected = {
+            (item["metadata"]["uid"], item["metadata"]["resourceVersion"])
+            for item in api_server.api.get(PATH)["items"]
         }
-        await until_async(lambda: {(one.uid, one.version) for one in told.nodes.values()} == found)
-    assert told.names == there
+        await until_async(lambda: {(item.uid, item.version) for item in recorder.nodes.values()} == expected)
+    assert recorder.names == there
 
 
 def restart(control: Cluster) -> None:

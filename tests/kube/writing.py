@@ -1,4 +1,4 @@
-"""Writers as an aggregator has them, on a real control plane, and a watch's place taken by plain reading."""
+"""Writers of an aggregator on a real control plane; Nodes are read instead of watched."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ SUSPECT = Taint("nodeguard.dev/suspect", "NoSchedule", "gpu")
 
 @dataclass
 class Writing:
-    """What came of writing, and the switches of it."""
+    """Writers, their outcomes, and switches of the lease."""
 
-    permit: FencedClient
+    client: FencedClient
     first: WriteQueue
     later: WriteQueue
     executor: Executor
     outcomes: list[WriteOutcome]
-    told: list[str]
+    messages: list[str]
     fenced: list[str]
     nodes: dict[str, Node] = field(default_factory=dict)
     may: bool = True
     left: float = 30.0
 
     def results(self, name: str) -> list[WriteResult]:
-        return [one.result for one in self.outcomes if one.desired.name == name]
+        return [outcome.result for outcome in self.outcomes if outcome.desired.name == name]
 
     async def until(self, done: Callable[[], object]) -> None:
         """Wait until something holds."""
@@ -55,22 +55,22 @@ async def writing(
     api: ApiClient, epoch: int = 1, rate: float = 1000.0, burst: int = 10
 ) -> AsyncIterator[Writing]:
     """Writers that run. rate, burst: of the marks."""
-    told: list[str] = []
+    messages: list[str] = []
     fenced: list[str] = []
     outcomes: list[WriteOutcome] = []
-    permit = FencedClient(
-        api, epoch, may_write=lambda: made.may, seconds_left=lambda: made.left, on_fenced=fenced.append
+    client = FencedClient(
+        api, epoch, may_write=lambda: writers.may, seconds_left=lambda: writers.left, on_fenced=fenced.append
     )
-    first = WriteQueue(permit, TokenBucket(rate, burst), told.append)
-    second = WriteQueue(permit, TokenBucket(1000.0, 10), told.append, after=first)
+    first = WriteQueue(client, TokenBucket(rate, burst), messages.append)
+    second = WriteQueue(client, TokenBucket(1000.0, 10), messages.append, after=first)
     nodes: dict[str, Node] = {}
-    executor = Executor(permit, first, second, observed_node=nodes.get, on_outcome=outcomes.append)
-    made = Writing(permit, first, second, executor, outcomes, told, fenced, nodes)
-    running = [asyncio.create_task(lane.run()) for lane in (first, second)]
+    executor = Executor(client, first, second, observed_node=nodes.get, on_outcome=outcomes.append)
+    writers = Writing(client, first, second, executor, outcomes, messages, fenced, nodes)
+    running = [asyncio.create_task(queue.run()) for queue in (first, second)]
     try:
-        yield made
+        yield writers
         for task in running:
-            assert not task.done() or made.fenced, task
+            assert not task.done() or writers.fenced, task
     finally:
         for task in running:
             task.cancel()

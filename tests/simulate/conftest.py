@@ -8,5 +8,5 @@ from nodeguard.simulate.agent_reports import SimulatedAgent
 
 @pytest.fixture(scope="session")
 def agent() -> SimulatedAgent:
-    """What is said by the built-in catalogue; what it was asked before it says at once."""
+    """An agent with the built-in catalogue, which computes each report once."""
     return SimulatedAgent(*load_catalogue())

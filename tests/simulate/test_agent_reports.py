@@ -11,7 +11,7 @@ HOUR = 3600.0
 
 
 @pytest.mark.parametrize(
-    ("shape", "check", "health", "after"),
+    ("kind", "check", "health", "after"),
     [
         ("gpu-lost", "gpu-lost", Health.FATAL, 0.0),
         ("gsp-timeout", "gpu-gsp-failure", Health.FATAL, 0.0),
@@ -27,48 +27,48 @@ HOUR = 3600.0
         ("warm", "gpu-software-thermal", Health.WARNING, 300.0),
     ],
 )
-def test_a_fault_is_said_to_be_what_it_is(
-    agent: SimulatedAgent, shape: str, check: str, health: Health, after: float
+def test_each_kind_of_fault_has_its_check(
+    agent: SimulatedAgent, kind: str, check: str, health: Health, after: float
 ) -> None:
-    told = agent.fault_reports(FAULT_KINDS[shape], 0, 2 * HOUR)
-    [found] = told[0].report.findings
-    assert (found.check, found.health, told[0].after) == (check, health, after)
-    assert told[-1].report.health == Health.OK
-    assert any(check in group.checks for group in told[-1].report.passing)
+    reports = agent.fault_reports(FAULT_KINDS[kind], 0, 2 * HOUR)
+    [finding] = reports[0].report.findings
+    assert (finding.check, finding.health, reports[0].after) == (check, health, after)
+    assert reports[-1].report.health == Health.OK
+    assert any(check in group.checks for group in reports[-1].report.passing)
 
 
-@pytest.mark.parametrize("shape", ["application", "silent", "unheard"])
-def test_of_some_things_nothing_is_said(agent: SimulatedAgent, shape: str) -> None:
-    assert agent.fault_reports(FAULT_KINDS[shape], 0, HOUR) == ()
+@pytest.mark.parametrize("kind", ["application", "node-down", "agent-unreachable"])
+def test_kinds_without_a_report(agent: SimulatedAgent, kind: str) -> None:
+    assert agent.fault_reports(FAULT_KINDS[kind], 0, HOUR) == ()
 
 
-def test_a_fault_is_over_when_it_is_and_what_it_leaves_behind_later(agent: SimulatedAgent) -> None:
-    told = agent.fault_reports(FAULT_KINDS["port-down"], 1, 2 * HOUR)
-    assert [(one.after, one.report.health) for one in told] == [
+def test_a_warning_follows_the_end_of_a_fault(agent: SimulatedAgent) -> None:
+    reports = agent.fault_reports(FAULT_KINDS["port-down"], 1, 2 * HOUR)
+    assert [(timed.after, timed.report.health) for timed in reports] == [
         (30.0, Health.FATAL),
         (2 * HOUR, Health.WARNING),
         (26 * HOUR, Health.OK),
     ]
-    assert {one.target for one in told[0].report.findings} == {PORTS[1]}
+    assert {finding.target for finding in reports[0].report.findings} == {PORTS[1]}
 
 
-def test_what_comes_together_is_judged_together(agent: SimulatedAgent) -> None:
+def test_overlapping_changes_are_evaluated_together(agent: SimulatedAgent) -> None:
     flaps = [MachineChange(at, PORTS[0], increments={"port.link_downed": 1}) for at in (0.0, 600.0, 1200.0)]
-    told = agent.reports("port", flaps)
-    assert [(one.after, one.report.findings[0].check) for one in told[:3]] == [
+    reports = agent.reports("port", flaps)
+    assert [(timed.after, timed.report.findings[0].check) for timed in reports[:3]] == [
         (0.0, "port-link-downed"),
         (1200.0, "port-flap"),
         (3600.0, "port-link-downed"),
     ]
-    assert told[-1].after == 1200.0 + 24 * HOUR
+    assert reports[-1].after == 1200.0 + 24 * HOUR
 
 
-def test_halves_make_one_report_and_findings_age(agent: SimulatedAgent) -> None:
+def test_reports_are_merged_and_age(agent: SimulatedAgent) -> None:
     [hot, *_] = agent.fault_reports(FAULT_KINDS["overheated"], 0, HOUR)
     [down, *_] = agent.fault_reports(FAULT_KINDS["port-down"], 0, HOUR)
-    whole = merge_reports((hot.report, down.report))
-    assert [one.check for one in whole.findings] == ["port-down", "gpu-thermal-slowdown"]
-    assert whole.health == Health.FATAL
-    assert [one.age for one in age_report(whole, 100.0).findings] == [
-        one.age + 100.0 for one in whole.findings
+    merged = merge_reports((hot.report, down.report))
+    assert [finding.check for finding in merged.findings] == ["port-down", "gpu-thermal-slowdown"]
+    assert merged.health == Health.FATAL
+    assert [timed.age for timed in age_report(merged, 100.0).findings] == [
+        finding.age + 100.0 for finding in merged.findings
     ]

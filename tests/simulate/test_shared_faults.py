@@ -11,16 +11,16 @@ FLEET = simulated_topology(2560)
 
 
 @pytest.mark.parametrize("kind", SHARED_FAULT_KINDS)
-def test_a_shared_fault_shows_on_members_of_its_domains_alone(kind: str) -> None:
+def test_a_shared_fault_shows_only_on_members_of_its_domains(kind: str) -> None:
     assert SHARED_FAULT_KINDS[kind].fits(FLEET)
     for seed in range(5):
-        one = make_shared_fault(kind, FLEET, 1000.0, Random(seed))
-        assert one == make_shared_fault(kind, FLEET, 1000.0, Random(seed))
-        where = {trouble.node for trouble in one.faults}
-        members = {node for path in one.domains for node in FLEET.domains[path]}
-        assert where <= members or (not one.domains and one.check)
-        assert len(where) >= 3
-        assert all(1000.0 <= trouble.start < trouble.end <= one.end for trouble in one.faults)
+        shared = make_shared_fault(kind, FLEET, 1000.0, Random(seed))
+        assert shared == make_shared_fault(kind, FLEET, 1000.0, Random(seed))
+        nodes = {fault.node for fault in shared.faults}
+        members = {node for path in shared.domains for node in FLEET.domains[path]}
+        assert nodes <= members or (not shared.domains and shared.check)
+        assert len(nodes) >= 3
+        assert all(1000.0 <= fault.start < fault.end <= shared.end for fault in shared.faults)
 
 
 @pytest.mark.parametrize(
@@ -34,16 +34,16 @@ def test_a_shared_fault_shows_on_members_of_its_domains_alone(kind: str) -> None
         ("NVLink tray", 1.0, 1.0, 30.0),
     ],
 )
-def test_so_many_members_show_it_so_soon(kind: str, least: float, most: float, within: float) -> None:
+def test_share_of_the_members_and_speed(kind: str, least: float, most: float, within: float) -> None:
     for seed in range(10):
-        one = make_shared_fault(kind, FLEET, 0.0, Random(seed))
-        [path] = one.domains
-        share = len({trouble.node for trouble in one.faults}) / len(FLEET.domains[path])
+        shared = make_shared_fault(kind, FLEET, 0.0, Random(seed))
+        [path] = shared.domains
+        share = len({fault.node for fault in shared.faults}) / len(FLEET.domains[path])
         assert least <= share <= most
-        assert max(trouble.start for trouble in one.faults) <= within
+        assert max(fault.start for fault in shared.faults) <= within
 
 
-def test_two_leaves_at_once_are_of_two_pods() -> None:
+def test_two_leaves_at_once_are_in_two_pods() -> None:
     for seed in range(10):
-        one, other = make_shared_fault("two leaves at once", FLEET, 0.0, Random(seed)).domains
-        assert one.split("/")[1] != other.split("/")[1]
+        first, second = make_shared_fault("two leaves at once", FLEET, 0.0, Random(seed)).domains
+        assert first.split("/")[1] != second.split("/")[1]

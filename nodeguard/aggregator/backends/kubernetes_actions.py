@@ -14,7 +14,7 @@ from nodeguard.kube import incident_writer as incidents
 from nodeguard.kube.client import MERGE_PATCH, ApiClient, ApiError
 from nodeguard.kube.config_map import ConfigMap, ConfigMapObject
 from nodeguard.kube.error_log import Log
-from nodeguard.kube.incident_object import decode_incident, is_shared
+from nodeguard.kube.incident_object import clear_spec, decode_incident, is_shared
 from nodeguard.kube.watch import Watch
 from nodeguard.model.instant import rfc3339
 
@@ -73,7 +73,7 @@ class KubernetesOperatorActions:
 
     async def clear(self, name: str, by: str) -> str:
         """Ask to clear an incident."""
-        written = await self._specify(name, {"clear": f"{by or 'somebody'} at {rfc3339(time.time())}"})
+        written = await self._specify(name, clear_spec(by or "somebody", rfc3339(time.time())))
         return clear_message(name, of_many=is_shared(decode_incident(written)))
 
     async def _change(self, what: Mapping[str, str | None]) -> None:
@@ -85,7 +85,7 @@ class KubernetesOperatorActions:
         except ApiError as error:
             raise OperatorActionError(f"this cannot be written down, and is not done: {error}") from None
 
-    async def _specify(self, incident: str, spec: Mapping[str, str]) -> bytes:
+    async def _specify(self, incident: str, spec: Mapping[str, object]) -> bytes:
         path = f"{incidents.PATH}/{incident}"
         try:
             return await self._api.request("PATCH", path, body={"spec": spec}, content_type=MERGE_PATCH)

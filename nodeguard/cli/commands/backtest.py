@@ -164,6 +164,6 @@ def _has_anything(found: BacktestResult, options: Namespace) -> None:
         )
     if not found.recent_reports:
         raise UsageError(
-            f"--since: nothing was told within {format_duration(options.since)}, the latest at {format_time(found.last_step)}: "
-            "say a longer time, or leave it away"
+            f"--since: nothing was told within {format_duration(options.since)}, the latest at"
+            f" {format_time(found.last_step)}: say a longer time, or leave it away"
         )

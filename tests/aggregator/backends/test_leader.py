@@ -97,12 +97,14 @@ async def test_what_many_nodes_share_is_told_of_beside_its_incident(
 
         def described() -> str:
             try:
-                return controlplane.kubectl("describe", "incident", domain.name)
+                return controlplane.kubectl("describe", "nodeincident", domain.name)
             except CalledProcessError:
                 return ""
 
         def listed() -> list[list[str]]:
-            return [line.split()[:5] for line in controlplane.kubectl("get", "incidents").splitlines()[1:]]
+            return [
+                line.split()[:5] for line in controlplane.kubectl("get", "nodeincidents").splitlines()[1:]
+            ]
 
         async with asyncio.timeout(PATIENCE):
             while "NodeguardMarked" not in (said := described()):

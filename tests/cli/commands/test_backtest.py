@@ -12,7 +12,7 @@ import pytest
 from nodeguard.aggregator.history.store import HistoryStore
 from nodeguard.cli.main import main
 from nodeguard.model.finding import Health
-from tests.backtest.scene import START, Told
+from tests.backtest.scene import START, FleetHistory
 from tests.paths import FIXTURES
 
 FREE = "modes: [{check: '*', mode: enforce}]\nbudget: {check: {new: 50, standing: 50}, pool: 20%, fleet: 20%, domain: 100%}\n"
@@ -30,9 +30,9 @@ class Site:
     def policy(self, name: str, text: str) -> None:
         (self.directory / name).write_text(text)
 
-    def history(self, told: Told, name: str = "history.sqlite", alive: float = 0.0) -> str:
+    def history(self, history: FleetHistory, name: str = "history.sqlite", alive: float = 0.0) -> str:
         store = HistoryStore(str(self.directory / name))
-        store.add(sorted(told.steps, key=lambda one: one.at), START + alive)
+        store.add(sorted(history.steps, key=lambda one: one.at), START + alive)
         store.close()
         return str(self.directory / name)
 
@@ -61,16 +61,16 @@ def site(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest
     return Site(tmp_path, capsys)
 
 
-def month() -> Told:
+def month() -> FleetHistory:
     """Two nodes that are sick for a while, one of which comes back, and one that gets worse."""
-    told = Told(40)
-    told.sick(100.0, 1)
-    told.say(400.0, 1)
-    told.sick(9000.0, 1)
-    told.sick(100.0, 2)
-    told.sick(5000.0, 3, "port-flap", health=Health.SUSPECT)
-    told.sick(6000.0, 3, "port-flap")
-    return told
+    history = FleetHistory(40)
+    history.sick(100.0, 1)
+    history.say(400.0, 1)
+    history.sick(9000.0, 1)
+    history.sick(100.0, 2)
+    history.sick(5000.0, 3, "port-flap", health=Health.SUSPECT)
+    history.sick(6000.0, 3, "port-flap")
+    return history
 
 
 def test_a_history_is_told_of_check_by_check_and_mark_by_mark(site: Site) -> None:
@@ -124,40 +124,45 @@ def test_two_policies_are_held_against_each_other(site: Site) -> None:
     )
     assert "\nDIFFERENCE  tight.yaml against free.yaml\n  both      3 marks under both policies\n" in out
     assert "\nunder free.yaml alone:\n\nQUARANTINE  node-" in out
-    told = site.json(path, policy=("free.yaml", "tight.yaml"))
-    assert told["difference"]["both"] + len(told["difference"]["first"]) == 5
-    assert told["difference"]["second"] == []
+    history = site.json(path, policy=("free.yaml", "tight.yaml"))
+    assert history["difference"]["both"] + len(history["difference"]["first"]) == 5
+    assert history["difference"]["second"] == []
 
 
 def test_machines_are_told_the_same(site: Site) -> None:
-    told = site.json(site.history(month(), alive=20_000.0))
-    assert (told["version"], told["nodes"], told["transitions"], told["difference"]) == (1, 40, 46, None)
-    [policy] = told["policies"]
+    history = site.json(site.history(month(), alive=20_000.0))
+    assert (history["version"], history["nodes"], history["transitions"], history["difference"]) == (
+        1,
+        40,
+        46,
+        None,
+    )
+    [policy] = history["policies"]
     assert (policy["file"], policy["nodes"], policy["most"]) == ("free.yaml", 3, 3)
     assert policy["marks"][0] == {
         "node": "node-1", "uid": "uid-1", "pool": "", "check": "gpu-lost", "target": "gpu/0000:3b:00",
         "mark": "quarantine", "state": "Marked", "from": "2023-11-14T22:15:05Z",
         "until": "2023-11-14T22:30:01Z", "ended": "proven", "why": [],
         "next": {
-            "over": "itself", "lasted": pytest.approx(294.999, abs=0.01), "brief": True, "again": True,
-            "worse": False,
+            "finding_end": "resolved", "seconds": pytest.approx(294.999, abs=0.01), "brief": True, "recurred": True,
+            "escalated": False,
         },
     }  # fmt: skip
 
 
 def test_histories_of_replicas_are_one(site: Site) -> None:
-    told, late = month(), month()
+    history, late = month(), month()
     late.steps = [one for one in late.steps if one.at > START + 4000.0]
-    one, two = site.history(told, "one.sqlite", 100.0), site.history(late, "two.sqlite", 20_000.0)
+    one, two = site.history(history, "one.sqlite", 100.0), site.history(late, "two.sqlite", 20_000.0)
     both = site.json(one, two)
     assert (both["transitions"], both["until"]) == (46, "2023-11-15T03:46:40Z")
 
 
 def test_recordings_are_nodes_that_are_judged(site: Site) -> None:
     names = ("ecc-uncorrectable", "healthy-dgx-h100")
-    told = site.json(*(str(FIXTURES / name) for name in names))
-    [policy] = told["policies"]
-    assert (told["nodes"], policy["nodes"]) == (2, 1)
+    history = site.json(*(str(FIXTURES / name) for name in names))
+    [policy] = history["policies"]
+    assert (history["nodes"], policy["nodes"]) == (2, 1)
     assert {one["node"] for one in policy["marks"]} == {"ecc-uncorrectable"}
 
 
@@ -171,12 +176,12 @@ def test_no_line_is_longer_than_the_page(site: Site, monkeypatch: pytest.MonkeyP
 
 
 def test_since_leaves_out_what_was_over(site: Site) -> None:
-    told = month()
+    history = month()
     shift = time.time() - START - 10_000.0
-    site.history(told)
+    site.history(history)
     moved = [
         type(one)(one.at + shift, *(getattr(one, name) for name in one.__struct_fields__[1:]))
-        for one in sorted(told.steps, key=lambda one: one.at)
+        for one in sorted(history.steps, key=lambda one: one.at)
     ]
     store = HistoryStore(str(site.directory / "new.sqlite"))
     store.add(moved, time.time())
@@ -203,7 +208,7 @@ def test_since_leaves_out_what_was_over(site: Site) -> None:
 )  # fmt: skip
 def test_what_cannot_be_played_is_said(site: Site, words: list[str], why: str) -> None:
     (site.directory / "empty").touch()
-    site.history(Told(0), "none.sqlite")
+    site.history(FleetHistory(0), "none.sqlite")
     (site.directory / "other").mkdir()
     (site.directory / "broken").mkdir()
     (site.directory / "broken" / "bundle.yaml").write_text("hostname: a\n")

@@ -1,0 +1,1 @@
+"""Evaluation of the diagnosis on simulated shared faults, bad roll-outs and normal days."""

@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+import pytest
+
+from bench.simulation.intervals import bootstrap, mean, wilson
+
+
+@pytest.mark.parametrize(
+    ("hits", "tries", "low", "high"),
+    [(240, 240, 0.984, 1.0), (0, 20, 0.0, 0.161), (5, 10, 0.237, 0.763), (0, 0, 0.0, 1.0)],
+)
+def test_wilson_interval(hits: int, tries: int, low: float, high: float) -> None:
+    assert wilson(hits, tries) == pytest.approx((low, high), abs=1e-3)
+
+
+def test_bootstrap_interval() -> None:
+    low, high = bootstrap([0.0] * 90 + [1.0] * 10)
+    assert 0.03 < low < 0.1 < high < 0.18
+    assert bootstrap([0.0] * 90 + [1.0] * 10) == (low, high)
+    assert bootstrap([]) == (0.0, 0.0)
+
+
+def test_mean() -> None:
+    assert mean([5.0, 1.0, 3.0]) == 3.0
+    assert mean([]) is None
