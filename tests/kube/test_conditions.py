@@ -56,11 +56,11 @@ def test_a_transition_is_a_change_of_status(
 
 def test_other_causes_are_written_and_other_readings_are_not() -> None:
     hot = NodeCondition(
-        "False", "Quarantined", "GPU 1 has 91 °C. Details: nodeguard explain node gpu-7 (gpu-hot on GPU 1)."
+        "False", "Quarantined", "GPU 1 has 91 °C. Details: nodeguard describe node gpu-7 (gpu-hot on GPU 1)."
     )
     node = replace(NODE, condition=hot)
     assert condition_patch(node, replace(hot, message=hot.message.replace("91", "92")), NOW) is None
-    also = replace(hot, message="GPU 1 has 91 °C. Details: nodeguard explain node gpu-7 (gpu-ecc on GPU 1).")
+    also = replace(hot, message="GPU 1 has 91 °C. Details: nodeguard describe node gpu-7 (gpu-ecc on GPU 1).")
     patch = condition_patch(node, also, NOW)
     assert patch is not None
     assert patch["status"]["conditions"][0]["message"] == also.message

@@ -50,6 +50,9 @@ from nodeguard.sources.source import Source
 from nodeguard.wire.instruction import ClearFinding, DetachGpus, Instruction
 from nodeguard.worker.lane import filesystem_lane
 
+SUMMARY = "check this machine continuously and serve metrics"
+GROUP = "Node"
+
 
 def run(arguments: Sequence[str]) -> int:
     """Run the agent; returns the exit code."""

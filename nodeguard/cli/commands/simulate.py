@@ -32,6 +32,10 @@ _NODES, _EPISODE_NODES = 7500, 2560
 _LEAST = 1100
 
 
+SUMMARY = "simulate the effect of a policy on a fleet"
+GROUP = "Checks and policy"
+
+
 def run(arguments: Sequence[str]) -> int:
     """Run the command; returns its exit code. Raises UsageError."""
     options = _parser().parse_args(arguments)

@@ -1,4 +1,4 @@
-"""The metrics of nodeguard check, for node_exporter's textfile collector."""
+"""Prometheus metrics of nodeguard check, for the textfile collector of node_exporter."""
 
 from __future__ import annotations
 
@@ -10,18 +10,22 @@ from nodeguard.wire.exposition import plain, states
 
 
 def as_metrics(verdict: Verdict, instant: Instant) -> str:
-    """A verdict of a moment in Prometheus' text format."""
-    healthy = "Health of the node, 1 for the state that it is in; for none where nothing could be judged."
-    known = "How well the node's health is known, 1 for the state that it is in."
-    judged = "Checks that came to an answer, counted on each slot."
+    """Return a verdict in the text format of Prometheus."""
+    healthy = "Health of the node: 1 for the current state; 0 for all where no check could be evaluated."
+    data_status = "Data status of the node: 1 for the current state."
+    evaluated = "Evaluated checks, counted for each target."
     families = [
         states("nodeguard_node_health", healthy, "health", Health, verdict.known_health),
         states(
-            "nodeguard_node_knowledge", known, "knowledge", DataStatus, scope.verdict_data_status(verdict)
+            "nodeguard_node_knowledge",
+            data_status,
+            "knowledge",
+            DataStatus,
+            scope.verdict_data_status(verdict),
         ),
         finding_metrics(verdict.findings),
         unreadable_metrics(verdict.read_failures),
-        plain("nodeguard_checks_judged", judged, verdict.evaluated),
-        plain("nodeguard_check_timestamp_seconds", "When the node was judged.", instant.wall),
+        plain("nodeguard_checks_evaluated", evaluated, verdict.evaluated),
+        plain("nodeguard_check_timestamp_seconds", "Time of the evaluation.", instant.wall),
     ]
     return "".join(families)
