@@ -40,7 +40,7 @@ checks/compiled.msgpack: $(checks) $(wildcard nodeguard/catalog/*.py nodeguard/m
 
 # The page of checks, from the catalogue.
 docs: environment catalogue
-	$(BIN)/nodeguard checks --format markdown > docs/checks.md
+	$(BIN)/nodeguard checks -o markdown > docs/checks.md
 
 clean:
 	rm -rf .venv build dist *.egg-info checks/compiled.msgpack

@@ -98,7 +98,7 @@ class Fleet:
     def wait(self) -> None:
         """Wait until every node has been heard."""
         end = time.monotonic() + _PATIENCE
-        while self._asked("status").get("agents", {}).get("heard") != len(NODES):
+        while self._asked("status").get("agents", {}).get("reported") != len(NODES):
             if time.monotonic() > end:
                 raise SystemExit(
                     f"demo: not every agent was heard within {_PATIENCE:g} s:\n{self._last_words()}"
@@ -149,7 +149,7 @@ class Fleet:
 
     def incident(self, node: str) -> str:
         """Name of a node's first incident."""
-        found: list[dict[str, Any]] = self._asked("incidents")["incidents"]
+        found: list[dict[str, Any]] = self._asked("get", "incidents")["incidents"]
         return next((one["name"] for one in found if one["node"] == node), "")
 
     def ask(self, *words: str) -> None:
@@ -183,8 +183,8 @@ class Fleet:
         print_lines([StyledLine(head, f"{what} -> {done}", _STYLE.get(state, ""))])
         sys.stdout.flush()
 
-    def _asked(self, what: str) -> Any:
-        words = [*COMMAND, what, "--format", "json", "--socket", SOCKET]
+    def _asked(self, *command: str) -> Any:
+        words = [*COMMAND, *command, "-o", "json", "--socket", SOCKET]
         told = subprocess.run(words, capture_output=True, check=False, cwd=self.directory).stdout
         return json.loads(told) if told else {}
 
@@ -267,11 +267,11 @@ def main() -> None:
             _say(f"  {line}", style="")
         fleet.wait()
         _story(fleet)
-        for words in (["status"], ["explain", "node", "gpu-3"], ["incidents", "--all"]):
+        for words in (["status"], ["describe", "node", "gpu-3"], ["get", "incidents", "--all"]):
             fleet.ask(*words)
         _say(
             "",
-            "Look further: nodeguard check judges this machine; nodeguard explain gpu-gsp-failure says "
+            "Look further: nodeguard check checks this machine; nodeguard explain gpu-gsp-failure says "
             "what a check means; docs/fleet.md how to read all this; docs/kubernetes.md how to install it.",
         )
 

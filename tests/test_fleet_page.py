@@ -15,7 +15,7 @@ from nodeguard.fleet_api.schema import domain as domain_forms
 from nodeguard.fleet_api.schema import incident as incident_forms
 from nodeguard.fleet_api.schema import node as node_forms
 from nodeguard.fleet_api.schema import status as forms
-from tests.cli.fleet_look import look
+from tests.cli.fleet_output import look
 from tests.cli.render.test_domain import FABRIC
 from tests.fleet.decide.test_domain_marks import FIRST
 from tests.paths import ROOT
@@ -35,8 +35,8 @@ def test_every_field_is_explained(form: type[msgspec.Struct]) -> None:
 
 
 def test_everything_that_a_mark_waits_for_is_explained() -> None:
-    assert [word for word in get_args(WaitKind) if f"(`{word}`)" not in PAGE] == []
+    assert [term for term in get_args(WaitKind) if f"(`{term}`)" not in PAGE] == []
 
 
-def test_the_page_of_a_domain_is_what_is_printed() -> None:
+def test_the_documented_domain_is_the_real_output() -> None:
     assert look(domain_lines(describe_domain(FABRIC.planner, FIRST, FABRIC.now)), 100) in PAGE

@@ -39,7 +39,7 @@ def test_its_table_names_every_field() -> None:
 
 def test_its_checks_judge_probes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "site.yaml").write_text(block("yaml"))
-    assert main(["check", "--from", BUNDLE, "--checks", str(tmp_path), "--format", "json"]) == 2
+    assert main(["check", "--from", BUNDLE, "--checks", str(tmp_path), "-o", "json"]) == 2
     found = {one["check"]: one for one in json.loads(capsys.readouterr().out)["findings"]}
     assert "probe-fatal" not in found
     assert found["burn-in-failed"]["target"] == "probe/matmul/gpu/0000:3b:00"

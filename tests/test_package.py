@@ -77,7 +77,7 @@ def test_an_installed_wheel_judges_without_parsing_yaml(wheel: Path, tmp_path: P
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(site)
     code = (
-        "import sys; from nodeguard.cli.main import main; code = main(['check', '--only', 'kernel']);"
+        "import sys; from nodeguard.cli.main import main; code = main(['check', '--family', 'kernel']);"
         "import nodeguard; assert nodeguard.__file__.startswith(sys.argv[1]), nodeguard.__file__;"
         "sys.exit('yaml was imported' if 'yaml' in sys.modules else code)"
     )

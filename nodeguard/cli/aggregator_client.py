@@ -1,4 +1,4 @@
-"""Asking the aggregator that runs on this machine, or in this container."""
+"""Client of the aggregator that runs on this machine, or in this container: HTTP over its socket."""
 
 from __future__ import annotations
 
@@ -15,97 +15,98 @@ import msgspec
 from msgspec import Struct
 
 from nodeguard.aggregator.api.requests import SOCKET_PATH, ActionResult, ErrorResponse
+from nodeguard.cli.output import to_json, to_yaml
 from nodeguard.cli.streams import print_output
 from nodeguard.cli.usage import ArgumentParser, UsageError
 
 ENVIRONMENT = "NODEGUARD_AGGREGATOR_SOCKET"
 _EXEC = "kubectl exec -n nodeguard deploy/nodeguard-aggregator --"
 
-# Seconds for an answer: to tell takes no time; to decide waits for the cluster.
-_WITHIN, _DECIDED_WITHIN = 10.0, 120.0
+# Seconds for a response: a query takes no time; a decision waits for the cluster.
+_QUERY_TIMEOUT, _DECISION_TIMEOUT = 10.0, 120.0
 
-_Form = TypeVar("_Form", bound=Struct)
+_Response = TypeVar("_Response", bound=Struct)
 
 
 class NotFoundError(UsageError):
-    """What is asked for is not there."""
+    """The requested object does not exist."""
 
 
 def add_socket(parser: ArgumentParser) -> None:
     """Add --socket."""
     parser.add_argument(
-        "--socket", metavar="PATH", help=f"where the aggregator listens (${ENVIRONMENT}, else {SOCKET_PATH})"
+        "--socket",
+        metavar="PATH",
+        help=f"socket of the aggregator (default: ${ENVIRONMENT}, else {SOCKET_PATH})",
     )
-
-
-def add_format(parser: ArgumentParser) -> None:
-    """Add --format."""
-    parser.add_argument("--format", choices=("text", "json"), default="text", help="how to say it")
 
 
 class AggregatorClient:
     """The aggregator at a socket, for one command."""
 
     def __init__(self, options: Namespace, command: str, arguments: Sequence[str]) -> None:
-        """options: of the command line. command, arguments: as they were written, for what is to be said
-        where no aggregator is.
+        """options: of the command line. command, arguments: as they were written, for the error where no
+        aggregator answers.
         """
         self._path: str = options.socket or os.environ.get(ENVIRONMENT) or SOCKET_PATH
         self._command = shlex.join(["nodeguard", command, *arguments])
 
-    def get(self, target: str, form: type[_Form]) -> _Form:
-        """What it tells. target: the path below /v1/. Raises UsageError."""
-        return self._asked("GET", target, form, None, _WITHIN)
+    def get(self, target: str, schema: type[_Response]) -> _Response:
+        """Return a response. target: the path below /v1/. Raises UsageError."""
+        return self._request("GET", target, schema, None, _QUERY_TIMEOUT)
 
-    def post_and_print(self, target: str, wanted: Struct, form: str) -> None:
-        """Have something done, and print what was, as text or json. Raises UsageError where it was not."""
-        done = self.post(target, wanted)
-        print_output(to_json(done) if form == "json" else done.message)
+    def post_and_print(self, target: str, body: Struct, output: str) -> None:
+        """Send a decision, and print its outcome as text, json or yaml. Raises UsageError where it failed."""
+        done = self.post(target, body)
+        formats = {"json": to_json, "yaml": to_yaml}
+        print_output(formats[output](done) if output in formats else done.message)
 
-    def post(self, target: str, wanted: Struct) -> ActionResult:
-        """Have something done; return what was. Raises UsageError where it was not."""
-        return self._asked("POST", target, ActionResult, wanted, _DECIDED_WITHIN)
+    def post(self, target: str, body: Struct) -> ActionResult:
+        """Send a decision; return its outcome. Raises UsageError where it failed."""
+        return self._request("POST", target, ActionResult, body, _DECISION_TIMEOUT)
 
-    def _asked(
-        self, method: str, target: str, form: type[_Form], wanted: Struct | None, within: float
-    ) -> _Form:
-        connection = _Local(self._path, within)
+    def _request(
+        self, method: str, target: str, schema: type[_Response], body: Struct | None, timeout: float
+    ) -> _Response:
+        connection = _UnixConnection(self._path, timeout)
         try:
-            body = None if wanted is None else msgspec.json.encode(wanted)
-            connection.request(method, f"/v1/{target}", body, {"Content-Type": "application/json"})
+            content = None if body is None else msgspec.json.encode(body)
+            connection.request(method, f"/v1/{target}", content, {"Content-Type": "application/json"})
             response = connection.getresponse()
-            said = response.read()
+            text = response.read()
             if response.status == 200:
-                return msgspec.json.decode(said, type=form)
-            error = msgspec.json.decode(said, type=ErrorResponse).error
-        except UnicodeEncodeError as unsaid:
-            raise UsageError(f"{unsaid.object!r} is no UTF-8: write it anew") from None
+                return msgspec.json.decode(text, type=schema)
+            error = msgspec.json.decode(text, type=ErrorResponse).error
+        except UnicodeEncodeError as invalid:
+            raise UsageError(f"{invalid.object!r} is not UTF-8: correct it") from None
         except TimeoutError:
-            late = ", and it may be done still: see nodeguard status" if wanted else ": see its log"
-            raise UsageError(f"{self._path}: no answer within {within:g} s{late}") from None
+            remedy = ", and it may still be carried out: see nodeguard status" if body else ": see its log"
+            raise UsageError(f"{self._path}: no response within {timeout:g} s{remedy}") from None
         except PermissionError:
             raise UsageError(
-                f"{self._path}: only root and the user that the aggregator runs as may ask: run it as one"
+                f"{self._path}: permission denied: run this as root, or as the user of the aggregator"
             ) from None
-        except msgspec.DecodeError as unread:
+        except msgspec.DecodeError as invalid:
             raise UsageError(
-                f"{self._path}: the answer is not understood ({unread}): is it of another version?"
+                f"{self._path}: the response is invalid ({invalid}): check that both sides have one version"
             ) from None
-        except (OSError, HTTPException) as absent:
+        except (OSError, HTTPException) as unreachable:
+            reason = getattr(unreachable, "strerror", None) or unreachable
             raise UsageError(
-                f"no aggregator answers at {self._path} ({absent}): run it where one is, as with "
-                f"{_EXEC} {self._command}, or name its --socket"
+                f"no aggregator answers at {self._path} ({reason}): run this on the machine of the "
+                f"aggregator, in "
+                f"Kubernetes with {_EXEC} {self._command}, or set --socket; nodeguard check shows this node"
             ) from None
         finally:
             connection.close()
         raise (NotFoundError if response.status == 404 else UsageError)(error)
 
 
-class _Local(HTTPConnection):
+class _UnixConnection(HTTPConnection):
     """HTTP over a socket in the file system."""
 
-    def __init__(self, path: str, within: float) -> None:
-        super().__init__("localhost", timeout=within)
+    def __init__(self, path: str, timeout: float) -> None:
+        super().__init__("localhost", timeout=timeout)
         self._path = path
 
     def connect(self) -> None:
@@ -116,10 +117,5 @@ class _Local(HTTPConnection):
 
 
 def quote_name(name: str) -> str:
-    """A name as a part of a path."""
+    """Return a name as a segment of a path."""
     return quote(name, safe="", errors="surrogateescape")
-
-
-def to_json(told: Struct) -> str:
-    """What was told as JSON, indented for people."""
-    return msgspec.json.format(msgspec.json.encode(told), indent=2).decode()

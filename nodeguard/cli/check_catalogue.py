@@ -1,45 +1,88 @@
-"""The catalogue that a command works with: the built-in one, and what the site's folders add."""
+"""The check catalogue of a command: the built-in checks, and what the site's directories add."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from nodeguard.catalog.catalogue import add_site_checks, load_builtin
-from nodeguard.cli.usage import UsageError
+from nodeguard.cli.usage import UsageError, did_you_mean
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.signal import Signal
 from nodeguard.pipeline.signal_registry import all_signals
 
+STDIN = "-"
+
 
 def load_catalogue(folders: Sequence[str] = ()) -> tuple[Catalogue, dict[str, Signal]]:
-    """The catalogue with what some folders override, and all signals.
+    """Return the catalogue with what some directories add or override, and all signals.
 
-    Raises UsageError where a file is wrong.
+    folders: `-` reads one file from standard input. Raises UsageError where a file is invalid, with a line
+    for each invalid file.
     """
-    from nodeguard.config.errors import ConfigError  # noqa: PLC0415 - brings what only site files need
+    from nodeguard.config.errors import ConfigError  # noqa: PLC0415 - only site files need YAML
 
     try:
         catalogue = load_builtin(all_signals)
         signals = all_signals(catalogue.patterns)
-        if folders:
-            catalogue = add_site_checks(catalogue, [Path(folder) for folder in folders], signals)
     except ConfigError as error:
         raise UsageError(str(error)) from None
-    return catalogue, signals
+    if not folders:
+        return catalogue, signals
+    with TemporaryDirectory(prefix="nodeguard-") if STDIN in folders else nullcontext("") as scratch:
+        paths = [_from_stdin(scratch) if folder == STDIN else Path(folder) for folder in folders]
+        try:
+            return add_site_checks(catalogue, paths, signals), signals
+        except ConfigError as error:
+            first = str(error)
+        errors = dict.fromkeys((first, *_file_errors(paths, signals)))
+        raise UsageError("\n".join(errors).replace(f"{scratch}/stdin.yaml", "standard input"))
 
 
-def parse_families(catalogue: Catalogue, wanted: Sequence[str]) -> frozenset[str] | None:
-    """Families that `--only`, each time it is given, names; None for all. Raises UsageError for one that is
-    not there.
-    """
-    if not wanted:
+def _from_stdin(scratch: str) -> Path:
+    path = Path(scratch)
+    (path / "stdin.yaml").write_bytes(sys.stdin.buffer.read())
+    return path
+
+
+def _file_errors(folders: Sequence[Path], signals: dict[str, Signal]) -> list[str]:
+    """Return the first error of each file, as far as each is invalid by itself."""
+    from nodeguard.catalog.check_files import (
+        list_site_files,  # noqa: PLC0415
+        read_check_file,  # noqa: PLC0415 - see above
+    )
+    from nodeguard.config.errors import ConfigError  # noqa: PLC0415
+
+    errors = []
+    for folder in folders:
+        try:
+            files = list(list_site_files(folder))
+        except ConfigError as error:
+            errors.append(str(error))
+            continue
+        for path in files:
+            try:
+                read_check_file(path, signals)
+            except ConfigError as error:
+                errors.append(str(error))
+    return errors
+
+
+def parse_families(catalogue: Catalogue, texts: Sequence[str]) -> frozenset[str] | None:
+    """Return the families in the values of an option; None for all. Raises UsageError for an unknown one."""
+    if not texts:
         return None
-    names = frozenset(name.strip() for names in wanted for name in names.split(",") if name.strip())
-    there = {check.family for check in catalogue.checks}
+    names = frozenset(name.strip() for text in texts for name in text.split(",") if name.strip())
+    families = {check.family for check in catalogue.checks}
     if not names:
-        raise UsageError(f"--only names no family: write some of {', '.join(sorted(there))}")
-    unknown = sorted(names - there)
+        raise UsageError(f"--family is empty: expected some of {', '.join(sorted(families))}")
+    unknown = sorted(names - families)
     if unknown:
-        raise UsageError(f"--only: '{unknown[0]}' is no family: it is one of {', '.join(sorted(there))}")
+        hint = did_you_mean(unknown[0], families)
+        raise UsageError(
+            f"--family: '{unknown[0]}' is unknown: {hint}expected some of {', '.join(sorted(families))}"
+        )
     return names

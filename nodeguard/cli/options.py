@@ -1,4 +1,4 @@
-"""Options that several commands take, and what their values have to be."""
+"""Options that several commands take, and the validation of their values."""
 
 from __future__ import annotations
 
@@ -7,64 +7,84 @@ import pwd
 from argparse import ArgumentTypeError
 
 from nodeguard.cli.streams import print_error
-from nodeguard.cli.usage import ArgumentParser, UsageError, duration
+from nodeguard.cli.usage import ArgumentParser, UsageError, did_you_mean, duration
 from nodeguard.model.catalogue import Catalogue
+
+# Folders of site checks, separated by colons, for every command that takes --checks.
+CHECKS_ENVIRONMENT = "NODEGUARD_CHECKS"
 
 
 def directory(text: str) -> str:
-    """The name of a folder, as it is. Raises ArgumentTypeError for an empty one."""
+    """Return the name of a directory unchanged. Raises ArgumentTypeError for an empty one."""
     if not text.strip():
-        raise ArgumentTypeError("an empty name is no folder: write where it is")
+        raise ArgumentTypeError("the name of a directory is empty: write its path")
     return text
+
+
+def add_output(parser: ArgumentParser, *formats: str) -> None:
+    """Add -o, with some formats; the first is the default."""
+    parser.add_argument(
+        "-o", "--output", choices=formats, default=formats[0], metavar="FORMAT",
+        help=f"output format: {', '.join(formats)} ({formats[0]})",
+    )  # fmt: skip
+
+
+def add_by(parser: ArgumentParser) -> None:
+    """Add --by."""
+    about = "your name, for the audit trail (default: the current user)"
+    parser.add_argument("--by", default=current_user(), metavar="NAME", help=about)
 
 
 def add_checks(parser: ArgumentParser) -> None:
     """Add --checks."""
-    about = "add or override checks from this folder"
-    parser.add_argument("--checks", metavar="DIR", type=directory, action="append", default=[], help=about)
+    default = [path for path in os.environ.get(CHECKS_ENVIRONMENT, "").split(":") if path]
+    about = f"add or override checks from this directory (repeatable; default: ${CHECKS_ENVIRONMENT})"
+    parser.add_argument(
+        "--checks", metavar="DIR", type=directory, action="append", default=default, help=about
+    )
 
 
-def add_only(parser: ArgumentParser) -> None:
-    """Add --only, several times or with several families."""
-    about = "these families of checks alone"
-    parser.add_argument("--only", metavar="FAMILY,…", action="append", default=[], help=about)
+def add_family(parser: ArgumentParser) -> None:
+    """Add --family, several times or with several families."""
+    about = "run only the checks of these families (repeatable)"
+    parser.add_argument("-f", "--family", metavar="FAMILY,…", action="append", default=[], help=about)
 
 
 def add_machine(parser: ArgumentParser) -> None:
-    """Add what a command that reads once needs to know: --platform, --instance-type and --timeout."""
+    """Add what a command that reads a machine once takes: --platform, --instance-type and --timeout."""
     add_site(parser)
-    about = "wait no longer for any source (60s)"
+    about = "timeout of each data source (60s)"
     parser.add_argument("--timeout", metavar="TIME", type=duration, default=60.0, help=about)
 
 
 def add_site(parser: ArgumentParser) -> None:
-    """Add what a machine may not tell: --platform and --instance-type."""
+    """Add what may not be detected on a machine: --platform and --instance-type."""
     add = parser.add_argument
-    add("--platform", metavar="ID", default="", help="what this machine is, where it cannot be recognised")
-    add("--instance-type", metavar="TYPE", default="", help="what the cloud calls this machine")
+    add("--platform", metavar="ID", default="", help="platform id, if it is not detected")
+    add("--instance-type", metavar="TYPE", default="", help="cloud instance type, if it is not detected")
 
 
-def validate_platform(catalogue: Catalogue, platform: str, said: str = "platform") -> None:
-    """Raises UsageError for a platform that no file tells of. Empty for none. said: where it is written."""
-    known = sorted(one.id for one in catalogue.platforms)
-    if platform and platform not in known:
-        raise UsageError(f"{said} '{platform}' is not known: it is one of {', '.join(known)}")
+def validate_platform(catalogue: Catalogue, platform: str, source: str = "platform") -> None:
+    """Raise UsageError for an unknown platform; an empty one is valid. source: where it is written."""
+    platforms = sorted(item.id for item in catalogue.platforms)
+    if platform and platform not in platforms:
+        hint = did_you_mean(platform, platforms)
+        raise UsageError(f"{source} '{platform}' is unknown: {hint}expected one of {', '.join(platforms)}")
 
 
 def warn_about_instance_type(
-    catalogue: Catalogue, instance_type: str, platform: str, said: str = "--instance-type"
+    catalogue: Catalogue, instance_type: str, platform: str, source: str = "--instance-type"
 ) -> None:
-    """Say so where no platform has the instance type that was given. said: where it is written."""
-    known = {way.instance_type for one in catalogue.platforms for way in one.match}
-    if instance_type and instance_type not in known and not platform:
+    """Print a warning where no platform has the given instance type. source: where it is written."""
+    instance_types = {rule.instance_type for item in catalogue.platforms for rule in item.match}
+    if instance_type and instance_type not in instance_types and not platform:
         print_error(
-            f"{said}: '{instance_type}' is of no platform that is known and says "
-            "nothing: see that it is spelt to the letter, or say --platform"
+            f"{source}: '{instance_type}' is unknown and ignored: check its spelling, or set --platform"
         )
 
 
 def current_user() -> str:
-    """Who is at the prompt, behind sudo as well."""
+    """Return the name of the user, of the one who called sudo under sudo."""
     try:
         return os.environ.get("SUDO_USER") or pwd.getpwuid(os.getuid()).pw_name
     except KeyError:

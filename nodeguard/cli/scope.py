@@ -1,4 +1,4 @@
-"""What `--only` leaves of a verdict, and how well a verdict is known. Pure."""
+"""Restriction of a verdict to families of checks (`--family`), and its data status. Pure."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from nodeguard.model.observation import DERIVED
 from nodeguard.model.target import NODE
 from nodeguard.sources.source import Source
 
-# Derived signals that begin with these words follow from what sources read under another word, or the same.
-# What others follow from is not said anywhere and may be anything, as what the platform expects may be.
-_SOURCE_WORDS = {"fs": "fs", "service": "service", "volume": "fs"}
+# Sources of derived signals, by the first part of the signal's name and of the sources' signals. Other
+# derived signals may follow from any source, as the platform's expectations do.
+_SOURCE_PREFIXES = {"fs": "fs", "service": "service", "volume": "fs"}
 
 NOUNS = {
     "gpu": ("GPU", "GPUs"),
@@ -32,21 +32,23 @@ NOUNS = {
 
 
 def verdict_data_status(verdict: Verdict) -> DataStatus:
-    """How well a verdict is known: not at all where nothing could be judged."""
+    """Return the data status of a verdict: unknown where no check could be evaluated."""
     return verdict.data_status if verdict.evaluated else DataStatus.UNKNOWN
 
 
 def restrict_verdict(verdict: Verdict, checks: Iterable[Check], sources: Sequence[Source]) -> Verdict:
-    """A verdict without what was not read and none of these checks looks at."""
-    wanted = required_sources(checks, {source.name: frozenset(source.signals) for source in sources})
-    unread = tuple(one for one in verdict.read_failures if one.source in wanted or one.source == DERIVED)
-    known = DataStatus.UNKNOWN if unread else DataStatus.FRESH
-    known = worst(known, *(one.data_status for one in verdict.findings))
-    return replace(verdict, unread=unread, knowledge=known)
+    """Return a verdict without unreadable sources that none of these checks uses."""
+    required = required_sources(checks, {source.name: frozenset(source.signals) for source in sources})
+    unread = tuple(
+        item for item in verdict.read_failures if item.source in required or item.source == DERIVED
+    )
+    status = DataStatus.UNKNOWN if unread else DataStatus.FRESH
+    status = worst(status, *(item.data_status for item in verdict.findings))
+    return replace(verdict, unread=unread, knowledge=status)
 
 
 def required_sources(checks: Iterable[Check], sources: Mapping[str, frozenset[str]]) -> frozenset[str]:
-    """The sources that some checks look at. sources: the signals of each."""
+    """Return the sources that some checks use. sources: the signals of each."""
     return frozenset(
         name for check in checks for signal in _signals(check) for name in _from(signal, sources)
     )
@@ -63,17 +65,20 @@ def _from(signal: str, sources: Mapping[str, frozenset[str]]) -> Iterable[str]:
     own = [name for name, signals in sources.items() if signal in signals]
     if own:
         return own
-    word = _SOURCE_WORDS.get(signal.partition(".")[0])
-    if word is not None:
-        words = {name: {one.partition(".")[0] for one in signals} for name, signals in sources.items()}
-        return [name for name in sources if word in words[name]]
+    prefix = _SOURCE_PREFIXES.get(signal.partition(".")[0])
+    if prefix is not None:
+        prefixes = {
+            name: {signal_name.partition(".")[0] for signal_name in signals}
+            for name, signals in sources.items()
+        }
+        return [name for name in sources if prefix in prefixes[name]]
     return sources
 
 
 def reason_not_evaluated(families: Iterable[str], checks: Sequence[Check]) -> str:
-    """Why checks of some families, all of which were wanted, came to no answer though all was read."""
+    """Return why checks of some families could not be evaluated, though every source was read."""
     kinds = {kind for check in checks for kind in check.targets} - {NODE}
     names = [NOUNS[kind][1] for kind in sorted(kinds)]
-    named, many = ", ".join(sorted(families)), len(set(families)) > 1
-    said = f"{named} {'do' if many else 'does'} not apply"
-    return f"{said}, as this machine has no {' and no '.join(names)} to judge" if names else said
+    listed, several = ", ".join(sorted(families)), len(set(families)) > 1
+    text = f"{listed} {'do' if several else 'does'} not apply"
+    return f"{text}, this machine has no {' and no '.join(names)}" if names else text

@@ -1,4 +1,4 @@
-"""Standard output and error, which may be closed, full, of a narrow encoding, or a pipe that nobody reads."""
+"""Standard output and error, which may be closed, full, of a narrow encoding, or a pipe without a reader."""
 
 from __future__ import annotations
 
@@ -11,26 +11,50 @@ from typing import TextIO
 # The descriptors up to this one are standard input, output and error.
 _LAST_STREAM = 2
 
+_color = "auto"
+
 
 class UnwritableError(Exception):
-    """Standard output cannot be written to. Its text says why."""
+    """Standard output cannot be written to. Its text is the reason."""
 
 
 def prepare_streams() -> None:
-    """Make both fit to write to: what an encoding lacks is written as `?`."""
-    # What is opened later must not be taken for a stream that was closed.
+    """Prepare both streams: characters that an encoding lacks are written as `?`."""
+    # A file that is opened later must not become a standard stream that was closed.
     while (opened := os.open(os.devnull, os.O_RDWR)) <= _LAST_STREAM:
         pass
     os.close(opened)
-    # Python has None for a stream that was closed, and print would send errors to standard output instead.
-    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - lives as long as we
+    # Python has None for a closed stream, and print would write errors to standard output instead.
+    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - lives until the exit
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
 
 
+def set_color(when: str) -> None:
+    """Set when output is in color: `auto`, `always` or `never`."""
+    global _color  # noqa: PLW0603 - an option of the process, as the environment variables below
+    _color = when
+
+
+def in_color() -> bool:
+    """Return whether output is in color: by --color, else NO_COLOR, FORCE_COLOR, and the terminal."""
+    if _color != "auto":
+        return _color == "always"
+    if os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("FORCE_COLOR", "0") != "0" or os.environ.get("CLICOLOR_FORCE", "0") != "0":
+        return True
+    return is_terminal() and os.environ.get("TERM") != "dumb"
+
+
+def is_terminal() -> bool:
+    """Return whether standard output is a terminal."""
+    return bool(sys.stdout and sys.stdout.isatty())
+
+
 def print_output(text: str, end: str = "\n") -> None:
-    """Write to standard output, all of it now. Raises UnwritableError, and BrokenPipeError."""
+    """Write to standard output and flush. Raises UnwritableError, and BrokenPipeError."""
     if sys.stdout is None:
         raise UnwritableError("standard output is closed: redirect it to a file or to /dev/null")
     try:
@@ -49,15 +73,15 @@ def print_error(text: str) -> None:
     try:
         print(text, file=sys.stderr, flush=True)
     except OSError:
-        _give_up(sys.stderr)
+        _replace_with_null(sys.stderr)
 
 
 def discard_output() -> None:
-    """Give up standard output, so that what is still buffered raises nothing when Python ends."""
-    _give_up(sys.stdout)
+    """Drop standard output, so that buffered text raises no error when Python exits."""
+    _replace_with_null(sys.stdout)
 
 
-def _give_up(stream: TextIO | None) -> None:
+def _replace_with_null(stream: TextIO | None) -> None:
     if stream is None:
         return
     with suppress(OSError):

@@ -1,69 +1,133 @@
-"""What commands share: exit codes, words of the command line, and errors that a user can act on."""
+"""Command-line parsing that all commands share: exit codes, errors with a remedy, and types of arguments."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable, Sequence
 from typing import IO, Any, NoReturn
 
-from nodeguard.cli.streams import print_error, print_output
+from nodeguard.cli.streams import print_error, print_output, set_color
 from nodeguard.config.units import parse_fractional_duration
 
 # Exit codes of the monitoring-plugins convention.
 OK, WARNING, FATAL, UNKNOWN = 0, 1, 2, 3
 
+_CHOICE = re.compile(
+    r"argument (?P<name>.+?): invalid choice: '(?P<value>.*)' \(choose from (?P<choices>.*)\)"
+)
+
 
 class UsageError(Exception):
-    """Something that the user can put right. Its text says what is wrong and how to mend it."""
+    """An error that the user can fix. Its text says what is wrong and how to fix it."""
+
+
+class ParserCapturedError(Exception):
+    """Raised in place of parsing while a parser is captured: see capture_parser."""
+
+    def __init__(self, parser: ArgumentParser) -> None:
+        super().__init__()
+        self.parser = parser
+
+
+class _ColorAction(argparse.Action):
+    def __call__(self, *arguments: Any, **_: Any) -> None:
+        set_color(str(arguments[2]))
 
 
 class ArgumentParser(argparse.ArgumentParser):
-    """A parser whose errors end with UNKNOWN, as 2 means fatal here."""
+    """A parser of one command. Its errors end with UNKNOWN, since argparse's 2 means fatal here."""
+
+    capturing = False
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.add_argument("--color", choices=("auto", "always", "never"), default=argparse.SUPPRESS,
+            action=_ColorAction, help="when to use colors (auto: on a terminal)")  # fmt: skip
+
+    def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
+        """Parse the arguments of the command."""
+        if ArgumentParser.capturing:
+            raise ParserCapturedError(self)
+        return super().parse_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong and leave."""
+        """Print what is wrong and exit."""
+        choice = _CHOICE.fullmatch(message)
+        if choice is not None:
+            allowed = re.findall(r"'([^']*)'", choice["choices"]) or choice["choices"].split(", ")
+            hint = did_you_mean(choice["value"], allowed)
+            message = f"{choice['name']}: '{choice['value']}' is invalid: {hint}expected {', '.join(allowed)}"
         print_error(f"{self.prog}: {message}; see {self.prog} --help")
         raise SystemExit(UNKNOWN)
 
     def print_help(self, file: IO[str] | Any = None) -> None:
-        """Print what the command takes; to standard output as everything is printed."""
+        """Print the help to standard output, with the errors of print_output."""
         if file is not None:
             super().print_help(file)
         else:
             print_output(self.format_help(), end="")
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A question whether one of the known names was meant, empty where none is near."""
+def capture_parser(run: Callable[[Sequence[str]], int]) -> ArgumentParser:
+    """Return the parser of a command without running the command. run: the command's function."""
+    ArgumentParser.capturing = True
+    try:
+        run(())
+    except ParserCapturedError as captured:
+        return captured.parser
+    finally:
+        ArgumentParser.capturing = False
+    raise AssertionError("a command has to parse its arguments first")
+
+
+def did_you_mean(name: str, candidates: Iterable[str]) -> str:
+    """Return the question whether a similar name was meant; empty where no name is similar."""
     from difflib import get_close_matches  # noqa: PLC0415 - only for a misspelt name
 
-    found = get_close_matches(name, list(known), n=3)
-    return f"did you mean {' or '.join(found)}? Or " if found else ""
+    matches = get_close_matches(name, list(candidates), n=3)
+    return f"did you mean {' or '.join(matches)}? Or " if matches else ""
 
 
-def duration(text: str, most: float = 30 * 86_400) -> float:
-    """Seconds of a length of time: `30s`, `10m`, `2h`, `1d`, or a bare number of seconds. most: seconds that
-    it may be.
+def duration(text: str, longest: float = 30 * 86_400) -> float:
+    """Return the seconds of a duration: `30s`, `10m`, `2h`, `1d`, or a plain number of seconds.
 
-    Raises ArgumentTypeError.
+    longest: seconds. Raises ArgumentTypeError.
     """
     try:
         seconds = parse_fractional_duration(text)
     except ValueError:
-        seconds = 0.0
-    if not 0 < seconds <= most:
-        raise argparse.ArgumentTypeError(f"'{text}' is no length of time: write it like 30s, 10m or 2h")
+        seconds = float("nan")
+    if seconds != seconds:  # noqa: PLR0124 - NaN
+        raise argparse.ArgumentTypeError(f"'{text}' is not a duration: expected a value like 30s, 10m or 2h")
+    if not 0 < seconds <= longest:
+        raise argparse.ArgumentTypeError(
+            f"'{text}' is out of range: expected more than 0s and at most {longest / 86_400:g}d"
+        )
     return seconds
 
 
+def whole_number(smallest: int, largest: int) -> Callable[[str], int]:
+    """Return a type of arguments: whole numbers in a range."""
+
+    def parse(text: str) -> int:
+        if not (text.isascii() and text.isdigit()):
+            raise argparse.ArgumentTypeError(f"'{text}' is not a whole number")
+        if not smallest <= int(text[:18]) <= largest:
+            raise argparse.ArgumentTypeError(f"'{text}' is out of range: expected {smallest} to {largest}")
+        return int(text)
+
+    return parse
+
+
 def address(text: str) -> tuple[str, int]:
-    """Host and port of a place to listen at, as `127.0.0.1:9434`. Raises ArgumentTypeError."""
+    """Return host and port of an address to listen on, as `127.0.0.1:9434`. Raises ArgumentTypeError."""
     host, colon, port = text.rpartition(":")
     if not colon or not port.isdecimal() or int(port) > 65_535:
-        raise argparse.ArgumentTypeError(f"'{text}' is no HOST:PORT: write it like 127.0.0.1:9434")
+        raise argparse.ArgumentTypeError(f"'{text}' is not HOST:PORT: write it like 127.0.0.1:9434")
     host = host.strip("[]")
     if not host:
         raise argparse.ArgumentTypeError(
-            f"'{text}' names no host: write 127.0.0.1:{port}, or 0.0.0.0:{port} for all"
+            f"'{text}' has no host: write 127.0.0.1:{port}, or 0.0.0.0:{port} for all addresses"
         )
     return host, int(port)

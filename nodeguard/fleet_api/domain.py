@@ -1,4 +1,4 @@
-"""What nodes share, told: one domain in full, and in short those that there is anything of. Pure."""
+"""Views of topologies, failure domains and suppressed checks, from the plan. Pure."""
 
 from __future__ import annotations
 
@@ -32,175 +32,187 @@ _LACKING_NAMES = 8
 
 
 def list_topologies(planner: Planner) -> tuple[TopologyView, ...]:
-    """Every view that has domains, those of places first."""
+    """Return every topology that has domains, physical ones first."""
     counts, lacking = count_domains(planner), planner.state.topologies.missing_labels()
-    known = [view for view in (*LOCATION_TOPOLOGIES, *VERSION_TOPOLOGIES) if view in counts]
+    names = [name for name in (*LOCATION_TOPOLOGIES, *VERSION_TOPOLOGIES) if name in counts]
     others = sorted(counts.keys() - {*LOCATION_TOPOLOGIES, *VERSION_TOPOLOGIES})
-    return tuple(_view(planner, view, counts[view], lacking) for view in (*known, *others))
+    return tuple(_view(planner, name, counts[name], lacking) for name in (*names, *others))
 
 
-def describe_topology(planner: Planner, view: str) -> TopologyView:
-    """One view."""
+def describe_topology(planner: Planner, name: str) -> TopologyView:
+    """Return one topology. name: such as `rack`."""
     return _view(
-        planner, view, count_domains(planner).get(view, 0), planner.state.topologies.missing_labels()
+        planner, name, count_domains(planner).get(name, 0), planner.state.topologies.missing_labels()
     )
 
 
 def _view(
-    planner: Planner, view: str, many: int, lacking: Mapping[tuple[str, str], MissingLabel]
+    planner: Planner, name: str, domains: int, lacking: Mapping[tuple[str, str], MissingLabel]
 ) -> TopologyView:
-    lacks = tuple(
+    missing = tuple(
         MissingLabelView(key, lack.nodes, lack.names[:_LACKING_NAMES])
-        for (of, key), lack in lacking.items()
-        if of == view
+        for (topology, key), lack in lacking.items()
+        if topology == name
     )
-    return TopologyView(view, many, planner.state.topologies.label_keys().get(view, ()), lacks)
+    return TopologyView(name, domains, planner.state.topologies.label_keys().get(name, ()), missing)
 
 
 def count_domains(planner: Planner) -> dict[str, int]:
-    """How many domains each view has."""
+    """Return the number of domains by topology."""
     counts: dict[str, int] = {}
     paths = {*planner.vote_collector.domain_members.domains(), *planner.diagnosis.members.domains()}
     for path in paths:
-        view = path.partition("/")[0]
-        counts[view] = counts.get(view, 0) + 1
+        name = path.partition("/")[0]
+        counts[name] = counts.get(name, 0) + 1
     return counts
 
 
 def suppressed_checks(planner: Planner, now: Instant) -> tuple[SuppressedCheckView, ...]:
-    """The checks that are held, the first first."""
-    found = sorted(planner.diagnosis.suppressed_checks.values(), key=lambda one: (one.since, one.check))
-    told = []
-    for one in found:
-        since = now.wall_of(one.since)
-        told.append(
+    """Return the suppressed checks, oldest first."""
+    suppressed = sorted(
+        planner.diagnosis.suppressed_checks.values(), key=lambda check: (check.since, check.check)
+    )
+    views = []
+    for check in suppressed:
+        since = now.wall_of(check.since)
+        views.append(
             SuppressedCheckView(
-                one.check,
-                one.domain,
+                check.check,
+                check.domain,
                 rfc3339(since),
                 age(now, since),
-                len(one.nodes),
-                suppressed_message(one),
+                len(check.nodes),
+                suppressed_message(check),
             )
         )
-    return tuple(told)
+    return tuple(views)
 
 
-# Domains of one answer, votes and children of one page, and names that are named of more.
+# Limits of a response: domains, votes, children, and names of nodes.
 MAX_DOMAINS = 1000
 _VOTES = 64
 _CHILDREN = 16
-_LACKING_NAMES = 8
+_NAMES = 8
 
 
 def domains_named(planner: Planner, name: str) -> tuple[str, ...]:
-    """The domains that a name may mean: the one of that path, else all whose path ends with it."""
-    known = _everything(planner)
-    if name in known:
+    """Return the paths that a name matches: the domain of that path, else all that end with it."""
+    paths = _all_domains(planner)
+    if name in paths:
         return (name,)
-    return tuple(sorted(path for path in known if path.endswith(f"/{name}"))) if name else ()
+    return tuple(sorted(path for path in paths if path.endswith(f"/{name}"))) if name else ()
 
 
 def list_domains(planner: Planner, now: Instant, *, include_healthy: bool = False) -> DomainList:
-    """The views, and the domains that are to blame, then those that show something. every: others, too."""
-    stirring = planner.diagnosis.voting.affected_domains(now.mono)
-    found = (
-        _everything(planner)
+    """Return topologies and domains: degraded ones first, then those that show a fault.
+
+    include_healthy: add the domains that show none.
+    """
+    active = planner.diagnosis.voting.affected_domains(now.mono)
+    paths = (
+        _all_domains(planner)
         if include_healthy
-        else stirring.keys() | planner.diagnosis.degraded_domains.keys()
+        else active.keys() | planner.diagnosis.degraded_domains.keys()
     )
-    lines = [_line(planner, one, stirring) for one in found]
-    lines.sort(key=lambda one: (one.state is None, -one.voters / max(1, one.members), one.domain))
-    told = tuple(lines[:MAX_DOMAINS])
+    summaries = [_summary(planner, path, active) for path in paths]
+    summaries.sort(
+        key=lambda domain: (domain.state is None, -domain.voters / max(1, domain.members), domain.domain)
+    )
+    shown = tuple(summaries[:MAX_DOMAINS])
     return DomainList(
         VERSION,
         rfc3339(now.wall),
         list_topologies(planner),
-        told,
-        len(lines) - len(told),
+        shown,
+        len(summaries) - len(shown),
         suppressed_checks(planner, now),
     )
 
 
-def degraded_domains(planner: Planner, now: Instant, most: int) -> tuple[DomainSummary, ...]:
-    """The first few domains that are to blame, those that are not marked before all."""
-    stirring = planner.diagnosis.voting.affected_domains(now.mono) if planner.domain_decisions else {}
+def degraded_domains(planner: Planner, now: Instant, limit: int) -> tuple[DomainSummary, ...]:
+    """Return the first `limit` degraded domains, those without a mark first."""
+    active = planner.diagnosis.voting.affected_domains(now.mono) if planner.domain_decisions else {}
     order = (IncidentState.WITHHELD, IncidentState.DRY_RUN, IncidentState.MARKED, IncidentState.ADVISED)
-    lines = [_line(planner, path, stirring) for path in planner.domain_decisions]
-    lines.sort(key=lambda one: (order.index(one.state or IncidentState.MARKED), one.domain))
-    return tuple(lines[:most])
+    summaries = [_summary(planner, path, active) for path in planner.domain_decisions]
+    summaries.sort(key=lambda domain: (order.index(domain.state or IncidentState.MARKED), domain.domain))
+    return tuple(summaries[:limit])
 
 
 def describe_domain(planner: Planner, path: str, now: Instant) -> DomainView:
-    """Everything of the domain of a path."""
+    """Return the view of the domain of a path."""
     diagnosis, rule = planner.diagnosis, planner.policy.diagnosis
-    blamed, cover = diagnosis.degraded_domains.get(path), _cover(planner, path)
-    members, stirring = _members(planner, path), diagnosis.voting.affected_domains(now.mono)
+    degraded, decision = diagnosis.degraded_domains.get(path), _decision(planner, path)
+    members, active = _members(planner, path), diagnosis.voting.affected_domains(now.mono)
     tallies = diagnosis.voting.tallies(path, now.mono)
-    kinds = blamed.fault_classes if blamed else tuple(one.fault_class for one in tallies if one.voters)
-    votes = _votes(blamed, diagnosis.voting.latest_votes(path, kinds), tallies) | _held_on(planner, path)
+    fault_classes = (
+        degraded.fault_classes if degraded else tuple(tally.fault_class for tally in tallies if tally.voters)
+    )
+    votes = _votes(degraded, diagnosis.voting.latest_votes(path, fault_classes), tallies) | _suppressed_votes(
+        planner, path
+    )
     siblings = _siblings(planner, path)
-    began = now.wall - (now.mono - blamed.began) if blamed else 0.0
-    since = now.wall - (now.mono - blamed.since) if blamed else 0.0
+    first_vote = now.wall - (now.mono - degraded.began) if degraded else 0.0
+    since = now.wall - (now.mono - degraded.since) if degraded else 0.0
     parent = diagnosis.members.parent(path)
     children = sorted(
-        (_line(planner, one, stirring) for one in _children(planner, path)),
-        key=lambda one: (one.state is None, -one.voters, one.domain),
+        (_summary(planner, child, active) for child in _children(planner, path)),
+        key=lambda child: (child.state is None, -child.voters, child.domain),
     )
     return DomainView(
         version=VERSION,
         at=rfc3339(now.wall),
         domain=path,
         topology=describe_topology(planner, diagnosis.members.topology_of(path)),
-        state=cover.state if cover else None,
-        reason=cover.reason if cover else "",
-        fault_classes=blamed.fault_classes if blamed else (),
-        since=rfc3339(since) if blamed else "",
-        age=age(now, since) if blamed else 0.0,
-        began=rfc3339(began) if blamed and not blamed.restored else "",
-        began_age=age(now, began) if blamed and not blamed.restored else 0.0,
-        times_degraded=blamed.times if blamed else 0,
-        evidence=degraded_message(blamed, rule) if blamed else "",
-        clears_when=clearing_message(blamed, rule) if blamed else "",
-        incident=shared_incident_name(blamed.name) if blamed else "",
+        state=decision.state if decision else None,
+        reason=decision.reason if decision else "",
+        fault_classes=degraded.fault_classes if degraded else (),
+        since=rfc3339(since) if degraded else "",
+        age=age(now, since) if degraded else 0.0,
+        began=rfc3339(first_vote) if degraded and not degraded.restored else "",
+        began_age=age(now, first_vote) if degraded and not degraded.restored else 0.0,
+        times_degraded=degraded.times if degraded else 0,
+        evidence=degraded_message(degraded, rule) if degraded else "",
+        clears_when=clearing_message(degraded, rule) if degraded else "",
+        incident=shared_incident_name(degraded.name) if degraded else "",
         marked=sum(
             1
             for uid in members
-            if any(one.domain == path for one in planner.state.observed_marks(uid).node.degraded)
+            if any(mark.domain == path for mark in planner.state.observed_marks(uid).node.degraded)
         ),
         members=len(members),
         voting=diagnosis.members.size(path),
-        member_groups=tuple(_others(planner, members)),
+        member_groups=tuple(_member_groups(planner, members)),
         classes=tuple(
             FaultClassView(
-                one.fault_class,
-                one.description,
-                one.window,
-                len(one.voters),
-                one.by_share,
-                one.by_chance,
-                one.required,
+                tally.fault_class,
+                tally.description,
+                tally.window,
+                len(tally.voters),
+                tally.by_share,
+                tally.by_chance,
+                tally.required,
             )
-            for one in tallies
+            for tally in tallies
         ),
-        votes=tuple(_told(planner, votes, kinds, now)),
+        votes=tuple(_vote_views(planner, votes, fault_classes, now)),
         votes_omitted=max(0, len(votes) - _VOTES),
         siblings=len(siblings),
-        siblings_members=sum(diagnosis.members.size(one) for one in siblings),
-        siblings_voters=_elsewhere(planner, siblings, kinds, now),
-        parent=_line(planner, parent, stirring) if parent else None,
+        siblings_members=sum(diagnosis.members.size(sibling) for sibling in siblings),
+        siblings_voters=_sibling_voters(planner, siblings, fault_classes, now),
+        parent=_summary(planner, parent, active) if parent else None,
         children=tuple(children[:_CHILDREN]),
         children_omitted=max(0, len(children) - _CHILDREN),
-        suppressed_checks=tuple(one for one in suppressed_checks(planner, now) if one.domain == path),
+        suppressed_checks=tuple(check for check in suppressed_checks(planner, now) if check.domain == path),
     )
 
 
-def _everything(planner: Planner) -> Set[str]:
+def _all_domains(planner: Planner) -> Set[str]:
+    """Return the paths of all domains."""
     return {*planner.vote_collector.domain_members.domains(), *planner.diagnosis.members.domains()}
 
 
 def _members(planner: Planner, path: str) -> Set[str]:
-    """All nodes of a domain. Those that may not vote are of no version."""
+    """Return all nodes of a domain. Nodes that may not vote belong to no version."""
     return planner.vote_collector.domain_members.nodes(path) | planner.diagnosis.members.nodes(path)
 
 
@@ -213,64 +225,66 @@ def _siblings(planner: Planner, path: str) -> Set[str]:
     return _children(planner, members.parent(path) or members.topology_of(path)) - {path}
 
 
-def _cover(planner: Planner, path: str) -> DomainDecision | None:
-    """What becomes of a domain that is to blame; the latest plan may tell of one that is not any more."""
+def _decision(planner: Planner, path: str) -> DomainDecision | None:
+    """Return the decision about a degraded domain; the latest plan may name one that has recovered since."""
     return planner.domain_decisions.get(path) if path in planner.diagnosis.degraded_domains else None
 
 
-def _line(planner: Planner, path: str, stirring: Mapping[str, int]) -> DomainSummary:
-    blamed, cover = planner.diagnosis.degraded_domains.get(path), _cover(planner, path)
+def _summary(planner: Planner, path: str, active: Mapping[str, int]) -> DomainSummary:
+    degraded, decision = planner.diagnosis.degraded_domains.get(path), _decision(planner, path)
     return DomainSummary(
         path,
         len(_members(planner, path)),
-        stirring.get(path, 0),
-        cover.state if cover else None,
-        blamed.fault_classes if blamed else (),
-        cover.reason if cover else "",
+        active.get(path, 0),
+        decision.state if decision else None,
+        degraded.fault_classes if degraded else (),
+        decision.reason if decision else "",
     )
 
 
 def _votes(
-    blamed: DegradedDomain | None, remembered: Mapping[str, float], tallies: Iterable[VoteTally]
+    degraded: DegradedDomain | None, remembered: Mapping[str, float], tallies: Iterable[VoteTally]
 ) -> dict[str, float | None]:
-    """Who shows it, and when each did, None where that is forgotten; the first comes first."""
-    found: dict[str, float | None] = {}
-    for uid in blamed.voters if blamed else ():
-        found[uid] = remembered.get(uid)
+    """Return when each node showed the fault, None where that is no longer known; earliest first."""
+    votes: dict[str, float | None] = {}
+    for uid in degraded.voters if degraded else ():
+        votes[uid] = remembered.get(uid)
     for tally in tallies:
-        found.update((uid, remembered[uid]) for uid in tally.voters if uid in remembered)
-    return dict(sorted(found.items(), key=lambda one: (one[1] is None, one[1] or 0.0, one[0])))
+        votes.update((uid, remembered[uid]) for uid in tally.voters if uid in remembered)
+    return dict(sorted(votes.items(), key=lambda vote: (vote[1] is None, vote[1] or 0.0, vote[0])))
 
 
-def _held_on(planner: Planner, path: str) -> dict[str, float | None]:
-    """Where the checks fire that are held on a version alone, and when each began there."""
+def _suppressed_votes(planner: Planner, path: str) -> dict[str, float | None]:
+    """Return the nodes of checks that are suppressed on this version only, with the time of its finding."""
     watches = planner.diagnosis.voting.firings
-    found: dict[str, float | None] = {}
-    for check, one in planner.diagnosis.suppressed_checks.items():
-        if one.domain == path:
+    votes: dict[str, float | None] = {}
+    for check, suppressed in planner.diagnosis.suppressed_checks.items():
+        if suppressed.domain == path:
             latest = watches[check].latest if check in watches else {}
-            found.update((uid, latest.get(uid)) for uid in one.nodes)
-    return found
+            votes.update((uid, latest.get(uid)) for uid in suppressed.nodes)
+    return votes
 
 
-def _elsewhere(planner: Planner, siblings: Iterable[str], kinds: Iterable[str], now: Instant) -> int:
-    """On how many nodes of other domains the same is seen now."""
-    found: set[str] = set()
-    for one in siblings:
-        for tally in planner.diagnosis.voting.tallies(one, now.mono):
-            if tally.fault_class in kinds:
-                found |= tally.voters.keys()
-    return len(found)
+def _sibling_voters(
+    planner: Planner, siblings: Iterable[str], fault_classes: Iterable[str], now: Instant
+) -> int:
+    """Return how many nodes of other domains show the same fault classes now."""
+    voters: set[str] = set()
+    for sibling in siblings:
+        for tally in planner.diagnosis.voting.tallies(sibling, now.mono):
+            if tally.fault_class in fault_classes:
+                voters |= tally.voters.keys()
+    return len(voters)
 
 
-def _told(
-    planner: Planner, votes: Mapping[str, float | None], kinds: tuple[str, ...], now: Instant
+def _vote_views(
+    planner: Planner, votes: Mapping[str, float | None], fault_classes: tuple[str, ...], now: Instant
 ) -> Iterator[VoteView]:
     for uid, at in list(votes.items())[:_VOTES]:
         seat = planner.state.placements.get(uid)
         if seat is None:
             continue
-        sight = planner.vote_collector.symptom(uid, kinds)
+        sight = planner.vote_collector.symptom(uid, fault_classes)
         wall = now.wall_of(at) if at is not None else 0.0
         yield VoteView(
             seat.name,
@@ -282,22 +296,22 @@ def _told(
         )
 
 
-def _others(planner: Planner, members: Set[str]) -> Iterator[MemberGroupView]:
-    """Members that do not vote, or are not like the rest, by why."""
-    found: dict[tuple[str, bool], list[str]] = defaultdict(list)
+def _member_groups(planner: Planner, members: Set[str]) -> Iterator[MemberGroupView]:
+    """Yield the members that do not vote or differ from the others, by reason."""
+    groups: dict[tuple[str, bool], list[str]] = defaultdict(list)
     for uid in members:
         seat = planner.state.placements.get(uid)
         if seat is None:
             continue
         if seat.cordoned_by_user:
-            found["cordoned by people", False].append(seat.name)
+            groups["cordoned by an operator", False].append(seat.name)
         elif seat.maintenance:
-            found["under maintenance", False].append(seat.name)
+            groups["under maintenance", False].append(seat.name)
         elif uid not in planner.last_reports:
-            found["never heard", False].append(seat.name)
+            groups["no report since this aggregator started", False].append(seat.name)
         elif uid in planner.stale_agents.stale:
-            found["silent", True].append(seat.name)
+            groups["stale", True].append(seat.name)
         if seat.hold:
-            found["held, so nothing is changed on them", True].append(seat.name)
-    for (why, votes), names in sorted(found.items()):
-        yield MemberGroupView(why, votes, len(names), tuple(sorted(names)[:_LACKING_NAMES]))
+            groups["on hold: nodeguard changes nothing on them", True].append(seat.name)
+    for (reason, can_vote), names in sorted(groups.items()):
+        yield MemberGroupView(reason, can_vote, len(names), tuple(sorted(names)[:_NAMES]))

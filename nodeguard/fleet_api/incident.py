@@ -1,4 +1,4 @@
-"""Incidents, told: those that are asked for, worst first, and one of them in full. Pure."""
+"""Views of incidents, from the plan: the list, worst first, and one incident in full. Pure."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from nodeguard.model.finding import Health
 from nodeguard.model.incident import Incident, IncidentState, OperatorDecision
 from nodeguard.model.instant import Instant, rfc3339
 
-# Incidents of one answer, at most.
+# Limit of a response.
 MAX_INCIDENTS = 1000
 
-# What a person has to look at first, of those that are equally bad: sick and at work, then what is not.
+# Order of incidents of equal health: those whose node still takes work come first.
 _ORDER = (
     IncidentState.WITHHELD,
     IncidentState.DRY_RUN,
@@ -33,7 +33,7 @@ _ORDER = (
     IncidentState.RECOVERING,
     IncidentState.RESOLVED,
 )
-_NOBODY = OperatorDecision("")
+_NO_DECISION = OperatorDecision("")
 
 
 def list_incidents(
@@ -43,164 +43,173 @@ def list_incidents(
     states: Collection[IncidentState] = (),
     node: str = "",
 ) -> IncidentList:
-    """Incidents, worst first. states: which, all but what is resolved where empty. node: of which, by name;
-    of all where empty.
+    """Return incidents, worst first.
+
+    states: which; all unresolved ones where empty. node: name of the node; of all nodes where empty.
     """
-    wanted = states or frozenset(IncidentState) - {IncidentState.RESOLVED}
+    selected = states or frozenset(IncidentState) - {IncidentState.RESOLVED}
     uid = planner.state.uid(node) if node else ""
-    found = [
-        one
-        for one in (_of_node(planner, uid) if node else all_incidents(planner))
-        # What is a part of another is told there.
-        if one.state in wanted and (node or states or not one.parent)
+    incidents = [
+        incident
+        for incident in (_of_node(planner, uid) if node else all_incidents(planner))
+        # An incident that belongs to a domain is reported under the domain.
+        if incident.state in selected and (node or states or not incident.parent)
     ]
-    found.sort(key=lambda one: _rank(one, service))
-    lines = tuple(summarize_incident(planner, one, service, now) for one in found[:MAX_INCIDENTS])
-    return IncidentList(VERSION, rfc3339(now.wall), lines, len(found) - len(lines))
+    incidents.sort(key=lambda incident: _rank(incident, service))
+    summaries = tuple(
+        summarize_incident(planner, incident, service, now) for incident in incidents[:MAX_INCIDENTS]
+    )
+    return IncidentList(VERSION, rfc3339(now.wall), summaries, len(incidents) - len(summaries))
 
 
 def worst_incidents(
-    planner: Planner, service: ServiceState, now: Instant, most: int
+    planner: Planner, service: ServiceState, now: Instant, limit: int
 ) -> tuple[IncidentSummary, ...]:
-    """The few incidents that stand out, worst first: of those of one check and health, the worst alone."""
-    found = sorted(
-        (one for one in all_incidents(planner) if one.is_open and not one.parent),
-        key=lambda one: _rank(one, service),
+    """Return the worst incidents: of those of incident check and health, the worst only."""
+    incidents = sorted(
+        (incident for incident in all_incidents(planner) if incident.is_open and not incident.parent),
+        key=lambda incident: _rank(incident, service),
     )
-    kinds = Counter((one.cause, one.health) for one in found)
+    kinds = Counter((incident.cause, incident.health) for incident in incidents)
     first: dict[tuple[str, Health], Incident] = {}
-    for one in found:
-        first.setdefault((one.cause, one.health), one)
+    for incident in incidents:
+        first.setdefault((incident.cause, incident.health), incident)
     worst = sorted(first, key=lambda kind: (*_rank(first[kind], service)[:3], -kinds[kind]))
     return tuple(
-        replace(summarize_incident(planner, first[kind], service, now), alike=kinds[kind] - 1)
-        for kind in worst[:most]
+        replace(summarize_incident(planner, first[kind], service, now), similar=kinds[kind] - 1)
+        for kind in worst[:limit]
     )
 
 
 def describe_incident(
     planner: Planner, service: ServiceState, name: str, now: Instant
 ) -> IncidentView | None:
-    """One incident in full; None where there is none of that name."""
-    one = next((one for one in all_incidents(planner) if one.name == name), None)
-    if one is None:
+    """Return incident incident in full; None where no incident has the name."""
+    incident = next((incident for incident in all_incidents(planner) if incident.name == name), None)
+    if incident is None:
         return None
-    until = _until(planner, one, now)
-    decided = service.decisions.get(name, _NOBODY)
+    until = _until(planner, incident, now)
+    decision = service.decisions.get(name, _NO_DECISION)
     return IncidentView(
         version=VERSION,
         at=rfc3339(now.wall),
-        name=one.name,
-        node=one.node,
-        domain=one.domain,
-        resource=one.target,
-        scope=one.scope,
-        component=one.component,
-        cause=one.cause,
-        fault_class=one.fault_class,
-        health=one.health,
-        action=one.action,
-        state=one.state,
-        since=rfc3339(one.first_seen),
-        age=age(now, one.first_seen),
-        last_transition=rfc3339(one.last_transition),
-        last_transition_age=age(now, one.last_transition),
-        resolved_at=rfc3339(one.resolved_at) if one.resolved_at else "",
-        occurrences=one.occurrences,
-        message=one.message,
-        reason=_detail(planner, one),
+        name=incident.name,
+        node=incident.node,
+        domain=incident.domain,
+        resource=incident.target,
+        scope=incident.scope,
+        component=incident.component,
+        cause=incident.cause,
+        fault_class=incident.fault_class,
+        health=incident.health,
+        action=incident.action,
+        state=incident.state,
+        since=rfc3339(incident.first_seen),
+        age=age(now, incident.first_seen),
+        last_transition=rfc3339(incident.last_transition),
+        last_transition_age=age(now, incident.last_transition),
+        resolved_at=rfc3339(incident.resolved_at) if incident.resolved_at else "",
+        occurrences=incident.occurrences,
+        message=incident.message,
+        reason=_reason(planner, incident),
         symptoms=tuple(
-            SymptomView(each.check, each.target, each.health, each.message, each.evidence)
-            for each in one.symptoms
+            SymptomView(symptom.check, symptom.target, symptom.health, symptom.message, symptom.evidence)
+            for symptom in incident.symptoms
         ),
         marks=tuple(
-            mark for mark in marks_of_node(planner, one.uid, now) if resource_of(mark.target) == one.target
+            mark
+            for mark in marks_of_node(planner, incident.uid, now)
+            if resource_of(mark.target) == incident.target
         ),
-        acknowledged=decided.acknowledged,
-        clear_request=decided.clear,
-        clear_result=decided.answer,
-        clear_message=decided.answer_message,
+        acknowledged=decision.acknowledged,
+        clear_request=decision.clear,
+        clear_result=decision.answer,
+        clear_message=decision.answer_message,
         until=rfc3339(until) if until else "",
         seconds_left=round(max(0.0, until - now.wall), 1),
     )
 
 
 def all_incidents(planner: Planner) -> Iterator[Incident]:
-    """Yield all incidents as they are now, pending ones and those that are over among them."""
+    """Yield all current incidents, pending and resolved ones included."""
     for uid in planner.incidents.keys() | planner.pending.keys():
         yield from _of_node(planner, uid)
 
 
 def _of_node(planner: Planner, uid: str) -> Iterable[Incident]:
-    """Return the incidents of a node, of domains and checks where the uid is empty."""
+    """Return the incidents of a node; those of domains and checks where the uid is empty."""
     return {**planner.incidents.get(uid, {}), **planner.pending.get(uid, {})}.values()
 
 
 def summarize_incident(
-    planner: Planner, one: Incident, service: ServiceState, now: Instant
+    planner: Planner, incident: Incident, service: ServiceState, now: Instant
 ) -> IncidentSummary:
-    """An incident in short."""
-    until = _until(planner, one, now)
+    """Return an incident as an item of a list."""
+    until = _until(planner, incident, now)
     return IncidentSummary(
-        name=one.name,
-        node=one.node,
-        resource=one.target,
-        cause=one.cause,
-        health=one.health,
-        state=one.state,
-        since=rfc3339(one.first_seen),
-        age=age(now, one.first_seen),
-        scope=one.scope,
-        summary=_says(one, _detail(planner, one)),
-        acknowledged=service.decisions.get(one.name, _NOBODY).acknowledged,
-        domain=one.domain,
+        name=incident.name,
+        node=incident.node,
+        resource=incident.target,
+        cause=incident.cause,
+        health=incident.health,
+        state=incident.state,
+        since=rfc3339(incident.first_seen),
+        age=age(now, incident.first_seen),
+        scope=incident.scope,
+        summary=_summary(incident, _reason(planner, incident)),
+        acknowledged=service.decisions.get(incident.name, _NO_DECISION).acknowledged,
+        domain=incident.domain,
         until=rfc3339(until) if until else "",
         seconds_left=round(max(0.0, until - now.wall), 1),
+        action=incident.action,
+        message=incident.message,
     )
 
 
-def _outcomes(planner: Planner, one: Incident) -> Iterator[MarkDecision]:
+def _outcomes(planner: Planner, incident: Incident) -> Iterator[MarkDecision]:
     """Yield the decisions that an incident of a node shows."""
-    for outcome in planner.decisions.get(one.uid, ()) if one.uid else ():
-        if outcome.state == one.state and resource_of(outcome.request.target) == one.target:
+    for outcome in planner.decisions.get(incident.uid, ()) if incident.uid else ():
+        if outcome.state == incident.state and resource_of(outcome.request.target) == incident.target:
             yield outcome
 
 
-def _until(planner: Planner, one: Incident, now: Instant) -> float:
+def _until(planner: Planner, incident: Incident, now: Instant) -> float:
     """Return when the grace period of a pending incident ends; 0 for any other."""
-    if one.state != IncidentState.PENDING:
+    if incident.state != IncidentState.PENDING:
         return 0.0
-    ends = [outcome.until for outcome in _outcomes(planner, one)]
-    seat, report = planner.state.placements.get(one.uid), planner.reports.get(one.uid)
+    ends = [outcome.until for outcome in _outcomes(planner, incident)]
+    seat, report = planner.state.placements.get(incident.uid), planner.reports.get(incident.uid)
     if not ends and seat is not None and report is not None:
-        return unconfirmed_until(seat, report, planner.policy, now.wall).get(one.target, 0.0)
+        return unconfirmed_until(seat, report, planner.policy, now.wall).get(incident.target, 0.0)
     return min(ends, default=0.0)
 
 
-def _detail(planner: Planner, one: Incident) -> str:
-    """Return why an incident is in its state: of a withheld mark in the words of the latest plan, since the
+def _reason(planner: Planner, incident: Incident) -> str:
+    """Return why an incident is in its state: for a withheld mark the reason of the latest plan, since the
     used amount of a budget changes without a change of the incident.
     """
-    if one.state != IncidentState.WITHHELD:
-        return one.detail
-    return next((outcome.reason for outcome in _outcomes(planner, one) if outcome.reason), one.detail)
+    if incident.state != IncidentState.WITHHELD:
+        return incident.detail
+    return next(
+        (outcome.reason for outcome in _outcomes(planner, incident) if outcome.reason), incident.detail
+    )
 
 
-def _says(one: Incident, detail: str) -> str:
-    """Return what is wrong; of an incident of many nodes the evidence, and why nothing is done about it."""
-    if one.node:
-        return detail or one.message
-    why = detail if one.state in {IncidentState.WITHHELD, IncidentState.RESOLVED} else ""
-    return "; ".join(filter(None, (one.message, why)))
+def _summary(incident: Incident, reason: str) -> str:
+    """Return what is wrong; of an incident of many nodes the evidence, and shown_reason no mark is set."""
+    if incident.node:
+        return reason or incident.message
+    shown_reason = reason if incident.state in {IncidentState.WITHHELD, IncidentState.RESOLVED} else ""
+    return "; ".join(filter(None, (incident.message, shown_reason)))
 
 
-def _rank(one: Incident, service: ServiceState) -> tuple[bool, int, int, float, str]:
-    """Its place among all: what a person knows of comes last; of those that are alike, the newest first."""
-    known = service.decisions.get(one.name, _NOBODY).acknowledged != ""
+def _rank(incident: Incident, service: ServiceState) -> tuple[bool, int, int, float, str]:
+    """Return the sort key: acknowledged incidents come last; among equal ones the newest comes first."""
+    acknowledged = service.decisions.get(incident.name, _NO_DECISION).acknowledged != ""
     return (
-        known or one.state == IncidentState.RESOLVED,
-        -one.health.rank,
-        _ORDER.index(one.state),
-        -one.first_seen,
-        one.name,
+        acknowledged or incident.state == IncidentState.RESOLVED,
+        -incident.health.rank,
+        _ORDER.index(incident.state),
+        -incident.first_seen,
+        incident.name,
     )

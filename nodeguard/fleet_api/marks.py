@@ -1,4 +1,4 @@
-"""The marks of a node, and what each of them waits for. Pure."""
+"""Views of the marks of a node, with what each waits for. Pure."""
 
 from __future__ import annotations
 
@@ -16,45 +16,52 @@ from nodeguard.model.node import Device
 
 
 def marks_of_node(planner: Planner, uid: str, now: Instant) -> tuple[MarkView, ...]:
-    """What stands on a node and its devices, is about to, or is about to go; worst and oldest first."""
-    holding, seen = planner.state.marks(uid), planner.state.observed_marks(uid)
+    """Return the marks of a node and its devices, those to be written or removed included; worst and oldest
+    first.
+    """
+    holding, observed = planner.state.marks(uid), planner.state.observed_marks(uid)
     stay = planner.releases.wait
-    told = [
-        _mark(place, cause, _wait(stay(uid, place, cause), now), now, written=_holds(seen, place, cause))
+    views = [
+        _mark(
+            place, cause, _wait(stay(uid, place, cause), now), now, written=_has_cause(observed, place, cause)
+        )
         for place, cause in _causes(holding)
     ]
-    going = _wait(RELEASING, now)
-    told += [
-        _mark(place, cause, going, now, written=True)
-        for place, cause in _causes(seen)
-        if not _holds(holding, place, cause)
+    releasing = _wait(RELEASING, now)
+    views += [
+        _mark(place, cause, releasing, now, written=True)
+        for place, cause in _causes(observed)
+        if not _has_cause(holding, place, cause)
     ]
-    told += _of_domains(planner, holding, seen, now)
+    views += _of_domains(planner, holding, observed, now)
     order = [*Mark, DEGRADED]
-    return tuple(sorted(told, key=lambda one: (order.index(one.mark), -one.age, one.check, one.target)))
+    return tuple(sorted(views, key=lambda mark: (order.index(mark.mark), -mark.age, mark.check, mark.target)))
 
 
-def _of_domains(planner: Planner, holding: NodeMarks, seen: NodeMarks, now: Instant) -> Iterator[MarkView]:
-    """The marks of domains, which all of their nodes carry, whatever they show themselves."""
-    for one in dict.fromkeys((*holding.node.degraded, *seen.node.degraded)):
-        blamed = planner.diagnosis.degraded_domains.get(one.domain)
-        if one in holding.node.degraded and blamed is not None:
+def _of_domains(
+    planner: Planner, holding: NodeMarks, observed: NodeMarks, now: Instant
+) -> Iterator[MarkView]:
+    """Yield the marks of degraded domains, which all of their nodes carry."""
+    for mark in dict.fromkeys((*holding.node.degraded, *observed.node.degraded)):
+        degraded = planner.diagnosis.degraded_domains.get(mark.domain)
+        if mark in holding.node.degraded and degraded is not None:
             wait = ReleaseWait(
-                "domain", f"{one.domain} to be in order: {clearing_message(blamed, planner.policy.diagnosis)}"
+                "domain",
+                f"{mark.domain} to be in order: {clearing_message(degraded, planner.policy.diagnosis)}",
             )
         else:
             wait = _wait(RELEASING, now)
         yield MarkView(
             mark=DEGRADED,
             device="",
-            check=one.fault_classes[0] if one.fault_classes else DEGRADED,
-            target=one.domain,
+            check=mark.fault_classes[0] if mark.fault_classes else DEGRADED,
+            target=mark.domain,
             targets=(),
             component="",
-            fault_class=one.topology,
-            since=rfc3339(one.since),
-            age=age(now, one.since),
-            written=one in seen.node.degraded,
+            fault_class=mark.topology,
+            since=rfc3339(mark.since),
+            age=age(now, mark.since),
+            written=mark in observed.node.degraded,
             wait=wait,
         )
 
@@ -65,8 +72,10 @@ def _causes(holding: NodeMarks) -> Iterator[tuple[Device | None, MarkCause]]:
             yield place, cause
 
 
-def _holds(holding: NodeMarks, place: Device | None, cause: MarkCause) -> bool:
-    return any(cause_key(place, one) == cause_key(place, cause) for one in holding.record_of(place).causes)
+def _has_cause(holding: NodeMarks, place: Device | None, cause: MarkCause) -> bool:
+    return any(
+        cause_key(place, other) == cause_key(place, cause) for other in holding.record_of(place).causes
+    )
 
 
 def _mark(
@@ -87,9 +96,9 @@ def _mark(
     )
 
 
-def _wait(one: ReleaseWait, now: Instant) -> ReleaseWait:
-    """What a mark waits for."""
-    if not one.until:
-        return ReleaseWait(one.kind, one.message)
-    left = max(0.0, one.until - now.mono)
-    return ReleaseWait(one.kind, one.message, rfc3339(now.wall + left), round(left, 1))
+def _wait(stay: ReleaseWait, now: Instant) -> ReleaseWait:
+    """Return what a mark waits for."""
+    if not stay.until:
+        return ReleaseWait(stay.kind, stay.message)
+    seconds_left = max(0.0, stay.until - now.mono)
+    return ReleaseWait(stay.kind, stay.message, rfc3339(now.wall + seconds_left), round(seconds_left, 1))

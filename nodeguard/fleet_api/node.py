@@ -1,4 +1,4 @@
-"""Everything of one node, told; and every node in short. Pure."""
+"""Views of nodes: one node in full, and the list. Pure."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from nodeguard.wire.report import Inventory
 
 
 def refused_messages(refusal: RejectedReport, now: Instant) -> RefusedMessages:
-    """Return the refused messages of a node as responses have them."""
+    """Return the refused messages of a node."""
     return RefusedMessages(
         node=refusal.node,
         reason=refusal.reason,
@@ -45,55 +45,59 @@ def refused_messages(refusal: RejectedReport, now: Instant) -> RefusedMessages:
 
 
 def repeat_offenders(planner: Planner, now: Instant, node: str = "") -> tuple[RepeatOffenderView, ...]:
-    """The lemons, the worst first; of one node, where it is named."""
+    """Return the repeat offenders, worst first; those of one node where it is named."""
     return tuple(
         RepeatOffenderView(
-            component=one.part,
-            node=one.node,
-            target=one.slot,
-            faults=one.faults,
-            expected=round(one.expected, 4),
-            check=one.check,
-            latest=rfc3339(one.at),
-            latest_age=age(now, one.at),
-            since=rfc3339(one.since),
-            age=age(now, one.since),
+            component=offender.part,
+            node=offender.node,
+            target=offender.slot,
+            faults=offender.faults,
+            expected=round(offender.expected, 4),
+            check=offender.check,
+            latest=rfc3339(offender.at),
+            latest_age=age(now, offender.at),
+            since=rfc3339(offender.since),
+            age=age(now, offender.since),
         )
-        for one in planner.component_faults.repeat_offenders(now)
-        if not node or one.node == node
+        for offender in planner.component_faults.repeat_offenders(now)
+        if not node or offender.node == node
     )
 
 
-# The health of a node of which none is known.
+# Health of a node without a current report.
 UNKNOWN = DataStatus.UNKNOWN.value
 
 
-def known_health(planner: Planner, uid: str, silent: Set[str]) -> Health | None:
-    """Return the health of a node; None where no report comes from it, or nothing could be judged there.
-    silent: uids of nodes whose agents do not report.
+def known_health(planner: Planner, uid: str, stale: Set[str]) -> Health | None:
+    """Return the current health of a node; None without a current report, or where no check could be
+    evaluated.
+
+    stale: uids of nodes with stale agents.
     """
-    return None if uid in silent else reported_health(planner.reports.get(uid))
+    return None if uid in stale else reported_health(planner.reports.get(uid))
 
 
-def reported_health(one: LatestReport | None) -> Health | None:
-    """Return the health that a report has; None where there is none, or nothing could be judged."""
-    if one is None or (one.health == Health.OK and one.knowledge == DataStatus.UNKNOWN and not one.proven):
+def reported_health(report: LatestReport | None) -> Health | None:
+    """Return the health in a report; None without a report, or where no check could be evaluated."""
+    if report is None or (
+        report.health == Health.OK and report.knowledge == DataStatus.UNKNOWN and not report.proven
+    ):
         return None
-    return one.health
+    return report.health
 
 
 def describe_node(planner: Planner, service: ServiceState, name: str, now: Instant) -> NodeView | None:
-    """Everything of the node of a name; None where there is none."""
+    """Return the view of the node of a name; None where no node has it."""
     roster = planner.state
     uid = roster.uid(name)
-    seat, one = roster.placements.get(uid), planner.reports.get(uid)
+    placement, report = roster.placements.get(uid), planner.reports.get(uid)
     if not uid:
         return None
     outcomes, holding = planner.decisions.get(uid, ()), roster.marks(uid)
-    inventory = one.inventory if one else Inventory()
-    last, silent = planner.last_reports.get(uid), planner.stale_agents_at(now).stale
-    health, reported = known_health(planner, uid, silent), reported_health(one)
-    refusal = next((each for each in service.refused if each.node == name), None)
+    inventory = report.inventory if report else Inventory()
+    last, stale = planner.last_reports.get(uid), planner.stale_agents_at(now).stale
+    health, reported = known_health(planner, uid, stale), reported_health(report)
+    refusal = next((item for item in service.refused if item.node == name), None)
     return NodeView(
         version=VERSION,
         at=rfc3339(now.wall),
@@ -101,41 +105,43 @@ def describe_node(planner: Planner, service: ServiceState, name: str, now: Insta
         uid=uid,
         health=health.value if health else UNKNOWN,
         reported=reported.value if reported else "",
-        data_status=one.knowledge if one else DataStatus.UNKNOWN,
+        data_status=report.knowledge if report else DataStatus.UNKNOWN,
         health_known=health is not None,
         last_report=rfc3339(now.wall_of(last)) if last is not None else "",
         last_report_age=round(max(0.0, now.mono - last), 1) if last is not None else None,
-        stale=last is None or uid in silent,
-        boot_id=one.boot_id if one else "",
-        agent_version=one.agent if one else "",
-        catalogue_version=one.catalogue if one else "",
+        stale=last is None or uid in stale,
+        boot_id=report.boot_id if report else "",
+        agent_version=report.agent if report else "",
+        catalogue_version=report.catalogue if report else "",
         driver=inventory.driver,
         platform=inventory.platform,
         gpus=roster.nodes[uid].gpus,
-        pool=seat.pool if seat else "",
-        domains=tuple(one.removeprefix(DOMAIN) for one in seat.domains) if seat else (),
-        cordoned_by_user=seat.cordoned_by_user if seat else False,
+        pool=placement.pool if placement else "",
+        domains=tuple(domain.removeprefix(DOMAIN) for domain in placement.domains) if placement else (),
+        cordoned_by_user=placement.cordoned_by_user if placement else False,
         cordoned=holding.node.cordoned,
-        hold=seat.hold if seat else "",
-        maintenance=seat.maintenance if seat else "",
+        hold=placement.hold if placement else "",
+        maintenance=placement.maintenance if placement else "",
         marks=marks_of_node(planner, uid, now),
-        findings=tuple(_findings(one, outcomes, now)) if one else (),
-        withheld=tuple(_wants(outcomes, IncidentState.WITHHELD, now)),
-        would_mark=tuple(_wants(outcomes, IncidentState.DRY_RUN, now)),
+        findings=tuple(_findings(report, outcomes, now)) if report else (),
+        withheld=tuple(_mark_requests(outcomes, IncidentState.WITHHELD, now)),
+        would_mark=tuple(_mark_requests(outcomes, IncidentState.DRY_RUN, now)),
         charges=tuple(_charges(holding, now)),
-        budgets=tuple(_ledgers(planner, uid)),
+        budgets=tuple(_budgets(planner, uid)),
         unreadable=tuple(
-            UnreadableView(each.source, each.subject, each.reason, each.targets) for each in one.unread
+            UnreadableView(item.source, item.subject, item.reason, item.targets) for item in report.unread
         )
-        if one
+        if report
         else (),
-        unknown_taints=tuple(f"{taint.key}={taint.value}" for taint in seat.unknown_taints) if seat else (),
+        unknown_taints=tuple(f"{taint.key}={taint.value}" for taint in placement.unknown_taints)
+        if placement
+        else (),
         incidents=(
             *list_incidents(planner, service, now, frozenset(IncidentState), name).incidents,
-            *(summarize_incident(planner, each, service, now) for each in planner.parent_incidents(uid, now)),
+            *(summarize_incident(planner, item, service, now) for item in planner.parent_incidents(uid, now)),
         ),
         repeat_offenders=repeat_offenders(planner, now, name),
-        pending=tuple(_wants(outcomes, IncidentState.PENDING, now)),
+        pending=tuple(_mark_requests(outcomes, IncidentState.PENDING, now)),
         advisory=planner.granted == IncidentState.ADVISED,
         refused_messages=refused_messages(refusal, now) if refusal is not None else None,
         incidents_omitted=len(planner.incidents_left_out.get(uid, ())),
@@ -143,88 +149,106 @@ def describe_node(planner: Planner, service: ServiceState, name: str, now: Insta
 
 
 def list_nodes(planner: Planner, now: Instant) -> NodeList:
-    """Every node of the fleet, by name."""
-    found = sorted(planner.state.placements.values(), key=lambda seat: seat.name)
-    marked, silent = frozenset(planner.state.marked_nodes()), planner.stale_agents_at(now).stale
-    lines = (
-        _line(planner, seat, silent, _carried(planner, seat.uid) if seat.uid in marked else ())
-        for seat in found
+    """Return every node of the fleet, by name."""
+    placements = sorted(planner.state.placements.values(), key=lambda placement: placement.name)
+    marked, stale = frozenset(planner.state.marked_nodes()), planner.stale_agents_at(now).stale
+    summaries = (
+        _summary(
+            planner, placement, stale, now, _marks(planner, placement.uid) if placement.uid in marked else ()
+        )
+        for placement in placements
     )
-    return NodeList(VERSION, rfc3339(now.wall), tuple(lines))
+    return NodeList(VERSION, rfc3339(now.wall), tuple(summaries))
 
 
-def _line(planner: Planner, seat: NodePlacement, silent: Set[str], marks: tuple[str, ...]) -> NodeSummary:
-    health = known_health(planner, seat.uid, silent)
-    outcomes = planner.decisions.get(seat.uid, ())
+def _summary(
+    planner: Planner, placement: NodePlacement, stale: Set[str], now: Instant, marks: tuple[str, ...]
+) -> NodeSummary:
+    health = known_health(planner, placement.uid, stale)
+    outcomes = planner.decisions.get(placement.uid, ())
+    report, last = planner.reports.get(placement.uid), planner.last_reports.get(placement.uid)
+    findings = report.findings if report else ()
+    worst = max(findings, key=lambda finding: finding.health.rank, default=None)
+    inventory = report.inventory if report else Inventory()
     return NodeSummary(
-        node=seat.name,
+        node=placement.name,
         health=health.value if health else UNKNOWN,
-        stale=seat.uid in silent,
+        stale=placement.uid in stale,
         marks=marks,
-        withheld=sum(1 for one in outcomes if one.state == IncidentState.WITHHELD),
-        would_mark=sum(1 for one in outcomes if one.state == IncidentState.DRY_RUN),
-        hold=bool(seat.hold),
-        maintenance=bool(seat.maintenance),
-        pending=sum(1 for one in outcomes if one.state == IncidentState.PENDING),
+        withheld=sum(1 for outcome in outcomes if outcome.state == IncidentState.WITHHELD),
+        would_mark=sum(1 for outcome in outcomes if outcome.state == IncidentState.DRY_RUN),
+        hold=placement.hold,
+        maintenance=placement.maintenance,
+        pending=sum(1 for outcome in outcomes if outcome.state == IncidentState.PENDING),
+        findings=len(findings),
+        worst=worst.check if worst else "",
+        message=worst.message if worst else "",
+        last_report_age=round(max(0.0, now.mono - last), 1) if last is not None else None,
+        driver=inventory.driver,
+        platform=inventory.platform,
+        gpus=planner.state.nodes[placement.uid].gpus,
+        pool=placement.pool,
     )
 
 
-def _carried(planner: Planner, uid: str) -> tuple[str, ...]:
-    """The marks that a node and its devices carry, worst first."""
+def _marks(planner: Planner, uid: str) -> tuple[str, ...]:
+    """Return the marks that a node and its devices carry, worst first."""
     holding = planner.state.observed_marks(uid)
-    found = {cause.mark for place in holding.carriers for cause in holding.record_of(place).causes}
+    causes = {cause.mark for place in holding.carriers for cause in holding.record_of(place).causes}
     degraded = (DEGRADED,) if holding.node.degraded else ()
-    return (*(mark for mark in Mark if mark in found), *degraded)
+    return (*(mark for mark in Mark if mark in causes), *degraded)
 
 
-def _findings(one: LatestReport, outcomes: tuple[MarkDecision, ...], now: Instant) -> Iterator[FindingView]:
-    became = {(each.request.check, each.request.target): each for each in outcomes}
-    for active, began in zip(one.findings, one.began, strict=True):
-        outcome = became.get((active.check, active.target))
+def _findings(
+    report: LatestReport, outcomes: tuple[MarkDecision, ...], now: Instant
+) -> Iterator[FindingView]:
+    outcomes_by_finding = {(item.request.check, item.request.target): item for item in outcomes}
+    for finding, began in zip(report.findings, report.began, strict=True):
+        outcome = outcomes_by_finding.get((finding.check, finding.target))
         yield FindingView(
-            check=active.check,
-            target=active.target,
-            targets=active.targets,
-            component=active.component,
-            health=active.health,
-            data_status=active.data_status,
-            action=active.action,
+            check=finding.check,
+            target=finding.target,
+            targets=finding.targets,
+            component=finding.component,
+            health=finding.health,
+            data_status=finding.data_status,
+            action=finding.action,
             since=rfc3339(began),
             age=age(now, began),
-            message=active.message,
-            note=active.note,
-            evidence=tuple(f"{seen.source}: {seen.message}" for seen in active.evidence),
+            message=finding.message,
+            note=finding.note,
+            evidence=tuple(f"{evidence.source}: {evidence.message}" for evidence in finding.evidence),
             state=outcome.state if outcome else None,
             reason=outcome.reason
             if outcome
-            else no_request_reason(one, active, began) or "not planned for yet",
+            else no_request_reason(report, finding, began) or "not planned for yet",
             until=rfc3339(outcome.until) if outcome and outcome.until else "",
-            seconds_left=_left(outcome, now) if outcome else 0.0,
+            seconds_left=_seconds_left(outcome, now) if outcome else 0.0,
         )
 
 
-def _wants(
+def _mark_requests(
     outcomes: tuple[MarkDecision, ...], state: IncidentState, now: Instant
 ) -> Iterator[MarkRequestView]:
-    for one in outcomes:
-        if one.state == state:
-            want = one.request
+    for outcome in outcomes:
+        if outcome.state == state:
+            request = outcome.request
             yield MarkRequestView(
-                mark=want.mark,
-                check=want.check,
-                target=want.target,
-                device=want.device.name if want.device else "",
-                since=rfc3339(want.since),
-                age=age(now, want.since),
-                reason=one.reason,
-                until=rfc3339(one.until) if one.until else "",
-                seconds_left=_left(one, now),
+                mark=request.mark,
+                check=request.check,
+                target=request.target,
+                device=request.device.name if request.device else "",
+                since=rfc3339(request.since),
+                age=age(now, request.since),
+                reason=outcome.reason,
+                until=rfc3339(outcome.until) if outcome.until else "",
+                seconds_left=_seconds_left(outcome, now),
             )
 
 
-def _left(one: MarkDecision, now: Instant) -> float:
-    """Return the seconds to the end of a grace period; 0 where none runs."""
-    return round(max(0.0, one.until - now.wall), 1)
+def _seconds_left(outcome: MarkDecision, now: Instant) -> float:
+    """Return the seconds to the end of a grace period; 0 without one."""
+    return round(max(0.0, outcome.until - now.wall), 1)
 
 
 def _charges(holding: NodeMarks, now: Instant) -> Iterator[ChargeView]:
@@ -238,18 +262,18 @@ def _charges(holding: NodeMarks, now: Instant) -> Iterator[ChargeView]:
         yield ChargeView(past.check, "", rfc3339(past.at), age(now, past.at), ended, past.occurrences)
 
 
-def _ledgers(planner: Planner, uid: str) -> Iterator[BudgetView]:
-    """Those of where the node sits, and of what it is charged with."""
-    seat, ledgers = planner.state.placements.get(uid), planner.state.budgets
-    if seat is None:
+def _budgets(planner: Planner, uid: str) -> Iterator[BudgetView]:
+    """Yield the budgets of where the node is placed, and of the checks that its marks are charged to."""
+    placement, ledgers = planner.state.placements.get(uid), planner.state.budgets
+    if placement is None:
         return
-    for told in ledgers.rows_of_node(seat):
-        yield BudgetView(*told)
+    for budget in ledgers.rows_of_node(placement):
+        yield BudgetView(*budget)
     holding = planner.state.marks(uid)
     charges = [
         charge for place in holding.carriers if (charge := holding.record_of(place).charge) is not None
     ]
-    wanted = {f"check/{charge.check}" for charge in charges}
+    names = {f"check/{charge.check}" for charge in charges}
     if any(cause.mark == Mark.SUSPECT for cause in holding.node.causes):
-        wanted.add("suspect")
-    yield from (BudgetView(*told) for told in ledgers.rows() if told[0] in wanted)
+        names.add("suspect")
+    yield from (BudgetView(*budget) for budget in ledgers.rows() if budget[0] in names)

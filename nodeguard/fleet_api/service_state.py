@@ -1,4 +1,4 @@
-"""What only the service knows that runs a planner."""
+"""State of the running aggregator that responses show besides the plan, and ages."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ STANDALONE = "standalone"
 
 
 class ServiceState(Struct, frozen=True):
-    """The service at a moment.
+    """The state of the aggregator's service at one time.
 
-    leader: who holds the lease, STANDALONE without one, empty for nobody. leads: whether it is this replica.
-    waits: what keeps it from having anything written, if it leads; empty for nothing. started: seconds of a
-    monotonic clock. plan_age: seconds since the latest plan, None before the first. policy_file and _error:
-    where the policy comes from, and why a newer one is kept out; each empty for none. version: of nodeguard.
-    decisions: of people, by the incident's name. refused: of the past minutes, the latest first. shortage:
-    why not all expected agents can connect, empty where they can.
+    leader: holder of the lease, STANDALONE without a lease, empty for nobody. is_leader: whether this replica
+    holds it. inactive_reason: why a leader writes nothing yet; empty where it writes. started: seconds of a
+    monotonic clock. plan_age: seconds since the latest plan, None before the first. policy_file,
+    policy_error: path of the policy, and why a newer one is rejected; each empty for none. version: of
+    nodeguard. decisions: of operators, by incident name. refused: of the past minutes, latest first.
+    connection_shortage: why not all expected agents can connect; empty where they can.
     """
 
     leader: str
@@ -37,10 +37,10 @@ class ServiceState(Struct, frozen=True):
     connection_shortage: str = ""
 
 
-# A hundred years: an agent with a broken clock may claim more, even without end.
-_MOST = 3_155_760_000.0
+# A hundred years: an agent with a broken clock may report more, even infinity.
+_MAX_AGE = 3_155_760_000.0
 
 
 def age(now: Instant, since: float) -> float:
-    """Seconds since a moment, 0 for one that is yet to come. since: seconds since the epoch."""
-    return round(min(max(0.0, now.wall - since), _MOST), 1)
+    """Return the seconds since a time, 0 for a time in the future. since: seconds since the epoch."""
+    return round(min(max(0.0, now.wall - since), _MAX_AGE), 1)

@@ -1,9 +1,9 @@
-"""The fleet in short. Pure."""
+"""View of the fleet as a whole: health, marks, budgets, and the worst incidents. Pure."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from nodeguard.fleet.decide.admission import MarkDecision
 from nodeguard.fleet.decide.restraints import pause_reason
@@ -14,6 +14,7 @@ from nodeguard.fleet.state.node_placement import FLEET
 from nodeguard.fleet_api.domain import degraded_domains, list_topologies, suppressed_checks
 from nodeguard.fleet_api.incident import all_incidents, worst_incidents
 from nodeguard.fleet_api.node import known_health, refused_messages, repeat_offenders
+from nodeguard.fleet_api.schema.budget import BudgetList
 from nodeguard.fleet_api.schema.node import DEGRADED
 from nodeguard.fleet_api.schema.status import (
     VERSION,
@@ -37,22 +38,22 @@ from nodeguard.model.mark import Mark
 from nodeguard.model.node import Device
 from nodeguard.model.policy import Mode, Policy
 
-NO_LEADER = "no aggregator leads yet"
+NO_LEADER = "no aggregator is the leader yet"
 
 _WORST = 5
-_LEDGERS = 6
+_BUDGETS = 6
 _REASONS = 3
 _REFUSED = 3
 
 
 def fleet_status(planner: Planner, service: ServiceState, now: Instant) -> FleetStatus:
-    """The fleet in short, at a moment."""
-    # All counts are of one moment: right after a start many reports come between two plans.
+    """Return the status of the fleet at one time."""
+    # All counts are of one time: right after a start many reports arrive between two plans.
     silence = planner.stale_agents_at(now)
-    states = Counter(one.state for one in all_incidents(planner))
-    ledgers, repeats = _ledgers(planner), repeat_offenders(planner, now)
-    outcomes = [one for found in planner.decisions.values() for one in found]
-    pending = [one.until for one in outcomes if one.state == IncidentState.PENDING]
+    states = Counter(incident.state for incident in all_incidents(planner))
+    ledgers, offenders = _budgets(planner), repeat_offenders(planner, now)
+    outcomes = [outcome for node_outcomes in planner.decisions.values() for outcome in node_outcomes]
+    pending = [outcome.until for outcome in outcomes if outcome.state == IncidentState.PENDING]
     return FleetStatus(
         version=VERSION,
         at=rfc3339(now.wall),
@@ -64,22 +65,22 @@ def fleet_status(planner: Planner, service: ServiceState, now: Instant) -> Fleet
         frozen=silence.frozen,
         marked=_marked(planner),
         withheld=_count(planner, IncidentState.WITHHELD),
-        reasons=_most(one.reason for one in outcomes if one.state == IncidentState.WITHHELD),
+        reasons=_most(outcome.reason for outcome in outcomes if outcome.state == IncidentState.WITHHELD),
         would_mark=_count(planner, IncidentState.DRY_RUN),
-        budgets=tuple(ledgers[:_LEDGERS]),
-        budgets_omitted=max(0, len(ledgers) - _LEDGERS),
+        budgets=tuple(ledgers[:_BUDGETS]),
+        budgets_omitted=max(0, len(ledgers) - _BUDGETS),
         incidents={state: states[state] for state in IncidentState},
         worst=worst_incidents(planner, service, now, _WORST),
         topologies=list_topologies(planner),
-        domains=dict(Counter(one.state for one in planner.domain_decisions.values())),
+        domains=dict(Counter(decision.state for decision in planner.domain_decisions.values())),
         degraded_domains=degraded_domains(planner, now, _WORST),
         suppressed_checks=suppressed_checks(planner, now),
-        repeat_offenders=repeats[:_WORST],
-        repeat_offenders_omitted=max(0, len(repeats) - _WORST),
+        repeat_offenders=offenders[:_WORST],
+        repeat_offenders_omitted=max(0, len(offenders) - _WORST),
         pending=_count(planner, IncidentState.PENDING),
         pending_seconds_left=round(max(0.0, min(pending) - now.wall), 1) if pending else 0.0,
-        dry_run=_dry_run(one for one in outcomes if one.state == IncidentState.DRY_RUN),
-        refused_messages=tuple(refused_messages(one, now) for one in service.refused[:_REFUSED]),
+        dry_run=_dry_run(outcome for outcome in outcomes if outcome.state == IncidentState.DRY_RUN),
+        refused_messages=tuple(refused_messages(refusal, now) for refusal in service.refused[:_REFUSED]),
         refused_omitted=max(0, len(service.refused) - _REFUSED),
         connection_shortage=service.connection_shortage,
         incidents_omitted=_left_out(planner),
@@ -88,7 +89,7 @@ def fleet_status(planner: Planner, service: ServiceState, now: Instant) -> Fleet
 
 def _most(reasons: Iterable[str]) -> tuple[ReasonCount, ...]:
     """Return the most frequent reasons."""
-    return tuple(ReasonCount(why, many) for why, many in Counter(reasons).most_common(_REASONS))
+    return tuple(ReasonCount(reason, count) for reason, count in Counter(reasons).most_common(_REASONS))
 
 
 def _policy(policy: Policy, service: ServiceState) -> PolicyView:
@@ -107,19 +108,21 @@ def _policy(policy: Policy, service: ServiceState) -> PolicyView:
 
 
 def _dry_run(outcomes: Iterable[MarkDecision]) -> DryRunView:
-    """Return what the checks that are not enforced would mark: each node and GPU once, by its worst mark."""
+    """Return what checks in observe mode would mark: each node and GPU once, by its worst mark."""
     worst: dict[tuple[str, Device | None], MarkDecision] = {}
-    for one in sorted(outcomes, key=lambda one: (one.request.mark != Mark.QUARANTINE, one.reason != "")):
-        worst.setdefault((one.request.uid, one.request.device), one)
-    found = list(worst.values())
-    whole = [one for one in found if one.request.device is None]
-    over = [one.refusal.limit_message() for one in found if one.refusal is not None]
-    others = [one.reason for one in found if one.reason and one.refusal is None]
+    for outcome in sorted(
+        outcomes, key=lambda outcome: (outcome.request.mark != Mark.QUARANTINE, outcome.reason != "")
+    ):
+        worst.setdefault((outcome.request.uid, outcome.request.device), outcome)
+    marks = list(worst.values())
+    whole = [outcome for outcome in marks if outcome.request.device is None]
+    over = [outcome.refusal.limit_message() for outcome in marks if outcome.refusal is not None]
+    others = [outcome.reason for outcome in marks if outcome.reason and outcome.refusal is None]
     return DryRunView(
-        nodes=sum(one.request.mark == Mark.QUARANTINE for one in whole),
-        devices=len(found) - len(whole),
-        suspect=sum(one.request.mark == Mark.SUSPECT for one in whole),
-        within_budget=sum(not one.reason for one in found),
+        nodes=sum(outcome.request.mark == Mark.QUARANTINE for outcome in whole),
+        devices=len(marks) - len(whole),
+        suspect=sum(outcome.request.mark == Mark.SUSPECT for outcome in whole),
+        within_budget=sum(not outcome.reason for outcome in marks),
         over_budget=len(over),
         budget_limits=_most(over),
         otherwise_withheld=len(others),
@@ -129,7 +132,7 @@ def _dry_run(outcomes: Iterable[MarkDecision]) -> DryRunView:
 
 def _replica(service: ServiceState, now: Instant) -> ReplicaView:
     up = max(0.0, now.mono - service.started)
-    standby = f"{service.leader} leads" if service.leader else NO_LEADER
+    standby = f"{service.leader} is the leader" if service.leader else NO_LEADER
     return ReplicaView(
         leader=service.leader,
         is_leader=service.is_leader,
@@ -149,15 +152,15 @@ def _agents(planner: Planner, silence: StaleAgents) -> AgentCounts:
 
 def _nodes(planner: Planner, silence: StaleAgents) -> NodeCounts:
     seats = planner.state.placements
-    found = Counter(known_health(planner, uid, silence.stale) for uid in seats)
+    healths = Counter(known_health(planner, uid, silence.stale) for uid in seats)
     return NodeCounts(
-        ok=found[Health.OK],
-        warning=found[Health.WARNING],
-        suspect=found[Health.SUSPECT],
-        fatal=found[Health.FATAL],
-        unknown=found[None],
+        ok=healths[Health.OK],
+        warning=healths[Health.WARNING],
+        suspect=healths[Health.SUSPECT],
+        fatal=healths[Health.FATAL],
+        unknown=healths[None],
         partially_read=sum(
-            1 for uid in seats if (one := planner.reports.get(uid)) is not None and one.unread
+            1 for uid in seats if (report := planner.reports.get(uid)) is not None and report.unread
         ),
         on_hold=sum(1 for seat in seats.values() if seat.hold),
         maintenance=sum(1 for seat in seats.values() if seat.maintenance),
@@ -174,8 +177,8 @@ def _marked(planner: Planner) -> dict[str, MarkedCounts]:
         worst = next((mark for mark in Mark if mark in marks), DEGRADED if holding.node.degraded else None)
         nodes.update([worst] if worst else [])
         devices[Mark.QUARANTINE] += sum(1 for record in holding.devices.values() if record.causes)
-    told = {mark.value: MarkedCounts(nodes[mark], devices[mark]) for mark in Mark}
-    return {**told, DEGRADED: MarkedCounts(nodes[DEGRADED])}
+    counts = {mark.value: MarkedCounts(nodes[mark], devices[mark]) for mark in Mark}
+    return {**counts, DEGRADED: MarkedCounts(nodes[DEGRADED])}
 
 
 def _left_out(planner: Planner) -> OmittedIncidents:
@@ -186,20 +189,32 @@ def _left_out(planner: Planner) -> OmittedIncidents:
 
 
 def _count(planner: Planner, state: IncidentState) -> MarkCount:
-    many = [sum(1 for one in found if one.state == state) for found in planner.decisions.values()]
-    return MarkCount(sum(many), sum(1 for one in many if one))
+    counts = [
+        sum(1 for outcome in outcomes if outcome.state == state) for outcomes in planner.decisions.values()
+    ]
+    return MarkCount(sum(counts), sum(1 for count in counts if count))
 
 
-def _ledgers(planner: Planner) -> list[BudgetView]:
-    """The fleet's first, then those that are half full at least, fullest first."""
-    return sorted(_notable(planner), key=lambda one: (one.name != FLEET, -one.used / one.limit, one.name))
+def list_budgets(planner: Planner, now: Instant) -> BudgetList:
+    """Return all budgets that marks are charged to."""
+    return BudgetList(VERSION, rfc3339(now.wall), tuple(_all_budgets(planner)))
 
 
-def _notable(planner: Planner) -> Iterator[BudgetView]:
-    told = {one[0]: BudgetView(*one) for one in planner.state.budgets.rows()}
-    seat = next(iter(planner.state.placements.values()), None)
-    if seat is not None:
-        told.setdefault(
-            FLEET, *(BudgetView(*one) for one in planner.state.budgets.rows_of_node(seat) if one[0] == FLEET)
-        )
-    yield from (one for one in told.values() if one.name == FLEET or one.used >= one.limit / 2)
+def _budgets(planner: Planner) -> list[BudgetView]:
+    """Return the budget of the fleet, then those that are at least half used, fullest first."""
+    return [
+        budget for budget in _all_budgets(planner) if budget.name == FLEET or budget.used >= budget.limit / 2
+    ]
+
+
+def _all_budgets(planner: Planner) -> list[BudgetView]:
+    """Return the budget of the fleet first, then the fullest first."""
+    ledgers = planner.state.budgets
+    budgets = {values[0]: BudgetView(*values) for values in ledgers.rows()}
+    placement = next(iter(planner.state.placements.values()), None)
+    if placement is not None:
+        [fleet] = (BudgetView(*values) for values in ledgers.rows_of_node(placement) if values[0] == FLEET)
+        budgets.setdefault(FLEET, fleet)
+    return sorted(
+        budgets.values(), key=lambda budget: (budget.name != FLEET, -budget.used / budget.limit, budget.name)
+    )

@@ -50,7 +50,7 @@ def name() -> str:
     return next(iter(FLEET.planner.incidents["uid-1"]))
 
 
-def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     assert main(words) == 0
     return capsys.readouterr().out
 
@@ -60,62 +60,126 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     return capsys.readouterr().err
 
 
-def test_the_fleet_is_told_in_text_and_json(capsys: pytest.CaptureFixture[str]) -> None:
-    text = said(capsys, "status")
-    assert text.startswith("FATAL  12 nodes: 1 fatal.\n  agents    12 expected, 12 reporting\n")
-    assert f"nodeguard explain incident {name()}" in text
-    assert json.loads(said(capsys, "status", "--format", "json"))["nodes"]["fatal"] == 1
+def test_the_status_is_text_and_json(capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(capsys, "status")
+    assert text.startswith("FATAL  12 nodes: 1 fatal.\n  agents      12 of 12 reporting\n")
+    assert f"nodeguard describe incident {name()}" in text
+    assert json.loads(printed(capsys, "status", "-o", "json"))["nodes"]["fatal"] == 1
 
 
-def test_a_node_and_an_incident_are_explained(capsys: pytest.CaptureFixture[str]) -> None:
-    text = said(capsys, "explain", "node", "node-1")
-    assert text.startswith("FATAL  node-1: all new work is kept off it for gpu-lost.\n")
-    assert "  waits for gpu-lost to find it no more; it finds it still\n" in text
-    assert said(capsys, "explain", "incident", name()).startswith(
+def test_a_node_and_an_incident_are_described(capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(capsys, "describe", "node", "node-1")
+    assert text.startswith("FATAL  node-1: quarantined: gpu-lost.\n")
+    assert "  waiting for " in text
+    assert printed(capsys, "describe", "incident", name()).startswith(
         "FATAL  gpu-lost - GPU 0000:3b:00 of node-1\n"
     )
-    told = json.loads(said(capsys, "explain", "--format", "json", "node", "node-1"))
-    assert [mark["wait"]["on"] for mark in told["marks"]] == ["finding"]
-    for words in (["incident", "--format", "json", name()], ["incident", name(), "--format", "json"]):
-        assert json.loads(said(capsys, "explain", *words))["node"] == "node-1"
-    assert said(capsys, "explain", "gpu-lost").startswith("gpu-lost - ")
+    view = json.loads(printed(capsys, "describe", "node", "-o", "json", "node-1"))
+    assert [mark["wait"]["on"] for mark in view["marks"]] == ["finding"]
+    for words in (["-o", "json", name()], [name(), "-o", "json"]):
+        assert json.loads(printed(capsys, "describe", "incident", *words))["node"] == "node-1"
+    assert "node: node-1\n" in printed(capsys, "describe", "node", "node-1", "-o", "yaml")
+    assert printed(capsys, "explain", "gpu-lost").startswith("gpu-lost - ")
 
 
-def test_incidents_are_listed_and_narrowed(capsys: pytest.CaptureFixture[str]) -> None:
-    text = said(capsys, "incidents")
-    assert [line.split() for line in text.splitlines()] == [
-        ["HEALTH", "STATE", "AGE", "CAUSE", "INCIDENT"],
-        ["fatal", "marked", "1", "min", "10", "s", "gpu-lost", name()],
-        [],
-        ["1", "incident"],
-    ]
-    assert said(capsys, "incidents", "--node", "node-1", "--state", "Marked", "--all") == text
-    assert said(capsys, "incidents", "--state", "withheld", "--state", "open") == "no incidents\n"
-    assert said(capsys, "incidents", "--node", "node-2") == "no incidents\n"
-    assert json.loads(said(capsys, "incidents", "--format", "json"))["more"] == 0
+@pytest.mark.parametrize("text", ["node-1", "node-1/gpu-lost", "node-1-gpu"])
+def test_an_incident_is_found_by_its_node_and_check(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    view = json.loads(printed(capsys, "describe", "incident", text, "-o", "json"))
+    assert view["name"] == name()
+
+
+def rows(text: str) -> list[list[str]]:
+    return [line.split() for line in text.splitlines()]
+
+
+def test_incidents_are_listed_and_filtered(capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(capsys, "get", "incidents")
+    header, row = rows(text)
+    assert header == ["SEVERITY", "NODE", "DEVICE", "CHECK", "STATE", "AGE", "ACK", "MESSAGE"]
+    assert row[:6] == ["fatal", "node-1", "GPU", "0000:3b:00", "gpu-lost", "marked"]
+    assert printed(capsys, "get", "incidents", "-n", "node-1", "--state", "Marked", "--all") == text
+    assert printed(capsys, "get", "inc", "--health", "fatal", "--check", "gpu-*") == text
+    assert printed(capsys, "get", "incidents", "--state", "withheld", "--state", "open") == "no incidents\n"
+    assert printed(capsys, "get", "incidents", "--node", "node-2") == "no incidents\n"
+    assert printed(capsys, "get", "incidents", "--health", "warning") == "no incidents\n"
+    assert printed(capsys, "get", "incidents", "-o", "name") == f"incident/{name()}\n"
+    assert name() in printed(capsys, "get", "incidents", "-o", "wide")
+    assert json.loads(printed(capsys, "get", "incidents", "-o", "json"))["omitted"] == 0
+    assert f"name: {name()}" in printed(capsys, "get", "incidents", "-o", "yaml")
+
+
+def test_nodes_are_listed_and_filtered(capsys: pytest.CaptureFixture[str]) -> None:
+    header, *nodes = rows(printed(capsys, "get", "nodes"))
+    assert header == ["NODE", "HEALTH", "MARKS", "FINDINGS", "WORST", "REPORT", "NOTES"]
+    assert len(nodes) == 12
+    [row] = rows(printed(capsys, "get", "nodes", "--unhealthy"))[1:]
+    assert row[:5] == ["node-1", "fatal", "quarantine", "1", "gpu-lost"]
+    assert printed(capsys, "get", "nodes", "--marked", "-o", "name") == "node/node-1\n"
+    assert rows(printed(capsys, "get", "nodes", "node-1*", "-o", "wide"))[0][-2:] == ["PLATFORM", "NOTES"]
+    names = [row[0] for row in rows(printed(capsys, "get", "nodes", "--sort-by", "health", "--reverse"))[1:]]
+    assert names[0] == "node-1"
+    assert [
+        node["node"] for node in json.loads(printed(capsys, "get", "nodes", "node-1", "-o", "json"))["nodes"]
+    ] == ["node-1"]
+
+
+def test_budgets_and_checks_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    header, fleet, *_ = rows(printed(capsys, "get", "budgets"))
+    assert (header[:4], fleet[:4]) == (["BUDGET", "USED", "LIMIT", "USE"], ["fleet", "1", "12", "8%"])
+    text = printed(capsys, "get", "checks", "gpu-lost*", "--health", "fatal")
+    assert [row[0] for row in rows(text)[1:]] == ["gpu-lost", "gpu-lost-any"]
+    assert json.loads(printed(capsys, "get", "checks", "gpu-lost", "-o", "json"))[0]["id"] == "gpu-lost"
+
+
+def test_a_wide_message_is_cut_on_a_terminal_only(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = printed(capsys, "get", "incidents")
+    monkeypatch.setenv("COLUMNS", "90")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("NO_COLOR", "1")
+    cut = printed(capsys, "get", "incidents")
+    assert max(map(len, cut.splitlines())) <= 90
+    assert max(map(len, whole.splitlines())) >= max(map(len, cut.splitlines()))
+
+
+def test_watch_refreshes_until_it_is_interrupted(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses = []
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("nodeguard.cli.watch.time.sleep", sleep)
+    assert main(["status", "-w", "--interval", "5s"]) == 130
+    assert capsys.readouterr().out.count("FATAL  12 nodes: 1 fatal.") == 2
+    assert pauses == [5.0, 5.0]
 
 
 WAITING = (ClearAnswer.WAITING, "")
 NOT_CLEARED = "gpu-lost on GPU 0000:3b:00 is not cleared: its condition holds now"
 
 
-def test_a_clear_that_the_agent_refuses_is_not_said_to_have_worked(
+def test_a_refused_clear_is_an_error(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(incidents, "_EVERY", 0.0)
+    monkeypatch.setattr(incidents, "_POLL_INTERVAL", 0.0)
     DECIDERS.answers += [WAITING, WAITING, (ClearAnswer.REFUSED, NOT_CLEARED)]
     assert refused(capsys, "incidents", "clear", name(), "--by", "bob") == (
         f"nodeguard incidents: {name()} is not cleared: {NOT_CLEARED}\n"
     )
-    text = " ".join(said(capsys, "explain", "incident", name()).split())
-    assert f" clear asked by bob at noon; refused: {NOT_CLEARED} " in text
+    text = " ".join(printed(capsys, "describe", "incident", name()).split())
+    assert f" clear requested by bob at noon; refused: {NOT_CLEARED} " in text
     assert "cleared bob" not in text
 
 
 def test_the_words_of_an_agent_cannot_drive_a_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(incidents, "_EVERY", 0.0)
+    monkeypatch.setattr(incidents, "_POLL_INTERVAL", 0.0)
     DECIDERS.answers += [(ClearAnswer.REFUSED, "\x1b]0;owned\x07\x1b[2Jno")]
     assert refused(capsys, "incidents", "clear", name()).endswith(" is not cleared: ?]0;owned??[2Jno\n")
 
@@ -123,35 +187,35 @@ def test_the_words_of_an_agent_cannot_drive_a_terminal(
 def test_a_clear_prints_what_the_agent_did(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(incidents, "_EVERY", 0.0)
+    monkeypatch.setattr(incidents, "_POLL_INTERVAL", 0.0)
     DECIDERS.answers += [WAITING, (ClearAnswer.DONE, "gpu-lost on GPU 0000:3b:00 is cleared")]
-    assert said(capsys, "incidents", "clear", name()) == "gpu-lost on GPU 0000:3b:00 is cleared\n"
+    assert printed(capsys, "incidents", "clear", name()) == "gpu-lost on GPU 0000:3b:00 is cleared\n"
     DECIDERS.decisions.clear()
-    words = ("incidents", "clear", name(), "--format", "json")
-    assert json.loads(said(capsys, *words)) == {
-        "said": "Done: clear.",
-        "answer": "done",
-        "answer_says": "gpu-lost on GPU 0000:3b:00 is cleared",
+    words = ("incidents", "clear", name(), "-o", "json")
+    assert json.loads(printed(capsys, *words)) == {
+        "message": "Done: clear.",
+        "clear_result": "done",
+        "clear_message": "gpu-lost on GPU 0000:3b:00 is cleared",
     }
 
 
-def test_a_clear_that_is_not_answered_in_time_says_that_it_was_asked_for(
+def test_a_clear_without_an_answer_is_reported_as_requested(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(incidents, "WAIT", 0.1)
-    monkeypatch.setattr(incidents, "_EVERY", 0.0)
+    monkeypatch.setattr(incidents, "ANSWER_TIMEOUT", 0.1)
+    monkeypatch.setattr(incidents, "_POLL_INTERVAL", 0.0)
     DECIDERS.answers.append(WAITING)
-    assert said(capsys, "incidents", "clear", name()) == "Done: clear.\n"
-    text = " ".join(said(capsys, "explain", "incident", name()).split())
+    assert printed(capsys, "incidents", "clear", name()) == "Done: clear.\n"
+    text = " ".join(printed(capsys, "describe", "incident", name()).split())
     assert "; the node's agent has not answered yet " in text
 
 
 def test_decisions_are_carried_out(capsys: pytest.CaptureFixture[str]) -> None:
-    assert said(capsys, "pause", "--why", "a bad driver", "--by", "alice") == "Done: pause.\n"
-    assert json.loads(said(capsys, "resume", "--by", "bob", "--format", "json")) == {"said": "Done: resume."}
-    assert said(capsys, "unmark", "--all", "--yes", "--by", "bob") == "Done: unmark.\n"
-    assert said(capsys, "incidents", "acknowledge", name(), "--by", "bob") == "Done: acknowledge.\n"
-    assert said(capsys, "incidents", "clear", name(), "--by", "bob", "--no-wait") == "Done: clear.\n"
+    assert printed(capsys, "pause", "--reason", "a bad driver", "--by", "alice") == "Done: pause.\n"
+    assert json.loads(printed(capsys, "resume", "--by", "bob", "-o", "json")) == {"said": "Done: resume."}
+    assert printed(capsys, "unmark", "--all", "--yes", "--by", "bob") == "Done: unmark.\n"
+    assert printed(capsys, "incidents", "acknowledge", name(), "--by", "bob") == "Done: acknowledge.\n"
+    assert printed(capsys, "incidents", "clear", name(), "--by", "bob", "--no-wait") == "Done: clear.\n"
     assert DECIDERS.heard == [
         ("pause", "a bad driver", "alice"),
         ("resume", "bob"),
@@ -163,12 +227,15 @@ def test_decisions_are_carried_out(capsys: pytest.CaptureFixture[str]) -> None:
     assert refused(capsys, "pause") == "nodeguard pause: replica-1 leads: ask it\n"
 
 
-def test_every_mark_is_taken_away_only_where_somebody_says_yes(
+def test_all_marks_are_removed_only_after_a_confirmation(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert refused(capsys, "unmark") == "nodeguard unmark: it takes every mark away: say --all\n"
+    assert (
+        refused(capsys, "unmark")
+        == "nodeguard unmark: add --all to remove all marks; to release one node: kubectl taint node NAME nodeguard.dev/quarantine-\n"
+    )
     monkeypatch.setattr(sys, "stdin", io.StringIO("yes\n"))
-    asks = "it pauses and takes the marks off 1 node: say --yes where nobody can be asked"
+    asks = "this pauses nodeguard and removes the marks of 1 node: add --yes without a terminal"
     assert asks in refused(capsys, "unmark", "--all")
     terminal, own = os.openpty()
     for answer, code in ((b"no\n", 3), (b"\n", 3), (b"yes\n", 0)):
@@ -176,9 +243,7 @@ def test_every_mark_is_taken_away_only_where_somebody_says_yes(
         with os.fdopen(os.dup(own)) as stdin:
             monkeypatch.setattr(sys, "stdin", stdin)
             assert main(["unmark", "--all", "--by", "bob"]) == code
-            assert (
-                "This pauses nodeguard first, and then takes its marks off 1 node" in capsys.readouterr().err
-            )
+            assert "This pauses nodeguard, then removes its marks from 1 node" in capsys.readouterr().err
     os.close(terminal)
     os.close(own)
     assert DECIDERS.heard == [("unmark", "bob")]
@@ -187,17 +252,21 @@ def test_every_mark_is_taken_away_only_where_somebody_says_yes(
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        (["explain", "node", "node-111"], "'node-111' is no node: did you mean node-11 or node-1"),
-        (["explain", "node", "a/../b?c#d"], "'a/../b?c#d' is no node: see kubectl get nodes"),
-        (["explain", "node", "\udcff"], "is no node: see kubectl get nodes"),
-        (["explain", "incident", "node-1-gpu-0000-3b-00"], "is no incident: did you mean node-1-gpu-0000-3b-00-"),
-        (["explain", "node"], "'node' takes one name: write nodeguard explain node NAME"),
-        (["explain", "node", "a", "b"], "'node' takes one name: write nodeguard explain node NAME"),
-        (["incidents", "--node", "node-99"], "'node-99' is no node: did you mean node-9"),
-        (["incidents", "--state", "witheld"], "'witheld' is no state: did you mean withheld? Or write open, "),
-        (["incidents", "clear", "no"], "'no' is no incident: see nodeguard incidents --all"),
-        (["pause", "--why", "x" * 600], "both sides must be of one version"),
-        (["pause", "--why", "\udcff"], "is no UTF-8: write it anew"),
+        (["describe", "node", "node-111"], "node 'node-111' not found: did you mean node-11 or node-1"),
+        (["describe", "node", "a/../b?c#d"], "node 'a/../b?c#d' not found: see nodeguard get nodes"),
+        (["describe", "node", "\udcff"], "not found: see nodeguard get nodes"),
+        (["describe", "incident", "node-1-gpu-0000-3c-00"], "not found: did you mean node-1-gpu-0000-3b-00-"),
+        (["describe", "node"], "the following arguments are required: NAME"),
+        (["describe", "nod", "a"], "'nod' is invalid: did you mean node? Or expected node, incident, domain"),
+        (["describe", "node", "a", "b"], "unrecognized arguments: b"),
+        (["explain", "node", "node-1"], "write nodeguard describe node NAME"),
+        (["get", "incidents", "--node", "node-99"], "node 'node-99' not found: did you mean node-9"),
+        (["get", "incidents", "--state", "witheld"], "state 'witheld' is unknown: did you mean withheld? Or "),
+        (["get", "nodes", "--sort-by", "helth"], "field 'helth' is unknown: did you mean health? Or "),
+        (["incidents", "clear", "x"], "incident 'x' not found: see nodeguard get incidents --all"),
+        (["incidents", "ack", "x"], "'ack' is invalid: "),
+        (["pause", "--reason", "x" * 600], "both sides must be of one version"),
+        (["pause", "--reason", "\udcff"], "is not UTF-8: correct it"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_done_ends_with_3(
@@ -211,24 +280,24 @@ def test_what_cannot_be_done_ends_with_3(
     assert DECIDERS.heard == []
 
 
-def test_without_an_aggregator_it_is_said_where_one_is(
+def test_without_an_aggregator_the_error_has_the_remedy(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     where = str(tmp_path / "aggregator.sock")
-    for words in (["status"], ["explain", "node", "a b"], ["incidents", "--all"], ["pause"]):
+    for words in (["status"], ["describe", "node", "a b"], ["get", "incidents", "--all"], ["pause"]):
         error = refused(capsys, *words, "--socket", where)
         assert f"no aggregator answers at {where} (" in error
         assert "kubectl exec -n nodeguard deploy/nodeguard-aggregator -- nodeguard " in error
-    assert "explain node 'a b'" in refused(capsys, "explain", "node", "a b", "--socket", where)
+    assert "describe node 'a b'" in refused(capsys, "describe", "node", "a b", "--socket", where)
 
 
-def test_what_is_no_aggregator_is_said_to_be_none(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_an_invalid_response_is_an_error(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     where = str(tmp_path / "aggregator.sock")
     for answer, error in (
         (b"", "no aggregator answers at"),
         (b"hello\n", "no aggregator answers at"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", "the answer is not understood"),
-        (b"HTTP/1.1 500 Oh\r\nContent-Length: 1\r\n\r\nx", "the answer is not understood"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", "the response is invalid"),
+        (b"HTTP/1.1 500 Oh\r\nContent-Length: 1\r\n\r\nx", "the response is invalid"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}", "no aggregator answers at"),
     ):
         with socket.socket(socket.AF_UNIX) as own:
@@ -253,7 +322,7 @@ def test_the_commands_import_no_server(path: str) -> None:
         "loaded = {'aiohttp', 'kubernetes', 'jwt', 'uvloop', 'asyncio'} & set(sys.modules);"
         "sys.exit(str(loaded) if loaded else code)"
     )
-    for words in (["status"], ["explain", "node", "node-1"], ["incidents"], ["pause"]):
+    for words in (["status"], ["describe", "node", "node-1"], ["get", "incidents"], ["pause"]):
         ran = subprocess.run(
             [sys.executable, "-c", code, *words, "--socket", path],
             capture_output=True,
@@ -273,25 +342,27 @@ def leaf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield at
 
 
-def test_a_domain_is_explained(
+def test_a_domain_is_described_and_listed(
     leaf: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NODEGUARD_AGGREGATOR_SOCKET", leaf)
-    whole = said(capsys, "explain", "domain", FIRST)
+    whole = printed(capsys, "describe", "domain", FIRST)
     assert whole.startswith(f"SUSPECT  {FIRST}: 8 of 8 nodes lost a link at once; its 4 siblings did not.\n")
-    assert said(capsys, "explain", "domain", "r0") == whole
-    told = json.loads(said(capsys, "explain", "domain", "r0", "--format", "json"))
-    assert (told["domain"], told["state"], len(told["votes"])) == (FIRST, "Marked", 8)
-    assert said(capsys, "explain", "domain").startswith(
-        "SUSPECT  1 domain to blame, 1 more shows something.\n"
-    )
-    assert json.loads(said(capsys, "explain", "domain", "--format", "json"))["domains"][0]["domain"] == FIRST
-    name = told["incident"]
-    assert f"nodeguard explain domain {FIRST}\n" in said(capsys, "explain", "incident", name)
-    for word, error in (
-        ("r22", "'r22' is no domain: did you mean r2"),
-        ("fabric/p0/r33", "'fabric/p0/r33' is no domain: did you mean fabric/p0/r3"),
-        ("xyz", "'xyz' is no domain: see nodeguard explain domain"),
+    assert printed(capsys, "describe", "domain", "r0") == whole
+    view = json.loads(printed(capsys, "describe", "domain", "r0", "-o", "json"))
+    assert (view["domain"], view["state"], len(view["votes"])) == (FIRST, "Marked", 8)
+    text = printed(capsys, "get", "domains")
+    assert text.startswith("SUSPECT  1 domain degraded, 1 more shows a fault.\n")
+    header, first, *_ = rows(text.split("\n\n")[1])
+    assert header == ["DOMAIN", "NODES", "FAULTY", "STATE", "FAULTS", "REASON"]
+    assert first[:5] == [FIRST, "8", "8", "degraded,", "marked"]
+    assert json.loads(printed(capsys, "get", "domains", "-o", "json"))["domains"][0]["domain"] == FIRST
+    assert len(printed(capsys, "get", "domains", "-A", "--topology", "fabric", "-o", "name").split()) > 2
+    incident = view["incident"]
+    assert f"nodeguard describe domain {FIRST}\n" in printed(capsys, "describe", "incident", incident)
+    for text, error in (
+        ("r22", "domain 'r22' not found: did you mean r2"),
+        ("fabric/p0/r33", "domain 'fabric/p0/r33' not found: did you mean fabric/p0/r3"),
+        ("xyz", "domain 'xyz' not found: see nodeguard get domains --all"),
     ):
-        assert error in refused(capsys, "explain", "domain", word)
-    assert "'domain' takes one name" in refused(capsys, "explain", "domain", "a", "b")
+        assert error in refused(capsys, "describe", "domain", text)

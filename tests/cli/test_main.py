@@ -10,21 +10,21 @@ from nodeguard.cli.main import main
 
 def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
-    said = capsys.readouterr().out
+    printed = capsys.readouterr().out
     for command in ("check", "explain", "checks", "record"):
-        assert f"\n  {command}" in said
+        assert f"\n  {command}" in printed
 
 
 def test_no_command_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 3
     assert main(["frob"]) == 3
-    assert "'frob' is no command: see nodeguard --help" in capsys.readouterr().err
+    assert "command 'frob' not found: see nodeguard --help" in capsys.readouterr().err
 
 
 def test_a_misspelt_command_gets_a_hint(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["chek"]) == 3
     assert capsys.readouterr().err == (
-        "nodeguard: 'chek' is no command: did you mean check or checks? Or see nodeguard --help\n"
+        "nodeguard: command 'chek' not found: did you mean check or checks? Or see nodeguard --help\n"
     )
 
 

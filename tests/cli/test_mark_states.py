@@ -10,7 +10,7 @@ from nodeguard.fleet_api.incident import describe_incident, list_incidents
 from nodeguard.fleet_api.status import fleet_status
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.policy import Mode, ModeRule, Policy
-from tests.cli.fleet_look import LEADER, explained, look, page
+from tests.cli.fleet_output import LEADER, explained, look, page
 from tests.fleet.scene import Fleet, finding
 
 
@@ -24,27 +24,27 @@ def lost(policy: Policy, age: float = 60.0) -> Fleet:
     return fleet
 
 
-def test_observe_mode_is_said_first_with_what_the_budget_allows() -> None:
+def test_observe_mode_comes_first_with_the_budget() -> None:
     fleet = lost(Policy())
     assert look(status_lines(fleet_status(fleet.planner, LEADER, fleet.now)), 120) == page("""
     FATAL  3 nodes: 3 fatal.
     OBSERVE MODE - no new mark is set. 3 nodes would be quarantined: 1 within budget, 2 over budget (fleet budget 1 node).
-      agents    3 expected, 3 reporting
-      nodes     0 ok, 3 fatal
-      marked    nothing
-      budgets   fleet 0 of 1
-      incidents 3 dry run
-      policy    observe; /etc/nodeguard/policy.yaml
-      leader    nodeguard-aggregator-6f7c9d-x2vbn (this one), up 1 d 3 h, planned just now; nodeguard 0.1.0
+      agents      3 of 3 reporting
+      nodes       0 ok, 3 fatal
+      marked      nothing
+      budgets     fleet 0 of 1
+      incidents   3 dry run
+      policy      observe; /etc/nodeguard/policy.yaml
+      leader      nodeguard-aggregator-6f7c9d-x2vbn (this replica), up 1 d 3 h, planned just now; nodeguard 0.1.0
 
     FATAL    node-0, GPU 0000:3b:00: gpu-lost, dry run, 1 min old
-             would quarantine node node-0; 2 more alike
-             nodeguard explain incident node-0-gpu-0000-3b-00-21acaae0
+             would quarantine node node-0; 2 similar
+             nodeguard describe incident node-0-gpu-0000-3b-00-21acaae0
     """)
-    assert explained(fleet, 0).startswith("FATAL  node-0: dry run: it would be quarantined for gpu-lost.\n")
+    assert explained(fleet, 0).startswith("FATAL  node-0: dry run: it would be quarantined: gpu-lost.\n")
     assert explained(fleet, 1).startswith(
-        "FATAL  node-1: dry run: the mark that gpu-lost asks for would be withheld: fleet\n"
-        "       budget would be used up: 1 of 1 nodes quarantined.\n"
+        "FATAL  node-1: dry run: the mark of gpu-lost would be withheld: fleet budget\n"
+        "       would be used up: 1 of 1 nodes quarantined.\n"
     )
 
 
@@ -52,10 +52,10 @@ def test_in_its_grace_period_a_mark_is_pending_with_the_time_left() -> None:
     fleet = lost(Policy(), age=2.0)
     text = look(status_lines(fleet_status(fleet.planner, LEADER, fleet.now)))
     assert "\nOBSERVE MODE - no new mark is set. No mark is due yet.\n" in text
-    assert "  pending   3 marks of 3 nodes in the grace period: the first has 3 s left\n" in text
+    assert "  pending     3 marks of 3 nodes in the grace period: the first has 3 s left\n" in text
     assert "withheld" not in text
     assert "FATAL    node-0, GPU 0000:3b:00: gpu-lost, pending (grace period, 3 s left), 2 s" in text
-    assert "  mark      pending (grace period, 3 s left)\n" in explained(fleet, 0)
+    assert "  mark        pending (grace period, 3 s left)\n" in explained(fleet, 0)
 
 
 def test_what_is_not_enforced_beside_what_is() -> None:
@@ -75,18 +75,18 @@ def test_without_a_cluster_marks_are_advised() -> None:
     fleet.restart(IncidentState.ADVISED)
     fleet.say(0, finding())
     fleet.carry_out()
-    told = fleet_status(fleet.planner, replace(LEADER, leader="standalone"), fleet.now)
-    text = look(status_lines(told))
-    assert "  advised   quarantine 1 node\n" in text
+    view = fleet_status(fleet.planner, replace(LEADER, leader="standalone"), fleet.now)
+    text = look(status_lines(view))
+    assert "  advised     quarantine 1 node\n" in text
     assert "FATAL    node-0, GPU 0000:3b:00: gpu-lost, advised, 1 min old\n" in text
-    assert "         advice: keep work away\n" in text.replace(
-        "gpu-lost at gpu/0000:3b:00", "advice: keep work away"
+    assert "         advice: keep new work away\n" in text.replace(
+        "gpu-lost at gpu/0000:3b:00", "advice: keep new work away"
     )
     assert "marked" not in text
     text = explained(fleet, 0)
-    assert text.startswith("FATAL  node-0: advice: keep all new work off it for gpu-lost.\n")
-    assert "  mark      advised\n" in text
+    assert text.startswith("FATAL  node-0: advice: keep all new work off it: gpu-lost.\n")
+    assert "  mark        advised\n" in text
     [line] = list_incidents(fleet.planner, LEADER, fleet.now).incidents
     seen = describe_incident(fleet.planner, LEADER, line.name, fleet.now)
     assert seen is not None
-    assert "  state     advised, advice: keep new work away\n" in look(incident_lines(seen))
+    assert "  state       advised, advice: keep new work away\n" in look(incident_lines(seen))

@@ -23,7 +23,7 @@ class Terminal(io.StringIO):
         (-5.0, "looking: almost done"),
     ],
 )
-def test_what_is_left_is_said(left: float, line: str) -> None:
+def test_the_time_left_is_shown(left: float, line: str) -> None:
     assert progress_text("looking", left) == line
 
 
@@ -37,7 +37,7 @@ def test_a_terminal_sees_it_and_keeps_nothing_of_it(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("seconds", [0.0, 30.0])
-def test_nothing_is_shown_where_nobody_waits_or_looks(
+def test_nothing_is_shown_without_a_terminal_or_a_duration(
     seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = io.StringIO() if seconds else Terminal()

@@ -25,20 +25,19 @@ SOURCES = {
         (Compare("gpu.name", "is", than=Reference("platform", "gpu_name")), set(SOURCES)),
     ],
 )
-def test_a_check_looks_at_what_its_signals_come_from(when: Condition, sources: set[str]) -> None:
+def test_a_check_requires_the_sources_of_its_signals(when: Condition, sources: set[str]) -> None:
     assert required_sources([check(when)], SOURCES) == sources
 
 
-def test_what_a_check_is_for_is_looked_at_too() -> None:
-    one = check(Compare("gpu.name", "is", "x"), applies=Compare("clock.state", "is", 1))
-    assert required_sources([one], SOURCES) == {"nvml", "clock"}
+def test_the_sources_of_applies_are_required_too() -> None:
+    item = check(Compare("gpu.name", "is", "x"), applies=Compare("clock.state", "is", 1))
+    assert required_sources([item], SOURCES) == {"nvml", "clock"}
 
 
-def test_why_nothing_was_judged_names_what_is_not_there() -> None:
+def test_the_reason_names_the_hardware_that_is_missing() -> None:
     on_node = check(Compare("a", "is", 1))
     on_ports = check(Compare("a", "is", 1), targets=("port", "gpu"))
     assert reason_not_evaluated(["b", "a"], [on_node]) == "a, b do not apply"
     assert (
-        reason_not_evaluated(["a"], [on_ports])
-        == "a does not apply, as this machine has no GPUs and no ports to judge"
+        reason_not_evaluated(["a"], [on_ports]) == "a does not apply, this machine has no GPUs and no ports"
     )

@@ -1,12 +1,25 @@
 from __future__ import annotations
 
 from argparse import ArgumentTypeError
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeguard.cli.usage import FATAL, OK, UNKNOWN, WARNING, ArgumentParser, duration
+from nodeguard.cli.usage import (
+    FATAL,
+    OK,
+    UNKNOWN,
+    WARNING,
+    ArgumentParser,
+    capture_parser,
+    duration,
+    whole_number,
+)
+
+NOT_A_DURATION = "is not a duration: expected a value like 30s, 10m or 2h"
+OUT_OF_RANGE = "is out of range: expected more than 0s and at most 30d"
 
 
 def test_exit_codes_are_those_of_monitoring_plugins() -> None:
@@ -17,21 +30,25 @@ def test_exit_codes_are_those_of_monitoring_plugins() -> None:
     ("text", "seconds"),
     [("30s", 30), ("10m", 600), ("2h", 7200), ("1d", 86_400), ("45", 45), ("0.5s", 0.5), ("30d", 2_592_000)],
 )
-def test_a_length_of_time(text: str, seconds: float) -> None:
+def test_a_duration(text: str, seconds: float) -> None:
     assert duration(text) == seconds
 
 
 @pytest.mark.parametrize(
-    "text", ["", "s", "soon", "-5s", "0", "0s", "31d", "5 min", "1w", "nan", "inf", "infs", "1e999d", "5ss"]
+    ("text", "problem"),
+    [
+        *((text, NOT_A_DURATION) for text in ("", "s", "soon", "5 min", "1w", "nan", "5ss")),
+        *((text, OUT_OF_RANGE) for text in ("-5s", "0", "0s", "31d", "inf", "infs", "1e999d")),
+    ],
 )
-def test_what_is_no_length_of_time_says_how_to_write_one(text: str) -> None:
+def test_an_invalid_duration_is_refused_with_the_remedy(text: str, problem: str) -> None:
     with pytest.raises(ArgumentTypeError) as refused:
         duration(text)
-    assert str(refused.value) == f"'{text}' is no length of time: write it like 30s, 10m or 2h"
+    assert str(refused.value) == f"'{text}' {problem}"
 
 
 @given(st.text())
-def test_any_text_is_a_length_of_time_or_refused(text: str) -> None:
+def test_any_text_is_a_duration_or_refused(text: str) -> None:
     try:
         assert 0 < duration(text) <= 30 * 86_400
     except ArgumentTypeError:
@@ -49,7 +66,36 @@ def test_a_wrong_option_ends_with_3_as_2_means_fatal(capsys: pytest.CaptureFixtu
 
 def test_a_wrong_value_names_its_option(capsys: pytest.CaptureFixture[str]) -> None:
     parser = ArgumentParser(prog="nodeguard check")
-    parser.add_argument("--for", type=duration)
+    parser.add_argument("--duration", type=duration)
     with pytest.raises(SystemExit):
-        parser.parse_args(["--for", "soon"])
-    assert "argument --for: 'soon' is no length of time: write it like" in capsys.readouterr().err
+        parser.parse_args(["--duration", "soon"])
+    assert "argument --duration: 'soon' is not a duration: expected a value like" in capsys.readouterr().err
+
+
+def test_an_unknown_choice_is_refused_with_a_hint(capsys: pytest.CaptureFixture[str]) -> None:
+    parser = ArgumentParser(prog="nodeguard policy")
+    parser.add_subparsers(dest="verb", metavar="check | schema", required=True).add_parser("check")
+    with pytest.raises(SystemExit):
+        parser.parse_args(["chek"])
+    assert "'chek' is invalid: did you mean check? Or expected check; see" in capsys.readouterr().err
+
+
+def test_the_parser_of_a_command_is_captured_without_running_it() -> None:
+    def run(arguments: Sequence[str]) -> int:
+        ArgumentParser(prog="nodeguard frob").parse_args(arguments)
+        raise AssertionError
+
+    assert capture_parser(run).prog == "nodeguard frob"
+
+
+@pytest.mark.parametrize("text", ["1", "10"])
+def test_a_whole_number_in_its_range(text: str) -> None:
+    assert whole_number(1, 10)(text) == int(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"), [("0", "out of range"), ("11", "out of range"), ("x", "not a whole")]
+)
+def test_another_number_is_refused(text: str, problem: str) -> None:
+    with pytest.raises(ArgumentTypeError, match=problem):
+        whole_number(1, 10)(text)

@@ -140,7 +140,8 @@ def ln(words: Sequence[str]) -> None:
 def pip(words: Sequence[str]) -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert words[0] == "install"
-    assert {*words[1].removeprefix(".[").removesuffix("]").split(",")} <= set(extras)
+    named = words[1].removeprefix(".").removeprefix("[").removesuffix("]")
+    assert {*filter(None, named.split(","))} <= set(extras)
 
 
 def docker(words: Sequence[str]) -> None:

@@ -100,6 +100,6 @@ def test_it_shows_faults_a_budget_and_a_recovery_and_ends(whole: Showing, direct
     )
     assert done.count("over; it may take work again") == 3
     assert "\n$ nodeguard status\nFATAL  8 nodes: 1 fatal.\n" in said
-    assert "\nFATAL  gpu-3: advice: keep all new work off it for gpu-gsp-failure.\n" in said
+    assert "\nFATAL  gpu-3: advice: keep all new work off it: gpu-gsp-failure.\n" in said
     assert "Traceback" not in said
     assert left(directory) == []

@@ -68,7 +68,7 @@ def test_a_line_of_the_kernel_log_becomes_marks(made: Fleet) -> None:
     assert said["reason"] == "Quarantined"
     assert said["message"] == (
         "GPU 0000:1b:00: Xid 119: No answer from the GPU System Processor (GSP) within the time-out that the line "
-        "states. New work is kept off. Details: nodeguard explain node marked "
+        "states. New work is kept off. Details: nodeguard describe node marked "
         "(gpu-gsp-failure on GPU 0000:1b:00). To do: reset the GPU."
     )
     assert "(gpu-gsp-failure on GPU 0000:1b:00). To do: reset the GPU." in cluster.kubectl(
@@ -183,15 +183,15 @@ def test_a_token_of_a_node_that_was_created_again_is_refused_until_it_is_renewed
     log = cluster.kept.log(agent.name)
     agent.until(lambda: "it answered 403: the token is of another Node" in log.read_text())
     assert "delete the agent's pod, so that it gets a new token" in log.read_text()
-    [refused] = aggregator.asked("/v1/status")["refused"]
+    [refused] = aggregator.asked("/v1/status")["refused_messages"]
     assert (refused["node"], refused["reason"]) == ("recreated", "node-replaced")
     page = aggregator.asked("/v1/nodes/recreated")
-    assert page["refused"]["message"].startswith("the token is of another Node")
-    assert page["heard_age"] is None
+    assert page["refused_messages"]["message"].startswith("the token is of another Node")
+    assert page["last_report_age"] is None
     assert aggregator.figure('nodeguard_aggregator_refused_messages_total{reason="node-replaced"}') >= 1
 
     agent.renew()
-    aggregator.until(lambda: aggregator.asked("/v1/nodes/recreated")["heard_age"] is not None)
+    aggregator.until(lambda: aggregator.asked("/v1/nodes/recreated")["last_report_age"] is not None)
     scene.fails(agent)
     until_marked(made, "recreated")
 

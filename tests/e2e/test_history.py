@@ -17,7 +17,7 @@ from tests.waiting import PROMPTLY
 
 
 def backtested(site: Site) -> Any:
-    words = ("backtest", "--policy", f"{site.directory}/policy.yaml", "--format", "json", f"{site.directory}")
+    words = ("backtest", "--policy", f"{site.directory}/policy.yaml", "-o", "json", f"{site.directory}")
     done = subprocess.run([*COMMAND, *words], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     [policy] = json.loads(done.stdout)["policies"]
@@ -34,7 +34,7 @@ def test_what_was_told_is_kept_through_a_kill_and_played_again(tmp_path: Path) -
         with (bundles[0] / "kmsg").open("a") as kernel:
             kernel.write(XID)
         until(lambda: site.states() == {"gpu-1": "Advised"}, site.log)
-        site.said("pause", "--why", "row 4 is rewired")
+        site.said("pause", "--reason", "row 4 is rewired")
         until(lambda: rows(path, "SELECT 1 FROM report WHERE health = 'fatal'"), site.log)
         until(lambda: rows(path, "SELECT 1 FROM told WHERE kind = 'marks'"), site.log)
         assert ("gpu-1", "gpu-gsp-failure", "Marked") in backtested(site)

@@ -45,7 +45,7 @@ def test_strangers_change_nothing_and_no_token_is_told(made: Fleet) -> None:
 
     # With the node's own token, but of a boot that is not the one that its agent reports of.
     assert _said(made, good, heartbeat("gpu-1")) == 409
-    refused = aggregator.asked("/v1/nodes/gpu-1")["refused"]
+    refused = aggregator.asked("/v1/nodes/gpu-1")["refused_messages"]
     assert (refused["reason"], refused["count"]) == ("other-boot", 1)
     assert _said(made, good, heartbeat("gpu-2")) == 403
     for shown in (others, unbound, forged, "x" * 900, ""):

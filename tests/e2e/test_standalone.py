@@ -65,11 +65,11 @@ class Site:
         return done
 
     def asked(self, *words: str) -> Any:
-        done = self.said(*words, "--format", "json")
+        done = self.said(*words, "-o", "json")
         return json.loads(done.stdout) if done.stdout else {}
 
     def until_heard(self, count: int) -> None:
-        until(lambda: answer(self.socket, "/v1/status").get("agents", {}).get("heard") == count, self.log)
+        until(lambda: answer(self.socket, "/v1/status").get("agents", {}).get("reported") == count, self.log)
 
     def states(self) -> dict[str, str]:
         """States of incidents, by node."""
@@ -105,7 +105,9 @@ def test_a_fault_is_marked_and_nothing_that_was_decided_is_lost_by_a_kill(site: 
         with (bundles[0] / "kmsg").open("a") as kernel:
             kernel.write(XID)
         until(lambda: site.states() == {"gpu-1": "Advised"}, site.log)
-        assert "row 4" in site.said("pause", "--why", "row 4 is rewired").stdout + site.said("status").stdout
+        assert (
+            "row 4" in site.said("pause", "--reason", "row 4 is rewired").stdout + site.said("status").stdout
+        )
         other = subprocess.run(site.words(*options), capture_output=True, text=True, check=False)
         assert (other.returncode, other.stderr.splitlines()[-1]) == (
             3,
@@ -124,7 +126,7 @@ def test_a_fault_is_marked_and_nothing_that_was_decided_is_lost_by_a_kill(site: 
         with (bundles[1] / "kmsg").open("a") as kernel:
             kernel.write(XID)
         until(lambda: site.states() == {"gpu-1": "Advised", "gpu-2": "Withheld"}, site.log)
-        [incident] = [one["name"] for one in site.asked("incidents", "--node", "gpu-1")["incidents"]]
+        [incident] = [one["name"] for one in site.asked("get", "incidents", "--node", "gpu-1")["incidents"]]
         cleared = site.said("incidents", "clear", incident)
         assert cleared.returncode == 0
         assert "gpu-gsp-failure on GPU 0000:1b:00 is cleared" in cleared.stdout
@@ -172,7 +174,7 @@ def test_no_node_speaks_for_another(site: Site) -> None:
         stack.enter_context(site.node("gpu-2", certified(site, authority, "gpu-1")))
         log = site.directory / "gpu-2" / "agent.log"
         until(lambda: "this message is of another node than its sender's credential" in log.read_text(), log)
-        assert site.asked("status")["agents"]["heard"] == 0
+        assert site.asked("status")["agents"]["reported"] == 0
 
 
 def test_on_this_machine_alone_nobody_need_say_who_they_are(site: Site) -> None:
@@ -190,14 +192,14 @@ def test_on_this_machine_alone_nobody_need_say_who_they_are(site: Site) -> None:
 def test_a_clear_that_the_agent_refuses_is_reported_as_that(site: Site) -> None:
     with site.aggregator("--insecure"), site.node("gpu-1", insecure(site), "gpu-no-handle"):
         until(lambda: site.states() == {"gpu-1": "Advised"}, site.log)
-        [incident] = [one["name"] for one in site.asked("incidents")["incidents"]]
+        [incident] = [one["name"] for one in site.asked("get", "incidents")["incidents"]]
         done = site.said("incidents", "clear", incident, "--by", "ada")
         assert done.returncode == 3
         refusal = "gpu-lost-any on node is not cleared: its condition holds now"
         assert f"{incident} is not cleared: {refusal}" in done.stderr
-        page = site.asked("explain", "incident", incident)
-        assert (page["state"], page["answer"]) == ("Advised", "refused")
-        text = site.said("explain", "incident", incident).stdout
+        page = site.asked("describe", "incident", incident)
+        assert (page["state"], page["clear_result"]) == ("Advised", "refused")
+        text = site.said("describe", "incident", incident).stdout
         assert f" refused: {refusal}" in " ".join(text.split())
 
 

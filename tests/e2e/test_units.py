@@ -102,7 +102,7 @@ def test_the_page_on_a_fleet_without_kubernetes_leads_to_a_fleet(machine: Machin
         bundle = live_bundle("healthy-dgx-h100", machine.here)
         log = machine.here / "agent.log"
         stack.enter_context(running(log, *machine.agent_command(bundle)))
-        until(lambda: answer(own, "/v1/status").get("agents", {}).get("heard") == 1, log)
+        until(lambda: answer(own, "/v1/status").get("agents", {}).get("reported") == 1, log)
         assert "nodeguard_aggregator_up 1" in page(f"127.0.0.1:{machine.metrics}", "/metrics")
 
 

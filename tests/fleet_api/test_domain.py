@@ -35,32 +35,32 @@ def failing() -> Fleet:
     return made
 
 
-def test_a_domain_that_is_to_blame() -> None:
+def test_a_degraded_domain() -> None:
     made = failing()
-    told = describe_domain(made.planner, FIRST, made.now)
-    assert (told.state, told.fault_classes, told.marked, told.members, told.voting) == (
+    view = describe_domain(made.planner, FIRST, made.now)
+    assert (view.state, view.fault_classes, view.marked, view.members, view.voting) == (
         IncidentState.MARKED,
         ("link-down", "link"),
         7,
         8,
         7,
     )
-    assert told.evidence == f"{FIRST}: 6 of 7 nodes lost a link at once; its 4 siblings did not"
-    assert told.clears_when == "over when fewer than 2 of its nodes show it for 30 min"
-    assert (told.age, told.began_age, told.times_degraded) == (5.0, 25.0, 1)
-    assert told.incident in made.planner.incidents[""]
-    assert [(one.node, one.check, one.target, one.age) for one in told.votes][:2] == [
+    assert view.evidence == f"{FIRST}: 6 of 7 nodes lost a link at once; its 4 siblings did not"
+    assert view.clears_when == "over when fewer than 2 of its nodes show it for 30 min"
+    assert (view.age, view.began_age, view.times_degraded) == (5.0, 25.0, 1)
+    assert view.incident in made.planner.incidents[""]
+    assert [(item.node, item.check, item.target, item.age) for item in view.votes][:2] == [
         ("node-0", "port-down", "port/mlx5_0/1", 25.0),
         ("node-1", "", "", 25.0),
     ]
-    assert told.member_groups == (
-        MemberGroupView("held, so nothing is changed on them", True, 1, ("node-6",)),
+    assert view.member_groups == (
+        MemberGroupView("on hold: nodeguard changes nothing on them", True, 1, ("node-6",)),
         MemberGroupView("under maintenance", False, 1, ("node-7",)),
     )
-    assert (told.siblings, told.siblings_members, told.siblings_voters) == (4, 31, 0)
-    assert told.parent is not None
-    assert (told.parent.domain, told.parent.members, told.parent.voters) == ("fabric/p0", 40, 6)
-    assert told.topology == TopologyView(
+    assert (view.siblings, view.siblings_members, view.siblings_voters) == (4, 31, 0)
+    assert view.parent is not None
+    assert (view.parent.domain, view.parent.members, view.parent.voters) == ("fabric/p0", 40, 6)
+    assert view.topology == TopologyView(
         "fabric",
         24,
         ("pod", "rack"),
@@ -68,11 +68,11 @@ def test_a_domain_that_is_to_blame() -> None:
     )
 
 
-def test_how_far_one_is_from_being_to_blame() -> None:
+def test_a_domain_below_its_threshold() -> None:
     made = failing()
-    told = describe_domain(made.planner, "fabric/p1/r5", made.now)
-    assert (told.state, told.evidence, told.clears_when, told.incident, told.since) == (None, "", "", "", "")
-    [down] = [one for one in told.classes if one.fault_class == "link-down"]
+    view = describe_domain(made.planner, "fabric/p1/r5", made.now)
+    assert (view.state, view.evidence, view.clears_when, view.incident, view.since) == (None, "", "", "", "")
+    [down] = [item for item in view.classes if item.fault_class == "link-down"]
     assert (down.voters, down.share_threshold, down.chance_threshold, down.threshold, down.window) == (
         2,
         3,
@@ -80,9 +80,9 @@ def test_how_far_one_is_from_being_to_blame() -> None:
         3,
         120.0,
     )
-    assert [one.node for one in told.votes] == ["node-41", "node-42"]
+    assert [item.node for item in view.votes] == ["node-41", "node-42"]
     above = describe_domain(made.planner, "fabric/p1", made.now)
-    assert [(one.domain, one.voters) for one in above.children][:2] == [
+    assert [(item.domain, item.voters) for item in above.children][:2] == [
         ("fabric/p1/r5", 2),
         ("fabric/p1/r6", 0),
     ]
@@ -102,8 +102,8 @@ def test_a_domain_is_meant_by_its_path_or_the_end_of_it() -> None:
 
 def test_domains_of_note_are_listed_and_all_where_that_is_asked() -> None:
     made = failing()
-    told = list_domains(made.planner, made.now)
-    assert [(one.domain, one.voters, one.state) for one in told.domains] == [
+    view = list_domains(made.planner, made.now)
+    assert [(item.domain, item.voters, item.state) for item in view.domains] == [
         (FIRST, 6, IncidentState.MARKED),
         ("fabric/p1/r5", 2, None),
         ("fabric/p0", 6, None),
@@ -113,38 +113,40 @@ def test_domains_of_note_are_listed_and_all_where_that_is_asked() -> None:
     assert list_domains(Fleet(0).planner, made.now).topologies == ()
 
 
-def test_the_status_counts_domains_and_tells_of_what_is_not_marked_first() -> None:
+def test_the_status_counts_domains_and_lists_unmarked_ones_first() -> None:
     made = fleet(160)
     for leaf in (0, 6, 12):
         fails(made, range(leaf * LEAF, leaf * LEAF + LEAF))
         wait(made, 60.0)
-    told = fleet_status(made.planner, LEADER, made.now)
-    assert told.domains == {IncidentState.MARKED: 2, IncidentState.WITHHELD: 1}
-    first = told.degraded_domains[0]
+    view = fleet_status(made.planner, LEADER, made.now)
+    assert view.domains == {IncidentState.MARKED: 2, IncidentState.WITHHELD: 1}
+    first = view.degraded_domains[0]
     assert (first.domain, first.reason) == (
         "fabric/p2/r12",
         "budget of degraded domains used up: 2 of 2 new in 1 h",
     )
-    assert told.marked[DEGRADED].nodes == 16
-    assert [one.topology for one in told.topologies] == ["fabric"]
+    assert view.marked[DEGRADED].nodes == 16
+    assert [item.topology for item in view.topologies] == ["fabric"]
     assert degraded_domains(made.planner, made.now, 1)[0].state == IncidentState.WITHHELD
     lines = {
-        one.domain: one for one in list_incidents(made.planner, LEADER, made.now).incidents if not one.node
+        item.domain: item
+        for item in list_incidents(made.planner, LEADER, made.now).incidents
+        if not item.node
     }
     assert lines[FIRST].summary == f"{FIRST}: 8 of 8 nodes lost a link at once; its 4 siblings did not"
     assert "; budget of degraded domains used up: 2 of 2 new in 1 h; " in lines["fabric/p2/r12"].summary
 
 
-def test_what_is_observed_alone_is_told_as_that() -> None:
+def test_a_topology_in_observe_mode_is_a_dry_run() -> None:
     made = fleet(policy=replace(ENFORCED, blame=DiagnosisPolicy()))
     fails(made)
     wait(made, 20.0)
-    told = describe_domain(made.planner, FIRST, made.now)
-    assert (told.state, told.marked) == (IncidentState.DRY_RUN, 0)
+    view = describe_domain(made.planner, FIRST, made.now)
+    assert (view.state, view.marked) == (IncidentState.DRY_RUN, 0)
     assert fleet_status(made.planner, LEADER, made.now).domains == {IncidentState.DRY_RUN: 1}
 
 
-def test_the_mark_of_a_domain_is_told_of_its_nodes() -> None:
+def test_the_mark_of_a_domain_is_shown_on_its_nodes() -> None:
     made = failing()
     [mark] = marks_of_node(made.planner, "uid-5", made.now)
     assert (mark.mark, mark.check, mark.target, mark.fault_class, mark.written, mark.wait.on) == (
@@ -158,11 +160,13 @@ def test_the_mark_of_a_domain_is_told_of_its_nodes() -> None:
     assert (
         mark.wait.message == f"{FIRST} to be in order: over when fewer than 2 of its nodes show it for 30 min"
     )
-    assert {one.node: one.marks for one in list_nodes(made.planner, made.now).nodes}["node-5"] == (DEGRADED,)
+    assert {item.node: item.marks for item in list_nodes(made.planner, made.now).nodes}["node-5"] == (
+        DEGRADED,
+    )
     page = describe_node(made.planner, LEADER, "node-5", made.now)
     assert page is not None
     assert page.domains == ("fabric/p0", FIRST)
-    assert {one.reason for one in page.findings} == {f"told of as {FIRST}, which is degraded"}
+    assert {item.reason for item in page.findings} == {f"told of as {FIRST}, which is degraded"}
     well(made)
     made.planner.diagnosis.clear(FIRST, made.now.mono)
     assert describe_domain(made.planner, FIRST, made.now).state is None
@@ -170,7 +174,7 @@ def test_the_mark_of_a_domain_is_told_of_its_nodes() -> None:
     assert marks_of_node(made.planner, "uid-5", made.now) == ()
 
 
-def test_a_check_that_is_held_is_told_with_its_reason() -> None:
+def test_a_suppressed_check_has_its_reason() -> None:
     made = fleet(120, replace(ENFORCED, blame=DiagnosisPolicy()))
     wait(made, 700.0)
     for number in (0, 9, 41, 49, 89, 97):
@@ -200,15 +204,15 @@ def test_a_version_with_which_alone_a_check_fires() -> None:
         wait(made, 5.0)
     wait(made, 20.0)
     [path] = domains_named(made.planner, "580.95")
-    told = describe_domain(made.planner, path, made.now)
-    assert [(one.check, one.domain) for one in told.suppressed_checks] == [("gpu-lost", "driver/580.95")]
-    assert (told.members, told.siblings, told.topology.keys) == (40, 1, ())
-    assert [(one.node, one.check) for one in told.votes][:2] == [
+    view = describe_domain(made.planner, path, made.now)
+    assert [(item.check, item.domain) for item in view.suppressed_checks] == [("gpu-lost", "driver/580.95")]
+    assert (view.members, view.siblings, view.topology.keys) == (40, 1, ())
+    assert [(item.node, item.check) for item in view.votes][:2] == [
         ("node-0", "gpu-lost"),
         ("node-18", "gpu-lost"),
     ]
     assert describe_domain(made.planner, "driver/570.1", made.now).suppressed_checks == ()
-    assert [(one.topology, one.domains) for one in list_domains(made.planner, made.now).topologies] == [
+    assert [(item.topology, item.domains) for item in list_domains(made.planner, made.now).topologies] == [
         ("fabric", 18),
         ("driver", 2),
     ]

@@ -28,9 +28,9 @@ def marked(policy: Any = LONG, *more: Any) -> Fleet:
 
 
 def page(fleet: Fleet, number: int = 0) -> NodeView:
-    told = describe_node(fleet.planner, LEADER, f"node-{number}", fleet.now)
-    assert told is not None
-    return told
+    view = describe_node(fleet.planner, LEADER, f"node-{number}", fleet.now)
+    assert view is not None
+    return view
 
 
 def wait(fleet: Fleet) -> ReleaseWait:
@@ -52,9 +52,9 @@ def test_a_mark_waits_for_its_check_to_find_nothing_then_to_prove_it_then_for_th
     assert wait(fleet) == ReleaseWait("soak", says, "2023-11-14T22:23:30Z", 500.0)
     fleet.after(500.0)
     fleet.carry_out()
-    told = page(fleet)
-    assert told.marks == ()
-    [charge] = told.charges
+    view = page(fleet)
+    assert view.marks == ()
+    [charge] = view.charges
     assert (charge.check, charge.ended, charge.count) == ("gpu-lost", "2023-11-14T22:23:30Z", 1)
 
 
@@ -71,7 +71,7 @@ def test_of_many_slots_those_are_named_that_are_not_proven() -> None:
     )
 
 
-def test_people_silence_and_checks_that_are_gone_are_waited_for() -> None:
+def test_marks_wait_for_holds_reports_and_removed_checks() -> None:
     fleet = marked()
     fleet.change(0, annotations={**fleet.nodes["uid-0"].annotations, HOLD_ANNOTATION: "alice"})
     fleet.carry_out()
@@ -85,9 +85,9 @@ def test_people_silence_and_checks_that_are_gone_are_waited_for() -> None:
     fleet.after(60.0)
     fleet.carry_out()
     assert wait(fleet).on == "silence"
-    told = page(fleet)
-    assert (told.health, told.reported) == ("unknown", "fatal")
-    assert (told.stale, told.health_known, told.last_report_age, told.last_report) == (
+    view = page(fleet)
+    assert (view.health, view.reported) == ("unknown", "fatal")
+    assert (view.stale, view.health_known, view.last_report_age, view.last_report) == (
         True,
         False,
         60.0,
@@ -109,7 +109,7 @@ def test_people_silence_and_checks_that_are_gone_are_waited_for() -> None:
     assert wait(fleet).on == "proof"
 
 
-def test_what_is_not_written_yet_is_told_and_what_is_going() -> None:
+def test_marks_to_be_written_and_removed_are_shown() -> None:
     fleet = Fleet(3)
     fleet.say(0, finding())
     fleet.after(10.0)
@@ -137,43 +137,43 @@ def test_findings_say_what_became_of_the_marks_that_they_ask_for() -> None:
     )
     fleet.after(10.0)
     fleet.carry_out()
-    told = page(fleet)
-    assert [(one.state, one.reason) for one in told.findings] == [
+    view = page(fleet)
+    assert [(item.state, item.reason) for item in view.findings] == [
         (IncidentState.MARKED, ""),
         (IncidentState.WITHHELD, "hold on check gpu-ecc: it misfires"),
         (None, "a warning marks nothing"),
         (None, "marks nothing while it is stale"),
     ]
-    assert told.findings[0].evidence == ("nvml: gone",)
-    assert told.findings[0].age == 70.0
-    [withheld] = told.withheld
+    assert view.findings[0].evidence == ("nvml: gone",)
+    assert view.findings[0].age == 70.0
+    [withheld] = view.withheld
     assert (withheld.mark, withheld.check, withheld.reason) == (
         Mark.QUARANTINE, "gpu-ecc", "hold on check gpu-ecc: it misfires",
     )  # fmt: skip
 
 
-def test_in_observe_it_is_told_what_would_be_marked() -> None:
+def test_observe_mode_shows_requests_as_dry_run() -> None:
     fleet = marked(replace(AT_ONCE, mode=Mode.OBSERVE))
-    told = page(fleet)
-    assert (told.marks, [one.check for one in told.would_mark]) == ((), ["gpu-lost"])
-    assert told.findings[0].state == IncidentState.DRY_RUN
+    view = page(fleet)
+    assert (view.marks, [item.check for item in view.would_mark]) == ((), ["gpu-lost"])
+    assert view.findings[0].state == IncidentState.DRY_RUN
 
 
 def test_budgets_are_those_of_where_the_node_sits_and_of_its_checks() -> None:
     fleet = marked(replace(LONG, views=(TopologyLabels("rack", ("rack",)),)))
-    told = page(fleet)
-    assert told.domains == ("rack/r0",)
-    assert [(one.name, one.used) for one in told.budgets] == [
+    view = page(fleet)
+    assert view.domains == ("rack/r0",)
+    assert [(item.name, item.used) for item in view.budgets] == [
         ("fleet", 1.0), ("pool/", 1.0), ("domain/rack/r0", 1.0), ("check/gpu-lost", 1),
     ]  # fmt: skip
     fleet.say(9, finding(health=Health.SUSPECT))
     fleet.after(10.0)
     fleet.carry_out()
-    assert ("suspect", 1.0) in [(one.name, one.used) for one in page(fleet, 9).budgets]
+    assert ("suspect", 1.0) in [(item.name, item.used) for item in page(fleet, 9).budgets]
     assert page(fleet, 20).budgets[-1].name == "domain/rack/r2"
 
 
-def test_single_devices_cordons_and_strange_taints_are_told() -> None:
+def test_devices_cordons_and_unknown_taints_are_shown() -> None:
     fleet = Fleet(3)
     fleet.publish(0)
     fleet.say(0, finding())
@@ -190,14 +190,14 @@ def test_single_devices_cordons_and_strange_taints_are_told() -> None:
     )
 
 
-def test_what_could_not_be_read_is_told() -> None:
+def test_unreadable_sources_are_shown() -> None:
     fleet = Fleet(2)
     unread = (UnreadableTargets("nvml", "gpu.ecc", "it hangs", ("gpu/0000:3b:00",)),)
     report = replace(fleet.reports["uid-0"], unreadable=unread, agent="0.1.0", data_status=DataStatus.UNKNOWN)
     fleet.planner.record_report("uid-0", report, fleet.now)
-    told = page(fleet)
-    assert [(one.source, one.reason) for one in told.unreadable] == [("nvml", "it hangs")]
-    assert (told.agent_version, told.data_status, told.health_known, told.last_report_age) == (
+    view = page(fleet)
+    assert [(item.source, item.reason) for item in view.unreadable] == [("nvml", "it hangs")]
+    assert (view.agent_version, view.data_status, view.health_known, view.last_report_age) == (
         "0.1.0",
         DataStatus.UNKNOWN,
         True,
@@ -205,14 +205,14 @@ def test_what_could_not_be_read_is_told() -> None:
     )
 
 
-def test_a_node_that_was_never_heard_is_not_known() -> None:
+def test_a_node_without_a_report_is_unknown() -> None:
     fleet = marked()
     fleet.reports.clear()
     fleet.restart()
     fleet.carry_out()
-    told = page(fleet)
-    assert (told.health_known, told.last_report, told.last_report_age, told.stale) == (False, "", None, True)
-    assert (told.health, told.reported) == ("unknown", "")
+    view = page(fleet)
+    assert (view.health_known, view.last_report, view.last_report_age, view.stale) == (False, "", None, True)
+    assert (view.health, view.reported) == ("unknown", "")
     assert wait(fleet).on == "silence"
 
 
@@ -237,12 +237,12 @@ def test_every_node_is_listed_in_short() -> None:
     fleet.reports.pop("uid-1")
     fleet.change(2, annotations={HOLD_ANNOTATION: "alice"})
     fleet.after(60.0)
-    told = {one.node: one for one in list_nodes(fleet.planner, fleet.now).nodes}
-    assert len(told) == 40
-    assert (told["node-0"].health, told["node-0"].marks) == ("fatal", (Mark.QUARANTINE,))
-    assert (told["node-1"].health, told["node-1"].stale) == ("unknown", True)
-    assert told["node-2"].hold
-    assert list(told) == sorted(told)
+    view = {item.node: item for item in list_nodes(fleet.planner, fleet.now).nodes}
+    assert len(view) == 40
+    assert (view["node-0"].health, view["node-0"].marks) == ("fatal", (Mark.QUARANTINE,))
+    assert (view["node-1"].health, view["node-1"].stale) == ("unknown", True)
+    assert view["node-2"].hold
+    assert list(view) == sorted(view)
 
 
 @pytest.mark.parametrize("name", ["", "node-40"])

@@ -18,7 +18,7 @@ from tests.fleet.scene import AT_ONCE, WIDE, Fleet, finding
 LEADER = ServiceState("replica-0", is_leader=True, started=9_000.0, plan_age=0.44)
 
 
-def test_nodes_are_counted_by_what_is_known_of_them() -> None:
+def test_nodes_are_counted_by_health() -> None:
     fleet = Fleet(8)
     fleet.say(0, finding())
     fleet.say(1, finding(health=Health.SUSPECT))
@@ -46,20 +46,20 @@ def test_nodes_are_counted_by_what_is_known_of_them() -> None:
     assert (nodes.partially_read, nodes.on_hold, nodes.maintenance, nodes.cordoned_by_user) == (2, 1, 1, 1)
 
 
-def test_a_silent_node_is_unknown_and_its_agent_stale() -> None:
+def test_a_stale_node_is_unknown() -> None:
     fleet = Fleet(3)
     fleet.say(0, finding())
     fleet.reports.pop("uid-0")
     fleet.after(60.0)
-    told = fleet_status(fleet.planner, LEADER, fleet.now)
-    assert (told.nodes.unknown, told.nodes.fatal) == (1, 0)
-    assert (told.agents.expected, told.agents.reported, told.agents.not_reporting, told.agents.stale) == (
+    view = fleet_status(fleet.planner, LEADER, fleet.now)
+    assert (view.nodes.unknown, view.nodes.fatal) == (1, 0)
+    assert (view.agents.expected, view.agents.reported, view.agents.not_reporting, view.agents.stale) == (
         3,
         3,
         1,
         1,
     )
-    assert told.frozen.startswith("1 of 3 agents are silent")
+    assert view.frozen.startswith("1 of 3 agents are silent")
     fleet.restart()
     assert fleet_status(fleet.planner, LEADER, fleet.now).agents.stale == 0
 
@@ -72,45 +72,45 @@ def test_marks_are_counted_on_nodes_and_devices() -> None:
     fleet.say(2, finding(health=Health.SUSPECT))
     fleet.after(10.0)
     fleet.carry_out()
-    told = fleet_status(fleet.planner, LEADER, fleet.now)
-    assert told.marked == {
+    view = fleet_status(fleet.planner, LEADER, fleet.now)
+    assert view.marked == {
         Mark.QUARANTINE: MarkedCounts(1, 2),
         Mark.SUSPECT: MarkedCounts(1, 0),
         DEGRADED: MarkedCounts(),
     }
-    assert (told.withheld.marks, told.would_mark.marks) == (0, 0)
-    assert told.incidents[IncidentState.MARKED] == 5
+    assert (view.withheld.marks, view.would_mark.marks) == (0, 0)
+    assert view.incidents[IncidentState.MARKED] == 5
 
 
-def test_what_is_withheld_has_its_reasons_and_full_ledgers_are_named() -> None:
+def test_withheld_marks_have_reasons_and_full_budgets_are_listed() -> None:
     limit = CheckLimit(("*",), 10_000, 600.0, 2)
     fleet = Fleet(10, replace(AT_ONCE, budget=replace(WIDE, check=limit)))
     for number in range(5):
         fleet.say(number, finding())
     fleet.after(10.0)
     fleet.carry_out()
-    told = fleet_status(fleet.planner, LEADER, fleet.now)
-    assert (told.withheld.marks, told.withheld.nodes) == (3, 3)
-    assert [(one.reason, one.marks) for one in told.reasons] == [
+    view = fleet_status(fleet.planner, LEADER, fleet.now)
+    assert (view.withheld.marks, view.withheld.nodes) == (3, 3)
+    assert [(item.reason, item.marks) for item in view.reasons] == [
         ("budget of check gpu-lost used up: 2 of 2 active marks", 3)
     ]
-    assert told.budgets == (BudgetView("fleet", 2.0, 10.0), BudgetView("check/gpu-lost", 2, 2))
-    [worst] = told.worst
+    assert view.budgets == (BudgetView("fleet", 2.0, 10.0), BudgetView("check/gpu-lost", 2, 2))
+    [worst] = view.worst
     assert (worst.state, worst.similar) == (IncidentState.WITHHELD, 4)
 
 
-def test_in_observe_it_is_said_what_would_be() -> None:
+def test_observe_mode_shows_the_dry_run() -> None:
     fleet = Fleet(2, replace(AT_ONCE, mode=Mode.OBSERVE, modes=(ModeRule(("port-*",), Mode.ENFORCE),)))
     fleet.say(0, finding(), finding("gpu-ecc"))
     fleet.after(10.0)
     fleet.carry_out()
-    told = fleet_status(fleet.planner, LEADER, fleet.now)
-    assert (told.policy.mode, told.policy.rules) == ("observe", 1)
-    assert (told.would_mark.marks, told.would_mark.nodes, told.marked[Mark.QUARANTINE].nodes) == (2, 1, 0)
-    assert told.budgets == (BudgetView("fleet", 0.0, 2.0),)
+    view = fleet_status(fleet.planner, LEADER, fleet.now)
+    assert (view.policy.mode, view.policy.rules) == ("observe", 1)
+    assert (view.would_mark.marks, view.would_mark.nodes, view.marked[Mark.QUARANTINE].nodes) == (2, 1, 0)
+    assert view.budgets == (BudgetView("fleet", 0.0, 2.0),)
 
 
-def test_the_worst_comes_first_one_of_each_kind_and_what_is_known_of_last() -> None:
+def test_the_worst_incident_of_each_kind_comes_first_acknowledged_ones_last() -> None:
     fleet = Fleet(20)
     for number in range(3):
         fleet.say(number, finding("gpu-ecc"))
@@ -120,31 +120,31 @@ def test_the_worst_comes_first_one_of_each_kind_and_what_is_known_of_last() -> N
         fleet.say(number, finding(check, health=Health.WARNING))
     fleet.after(10.0)
     fleet.carry_out()
-    told = fleet_status(fleet.planner, LEADER, fleet.now)
-    assert [(one.cause, one.similar) for one in told.worst[:3]] == [
+    view = fleet_status(fleet.planner, LEADER, fleet.now)
+    assert [(item.cause, item.similar) for item in view.worst[:3]] == [
         ("gpu-ecc", 2), ("gpu-lost", 0), ("port-down", 0),
     ]  # fmt: skip
-    assert len(told.worst) == 5
+    assert len(view.worst) == 5
     [name] = fleet.planner.incidents["uid-3"]
-    known = replace(LEADER, decisions={name: OperatorDecision(name, "alice")})
-    told = fleet_status(fleet.planner, known, fleet.now)
-    assert [one.cause for one in told.worst[:2]] == ["gpu-ecc", "port-down"]
-    assert "gpu-lost" not in [one.cause for one in told.worst]
+    available = replace(LEADER, decisions={name: OperatorDecision(name, "alice")})
+    view = fleet_status(fleet.planner, available, fleet.now)
+    assert [item.cause for item in view.worst[:2]] == ["gpu-ecc", "port-down"]
+    assert "gpu-lost" not in [item.cause for item in view.worst]
 
 
-def test_why_nothing_is_done_is_said() -> None:
+def test_the_reason_of_inactivity_is_shown() -> None:
     fleet = Fleet(2)
     fleet.after(1.0)
     assert fleet_status(fleet.planner, LEADER, fleet.now).replica.inactive_reason == ""
-    early = replace(LEADER, waits="not known yet: Nodes", started=fleet.mono - 12.0)
-    told = fleet_status(fleet.planner, early, fleet.now).replica
-    assert (told.is_active, told.age) == (False, 12.0)
-    assert told.inactive_reason == "not known yet: Nodes"
+    early = replace(LEADER, inactive_reason="not known yet: Nodes", started=fleet.mono - 12.0)
+    view = fleet_status(fleet.planner, early, fleet.now).replica
+    assert (view.is_active, view.age) == (False, 12.0)
+    assert view.inactive_reason == "not known yet: Nodes"
     for leader, waiting in (
-        ("replica-1", "replica-1 leads"),
-        ("", "no aggregator leads yet"),
+        ("replica-1", "replica-1 is the leader"),
+        ("", "no aggregator is the leader yet"),
     ):
-        other = replace(LEADER, leader=leader, leads=False)
+        other = replace(LEADER, leader=leader, is_leader=False)
         assert fleet_status(fleet.planner, other, fleet.now).replica.inactive_reason == waiting
     fleet.planner.paused = "a bad driver (alice)"
     assert fleet_status(fleet.planner, LEADER, fleet.now).paused == "a bad driver (alice)"
@@ -153,12 +153,12 @@ def test_why_nothing_is_done_is_said() -> None:
     assert fleet_status(fleet.planner, LEADER, fleet.now).paused == "paused by the policy file"
 
 
-def test_a_fleet_of_no_nodes_can_be_told() -> None:
+def test_a_fleet_without_nodes_has_a_status() -> None:
     fleet = Fleet(0, Policy())
     fleet.after(1.0)
-    told = fleet_status(fleet.planner, LEADER, fleet.now)
-    assert (told.agents.expected, told.budgets, told.worst) == (0, (), ())
-    assert told.replica.plan_age == 0.4
+    view = fleet_status(fleet.planner, LEADER, fleet.now)
+    assert (view.agents.expected, view.budgets, view.worst) == (0, (), ())
+    assert view.replica.plan_age == 0.4
 
 
 def test_all_counts_after_a_start_are_of_one_moment() -> None:
@@ -169,11 +169,11 @@ def test_all_counts_after_a_start_are_of_one_moment() -> None:
     fleet.restart()
     fleet.planner.record_report("uid-0", reports["uid-0"], fleet.now)
     fleet.see(replace(fleet.nodes["uid-1"], name="node-9", uid="uid-9"))
-    told = fleet_status(fleet.planner, LEADER, fleet.now)
-    agents, nodes = told.agents, told.nodes
+    view = fleet_status(fleet.planner, LEADER, fleet.now)
+    agents, nodes = view.agents, view.nodes
     assert (agents.expected, agents.reported, agents.not_reporting, agents.stale) == (4, 1, 3, 0)
     assert (nodes.ok, nodes.unknown) == (1, 3)
-    assert told.frozen.startswith("3 of 4 agents are silent and no domain explains 3")
+    assert view.frozen.startswith("3 of 4 agents are silent and no domain explains 3")
     page = describe_node(fleet.planner, LEADER, "node-0", fleet.now)
     assert page is not None
     assert (page.stale, page.health_known) == (False, True)
@@ -187,7 +187,7 @@ def test_refused_messages_are_shown_the_latest_nodes_first() -> None:
     refusals.add("node-0", "other-boot", "another boot: wait", fleet.mono - 2.0)
     service = replace(LEADER, refused=refusals.recent(fleet.mono))
     shown = fleet_status(fleet.planner, service, fleet.now)
-    assert [(one.node, one.count, one.age) for one in shown.refused_messages] == [
+    assert [(item.node, item.count, item.age) for item in shown.refused_messages] == [
         ("node-0", 2, 2.0),
         ("node-4", 1, 6.0),
         ("node-3", 1, 7.0),

@@ -26,7 +26,7 @@ from nodeguard.fleet_api.domain import describe_domain, domains_named, list_doma
 from nodeguard.fleet_api.incident import describe_incident, list_incidents
 from nodeguard.fleet_api.node import describe_node, list_nodes
 from nodeguard.fleet_api.service_state import ServiceState
-from nodeguard.fleet_api.status import fleet_status
+from nodeguard.fleet_api.status import fleet_status, list_budgets
 from nodeguard.local.unix_socket import bind_socket, is_authorized_peer
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.instant import Instant
@@ -66,6 +66,7 @@ def application(asked: ApiContext) -> web.Application:
     pages = _Pages(asked)
     app = web.Application(middlewares=[_careful], client_max_size=_LIMIT)
     app.router.add_get("/v1/status", pages.status)
+    app.router.add_get("/v1/budgets", pages.budgets)
     app.router.add_get("/v1/nodes", pages.nodes)
     app.router.add_get("/v1/nodes/{name}", pages.node)
     app.router.add_get("/v1/domains", pages.domains)
@@ -87,6 +88,9 @@ class _Pages:
 
     async def status(self, _: web.Request) -> web.Response:
         return _answer(fleet_status(self._asked.planner, self._asked.service(), self._asked.now()))
+
+    async def budgets(self, _: web.Request) -> web.Response:
+        return _answer(list_budgets(self._asked.planner, self._asked.now()))
 
     async def nodes(self, _: web.Request) -> web.Response:
         return _answer(list_nodes(self._asked.planner, self._asked.now()))

@@ -92,6 +92,6 @@ class KubernetesOperatorActions:
         except ApiError as error:
             if error.status == 404:
                 raise OperatorActionError(
-                    f"there is no incident {incident}: see nodeguard incidents"
+                    f"there is no incident {incident}: see nodeguard get incidents"
                 ) from None
             raise OperatorActionError(f"this cannot be written down, and is not done: {error}") from None

@@ -36,7 +36,7 @@ def clear_message(name: str, *, of_many: bool) -> str:
         return (
             f"{name} is cleared: what begins from now on counts anew, and each sick node is marked for itself"
         )
-    return f"the node's agent is asked to clear {name}; nodeguard explain incident {name} shows its answer"
+    return f"the node's agent is asked to clear {name}; nodeguard describe incident {name} shows its answer"
 
 
 def format_pause_reason(why: str, by: str) -> str:

@@ -233,7 +233,7 @@ class StandaloneBackend:
 
     def _decision(self, incident: str) -> OperatorDecision:
         if self._planner.incident(incident) is None:
-            raise OperatorActionError(f"there is no incident {incident}: see nodeguard incidents")
+            raise OperatorActionError(f"there is no incident {incident}: see nodeguard get incidents")
         return self._decisions.get(incident, OperatorDecision(incident))
 
     async def _decide(self, name: str, **changes: str) -> OperatorDecision:

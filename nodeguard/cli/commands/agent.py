@@ -16,6 +16,9 @@ from nodeguard.cli.options import validate_platform, warn_about_instance_type
 from nodeguard.cli.usage import OK, UNKNOWN, UsageError
 from nodeguard.model.catalogue import Catalogue
 
+SUMMARY = "check this machine continuously and serve metrics"
+GROUP = "Node"
+
 
 def run(arguments: Sequence[str]) -> int:
     """Run the agent and return the exit code. Raises UsageError."""

@@ -17,6 +17,10 @@ from nodeguard.model.incident import Incident
 _MISSING = "the aggregator needs more than the agent: install nodeguard[aggregator]"
 
 
+SUMMARY = "collect agent reports and mark unhealthy nodes"
+GROUP = "Fleet"
+
+
 def run(arguments: Sequence[str]) -> int:
     """Run the aggregator; returns the exit code. Raises UsageError."""
     told = options(arguments)

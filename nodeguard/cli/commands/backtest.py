@@ -1,4 +1,4 @@
-"""nodeguard backtest: what a policy would have marked, by a history or by recordings."""
+"""nodeguard backtest: the marks that a policy would have set, from a history or from recordings."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nodeguard.backtest.backtest import BacktestResult, run_backtest
-from nodeguard.cli.aggregator_client import add_format
 from nodeguard.cli.check_catalogue import load_catalogue
-from nodeguard.cli.options import add_checks, validate_platform
+from nodeguard.cli.options import add_checks, add_output, validate_platform
+from nodeguard.cli.output import to_json, to_yaml
+from nodeguard.cli.progress import elapsed
 from nodeguard.cli.render.terminal import print_lines, terminal_width
 from nodeguard.cli.streams import print_error, print_output
 from nodeguard.cli.timestamps import format_time
@@ -28,7 +29,7 @@ from nodeguard.model.signal import Signal
 from nodeguard.pipeline.pipeline import Pipeline
 from nodeguard.sources.registry import all_sources
 
-# Policies that are held against each other, and seconds that --since may say: ten years.
+# Policies to compare, and the longest --since in seconds: ten years.
 _POLICIES = 2
 _LONGEST = 3650 * 86_400
 
@@ -37,65 +38,72 @@ _BUNDLE = "bundle.yaml"
 
 
 class _Source(NamedTuple):
-    """What was told. until: when whoever listened did so last, 0 where that is not known."""
+    """Reports to replay. until: time of the last one that was received, 0 where that is not known."""
 
     steps: Iterator[HistoryEvent]
     until: float
+
+
+SUMMARY = "replay history against a policy"
+GROUP = "Checks and policy"
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command; returns its exit code. Raises UsageError."""
     options = _parser().parse_args(arguments)
     if len(options.policy) > _POLICIES:
-        raise UsageError(f"{len(options.policy)} policies: name one, or two to hold against each other")
+        raise UsageError(f"{len(options.policy)} policies: expected one, or two to compare")
     catalogue, signals = load_catalogue(options.checks)
     checks = {check.id: check.health for check in catalogue.checks}
     policies = [_policy(file, checks) for file in options.policy]
-    sources = _sources(options.source, catalogue, signals)
-    since = time.time() - options.since if options.since else 0.0
-    found = _tested(sources, policies, list(checks), since)
-    _has_anything(found, options)
-    if options.format == "json":
-        from nodeguard.cli.render.backtest_json import as_json  # noqa: PLC0415 - one format of two
+    with elapsed("replaying"):
+        sources = _sources(options.source, catalogue, signals)
+        since = time.time() - options.since if options.since else 0.0
+        result = _tested(sources, policies, list(checks), since)
+    _require_reports(result, options)
+    if options.output == "text":
+        from nodeguard.cli.render.backtest import backtest_lines  # noqa: PLC0415 - one format of two
 
-        print_output(as_json(options.policy, found))
+        lines = backtest_lines(options.policy, policies, result, terminal_width(), everything=options.all)
+        print_lines(lines)
     else:
-        from nodeguard.cli.render.backtest import backtest_lines  # noqa: PLC0415
+        from nodeguard.cli.render.backtest_json import as_output  # noqa: PLC0415
 
-        print_lines(backtest_lines(options.policy, policies, found, terminal_width(), everything=options.all))
+        output = as_output(options.policy, result)
+        print_output(to_json(output) if options.output == "json" else to_yaml(output))
     return OK
 
 
 def _parser() -> ArgumentParser:
     parser = ArgumentParser(
         prog="nodeguard backtest",
-        description="Plays what nodes told through a policy again, and says what it would have marked.",
-        epilog="Nothing is asked of a cluster, and nothing is written.",
+        description="Replay reports of nodes against a policy, and show which marks it would have set.",
+        epilog="Reads no cluster and writes nothing.",
     )
     add = parser.add_argument
     add("source", metavar="HISTORY|BUNDLE", nargs="+",
-        help="what aggregator --history wrote, on each replica; or recordings, each of a node")  # fmt: skip
+        help="files of aggregator --history, of each replica; or recordings, one for each node")  # fmt: skip
     add("--policy", metavar="FILE", action="append", required=True,
-        help="the policy; a second one is held against it")  # fmt: skip
+        help="the policy; a second one is compared with it")  # fmt: skip
     add("--since", metavar="TIME", type=lambda text: duration(text, _LONGEST), default=0.0,
-        help="tell of so long until now (30d); else of all")  # fmt: skip
-    add("--all", action="store_true", help="every mark, not the latest alone")
+        help="time range to report, back from now (30d; default: all)")  # fmt: skip
+    add("--all", action="store_true", help="list every mark, not only the latest")
     add_checks(parser)
-    add_format(parser)
+    add_output(parser, "text", "json", "yaml")
     return parser
 
 
 def _policy(file: str, checks: Mapping[str, Health]) -> Policy:
-    """Raises UsageError, in the words of nodeguard policy check."""
+    """Return the policy of a file, with the errors of nodeguard policy check. Raises UsageError."""
     from nodeguard.aggregator.policy.policy_file import read_policy  # noqa: PLC0415 - brings what only files of YAML need
     from nodeguard.config.errors import ConfigError  # noqa: PLC0415
 
     try:
-        policy, doubts = read_policy(Path(file), checks, time.time())
+        policy, warnings = read_policy(Path(file), checks, time.time())
     except ConfigError as error:
         raise UsageError(str(error)) from None
-    for doubt in doubts:
-        print_error(str(doubt))
+    for warning in warnings:
+        print_error(str(warning))
     return policy
 
 
@@ -104,27 +112,29 @@ def _tested(
 ) -> BacktestResult:
     from nodeguard.aggregator.history.reader import HistoryError, merge_histories  # noqa: PLC0415 - brings SQLite
 
-    steps = merge_histories([one.steps for one in sources])
+    steps = merge_histories([source.steps for source in sources])
     try:
-        return run_backtest(steps, policies, checks, since, max(one.until for one in sources))
+        return run_backtest(steps, policies, checks, since, max(source.until for source in sources))
     except HistoryError as error:
         raise UsageError(str(error)) from None
 
 
-def _sources(named: Sequence[str], catalogue: Catalogue, signals: Mapping[str, Signal]) -> list[_Source]:
-    """Raises UsageError."""
-    bundles = [path for path in named if os.path.isfile(os.path.join(path, _BUNDLE))]
+def _sources(paths: Sequence[str], catalogue: Catalogue, signals: Mapping[str, Signal]) -> list[_Source]:
+    """Return the reports of histories and recordings. Raises UsageError."""
+    bundles = [path for path in paths if os.path.isfile(os.path.join(path, _BUNDLE))]
     names: dict[str, str] = {}
     for path in bundles:
         name = os.path.basename(os.path.abspath(path))
         if name in names:
-            raise UsageError(f"{names[name]} and {path} are both called {name}, as their node is: rename one")
+            raise UsageError(
+                f"{names[name]} and {path} have the same name {name}, which is that of their node: rename one"
+            )
         names[name] = path
     recorded = [_recorded(name, path, catalogue, signals) for name, path in names.items()]
-    found = [_history(path) for path in named if path not in bundles]
+    histories = [_history(path) for path in paths if path not in bundles]
     if recorded:
-        found.append(_Source(heapq.merge(*recorded, key=lambda step: step.at), 0.0))
-    return found
+        histories.append(_Source(heapq.merge(*recorded, key=lambda step: step.at), 0.0))
+    return histories
 
 
 def _history(path: str) -> _Source:
@@ -156,14 +166,14 @@ def _recorded(
     )
 
 
-def _has_anything(found: BacktestResult, options: Namespace) -> None:
-    """Raises UsageError where there is nothing to tell of."""
-    if not found.reports:
+def _require_reports(result: BacktestResult, options: Namespace) -> None:
+    """Raise UsageError where no report is in the time range."""
+    if not result.reports:
         raise UsageError(
-            f"{', '.join(options.source)}: no agent has told anything there: wait, or name another"
+            f"{', '.join(options.source)}: no report of an agent is there: wait, or choose another source"
         )
-    if not found.recent_reports:
+    if not result.recent_reports:
         raise UsageError(
-            f"--since: nothing was told within {format_duration(options.since)}, the latest at"
-            f" {format_time(found.last_step)}: say a longer time, or leave it away"
+            f"--since: no report within {format_duration(options.since)}, the latest at {format_time(result.last_step)}: "
+            "choose a longer time, or omit it"
         )

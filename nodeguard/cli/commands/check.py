@@ -1,97 +1,198 @@
-"""nodeguard check: judge this machine, or a recorded one, once."""
+"""nodeguard check: one evaluation of all checks, on this machine or on a recording."""
 
 from __future__ import annotations
 
+import os
+from argparse import Namespace
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from nodeguard.cli.check_catalogue import load_catalogue, parse_families
-from nodeguard.cli.options import add_checks, add_machine, add_only, directory
+from nodeguard.cli.machine_inventory import InventoryJudgement, MachineInventory
+from nodeguard.cli.options import (
+    add_checks,
+    add_family,
+    add_machine,
+    directory,
+    validate_platform,
+    warn_about_instance_type,
+)
 from nodeguard.cli.scope import reason_not_evaluated, restrict_verdict
 from nodeguard.cli.streams import print_output
-from nodeguard.cli.task import Task, Told, live, recorded
-from nodeguard.cli.usage import FATAL, OK, UNKNOWN, WARNING, ArgumentParser, duration
+from nodeguard.cli.usage import FATAL, OK, UNKNOWN, WARNING, ArgumentParser, UsageError, duration
+from nodeguard.derive.derive import PlatformHints
+from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.finding import Health, Verdict
+from nodeguard.model.instant import Instant
+from nodeguard.model.signal import Signal
 from nodeguard.sources.registry import all_sources
+from nodeguard.sources.source import Source
+
+SUMMARY = "check this machine, or a recording"
+GROUP = "Node"
+
+
+class CheckTask(NamedTuple):
+    """What to check, and with which checks. families: None for all."""
+
+    options: Namespace
+    catalogue: Catalogue
+    signals: dict[str, Signal]
+    families: frozenset[str] | None
+    sources: tuple[Source, ...]
+
+    def judgement(self, site: PlatformHints) -> InventoryJudgement:
+        """Return the judgement of a node. Raises UsageError for an unknown platform."""
+        validate_platform(self.catalogue, site.platform)
+        warn_about_instance_type(self.catalogue, self.options.instance_type, self.options.platform)
+        return InventoryJudgement(self.catalogue, self.signals, site, self.families, one_shot=True)
+
+
+class CheckResult(NamedTuple):
+    """The verdict on a node at a time, with the node's name and inventory."""
+
+    hostname: str
+    verdict: Verdict
+    instant: Instant
+    inventory: MachineInventory
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command; returns its exit code. Raises UsageError."""
     options = _parser().parse_args(arguments)
     if options.schema:
-        from nodeguard.cli.render.verdict_json import schema  # noqa: PLC0415 - rarely asked for
+        from nodeguard.cli.render.verdict_json import schema  # noqa: PLC0415 - rarely used
 
         print_output(schema())
         return OK
     catalogue, signals = load_catalogue(options.checks)
-    only = parse_families(catalogue, options.only)
-    checks = [check for check in catalogue.checks if only is None or check.family in only]
-    task = Task(options, catalogue, signals, only, all_sources(catalogue.patterns))
-    told = live(task) if options.bundle is None else recorded(task)
-    if only is not None:
-        told = told._replace(verdict=restrict_verdict(told.verdict, checks, task.sources))
-    code = exit_code(told.verdict, strict=options.strict)
-    unexplained = told.verdict.evaluated or told.verdict.read_failures or only is None
-    _print(task, told, code, "" if unexplained else reason_not_evaluated(only or (), checks))
-    return code
+    families = parse_families(catalogue, options.family)
+    checks = [check for check in catalogue.checks if families is None or check.family in families]
+    task = CheckTask(options, catalogue, signals, families, all_sources(catalogue.patterns))
+    result = _check_machine(task) if options.bundle is None else _check_recording(task)
+    if families is not None:
+        result = result._replace(verdict=restrict_verdict(result.verdict, checks, task.sources))
+    verdict = result.verdict
+    is_explained = verdict.evaluated or verdict.read_failures or families is None
+    reason = "" if is_explained else reason_not_evaluated(families or (), checks)
+    _print(task, result, reason)
+    return exit_code(verdict, strict=options.strict, fail_on=options.fail_on)
 
 
 def _parser() -> ArgumentParser:
     parser = ArgumentParser(
         prog="nodeguard check",
-        description="Judges this machine, or a recorded one, and says what is wrong and what to do.",
-        epilog="Exit codes: 0 ok, 1 warning or suspect, 2 fatal, 3 usage error or nothing could be judged.",
+        description="Check this machine, or a recording of one: what is wrong, and what to do.",
+        epilog="Exit codes: 0 ok, 1 warning or suspect, 2 fatal, 3 usage error or health unknown. "
+        "--fail-on suspect exits with 0 for a warning; --fail-on never only reports.",
     )
     add = parser.add_argument
     add(
         "--from",
+        "--bundle",
         dest="bundle",
         metavar="DIR",
         type=directory,
-        help="judge a recording instead of this machine",
+        help="check a recording instead of this machine",
     )
     add(
-        "--for",
+        "-d",
+        "--duration",
         dest="seconds",
         metavar="TIME",
         type=duration,
-        help="look for so long (30s, 5m), not just once",
+        help="observe for this long (30s, 5m) instead of once",
     )
-    add_only(parser)
+    add_family(parser)
     add_checks(parser)
     add_machine(parser)
-    add("--format", choices=("table", "json", "prometheus"), default="table", help="how to say it")
-    add("--quiet", action="store_true", help="a table of what is wrong alone, none where nothing is")
-    add("--strict", action="store_true", help="exit with 3 where something could not be read")
-    add("--schema", action="store_true", help="print the JSON schema of --format json")
+    add("-o", "--output", "--format", dest="output", choices=("table", "json", "prometheus"), default="table",
+        metavar="FORMAT", help="output format: table, json, prometheus (table)")  # fmt: skip
+    add("-q", "--quiet", action="store_true", help="print problems only; print nothing if there are none")
+    add("-v", "--verbose", action="store_true", help="also print passed checks and counters")
+    add("--fail-on", choices=("warning", "suspect", "fatal", "never"), default="warning", metavar="HEALTH",
+        help="lowest health that gives exit code 1 or 2: warning, suspect, fatal, never "
+        "(warning)")  # fmt: skip
+    add("--strict", action="store_true", help="exit with 3 if something could not be read")
+    add("--schema", action="store_true", help="print the JSON schema of -o json")
     return parser
 
 
-def exit_code(verdict: Verdict, *, strict: bool) -> int:
-    """Exit code of a verdict. strict: whether what could not be read counts, where nothing is fatal."""
-    if verdict.health == Health.FATAL:
+def _check_recording(task: CheckTask) -> CheckResult:
+    """Return the verdict on a recording. Raises UsageError where it cannot be read."""
+    from nodeguard.bundle.defect import BundleError  # noqa: PLC0415
+    from nodeguard.bundle.recording import Recording  # noqa: PLC0415
+    from nodeguard.pipeline.replay import replay_verdicts  # noqa: PLC0415 - a live check needs no recordings
+
+    options = task.options
+    if options.seconds is not None:
+        raise UsageError("--duration cannot be used with --from: a recording is checked to its end")
+    try:
+        recording = Recording.open(options.bundle)
+    except BundleError as error:
+        raise UsageError(str(error)) from None
+    manifest = recording.manifest
+    site = PlatformHints(
+        options.platform or manifest.platform, options.instance_type or manifest.instance_type
+    )
+    judgement = task.judgement(site)
+    *_, (at, verdict) = replay_verdicts(recording, task.sources, judgement)
+    return CheckResult(manifest.hostname, verdict, recording.state_at(at).instant, judgement.inventory())
+
+
+def _check_machine(task: CheckTask) -> CheckResult:
+    """Return the verdict on this machine, after one reading or an observation. Raises UsageError."""
+    from nodeguard.cli.progress import progress  # noqa: PLC0415
+    from nodeguard.pipeline.one_shot import evaluate_live  # noqa: PLC0415 - a replay needs no threads
+    from nodeguard.sources.machines.live import LiveMachine  # noqa: PLC0415
+
+    options = task.options
+    judgement = task.judgement(PlatformHints(options.platform, options.instance_type))
+    with LiveMachine() as machine, progress("observing", options.seconds or 0.0):
+        verdict = evaluate_live(machine, task.sources, judgement, options.seconds or 0.0, options.timeout)
+        return CheckResult(os.uname().nodename, verdict, machine.now(), judgement.inventory())
+
+
+def exit_code(verdict: Verdict, *, strict: bool, fail_on: str = "warning") -> int:
+    """Return the exit code of a verdict.
+
+    strict: whether unreadable data counts, where nothing is fatal. fail_on: the lowest health that does not
+    exit with OK, or `never`.
+    """
+    fails = fail_on != "never" and verdict.health.rank >= Health(fail_on).rank
+    if verdict.health == Health.FATAL and fails:
         return FATAL
     if not verdict.evaluated or (strict and verdict.read_failures):
         return UNKNOWN
-    return OK if verdict.health == Health.OK else WARNING
+    return WARNING if verdict.health != Health.OK and fails else OK
 
 
-def _print(task: Task, told: Told, code: int, nothing: str) -> None:
-    options = task.options
-    match options.format:
+def _print(task: CheckTask, result: CheckResult, reason: str) -> None:
+    options, verdict = task.options, result.verdict
+    match options.output:
         case "json":
             from nodeguard.cli.render.verdict_json import as_json  # noqa: PLC0415 - one format of three
 
-            print_output(as_json(*told))
+            print_output(as_json(result.hostname, verdict, result.instant, result.inventory))
         case "prometheus":
             from nodeguard.cli.render.verdict_metrics import as_metrics  # noqa: PLC0415
 
-            print_output(as_metrics(told.verdict, told.instant), end="")
+            print_output(as_metrics(verdict, result.instant), end="")
         case _:
-            if options.quiet and code == OK:
+            if options.quiet and exit_code(verdict, strict=options.strict) == OK:
                 return
+            from nodeguard.cli.machine_inventory import inventory_text  # noqa: PLC0415
             from nodeguard.cli.render.check_text import meanings  # noqa: PLC0415
             from nodeguard.cli.render.terminal import print_lines  # noqa: PLC0415
-            from nodeguard.cli.render.verdict import verdict_lines  # noqa: PLC0415
+            from nodeguard.cli.render.verdict import VerdictText, verdict_lines  # noqa: PLC0415
 
-            words = meanings(task.catalogue)
-            print_lines(verdict_lines(*told, words, quiet=options.quiet, nothing=nothing))
+            text = VerdictText(
+                hostname=result.hostname,
+                verdict=verdict,
+                instant=result.instant,
+                meanings=meanings(task.catalogue),
+                inventory=inventory_text(result.inventory, verdict.platform),
+                reason=reason,
+                checks_option=" ".join(f"--checks {folder}" for folder in options.checks),
+            )
+            print_lines(verdict_lines(text, quiet=options.quiet, verbose=options.verbose))

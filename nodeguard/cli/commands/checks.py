@@ -1,69 +1,89 @@
-"""nodeguard checks: list the checks, and validate a site's own."""
+"""nodeguard checks: all checks by family, and validation of a site's own."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
 from nodeguard.cli.check_catalogue import load_catalogue, parse_families
-from nodeguard.cli.options import add_checks, add_only
+from nodeguard.cli.options import add_checks, add_family, add_output
+from nodeguard.cli.output import to_json, to_yaml
 from nodeguard.cli.render.check_text import check_facts
+from nodeguard.cli.render.fleet_text import count_noun
 from nodeguard.cli.render.terminal import StyledLine, StyledText, print_lines
 from nodeguard.cli.streams import print_output
 from nodeguard.cli.usage import OK, ArgumentParser
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.check import Check
+from nodeguard.model.finding import Health
+
+SUMMARY = "list checks by family, and validate your own"
+GROUP = "Checks and policy"
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command; returns its exit code. Raises UsageError for a file that is wrong."""
+    """Run the command; returns its exit code. Raises UsageError for an invalid file."""
     options = _parser().parse_args(arguments)
     catalogue, _ = load_catalogue(options.checks)
-    only = parse_families(catalogue, options.only)
-    checks = [check for check in catalogue.checks if only is None or check.family in only]
-    match options.format:
+    families = parse_families(catalogue, options.family)
+    checks = [
+        check
+        for check in catalogue.checks
+        if (families is None or check.family in families)
+        and (not options.health or check.health.value in options.health)
+    ]
+    match options.output:
         case "json":
-            import msgspec  # noqa: PLC0415 - one format of three
-
-            print_output(msgspec.json.format(msgspec.json.encode(checks), indent=2).decode())
+            print_output(to_json(checks))
+        case "yaml":
+            print_output(to_yaml(checks))
         case "markdown":
             print_output("\n".join(markdown(checks)))
         case _:
-            print_lines(list(_table(catalogue, checks)))
+            print_lines(
+                list(_table(catalogue, checks, show_disabled=families is None and not options.health))
+            )
     return OK
 
 
 def _parser() -> ArgumentParser:
     parser = ArgumentParser(
         prog="nodeguard checks",
-        description="Lists the checks. With --checks it validates a folder of yours and shows the result.",
+        description="List the checks by family. With --checks DIR, or - for a file on standard input, "
+        "validate "
+        "your own checks and list the result.",
+        epilog="nodeguard get checks prints them as a table with filters, nodeguard explain CHECK one of "
+        "them.",
     )
     add_checks(parser)
-    add_only(parser)
+    add_family(parser)
+    healths = [health.value for health in Health]
     parser.add_argument(
-        "--format", choices=("table", "json", "markdown"), default="table", help="how to say it"
+        "--health", choices=healths, action="append", default=[], help="only this health (repeatable)"
     )
+    add_output(parser, "table", "json", "yaml", "markdown")
     return parser
 
 
-def _table(catalogue: Catalogue, checks: Sequence[Check]) -> Iterator[StyledLine]:
-    wide = max((len(check.id) for check in checks), default=0)
+def _table(catalogue: Catalogue, checks: Sequence[Check], *, show_disabled: bool) -> Iterator[StyledLine]:
+    width = max((len(check.id) for check in checks), default=0)
+    action = max((len(check.action.value) for check in checks), default=0)
     for family, group in _by_family(checks):
         yield StyledLine(text=family, style="strong")
         for check in group:
             head = (
-                StyledText(f"  {check.id:<{wide}}  "),
-                StyledText(f"{check.health.value:<8}", check.health.value),
+                StyledText(f"  {check.id:<{width}}  "),
+                StyledText(f"{check.health.value:<9}", check.health.value),
+                StyledText(f"{check.action.value:<{action}}  ", "dim"),
             )
             yield StyledLine(head, check.title)
         yield StyledLine()
-    for name, file in sorted(catalogue.disabled.items()):
-        yield StyledLine(
-            (StyledText(f"  {name:<{wide}}  ", "dim"), StyledText(f"{'off':<8}", "dim")),
-            f"disabled by {file}",
-            "dim",
-        )
-    number = len({check.family for check in checks})
-    yield StyledLine(text=f"{len(checks)} checks in {number} {'family' if number == 1 else 'families'}")
+    for name, file in sorted(catalogue.disabled.items()) if show_disabled else ():
+        disabled = (StyledText(f"  {name:<{width}}  ", "dim"), StyledText(f"{'off':<9}", "dim"))
+        yield StyledLine(disabled, f"disabled by {file}", "dim")
+    families = len({check.family for check in checks})
+    yield StyledLine(
+        text=f"{count_noun(len(checks), 'check')} in {count_noun(families, 'family', 'families')}"
+    )
 
 
 def _by_family(checks: Sequence[Check]) -> Iterator[tuple[str, list[Check]]]:
@@ -72,20 +92,17 @@ def _by_family(checks: Sequence[Check]) -> Iterator[tuple[str, list[Check]]]:
 
 
 def markdown(checks: Sequence[Check]) -> Iterator[str]:
-    """The page docs/checks.md: what each check means, and what to do, under an anchor of its own."""
+    """Yield the lines of docs/checks.md: the meaning and the remedy of each check, with an anchor for "
+    "each.
+    """
     yield "# Checks"
     yield ""
-    yield f"{len(checks)} checks, made from the catalogue by `nodeguard checks --format markdown`."
+    yield f"{len(checks)} checks. Generated from the catalogue with `nodeguard checks -o markdown`."
     for family, group in _by_family(checks):
         yield from ("", f"## {family}")
         for check in group:
-            yield from (
-                "",
-                f"### {check.id}",
-                "",
-                f"**{check.title}.** {' '.join(check.explanation.split())}",
-                "",
-            )
+            explanation = " ".join(check.explanation.split())
+            yield from ("", f"### {check.id}", "", f"**{check.title}.** {explanation}", "")
             yield from (
                 f"- {field}: {_escaped(text)}" for field, text in check_facts(check) if field != "family"
             )

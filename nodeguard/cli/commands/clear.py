@@ -12,6 +12,9 @@ from nodeguard.cli.streams import print_output
 from nodeguard.cli.usage import OK, ArgumentParser
 from nodeguard.wire.instruction import ClearFinding
 
+SUMMARY = "clear a finding on this machine"
+GROUP = "Node"
+
 # Seconds for the answer.
 _TIMEOUT = 30.0
 

@@ -1,100 +1,169 @@
-"""nodeguard explain: what a check, an Xid or an SXid means, and what to do; and why a node is as it is."""
+"""nodeguard explain: the meaning of a check, an Xid or an SXid, found by name, number or words."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
 
 from nodeguard.cli.check_catalogue import load_catalogue
-from nodeguard.cli.options import add_checks
+from nodeguard.cli.options import add_checks, add_output
+from nodeguard.cli.output import to_json, to_yaml
 from nodeguard.cli.render.check_text import check_facts
-from nodeguard.cli.render.terminal import StyledLine, StyledText, field_line, lines_to_object, print_lines
-from nodeguard.cli.render.xid import sxid_lines, xid_lines
+from nodeguard.cli.render.terminal import StyledLine, StyledText, field_line, print_lines
+from nodeguard.cli.render.xid import (
+    CodeOutput,
+    parse_code,
+    sxid_lines,
+    sxid_output,
+    xid_lines,
+    xid_output,
+)
 from nodeguard.cli.streams import print_output
 from nodeguard.cli.usage import OK, ArgumentParser, UsageError, did_you_mean
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.check import Check
 
+SUMMARY = "explain a check, an Xid or an SXid, or search them"
+GROUP = "Checks and policy"
+
+_CODE = re.compile(r"(s?xid)[\s:#]*(.*)", re.IGNORECASE)
+_FLEET = ("node", "incident", "domain")
+
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command; returns its exit code. Raises UsageError."""
-    # Words may stand on both sides of an option.
-    options = _parser().parse_intermixed_args(arguments)
-    if options.what[0].lower() in {"node", "incident", "domain"}:
-        from nodeguard.cli.commands.explain_fleet import explain_fleet  # noqa: PLC0415 - checks are explained without
-
-        explain_fleet(options, arguments)
-        return OK
+    options = _parser().parse_args(arguments)
+    if options.words[0].lower() in _FLEET:
+        kind = options.words[0].lower()
+        raise UsageError(f"a {kind} is described, not explained: write nodeguard describe {kind} NAME")
     catalogue, _ = load_catalogue(options.checks)
-    explain, name = _meant(" ".join(options.what))
-    if options.format == "json":
-        import msgspec  # noqa: PLC0415 - one format of two
-
-        told = _named(catalogue, name) if explain is _check else lines_to_object(explain(catalogue, name))
-        print_output(msgspec.json.format(msgspec.json.encode(told), indent=2).decode())
-    else:
-        print_lines(list(explain(catalogue, name)))
-    return OK
-
-
-_CODE = re.compile(r"(s?xid)[\s:#]*(.*)", re.IGNORECASE)
-_Explain = Callable[[Catalogue, str], Iterator[StyledLine]]
-
-
-def _meant(words: str) -> tuple[_Explain, str]:
-    """What explains some words, and the name among them: `XID 79`, `xid79` and `xid 79` mean the same.
-
-    Raises UsageError.
-    """
-    code = _CODE.fullmatch(words)
+    text = " ".join(options.words).strip()
+    code = _CODE.fullmatch(text)
+    check = _check(catalogue, text.removeprefix("check "))
     if code is not None:
-        kind, number = code[1].lower(), code[2]
-        if not number:
-            raise UsageError(f"'{words}' needs a number: write nodeguard explain {kind} 79")
-        return (sxid_lines if kind == "sxid" else xid_lines), number
-    if words.isdigit():
-        raise UsageError(f"'{words}' is a number alone: write nodeguard explain xid {words}, or sxid {words}")
-    name = words.removeprefix("check ")
-    if " " in name:
-        raise UsageError(
-            f"'{words}' is nothing to explain: write CHECK, xid N, sxid N, node NAME, domain NAME or "
-            "incident NAME"
+        if not code[2]:
+            raise UsageError(f"'{text}' has no number: write nodeguard explain {code[1].lower()} 79")
+        output = (
+            sxid_output(catalogue, code[2]) if code[1].lower() == "sxid" else xid_output(catalogue, code[2])
         )
-    return _check, name
+        _print(output, list(_code_lines(catalogue, output)), options.output)
+    elif text.isascii() and text.isdigit():
+        output = _number(catalogue, text)
+        _print(output, list(_code_lines(catalogue, output)), options.output)
+    elif check is not None:
+        _print(check, list(_check_lines(check)), options.output)
+    else:
+        matches = _search(catalogue, text)
+        _print(matches, list(_search_lines(text, matches)), options.output)
+    return OK
 
 
 def _parser() -> ArgumentParser:
     parser = ArgumentParser(
         prog="nodeguard explain",
-        description="Says what a check, an Xid or an SXid means and what to do. With node, domain or "
-        "incident: all that the aggregator knows of it, and what its marks wait for; with domain alone, what "
-        "nodes share.",
+        description="Explain what a check, an Xid or an SXid means and what to do. Other words are "
+        "searched in all "
+        "checks and codes.",
+        epilog="Examples: nodeguard explain gpu-lost; nodeguard explain 79; nodeguard explain sxid 20034; "
+        "nodeguard explain ecc.",
     )
-    what = "CHECK | xid N | sxid N | node NAME | domain [NAME] | incident NAME"
-    parser.add_argument("what", nargs="+", metavar=what, help="what to explain")
-    parser.add_argument("--format", choices=("text", "json"), default="text", help="how to say it")
-    parser.add_argument("--socket", metavar="PATH", help="where the aggregator listens")
+    parser.add_argument(
+        "words", nargs="+", metavar="CHECK | [xid|sxid] NUMBER | WORDS", help="what to explain"
+    )
+    add_output(parser, "text", "json", "yaml")
     add_checks(parser)
     return parser
 
 
-def _named(catalogue: Catalogue, name: str) -> Check:
-    """The check of a name. Raises UsageError where there is none."""
+def _print(document: object, lines: Sequence[StyledLine], output: str) -> None:
+    match output:
+        case "json":
+            print_output(to_json(document))
+        case "yaml":
+            print_output(to_yaml(document))
+        case _:
+            print_lines(lines)
+
+
+def _check(catalogue: Catalogue, name: str) -> Check | None:
+    """Return the check of a name, None for none. Raises UsageError for a disabled one."""
     name = name.lower()
-    check = next((one for one in catalogue.checks if one.id == name), None)
-    if check is None:
-        if name in catalogue.disabled:
-            raise UsageError(f"'{name}' is disabled by {catalogue.disabled[name]}")
-        meant = did_you_mean(name, [one.id for one in catalogue.checks])
-        raise UsageError(f"'{name}' is no check: {meant}see nodeguard checks")
-    return check
+    if name in catalogue.disabled:
+        raise UsageError(f"check '{name}' is disabled by {catalogue.disabled[name]}")
+    return next((check for check in catalogue.checks if check.id == name), None)
 
 
-def _check(catalogue: Catalogue, name: str) -> Iterator[StyledLine]:
-    check = _named(catalogue, name)
+def _check_lines(check: Check) -> Iterator[StyledLine]:
     yield StyledLine((StyledText(check.id, "strong"), StyledText(" - ")), check.title, "strong")
     yield StyledLine()
     for paragraph in check.explanation.split("\n\n"):
         yield StyledLine(text=" ".join(paragraph.split()))
     yield StyledLine()
     yield from (field_line(name, text) for name, text in check_facts(check))
+
+
+def _number(catalogue: Catalogue, text: str) -> CodeOutput:
+    """Return the facts on a plain number: an Xid, or an SXid that is listed where no such Xid is."""
+    code = parse_code(text, "Xid")
+    is_sxid = code in catalogue.sxids and code not in catalogue.xids
+    return sxid_output(catalogue, text) if is_sxid else xid_output(catalogue, text)
+
+
+def _code_lines(catalogue: Catalogue, output: CodeOutput) -> Iterator[StyledLine]:
+    if output.kind == "sxid":
+        yield from sxid_lines(output)
+    else:
+        yield from xid_lines(output)
+    others = catalogue.xids if output.kind == "sxid" else catalogue.sxids
+    if output.code in others:
+        other = "xid" if output.kind == "sxid" else "sxid"
+        yield field_line("see also", f"nodeguard explain {other} {output.code}")
+
+
+class MatchOutput(Struct, frozen=True):
+    """A result of a search. name: what to explain. health: of a check, empty for a code."""
+
+    name: str
+    title: str
+    health: str = ""
+
+
+def _search(catalogue: Catalogue, text: str) -> list[MatchOutput]:
+    """Return the checks and codes that contain all words of a text. Raises UsageError for none."""
+    words = text.lower().split()
+
+    def contains(*texts: str) -> bool:
+        joined = " ".join(texts).lower()
+        return all(word in joined for word in words)
+
+    # A name or title is a better match than an explanation, which is searched where no name matches.
+    checks = [check for check in catalogue.checks if contains(check.id, check.title, check.family)]
+    checks = checks or [check for check in catalogue.checks if contains(check.title, check.explanation)]
+    matches = [MatchOutput(check.id, check.title, check.health.value) for check in checks]
+    matches += [
+        MatchOutput(f"xid {row.code}", row.summary)
+        for row in catalogue.xids.values()
+        if contains(row.name, row.summary)
+    ]
+    matches += [
+        MatchOutput(f"sxid {row.code}", row.name.replace("_", " "))
+        for row in catalogue.sxids.values()
+        if contains(row.name.replace("_", " "))
+    ]
+    if not matches:
+        hint = did_you_mean(text, [check.id for check in catalogue.checks])
+        raise UsageError(f"'{text}' matches no check, Xid or SXid: {hint}see nodeguard get checks")
+    return matches
+
+
+def _search_lines(text: str, matches: Sequence[MatchOutput]) -> Iterator[StyledLine]:
+    width = max(len(match.name) for match in matches)
+    yield StyledLine((StyledText(f"{len(matches)} matches", "strong"), StyledText(" - ")), text, "strong")
+    yield StyledLine()
+    for match in matches:
+        health = StyledText(f"{match.health:<9}", match.health)
+        yield StyledLine((StyledText(f"{match.name:<{width}}  "), health), match.title)
+    yield StyledLine()
+    yield StyledLine(text="Run nodeguard explain NAME for one of these.", style="dim")

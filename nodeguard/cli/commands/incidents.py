@@ -1,161 +1,114 @@
-"""nodeguard incidents: what is wrong in the fleet, and what people decide of it."""
+"""nodeguard incidents: acknowledge and clear incidents; `nodeguard get incidents` lists them."""
 
 from __future__ import annotations
 
 import time
-from argparse import ArgumentTypeError
 from collections.abc import Sequence
-from typing import Literal
 
 from msgspec import Struct
 
 from nodeguard.aggregator.api.requests import IncidentAction
-from nodeguard.cli.aggregator_client import (
-    AggregatorClient,
-    NotFoundError,
-    add_format,
-    add_socket,
-    quote_name,
-    to_json,
-)
-from nodeguard.cli.commands.explain_fleet import no_incident, no_node
-from nodeguard.cli.options import current_user
+from nodeguard.cli.aggregator_client import AggregatorClient, add_socket, quote_name
+from nodeguard.cli.incident_names import resolve_incident
+from nodeguard.cli.options import add_by, add_output
+from nodeguard.cli.output import to_json, to_yaml
 from nodeguard.cli.progress import progress
-from nodeguard.cli.render.incident import incident_list_lines
-from nodeguard.cli.render.terminal import print_lines, printable, terminal_width
+from nodeguard.cli.render.terminal import printable
 from nodeguard.cli.streams import print_output
-from nodeguard.cli.usage import OK, ArgumentParser, UsageError, did_you_mean
-from nodeguard.fleet_api.schema.incident import IncidentList, IncidentView
-from nodeguard.model.incident import ClearAnswer, IncidentState
+from nodeguard.cli.usage import OK, ArgumentParser, UsageError
+from nodeguard.fleet_api.schema.incident import IncidentView
+from nodeguard.model.incident import ClearAnswer
 
-_DECIDED: dict[str, Literal["acknowledge", "clear"]] = {"acknowledge": "acknowledge", "clear": "clear"}
+SUMMARY = "acknowledge and clear incidents"
+GROUP = "Fleet"
+
+_ACKNOWLEDGE = "Note that an operator knows of an incident. It is then listed last."
+_CLEAR = (
+    "Ask the node's agent to clear the findings of an incident, and print its answer. A finding whose "
+    "condition is "
+    "still met is not cleared. For a domain: end its degraded state. For a suppressed check: end the "
+    "suppression."
+)
+
+
+class ClearOutput(Struct, frozen=True):
+    """Output of nodeguard incidents clear -o json: what was done, and the answer of the agent."""
+
+    message: str
+    clear_result: ClearAnswer | None
+    clear_message: str
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command; returns its exit code. Raises UsageError."""
-    if arguments and arguments[0] in _DECIDED:
-        return _decide(arguments)
+    options = _parser().parse_args(arguments)
+    client = AggregatorClient(options, "incidents", arguments)
+    name = resolve_incident(client, options.name)
+    target, decision = f"incidents/{quote_name(name)}", IncidentAction(options.verb, options.by)
+    if options.verb == "clear" and not options.no_wait:
+        _clear(client, target, decision, options.output)
+    else:
+        client.post_and_print(target, decision, options.output)
+    return OK
+
+
+def _parser() -> ArgumentParser:
     parser = ArgumentParser(
         prog="nodeguard incidents",
-        usage="nodeguard incidents [OPTION]… | acknowledge NAME | clear NAME",
-        description="Lists what is wrong in the fleet, worst first, without what is over.",
-        epilog="nodeguard incidents acknowledge NAME notes that people know of it; nodeguard incidents clear "
-        "NAME has its findings cleared.",
+        description="Acknowledge and clear incidents. nodeguard get incidents lists them.",
     )
-    add = parser.add_argument
-    add("--all", action="store_true", help="also what is over, for a day")
-    add("--node", metavar="NAME", default="", help="of this node alone")
-    add(
-        "--state",
-        metavar="STATE",
-        type=_state,
-        action="append",
-        default=[],
-        help="in this state alone, as withheld",
-    )
-    add_format(parser)
-    add_socket(parser)
-    options = parser.parse_args(arguments)
-    asked = [f"state={word}" for word in (["all"] if options.all and not options.state else options.state)]
-    asked += [f"node={quote_name(options.node)}"] if options.node else []
-    target = "incidents" + (f"?{'&'.join(asked)}" if asked else "")
-    aggregator = AggregatorClient(options, "incidents", arguments)
-    try:
-        told = aggregator.get(target, IncidentList)
-    except NotFoundError:
-        raise no_node(aggregator, options.node) from None
-    if options.format == "json":
-        print_output(to_json(told))
-    else:
-        print_lines(incident_list_lines(told, terminal_width()))
-    return OK
-
-
-def _state(word: str) -> str:
-    known = [state.slug for state in IncidentState]
-    if word.lower() not in known:
-        raise ArgumentTypeError(
-            f"'{word}' is no state: {did_you_mean(word.lower(), known)}write {', '.join(known)}"
+    verbs = parser.add_subparsers(dest="verb", metavar="acknowledge | clear", required=True)
+    for verb, about in (("acknowledge", _ACKNOWLEDGE), ("clear", _CLEAR)):
+        part = verbs.add_parser(
+            verb,
+            help="mute an incident" if verb == "acknowledge" else "have its findings cleared",
+            description=about,
+            epilog="Exit codes: 0 done, or requested; 3 refused, or not delivered.",
         )
-    return word.lower()
+        part.add_argument("name", metavar="NAME", help="name or unique prefix, NODE, or NODE/CHECK")
+        if verb == "clear":
+            part.add_argument("--no-wait", action="store_true", help="do not wait for the agent's answer")
+        add_by(part)
+        add_output(part, "text", "json", "yaml")
+        add_socket(part)
+    return parser
 
 
-def _decide(arguments: Sequence[str]) -> int:
-    what = arguments[0]
-    about = (
-        "Notes that people know of an incident."
-        if what == "acknowledge"
-        else "Asks the node's agent to clear the findings of an incident, and prints its answer. A finding "
-        "whose condition holds now is not cleared. A domain is then no longer degraded, and a suppressed "
-        "check is believed again."
-    )
-    parser = ArgumentParser(
-        prog=f"nodeguard incidents {what}",
-        description=about,
-        epilog="Exit codes: 0 done, or asked for; 3 refused, or nobody could be asked.",
-    )
-    parser.add_argument("name", metavar="NAME", help="the incident")
-    parser.add_argument("--by", default=current_user(), metavar="NAME", help="who asks for it (you)")
-    if what == "clear":
-        parser.add_argument("--no-wait", action="store_true", help="do not wait for the agent's answer")
-    add_format(parser)
-    add_socket(parser)
-    options = parser.parse_args(arguments[1:])
-    aggregator = AggregatorClient(options, "incidents", arguments)
-    wanted = IncidentAction(_DECIDED[what], options.by)
-    target = f"incidents/{quote_name(options.name)}"
-    try:
-        if what == "clear" and not options.no_wait:
-            _clear(aggregator, target, wanted, options.format)
-        else:
-            aggregator.post_and_print(target, wanted, options.format)
-    except NotFoundError:
-        raise no_incident(aggregator, options.name) from None
-    return OK
+# Seconds to wait for the agent's answer: it gets the request with the reply to its next heartbeat, and
+# answers with the one after. Seconds until the aggregator that answers knows the decision.
+ANSWER_TIMEOUT = 40.0
+DECISION_TIMEOUT = 3.0
+_POLL_INTERVAL = 0.5
 
 
-class ClearOutput(Struct, frozen=True):
-    """What nodeguard incidents clear --format json prints: what was done, and the answer of the agent."""
-
-    said: str
-    answer: ClearAnswer | None
-    answer_says: str
-
-
-# Seconds for which the agent's answer is waited for: it is asked with the reply to its next heartbeat, and
-# answers with the one after. Seconds until the decision is known to the aggregator that was asked.
-WAIT = 40.0
-KNOWN_WITHIN = 3.0
-_EVERY = 0.5
-
-
-def _clear(aggregator: AggregatorClient, target: str, wanted: IncidentAction, form: str) -> None:
-    """Have an incident cleared, and print what the node's agent answers. Raises UsageError for a refusal."""
-    before = aggregator.get(target, IncidentView)
-    done = aggregator.post(target, wanted)
-    page = _answered(aggregator, target, before) if before.node else None
-    answer = page.clear_result if page is not None else None
-    says = printable(page.clear_message) if page is not None else ""
-    if answer == ClearAnswer.REFUSED:
-        raise UsageError(f"{before.name} is not cleared: {says}")
-    if answer == ClearAnswer.PARTLY:
-        raise UsageError(f"{before.name} is cleared in part only: {says}")
-    if form == "json":
-        print_output(to_json(ClearOutput(done.message, answer, says)))
+def _clear(client: AggregatorClient, target: str, decision: IncidentAction, output: str) -> None:
+    """Have an incident cleared, and print the agent's answer. Raises UsageError where it refuses."""
+    before = client.get(target, IncidentView)
+    done = client.post(target, decision)
+    view = _wait_for_answer(client, target, before) if before.node else None
+    result = view.clear_result if view is not None else None
+    message = printable(view.clear_message) if view is not None else ""
+    if result == ClearAnswer.REFUSED:
+        raise UsageError(f"{before.name} is not cleared: {message}")
+    if result == ClearAnswer.PARTLY:
+        raise UsageError(f"{before.name} is only partly cleared: {message}")
+    formats = {"json": to_json, "yaml": to_yaml}
+    if output in formats:
+        print_output(formats[output](ClearOutput(done.message, result, message)))
     else:
-        print_output(says if answer == ClearAnswer.DONE and says else done.message)
+        print_output(message if result == ClearAnswer.DONE and message else done.message)
 
 
-def _answered(aggregator: AggregatorClient, target: str, before: IncidentView) -> IncidentView | None:
-    """Return the incident once the agent has answered; None where it does not in time."""
+def _wait_for_answer(client: AggregatorClient, target: str, before: IncidentView) -> IncidentView | None:
+    """Return the incident once the agent has answered; None where it does not answer in time."""
     began = time.monotonic()
-    with progress("waiting for the node's agent", WAIT):
-        while (waited := time.monotonic() - began) < WAIT:
-            page = aggregator.get(target, IncidentView)
-            is_known = page.clear_request != before.clear_request
-            if is_known and page.clear_result != ClearAnswer.WAITING:
-                return page
-            if not is_known and waited >= KNOWN_WITHIN:
+    with progress("waiting for the node's agent", ANSWER_TIMEOUT):
+        while (waited := time.monotonic() - began) < ANSWER_TIMEOUT:
+            view = client.get(target, IncidentView)
+            is_recorded = view.clear_request != before.clear_request
+            if is_recorded and view.clear_result != ClearAnswer.WAITING:
+                return view
+            if not is_recorded and waited >= DECISION_TIMEOUT:
                 return None
-            time.sleep(_EVERY)
+            time.sleep(_POLL_INTERVAL)
     return None

@@ -1,30 +1,33 @@
-"""nodeguard policy: check the aggregator's policy file, and print its schema or an example."""
+"""nodeguard policy: validation of a policy file, its schema, and an example."""
 
 from __future__ import annotations
 
+import sys
 import time
-from argparse import ArgumentTypeError, Namespace
+from argparse import Namespace
 from collections.abc import Sequence
+from contextlib import nullcontext
 from importlib.resources import files
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Literal
 
-import msgspec
 from msgspec import Struct
 
-from nodeguard.cli.check_catalogue import load_catalogue
-from nodeguard.cli.options import add_checks
+from nodeguard.cli.check_catalogue import STDIN, load_catalogue
+from nodeguard.cli.options import add_checks, add_output
+from nodeguard.cli.output import to_json, to_yaml
 from nodeguard.cli.render.policy import enforced_checks, policy_lines
 from nodeguard.cli.render.terminal import print_lines
 from nodeguard.cli.streams import print_output
-from nodeguard.cli.usage import OK, WARNING, ArgumentParser, UsageError
+from nodeguard.cli.usage import OK, WARNING, ArgumentParser, UsageError, whole_number
 from nodeguard.fleet.budget_limits import fleet_limits
 from nodeguard.model.mark import Mark
 from nodeguard.model.policy import Policy
 
 
-class DoubtOutput(Struct, frozen=True):
-    """What is doubtful about a file. line: from 1."""
+class WarningOutput(Struct, frozen=True):
+    """A warning about a policy file. line: from 1."""
 
     line: int
     field: str
@@ -33,10 +36,9 @@ class DoubtOutput(Struct, frozen=True):
 
 
 class NodesOutput(Struct, frozen=True):
-    """The budgets as nodes. fleet: that may be marked; reserve: those of them that are kept for quarantine;
-    suspect: that may be suspect. apart: whether suspect and quarantined nodes are counted apart, so that
-    `fleet` nodes can be quarantined beside the suspect ones. degraded, first: nodes in degraded domains, and
-    in a single one.
+    """Budgets in nodes. fleet: marked nodes; reserve: part of these for quarantine only; suspect: suspect
+    nodes. apart: whether suspect and quarantined nodes are counted separately, so that `fleet` nodes can be
+    quarantined besides the suspect ones. degraded, first: nodes in degraded domains, and in a single one.
     """
 
     fleet: int
@@ -48,32 +50,35 @@ class NodesOutput(Struct, frozen=True):
 
 
 class PolicyOutput(Struct, frozen=True):
-    """What nodeguard policy check --format json prints.
+    """Output of nodeguard policy check -o json.
 
-    policy: times in seconds, shares from 0 to 1. enforced: checks that set a mark, by mark. nodes: with
-    --nodes alone.
+    policy: times in seconds, shares from 0 to 1. enforced: checks that set a mark, by mark. nodes: only with
+    --nodes.
     """
 
     version: Literal[1]
     file: str
     policy: Policy
     enforced: dict[Mark, list[str]]
-    warnings: list[DoubtOutput]
+    warnings: list[WarningOutput]
     nodes: NodesOutput | None
 
 
+SUMMARY = "validate a policy file and show its effect"
+GROUP = "Checks and policy"
+
+
 def run(arguments: Sequence[str]) -> int:
-    """Run the command; returns its exit code. Raises UsageError for a file that is wrong."""
+    """Run the command; returns its exit code. Raises UsageError for an invalid file."""
     options = _parser().parse_args(arguments)
-    match options.what:
+    match options.verb:
         case "schema":
             from nodeguard.aggregator.policy.schema import json_schema  # noqa: PLC0415 - one of three
 
-            print_output(msgspec.json.format(msgspec.json.encode(json_schema()), indent=2).decode())
+            print_output(to_json(json_schema()))
         case "example":
-            print_output(
-                files("nodeguard.aggregator.policy").joinpath("example.yaml").read_text("utf-8"), end=""
-            )
+            text = files("nodeguard.aggregator.policy").joinpath("example.yaml").read_text("utf-8")
+            print_output(text, end="")
         case _:
             return _check(options)
     return OK
@@ -81,56 +86,68 @@ def run(arguments: Sequence[str]) -> int:
 
 def _parser() -> ArgumentParser:
     parser = ArgumentParser(
-        prog="nodeguard policy", description="What the aggregator may mark, how much of it."
+        prog="nodeguard policy",
+        description="Validate a policy file: what the aggregator may mark, and how much of it.",
     )
-    parts = parser.add_subparsers(dest="what", metavar="check | schema | example", required=True)
-    check = parts.add_parser(
+    verbs = parser.add_subparsers(dest="verb", metavar="check | schema | example", required=True)
+    check = verbs.add_parser(
         "check",
-        help="say what a policy file comes to",
-        description="Checks a policy file, and says what it comes to.",
-        epilog="Exit codes: 0 ok, 1 ok with warnings, 3 usage error or a file that is wrong.",
+        help="validate a policy file and show its effect",
+        description="Validate a policy file, and show its effect.",
+        epilog="Exit codes: 0 valid, 1 valid with warnings, 3 usage error or invalid file.",
     )
-    check.add_argument("file", metavar="FILE", help="the policy file")
+    check.add_argument("file", metavar="FILE", help="the policy file; - for standard input")
     add_checks(check)
-    check.add_argument("--nodes", metavar="N", type=_count, help="say budgets as nodes of a fleet of so many")
-    check.add_argument("--format", choices=("text", "json"), default="text", help="how to say it")
+    check.add_argument(
+        "--nodes",
+        metavar="N",
+        type=whole_number(1, 1_000_000),
+        help="show budgets as nodes of a fleet of N nodes",
+    )
+    add_output(check, "text", "json", "yaml")
     for name, about in (
         ("schema", "print the JSON Schema of the file, for editors"),
-        ("example", "print a policy file with the defaults, explained"),
+        ("example", "print a policy file with all defaults and explanations"),
     ):
-        parts.add_parser(name, help=about, description=f"{about.capitalize()}.")
+        verbs.add_parser(name, help=about, description=f"{about.capitalize()}.")
     return parser
 
 
-def _count(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or not 0 < int(text[:9]) <= 1_000_000 or len(text) > 7:
-        raise ArgumentTypeError(f"'{text}' is no number of nodes: write one from 1 to 1000000")
-    return int(text)
-
-
 def _check(options: Namespace) -> int:
-    from nodeguard.aggregator.policy.policy_file import read_policy  # noqa: PLC0415 - brings what only files of YAML need
+    from nodeguard.aggregator.policy.policy_file import read_policy  # noqa: PLC0415 - only policy files need YAML
     from nodeguard.config.errors import ConfigError  # noqa: PLC0415
 
     catalogue, _ = load_catalogue(options.checks)
     checks = {check.id: check.health for check in catalogue.checks}
-    try:
-        policy, doubts = read_policy(Path(options.file), checks, time.time())
-    except ConfigError as error:
-        raise UsageError(str(error)) from None
-    if options.format == "json":
-        output = PolicyOutput(
-            version=1,
-            file=options.file,
-            policy=policy,
-            enforced=enforced_checks(policy, checks),
-            warnings=[DoubtOutput(one.line, one.field, one.problem, one.remedy) for one in doubts],
-            nodes=nodes_output(policy, options.nodes),
-        )
-        print_output(msgspec.json.format(msgspec.json.encode(output), indent=2).decode())
-    else:
-        print_lines(list(policy_lines(options.file, policy, checks, doubts, options.nodes)))
-    return WARNING if doubts else OK
+    with TemporaryDirectory(prefix="nodeguard-") if options.file == STDIN else nullcontext("") as scratch:
+        path = Path(scratch, "policy.yaml") if scratch else Path(options.file)
+        if scratch:
+            path.write_bytes(sys.stdin.buffer.read())
+        try:
+            policy, warnings = read_policy(path, checks, time.time())
+        except ConfigError as error:
+            raise UsageError(
+                str(error).replace(str(path), "standard input" if scratch else str(path))
+            ) from None
+    output = PolicyOutput(
+        version=1,
+        file=options.file,
+        policy=policy,
+        enforced=enforced_checks(policy, checks),
+        warnings=[
+            WarningOutput(warning.line, warning.field, warning.problem, warning.remedy)
+            for warning in warnings
+        ],
+        nodes=nodes_output(policy, options.nodes),
+    )
+    match options.output:
+        case "json":
+            print_output(to_json(output))
+        case "yaml":
+            print_output(to_yaml(output))
+        case _:
+            print_lines(list(policy_lines(options.file, policy, checks, warnings, options.nodes)))
+    return WARNING if warnings else OK
 
 
 def nodes_output(policy: Policy, count: int | None) -> NodesOutput | None:

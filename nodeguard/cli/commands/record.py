@@ -1,10 +1,11 @@
-"""nodeguard record: what is read of this machine, into a bundle."""
+"""nodeguard record: a recording of what the sources read on this machine, as a bundle."""
 
 from __future__ import annotations
 
 import errno
 import math
 import os
+import shutil
 import time
 from collections.abc import Sequence
 
@@ -25,6 +26,9 @@ from nodeguard.sources.machines.recording import RecordingMachine
 from nodeguard.sources.registry import all_sources
 from nodeguard.sources.source import Source
 
+SUMMARY = "save a recording of this machine"
+GROUP = "Node"
+
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command; returns its exit code. Raises UsageError."""
@@ -33,49 +37,80 @@ def run(arguments: Sequence[str]) -> int:
     validate_platform(catalogue, options.platform)
     warn_about_instance_type(catalogue, options.instance_type, options.platform)
     sources = all_sources(catalogue.patterns)
+    target = options.directory.rstrip("/") or options.directory
+    # An interrupted recording must not look like a complete one.
+    partial = f"{target}.partial"
+    _make_room(target, partial, force=options.force)
     with LiveMachine() as machine:
         manifest = _manifest(machine, sources, options.platform, options.instance_type)
         try:
-            with BundleWriter(
-                options.directory, manifest, machine.link, anonymise=options.anonymise
-            ) as writer:
+            with BundleWriter(partial, manifest, machine.link, anonymise=options.anonymise) as writer:
                 recorder = _Recorder(machine, writer, sources, options.timeout)
                 with progress("recording", options.seconds or 0.0):
                     recorder.record(options.seconds or 0.0)
+            os.rename(partial, target)
         except BundleError as error:
             raise UsageError(str(error)) from None
         except OSError as error:
-            raise UsageError(_refused(error, options.directory)) from None
+            raise UsageError(_write_error(error, partial)) from None
     for line in (*recorder.unread, *writer.notes):
         print_error(line)
-    print_output(f"{options.directory}: recorded. Judge it with: nodeguard check --from {options.directory}")
+    print_output(f"{options.directory}: recorded. Check it with: nodeguard check --from {options.directory}")
     return OK
 
 
-def _refused(error: OSError, directory: str) -> str:
-    where = error.filename or directory
+def _make_room(target: str, partial: str, *, force: bool) -> None:
+    """Remove earlier recordings with --force. Raises UsageError where a directory is in the way."""
+    for path in (target, partial):
+        try:
+            is_free = not os.path.lexists(path) or not os.listdir(path)
+        except OSError as error:
+            raise UsageError(f"{path}: {error.strerror}: choose another directory") from None
+        if is_free:
+            continue
+        if not force:
+            problem = "an interrupted recording is there" if path == partial else "is not empty"
+            raise UsageError(f"{path}: {problem}: choose another directory, or replace it with --force")
+        if not os.path.isfile(f"{path}/bundle.yaml"):
+            raise UsageError(f"{path}: is not a recording, and is not replaced: choose another directory")
+        shutil.rmtree(path)
+
+
+def _write_error(error: OSError, partial: str) -> str:
+    path = error.filename or partial
     if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
-        return f"{where}: {error.strerror}: name a folder that can be written to"
-    kept = "is whole up to the moment before" if os.path.exists(f"{directory}/bundle.yaml") else "is empty"
-    return f"{where}: {error.strerror}, and {directory} {kept}: make room, or name a folder on another disk"
+        return f"{path}: {error.strerror}: choose a directory that can be written to"
+    is_whole = os.path.exists(f"{partial}/bundle.yaml")
+    left = "is complete up to the last frame" if is_whole else "is empty"
+    return (
+        f"{path}: {error.strerror}, and {partial} {left}: free space, or choose a directory on another disk"
+    )
 
 
 def _parser() -> ArgumentParser:
     parser = ArgumentParser(
         prog="nodeguard record",
-        description="Records what is read of this machine into a folder, for a bug report or a test.",
-        epilog="Left out always: messages of user processes, audit records, command lines, environments, "
+        description="Save a recording of what is read on this machine, for a bug report or a test.",
+        epilog="Never recorded: messages of user processes, audit records, command lines, environments, and "
         "process names in driver messages.",
     )
-    parser.add_argument(
-        "directory", metavar="DIR", type=directory, help="where to: a folder that is empty or not there"
+    add = parser.add_argument
+    add("directory", metavar="DIR", type=directory, help="directory to write: empty or new")
+    add(
+        "-d",
+        "--duration",
+        dest="seconds",
+        metavar="TIME",
+        type=duration,
+        help="record for this long (10m) instead of once",
     )
-    parser.add_argument(
-        "--for", dest="seconds", metavar="TIME", type=duration, help="record for so long (10m), not just once"
+    add(
+        "--anonymise",
+        "--anonymize",
+        action="store_true",
+        help="replace host names, serials, UUIDs, GUIDs and addresses",
     )
-    parser.add_argument(
-        "--anonymise", action="store_true", help="replace host names, serials, UUIDs, GUIDs and addresses"
-    )
+    add("--force", action="store_true", help="replace an earlier recording")
     add_machine(parser)
     return parser
 
@@ -94,7 +129,7 @@ def _manifest(machine: LiveMachine, sources: Sequence[Source], platform: str, in
 
 
 class _Recorder:
-    """Reads sources one after the other, so that what a frame holds is of one moment, and tells a writer."""
+    """Reads the sources one after the other, so that a frame holds one time, and writes the results."""
 
     def __init__(
         self, machine: LiveMachine, writer: BundleWriter, sources: Sequence[Source], within: float
@@ -107,37 +142,39 @@ class _Recorder:
         self._in_proc: set[str] = set()
         self.unread: list[str] = []
 
-    def record(self, lasting: float) -> None:
-        """Record the base, then a frame whenever sources are due, for so many seconds."""
+    def record(self, seconds: float) -> None:
+        """Record the base, then a frame whenever sources are due, for some seconds."""
         began = self._machine.now().mono
         for source in self._sources:
-            self._told(source)
-        for at in range(1, math.floor(lasting) + 1):
+            self._record(source)
+        for second in range(1, math.floor(seconds) + 1):
             due = [
-                source for source in self._sources if at % source.interval == 0 or at == math.floor(lasting)
+                source
+                for source in self._sources
+                if second % source.interval == 0 or second == math.floor(seconds)
             ]
             if due:
-                time.sleep(max(0.0, began + at - self._machine.now().mono))
-                self._writer.frame(at, self._machine.now())
+                time.sleep(max(0.0, began + second - self._machine.now().mono))
+                self._writer.frame(second, self._machine.now())
                 for source in due:
-                    self._told(source)
+                    self._record(source)
 
-    def _told(self, source: Source) -> None:
-        tale = RecordingBuffer()
-        told = RecordingMachine(self._machine, tale, self._in_proc)
-        [reading] = self._reader.read([source], self._within, told)
+    def _record(self, source: Source) -> None:
+        buffer = RecordingBuffer()
+        recording_machine = RecordingMachine(self._machine, buffer, self._in_proc)
+        [reading] = self._reader.read([source], self._within, recording_machine)
         if self._reader.is_late(source.name):
             self._writer.omit(source.name)
         else:
-            tale.replay_to(self._writer)
-        for why in _failures(reading):
-            if why not in self.unread:
-                self.unread.append(why)
+            buffer.replay_to(self._writer)
+        for failure in _failures(reading):
+            if failure not in self.unread:
+                self.unread.append(failure)
 
 
 def _failures(reading: Reading) -> list[str]:
     return [
-        f"{reading.source}: {one.detail}"
-        for one in reading.observations
-        if one.target == NODE and one.status in {"failed", "hung"}
+        f"{reading.source}: {observation.detail}"
+        for observation in reading.observations
+        if observation.target == NODE and observation.status in {"failed", "hung"}
     ]

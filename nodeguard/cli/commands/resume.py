@@ -1,25 +1,28 @@
-"""nodeguard resume: what is asked for is marked again, within the budget."""
+"""nodeguard resume: new marks again, after nodeguard pause."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from nodeguard.aggregator.api.requests import ResumeRequest
-from nodeguard.cli.aggregator_client import AggregatorClient, add_format, add_socket
-from nodeguard.cli.options import current_user
+from nodeguard.cli.aggregator_client import AggregatorClient, add_socket
+from nodeguard.cli.options import add_by, add_output
 from nodeguard.cli.usage import OK, ArgumentParser
+
+SUMMARY = "end a pause"
+GROUP = "Fleet"
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command; returns its exit code. Raises UsageError."""
     parser = ArgumentParser(
-        prog="nodeguard resume", description="Ends a pause: nodes are marked again, as the budget allows."
+        prog="nodeguard resume", description="End a pause: set new marks again, within the budgets."
     )
-    parser.add_argument("--by", default=current_user(), metavar="NAME", help="who says so (you)")
-    add_format(parser)
+    add_by(parser)
+    add_output(parser, "text", "json", "yaml")
     add_socket(parser)
     options = parser.parse_args(arguments)
     AggregatorClient(options, "resume", arguments).post_and_print(
-        "resume", ResumeRequest(options.by), options.format
+        "resume", ResumeRequest(options.by), options.output
     )
     return OK

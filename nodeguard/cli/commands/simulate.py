@@ -22,6 +22,10 @@ from nodeguard.simulate.simulation import SimulationSettings, enforce_all, simul
 _MAX_NODES, _MAX_DAYS = 100_000, 365
 
 
+SUMMARY = "simulate the effect of a policy on a fleet"
+GROUP = "Checks and policy"
+
+
 def run(arguments: Sequence[str]) -> int:
     """Run the command; returns its exit code. Raises UsageError."""
     options = _parser().parse_args(arguments)

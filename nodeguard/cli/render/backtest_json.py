@@ -1,4 +1,4 @@
-"""The JSON of nodeguard backtest. Version 1: fields may be added, none taken away or changed in meaning."""
+"""JSON of nodeguard backtest. Version 1: fields may be added, none is removed or changes its meaning."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from nodeguard.model.mark import Mark
 
 
 class MarkOutput(Struct, frozen=True):
-    """A mark that was set, withheld, or only thought of, and what happened next.
+    """A mark that was set, withheld, or only a dry run, and what happened next.
 
-    state: `Marked`, `Withheld` or `Observed`. from, until: RFC 3339; until null while it stands. ended: how,
-    see marks.End. why: why it was withheld. next: see account.Next; lasted in seconds.
+    state: `Marked`, `Withheld` or `DryRun`. from, until: RFC 3339; until is null while the mark is active.
+    ended: how, see marks.End. reasons: why it was withheld. next: see account.Next; lasted in seconds.
     """
 
     node: str
@@ -38,15 +38,15 @@ class MarkOutput(Struct, frozen=True):
 
 
 class ReasonOutput(Struct, frozen=True):
-    """Why marks were withheld, and how many."""
+    """A reason why marks were withheld, and their number."""
 
     reason: str
     marks: int
 
 
 class PolicyResultOutput(Struct, frozen=True):
-    """What one policy comes to. node_hours: for which nodes were marked, each once at a time. most, most_at:
-    nodes marked at a time, RFC 3339. checks: see account.OfCheck.
+    """The marks of a policy. node_hours: for which nodes were marked. max_marked, most_at: the most nodes
+    that were marked at one time, and when (RFC 3339). checks: see account.OfCheck.
     """
 
     file: str
@@ -60,7 +60,7 @@ class PolicyResultOutput(Struct, frozen=True):
 
 
 class DifferenceOutput(Struct, frozen=True):
-    """Marks of the first policy alone, of the second alone, and how many stood under both."""
+    """Marks of the first policy only, of the second only, and the number of marks of both."""
 
     first: tuple[MarkOutput, ...]
     second: tuple[MarkOutput, ...]
@@ -68,7 +68,7 @@ class DifferenceOutput(Struct, frozen=True):
 
 
 class BacktestOutput(Struct, frozen=True):
-    """What nodeguard backtest --format json prints. difference: null with one policy."""
+    """Output of nodeguard backtest -o json. difference: null with one policy."""
 
     version: Literal[1]
     since: str
@@ -79,53 +79,52 @@ class BacktestOutput(Struct, frozen=True):
     difference: DifferenceOutput | None
 
 
-def as_json(files: Sequence[str], found: BacktestResult) -> str:
-    """A backtest as JSON, indented for people."""
-    output = BacktestOutput(
+def as_output(files: Sequence[str], result: BacktestResult) -> BacktestOutput:
+    """Return a backtest as a document."""
+    return BacktestOutput(
         version=1,
-        since=rfc3339(found.since),
-        until=rfc3339(found.until),
-        nodes=found.nodes,
-        transitions=found.recent_reports,
-        policies=tuple(_policy(file, one) for file, one in zip(files, found.results, strict=True)),
-        difference=_difference(*found.results) if len(found.results) == 2 else None,
+        since=rfc3339(result.since),
+        until=rfc3339(result.until),
+        nodes=result.nodes,
+        transitions=result.recent_reports,
+        policies=tuple(_policy(file, account) for file, account in zip(files, result.results, strict=True)),
+        difference=_difference(*result.results) if len(result.results) == 2 else None,
     )
-    return msgspec.json.format(msgspec.json.encode(output), indent=2).decode()
 
 
-def _policy(file: str, one: PolicyResult) -> PolicyResultOutput:
+def _policy(file: str, account: PolicyResult) -> PolicyResultOutput:
     return PolicyResultOutput(
         file=file,
-        nodes=one.nodes,
-        node_hours=round(one.seconds / 3600.0, 3),
-        max_marked=one.max_marked,
-        most_at=rfc3339(one.max_marked_at) if one.max_marked else None,
-        checks=one.checks,
-        reasons=tuple(ReasonOutput(why, many) for why, many in one.reasons),
-        marks=_marks(one.marks),
+        nodes=account.nodes,
+        node_hours=round(account.seconds / 3600.0, 3),
+        max_marked=account.max_marked,
+        most_at=rfc3339(account.max_marked_at) if account.max_marked else None,
+        checks=account.checks,
+        reasons=tuple(ReasonOutput(reason, count) for reason, count in account.reasons),
+        marks=_marks(account.marks),
     )
 
 
 def _difference(first: PolicyResult, second: PolicyResult) -> DifferenceOutput:
-    found = compare_policies(first, second)
-    return DifferenceOutput(_marks(found.first), _marks(found.second), len(found.both))
+    marks = compare_policies(first, second)
+    return DifferenceOutput(_marks(marks.first), _marks(marks.second), len(marks.both))
 
 
 def _marks(entries: Iterable[MarkResult]) -> tuple[MarkOutput, ...]:
     return tuple(
         MarkOutput(
-            node=one.request.node,
-            uid=one.request.uid,
-            pool=one.request.pool,
-            check=one.request.check,
-            target=one.request.target,
-            mark=one.request.mark,
-            state=one.state,
-            began=rfc3339(one.start),
-            until=None if one.end is None else rfc3339(one.end),
-            ended=one.end_reason,
-            reasons=one.reasons,
-            next=one.followup,
+            node=entry.request.node,
+            uid=entry.request.uid,
+            pool=entry.request.pool,
+            check=entry.request.check,
+            target=entry.request.target,
+            mark=entry.request.mark,
+            state=entry.state,
+            began=rfc3339(entry.start),
+            until=None if entry.end is None else rfc3339(entry.end),
+            ended=entry.end_reason,
+            reasons=entry.reasons,
+            next=entry.followup,
         )
-        for one in entries
+        for entry in entries
     )

@@ -1,4 +1,4 @@
-"""Checks and their conditions in words. Pure."""
+"""Checks and their conditions as text. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _OPERATORS = {
     "above": "is above",
     "at_least": "is at least",
 }
-# The same, where the other side is moved by some amount first.
+# The same with an offset to the other side.
 _APART = {
     "below": "is more than {} below",
     "at_most": "is {} or more below",
@@ -38,10 +38,10 @@ _CLEARS = {
     "reset": "a reset of the GPU or switch",
     "driver-reload": "a reload of the driver",
     "reboot": "a reboot",
-    "part-replaced": "another part in the slot",
-    "recovery-none": "the driver's word that no recovery is needed",
-    "retest": "a test that passes",
-    "operator": "a person",
+    "part-replaced": "replaced hardware",
+    "recovery-none": "the driver's report that no recovery is needed",
+    "retest": "a passed test",
+    "operator": "an operator (nodeguard clear)",
 }
 
 # Source: nvml.h, NVML_GPU_FABRIC_STATE_… and NVML_GPU_FABRIC_HEALTH_SUMMARY_….
@@ -52,41 +52,49 @@ _CODES = {
 
 
 def meanings(catalogue: Catalogue) -> dict[str, str]:
-    """What readings that are codes mean, by how evidence writes them: `gpu.recovery_action = 4`."""
-    recovery = {value: one.name for value, one in catalogue.recovery.items()}
+    """Return the meanings of coded readings, by how evidence writes them: `gpu.recovery_action = 4`."""
+    recovery = {value: item.name for value, item in catalogue.recovery.items()}
     codes = {**_CODES, "gpu.recovery_action": recovery}
-    return {f"{signal} = {code}": word for signal, words in codes.items() for code, word in words.items()}
+    return {
+        f"{signal} = {code}": meaning
+        for signal, by_code in codes.items()
+        for code, meaning in by_code.items()
+    }
 
 
-def condition_text(one: Condition) -> str:
-    """A condition as a half sentence."""
-    match one:
+def condition_text(condition: Condition) -> str:
+    """Return a condition as a clause."""
+    match condition:
         case Compare():
-            return f"{one.signal} {_compared(one)}"
+            return f"{condition.signal} {_compared(condition)}"
         case Increase():
-            return f"{one.signal} rises by {format_value(one.by)} or more within {format_duration(one.over)}"
+            return f"{condition.signal} rises by {format_value(condition.by)} or more within {format_duration(condition.over)}"
         case EventOccurred():
-            return _happened(one)
+            return _happened(condition)
         case Sustained():
-            return f"{_grouped(one.condition)} for {format_duration(one.seconds)}"
+            return f"{_grouped(condition.condition)} for {format_duration(condition.seconds)}"
         case AllOf() | AnyOf():
-            word = " and " if isinstance(one, AllOf) else " or "
-            return word.join(_grouped(part) for part in one.of)
+            joint = " and " if isinstance(condition, AllOf) else " or "
+            return joint.join(_grouped(part) for part in condition.of)
 
 
-def _grouped(one: Condition) -> str:
-    return f"({condition_text(one)})" if isinstance(one, (AllOf, AnyOf)) else condition_text(one)
+def _grouped(condition: Condition) -> str:
+    return (
+        f"({condition_text(condition)})"
+        if isinstance(condition, (AllOf, AnyOf))
+        else condition_text(condition)
+    )
 
 
-def _compared(one: Compare) -> str:
-    if one.than is None:
-        return f"{_OPERATORS[one.operator]} {_constant(one.value)}"
-    apart = _APART[one.operator].format(format_value(one.by)) if one.by else _OPERATORS[one.operator]
-    return f"{apart} {_reference(one.than)}"
+def _compared(leaf: Compare) -> str:
+    if leaf.than is None:
+        return f"{_OPERATORS[leaf.operator]} {_constant(leaf.value)}"
+    apart = _APART[leaf.operator].format(format_value(leaf.by)) if leaf.by else _OPERATORS[leaf.operator]
+    return f"{apart} {_reference(leaf.than)}"
 
 
 def _constant(value: object) -> str:
-    """A constant as it reads in a sentence, where an empty text would leave a hole."""
+    """Return a constant as text; an empty one would leave a gap in the sentence."""
     if isinstance(value, tuple):
         return ", ".join(map(_constant, value))
     return "empty" if value == "" else format_value(value)
@@ -95,40 +103,42 @@ def _constant(value: object) -> str:
 def _reference(than: Reference) -> str:
     match than.of:
         case "platform":
-            return f"what the platform expects ({than.name})"
+            return f"the value that the platform expects ({than.name})"
         case "peers":
-            return "its peers'"
+            return "the value of its peers"
         case "inventory":
-            return "the best that was read there before"
+            return "the best earlier reading"
     return than.name
 
 
-def _happened(one: EventOccurred) -> str:
-    where = "".join(f", {field} {' or '.join(map(_constant, values))}" for field, values in one.where.items())
-    times = f" {one.times} times" if one.times > 1 else ""
-    within = f" within {format_duration(one.over)}" if one.over else " in this boot"
-    until = f", until {one.until}" if one.until else ""
-    return f"event {one.event}{where}{times}{within}{until}"
+def _happened(leaf: EventOccurred) -> str:
+    where = "".join(
+        f", {field} {' or '.join(map(_constant, values))}" for field, values in leaf.where.items()
+    )
+    times = f" {leaf.times} times" if leaf.times > 1 else ""
+    within = f" within {format_duration(leaf.over)}" if leaf.over else " in this boot"
+    until = f", until {leaf.until}" if leaf.until else ""
+    return f"event {leaf.event}{where}{times}{within}{until}"
 
 
 def clearing_text(check: Check) -> str:
-    """What ends a check's finding."""
+    """Return what clears a check's finding."""
     if check.clears:
         return ", ".join(_CLEARS[sign] for sign in check.clears)
-    return "the condition no longer holds"
+    return "a reading that no longer meets the condition"
 
 
 def check_facts(check: Check) -> Iterator[tuple[str, str]]:
-    """All that a check is, name by name, in the order in which a reader wants it."""
+    """Yield the properties of a check, by name, in the order in which readers need them."""
     yield "health", check.health.value
     yield "action", check.action.value
-    yield "judges", ", ".join(check.targets)
+    yield "applies to", ", ".join(check.targets)
     yield "family", check.family
     yield "fires when", condition_text(check.when)
-    yield "ends with", clearing_text(check)
+    yield "cleared by", clearing_text(check)
     if check.topologies:
         yield "votes in", ", ".join(check.topologies)
     if check.symptom_of:
-        yield "part of", ", ".join(check.symptom_of)
+        yield "symptom of", ", ".join(check.symptom_of)
     yield "what to do", check.remedy
-    yield "basis", check.source
+    yield "source", check.source

@@ -1,4 +1,4 @@
-"""Words that the pages of the fleet share. Pure."""
+"""Phrases and lines that the views of the fleet share. Pure."""
 
 from __future__ import annotations
 
@@ -23,10 +23,12 @@ from nodeguard.model.incident import IncidentState
 from nodeguard.model.mark import Mark
 from nodeguard.model.target import NODE, target_label
 
-_FIELD = 12
-_NAMES_SHOWN = 4
+_FIELD = 14
+_SHOWN = 4
+_NAMES_SHOWN = 3
+_LEAST_SHOWN = 0.05
 
-# Style by state: what is sick and at work stands out.
+# Style by state: a fault on a node that still takes work stands out.
 STYLES = {
     IncidentState.OPEN: "warning",
     IncidentState.PENDING: "warning",
@@ -41,175 +43,176 @@ MARK_STYLES = {Mark.QUARANTINE.value: "fatal", Mark.SUSPECT.value: "suspect", DE
 
 
 def item_line(name: str, text: str, style: str = "", name_style: str = "dim") -> StyledLine:
-    """A line that gives something a name, below a headline."""
+    """Return a line with the name and the value of a field, below a headline."""
     return StyledLine((StyledText(f"  {name:<{_FIELD - 2}}", name_style),), text, style)
 
 
-def title_line(word: str, style: str, text: str) -> StyledLine:
-    """The first line of a section: a word in colour, then what it is about."""
-    return StyledLine((StyledText(word.upper(), style), StyledText("  ")), text, "strong")
+def title_line(heading: str, style: str, text: str) -> StyledLine:
+    """Return the first line of a section: a colored word, then the subject."""
+    return StyledLine((StyledText(heading.upper(), style), StyledText("  ")), text, "strong")
 
 
 def refused_line(messages: RefusedMessages) -> StyledLine:
     """Return the line about messages of a node that were refused."""
     count = f"{count_noun(messages.count, 'message')} of {messages.node} in the past minutes"
-    text = f"{count}, the latest {format_age(messages.age)}: {messages.message}"
+    text = f"{count}, latest {format_age(messages.age)}: {messages.message}"
     return item_line("refused", text, name_style="fatal")
 
 
-def target_text(slot: str) -> str:
-    """A slot in words."""
-    return "the node" if slot == NODE else target_label(slot)
+def target_text(target: str) -> str:
+    """Return a target as text: `GPU 0000:3b:00`."""
+    return "the node" if target == NODE else target_label(target)
 
 
 def subject_text(node: str, domain: str, resource: str) -> str:
-    """What an incident is of: a part of a node, a domain, or a check."""
+    """Return the subject of an incident: a target of a node, a domain, or a check."""
     if node:
         return f"{node}, {target_text(resource)}"
     return domain or (f"check {resource.removeprefix(CHECK)}" if resource.startswith(CHECK) else resource)
 
 
 def time_and_age(text: str, age: float) -> str:
-    """A moment and how long ago it was."""
+    """Return a time of the API, and how long ago it was."""
     return f"{api_time(text)}, {format_age(age)}"
 
 
 def api_time(text: str) -> str:
-    """A moment of the API's as a page shows it."""
+    """Return a time of the API as tables show it."""
     return text.replace("T", " ").replace("Z", " UTC")
 
 
 def first_names(names: Iterable[str]) -> str:
-    """The first few of some names, and how many there are besides."""
-    named = list(names)
-    rest = len(named) - _NAMES_SHOWN
-    return ", ".join(named[:_NAMES_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
-
-
-def count_noun(count: float, one: str, more: str = "") -> str:
-    """A number of things: `1 node`, `12.5 nodes`."""
-    return (
-        f"{count:.4g} {one if count == 1 else more or f'{one}s'}"
-        if count < 10_000
-        else f"{count:.0f} {more or f'{one}s'}"
-    )
-
-
-def budget_text(one: BudgetView) -> str:
-    """A budget: `fleet 12 of 375`."""
-    kind, _, name = one.name.partition("/")
-    said = "nodes of no pool" if one.name == POOL else name if kind == "domain" else f"{kind} {name}".strip()
-    beside = f" and {count_noun(one.suspect, 'suspect node')}" if one.suspect else ""
-    return f"{said} {one.used:.4g} of {one.limit:.5g}{beside}"
-
-
-def state_text(one: IncidentState, left: float = 0.0) -> str:
-    """A state in words. left: seconds of a grace period that are left."""
-    if one == IncidentState.PENDING:
-        return f"pending (grace period, {time_left(left)})"
-    return one.phrase
-
-
-def time_left(seconds: float) -> str:
-    """How much of a time is left, in words."""
-    return f"{format_duration(round(seconds))} left" if seconds >= 1 else "about to end"
-
-
-def dry_run_text(one: DryRunView) -> str:
-    """What would be marked, and how much of that the budgets allow; empty for nothing."""
-    quarantined = [count_noun(one.nodes, "node")] if one.nodes else []
-    quarantined += [count_noun(one.devices, "GPU")] if one.devices else []
-    what = [f"{' and '.join(quarantined)} would be quarantined"] if quarantined else []
-    what += [f"{count_noun(one.suspect, 'node')} would be marked suspect"] if one.suspect else []
-    if not what:
-        return ""
-    if not (one.over_budget or one.otherwise_withheld):
-        return f"{', '.join(what)}, within budget"
-    counts = [f"{one.within_budget} within budget"] if one.within_budget or one.over_budget else []
-    if one.over_budget:
-        counts.append(
-            f"{one.over_budget} over budget ({'; '.join(each.reason for each in one.budget_limits)})"
-        )
-    if one.otherwise_withheld:
-        counts.append(f"{one.otherwise_withheld} withheld ({'; '.join(each.reason for each in one.reasons)})")
-    return f"{', '.join(what)}: {', '.join(counts)}"
-
-
-def mark_lines(one: MarkView) -> list[StyledLine]:
-    """A mark, why it stands, and what it waits for."""
-    device = f", as device {one.device}" if one.device else ""
-    target = one.target if one.mark == DEGRADED else target_text(one.target)
-    lines = [title_line(one.mark, MARK_STYLES[one.mark], f"{one.check} - {target}{device}")]
-    if one.targets:
-        lines.append(item_line("slots", first_names(map(target_label, one.targets))))
-    if one.component:
-        lines.append(item_line("part", one.component))
-    lines.append(
-        item_line("since", time_and_age(one.since, one.age) + ("" if one.written else "; not written yet"))
-    )
-    until = (
-        f": {api_time(one.wait.until)}, in {format_duration(one.wait.seconds_left)}" if one.wait.until else ""
-    )
-    lines.append(item_line("state" if one.wait.on == "write" else "waits for", f"{one.wait.message}{until}"))
-    return lines
-
-
-_NAMES_SHOWN = 3
-
-
-def topology_text(one: TopologyView) -> str:
-    """A view: how many domains it has, by what, and who lacks it."""
-    if not one.keys:
-        return f"{one.topology} {count_noun(one.domains, 'version')}"
-    lacks = "".join(f", {missing_label_text(lack)}" for lack in one.missing_labels)
-    return f"{one.topology} {count_noun(one.domains, 'domain')} by {topology_source(one)}{lacks}"
-
-
-def topology_source(one: TopologyView) -> str:
-    """By what it is known which nodes share it."""
-    if not one.keys:
-        return "what agents say they run"
-    if one.keys == (PLACES,):
-        return "the policy's places"
-    return f"label{'' if len(one.keys) == 1 else 's'} {', '.join(one.keys)}"
-
-
-def missing_label_text(one: MissingLabelView) -> str:
-    """Who lacks a key."""
-    what = "a place" if one.key == PLACES else one.key
-    verb = "lacks" if one.nodes == 1 else "lack"
-    return f"{count_noun(one.nodes, 'node')} {verb} {what} ({names_text(one.names, one.nodes)})"
-
-
-def suppressed_check_text(one: SuppressedCheckView) -> str:
-    """A suppressed check, and why."""
-    alone = f" on {one.domain} alone" if one.domain else ""
-    return f"{one.check} is suppressed{alone}: {one.reason}"
+    """Return the first few of some names, and the number of the others."""
+    listed = list(names)
+    rest = len(listed) - _SHOWN
+    return ", ".join(listed[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def names_text(names: Sequence[str], total: int) -> str:
-    """The first few of names, where there may be more than are named."""
+    """Return the first few of names, of which a response may have only some. total: how many exist."""
     shown = names[:_NAMES_SHOWN]
     rest = total - len(shown)
     return ", ".join(shown) + (f" and {rest} more" if rest > 0 else "")
 
 
-def repeat_offender_text(one: RepeatOffenderView) -> str:
-    """What is to be done about a part, and why."""
-    few = f"{one.expected:.1f}" if one.expected >= _NAMES_SHOWN else "fewer than 0.1"
+def count_noun(count: float, singular: str, plural: str = "") -> str:
+    """Return a number of things: `1 node`, `12.5 nodes`."""
+    noun = singular if count == 1 else plural or f"{singular}s"
+    return f"{count:.4g} {noun}" if count < 10_000 else f"{count:.0f} {noun}"
+
+
+def budget_name(budget: BudgetView) -> str:
+    """Return the name of a budget: `fleet`, `default pool`, `rack/r0`, `check gpu-lost`."""
+    kind, _, name = budget.name.partition("/")
+    if budget.name == POOL:
+        return "default pool"
+    return name if kind == "domain" else f"{kind} {name}".strip()
+
+
+def budget_text(budget: BudgetView) -> str:
+    """Return a budget with its use: `fleet 12 of 375`."""
+    suspect = f" and {count_noun(budget.suspect, 'suspect node')}" if budget.suspect else ""
+    return f"{budget_name(budget)} {budget.used:.4g} of {budget.limit:.5g}{suspect}"
+
+
+def state_text(state: IncidentState, seconds_left: float = 0.0) -> str:
+    """Return a state as text. seconds_left: of a grace period."""
+    if state == IncidentState.PENDING:
+        return f"pending (grace period, {time_left(seconds_left)})"
+    return state.phrase
+
+
+def time_left(seconds: float) -> str:
+    """Return how much of a period is left."""
+    return f"{format_duration(round(seconds))} left" if seconds >= 1 else "about to end"
+
+
+def dry_run_text(dry_run: DryRunView) -> str:
+    """Return what would be marked, and how much of that the budgets allow; empty for nothing."""
+    quarantined = [count_noun(dry_run.nodes, "node")] if dry_run.nodes else []
+    quarantined += [count_noun(dry_run.devices, "GPU")] if dry_run.devices else []
+    marks = [f"{' and '.join(quarantined)} would be quarantined"] if quarantined else []
+    marks += [f"{count_noun(dry_run.suspect, 'node')} would be marked suspect"] if dry_run.suspect else []
+    if not marks:
+        return ""
+    if not (dry_run.over_budget or dry_run.otherwise_withheld):
+        return f"{', '.join(marks)}, within budget"
+    counts = (
+        [f"{dry_run.within_budget} within budget"] if dry_run.within_budget or dry_run.over_budget else []
+    )
+    if dry_run.over_budget:
+        limits = "; ".join(limit.reason for limit in dry_run.budget_limits)
+        counts.append(f"{dry_run.over_budget} over budget ({limits})")
+    if dry_run.otherwise_withheld:
+        reasons = "; ".join(reason.reason for reason in dry_run.reasons)
+        counts.append(f"{dry_run.otherwise_withheld} withheld ({reasons})")
+    return f"{', '.join(marks)}: {', '.join(counts)}"
+
+
+def mark_lines(mark: MarkView) -> list[StyledLine]:
+    """Return the lines about a mark: its check, and what it waits for."""
+    device = f", as device {mark.device}" if mark.device else ""
+    target = mark.target if mark.mark == DEGRADED else target_text(mark.target)
+    lines = [title_line(mark.mark, MARK_STYLES[mark.mark], f"{mark.check} - {target}{device}")]
+    if mark.targets:
+        lines.append(item_line("targets", first_names(map(target_label, mark.targets))))
+    if mark.component:
+        lines.append(item_line("component", mark.component))
+    written = "" if mark.written else "; not written yet"
+    lines.append(item_line("since", time_and_age(mark.since, mark.age) + written))
+    wait = mark.wait
+    until = f": {api_time(wait.until)}, in {format_duration(wait.seconds_left)}" if wait.until else ""
+    lines.append(item_line("state" if wait.on == "write" else "waiting for", f"{wait.message}{until}"))
+    return lines
+
+
+def topology_text(topology: TopologyView) -> str:
+    """Return a topology: how many domains it has, by which labels, and which nodes lack them."""
+    if not topology.keys:
+        return f"{topology.topology} {count_noun(topology.domains, 'version')}"
+    missing = "".join(f", {missing_label_text(item)}" for item in topology.missing_labels)
+    domains = count_noun(topology.domains, "domain")
+    return f"{topology.topology} {domains} by {topology_source(topology)}{missing}"
+
+
+def topology_source(topology: TopologyView) -> str:
+    """Return the source of a topology: labels, node locations of the policy, or reported versions."""
+    if not topology.keys:
+        return "versions that agents report"
+    if topology.keys == (PLACES,):
+        return "node locations of the policy"
+    return f"label{'' if len(topology.keys) == 1 else 's'} {', '.join(topology.keys)}"
+
+
+def missing_label_text(missing: MissingLabelView) -> str:
+    """Return which nodes lack a label or a location."""
+    key = "a location" if missing.key == PLACES else missing.key
+    verb = "lacks" if missing.nodes == 1 else "lack"
+    return f"{count_noun(missing.nodes, 'node')} {verb} {key} ({names_text(missing.names, missing.nodes)})"
+
+
+def suppressed_check_text(check: SuppressedCheckView) -> str:
+    """Return a suppressed check, with the reason."""
+    domain = f" on {check.domain} only" if check.domain else ""
+    return f"{check.check} is suppressed{domain}: {check.reason}"
+
+
+def repeat_offender_text(offender: RepeatOffenderView) -> str:
+    """Return what to do about a repeat offender, with the reason."""
+    expected = f"{offender.expected:.1f}" if offender.expected >= _LEAST_SHOWN else "less than 0.1"
     return (
-        f"{one.component} ({target_text(one.target)}) has failed {one.faults} times in {format_duration(one.age)}, "
-        f"where parts of this fleet do {few} times: have it replaced"
+        f"{offender.component} ({target_text(offender.target)}) failed {offender.faults} times in "
+        f"{format_duration(offender.age)} (fleet average {expected}): replace it"
     )
 
 
-def repeat_offenders_text(one: FleetStatus) -> str:
-    """How many there are, and the worst by name."""
+def repeat_offenders_text(status: FleetStatus) -> str:
+    """Return how many repeat offenders the fleet has, and the worst by name."""
     worst = ", ".join(
-        f"{each.component} in {each.node} ({each.faults} times)" for each in one.repeat_offenders
+        f"{offender.component} in {offender.node} ({offender.faults} times)"
+        for offender in status.repeat_offenders
     )
-    rest = f" and {one.repeat_offenders_omitted} more" if one.repeat_offenders_omitted else ""
-    return f"{count_noun(len(one.repeat_offenders) + one.repeat_offenders_omitted, 'part')} to be replaced: {worst}{rest}"
-
-
-_NAMES_SHOWN = 0.05
+    omitted = status.repeat_offenders_omitted
+    rest = f" and {omitted} more" if omitted else ""
+    count = count_noun(len(status.repeat_offenders) + omitted, "component")
+    return f"{count} to replace: {worst}{rest}"

@@ -1,12 +1,10 @@
-"""The pages of incidents: the list, and one of them. Pure."""
+"""The view of nodeguard describe incident. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from nodeguard.cli.render.fleet_text import (
-    STYLES,
-    count_noun,
     item_line,
     mark_lines,
     state_text,
@@ -15,137 +13,97 @@ from nodeguard.cli.render.fleet_text import (
     time_and_age,
     title_line,
 )
-from nodeguard.cli.render.terminal import StyledLine, StyledText, printable
-from nodeguard.fleet_api.schema.incident import IncidentList, IncidentView
-from nodeguard.fleet_api.schema.status import IncidentSummary
-from nodeguard.judge.formatting import format_duration
+from nodeguard.cli.render.terminal import StyledLine
+from nodeguard.fleet_api.schema.incident import IncidentView
 from nodeguard.model.finding import Action
 from nodeguard.model.incident import ClearAnswer, IncidentState
 from nodeguard.model.mark import Mark
 
-_MEANS = {
-    IncidentState.OPEN: "reported only; nothing is kept away",
-    IncidentState.PENDING: "nothing is kept away yet",
-    IncidentState.DRY_RUN: "its {1} is not enforced",
-    IncidentState.WITHHELD: "it asks for a mark that is not set",
+_EFFECTS = {
+    IncidentState.OPEN: "report only; no scheduling change",
+    IncidentState.PENDING: "no scheduling change yet",
+    IncidentState.DRY_RUN: "the {1} is not enforced",
+    IncidentState.WITHHELD: "the requested mark is not set",
     IncidentState.MARKED: "new {0}work is kept away",
     IncidentState.ADVISED: "advice: keep new {0}work away",
-    IncidentState.RECOVERING: "proven to be over; it stays in effect until the soak period ends",
+    IncidentState.RECOVERING: "recovered; the mark stays until the soak period ends",
     IncidentState.RESOLVED: "over",
 }
 
 
-def incident_list_lines(one: IncidentList, columns: int) -> list[StyledLine]:
-    """The list, one line each, or two where a page of so many columns is too narrow for that."""
-    if not one.incidents:
-        return [StyledLine(text="no incidents", style="ok")]
-    rows = [_cells(each) for each in one.incidents]
-    wide = [max(map(len, cells)) for cells in zip(_HEADS, *rows, strict=True)]
-    narrow = sum(wide) + 2 * len(wide[1:]) > columns
-    lines = [StyledLine(tuple(StyledText(text, "dim") for text in _spread(_HEADS, wide, narrow=narrow)))]
-    for each, cells in zip(one.incidents, rows, strict=True):
-        styles = (each.health.value, STYLES[each.state], "", "", "")
-        texts = _spread(cells, wide, narrow=narrow)
-        lines.append(
-            StyledLine(tuple(StyledText(text, style) for text, style in zip(texts, styles, strict=False)))
-        )
-        if narrow:
-            lines.append(StyledLine((StyledText("  "), StyledText(cells[-1], "dim"))))
-    more = f" and {one.omitted} more: narrow it with --node or --state" if one.omitted else ""
-    return [*lines, StyledLine(), StyledLine(text=f"{count_noun(len(one.incidents), 'incident')}{more}")]
-
-
-_HEADS = ("HEALTH", "STATE", "AGE", "CAUSE", "INCIDENT")
-
-
-def _cells(one: IncidentSummary) -> tuple[str, ...]:
-    known = f" (acknowledged: {one.acknowledged})" if one.acknowledged else ""
-    return (
-        one.health.value,
-        one.state.phrase,
-        format_duration(one.age),
-        printable(one.cause),
-        printable(one.name + known),
-    )
-
-
-def _spread(cells: tuple[str, ...], wide: list[int], *, narrow: bool) -> list[str]:
-    """Cells under one another; the last, which is the longest, has a line of its own on a narrow page."""
-    shown = cells[:-1] if narrow else cells
-    return [f"{text:<{width}}  " for text, width in zip(shown, wide, strict=False)]
-
-
-def incident_lines(one: IncidentView) -> list[StyledLine]:
-    """One incident in full."""
-    lines = [title_line(one.health.value, one.health.value, _gist(one)), *_facts(one)]
-    for each in one.marks:
-        lines += [StyledLine(), *mark_lines(each)]
-    for symptom in one.symptoms:
-        lines += [
-            StyledLine(),
-            title_line(
-                symptom.health.value, symptom.health.value, f"{symptom.check} - {_at(symptom.target)}"
-            ),
-        ]
-        lines += [item_line("what", symptom.message)] if symptom.message else []
-        lines += [item_line("seen", seen, "dim") for seen in symptom.evidence]
+def incident_lines(incident: IncidentView) -> list[StyledLine]:
+    """Return the lines of the view."""
+    health = incident.health.value
+    lines = [title_line(health, health, _title(incident)), *_facts(incident)]
+    for mark in incident.marks:
+        lines += [StyledLine(), *mark_lines(mark)]
+    for symptom in incident.symptoms:
+        severity = symptom.health.value
+        title = f"{symptom.check} - {_symptom_target(symptom.target)}"
+        lines += [StyledLine(), title_line(severity, severity, title)]
+        lines += [item_line("message", symptom.message)] if symptom.message else []
+        lines += [item_line("evidence", evidence, "dim") for evidence in symptom.evidence]
     return lines
 
 
-def _gist(one: IncidentView) -> str:
-    if not one.node:
-        of = subject_text(one.node, one.domain, one.resource)
-        return f"{one.cause} - {of}" if one.domain else f"{of} is suppressed"
-    of = f"{target_text(one.resource)} of {one.node}" if one.resource != "node" else f"node {one.node}"
-    return f"{one.cause} - {of}"
+def _title(incident: IncidentView) -> str:
+    if not incident.node:
+        subject = subject_text(incident.node, incident.domain, incident.resource)
+        return f"{incident.cause} - {subject}" if incident.domain else f"{subject} is suppressed"
+    node = f"node {incident.node}"
+    if incident.resource != "node":
+        node = f"{target_text(incident.resource)} of {incident.node}"
+    return f"{incident.cause} - {node}"
 
 
-def _answer(one: IncidentView) -> str:
-    """What became of a clear, as far as it is known."""
-    match one.clear_result:
+def _clear_result(incident: IncidentView) -> str:
+    """Return the outcome of a request to clear the incident, as far as it is known."""
+    match incident.clear_result:
         case ClearAnswer.WAITING:
             return "; the node's agent has not answered yet"
         case ClearAnswer.DONE:
-            return f"; done: {one.clear_message}"
+            return f"; done: {incident.clear_message}"
         case ClearAnswer.PARTLY:
-            return f"; done in part: {one.clear_message}"
+            return f"; partly done: {incident.clear_message}"
         case ClearAnswer.REFUSED:
-            return f"; refused: {one.clear_message}"
+            return f"; refused: {incident.clear_message}"
     return ""
 
 
-def _at(target: str) -> str:
-    """Where something was found: a slot, or one of a node that is named before it."""
-    node, comma, slot = target.partition(", ")
-    return f"{node}, {target_text(slot)}" if comma else target_text(target)
+def _symptom_target(target: str) -> str:
+    """Return the target of a symptom: of this node, or of a node that is named before it."""
+    node, comma, rest = target.partition(", ")
+    return f"{node}, {target_text(rest)}" if comma else target_text(target)
 
 
-def _facts(one: IncidentView) -> Iterator[StyledLine]:
-    detail = f": {one.reason}" if one.reason else ""
-    of_gangs = one.domain or (one.marks and all(each.mark == Mark.SUSPECT for each in one.marks))
-    gangs = "gang " if of_gangs else ""
-    whose = "view" if one.domain else "check"
-    yield item_line(
-        "state",
-        f"{state_text(one.state, one.seconds_left)}, {_MEANS[one.state].format(gangs, whose)}{detail}",
+def _facts(incident: IncidentView) -> Iterator[StyledLine]:
+    reason = f": {incident.reason}" if incident.reason else ""
+    suspect = incident.marks and all(mark.mark == Mark.SUSPECT for mark in incident.marks)
+    effect = _EFFECTS[incident.state].format(
+        "gang " if incident.domain or suspect else "", "topology" if incident.domain else "check"
     )
-    if one.scope:
-        yield item_line("concerns", one.scope)
-    yield item_line("since", time_and_age(one.since, one.age))
-    yield item_line("changed", time_and_age(one.last_transition, one.last_transition_age))
-    if one.occurrences > 1:
-        yield item_line("opened", f"{one.occurrences} times")
-    if one.message and not any(each.message == one.message for each in one.symptoms):
-        yield item_line("what", one.message)
-    if one.component:
-        yield item_line("part" if one.node else "only with", one.component)
-    if one.action != Action.NONE:
-        yield item_line("do", one.action.phrase)
-    if one.acknowledged:
-        yield item_line("known", f"acknowledged: {one.acknowledged}")
-    if one.clear_request:
-        yield item_line("clear", f"asked by {one.clear_request}{_answer(one)}")
-    about = f"domain {one.domain}" if one.domain else one.cause
-    of = f"nodeguard explain node {one.node}, " if one.node else ""
-    alone = f", nodeguard explain domain {one.component}" if one.component and not one.node else ""
-    yield item_line("more", f"{of}nodeguard explain {about}{alone}", "dim")
+    yield item_line("state", f"{state_text(incident.state, incident.seconds_left)}, {effect}{reason}")
+    if incident.scope:
+        yield item_line("scope", incident.scope)
+    yield item_line("since", time_and_age(incident.since, incident.age))
+    yield item_line("changed", time_and_age(incident.last_transition, incident.last_transition_age))
+    if incident.occurrences > 1:
+        yield item_line("opened", f"{incident.occurrences} times")
+    if incident.message and not any(symptom.message == incident.message for symptom in incident.symptoms):
+        yield item_line("message", incident.message)
+    if incident.component:
+        yield item_line("component" if incident.node else "only with", incident.component)
+    if incident.action != Action.NONE:
+        yield item_line("action", incident.action.phrase)
+    if incident.acknowledged:
+        yield item_line("ack", f"by {incident.acknowledged}")
+    if incident.clear_request:
+        yield item_line("clear", f"requested by {incident.clear_request}{_clear_result(incident)}")
+    commands = [f"nodeguard describe node {incident.node}"] if incident.node else []
+    if incident.domain:
+        commands.append(f"nodeguard describe domain {incident.domain}")
+    else:
+        commands.append(f"nodeguard explain {incident.cause}")
+    if incident.component and not incident.node:
+        commands.append(f"nodeguard describe domain {incident.component}")
+    yield item_line("see", ", ".join(commands), "dim")

@@ -1,4 +1,4 @@
-"""The page of nodeguard explain node. Pure."""
+"""The view of nodeguard describe node. Pure."""
 
 from __future__ import annotations
 
@@ -26,177 +26,180 @@ from nodeguard.model.incident import IncidentState
 from nodeguard.model.mark import Mark
 from nodeguard.model.target import target_label
 
-_OFF = {Mark.QUARANTINE.value: "all new work", Mark.SUSPECT.value: "new gang work"}
+_WORK = {Mark.QUARANTINE.value: "all new work", Mark.SUSPECT.value: "new gang work"}
+_MARKED = {Mark.QUARANTINE.value: "quarantined", Mark.SUSPECT.value: "marked suspect"}
 
 
-def node_lines(one: NodeView) -> list[StyledLine]:
-    """The lines of the page."""
-    lines = [title_line(one.health, one.health, f"{one.node}: {_gist(one)}."), *_facts(one)]
-    for each in one.marks:
-        lines += [StyledLine(), *mark_lines(each)]
-    for finding in one.findings:
+def node_lines(node: NodeView) -> list[StyledLine]:
+    """Return the lines of the view."""
+    lines = [title_line(node.health, node.health, f"{node.node}: {_summary(node)}."), *_facts(node)]
+    for mark in node.marks:
+        lines += [StyledLine(), *mark_lines(mark)]
+    for finding in node.findings:
         lines += [StyledLine(), *_finding(finding)]
-    told = {(finding.check, finding.target) for finding in one.findings}
-    asked = (
-        *((IncidentState.PENDING, each) for each in one.pending),
-        *((IncidentState.WITHHELD, each) for each in one.withheld),
-        *((IncidentState.DRY_RUN, each) for each in one.would_mark),
+    with_finding = {(finding.check, finding.target) for finding in node.findings}
+    requests = (
+        *((IncidentState.PENDING, request) for request in node.pending),
+        *((IncidentState.WITHHELD, request) for request in node.withheld),
+        *((IncidentState.DRY_RUN, request) for request in node.would_mark),
     )
-    rest = [_want(of, each) for of, each in asked if (each.check, each.target) not in told]
-    ends = [*rest, *_ends(one)]
-    return [*lines, StyledLine(), *ends] if ends else lines
+    rest = [
+        _request(state, request)
+        for state, request in requests
+        if (request.check, request.target) not in with_finding
+    ]
+    last = [*rest, *_last(node)]
+    return [*lines, StyledLine(), *last] if last else lines
 
 
-def _gist(one: NodeView) -> str:
-    degraded = [each for each in one.marks if each.mark == DEGRADED]
-    whole = [each for each in one.marks if not (each.device or each in degraded)]
-    devices = dict.fromkeys(each.device for each in one.marks if each.device)
+def _summary(node: NodeView) -> str:
+    degraded = [mark for mark in node.marks if mark.mark == DEGRADED]
+    whole = [mark for mark in node.marks if not (mark.device or mark in degraded)]
+    devices = dict.fromkeys(mark.device for mark in node.marks if mark.device)
     if whole:
-        checks = first_names(dict.fromkeys(each.check for each in whole))
-        said = f"{_kept(one, _OFF[whole[0].mark], 'it')} for {checks}"
+        checks = first_names(dict.fromkeys(mark.check for mark in whole))
+        effect = _advice(node, _WORK[whole[0].mark], "it") or _MARKED[whole[0].mark]
+        text = f"{effect}: {checks}"
     elif degraded:
-        domains = first_names(dict.fromkeys(each.target for each in degraded))
-        verb = "is" if len(degraded) == 1 else "are"
-        said = f"{_kept(one, 'new gang work', 'it')}, as {domains} {verb} degraded"
+        domains = first_names(dict.fromkeys(mark.target for mark in degraded))
+        text = f"{_advice(node, 'new gang work', 'it') or 'no new gang work'}: {domains} degraded"
     elif devices:
-        said = _kept(one, "work", f"its {first_names(devices)}")
-    elif one.withheld:
-        said = f"not marked, though {one.withheld[0].check} asks for it: {one.withheld[0].reason}"
-    elif one.pending:
-        first = min(one.pending, key=lambda each: each.seconds_left)
-        said = f"{first.check} asks for a mark: {state_text(IncidentState.PENDING, first.seconds_left)}"
-    elif one.would_mark:
-        said = _dry_run(one.would_mark)
-    elif one.findings:
-        said = "nothing keeps work off it"
+        names = first_names(devices)
+        text = _advice(node, "new work", f"its {names}") or f"quarantined: its {names}"
+    elif node.withheld:
+        text = f"not marked ({node.withheld[0].check}): {node.withheld[0].reason}"
+    elif node.pending:
+        first = min(node.pending, key=lambda request: request.seconds_left)
+        text = f"mark requested by {first.check}: {state_text(IncidentState.PENDING, first.seconds_left)}"
+    elif node.would_mark:
+        text = _dry_run(node.would_mark)
+    elif node.findings:
+        text = "not marked"
     else:
-        said = "nothing wrong found" if one.health_known else "nothing is known of it"
-    return f"{said}; a person's cordon keeps all work off it" if one.cordoned_by_user else said
+        text = "all checks passed" if node.health_known else "health unknown"
+    return f"{text}; cordoned by an operator" if node.cordoned_by_user else text
 
 
-def _dry_run(would: tuple[MarkRequestView, ...]) -> str:
-    """What a dry run would do to the node: the worst that nothing would withhold, else why that would be."""
-    first = min(would, key=lambda each: (each.reason != "", each.mark != Mark.QUARANTINE))
+def _dry_run(requests: tuple[MarkRequestView, ...]) -> str:
+    """Return what a dry run would do to the node: its worst mark, else why that would be withheld."""
+    first = min(requests, key=lambda request: (request.reason != "", request.mark != Mark.QUARANTINE))
     if first.reason:
-        return f"dry run: the mark that {first.check} asks for would be withheld: {first.reason}"
-    done = "be quarantined" if first.mark == Mark.QUARANTINE else "be marked suspect"
-    return f"dry run: it would {done} for {first.check}"
+        return f"dry run: the mark of {first.check} would be withheld: {first.reason}"
+    return f"dry run: it would be {_MARKED[first.mark]}: {first.check}"
 
 
-def _kept(one: NodeView, work: str, off: str) -> str:
-    return f"advice: keep {work} off {off}" if one.advisory else f"{work} is kept off {off}"
+def _advice(node: NodeView, work: str, subject: str) -> str:
+    """Return the advice where marks are advice; empty where they are written."""
+    return f"advice: keep {work} off {subject}" if node.advisory else ""
 
 
-def _facts(one: NodeView) -> Iterator[StyledLine]:
-    if one.last_report_age is None:
-        yield item_line(
-            "heard", "never by this aggregator: see that its agent runs and reaches it", name_style="warning"
-        )
-    else:
-        last = f", its last report was {one.reported}" if one.reported else ""
-        said = format_age(one.last_report_age) + (f"; it does not report any more{last}" if one.stale else "")
-        known = (
-            ""
-            if one.data_status == DataStatus.FRESH
-            else f"; what it knows is {one.data_status.value} in part"
-        )
-        yield item_line("heard", said + known, name_style="warning" if one.stale else "dim")
-    if one.refused_messages is not None:
-        yield refused_line(one.refused_messages)
-    runs = (
-        one.agent_version and f"nodeguard {one.agent_version}",
-        one.driver and f"driver {one.driver}",
-        one.platform,
+def _facts(node: NodeView) -> Iterator[StyledLine]:
+    yield _report_line(node)
+    if node.refused_messages is not None:
+        yield refused_line(node.refused_messages)
+    versions = (
+        node.agent_version and f"nodeguard {node.agent_version}",
+        node.driver and f"driver {node.driver}",
+        node.platform,
     )
-    if any(runs):
-        yield item_line("runs", ", ".join(filter(None, runs)))
-    sits = (f"{one.gpus} GPUs", f"pool {one.pool}" if one.pool else "no pool", *one.domains)
-    yield item_line("sits in", ", ".join(sits))
-    if one.hold:
-        yield item_line("hold", f"{one.hold}; nothing is changed on it", name_style="suspect")
-    if one.maintenance:
-        yield item_line(
-            "at work", f"{one.maintenance}; nothing new is marked, and nothing proven", name_style="suspect"
-        )
-    if one.cordoned:
-        yield item_line("cordon", "nodeguard's own; it goes with the quarantine")
-    for part in one.repeat_offenders:
-        yield item_line("lemon", repeat_offender_text(part), name_style="warning")
-    if one.unknown_taints:
-        yield item_line(
-            "strange",
-            f"taints that nodeguard does not know of, and leaves: {first_names(one.unknown_taints)}",
-            name_style="warning",
-        )
+    if any(versions):
+        yield item_line("runs", ", ".join(filter(None, versions)))
+    placement = (f"pool {node.pool}" if node.pool else "no pool", *node.domains)
+    yield item_line("hardware", f"{count_noun(node.gpus, 'GPU')}; {', '.join(placement)}")
+    if node.hold:
+        yield item_line("hold", f"{node.hold}; nodeguard changes nothing here", name_style="suspect")
+    if node.maintenance:
+        text = f"{node.maintenance}; no new mark is set, and no check counts as passed"
+        yield item_line("maintenance", text, name_style="suspect")
+    if node.cordoned:
+        yield item_line("cordon", "set by nodeguard; removed with the quarantine")
+    for offender in node.repeat_offenders:
+        yield item_line("replace", repeat_offender_text(offender), name_style="warning")
+    if node.unknown_taints:
+        text = f"foreign nodeguard.dev taints, left unchanged: {first_names(node.unknown_taints)}"
+        yield item_line("taints", text, name_style="warning")
 
 
-def _finding(one: FindingView) -> Iterator[StyledLine]:
-    yield title_line(one.health.value, one.health.value, f"{one.check} - {target_text(one.target)}")
-    if one.message:
-        yield item_line("what", one.message)
-    if one.targets:
-        yield item_line("slots", first_names(map(target_label, one.targets)))
-    if one.component:
-        yield item_line("part", one.component)
-    stale = "" if one.data_status == DataStatus.FRESH else f"; {one.data_status.value}"
-    note = f"; {one.note}" if one.note else ""
-    yield item_line("since", f"{time_and_age(one.since, one.age)}{stale}{note}")
-    for seen in one.evidence:
-        yield item_line("seen", seen, "dim")
-    match one.state:
+def _report_line(node: NodeView) -> StyledLine:
+    if node.last_report_age is None:
+        text = "none since this aggregator started: check that the agent runs and reaches it"
+        return item_line("last report", text, name_style="warning")
+    text = format_age(node.last_report_age)
+    if node.stale:
+        text += "; stale" + (f", health then: {node.reported}" if node.reported else "")
+    if node.data_status != DataStatus.FRESH:
+        text += f"; part of the data is {node.data_status.value}"
+    return item_line("last report", text, name_style="warning" if node.stale else "dim")
+
+
+def _finding(finding: FindingView) -> Iterator[StyledLine]:
+    health = finding.health.value
+    yield title_line(health, health, f"{finding.check} - {target_text(finding.target)}")
+    if finding.message:
+        yield item_line("message", finding.message)
+    if finding.targets:
+        yield item_line("targets", first_names(map(target_label, finding.targets)))
+    if finding.component:
+        yield item_line("component", finding.component)
+    status = "" if finding.data_status == DataStatus.FRESH else f"; data {finding.data_status.value}"
+    note = f"; {finding.note}" if finding.note else ""
+    yield item_line("since", f"{time_and_age(finding.since, finding.age)}{status}{note}")
+    for evidence in finding.evidence:
+        yield item_line("evidence", evidence, "dim")
+    match finding.state:
         case IncidentState.MARKED:
             yield item_line("mark", "set")
         case IncidentState.ADVISED:
             yield item_line("mark", "advised")
         case IncidentState.PENDING:
-            yield item_line("mark", state_text(IncidentState.PENDING, one.seconds_left))
+            yield item_line("mark", state_text(IncidentState.PENDING, finding.seconds_left))
         case IncidentState.WITHHELD:
-            yield item_line("mark", f"withheld: {one.reason}", name_style="fatal")
+            yield item_line("mark", f"withheld: {finding.reason}", name_style="fatal")
         case IncidentState.DRY_RUN:
-            yield item_line("mark", f"dry run: {_would(one.reason)}")
+            yield item_line("mark", f"dry run: {_would(finding.reason)}")
         case _:
-            yield item_line("mark", f"none: {one.reason}")
-    yield item_line("more", f"nodeguard explain {one.check}", "dim")
+            yield item_line("mark", f"none: {finding.reason}")
+    yield item_line("see", f"nodeguard explain {finding.check}", "dim")
 
 
-def _would(why: str) -> str:
-    """What a dry run would do. why: what would withhold the mark; empty for nothing."""
-    return f"would be withheld: {why}" if why else "would be set; the check is not enforced"
+def _would(reason: str) -> str:
+    """Return what enforcement would do. reason: why the mark would be withheld, empty for set."""
+    return f"would be withheld: {reason}" if reason else "would be set; the check is not enforced"
 
 
-def _want(of: IncidentState, one: MarkRequestView) -> StyledLine:
-    """A mark that is asked for, without the finding that asks for it."""
-    said = (
-        f"dry run, {_would(one.reason)}" if of == IncidentState.DRY_RUN else state_text(of, one.seconds_left)
+def _request(state: IncidentState, request: MarkRequestView) -> StyledLine:
+    """Return the line of a mark request without its finding."""
+    text = (
+        f"dry run, {_would(request.reason)}"
+        if state == IncidentState.DRY_RUN
+        else state_text(state, request.seconds_left)
     )
-    why = f": {one.reason}" if of == IncidentState.WITHHELD else ""
-    return item_line("asked", f"{one.mark.value} for {one.check} on {target_text(one.target)}, {said}{why}")
+    reason = f": {request.reason}" if state == IncidentState.WITHHELD else ""
+    target = target_text(request.target)
+    return item_line("requested", f"{request.mark.value} for {request.check} on {target}, {text}{reason}")
 
 
-def _ends(one: NodeView) -> Iterator[StyledLine]:
-    for charge in one.charges:
+def _last(node: NodeView) -> Iterator[StyledLine]:
+    for charge in node.charges:
         yield item_line("charged", _charge(charge))
-    if one.budgets:
-        yield item_line("budgets", ", ".join(map(budget_text, one.budgets)))
-    for unread in one.unreadable:
-        slots = (
-            f" of {first_names(map(target_label, unread.targets))}"
-            if unread.targets not in {(), ("node",)}
-            else ""
-        )
-        yield item_line(
-            "not read", f"{unread.source}{slots}: {unread.reason or unread.readings}", name_style="warning"
-        )
-    if one.incidents_omitted:
-        text = f"{count_noun(one.incidents_omitted, 'incident')}, for which there is no room; the findings are above"
-        yield item_line("left out", text, name_style="warning")
-    for incident in one.incidents:
+    if node.budgets:
+        yield item_line("budgets", ", ".join(map(budget_text, node.budgets)))
+    for unreadable in node.unreadable:
+        is_node = unreadable.targets in {(), ("node",)}
+        targets = "" if is_node else f" of {first_names(map(target_label, unreadable.targets))}"
+        text = f"{unreadable.source}{targets}: {unreadable.reason or unreadable.readings}"
+        yield item_line("not read", text, name_style="warning")
+    if node.incidents_omitted:
+        count = count_noun(node.incidents_omitted, "incident")
+        text = f"{count} over the limit; the findings are above"
+        yield item_line("omitted", text, name_style="warning")
+    for incident in node.incidents:
         yield item_line("incident", f"{incident.name} ({incident.state.phrase})")
 
 
-def _charge(one: ChargeView) -> str:
-    device = f", device {one.device}" if one.device else ""
-    if not one.ended:
-        return f"to {one.check}{device}, {format_age(one.age)}"
-    times = f", {one.count} times lately" if one.count > 1 else ""
-    return f"to {one.check}, given back {api_time(one.ended)}{times}; the next soak is longer for it"
+def _charge(charge: ChargeView) -> str:
+    device = f", device {charge.device}" if charge.device else ""
+    if not charge.ended:
+        return f"to the budget of check {charge.check}{device}, {format_age(charge.age)}"
+    count = f", {charge.count} times recently" if charge.count > 1 else ""
+    return f"to {charge.check}, released {api_time(charge.ended)}{count}; the next soak period is longer"

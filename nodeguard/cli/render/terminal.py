@@ -1,40 +1,47 @@
-"""A page of styled lines on a terminal: in colour where that is wanted and possible, else plain."""
+"""Styled lines on a terminal: in color where it is wanted, and wrapped to the width of the terminal."""
 
 from __future__ import annotations
 
-import os
+import re
 import shutil
-import sys
 import textwrap
 from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from nodeguard.cli.streams import print_output
+from nodeguard.cli.streams import in_color, is_terminal, print_output
 
-# Style by meaning → how rich writes it.
+# Style to ANSI code.
 _STYLES = {
-    "fatal": "bold red",
-    "suspect": "bold yellow",
-    "warning": "yellow",
-    "ok": "green",
-    "dim": "dim",
-    "strong": "bold",
+    "fatal": "1;31",
+    "suspect": "1;33",
+    "warning": "33",
+    "ok": "32",
+    "dim": "2",
+    "strong": "1",
 }
 
 _FIELD = 14
-_NARROWEST, _WIDEST, _ENDLESS = 40, 120, 1_000_000
+
+# Columns: text is readable up to _PROSE of them; tables use all that the terminal has.
+_NARROWEST, _PROSE, _UNLIMITED = 40, 120, 1_000_000
+
+# A number and its unit stay on one line.
+_QUANTITY = re.compile(
+    r"(?<=\d) (?=(?:s|ms|min|h|d|B|KiB|MiB|GiB|TiB|°C|W|%|ago|nodes?|GPUs?|marks?|checks?)\b)"
+)
+_NO_BREAK = "\u00a0"
 
 
 class StyledText(Struct, frozen=True):
-    """Some words of one style, empty for none."""
+    """A text of one style, empty for none."""
 
     text: str
     style: str = ""
 
 
 class StyledLine(Struct, frozen=True):
-    """A line: some words, then a text that is wrapped to the page beside them."""
+    """A line: a head that is never wrapped, then a text that is wrapped beside it."""
 
     head: tuple[StyledText, ...] = ()
     text: str = ""
@@ -42,77 +49,57 @@ class StyledLine(Struct, frozen=True):
 
 
 def field_line(name: str, text: str) -> StyledLine:
-    """A line that gives something a name."""
+    """Return a line with the name and the value of a field."""
     return StyledLine((StyledText(f"{name:<{_FIELD}}", "dim"),), text)
 
 
-def lines_to_object(lines: Iterable[StyledLine]) -> dict[str, object]:
-    """A page for machines: what it is of, its title, its text, and its facts, of a name perhaps several."""
-    first, *rest = (line for line in lines if line.head or line.text)
-    facts: dict[str, list[str]] = {}
-    for line in rest:
-        if line.head:
-            facts.setdefault(line.head[0].text.strip().replace(" ", "_"), []).append(line.text)
-    return {
-        "of": first.head[0].text if first.head else "",
-        "title": first.text,
-        "text": [line.text for line in rest if not line.head],
-        "facts": facts,
-    }
-
-
 def terminal_width() -> int:
-    """Columns to write on: the terminal's, 80 where there is none."""
-    return max(_NARROWEST, min(shutil.get_terminal_size((80, 24)).columns, _WIDEST))
+    """Return the columns of the terminal, 80 without one."""
+    return max(_NARROWEST, shutil.get_terminal_size((80, 24)).columns)
 
 
 def wrap_lines(lines: Iterable[StyledLine], columns: int) -> list[list[StyledText]]:
-    """Lines cut to so many columns; what follows a first line is indented to where its text began."""
+    """Return the rows of some lines; a wrapped text is indented to where it began."""
     result: list[list[StyledText]] = []
     for line in lines:
-        indent = sum(len(words.text) for words in line.head)
-        pieces = textwrap.wrap(printable(line.text), max(20, columns - indent), break_on_hyphens=False) or [
-            ""
-        ]
+        indent = sum(len(part.text) for part in line.head)
+        text = _QUANTITY.sub(_NO_BREAK, printable(line.text))
+        pieces = textwrap.wrap(text, max(20, columns - indent), break_on_hyphens=False) or [""]
+        pieces = [piece.replace(_NO_BREAK, " ") for piece in pieces]
         result.append([*line.head, StyledText(pieces[0], line.style)])
         result.extend([StyledText(" " * indent), StyledText(piece, line.style)] for piece in pieces[1:])
     return result
 
 
 def printable(text: str) -> str:
-    """Text without what a terminal would obey: machines repeat what processes and people call themselves."""
+    """Return a text without control characters: reports repeat the names that processes give themselves."""
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() else " " if letter.isspace() else "?" for letter in text)
 
 
 def print_lines(lines: Sequence[StyledLine]) -> None:
-    """Print a page. Its first line stays whole where no terminal shows it: `head -1` then says all of it."""
-    whole = 0 if sys.stdout and sys.stdout.isatty() else 1
-    rows = [*wrap_lines(lines[:whole], _ENDLESS), *wrap_lines(lines[whole:], terminal_width())]
-    if not _in_colour() or not _show_rich(rows):
-        print_output("\n".join("".join(words.text for words in row).rstrip() for row in rows))
+    """Print lines. The first is not wrapped without a terminal: `head -1` then prints all of it."""
+    print_output(format_lines(lines))
 
 
-def _in_colour() -> bool:
-    return (
-        bool(sys.stdout and sys.stdout.isatty())
-        and not os.environ.get("NO_COLOR")
-        and os.environ.get("TERM") != "dumb"
-    )
+def format_lines(lines: Sequence[StyledLine]) -> str:
+    """Return the text of lines, as print_lines prints it."""
+    whole = 0 if is_terminal() else 1
+    columns = min(terminal_width(), _PROSE)
+    rows = [*wrap_lines(lines[:whole], _UNLIMITED), *wrap_lines(lines[whole:], columns)]
+    color = in_color()
+    return "\n".join(_colored(row) if color else _plain(row) for row in rows)
 
 
-def _show_rich(rows: Iterable[Sequence[StyledText]]) -> bool:
-    """Print in colour; False where rich is not installed."""
-    try:
-        from rich.console import Console  # noqa: PLC0415 - an extra, and slow to import
-        from rich.text import Text  # noqa: PLC0415
-    except ImportError:
-        return False
-    console = Console(highlight=False, soft_wrap=True)
-    # Captured, as rich has an exit code of its own for a pipe that nobody reads.
-    with console.capture() as captured:
-        for row in rows:
-            console.print(Text.assemble(*((words.text, _STYLES.get(words.style, "")) for words in row)))
-    print_output(captured.get(), end="")
-    return True
+def _plain(row: Iterable[StyledText]) -> str:
+    return "".join(part.text for part in row).rstrip()
+
+
+def _colored(row: Iterable[StyledText]) -> str:
+    return "".join(
+        f"\x1b[{_STYLES[part.style]}m{part.text}\x1b[0m"
+        if part.style in _STYLES and part.text.strip()
+        else part.text
+        for part in row
+    ).rstrip()

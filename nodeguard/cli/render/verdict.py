@@ -1,102 +1,126 @@
-"""The table of nodeguard check: the verdict in words, what is wrong, what is fine, what could not be read.
-
-Pure.
-"""
+"""The table of nodeguard check: the verdict, the findings, and what could not be read. Pure."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from nodeguard.cli.render.terminal import StyledLine, StyledText
 from nodeguard.cli.scope import NOUNS
 from nodeguard.cli.timestamps import format_age, format_time
-from nodeguard.model.finding import CounterTotal, DataStatus, Finding, PassedFamily, ReadFailure, Verdict
+from nodeguard.model.finding import (
+    CounterTotal,
+    DataStatus,
+    Finding,
+    Health,
+    PassedFamily,
+    ReadFailure,
+    Verdict,
+)
 from nodeguard.model.instant import Instant
 from nodeguard.model.target import NODE, target_label
 
-_FIELD = 10
+_FIELD = 12
 _SHOWN = 4
 _EVIDENCE_SHOWN = 3
 
 
-def verdict_lines(
-    hostname: str,
-    verdict: Verdict,
-    instant: Instant,
-    words: Mapping[str, str],
-    *,
-    quiet: bool = False,
-    nothing: str = "",
-) -> list[StyledLine]:
-    """The lines of the table.
+class VerdictText(NamedTuple):
+    """What the table shows.
 
-    words: what some pieces of evidence mean. quiet: without what is fine and what was only noted. nothing:
-    why nothing could be judged, where that is so and something is known of it.
+    meanings: of coded readings in the evidence. inventory: of the machine, empty for none. reason: why no
+    check could be evaluated, where it is known. checks_option: the --checks options of the command line.
     """
-    lines = [headline(hostname, verdict, nothing)]
-    for one in verdict.findings:
-        lines += [StyledLine(), *_finding(one, instant, words)]
+
+    hostname: str
+    verdict: Verdict
+    instant: Instant
+    meanings: Mapping[str, str]
+    inventory: str = ""
+    reason: str = ""
+    checks_option: str = ""
+
+
+def verdict_lines(text: VerdictText, *, quiet: bool = False, verbose: bool = False) -> list[StyledLine]:
+    """Return the lines of the table. quiet: problems only. verbose: passed checks and counters, too."""
+    verdict = text.verdict
+    lines = [headline(text.hostname, verdict, text.reason)]
+    if text.inventory and (verdict.evaluated or verdict.findings) and not quiet:
+        lines.append(_field("machine", text.inventory, "dim"))
+    for finding in verdict.findings:
+        lines += [StyledLine(), *_finding(finding, text)]
     if not quiet:
-        lines += _section(_noted(one) for one in verdict.informational)
-        lines += _section(_total(one) for one in verdict.counter_totals)
-        lines += _section(_fine(one) for one in verdict.passed)
-    lines += _section(_unread(one) for one in verdict.read_failures)
+        lines += _section(_informational(finding) for finding in verdict.informational)
+    if verbose:
+        lines += _section(_counter(total) for total in verdict.counter_totals)
+        lines += _section(_passed(family) for family in verdict.passed)
+    elif not quiet and verdict.evaluated:
+        lines += [StyledLine(), StyledLine(text=_evaluated(verdict), style="dim")]
+    lines += _section(_unreadable(unread) for unread in verdict.read_failures)
     return lines
 
 
-def headline(hostname: str, verdict: Verdict, nothing: str = "") -> StyledLine:
-    """The verdict in words, and what could not be read. nothing: see table."""
-    known = f" ({verdict.platform})" if verdict.platform else ""
+def headline(hostname: str, verdict: Verdict, reason: str = "") -> StyledLine:
+    """Return the verdict in one line, with the sources that could not be read. reason: see VerdictText."""
     if verdict.findings:
         worst = verdict.findings[0]
-        others = len(verdict.findings) - 1
-        more = f", and {others} more" if others else ""
-        do = worst.action.phrase
-        said = f"{worst.title}: {_where(worst)}{more}. {do[0].upper()}{do[1:]}."
+        action = worst.action.phrase
+        counts = ""
+        if len(verdict.findings) > 1:
+            counts = f"{_counts(verdict.findings)}. Worst: "
+        text = f"{counts}{worst.title}: {_target(worst)}. {action[0].upper()}{action[1:]}."
     elif verdict.evaluated:
-        said = "nothing wrong found."
+        text = "all checks passed."
     else:
-        said = f"nothing could be judged{f': {nothing}' if nothing else ''}."
+        text = f"no check could be evaluated{f': {reason}' if reason else ''}."
     if verdict.read_failures:
-        said += f" Not read: {', '.join(dict.fromkeys(one.source for one in verdict.read_failures))}."
-    word = (verdict.known_health or DataStatus.UNKNOWN).value
-    return StyledLine(
-        (StyledText(word.upper(), word), StyledText("  ")), f"{hostname}{known}: {said}", "strong"
-    )
+        text += f" Not read: {', '.join(dict.fromkeys(unread.source for unread in verdict.read_failures))}."
+    health = (verdict.known_health or DataStatus.UNKNOWN).value
+    return StyledLine((StyledText(health.upper(), health), StyledText("  ")), f"{hostname}: {text}", "strong")
 
 
-def _where(one: Finding) -> str:
-    return "the node" if one.target == NODE else target_label(one.target)
+def _counts(findings: Sequence[Finding]) -> str:
+    counts = Counter(finding.health for finding in findings)
+    order = sorted((health for health in Health if counts[health]), key=lambda health: -health.rank)
+    return ", ".join(f"{counts[health]} {health.value}" for health in order)
 
 
-def _finding(one: Finding, instant: Instant, words: Mapping[str, str]) -> Iterator[StyledLine]:
-    title = f"{one.title} - {_where(one)}"
-    yield StyledLine(
-        (StyledText(one.health.value.upper(), one.health.value), StyledText("  ")), title, "strong"
-    )
-    yield _field("what", one.message)
-    if one.targets:
-        yield _field("slots", _some([target_label(slot) for slot in one.targets]))
-    if one.component:
-        yield _field("part", one.component)
-    yield _field(
-        "since",
-        f"{format_time(one.since)}, {format_age(instant.wall - one.since)}"
-        + (f"; {one.note}" if one.note else ""),
-    )
-    for seen in one.evidence[:_EVIDENCE_SHOWN]:
-        times = f" ({seen.count} times)" if seen.count > 1 else ""
-        means = f" ({words[seen.text]})" if seen.text in words else ""
-        yield _field("seen", f"{seen.source}: {_joined(seen.text)}{means}{times}", "dim")
-    yield _field("do", f"{one.action.phrase}. {one.remedy}")
-    yield _field("more", f"nodeguard explain {one.check}", "dim")
+def _evaluated(verdict: Verdict) -> str:
+    checks = sum(family.checks for family in verdict.passed)
+    return f"{checks} check{'' if checks == 1 else 's'} passed; -v lists them"
+
+
+def _target(finding: Finding) -> str:
+    return "the node" if finding.target == NODE else target_label(finding.target)
+
+
+def _finding(finding: Finding, text: VerdictText) -> Iterator[StyledLine]:
+    health = finding.health.value
+    title = f"{finding.title} - {_target(finding)}"
+    yield StyledLine((StyledText(health.upper(), health), StyledText("  ")), title, "strong")
+    yield _field("message", finding.message)
+    if finding.targets:
+        yield _field("targets", _first([target_label(slot) for slot in finding.targets]))
+    if finding.component:
+        yield _field("component", finding.component)
+    note = f"; {finding.note}" if finding.note else ""
+    age = format_age(text.instant.wall - finding.since)
+    yield _field("since", f"{format_time(finding.since)}, {age}{note}")
+    for evidence in finding.evidence[:_EVIDENCE_SHOWN]:
+        times = f" ({evidence.count} times)" if evidence.count > 1 else ""
+        meaning = f" ({text.meanings[evidence.text]})" if evidence.text in text.meanings else ""
+        yield _field("evidence", f"{evidence.source}: {_joined(evidence.text)}{meaning}{times}", "dim")
+    yield _field("action", f"{finding.action.phrase}. {finding.remedy}")
+    option = f" {text.checks_option}" if text.checks_option else ""
+    yield _field("see", f"nodeguard explain {finding.check}{option}", "dim")
 
 
 def _joined(text: str) -> str:
-    """The lines of a message of several lines as one, without the tag that each of them begins with."""
+    """Return a message of several lines as one, without the prefix that each line repeats."""
     first, *rest = text.splitlines() or [""]
-    tag = first.partition(":")[0] + ":"
-    return " ".join((first, *(line.removeprefix(tag).strip() for line in rest)))
+    prefix = first.partition(":")[0] + ":"
+    return " ".join((first, *(line.removeprefix(prefix).strip() for line in rest)))
 
 
 def _field(name: str, text: str, style: str = "") -> StyledLine:
@@ -104,43 +128,45 @@ def _field(name: str, text: str, style: str = "") -> StyledLine:
 
 
 def _section(lines: Iterator[StyledLine]) -> list[StyledLine]:
-    found = list(lines)
-    return [StyledLine(), *found] if found else []
+    listed = list(lines)
+    return [StyledLine(), *listed] if listed else []
 
 
-def _noted(one: Finding) -> StyledLine:
-    times = sum(seen.count for seen in one.evidence)
+def _informational(finding: Finding) -> StyledLine:
+    times = sum(evidence.count for evidence in finding.evidence)
     count = f", {times} times" if times > 1 else ""
-    return StyledLine(
-        (StyledText(f"{'noted':<{_FIELD}}", "dim"),), f"{_where(one)}: {one.message}{count} ({one.title})"
+    head = (StyledText(f"{'info':<{_FIELD}}", "dim"),)
+    return StyledLine(head, f"{_target(finding)}: {finding.message}{count} ({finding.title})")
+
+
+def _counter(total: CounterTotal) -> StyledLine:
+    name = total.signal.partition(".")[2]
+    text = (
+        f"{target_label(total.target)}: {name} {total.value:.0f} in total; --duration shows whether it rises"
     )
+    return StyledLine((StyledText(f"{'counter':<{_FIELD}}", "dim"),), text)
 
 
-def _total(one: CounterTotal) -> StyledLine:
-    name = one.signal.partition(".")[2]
-    text = f"{target_label(one.target)}: {name} {one.value:.0f} in total; whether it rises takes --for"
-    return StyledLine((StyledText(f"{'counted':<{_FIELD}}", "dim"),), text)
-
-
-def _fine(one: PassedFamily) -> StyledLine:
+def _passed(family: PassedFamily) -> StyledLine:
     kinds = (
-        f"{count} {NOUNS[kind][count != 1]}" for kind, count in sorted(one.targets.items()) if kind != NODE
+        f"{count} {NOUNS[kind][count != 1]}" for kind, count in sorted(family.targets.items()) if kind != NODE
     )
-    on = ", ".join(kinds)
-    checks = f"{one.checks} {'check' if one.checks == 1 else 'checks'}"
-    said = f"{one.family}: {checks}{f' on {on}' if on else ''}"
-    return StyledLine((StyledText(f"{'fine':<{_FIELD}}", "ok"),), said)
+    targets = "".join(f", {kind}" for kind in kinds)
+    checks = f"{family.checks} {'check' if family.checks == 1 else 'checks'}"
+    return StyledLine((StyledText(f"{'passed':<{_FIELD}}", "ok"),), f"{family.family}: {checks}{targets}")
 
 
-def _unread(one: ReadFailure) -> StyledLine:
-    where = "" if one.targets == (NODE,) else f" of {_some([target_label(slot) for slot in one.targets])}"
-    what = (
-        one.source if one.subject == one.source else f"{one.source}{where}: {_some(one.subject.split(', '))}"
+def _unreadable(unread: ReadFailure) -> StyledLine:
+    targets = (
+        "" if unread.targets == (NODE,) else f" of {_first([target_label(slot) for slot in unread.targets])}"
     )
-    return StyledLine((StyledText(f"{'not read':<{_FIELD}}", "warning"),), f"{what}: {one.reason}")
+    text = unread.source
+    if unread.subject != unread.source:
+        text = f"{unread.source}{targets}: {_first(unread.subject.split(', '))}"
+    return StyledLine((StyledText(f"{'not read':<{_FIELD}}", "warning"),), f"{text}: {unread.reason}")
 
 
-def _some(names: Sequence[str]) -> str:
-    """The first few of some names, and how many there are besides."""
+def _first(names: Sequence[str]) -> str:
+    """Return the first few of some names, and the number of the others."""
     rest = len(names) - _SHOWN
     return ", ".join(names[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")

@@ -1,4 +1,4 @@
-"""The JSON of nodeguard check. Version 1: fields may be added, none taken away or changed in meaning."""
+"""JSON of nodeguard check. Version 1: fields may be added, none is removed or changes its meaning."""
 
 from __future__ import annotations
 
@@ -8,24 +8,16 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
+from nodeguard.cli.machine_inventory import MachineInventory
+from nodeguard.cli.output import to_json
 from nodeguard.cli.scope import verdict_data_status
 from nodeguard.cli.timestamps import rfc3339
-from nodeguard.model.finding import (
-    Action,
-    CounterTotal,
-    DataStatus,
-    Evidence,
-    Finding,
-    Health,
-    PassedFamily,
-    ReadFailure,
-    Verdict,
-)
+from nodeguard.model.finding import Action, DataStatus, Evidence, Finding, Health, Verdict
 from nodeguard.model.instant import Instant
 
 
 class HealthOutput(StrEnum):
-    """The health of the node; `unknown` where nothing could be judged, which is not healthy."""
+    """Health of the node; `unknown` where no check could be evaluated, which is not healthy."""
 
     OK = "ok"
     WARNING = "warning"
@@ -35,30 +27,30 @@ class HealthOutput(StrEnum):
 
 
 class EvidenceOutput(Struct, frozen=True):
-    """One thing that was seen. at: RFC 3339. count: how often."""
+    """A reading or an event that supports a finding. at: RFC 3339. count: number of occurrences."""
 
     source: str
-    what: str
+    reading: str
     at: str
     count: int
 
 
 class FindingOutput(Struct, frozen=True):
-    """One finding.
+    """A finding.
 
-    target: the slot, such as gpu/0000:3b:00; slots: all of them, where many with one cause are told of as
-    one. part: identity of what sits there, empty where unknown. since: RFC 3339. note: a limit of what is
-    known, such as `seen once`. evidence: what tells most first.
+    target: such as gpu/0000:3b:00; targets: all of them, where one finding covers many with one cause.
+    component: identity of the hardware in the target, empty where unknown. since: RFC 3339. note: a limit of
+    the data, such as a single sample. evidence: the most important first.
     """
 
     check: str
     title: str
     family: str
     target: str
-    slots: tuple[str, ...]
-    part: str
+    targets: tuple[str, ...]
+    component: str
     health: Health
-    knowledge: DataStatus
+    data_status: DataStatus
     action: Action
     since: str
     message: str
@@ -69,10 +61,10 @@ class FindingOutput(Struct, frozen=True):
 
 
 class VerdictOutput(Struct, frozen=True):
-    """The node's verdict.
+    """The verdict on the node.
 
-    at: RFC 3339. judged: how many checks came to an answer, counted on each slot; where none did, health and
-    knowledge are `unknown`.
+    at: RFC 3339. evaluated: number of evaluated checks, counted for each target; where it is 0, health and
+    data_status are `unknown`.
     """
 
     node: str
@@ -80,29 +72,54 @@ class VerdictOutput(Struct, frozen=True):
     boot_id: str
     platform: str
     health: HealthOutput
-    knowledge: DataStatus
-    judged: int
+    data_status: DataStatus
+    evaluated: int
+
+
+class UnreadableOutput(Struct, frozen=True):
+    """What a source could not read, on which targets, and why."""
+
+    source: str
+    readings: str
+    reason: str
+    targets: tuple[str, ...]
+
+
+class PassedOutput(Struct, frozen=True):
+    """Checks of a family that passed. targets: number of targets by kind."""
+
+    family: str
+    checks: int
+    targets: dict[str, int]
+
+
+class CounterOutput(Struct, frozen=True):
+    """A counter above zero; whether it rises needs a second reading."""
+
+    signal: str
+    target: str
+    value: float
 
 
 class CheckOutput(Struct, frozen=True):
-    """What nodeguard check --format json prints.
+    """Output of nodeguard check -o json.
 
-    findings: all that is wrong, worst first. noted: seen and not held against the node. unread: what applies
-    and could not be read. fine: what was found in order, by family. totals: counters above zero whose rise
-    takes a second look.
+    findings: active findings, worst first. informational: findings that do not affect node health.
+    unreadable: what applies and could not be read. passed: by family. counters: see CounterOutput.
     """
 
     version: Literal[1]
     verdict: VerdictOutput
+    inventory: MachineInventory
     findings: tuple[FindingOutput, ...]
-    noted: tuple[FindingOutput, ...]
-    unread: tuple[ReadFailure, ...]
-    fine: tuple[PassedFamily, ...]
-    totals: tuple[CounterTotal, ...]
+    informational: tuple[FindingOutput, ...]
+    unreadable: tuple[UnreadableOutput, ...]
+    passed: tuple[PassedOutput, ...]
+    counters: tuple[CounterOutput, ...]
 
 
-def as_json(hostname: str, verdict: Verdict, instant: Instant) -> str:
-    """A verdict of a moment as JSON, indented for people."""
+def as_json(hostname: str, verdict: Verdict, instant: Instant, inventory: MachineInventory) -> str:
+    """Return a verdict as indented JSON."""
     output = CheckOutput(
         version=1,
         verdict=VerdictOutput(
@@ -111,42 +128,50 @@ def as_json(hostname: str, verdict: Verdict, instant: Instant) -> str:
             boot_id=instant.boot_id,
             platform=verdict.platform,
             health=HealthOutput(verdict.known_health or DataStatus.UNKNOWN),
-            knowledge=verdict_data_status(verdict),
-            judged=verdict.evaluated,
+            data_status=verdict_data_status(verdict),
+            evaluated=verdict.evaluated,
         ),
-        findings=tuple(_finding(one) for one in verdict.findings),
-        noted=tuple(_finding(one) for one in verdict.informational),
-        unread=verdict.read_failures,
-        fine=verdict.passed,
-        totals=verdict.counter_totals,
+        inventory=inventory,
+        findings=tuple(_finding(finding) for finding in verdict.findings),
+        informational=tuple(_finding(finding) for finding in verdict.informational),
+        unreadable=tuple(
+            UnreadableOutput(unread.source, unread.subject, unread.reason, unread.targets)
+            for unread in verdict.read_failures
+        ),
+        passed=tuple(
+            PassedOutput(family.family, family.checks, dict(family.targets)) for family in verdict.passed
+        ),
+        counters=tuple(
+            CounterOutput(total.signal, total.target, total.value) for total in verdict.counter_totals
+        ),
     )
-    return msgspec.json.format(msgspec.json.encode(output), indent=2).decode()
+    return to_json(output)
 
 
-def _finding(one: Finding) -> FindingOutput:
+def _finding(finding: Finding) -> FindingOutput:
     return FindingOutput(
-        check=one.check,
-        title=one.title,
-        family=one.family,
-        target=one.target,
-        slots=one.targets or (one.target,),
-        part=one.component,
-        health=one.health,
-        knowledge=one.data_status,
-        action=one.action,
-        since=rfc3339(one.since),
-        message=one.message,
-        remedy=one.remedy,
-        runbook=one.runbook,
-        note=one.note,
-        evidence=tuple(_seen(seen) for seen in one.evidence),
+        check=finding.check,
+        title=finding.title,
+        family=finding.family,
+        target=finding.target,
+        targets=finding.targets or (finding.target,),
+        component=finding.component,
+        health=finding.health,
+        data_status=finding.data_status,
+        action=finding.action,
+        since=rfc3339(finding.since),
+        message=finding.message,
+        remedy=finding.remedy,
+        runbook=finding.runbook,
+        note=finding.note,
+        evidence=tuple(_evidence(evidence) for evidence in finding.evidence),
     )
 
 
-def _seen(seen: Evidence) -> EvidenceOutput:
-    return EvidenceOutput(seen.source, seen.text, rfc3339(seen.at), seen.count)
+def _evidence(evidence: Evidence) -> EvidenceOutput:
+    return EvidenceOutput(evidence.source, evidence.text, rfc3339(evidence.at), evidence.count)
 
 
 def schema() -> str:
-    """JSON schema of the output."""
-    return msgspec.json.format(msgspec.json.encode(msgspec.json.schema(CheckOutput)), indent=2).decode()
+    """Return the JSON Schema of the output."""
+    return to_json(msgspec.json.schema(CheckOutput))

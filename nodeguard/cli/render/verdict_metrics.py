@@ -1,4 +1,4 @@
-"""The metrics of nodeguard check, for node_exporter's textfile collector."""
+"""Prometheus metrics of nodeguard check, for the textfile collector of node_exporter."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from nodeguard.wire.exposition import plain
 
 
 def as_metrics(verdict: Verdict, instant: Instant) -> str:
-    """A verdict of a moment in Prometheus' text format."""
-    judged = "Checks that came to an answer, counted on each slot."
+    """Return a verdict in the text format of Prometheus."""
+    evaluated = "Evaluated checks, counted for each target."
     families = [
         verdict_metrics(
             verdict.known_health, scope.verdict_data_status(verdict), verdict.findings, verdict.read_failures
         ),
-        plain("nodeguard_checks_judged", judged, verdict.evaluated),
-        plain("nodeguard_check_timestamp_seconds", "When the node was judged.", instant.wall),
+        plain("nodeguard_checks_evaluated", evaluated, verdict.evaluated),
+        plain("nodeguard_check_timestamp_seconds", "Time of the evaluation.", instant.wall),
     ]
     return "".join(families)

@@ -1,8 +1,10 @@
-"""What an Xid or an SXid means, how it is held, and which checks hear of it. Pure."""
+"""Explanations of Xids and SXids: meaning, NVIDIA's actions, and how nodeguard treats them. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+
+from msgspec import Struct
 
 from nodeguard.cli.render.terminal import StyledLine, StyledText, field_line
 from nodeguard.cli.usage import UsageError
@@ -10,128 +12,180 @@ from nodeguard.model.catalogue import Catalogue, Xid
 from nodeguard.model.check import Compare, EventOccurred, Increase
 
 _UNLISTED = (
-    "Drivers add codes faster than tables follow. It is kept and shown as a warning, and never taken "
-    "for harm. Look it up in NVIDIA's current Xid catalogue."
+    "Drivers add codes faster than tables follow. nodeguard reports it as a warning, and never as a "
+    "fault. Look it "
+    "up in NVIDIA's current Xid catalog."
 )
-_PRINTED = (
-    "The severity that the driver printed decides - Fatal, Non-fatal or Correctable -, as it is settled at "
-    "run time."
-)
-_BEFOREHAND = f"{_PRINTED} What stands here is what is known beforehand."
-_NOT_LISTED = (
-    f"Neither the driver's source nor NVIDIA's guide, as this version knows them, list it. {_PRINTED}"
-)
+_PRINTED = "The severity in the driver's message decides at run time: Fatal, Non-fatal or Correctable."
+_IN_ADVANCE = f"{_PRINTED} The fields below are what is known in advance."
+_NOT_LISTED = f"Neither the driver's source nor NVIDIA's guide lists it in this version. {_PRINTED}"
 
 
-def _number(text: str, kind: str) -> int:
+class CodeOutput(Struct, frozen=True):
+    """Output of nodeguard explain xid N -o json, and of sxid N.
+
+    kind: `xid` or `sxid`. listed: whether the tables have the code. actions: of NVIDIA, the immediate one
+    first. treated_as: verdict and action of nodeguard, or on what they depend. checks: that use the code.
+    """
+
+    kind: str
+    code: int
+    listed: bool
+    name: str = ""
+    summary: str = ""
+    severity: str = ""
+    actions: tuple[str, ...] = ()
+    treated_as: str = ""
+    cause: str = ""
+    products: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    checks: tuple[str, ...] = ()
+
+
+def parse_code(text: str, kind: str) -> int:
+    """Return the number of a code. Raises UsageError where the text is not a number."""
     if not text.isascii() or not text.isdigit() or len(text) > 9:
-        raise UsageError(f"'{text}' is no {kind}: write its number")
+        raise UsageError(f"'{text}' is not the number of an {kind}: write for example {kind} 79")
     return int(text)
 
 
-def xid_lines(catalogue: Catalogue, name: str) -> Iterator[StyledLine]:
-    """The lines on an Xid. Raises UsageError where the name is no number."""
-    code = _number(name, "Xid")
-    row = catalogue.xids.get(code)
-    if row is None:
-        yield StyledLine(
-            (StyledText(f"Xid {code}", "strong"), StyledText(" - ")), "not in this version's table", "strong"
-        )
-        yield StyledLine()
-        yield StyledLine(text=_UNLISTED)
-        yield from _checks(catalogue, "gpu.xid.unlisted", code)
-        return
-    yield StyledLine((StyledText(f"Xid {code}", "strong"), StyledText(" - ")), row.summary, "strong")
-    yield StyledLine()
-    yield field_line("name", row.name)
-    yield from _response(catalogue, "asks for", row.action)
-    if row.investigate != "unknown":
-        yield from _response(catalogue, "and then", row.investigate)
-    yield field_line("held as", _held(catalogue, row))
-    yield field_line("caused by", _CAUSES[row.workload])
-    if row.applies_to:
-        yield field_line("applies to", ", ".join(row.applies_to))
-    for note in row.notes:
-        yield field_line("note", note)
-    yield from _checks(catalogue, f"gpu.xid.{row.topic}", code, _verdict(catalogue, row))
-
-
 _CAUSES = {
-    "yes": "applications, as a rule: counted and shown, never held against the node",
+    "yes": "applications, as a rule: counted, but does not affect node health",
     "possible": "an application or the driver",
     "unlikely": "hardware or driver; an application is unlikely",
     "no": "hardware, firmware or driver, never an application",
     "unknown": "not known",
 }
 
-# Codes whose meaning depends on what stands beside them, in the line or in the minute around it.
+# Codes with a meaning that depends on the line, or on other codes within a minute.
 _DECODED = {
-    45: "by the line: it names its parent, or an application ended",
-    48: "fatal; with 63 or 64 within a minute: let work end first",
-    74: "by its seven registers",
-    94: "by the driver's own verdict at the end of the line",
-    95: "by the driver's own verdict at the end of the line",
-    154: "by the number of the recovery action in the line",
+    45: "depends on the line: it names the process's own fault, or an application ended",
+    48: "fatal; with Xid 63 or 64 within a minute: let work end first",
+    74: "depends on the seven registers in the line",
+    94: "depends on the driver's verdict at the end of the line",
+    95: "depends on the driver's verdict at the end of the line",
+    154: "depends on the number of the recovery action in the line",
 }
 
 
+def xid_output(catalogue: Catalogue, text: str) -> CodeOutput:
+    """Return the facts on an Xid. Raises UsageError where the text is not a number."""
+    code = parse_code(text, "Xid")
+    row = catalogue.xids.get(code)
+    if row is None:
+        return CodeOutput("xid", code, listed=False, checks=_checks(catalogue, "gpu.xid.unlisted", code))
+    actions = [row.action]
+    if row.investigate not in {"unknown", row.action}:
+        actions.append(row.investigate)
+    return CodeOutput(
+        kind="xid",
+        code=code,
+        listed=True,
+        name=row.name,
+        summary=row.summary,
+        actions=tuple(_response(catalogue, action) for action in actions),
+        treated_as=_treatment(catalogue, row),
+        cause=_CAUSES[row.workload],
+        products=tuple(row.applies_to),
+        notes=tuple(row.notes),
+        checks=_checks(catalogue, f"gpu.xid.{row.topic}", code, _verdict(catalogue, row)),
+    )
+
+
+def xid_lines(output: CodeOutput) -> Iterator[StyledLine]:
+    """Yield the explanation of an Xid."""
+    head = (StyledText(f"Xid {output.code}", "strong"), StyledText(" - "))
+    yield StyledLine(head, output.summary if output.listed else "not in this version's table", "strong")
+    yield StyledLine()
+    if output.listed:
+        yield field_line("name", output.name)
+        for name, action in zip(("NVIDIA: first", "NVIDIA: then"), output.actions, strict=False):
+            yield field_line(name, action)
+        yield field_line("treated as", output.treated_as)
+        yield field_line("caused by", output.cause)
+        if output.products:
+            yield field_line("applies to", ", ".join(output.products))
+    else:
+        yield StyledLine(text=_UNLISTED)
+    yield from _last(output)
+
+
+def _last(output: CodeOutput) -> Iterator[StyledLine]:
+    for note in output.notes:
+        yield field_line("note", note)
+    if output.checks:
+        yield field_line("checks", ", ".join(output.checks))
+
+
 def _verdict(catalogue: Catalogue, row: Xid) -> str:
-    """How a code is held, empty where that depends on what stands beside it."""
+    """Return the verdict on a code, empty where it depends on the line or on other codes."""
     if row.code in _DECODED or row.topic == "nvlink5":
         return ""
     verdict = catalogue.response(row.action).verdict
     return "workload" if row.workload == "yes" and verdict != "fatal" else verdict
 
 
-def _held(catalogue: Catalogue, row: Xid) -> str:
+def _treatment(catalogue: Catalogue, row: Xid) -> str:
     verdict = _verdict(catalogue, row)
     if not verdict:
-        return _DECODED.get(row.code, "by the two words in the line, decoded by mask")
+        return _DECODED.get(row.code, "depends on the two registers in the line, decoded by mask")
     if verdict == "workload":
-        return "the workload's"
-    return f"{verdict}; {catalogue.response(row.action).action}"
+        return "a fault of the workload"
+    action = catalogue.response(row.action).action
+    return f"{verdict}, action {action}"
 
 
-def _response(catalogue: Catalogue, name: str, word: str) -> Iterator[StyledLine]:
-    response = catalogue.responses.get(word)
-    yield field_line(name, f"{word}: {response.meaning}" if response and response.meaning else word)
+def _response(catalogue: Catalogue, action: str) -> str:
+    response = catalogue.responses.get(action)
+    return f"{action}: {response.meaning}" if response and response.meaning else action
 
 
-def sxid_lines(catalogue: Catalogue, name: str) -> Iterator[StyledLine]:
-    """The lines on an SXid. Raises UsageError where the name is no number."""
-    code = _number(name, "SXid")
+def sxid_output(catalogue: Catalogue, text: str) -> CodeOutput:
+    """Return the facts on an SXid. Raises UsageError where the text is not a number."""
+    code = parse_code(text, "SXid")
     row = catalogue.sxids.get(code)
-    title = row.name.replace("_", " ") if row else "not in this version's table"
-    yield StyledLine((StyledText(f"SXid {code}", "strong"), StyledText(" - ")), title, "strong")
-    yield StyledLine()
-    yield StyledLine(text=_BEFOREHAND if row else _NOT_LISTED)
-    yield StyledLine()
-    if row:
-        if row.block:
-            yield field_line("block", row.block)
-        yield field_line("severity", row.severity)
-        yield field_line("guide", row.guide.replace("_", " "))
-        if row.action == "unknown":
-            yield field_line("action", "not listed")
-        else:
-            yield from _response(catalogue, "action", row.action)
-        if row.note:
-            yield field_line("note", row.note)
-    yield from _checks(catalogue, "nvswitch.sxid", code)
+    checks = _checks(catalogue, "nvswitch.sxid", code)
+    if row is None:
+        return CodeOutput("sxid", code, listed=False, checks=checks)
+    return CodeOutput(
+        kind="sxid",
+        code=code,
+        listed=True,
+        name=row.name,
+        summary=row.name.replace("_", " "),
+        severity=row.severity,
+        actions=() if row.action == "unknown" else (_response(catalogue, row.action),),
+        cause=row.block,
+        notes=tuple(filter(None, (f"guide: {row.guide.replace('_', ' ')}" if row.guide else "", row.note))),
+        checks=checks,
+    )
 
 
-def _checks(catalogue: Catalogue, event: str, code: int, verdict: str = "") -> Iterator[StyledLine]:
-    """The checks that hear of a code. verdict: how it is held, where that is settled beforehand."""
-    hearing = [
+def sxid_lines(output: CodeOutput) -> Iterator[StyledLine]:
+    """Yield the explanation of an SXid."""
+    head = (StyledText(f"SXid {output.code}", "strong"), StyledText(" - "))
+    yield StyledLine(head, output.summary if output.listed else "not in this version's table", "strong")
+    yield StyledLine()
+    yield StyledLine(text=_IN_ADVANCE if output.listed else _NOT_LISTED)
+    yield StyledLine()
+    if output.listed:
+        if output.cause:
+            yield field_line("block", output.cause)
+        yield field_line("severity", output.severity)
+        yield field_line("action", output.actions[0] if output.actions else "not listed")
+    yield from _last(output)
+
+
+def _checks(catalogue: Catalogue, event: str, code: int, verdict: str = "") -> tuple[str, ...]:
+    """Return the checks that use a code. verdict: on the code, where it is known in advance."""
+    return tuple(
         check.id
         for check in catalogue.checks
-        if any(_hears(leaf, event, code, verdict) for leaf in check.leaves())
-    ]
-    if hearing:
-        yield field_line("checks", ", ".join(hearing))
+        if any(_uses(leaf, event, code, verdict) for leaf in check.leaves())
+    )
 
 
-def _hears(leaf: Compare | Increase | EventOccurred, event: str, code: int, verdict: str) -> bool:
+def _uses(leaf: Compare | Increase | EventOccurred, event: str, code: int, verdict: str) -> bool:
     return (
         isinstance(leaf, EventOccurred)
         and leaf.event == event

@@ -36,13 +36,13 @@ def node_condition(
             f"{degraded or f'{domain} is degraded'}. {_KEPT[Mark.SUSPECT]} The node needs no repair for it."
         )
         return NodeCondition(
-            "True", "DomainDegraded", f"{what} {DETAILS_PREFIX}nodeguard explain domain {domain}"
+            "True", "DomainDegraded", f"{what} {DETAILS_PREFIX}nodeguard describe domain {domain}"
         )
     if worst is None:
         return NodeCondition("True", "Healthy", "no mark is active") if before is not None else None
     found = [(cause, _finding(cause, heard)) for cause in record.causes]
     found.sort(key=lambda one: (one[0].mark != Mark.QUARANTINE, one[0].since, one[0].check, one[0].target))
-    details = f"nodeguard explain node {node} ({_faults(cause for cause, _ in found)})."
+    details = f"nodeguard describe node {node} ({_faults(cause for cause, _ in found)})."
     action = _action([active for _, active in found], details, before)
     what = f"{_happened(found)} {_KEPT[worst]} {DETAILS_PREFIX}{_with_action(details, action)}"
     return NodeCondition("False", _REASONS[worst], what)

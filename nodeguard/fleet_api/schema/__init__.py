@@ -1,1 +1,1 @@
-"""TODO: name the concept of this package."""
+"""Schemas of the fleet API's responses: the JSON of the API, and what the CLI renders."""

@@ -1,4 +1,4 @@
-"""What people are told of what nodes share, as the API's JSON has it: see forms."""
+"""Schema of topologies and failure domains: one domain in full, and the list of domains."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from nodeguard.model.incident import IncidentState
 
 
 class VoteView(Struct, frozen=True):
-    """A node of a domain that shows what it is blamed for, or would be. at: when it began there last. check,
-    target, message: of what it shows still, empty where it is over.
+    """A node of a domain that shows the fault for which the domain is degraded, or would be. at: when the
+    fault began there last. check, target, message: of its active finding, empty where the fault is over.
     """
 
     node: str
@@ -23,10 +23,9 @@ class VoteView(Struct, frozen=True):
 
 
 class FaultClassView(Struct, frozen=True):
-    """A class of faults for which a domain may be blamed, and how many of its nodes show it.
-
-    kind: its name; says: what a node does that shows it. within: seconds. voters: nodes. by_share, by_chance:
-    how many it would take to be so large a part, and more than chance explains; needs: the larger.
+    """A fault class for which a domain may be degraded. symptom: what a node with it does. window: seconds.
+    voters: nodes of the domain that show it. share_threshold, chance_threshold: nodes that it takes to be a
+    large enough share, and more than chance explains; threshold: the larger.
     """
 
     fault_class: str
@@ -39,7 +38,7 @@ class FaultClassView(Struct, frozen=True):
 
 
 class MemberGroupView(Struct, frozen=True):
-    """Nodes of a domain that are in some case, and whether they may vote. names: the first few."""
+    """Nodes of a domain that are in a special state, and whether they vote. names: the first few."""
 
     reason: str
     can_vote: bool
@@ -48,7 +47,7 @@ class MemberGroupView(Struct, frozen=True):
 
 
 class MissingLabelView(Struct, frozen=True):
-    """Nodes that lack what places others in a view. key: a label's, or `places`. names: the first few."""
+    """Nodes without a domain in a topology. key: the missing label, or `places`. names: the first few."""
 
     key: str
     nodes: int
@@ -56,8 +55,8 @@ class MissingLabelView(Struct, frozen=True):
 
 
 class TopologyView(Struct, frozen=True):
-    """A view. domains: how many there are. keys: labels that make a node's path, coarsest first; `places`
-    where people say it; none of versions.
+    """A topology. domains: how many it has. keys: labels that make a node's path, coarsest first; `places`
+    where the policy lists node locations; empty for versions.
     """
 
     topology: str
@@ -67,8 +66,8 @@ class TopologyView(Struct, frozen=True):
 
 
 class DomainSummary(Struct, frozen=True):
-    """A domain in short. voters: nodes of it that show anything. kinds: classes of faults, and state: of its
-    mark, where it is to blame; None where not. why: in words.
+    """A domain in a list. voters: nodes of it that show any fault. fault_classes, state, reason: of a
+    degraded domain and its mark; state is None for a domain that is not degraded.
     """
 
     domain: str
@@ -80,7 +79,7 @@ class DomainSummary(Struct, frozen=True):
 
 
 class SuppressedCheckView(Struct, frozen=True):
-    """A check that is held. domain: the version with which alone it is, empty for everywhere."""
+    """A suppressed check. domain: the version on which it is suppressed, empty for everywhere."""
 
     check: str
     domain: str
@@ -91,13 +90,13 @@ class SuppressedCheckView(Struct, frozen=True):
 
 
 class DomainView(Struct, frozen=True):
-    """Everything of one domain.
+    """A failure domain in full.
 
-    state: None where it is not to blame; why: of that state, in words. kinds, since, began, times, says,
-    until: where it is to blame, for which classes of faults, when that was found, when it began, how often
-    lately, on which evidence, and what would change that. marked: nodes that carry its mark. incident: its
-    name. members: nodes; voting: those that may vote. siblings: domains beside it, and of these: how many
-    nodes they have, and on how many of them the same is seen. held: checks that are held on it alone.
+    state, reason: of the mark of a degraded domain; None where it is not degraded. fault_classes, since,
+    began, times_degraded, evidence, clears_when: of a degraded domain. marked: nodes that carry its mark.
+    incident: its name. members: nodes; voting: nodes that may vote. member_groups: nodes that do not vote or
+    are in a special state. siblings: number of domains beside it; siblings_members, siblings_voters: nodes of
+    these, and those that show the same fault. suppressed_checks: checks that are suppressed on this domain.
     """
 
     version: Literal[1]
@@ -132,8 +131,8 @@ class DomainView(Struct, frozen=True):
 
 
 class DomainList(Struct, frozen=True):
-    """What nodes share: the views, and the domains that are to blame or show something, or all of them. held:
-    checks.
+    """Topologies, and their domains that are degraded or show a fault, or all domains. omitted: how many
+    domains exceed the limit of a response.
     """
 
     version: Literal[1]

@@ -1,4 +1,4 @@
-"""What people are told of incidents, as the API's JSON has it: see forms."""
+"""Schema of incidents: one incident in full, and the list of incidents."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nodeguard.model.incident import ClearAnswer, IncidentState
 
 
 class SymptomView(Struct, frozen=True):
-    """A finding that an incident rests on, in the machine's own words."""
+    """A finding of an incident, with the evidence of the agent."""
 
     check: str
     target: str
@@ -23,14 +23,14 @@ class SymptomView(Struct, frozen=True):
 
 
 class IncidentView(Struct, frozen=True):
-    """Everything of one incident.
+    """An incident in full.
 
-    resource: the slot that failed. scope: what is kept from work, empty for nothing. part: what sits in the
-    slot. cause: the check that tells most; word: its class. changed, resolved: moments. times: how often it
-    has opened. detail: why it is in its state. marks: that stand for it, and what each waits for.
-    acknowledged: by whom. clear: who asked to clear it, and when; answer: what became of that (`waiting`,
-    `done`, `partly`, `refused`), None where it is not known or nobody asked; answer_says: the words of the
-    node's agent. until, left: as of an incident in short.
+    resource: the target that failed. scope: what is kept from work, empty for nothing. component: the
+    hardware in the target. cause: the check that explains most; fault_class: its class. last_transition: of
+    the state. occurrences: how often it opened. reason: of its state. marks: its marks, with what each waits
+    for. acknowledged: by whom. clear_request: by whom and when; clear_result: `waiting`, `done`, `partly`,
+    `refused`, None where it is not known; clear_message: the answer of the node's agent. until, seconds_left:
+    as of IncidentSummary.
     """
 
     version: Literal[1]
@@ -65,7 +65,7 @@ class IncidentView(Struct, frozen=True):
 
 
 class IncidentList(Struct, frozen=True):
-    """Incidents, worst first. more: how many are left out."""
+    """Incidents, worst first. omitted: how many exceed the limit of a response."""
 
     version: Literal[1]
     at: str

@@ -1,4 +1,4 @@
-"""What people are told of one node, as the API's JSON has it: see forms."""
+"""Schema of nodes: one node in full, and the list of nodes."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from nodeguard.model.finding import Action, DataStatus, Health
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.mark import Mark
 
-# What the mark is called of a node whose domain is to blame; others are called as model.mark.Mark has it.
+# Name of the mark of a node in a degraded domain; model.mark.Mark has the others.
 DEGRADED = "domain-degraded"
 
 
 class ReleaseWait(Struct, frozen=True):
-    """What has to happen before a mark is released: see release.Stay. until, left: when a soak period ends,
-    and the seconds to it.
+    """What a mark waits for before its release: see release.Stay.
+
+    until, seconds_left: end of a soak period.
     """
 
     on: WaitKind
@@ -28,11 +29,11 @@ class ReleaseWait(Struct, frozen=True):
 
 
 class MarkView(Struct, frozen=True):
-    """One reason why a mark stands.
+    """A mark, with the check that requested it.
 
-    device: the single GPU that is marked, by its name in the cluster; empty for the node. written: whether it
-    is on the Node or device already. word: the taint's value. Of DEGRADED, target is the domain, and check
-    the class of faults that it is to blame for.
+    device: the marked GPU, by its name in the cluster; empty for the node. written: whether the Node or the
+    device carries it already. fault_class: the taint's value. Of DEGRADED, target is the domain, and check
+    the fault class for which the domain is degraded.
     """
 
     mark: str
@@ -49,11 +50,11 @@ class MarkView(Struct, frozen=True):
 
 
 class FindingView(Struct, frozen=True):
-    """What the node's agent found.
+    """A finding of the node's agent.
 
-    state: what became of the mark that it asks for (`Marked`, `Advised`, `Pending`, `Withheld`, `DryRun`, or
-    `Open` where a mark of its domain stands in for it), None where it asks for none; why: in words. until,
-    left: of a pending one, when the grace period ends, and the seconds to it.
+    state: of the mark that it requests (`Marked`, `Advised`, `Pending`, `Withheld`, `DryRun`, or `Open` where
+    the mark of its domain covers it), None where it requests none; reason: of that state. until,
+    seconds_left: end of the grace period of a pending mark.
     """
 
     check: str
@@ -75,7 +76,7 @@ class FindingView(Struct, frozen=True):
 
 
 class MarkRequestView(Struct, frozen=True):
-    """A mark that is asked for and not set, and why; until, left: as of a finding."""
+    """A requested mark that is not set, with the reason; until, seconds_left: as of a finding."""
 
     mark: Mark
     check: str
@@ -89,8 +90,8 @@ class MarkRequestView(Struct, frozen=True):
 
 
 class ChargeView(Struct, frozen=True):
-    """What a mark was charged to. device: as of MarkTold. ended: when it was given back, empty while it
-    stands. times: how often that has happened lately: each time doubles the soak.
+    """A charge to the budget of a check. device: as of MarkView. ended: when the mark was released, empty
+    while the charge is active. count: recent releases; each doubles the soak period.
     """
 
     check: str
@@ -102,7 +103,7 @@ class ChargeView(Struct, frozen=True):
 
 
 class UnreadableView(Struct, frozen=True):
-    """What could not be read on the node, of which slots, and why."""
+    """What could not be read on the node, on which targets, and why."""
 
     source: str
     readings: str
@@ -111,18 +112,16 @@ class UnreadableView(Struct, frozen=True):
 
 
 class NodeView(Struct, frozen=True):
-    """Everything of one node.
+    """A node in full.
 
-    health: now, `unknown` where no report comes or nothing could be judged. reported: the health of the
-    latest report, empty where none came or nothing could be judged. known: whether health is known. heard,
-    heard_age: when its agent spoke last, empty and None where it never did to this aggregator. silent:
-    whether it says nothing now. agent: its version. out: whether a person's cordon keeps work away; cordoned:
-    whether the cordon is nodeguard's. hold, maintenance: why, empty for none. strange: taints with
-    nodeguard's keys of which nothing is remembered; they are left alone. would: marks of checks that are not
-    enforced; pending: marks in their grace period. advised: whether marks are advice, as without a cluster.
-    ledgers: the budgets that the node counts to. lemons: parts in it that fail again and again. refused: None
-    where none of its messages was refused in the past ten minutes. left_out: incidents for which there is no
-    room.
+    health: current, `unknown` without a current report or where no check could be evaluated. reported: health
+    of the latest report, empty for none. last_report, last_report_age: empty and None before the first.
+    stale: whether the agent does not report now. cordoned_by_user, cordoned: cordon of an operator, and of
+    nodeguard. hold, maintenance: the reason, empty for none. unknown_taints: taints with nodeguard's keys
+    that nodeguard did not set; they stay. would_mark: requests of checks in observe mode; pending: in their
+    grace period. advisory: whether marks are advice, as without a cluster. budgets: those that the node
+    counts to. refused_messages: None where none was refused in the past ten minutes. incidents_omitted: how
+    many incidents of the node exceed the limits.
     """
 
     version: Literal[1]
@@ -165,8 +164,9 @@ class NodeView(Struct, frozen=True):
 
 
 class NodeSummary(Struct, frozen=True):
-    """A node in short. health: as of NodePage, `unknown` where it is not known. marks: on it or its devices.
-    withheld, would, pending: how many marks.
+    """A node in a list. health: as of NodeView. marks: of the node and its devices. findings: how many are
+    active; worst: check of the worst finding, empty for none; message: its message. withheld, would_mark,
+    pending: numbers of marks. hold, maintenance: the reason, empty for none.
     """
 
     node: str
@@ -175,9 +175,17 @@ class NodeSummary(Struct, frozen=True):
     marks: tuple[str, ...] = ()
     withheld: int = 0
     would_mark: int = 0
-    hold: bool = False
-    maintenance: bool = False
+    hold: str = ""
+    maintenance: str = ""
     pending: int = 0
+    findings: int = 0
+    worst: str = ""
+    message: str = ""
+    last_report_age: float | None = None
+    driver: str = ""
+    platform: str = ""
+    gpus: int = 0
+    pool: str = ""
 
 
 class NodeList(Struct, frozen=True):

@@ -1,8 +1,7 @@
-"""What people are told of the fleet, as the API's JSON and the command line have it.
+"""Schema of the fleet's status, and of what several responses share: budgets, incidents in short, versions.
 
-VERSION 1: fields may be added, none taken away or changed in meaning. Moments are written as RFC 3339, empty
-for none; ages and lengths of time are seconds. What may be told of a finding's age is by the aggregator's
-clock.
+VERSION 1: fields may be added; none is removed or changes its meaning. Times are RFC 3339, empty for none;
+ages and durations are seconds by the aggregator's clock.
 """
 
 from __future__ import annotations
@@ -12,18 +11,18 @@ from typing import Literal
 from msgspec import Struct
 
 from nodeguard.fleet_api.schema.domain import DomainSummary, SuppressedCheckView, TopologyView
-from nodeguard.model.finding import Health
+from nodeguard.model.finding import Action, Health
 from nodeguard.model.incident import IncidentState
 
 VERSION: Literal[1] = 1
 
 
 class ReplicaView(Struct, frozen=True):
-    """The aggregator that answers.
+    """The aggregator replica that answers.
 
-    leader: who holds the lease, `standalone` where there is none, empty where nobody does. leads: whether it
-    is this one. acts: whether it may have anything written; waiting: why not, where it does not. since, age:
-    of its start. plan_age: seconds since its latest plan, None before the first. nodeguard: its version.
+    leader: holder of the lease, `standalone` without a lease, empty where nobody holds it. is_leader: whether
+    this replica does. is_active: whether it may write marks; inactive_reason: why not. since, age: of its
+    start. plan_age: seconds since its latest plan, None before the first.
     """
 
     leader: str
@@ -37,11 +36,11 @@ class ReplicaView(Struct, frozen=True):
 
 
 class PolicyView(Struct, frozen=True):
-    """The policy in force.
+    """The active policy.
 
-    file: where it comes from, empty for the built-in one. error: why a newer one is rejected. mode: of checks
-    that no rule matches; rules: how many set a mode. enforced, observed: patterns of checks for which rules
-    do, in their order. observes: whether nothing at all is enforced, no failure domain either.
+    file: its path, empty for the built-in policy. error: why a newer file is rejected. mode: mode of checks
+    that no rule matches; rules: number of rules that set a mode. enforced, observed: patterns of checks in
+    these rules, in order. observe_only: whether nothing is enforced, neither for nodes nor for domains.
     """
 
     file: str
@@ -54,10 +53,10 @@ class PolicyView(Struct, frozen=True):
 
 
 class AgentCounts(Struct, frozen=True):
-    """Agents by what is heard of them.
+    """Agents by what this replica has received from them.
 
-    expected: one for each node of the fleet. heard: those that have spoken to this aggregator. silent: those
-    that say nothing now; stale: those of them that did before, whose last report stands.
+    expected: one for each node. reported: agents that have reported to this replica. not_reporting: agents
+    without a current report; stale: those among them that reported before, so that an old report exists.
     """
 
     expected: int
@@ -67,8 +66,8 @@ class AgentCounts(Struct, frozen=True):
 
 
 class NodeCounts(Struct, frozen=True):
-    """Nodes by health. unknown: nothing is heard, or nothing could be judged. blind: those where something
-    could not be read. held, maintenance: by people. out: kept from work by a person's cordon.
+    """Nodes by health. unknown: no current report, or no check could be evaluated. partially_read: something
+    could not be read there. on_hold, maintenance: set by operators. cordoned_by_user: not by nodeguard.
     """
 
     ok: int
@@ -83,8 +82,8 @@ class NodeCounts(Struct, frozen=True):
 
 
 class MarkedCounts(Struct, frozen=True):
-    """What carries a mark, as Nodes and device rules say. nodes: each by its worst mark; devices: single
-    GPUs of nodes that go on working.
+    """Marks that Nodes and device rules carry. nodes: each counted by its worst mark; devices: single GPUs
+    of nodes that stay in service.
     """
 
     nodes: int = 0
@@ -92,26 +91,26 @@ class MarkedCounts(Struct, frozen=True):
 
 
 class ReasonCount(Struct, frozen=True):
-    """Why marks are withheld, and how many are for that."""
+    """A reason, and the number of marks that it concerns."""
 
     reason: str
     marks: int
 
 
 class MarkCount(Struct, frozen=True):
-    """Marks that are asked for, and of how many nodes."""
+    """A number of requested marks, and the number of their nodes."""
 
     marks: int
     nodes: int
 
 
 class DryRunView(Struct, frozen=True):
-    """What checks that are not enforced would mark.
+    """Marks that checks in observe mode would set.
 
-    nodes, devices: that would be quarantined; devices are single GPUs of nodes that would go on working.
-    suspect: nodes that would be marked suspect. within: how many of all these the budgets allow; over: how
-    many they do not, and limits: of which budgets, with the limit in words. other: how many would be withheld
-    for other reasons, and reasons: the most frequent of those.
+    nodes, devices: that would be quarantined; devices are single GPUs of nodes that would stay in service.
+    suspect: nodes that would be marked suspect. within_budget, over_budget: how many of these the budgets
+    allow and forbid; budget_limits: the exhausted budgets with their limits. otherwise_withheld: marks that
+    something else would withhold; reasons: the most frequent ones.
     """
 
     nodes: int = 0
@@ -125,9 +124,8 @@ class DryRunView(Struct, frozen=True):
 
 
 class BudgetView(Struct, frozen=True):
-    """A budget. used, most: nodes that are charged to it, and that may be; parts of a node where single GPUs
-    are marked. suspect: suspect nodes that are counted apart from these, as where the budget is one node. Of
-    `check/NAME`: marks.
+    """A budget. used, limit: nodes; fractions where single GPUs are marked; marks for `check/NAME`. suspect:
+    suspect nodes that are counted separately, as where the limit is one node.
     """
 
     name: str
@@ -137,10 +135,12 @@ class BudgetView(Struct, frozen=True):
 
 
 class IncidentSummary(Struct, frozen=True):
-    """An incident in short. alike: how many others there are of the same check and health, where only one of
-    them is listed. acknowledged: by whom, empty for nobody. domain: of one of many nodes, which has no node;
-    one of a check that is held has neither, and its resource is `check/NAME`. until, left: of a pending one,
-    when its grace period ends, and the seconds to it.
+    """An incident in a list.
+
+    similar: how many incidents of the same check and health are represented by this one. acknowledged: by
+    whom, empty for nobody. domain: set for an incident of a failure domain, which has no node; the incident
+    of a suppressed check has neither, and its resource is `check/NAME`. until, seconds_left: end of the grace
+    period of a pending incident. action: the action that the finding recommends. message: what is wrong.
     """
 
     name: str
@@ -158,13 +158,15 @@ class IncidentSummary(Struct, frozen=True):
     domain: str = ""
     until: str = ""
     seconds_left: float = 0.0
+    action: Action = Action.NONE
+    message: str = ""
 
 
 class RepeatOffenderView(Struct, frozen=True):
-    """A part that fails again and again.
+    """A component that fails again and again.
 
-    node, slot: where it was seen last. faults: how many since a moment; expected: how many a part of this
-    fleet has in that time. check: what told of the latest, which began at a moment.
+    node, target: where it was seen last. faults: how many since `since`; expected: how many a component of
+    this fleet has in that time. check: the check of the latest fault.
     """
 
     component: str
@@ -180,7 +182,7 @@ class RepeatOffenderView(Struct, frozen=True):
 
 
 class OmittedIncidents(Struct, frozen=True):
-    """Incidents for which there is no room. nodes: of how many. most: the nodes with the most of them."""
+    """Incidents that exceed the limits. nodes: number of their nodes; worst_nodes: those with most."""
 
     incidents: int = 0
     nodes: int = 0
@@ -188,10 +190,10 @@ class OmittedIncidents(Struct, frozen=True):
 
 
 class RefusedMessages(Struct, frozen=True):
-    """Messages of a node that were refused in the past ten minutes.
+    """Agent messages of a node that the aggregator refused in the past ten minutes.
 
-    reason: a word, as in the metrics. message: the latest answer to the node's agent, with the remedy.
-    count: how many messages. latest, age: when the latest came.
+    reason: the label value in the metrics. message: the latest answer to the agent, with the remedy. latest,
+    age: when the latest was refused.
     """
 
     node: str
@@ -203,18 +205,17 @@ class RefusedMessages(Struct, frozen=True):
 
 
 class FleetStatus(Struct, frozen=True):
-    """The fleet, in short.
+    """The status of the fleet.
 
-    paused: why nothing new is marked, by people's word; frozen: why, by nodeguard's own; empty where it may
-    be. marked: by mark. withheld: marks that are asked for and not set; reasons: the most frequent. pending:
-    marks in their grace period; pending_left: seconds until the first of these ends. would: marks of checks
-    that are not enforced; dry_run: what would become of them. ledgers: the fleet's, and others that are half
-    full at least, fullest first; ledgers_more: how many more of these there are. incidents: by state. worst:
-    what stands out. views: what nodes share. domains: those that are to blame, by state; blamed: the first
-    few, those that are not marked before all others. held: checks that are not acted upon. lemons: parts that
-    fail again and again, the worst few; lemons_more: how many more there are. refused: nodes whose messages
-    were refused, the latest few; refused_more: how many more nodes. shortage: why not all expected agents can
-    connect, and the remedy; empty where they can. left_out: incidents for which there is no room.
+    paused, frozen: why no new mark is set, by operators or by nodeguard itself; empty where marks may be set.
+    marked: by mark. withheld: requested marks that are not set; reasons: the most frequent. pending: marks in
+    their grace period; pending_seconds_left: until the first of these ends. would_mark: marks of checks in
+    observe mode; dry_run: details. budgets: the fleet's, and others that are at least half used, fullest
+    first; budgets_omitted: how many more of these exist. incidents: by state. worst: the most important few.
+    domains: degraded domains by state of their mark; degraded_domains: the first few, unmarked ones first.
+    suppressed_checks: checks that set no mark for now. repeat_offenders: the worst few. refused_messages: of
+    the latest few nodes; refused_omitted: of how many more. connection_shortage: why not all expected agents
+    can connect, with the remedy; empty where they can. incidents_omitted: see OmittedIncidents.
     """
 
     version: Literal[1]

@@ -212,7 +212,7 @@ async def test_a_check_that_is_held_is_cleared_once_and_on_nobodys_old_word(tmp_
 
 
 async def test_of_what_is_not_there_nothing_is_decided(scene: Scene) -> None:
-    with pytest.raises(OperatorActionError, match="there is no incident gone: see nodeguard incidents"):
+    with pytest.raises(OperatorActionError, match="there is no incident gone: see nodeguard get incidents"):
         await scene.world.clear("gone", "Ann")
 
 

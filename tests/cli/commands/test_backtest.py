@@ -30,26 +30,26 @@ class Site:
     def policy(self, name: str, text: str) -> None:
         (self.directory / name).write_text(text)
 
-    def history(self, history: FleetHistory, name: str = "history.sqlite", alive: float = 0.0) -> str:
+    def history(self, view: Told, name: str = "history.sqlite", alive: float = 0.0) -> str:
         store = HistoryStore(str(self.directory / name))
-        store.add(sorted(history.steps, key=lambda one: one.at), START + alive)
+        store.add(sorted(view.steps, key=lambda item: item.at), START + alive)
         store.close()
         return str(self.directory / name)
 
-    def said(self, *words: str, policy: tuple[str, ...] = ("free.yaml",)) -> tuple[int, str, str]:
-        policies = [word for name in policy for word in ("--policy", name)]
+    def printed(self, *words: str, policy: tuple[str, ...] = ("free.yaml",)) -> tuple[int, str, str]:
+        policies = [term for name in policy for term in ("--policy", name)]
         code = main(["backtest", *policies, *words])
-        said = self.capsys.readouterr()
-        out, error = (text.replace(f"{self.directory}/", "") for text in said)
+        printed = self.capsys.readouterr()
+        out, error = (text.replace(f"{self.directory}/", "") for text in printed)
         return code, out, error
 
     def refused(self, *words: str, policy: tuple[str, ...] = ("free.yaml",)) -> str:
-        code, out, error = self.said(*words, policy=policy)
+        code, out, error = self.printed(*words, policy=policy)
         assert (code, out) == (3, "")
         return error.splitlines()[-1].removeprefix("nodeguard backtest: ")
 
     def json(self, *words: str, policy: tuple[str, ...] = ("free.yaml",)) -> Any:
-        code, out, _ = self.said(*words, "--format", "json", policy=policy)
+        code, out, _ = self.printed(*words, "-o", "json", policy=policy)
         assert code == 0
         return json.loads(out)
 
@@ -63,86 +63,81 @@ def site(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest
 
 def month() -> FleetHistory:
     """Two nodes that are sick for a while, one of which comes back, and one that gets worse."""
-    history = FleetHistory(40)
-    history.sick(100.0, 1)
-    history.say(400.0, 1)
-    history.sick(9000.0, 1)
-    history.sick(100.0, 2)
-    history.sick(5000.0, 3, "port-flap", health=Health.SUSPECT)
-    history.sick(6000.0, 3, "port-flap")
-    return history
+    view = Told(40)
+    view.sick(100.0, 1)
+    view.say(400.0, 1)
+    view.sick(9000.0, 1)
+    view.sick(100.0, 2)
+    view.sick(5000.0, 3, "port-flap", health=Health.SUSPECT)
+    view.sick(6000.0, 3, "port-flap")
+    return view
 
 
-def test_a_history_is_told_of_check_by_check_and_mark_by_mark(site: Site) -> None:
-    code, out, _ = site.said(site.history(month(), alive=20_000.0))
+def test_a_history_is_shown_by_check_and_by_mark(site: Site) -> None:
+    code, out, _ = site.printed(site.history(month(), alive=20_000.0))
     assert code == 0
     assert (
         out
         == """\
 BACKTEST  40 nodes in 5 h 33 min: free.yaml marks 3.
-  time      2023-11-14 22:13:20 UTC to 2023-11-15 03:46:40 UTC
-  told      46 transitions of 40 nodes
+  time        2023-11-14 22:13:20 UTC to 2023-11-15 03:46:40 UTC
+  reports     46 transitions of 40 nodes
 
 POLICY  free.yaml
-  marked    5 marks of 3 nodes, 13.0 node-hours; 3 nodes at a time at most, first at 2023-11-15 00:43:25 UTC
+  marked      5 marks of 3 nodes, 13.0 node-hours; 3 nodes at one time, first at 2023-11-15 00:43:25 UTC
 
 CHECK      MARK        MARKS  NODES  HOURS  BRIEF  AGAIN  WORSE  UNSET  SPARED  MISSED
 gpu-lost   quarantine      3      2    8.8      1      1      -      -       -       -
 port-flap  quarantine      1      1    3.9      -      -      -      -       -       -
 port-flap  suspect         1      1    0.3      -      -      1      -       -       -
 
-  brief     over by itself within 10 min of the mark
-  again     found again within 1 d
-  worse     fatal then, or within 1 d
+  brief       resolved by itself within 10 min of the mark
+  again       the fault returned within 1 d
+  worse       became fatal, or fatal within 1 d
 
 QUARANTINE  node-1, GPU 0000:3b:00: gpu-lost, 2023-11-15 00:43:25 UTC to the end
-            not over
+            not resolved
 
 QUARANTINE  node-3, GPU 0000:3b:00: port-flap, 2023-11-14 23:53:25 UTC to the end
-            not over
+            not resolved
 
 SUSPECT     node-3, GPU 0000:3b:00: port-flap, 2023-11-14 23:37:40 UTC for 15 min 45 s
-            not over; found to be fatal; another mark took its place
+            not resolved; became fatal; replaced by another mark
 
 QUARANTINE  node-2, GPU 0000:3b:00: gpu-lost, 2023-11-14 22:15:05 UTC to the end
-            not over
+            not resolved
 
 QUARANTINE  node-1, GPU 0000:3b:00: gpu-lost, 2023-11-14 22:15:05 UTC for 14 min 56 s
-            over by itself after 4 min 54 s; found again; given back for proof
+            resolved by itself after 4 min 54 s; the fault returned; released after the check passed
 """
     )
 
 
-def test_two_policies_are_held_against_each_other(site: Site) -> None:
+def test_two_policies_are_compared(site: Site) -> None:
     path = site.history(month(), alive=20_000.0)
-    code, out, _ = site.said(path, policy=("free.yaml", "tight.yaml"))
+    code, out, _ = site.printed(path, policy=("free.yaml", "tight.yaml"))
     assert code == 0
     assert out.startswith("BACKTEST  40 nodes in 5 h 33 min: free.yaml marks 3; tight.yaml marks 3.\n")
     assert (
-        "withheld  3 marks: budget of check gpu-lost used up: 1 of 1 active marks (2); fleet budget used up: "
+        "withheld    3 marks: budget of check gpu-lost used up: 1 of 1 active marks (2); fleet budget used up: "
         in out
     )
-    assert "\nDIFFERENCE  tight.yaml against free.yaml\n  both      3 marks under both policies\n" in out
-    assert "\nunder free.yaml alone:\n\nQUARANTINE  node-" in out
-    history = site.json(path, policy=("free.yaml", "tight.yaml"))
-    assert history["difference"]["both"] + len(history["difference"]["first"]) == 5
-    assert history["difference"]["second"] == []
+    assert "\nDIFFERENCE  tight.yaml against free.yaml\n  both        3 marks under both policies\n" in out
+    assert "\nunder free.yaml only:\n\nQUARANTINE  node-" in out
+    view = site.json(path, policy=("free.yaml", "tight.yaml"))
+    assert view["difference"]["both"] + len(view["difference"]["first"]) == 5
+    assert view["difference"]["second"] == []
 
 
 def test_machines_are_told_the_same(site: Site) -> None:
-    history = site.json(site.history(month(), alive=20_000.0))
-    assert (history["version"], history["nodes"], history["transitions"], history["difference"]) == (
-        1,
-        40,
-        46,
-        None,
-    )
-    [policy] = history["policies"]
-    assert (policy["file"], policy["nodes"], policy["most"]) == ("free.yaml", 3, 3)
+    view = site.json(site.history(month(), alive=20_000.0))
+    assert (view["version"], view["nodes"], view["transitions"], view["difference"]) == (1, 40, 46, None)
+    [policy] = view["policies"]
+    assert (policy["file"], policy["nodes"], policy["max_marked"]) == ("free.yaml", 3, 3)
     assert policy["marks"][0] == {
         "node": "node-1", "uid": "uid-1", "pool": "", "check": "gpu-lost", "target": "gpu/0000:3b:00",
         "mark": "quarantine", "state": "Marked", "from": "2023-11-14T22:15:05Z",
-        "until": "2023-11-14T22:30:01Z", "ended": "proven", "why": [],
+        "until": "2023-11-14T22:30:01Z", "ended": "proven", "reasons": [],
         "next": {
             "finding_end": "resolved", "seconds": pytest.approx(294.999, abs=0.01), "brief": True, "recurred": True,
             "escalated": False,
@@ -151,37 +146,39 @@ def test_machines_are_told_the_same(site: Site) -> None:
 
 
 def test_histories_of_replicas_are_one(site: Site) -> None:
-    history, late = month(), month()
-    late.steps = [one for one in late.steps if one.at > START + 4000.0]
-    one, two = site.history(history, "one.sqlite", 100.0), site.history(late, "two.sqlite", 20_000.0)
-    both = site.json(one, two)
+    view, late = month(), month()
+    late.steps = [item for item in late.steps if item.at > START + 4000.0]
+    item, two = site.history(view, "one.sqlite", 100.0), site.history(late, "two.sqlite", 20_000.0)
+    both = site.json(item, two)
     assert (both["transitions"], both["until"]) == (46, "2023-11-15T03:46:40Z")
 
 
-def test_recordings_are_nodes_that_are_judged(site: Site) -> None:
+def test_recordings_are_nodes(site: Site) -> None:
     names = ("ecc-uncorrectable", "healthy-dgx-h100")
-    history = site.json(*(str(FIXTURES / name) for name in names))
-    [policy] = history["policies"]
-    assert (history["nodes"], policy["nodes"]) == (2, 1)
-    assert {one["node"] for one in policy["marks"]} == {"ecc-uncorrectable"}
+    view = site.json(*(str(FIXTURES / name) for name in names))
+    [policy] = view["policies"]
+    assert (view["nodes"], policy["nodes"]) == (2, 1)
+    assert {item["node"] for item in policy["marks"]} == {"ecc-uncorrectable"}
 
 
 @pytest.mark.parametrize("columns", [40, 80, 200])
-def test_no_line_is_longer_than_the_page(site: Site, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+def test_no_line_is_longer_than_the_terminal_is_wide(
+    site: Site, monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
-    _, out, _ = site.said(site.history(month(), alive=20_000.0), policy=("free.yaml", "tight.yaml"))
+    _, out, _ = site.printed(site.history(month(), alive=20_000.0), policy=("free.yaml", "tight.yaml"))
     table = [line for line in out.splitlines()[1:] if " MARKS " in line or "quarantine  " in line]
     assert all(len(line) <= max(columns, 85) for line in out.splitlines()[1:])
     assert table
 
 
 def test_since_leaves_out_what_was_over(site: Site) -> None:
-    history = month()
+    view = month()
     shift = time.time() - START - 10_000.0
-    site.history(history)
+    site.history(view)
     moved = [
-        type(one)(one.at + shift, *(getattr(one, name) for name in one.__struct_fields__[1:]))
-        for one in sorted(history.steps, key=lambda one: one.at)
+        type(item)(item.at + shift, *(getattr(item, name) for name in item.__struct_fields__[1:]))
+        for item in sorted(view.steps, key=lambda item: item.at)
     ]
     store = HistoryStore(str(site.directory / "new.sqlite"))
     store.add(moved, time.time())
@@ -189,24 +186,22 @@ def test_since_leaves_out_what_was_over(site: Site) -> None:
     path = str(site.directory / "new.sqlite")
     assert len(site.json(path)["policies"][0]["marks"]) == 5
     assert len(site.json(path, "--since", "6500s")["policies"][0]["marks"]) == 4
-    assert site.refused(path, "--since", "1s").startswith(
-        "--since: nothing was told within 1 s, the latest at 2"
-    )
+    assert site.refused(path, "--since", "1s").startswith("--since: no report within 1 s, the latest at 2")
 
 
 @pytest.mark.parametrize(
-    ("words", "why"),
+    ("words", "reason"),
     [
         (["nowhere.sqlite"], "nowhere.sqlite: no such file or directory: name what aggregator --history writes, or bundles"),
         (["other"], "other: no history.sqlite in it: name what aggregator --history writes, or bundles"),
         (["free.yaml"], "free.yaml: it is no history of nodeguard, or damaged (file is not a database): name what aggregator --history writes"),
         (["empty"], "empty: it is empty: nothing was told yet, or it is another file"),
-        (["none.sqlite"], "none.sqlite: no agent has told anything there: wait, or name another"),
-        (["ecc-uncorrectable", "other/ecc-uncorrectable"], "ecc-uncorrectable and other/ecc-uncorrectable are both called ecc-uncorrectable, as their node is: rename one"),
+        (["none.sqlite"], "none.sqlite: no report of an agent is there: wait, or choose another source"),
+        (["ecc-uncorrectable", "other/ecc-uncorrectable"], "ecc-uncorrectable and other/ecc-uncorrectable have the same name ecc-uncorrectable, which is that of their node: rename one"),
         (["broken"], "broken/bundle.yaml: format: is missing: add it"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_played_is_said(site: Site, words: list[str], why: str) -> None:
+def test_an_invalid_source_is_refused(site: Site, words: list[str], reason: str) -> None:
     (site.directory / "empty").touch()
     site.history(FleetHistory(0), "none.sqlite")
     (site.directory / "other").mkdir()
@@ -214,17 +209,15 @@ def test_what_cannot_be_played_is_said(site: Site, words: list[str], why: str) -
     (site.directory / "broken" / "bundle.yaml").write_text("hostname: a\n")
     for path in ("ecc-uncorrectable", "other/ecc-uncorrectable"):
         (site.directory / path).symlink_to(FIXTURES / "ecc-uncorrectable")
-    assert site.refused(*(f"{site.directory}/{word}" for word in words)).startswith(why)
+    assert site.refused(*(f"{site.directory}/{term}" for term in words)).startswith(reason)
 
 
 def test_a_policy_that_is_wrong_is_refused_in_the_words_of_policy_check(site: Site) -> None:
     path = site.history(month())
     site.policy("wrong.yaml", "mode: enfroce\n")
-    said = site.refused(path, policy=("wrong.yaml",))
+    printed = site.refused(path, policy=("wrong.yaml",))
     main(["policy", "check", "wrong.yaml"])
-    assert said == site.capsys.readouterr().err.strip().replace(f"{site.directory}/", "").removeprefix(
+    assert printed == site.capsys.readouterr().err.strip().replace(f"{site.directory}/", "").removeprefix(
         "nodeguard policy: "
     )
-    assert site.refused(path, policy=("free.yaml",) * 3) == (
-        "3 policies: name one, or two to hold against each other"
-    )
+    assert site.refused(path, policy=("free.yaml",) * 3) == ("3 policies: expected one, or two to compare")

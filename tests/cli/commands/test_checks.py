@@ -13,21 +13,21 @@ from tests.paths import ROOT
 
 
 def test_it_lists_every_check_by_family(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["checks", "--only", "clock"]) == 0
+    assert main(["checks", "--family", "clock"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "clock"
     assert lines[-1] == "3 checks in 1 family"
 
 
 def test_json_gives_the_checks_whole(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["checks", "--format", "json"]) == 0
+    assert main(["checks", "-o", "json"]) == 0
     checks = msgspec.json.decode(capsys.readouterr().out, type=list[Check])
     assert len(checks) >= 100
     assert len({check.family for check in checks}) >= 12
 
 
-def test_the_page_of_checks_is_what_the_catalogue_says(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["checks", "--format", "markdown"]) == 0
+def test_the_page_of_checks_is_generated_from_the_catalogue(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["checks", "-o", "markdown"]) == 0
     assert capsys.readouterr().out == (ROOT / "docs" / "checks.md").read_text(), "run `make docs`"
 
 
@@ -46,6 +46,18 @@ def test_a_wrong_site_file_is_refused_with_file_line_field_and_remedy(
 ) -> None:
     (tmp_path / "site.yaml").write_text(text)
     assert main(["checks", "--checks", str(tmp_path)]) == 3
-    said = capsys.readouterr().err
-    assert f"{tmp_path}/{error}" in said
-    assert said.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert f"{tmp_path}/{error}" in printed
+    assert printed.count("\n") == 1
+
+
+def test_the_errors_of_all_files_are_reported_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.yaml").write_text("checks:\n- id: x\n")
+    assert main(["checks", "--checks", str(tmp_path)]) == 3
+    assert [line.partition(": title")[0] for line in capsys.readouterr().err.splitlines()] == [
+        f"nodeguard checks: {tmp_path}/a.yaml:2",
+        f"nodeguard checks: {tmp_path}/b.yaml:2",
+    ]

@@ -10,7 +10,7 @@ from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.cli.main import main
 
 
-def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     assert main(["explain", *words]) == 0
     return " ".join(capsys.readouterr().out.split())
 
@@ -18,7 +18,7 @@ def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 def test_every_check_can_be_explained(capsys: pytest.CaptureFixture[str]) -> None:
     catalogue, _ = load_catalogue()
     for check in catalogue.checks:
-        text = said(capsys, check.id)
+        text = printed(capsys, check.id)
         assert check.title in text
         assert " ".join(check.remedy.split()) in text
 
@@ -26,54 +26,69 @@ def test_every_check_can_be_explained(capsys: pytest.CaptureFixture[str]) -> Non
 def test_every_xid_and_sxid_can_be_explained(capsys: pytest.CaptureFixture[str]) -> None:
     catalogue, _ = load_catalogue()
     for code in catalogue.xids:
-        assert f"Xid {code} - " in said(capsys, "xid", str(code))
+        assert f"Xid {code} - " in printed(capsys, "xid", str(code))
     for code in catalogue.sxids:
-        assert f"SXid {code} - " in said(capsys, "sxid", str(code))
+        assert f"SXid {code} - " in printed(capsys, "sxid", str(code))
 
 
 @pytest.mark.parametrize(
-    ("code", "held"),
+    ("code", "treatment"),
     [
-        ("79", "held as fatal; reboot-node"),
-        ("13", "held as the workload's"),
-        ("48", "held as fatal; with 63 or 64 within a minute: let work end first"),
-        ("94", "by the driver's own verdict"),
+        ("79", "treated as fatal, action reboot-node"),
+        ("13", "treated as a fault of the workload"),
+        ("48", "treated as fatal; with Xid 63 or 64 within a minute: let work end first"),
+        ("94", "depends on the driver's verdict"),
         ("145", "decoded by mask"),
-        ("8", "held as warning; restart-workload"),
-        ("63", "held as ignored; none"),
-        ("167", "held as warning; watch"),
+        ("8", "treated as warning, action restart-workload"),
+        ("63", "treated as ignored, action none"),
+        ("167", "treated as warning, action watch"),
     ],
 )
-def test_an_xid_says_how_it_is_held(code: str, held: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert held in said(capsys, "xid", code)
+def test_an_xid_has_its_treatment(code: str, treatment: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert treatment in printed(capsys, "xid", code)
 
 
-def test_an_xid_names_the_checks_that_hear_of_it(capsys: pytest.CaptureFixture[str]) -> None:
-    assert said(capsys, "xid", "79").endswith("checks gpu-lost")
-    assert said(capsys, "xid", "13").endswith("checks gpu-xid-workload")
+def test_an_xid_names_the_checks_that_use_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert printed(capsys, "xid", "79").endswith("checks gpu-lost")
+    assert printed(capsys, "xid", "13").endswith("checks gpu-xid-workload")
 
 
-def test_an_unlisted_code_is_said_to_be_so(capsys: pytest.CaptureFixture[str]) -> None:
-    text = said(capsys, "xid", "999")
+def test_an_unlisted_code_is_reported_as_unlisted(capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(capsys, "xid", "999")
     assert text.startswith("Xid 999 - not in this version's table")
     assert text.endswith("checks gpu-xid-unlisted")
-    text = said(capsys, "sxid", "99999")
+    text = printed(capsys, "sxid", "99999")
     assert "not in this version's table" in text
-    assert "as this version knows them, list it" in text
+    assert "lists it in this version" in text
     assert "blank" not in text
 
 
 def test_a_code_that_is_but_a_name_has_no_blank_cell(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "action not listed" in said(capsys, "sxid", "10000")
+    assert "action not listed" in printed(capsys, "sxid", "10000")
+
+
+def test_a_number_is_an_xid(capsys: pytest.CaptureFixture[str]) -> None:
+    assert printed(capsys, "79").startswith("Xid 79 - GPU has fallen off the bus")
+
+
+@pytest.mark.parametrize(
+    ("words", "matches"), [("ecc", "gpu-ecc"), ("remap", "gpu-row-remap"), ("fallen bus", "xid 79")]
+)
+def test_other_words_are_searched(words: str, matches: str, capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(capsys, words)
+    assert f"matches - {words}" in text
+    assert matches in text
+    assert main(["explain", words, "-o", "json"]) == 0
+    assert any(match["name"].startswith(matches) for match in json.loads(capsys.readouterr().out))
 
 
 @pytest.mark.parametrize("words", [["Xid", "79"], ["XID", "79"], ["xid79"], ["Xid 79"], ["xid:", "79"]])
 def test_a_code_may_be_written_as_the_log_does(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert said(capsys, *words) == said(capsys, "xid", "79")
+    assert printed(capsys, *words) == printed(capsys, "xid", "79")
 
 
 def test_a_check_may_be_written_in_capitals(capsys: pytest.CaptureFixture[str]) -> None:
-    assert said(capsys, "GPU-LOST") == said(capsys, "check", "gpu-lost")
+    assert printed(capsys, "GPU-LOST") == printed(capsys, "check", "gpu-lost")
 
 
 def test_what_is_explained_names_no_file_that_users_lack(capsys: pytest.CaptureFixture[str]) -> None:
@@ -83,7 +98,7 @@ def test_what_is_explained_names_no_file_that_users_lack(capsys: pytest.CaptureF
         *(("sxid", str(code)) for code in catalogue.sxids),
         *((check.id,) for check in catalogue.checks),
     ):
-        text = said(capsys, *words)
+        text = printed(capsys, *words)
         assert ".yaml" not in text, words
         assert "docs/" not in text, words
 
@@ -91,12 +106,12 @@ def test_what_is_explained_names_no_file_that_users_lack(capsys: pytest.CaptureF
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        (["gpu-lots"], "'gpu-lots' is no check: did you mean gpu-lost"),
-        (["xid", "seven"], "'seven' is no Xid: write its number"),
-        (["sxid", "9" * 30], "is no SXid: write its number"),
-        (["79"], "'79' is a number alone: write nodeguard explain xid 79, or sxid 79"),
-        (["xid"], "'xid' needs a number: write nodeguard explain xid 79"),
-        (["one", "two", "three"], "'one two three' is nothing to explain"),
+        (["gpu-lots"], "'gpu-lots' matches no check, Xid or SXid: did you mean gpu-lost"),
+        (["xid", "seven"], "'seven' is not the number of an Xid"),
+        (["sxid", "9" * 30], "is not the number of an SXid"),
+        (["xid"], "'xid' has no number: write nodeguard explain xid 79"),
+        (["frob", "the", "gronk"], "'frob the gronk' matches no check, Xid or SXid"),
+        (["node", "gpu-7"], "a node is described, not explained: write nodeguard describe node NAME"),
     ],
 )
 def test_what_cannot_be_explained_ends_with_3(
@@ -107,11 +122,12 @@ def test_what_cannot_be_explained_ends_with_3(
 
 
 def test_machines_are_told_the_same(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["explain", "xid", "79", "--format", "json"]) == 0
+    assert main(["explain", "xid", "79", "-o", "json"]) == 0
     code = json.loads(capsys.readouterr().out)
-    assert (code["of"], code["facts"]["checks"]) == ("Xid 79", ["gpu-lost"])
-    assert code["title"].startswith("GPU has fallen off the bus")
-    assert len(code["facts"]["note"]) > 1
-    assert main(["explain", "GPU-LOST", "--format", "json"]) == 0
+    assert (code["kind"], code["code"], code["checks"]) == ("xid", 79, ["gpu-lost"])
+    assert code["summary"].startswith("GPU has fallen off the bus")
+    assert code["treated_as"] == "fatal, action reboot-node"
+    assert len(code["notes"]) > 1
+    assert main(["explain", "GPU-LOST", "-o", "json"]) == 0
     check = json.loads(capsys.readouterr().out)
     assert (check["id"], check["health"], check["when"]["type"]) == ("gpu-lost", "fatal", "any")

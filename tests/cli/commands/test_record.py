@@ -26,15 +26,17 @@ from tests.sources.fake_machine import FakeMachine
 
 
 def verdict(capsys: pytest.CaptureFixture[str], *arguments: str) -> CheckOutput:
-    main(["check", "--format", "json", *arguments])
+    main(["check", "-o", "json", *arguments])
     return msgspec.json.decode(capsys.readouterr().out, type=CheckOutput)
 
 
-def told(output: CheckOutput) -> list[tuple[str, str, str, str]]:
+def view(output: CheckOutput) -> list[tuple[str, str, str, str]]:
     # Whether somebody's process waits for a disk just now is nothing that two looks need agree on.
     moving = {"kernel-hung-task", "process-blocked"}
     return [
-        (one.check, one.target, one.health, one.message) for one in output.findings if one.check not in moving
+        (item.check, item.target, item.health, item.message)
+        for item in output.findings
+        if item.check not in moving
     ]
 
 
@@ -45,23 +47,23 @@ def test_a_recording_of_this_machine_comes_to_its_verdict(
     assert main(["record", directory]) == 0
     assert f"nodeguard check --from {directory}" in capsys.readouterr().out
     live, replayed = verdict(capsys), verdict(capsys, "--from", directory)
-    assert told(replayed) == told(live)
-    assert replayed.unread == live.unread
-    assert replayed.fine == live.fine
+    assert view(replayed) == view(live)
+    assert replayed.unreadable == live.unreadable
+    assert replayed.passed == live.passed
 
 
-def test_an_anonymised_recording_names_nobody_and_judges_the_same(
+def test_an_anonymised_recording_gives_the_same_verdict(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     directory = tmp_path / "bundle"
-    assert main(["record", str(directory), "--anonymise", "--for", "2s"]) == 0
+    assert main(["record", str(directory), "--anonymise", "--duration", "2s"]) == 0
     capsys.readouterr()
     boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     for path in directory.rglob("*"):
         if path.is_file():
             assert boot_id not in path.read_text(errors="replace"), path
     assert os.uname().nodename not in (directory / "bundle.yaml").read_text().split()
-    assert told(verdict(capsys, "--from", str(directory))) == told(verdict(capsys))
+    assert view(verdict(capsys, "--from", str(directory))) == view(verdict(capsys))
 
 
 def test_a_folder_that_is_not_empty_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -71,20 +73,20 @@ def test_a_folder_that_is_not_empty_is_left_alone(tmp_path: Path, capsys: pytest
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
-def test_a_folder_that_cannot_be_made_is_said_to_be_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_directory_that_cannot_be_created_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["record", "/proc/nodeguard"]) == 3
     assert "/proc/nodeguard" in capsys.readouterr().err
 
 
-def test_a_platform_that_is_not_known_is_refused_before_anything_is_recorded(
+def test_an_unknown_platform_is_refused_before_the_recording(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["record", str(tmp_path / "bundle"), "--platform", "nope"]) == 3
-    assert "platform 'nope' is not known: it is one of aws-p4d, " in capsys.readouterr().err
+    assert "platform 'nope' is unknown: expected one of aws-p4d, " in capsys.readouterr().err
     assert not (tmp_path / "bundle").exists()
 
 
-def test_a_source_that_is_late_tells_nothing_and_does_not_count_as_recorded(tmp_path: Path) -> None:
+def test_a_late_source_does_not_count_as_recorded(tmp_path: Path) -> None:
     released = threading.Event()
 
     def stuck(machine: Machine) -> Iterator[Observation]:
@@ -122,7 +124,28 @@ def test_a_full_disk_leaves_no_half_bundle(
 
     monkeypatch.setattr(BundleDirectory, "_write", full)
     assert main(["record", str(directory)]) == 3
-    said = capsys.readouterr().err
-    assert "No space left on device" in said
-    assert said.endswith(f"{directory} is empty: make room, or name a folder on another disk\n")
-    assert list(directory.iterdir()) == []
+    printed = capsys.readouterr().err
+    assert "No space left on device" in printed
+    assert printed.endswith(
+        f"{directory}.partial is empty: free space, or choose a directory on another disk\n"
+    )
+    assert not directory.exists()
+
+
+def test_an_interrupted_recording_is_no_recording_and_is_replaced_with_force(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = tmp_path / "bundle"
+
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(record._Recorder, "record", interrupted)
+        assert main(["record", str(directory)]) == 130
+    assert not directory.exists()
+    assert main(["record", str(directory)]) == 3
+    assert "replace it with --force" in capsys.readouterr().err
+    assert main(["record", str(directory), "--force"]) == 0
+    assert main(["record", str(directory)]) == 3
+    assert main(["record", str(directory), "--force"]) == 0

@@ -42,38 +42,38 @@ def test_gpus_are_let_go_of_and_taken_back(
 ) -> None:
     path, where = agent
     for words, said in (
-        (["--for", "30m"], "The agent has detached all GPUs until 2"),
-        (["--for", "30m", "--gpu", "1B:00"], "The agent has detached gpu/0000:1b:00 until 2"),
+        (["--duration", "30m"], "The agent is detached from all GPUs until 2"),
+        (["-d", "30m", "--gpu", "1B:00"], "The agent is detached from gpu/0000:1b:00 until 2"),
     ):
-        assert main(["release", "--socket", path, *words]) == 0
+        assert main(["gpus", "detach", "--socket", path, *words]) == 0
         assert said in capsys.readouterr().out
         wait_for(where, "not-applicable")
         assert "nodeguard_finding{" not in page(f"{where}/metrics")
-    assert main(["release", "--socket", path, "--end"]) == 0
+    assert main(["gpus", "attach", "--socket", path]) == 0
     wait_for(where, "fresh")
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "a time is missing: write --for 30m, or --end"),
-        (["--for", "1m", "--end"], "a time is missing: write --for 30m, or --end"),
-        (["--gpu", "1b:00", "--end"], "--end attaches all GPUs"),
-        (["--for", "2d"], "GPUs are detached for a day at most"),
-        (["--for", "1m", "--gpu", "99:00"], "gpu/0000:99:00 is not a GPU of this node; there is gpu/0000:"),
-        (["--for", "1m", "--gpu", "x" * 300], "an argument is invalid"),
+        (["--duration", "2d"], "a release lasts a day at most"),
+        (
+            ["--duration", "1m", "--gpu", "99:00"],
+            "gpu/0000:99:00 is no GPU that is read here; there is gpu/0000:",
+        ),
+        (["--duration", "1m", "--gpu", "x" * 300], "is not a PCI address: write it like 0000:3b:00"),
     ],
 )
 def test_what_cannot_be_released_is_refused(
     agent: tuple[str, str], words: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["release", "--socket", agent[0], *words]) == 3
+    assert main(["gpus", "detach", "--socket", agent[0], *words]) == 3
     assert said in capsys.readouterr().err
 
 
 def test_without_an_agent_the_socket_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = str(tmp_path / "agent.sock")
-    for words in (["release", "--for", "1m"], ["clear", "a", "node"]):
+    for words in (["gpus", "detach", "-d", "1m"], ["clear", "a", "node"]):
         assert main([*words, "--socket", path]) == 3
         assert f"no agent answers at {path}" in capsys.readouterr().err
 
@@ -88,7 +88,7 @@ def test_what_was_not_answered_may_happen_still(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [["clear", "\udcff", "node"], ["release", "--for", "1m", "--gpu", "\udcff"]]
+    "words", [["clear", "\udcff", "node"], ["clear", "gpu-lost", "node", "--by", "\udcff"]]
 )
 def test_words_that_are_no_text_are_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*words, "--socket", "/nowhere"]) == 3

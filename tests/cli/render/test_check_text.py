@@ -33,7 +33,7 @@ def against(of: str, name: str = "a.limit", by: float = 0.0, operator: str = "be
 
 
 @pytest.mark.parametrize(
-    ("one", "said"),
+    ("item", "printed"),
     [
         (LOW, "a.level is below 5"),
         (Compare("a.level", "at_least", 0.02), "a.level is at least 0.02"),
@@ -43,11 +43,11 @@ def against(of: str, name: str = "a.limit", by: float = 0.0, operator: str = "be
         (Compare("a.state", "is_not", ""), "a.state is not empty"),
         (Compare("a.state", "in", ("up", 3, "")), "a.state is one of up, 3, empty"),
         (against("signal"), "a.level is below a.limit"),
-        (against("platform", "gpus"), "a.level is below what the platform expects (gpus)"),
-        (against("peers"), "a.level is below its peers'"),
-        (against("inventory"), "a.level is below the best that was read there before"),
-        (against("peers", operator="is_not"), "a.level is not its peers'"),
-        (against("peers", by=20), "a.level is more than 20 below its peers'"),
+        (against("platform", "gpus"), "a.level is below the value that the platform expects (gpus)"),
+        (against("peers"), "a.level is below the value of its peers"),
+        (against("inventory"), "a.level is below the best earlier reading"),
+        (against("peers", operator="is_not"), "a.level is not the value of its peers"),
+        (against("peers", by=20), "a.level is more than 20 below the value of its peers"),
         (against("signal", by=0.5, operator="at_most"), "a.level is 0.5 or more below a.limit"),
         (against("signal", by=5, operator="above"), "a.level is more than 5 above a.limit"),
         (against("signal", by=5, operator="at_least"), "a.level is 5 or more above a.limit"),
@@ -66,48 +66,51 @@ def against(of: str, name: str = "a.limit", by: float = 0.0, operator: str = "be
         ),
     ],
 )
-def test_a_condition_in_words(one: Condition, said: str) -> None:
-    assert condition_text(one) == said
+def test_a_condition_in_words(item: Condition, printed: str) -> None:
+    assert condition_text(item) == printed
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.id)
 def test_every_condition_reads_as_a_sentence(check: Check) -> None:
-    said = condition_text(check.when)
-    assert not re.search(r"None|True|False|[\[\]{}<>\"=]|~|  | $|^ | ,", said), said
+    printed = condition_text(check.when)
+    assert not re.search(r"None|True|False|[\[\]{}<>\"=]|~|  | $|^ | ,", printed), printed
     # Apostrophes belong to the peers; parentheses group, or name what the platform expects.
-    assert said.count("'") == said.count("its peers'")
-    assert said.count("(") == said.count(")")
-    assert not re.search(r"\w\(|\(\)", said), said
+    assert printed.count("'") == printed.count("its peers'")
+    assert printed.count("(") == printed.count(")")
+    assert not re.search(r"\w\(|\(\)", printed), printed
     for leaf in check.leaves():
-        assert (leaf.event if isinstance(leaf, EventOccurred) else leaf.signal) in said
+        assert (leaf.event if isinstance(leaf, EventOccurred) else leaf.signal) in printed
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.id)
-def test_every_fact_is_said(check: Check) -> None:
-    said = dict(check_facts(check))
-    assert list(said)[:6] == ["health", "action", "judges", "family", "fires when", "ends with"]
-    assert list(said)[-2:] == ["what to do", "basis"]
-    assert all(text.strip() and "None" not in text for text in said.values())
-    assert ("votes in" in said, "part of" in said) == (bool(check.topologies), bool(check.symptom_of))
+def test_every_fact_is_shown(check: Check) -> None:
+    printed = dict(check_facts(check))
+    assert list(printed)[:6] == ["health", "action", "applies to", "family", "fires when", "cleared by"]
+    assert list(printed)[-2:] == ["what to do", "source"]
+    assert all(text.strip() and "None" not in text for text in printed.values())
+    assert ("votes in" in printed, "symptom of" in printed) == (
+        bool(check.topologies),
+        bool(check.symptom_of),
+    )
 
 
 @pytest.mark.parametrize("sign", get_args(ClearSign))
-def test_every_sign_is_said_in_words(sign: ClearSign) -> None:
-    said = clearing_text(check(EventOccurred("a.happened"), clears=(sign,)))
-    assert " " in said
-    assert said != sign
+def test_every_clearing_sign_has_a_text(sign: ClearSign) -> None:
+    printed = clearing_text(check(EventOccurred("a.happened"), clears=(sign,)))
+    assert " " in printed
+    assert printed != sign
 
 
 def test_what_ends_a_finding() -> None:
-    assert clearing_text(check(LOW)) == "the condition no longer holds"
+    assert clearing_text(check(LOW)) == "a reading that no longer meets the condition"
     assert (
         clearing_text(check(EventOccurred("a.happened"), clears=("reboot", "operator")))
-        == "a reboot, a person"
+        == "a reboot, an operator (nodeguard clear)"
     )
 
 
 def test_facts_of_a_check() -> None:
-    one = check(
+    item = check(
         LOW,
         targets=("gpu", "node"),
         health=Health.FATAL,
@@ -117,21 +120,21 @@ def test_facts_of_a_check() -> None:
         remedy="Reset it.",
         basis="Somebody.",
     )
-    assert list(check_facts(one)) == [
+    assert list(check_facts(item)) == [
         ("health", "fatal"),
         ("action", "reset-gpu"),
-        ("judges", "gpu, node"),
+        ("applies to", "gpu, node"),
         ("family", "family"),
         ("fires when", "a.level is below 5"),
-        ("ends with", "the condition no longer holds"),
+        ("cleared by", "a reading that no longer meets the condition"),
         ("votes in", "rack, power"),
-        ("part of", "two"),
+        ("symptom of", "two"),
         ("what to do", "Reset it."),
-        ("basis", "Somebody."),
+        ("source", "Somebody."),
     ]
 
 
-def test_codes_mean_what_the_catalogue_says() -> None:
+def test_codes_have_the_meaning_of_the_catalogue() -> None:
     words = meanings(CATALOGUE)
     assert words["gpu.recovery_action = 4"] == "drain and reset"
     assert words["gpu.fabric.state = 2"] == "in progress"

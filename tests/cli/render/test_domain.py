@@ -14,7 +14,7 @@ from nodeguard.fleet_api.node import describe_node
 from nodeguard.fleet_api.status import fleet_status
 from nodeguard.model.diagnosis import DiagnosisPolicy
 from nodeguard.model.mark import MAINTENANCE_ANNOTATION
-from tests.cli.fleet_look import LEADER, look, page
+from tests.cli.fleet_output import LEADER, look, page
 from tests.fleet.decide.test_domain_marks import ENFORCED, FIRST, fails, wait, well
 from tests.fleet.decide.test_domain_marks import fleet as leaves
 from tests.fleet.scene import Fleet, finding
@@ -36,160 +36,153 @@ def fabric() -> Fleet:
 FABRIC = fabric()
 
 
-def test_a_domain_that_is_to_blame() -> None:
+def test_a_degraded_domain() -> None:
     assert look(domain_lines(describe_domain(FABRIC.planner, FIRST, FABRIC.now)), 100) == page("""
     SUSPECT  fabric/p0/r0: 6 of 7 nodes lost a link at once; its 4 siblings did not.
-      mark      marked on 8 nodes, gangs are kept off all of it; what runs on a single node may fill it
-      blamed    2023-11-14 22:13:41 UTC, 5 s ago
-      began     2023-11-14 22:13:21 UTC, 25 s ago
-      ends      when fewer than 2 of its nodes show it for 30 min
-      shows     6 of 7 lost a link within 2 min (link-down); it takes 3, as fewer are too small a part
-      shows     6 of 7 had trouble with a link within 10 min (link); it takes 3, as fewer are too small
-                a part
-      beside    4 domains, of whose 32 nodes 0 show the same
-      part of   fabric/p0: 6 of 40 nodes show something
-      members   8 nodes, of which 7 may vote
-      no vote   1 node (node-7): under maintenance
-      known by  labels pod, rack
-      lacking   1 node lacks pod (node-200)
-      lacking   1 node lacks rack (node-200)
-      more      nodeguard explain incident fabric-p0-r0-7e385bdb
+      mark        marked on 8 nodes, new gang work is kept off all of it; single-node work may run
+      degraded    2023-11-14 22:13:41 UTC, 5 s ago
+      first seen  2023-11-14 22:13:21 UTC, 25 s ago
+      ends        when fewer than 2 of its nodes show it for 30 min
+      fault       6 of 7 lost a link within 2 min (link-down); threshold 3 (minimum share)
+      fault       6 of 7 had trouble with a link within 10 min (link); threshold 3 (minimum share)
+      siblings    4 domains with 32 nodes: 0 show the same fault
+      part of     fabric/p0: 6 of 40 nodes show a fault
+      members     8 nodes, 7 may vote
+      no vote     1 node (node-7): under maintenance
+      source      labels pod, rack
+      missing     1 node lacks pod (node-200)
+      missing     1 node lacks rack (node-200)
+      see         nodeguard describe incident fabric-p0-r0-7e385bdb
 
-      node-0    port-down on port mlx5_0/1, 25 s ago: the port is down
-      node-1    25 s ago; it does not show it any more
-      node-2    port-down on port mlx5_0/1, 25 s ago: the port is down
-      node-3    port-down on port mlx5_0/1, 25 s ago: the port is down
-      node-4    port-down on port mlx5_0/1, 25 s ago: the port is down
-      node-5    port-down on port mlx5_0/1, 25 s ago: the port is down
+      node-0      port-down on port mlx5_0/1, 25 s ago: the port is down
+      node-1      25 s ago; the fault is over
+      node-2      port-down on port mlx5_0/1, 25 s ago: the port is down
+      node-3      port-down on port mlx5_0/1, 25 s ago: the port is down
+      node-4      port-down on port mlx5_0/1, 25 s ago: the port is down
+      node-5      port-down on port mlx5_0/1, 25 s ago: the port is down
     """)
 
 
 def test_a_domain_that_is_not() -> None:
     assert look(domain_lines(describe_domain(FABRIC.planner, "fabric/p0", FABRIC.now)), 100) == page("""
-    WARNING  fabric/p0: not to blame; 6 of 39 nodes lost a link within 2 min.
-      shows     6 of 39 lost a link within 2 min (link-down); it takes 4, but it is told of as
-                fabric/p0/r0
-      shows     6 of 39 had trouble with a link within 10 min (link); it takes 4, but it is told of as
-                fabric/p0/r0
-      beside    3 domains, of whose 120 nodes 1 show the same
-      members   40 nodes, of which 39 may vote
-      no vote   1 node (node-7): under maintenance
-      known by  labels pod, rack
-      lacking   1 node lacks pod (node-200)
-      lacking   1 node lacks rack (node-200)
+    WARNING  fabric/p0: not degraded; 6 of 39 nodes lost a link within 2 min.
+      fault       6 of 39 lost a link within 2 min (link-down); threshold 4, reported as fabric/p0/r0
+      fault       6 of 39 had trouble with a link within 10 min (link); threshold 4, reported as
+                  fabric/p0/r0
+      siblings    3 domains with 120 nodes: 1 show the same fault
+      members     40 nodes, 39 may vote
+      no vote     1 node (node-7): under maintenance
+      source      labels pod, rack
+      missing     1 node lacks pod (node-200)
+      missing     1 node lacks rack (node-200)
 
-      node-0    port-down on port mlx5_0/1, 25 s ago: the port is down
-      node-1    25 s ago; it does not show it any more
-      node-2    port-down on port mlx5_0/1, 25 s ago: the port is down
-      node-3    port-down on port mlx5_0/1, 25 s ago: the port is down
-      node-4    port-down on port mlx5_0/1, 25 s ago: the port is down
-      node-5    port-down on port mlx5_0/1, 25 s ago: the port is down
+      node-0      port-down on port mlx5_0/1, 25 s ago: the port is down
+      node-1      25 s ago; the fault is over
+      node-2      port-down on port mlx5_0/1, 25 s ago: the port is down
+      node-3      port-down on port mlx5_0/1, 25 s ago: the port is down
+      node-4      port-down on port mlx5_0/1, 25 s ago: the port is down
+      node-5      port-down on port mlx5_0/1, 25 s ago: the port is down
 
       fabric/p0/r0: 6 of 8 nodes, link-down, link, marked
-      fabric/p0/r1: 0 of 8 nodes show something
-      fabric/p0/r2: 0 of 8 nodes show something
-      fabric/p0/r3: 0 of 8 nodes show something
-      fabric/p0/r4: 0 of 8 nodes show something
+      fabric/p0/r1: 0 of 8 nodes show a fault
+      fabric/p0/r2: 0 of 8 nodes show a fault
+      fabric/p0/r3: 0 of 8 nodes show a fault
+      fabric/p0/r4: 0 of 8 nodes show a fault
     """)
     assert look(domain_lines(describe_domain(FABRIC.planner, "fabric/p2/r10", FABRIC.now)), 100) == page("""
-    OK  fabric/p2/r10: none of its nodes shows what they might share.
-      it takes  link-down: 3, as fewer are too small a part; link: 3, as fewer are too small a part;
-                silent: 3, as fewer are too small a part
-      beside    4 domains
-      part of   fabric/p2: 0 of 40 nodes show something
-      members   8 nodes, of which 8 may vote
-      known by  labels pod, rack
-      lacking   1 node lacks pod (node-200)
-      lacking   1 node lacks rack (node-200)
+    OK  fabric/p2/r10: no shared fault.
+      thresholds  link-down: threshold 3 (minimum share); link: threshold 3 (minimum share); silent:
+                  threshold 3 (minimum share)
+      siblings    4 domains
+      part of     fabric/p2: 0 of 40 nodes show a fault
+      members     8 nodes, 8 may vote
+      source      labels pod, rack
+      missing     1 node lacks pod (node-200)
+      missing     1 node lacks rack (node-200)
     """)
 
 
 def test_what_nodes_share() -> None:
     assert look(domain_list_lines(list_domains(FABRIC.planner, FABRIC.now)), 100) == page("""
-    SUSPECT  1 domain to blame, 3 more show something.
-      view      fabric 24 domains by labels pod, rack, 1 node lacks pod (node-200), 1 node lacks rack
-                (node-200)
-
-      fabric/p0/r0: 6 of 8 nodes, link-down, link, marked
-      fabric/p0: 6 of 40 nodes show something
-      fabric/p1/r5: 1 of 8 nodes show something
-      fabric/p1: 1 of 40 nodes show something
+    SUSPECT  1 domain degraded, 3 more show a fault.
+      topology    fabric 24 domains by labels pod, rack, 1 node lacks pod (node-200), 1 node lacks rack
+                  (node-200)
     """)
 
 
 def test_the_status_of_a_fleet_with_a_degraded_domain() -> None:
     assert look(status_lines(fleet_status(FABRIC.planner, LEADER, FABRIC.now)), 100) == page("""
     FATAL  161 nodes: 6 fatal.
-      agents    161 expected, 161 reporting
-      nodes     155 ok, 6 fatal; 1 under maintenance
-      marked    domain-degraded 8 nodes
-      pending   1 mark of 1 node in the grace period: 55 s left
-      views     fabric 24 domains by labels pod, rack, 1 node lacks pod (node-200), 1 node lacks rack
-                (node-200)
-      domains   1 marked: fabric/p0/r0
-      budgets   fleet 0 of 161
-      incidents 1 pending, 1 marked
-      policy    enforce; /etc/nodeguard/policy.yaml
-      leader    nodeguard-aggregator-6f7c9d-x2vbn (this one), up 1 d 3 h, planned just now; nodeguard
-                0.1.0
+      agents      161 of 161 reporting
+      nodes       155 ok, 6 fatal; 1 under maintenance
+      marked      domain-degraded 8 nodes
+      pending     1 mark of 1 node in the grace period: 55 s left
+      topologies  fabric 24 domains by labels pod, rack, 1 node lacks pod (node-200), 1 node lacks rack
+                  (node-200)
+      domains     1 marked: fabric/p0/r0
+      budgets     fleet 0 of 161
+      incidents   1 pending, 1 marked
+      policy      enforce; /etc/nodeguard/policy.yaml
+      leader      nodeguard-aggregator-6f7c9d-x2vbn (this replica), up 1 d 3 h, planned just now;
+                  nodeguard 0.1.0
 
     FATAL    node-41, port mlx5_0/1: port-down, pending (grace period, 55 s left), 5 s old
              the port is down
-             nodeguard explain incident node-41-port-mlx5-0-1-3cf70655
+             nodeguard describe incident node-41-port-mlx5-0-1-3cf70655
 
     SUSPECT  fabric/p0/r0: link-down, marked, 25 s old
              6 of 7 nodes lost a link at once; its 4 siblings did not
-             nodeguard explain incident fabric-p0-r0-7e385bdb
+             nodeguard describe incident fabric-p0-r0-7e385bdb
     """)
 
 
 def test_the_incident_of_a_domain() -> None:
     name = describe_domain(FABRIC.planner, FIRST, FABRIC.now).incident
-    told = describe_incident(FABRIC.planner, LEADER, name, FABRIC.now)
-    assert told is not None
-    few = replace(told, symptoms=told.symptoms[:1])
+    view = describe_incident(FABRIC.planner, LEADER, name, FABRIC.now)
+    assert view is not None
+    few = replace(view, symptoms=view.symptoms[:1])
     assert look(incident_lines(few), 100) == page("""
     SUSPECT  link-down - fabric/p0/r0
-      state     marked, new gang work is kept away: over when fewer than 2 of its nodes show it for 30
-                min
-      concerns  8 nodes of fabric/p0/r0
-      since     2023-11-14 22:13:21 UTC, 25 s ago
-      changed   2023-11-14 22:13:41 UTC, 5 s ago
-      what      fabric/p0/r0: 6 of 7 nodes lost a link at once; its 4 siblings did not
-      do        contact support
-      more      nodeguard explain domain fabric/p0/r0
+      state       marked, new gang work is kept away: over when fewer than 2 of its nodes show it for
+                  30 min
+      scope       8 nodes of fabric/p0/r0
+      since       2023-11-14 22:13:21 UTC, 25 s ago
+      changed     2023-11-14 22:13:41 UTC, 5 s ago
+      message     fabric/p0/r0: 6 of 7 nodes lost a link at once; its 4 siblings did not
+      action      contact support
+      see         nodeguard describe domain fabric/p0/r0
 
     FATAL  port-down - node-0, port mlx5_0/1
-      what      the port is down
+      message     the port is down
     """)
 
 
 def test_a_node_of_a_degraded_domain() -> None:
-    told = describe_node(FABRIC.planner, LEADER, "node-0", FABRIC.now)
-    assert told is not None
-    assert look(node_lines(told), 100) == page("""
-    FATAL  node-0: new gang work is kept off it, as fabric/p0/r0 is degraded.
-      heard     just now
-      sits in   8 GPUs, no pool, fabric/p0, fabric/p0/r0
+    view = describe_node(FABRIC.planner, LEADER, "node-0", FABRIC.now)
+    assert view is not None
+    assert look(node_lines(view), 100) == page("""
+    FATAL  node-0: no new gang work: fabric/p0/r0 degraded.
+      last report just now
+      hardware    8 GPUs; no pool, fabric/p0, fabric/p0/r0
 
     DOMAIN-DEGRADED  link-down - fabric/p0/r0
-      since     2023-11-14 22:13:41 UTC, 5 s ago
-      waits for fabric/p0/r0 to be in order: over when fewer than 2 of its nodes show it for 30 min
+      since       2023-11-14 22:13:41 UTC, 5 s ago
+      waiting for fabric/p0/r0 to be in order: over when fewer than 2 of its nodes show it for 30 min
 
     FATAL  port-down - port mlx5_0/1
-      what      the port is down
-      part      mlx5_0
-      since     2023-11-14 22:13:21 UTC, 25 s ago
-      seen      infiniband: port.up False
-      mark      none: told of as fabric/p0/r0, which is degraded
-      more      nodeguard explain port-down
+      message     the port is down
+      component   mlx5_0
+      since       2023-11-14 22:13:21 UTC, 25 s ago
+      evidence    infiniband: port.up False
+      mark        none: told of as fabric/p0/r0, which is degraded
+      see         nodeguard explain port-down
 
-      budgets   fleet 0 of 161, nodes of no pool 0 of 161, fabric/p0 0 of 40, fabric/p0/r0 0 of 8
-      incident  fabric-p0-r0-7e385bdb (marked)
+      budgets     fleet 0 of 161, default pool 0 of 161, fabric/p0 0 of 40, fabric/p0/r0 0 of 8
+      incident    fabric-p0-r0-7e385bdb (marked)
     """)
 
 
-def test_a_check_that_is_held() -> None:
+def test_a_suppressed_check() -> None:
     fleet = leaves(120, replace(ENFORCED, blame=DiagnosisPolicy()))
     wait(fleet, 700.0)
     for number in (0, 9, 41, 49, 89, 97):
@@ -198,38 +191,38 @@ def test_a_check_that_is_held() -> None:
     wait(fleet, 10.0)
     assert look(status_lines(fleet_status(fleet.planner, LEADER, fleet.now)), 100) == page("""
     FATAL  120 nodes: 6 fatal; 6 marks withheld.
-      check     gpu-lost is suppressed: it fires on 6 nodes that share nothing, where 4 within 10 min
-                may be chance; nothing bears it out: it misfires
-      agents    120 expected, 120 reporting
-      nodes     114 ok, 6 fatal
-      marked    nothing
-      withheld  6 marks of 6 nodes: check gpu-lost is suppressed: see nodeguard status (6)
-      views     fabric 18 domains by labels pod, rack
-      budgets   fleet 0 of 120
-      incidents 1 open, 6 withheld
-      policy    enforce; /etc/nodeguard/policy.yaml
-      leader    nodeguard-aggregator-6f7c9d-x2vbn (this one), up 1 d 3 h, planned just now; nodeguard
-                0.1.0
+      check       gpu-lost is suppressed: it fires on 6 nodes that share nothing, where 4 within 10 min
+                  may be chance; nothing bears it out: it misfires
+      agents      120 of 120 reporting
+      nodes       114 ok, 6 fatal
+      marked      nothing
+      withheld    6 marks of 6 nodes: check gpu-lost is suppressed: see nodeguard status (6)
+      topologies  fabric 18 domains by labels pod, rack
+      budgets     fleet 0 of 120
+      incidents   1 open, 6 withheld
+      policy      enforce; /etc/nodeguard/policy.yaml
+      leader      nodeguard-aggregator-6f7c9d-x2vbn (this replica), up 1 d 3 h, planned just now;
+                  nodeguard 0.1.0
 
     WARNING  check gpu-lost: suppressed, 0 s old
              it fires on 6 nodes that share nothing, where 4 within 10 min may be chance; nothing bears
              it out: it misfires
-             nodeguard explain incident check-gpu-lost-b567aef3
+             nodeguard describe incident check-gpu-lost-b567aef3
     """)
     [name] = fleet.planner.incidents[""]
-    told = describe_incident(fleet.planner, LEADER, name, fleet.now)
-    assert told is not None
-    assert look(incident_lines(replace(told, symptoms=told.symptoms[:1])), 100) == page("""
+    view = describe_incident(fleet.planner, LEADER, name, fleet.now)
+    assert view is not None
+    assert look(incident_lines(replace(view, symptoms=view.symptoms[:1])), 100) == page("""
     WARNING  check gpu-lost is suppressed
-      state     open, reported only; nothing is kept away: it marks nothing new, and its marks that no
-                other source confirms are released
-      since     2023-11-14 22:25:41 UTC, just now
-      changed   2023-11-14 22:25:41 UTC, just now
-      what      check gpu-lost is suppressed: it fires on 6 nodes that share nothing, where 4 within 10
-                min may be chance; nothing bears it out: it misfires
-      do        watch it
-      more      nodeguard explain gpu-lost
+      state       open, report only; no scheduling change: it marks nothing new, and its marks that no
+                  other source confirms are released
+      since       2023-11-14 22:25:41 UTC, just now
+      changed     2023-11-14 22:25:41 UTC, just now
+      message     check gpu-lost is suppressed: it fires on 6 nodes that share nothing, where 4 within
+                  10 min may be chance; nothing bears it out: it misfires
+      action      watch it
+      see         nodeguard explain gpu-lost
 
     FATAL  gpu-lost - node-0, GPU 0000:3b:00
-      what      gpu-lost at gpu/0000:3b:00
+      message     gpu-lost at gpu/0000:3b:00
     """)

@@ -4,27 +4,27 @@ from nodeguard.cli.render.node import node_lines
 from nodeguard.cli.render.status import status_lines
 from nodeguard.fleet_api.node import describe_node
 from nodeguard.fleet_api.status import fleet_status
-from tests.cli.fleet_look import LEADER, look
+from tests.cli.fleet_output import LEADER, look
 from tests.fleet.scene import Fleet
 
 
-def test_lemons_are_told_of_by_name() -> None:
+def test_repeat_offenders_are_listed_by_name() -> None:
     fleet = Fleet(1)
-    known = fleet.planner.component_faults.history
+    available = fleet.planner.component_faults.history
     for number in range(20_000):
-        known.record_component(f"other-{number}", fleet.wall - 41 * 86_400.0)
+        available.record_component(f"other-{number}", fleet.wall - 41 * 86_400.0)
     for part, faults in (("GPU-1", 4), ("GPU-2", 3)):
-        known.record_component(part, fleet.wall - 41 * 86_400.0)
+        available.record_component(part, fleet.wall - 41 * 86_400.0)
         for day in range(faults):
-            known.record_fault(part, "node-0", "gpu/0000:3b:00", "gpu-lost", fleet.wall - day * 86_400.0)
+            available.record_fault(part, "node-0", "gpu/0000:3b:00", "gpu-lost", fleet.wall - day * 86_400.0)
     fleet.after(1.0)
     text = " ".join(look(status_lines(fleet_status(fleet.planner, LEADER, fleet.now))).split())
-    assert " lemons 2 parts to be replaced: GPU-1 in node-0 (4 times), GPU-2 in node-0 (3 times) " in text
-    told = describe_node(fleet.planner, LEADER, "node-0", fleet.now)
-    assert told is not None
-    text = " ".join(look(node_lines(told)).split())
+    assert " replace 2 components to replace: GPU-1 in node-0 (4 times), GPU-2 in node-0 (3 times) " in text
+    view = describe_node(fleet.planner, LEADER, "node-0", fleet.now)
+    assert view is not None
+    text = " ".join(look(node_lines(view)).split())
     assert (
-        " lemon GPU-1 (GPU 0000:3b:00) has failed 4 times in 41 d, where parts of this fleet do fewer than 0.1 "
-        "times: have it replaced lemon GPU-2 "
+        " replace GPU-1 (GPU 0000:3b:00) failed 4 times in 41 d (fleet average less than 0.1): replace it "
+        "replace GPU-2 "
     ) in text
-    assert told.repeat_offenders[0].expected < 0.001
+    assert view.repeat_offenders[0].expected < 0.001

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeguard.cli.render import terminal as page
+from nodeguard.cli import streams
 from nodeguard.cli.render.terminal import StyledLine, StyledText, print_lines, terminal_width, wrap_lines
 
 HEAD = (StyledText("fine      ", "ok"),)
@@ -39,19 +39,19 @@ def test_names_are_not_broken_at_hyphens() -> None:
     assert rows(StyledLine(text="a" * 30 + " nvidia-fabricmanager"))[1] == "nvidia-fabricmanager"
 
 
-def test_a_narrow_page_still_has_room_for_text() -> None:
+def test_a_narrow_terminal_still_has_room_for_text() -> None:
     assert rows(StyledLine((StyledText("x" * 38),), "one two three four"), 40) == [
         "x" * 38 + "one two three four"
     ]
 
 
 @given(st.text(), st.integers(40, 120))
-def test_no_line_is_wider_than_the_page_and_no_word_is_lost(text: str, columns: int) -> None:
-    said = rows(StyledLine(HEAD, text), columns)
-    assert all(len(row) <= columns for row in said)
-    kept = [letter for row in said for letter in row if not letter.isspace()]
-    told = [letter if letter.isprintable() else "?" for letter in text if not letter.isspace()]
-    assert kept == [*"fine", *told]
+def test_no_line_is_wider_than_the_terminal_and_no_text_is_lost(text: str, columns: int) -> None:
+    printed = rows(StyledLine(HEAD, text), columns)
+    assert all(len(row) <= columns for row in printed)
+    remaining = [letter for row in printed for letter in row if not letter.isspace()]
+    view = [letter if letter.isprintable() else "?" for letter in text if not letter.isspace()]
+    assert remaining == [*"fine", *view]
 
 
 @given(st.text(st.characters(categories=["Cc", "Cf", "Zl", "Zp", "L"])))
@@ -59,7 +59,7 @@ def test_a_terminal_is_given_nothing_to_obey(text: str) -> None:
     assert all(row.isprintable() for row in rows(StyledLine(HEAD, text)))
 
 
-def test_a_process_cannot_colour_the_page(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_process_cannot_write_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
     print_lines([StyledLine(HEAD, "task \x1b[2J\x1b]0;owned\x07\x9b1m blocked\non a disk")])
     assert capsys.readouterr().out == "fine      task ?[2J?]0;owned??1m blocked on a disk\n"
 
@@ -69,21 +69,50 @@ def test_plain_lines_end_without_spaces(capsys: pytest.CaptureFixture[str]) -> N
     assert capsys.readouterr().out == "fine\nx\n\n"
 
 
-@pytest.mark.parametrize(("columns", "wide"), [("80", 80), ("10", 40), ("500", 120)])
-def test_a_page_is_neither_too_narrow_nor_too_wide(
-    columns: str, wide: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(("columns", "wide"), [("80", 80), ("10", 40), ("160", 160)])
+def test_the_width_is_that_of_the_terminal(columns: str, wide: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", columns)
     assert terminal_width() == wide
 
 
-def test_without_rich_a_terminal_gets_plain_lines(
+def test_text_stays_readable_on_a_wide_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(page, "_in_colour", lambda: True)
-    monkeypatch.setitem(sys.modules, "rich.console", None)
-    print_lines([StyledLine(HEAD, "x")])
-    assert capsys.readouterr().out == "fine      x\n"
+    monkeypatch.setenv("COLUMNS", "300")
+    print_lines([StyledLine(), StyledLine(text="word " * 60)])
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 120
+
+
+def test_a_number_and_its_unit_stay_on_one_line() -> None:
+    assert rows(StyledLine(text=f"{'x' * 36} 2 min 20 s ago"))[1] == "2 min 20 s ago"
+
+
+@pytest.mark.parametrize(
+    ("color", "environment", "is_colored"),
+    [
+        ("auto", {}, False),
+        ("auto", {"FORCE_COLOR": "1"}, True),
+        ("auto", {"CLICOLOR_FORCE": "1"}, True),
+        ("auto", {"FORCE_COLOR": "1", "NO_COLOR": "1"}, False),
+        ("always", {"NO_COLOR": "1"}, True),
+        ("never", {"FORCE_COLOR": "1"}, False),
+    ],
+)
+def test_color_is_by_option_then_environment_then_terminal(
+    color: str,
+    environment: dict[str, str],
+    is_colored: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name in ("NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(streams, "_color", color)
+    print_lines([StyledLine((StyledText("OK", "ok"),), " node-1")])
+    expected = "\x1b[32mOK\x1b[0m node-1\n" if is_colored else "OK node-1\n"
+    assert capsys.readouterr().out == expected
 
 
 def test_a_first_line_stays_whole_unless_a_terminal_shows_it(
@@ -94,6 +123,6 @@ def test_a_first_line_stays_whole_unless_a_terminal_shows_it(
     print_lines(lines)
     assert [len(row) for row in capsys.readouterr().out.splitlines()] == [99, 39, 39, 19]
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    monkeypatch.setattr(page, "_in_colour", lambda: False)
+    monkeypatch.setattr(streams, "_color", "never")
     print_lines(lines)
     assert [len(row) for row in capsys.readouterr().out.splitlines()] == [39, 39, 19] * 2

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from nodeguard.cli.render.terminal import StyledLine
-from nodeguard.cli.render.verdict import headline, verdict_lines
+from nodeguard.cli.render.verdict import VerdictText, headline, verdict_lines
 from nodeguard.model.finding import (
     Action,
     CounterTotal,
@@ -35,8 +35,8 @@ def plain(line: StyledLine) -> str:
     return "".join(words.text for words in line.head) + line.text
 
 
-def said(of: Verdict, **more: Any) -> list[str]:
-    return [plain(line) for line in verdict_lines("node-1", of, NOW, WORDS, **more)]
+def printed(of: Verdict, **more: Any) -> list[str]:
+    return [plain(line) for line in verdict_lines(VerdictText("node-1", of, NOW, WORDS), **more)]
 
 
 def first(of: Verdict) -> str:
@@ -57,30 +57,41 @@ def lost(**fields: Any) -> Finding:
 
 
 def test_nothing_wrong() -> None:
-    assert first(verdict(platform="dgx-h100")) == "OK  node-1 (dgx-h100): nothing wrong found."
+    assert first(verdict()) == "OK  node-1: all checks passed."
 
 
-def test_the_first_line_says_what_where_and_what_to_do() -> None:
+def test_the_inventory_follows_the_first_line() -> None:
+    text = VerdictText("node-1", verdict(), NOW, WORDS, inventory="8x NVIDIA H100, driver 580")
+    assert plain(verdict_lines(text)[1]) == "  machine   8x NVIDIA H100, driver 580"
+    assert len(verdict_lines(text, quiet=True)) == 1
+
+
+def test_a_check_of_the_site_is_explained_with_its_directory() -> None:
+    text = VerdictText("node-1", verdict(lost()), NOW, WORDS, checks_option="--checks site")
+    assert plain(verdict_lines(text)[-3]) == "  see       nodeguard explain gpu-lost --checks site"
+
+
+def test_the_first_line_has_the_worst_finding_and_the_action() -> None:
     assert first(verdict(lost())) == "FATAL  node-1: GPU lost: GPU 0000:3b:00. Reboot the node."
     assert first(verdict(lost(), finding())) == (
-        "FATAL  node-1: GPU lost: GPU 0000:3b:00, and 1 more. Reboot the node."
+        "FATAL  node-1: 1 fatal, 1 suspect. Worst: GPU lost: GPU 0000:3b:00. Reboot the node."
     )
     assert (
         first(verdict(finding(title="Clock adrift"))) == "SUSPECT  node-1: Clock adrift: the node. Watch it."
     )
 
 
-def test_the_first_line_says_what_was_not_read() -> None:
+def test_the_first_line_names_unread_sources() -> None:
     silent = tuple(ReadFailure(source, (NODE,), source, "why") for source in ("nvml", "kmsg", "nvml"))
-    assert first(verdict(unread=silent)) == "OK  node-1: nothing wrong found. Not read: nvml, kmsg."
+    assert first(verdict(unread=silent)) == "OK  node-1: all checks passed. Not read: nvml, kmsg."
 
 
-def test_where_nothing_could_be_judged_nothing_is_ok() -> None:
-    assert first(verdict(judged=0)) == "UNKNOWN  node-1: nothing could be judged."
+def test_without_an_evaluated_check_the_health_is_unknown() -> None:
+    assert first(verdict(judged=0)) == "UNKNOWN  node-1: no check could be evaluated."
 
 
 @pytest.mark.parametrize("action", Action)
-def test_every_action_is_said(action: Action) -> None:
+def test_every_action_is_shown(action: Action) -> None:
     assert first(verdict(lost(action=action))).endswith(".")
 
 
@@ -89,21 +100,23 @@ def test_every_action_is_said(action: Action) -> None:
 
 def test_a_finding_in_full() -> None:
     evidence = (Evidence("kmsg", "NVRM: Xid 79\nmore", NOW.wall, 3),)
-    one = lost(message="It is gone", remedy="Drain it.", evidence=evidence, part="GPU-1", note="seen once")
-    assert said(verdict(one))[1:] == [
+    item = lost(message="It is gone", remedy="Drain it.", evidence=evidence, part="GPU-1", note="seen once")
+    assert printed(verdict(item))[1:] == [
         "",
         "FATAL  GPU lost - GPU 0000:3b:00",
-        "  what    It is gone",
-        "  part    GPU-1",
-        "  since   2027-01-15 07:57:55 UTC, 2 min 5 s ago; seen once",
-        "  seen    kmsg: NVRM: Xid 79 more (3 times)",
-        "  do      reboot the node. Drain it.",
-        "  more    nodeguard explain gpu-lost",
+        "  message   It is gone",
+        "  component GPU-1",
+        "  since     2027-01-15 07:57:55 UTC, 2 min 5 s ago; seen once",
+        "  evidence  kmsg: NVRM: Xid 79 more (3 times)",
+        "  action    reboot the node. Drain it.",
+        "  see       nodeguard explain gpu-lost",
+        "",
+        "0 checks passed; -v lists them",
     ]
 
 
-def field(name: str, one: Finding) -> list[str]:
-    return [line.split(maxsplit=1)[1] for line in said(verdict(one)) if line.startswith(f"  {name} ")]
+def field(name: str, item: Finding) -> list[str]:
+    return [line.split(maxsplit=1)[1] for line in printed(verdict(item)) if line.startswith(f"  {name} ")]
 
 
 @pytest.mark.parametrize(
@@ -115,38 +128,42 @@ def test_since_when(since: float, ago: str) -> None:
 
 def test_many_slots_are_counted() -> None:
     slots = [f"{GPU}/nvlink/{link}" for link in range(18)]
-    assert field("slots", lost(slots=tuple(slots[:4])))[0].count("NVLink") == 4
-    assert field("slots", lost(slots=tuple(slots)))[0].endswith("GPU 0000:3b:00 NVLink 3 and 14 more")
+    assert field("targets", lost(slots=tuple(slots[:4])))[0].count("NVLink") == 4
+    assert field("targets", lost(slots=tuple(slots)))[0].endswith("GPU 0000:3b:00 NVLink 3 and 14 more")
 
 
-def test_what_tells_most_is_shown() -> None:
+def test_the_first_evidence_is_shown() -> None:
     evidence = tuple(Evidence("nvml", f"gpu.a = {at}", float(at)) for at in range(5))
-    assert field("seen", lost(evidence=evidence)) == ["nvml: gpu.a = 0", "nvml: gpu.a = 1", "nvml: gpu.a = 2"]
+    assert field("evidence", lost(evidence=evidence)) == [
+        "nvml: gpu.a = 0",
+        "nvml: gpu.a = 1",
+        "nvml: gpu.a = 2",
+    ]
 
 
 def test_a_message_of_several_lines_is_shown_whole() -> None:
     text = "NVRM: The NVIDIA GPU 0000:52:00.0\nNVRM: (PCI ID: 10de:2331) has\nNVRM: fallen off the bus."
-    [seen] = field("seen", lost(evidence=(Evidence("kmsg", text, 1.0),)))
+    [seen] = field("evidence", lost(evidence=(Evidence("kmsg", text, 1.0),)))
     assert seen == "kmsg: NVRM: The NVIDIA GPU 0000:52:00.0 (PCI ID: 10de:2331) has fallen off the bus."
 
 
 def test_a_code_is_shown_with_what_it_means() -> None:
     evidence = (Evidence("nvml", "gpu.recovery_action = 4", 1.0), Evidence("nvml", "gpu.a = 4", 1.0))
-    assert field("seen", lost(evidence=evidence)) == [
+    assert field("evidence", lost(evidence=evidence)) == [
         "nvml: gpu.recovery_action = 4 (drain and reset)",
         "nvml: gpu.a = 4",
     ]
 
 
 def test_empty_evidence_is_no_crash() -> None:
-    assert field("seen", lost(evidence=(Evidence("nvml", "", 1.0),))) == ["nvml: "]
-    assert field("seen", lost(evidence=())) == []
+    assert field("evidence", lost(evidence=(Evidence("nvml", "", 1.0),))) == ["nvml: "]
+    assert field("evidence", lost(evidence=())) == []
 
 
 # The rest.
 
 
-def test_what_was_noted_counted_and_found_fine() -> None:
+def test_information_counters_and_passed_checks() -> None:
     noted = finding(
         "gpu-xid-workload",
         GPU,
@@ -166,33 +183,40 @@ def test_what_was_noted_counted_and_found_fine() -> None:
             PassedFamily("nvlink", 3, {"nvlink": 1, "gpu": 1}),
         ),
     )
-    assert said(whole) == [
-        "OK  node-1: nothing wrong found.",
+    assert printed(whole, verbose=True) == [
+        "OK  node-1: all checks passed.",
         "",
-        "noted     GPU 0000:3b:00: Xid 13, 7 times (Xid of an application)",
+        "info        GPU 0000:3b:00: Xid 13, 7 times (Xid of an application)",
         "",
-        "counted   GPU 0000:3b:00: pcie.replays 12 in total; whether it rises takes --for",
-        "counted   port mlx5_0/1: symbol_error 3 in total; whether it rises takes --for",
+        "counter     GPU 0000:3b:00: pcie.replays 12 in total; --duration shows whether it rises",
+        "counter     port mlx5_0/1: symbol_error 3 in total; --duration shows whether it rises",
         "",
-        "fine      clock: 1 check",
-        "fine      gpu-memory: 14 checks on 8 GPUs",
-        "fine      nvlink: 3 checks on 1 GPU, 1 NVLink",
+        "passed      clock: 1 check",
+        "passed      gpu-memory: 14 checks, 8 GPUs",
+        "passed      nvlink: 3 checks, 1 GPU, 1 NVLink",
     ]
-    assert said(whole, quiet=True) == ["OK  node-1: nothing wrong found."]
+    assert printed(whole)[3:] == ["", "18 checks passed; -v lists them"]
+    assert printed(whole, quiet=True) == ["OK  node-1: all checks passed."]
 
 
 @pytest.mark.parametrize(
-    ("one", "line"),
+    ("item", "line"),
     [
-        (ReadFailure("nvml", (NODE,), "nvml", "it hangs"), "not read  nvml: it hangs"),
-        (ReadFailure("memory", (NODE,), "memory.total", "denied"), "not read  memory: memory.total: denied"),
-        (ReadFailure("nvml", (GPU,), "gpu.name", "lost"), "not read  nvml of GPU 0000:3b:00: gpu.name: lost"),
+        (ReadFailure("nvml", (NODE,), "nvml", "it hangs"), "not read    nvml: it hangs"),
+        (
+            ReadFailure("memory", (NODE,), "memory.total", "denied"),
+            "not read    memory: memory.total: denied",
+        ),
+        (
+            ReadFailure("nvml", (GPU,), "gpu.name", "lost"),
+            "not read    nvml of GPU 0000:3b:00: gpu.name: lost",
+        ),
         (
             ReadFailure("pci", tuple(f"disk/sd{letter}" for letter in "abcdefgh"), "pci.x", "EINVAL"),
-            "not read  pci of disk sda, disk sdb, disk sdc, disk sdd and 4 more: pci.x: EINVAL",
+            "not read    pci of disk sda, disk sdb, disk sdc, disk sdd and 4 more: pci.x: EINVAL",
         ),
     ],
 )
-def test_what_was_not_read_is_said_even_when_quiet(one: ReadFailure, line: str) -> None:
+def test_unread_sources_are_shown_with_quiet_too(item: ReadFailure, line: str) -> None:
     for quiet in (False, True):
-        assert said(verdict(unread=(one,)), quiet=quiet)[1:] == ["", line]
+        assert printed(verdict(unread=(item,)), quiet=quiet)[-2:] == ["", line]

@@ -31,7 +31,7 @@ def test_what_happened_and_what_to_do() -> None:
         "False",
         "Quarantined",
         "GPU 0000:3b:00 has fallen off the bus: Xid 79. New work is kept off. "
-        "Details: nodeguard explain node node-0 (gpu-lost on GPU 0000:3b:00). To do: reboot the node.",
+        "Details: nodeguard describe node node-0 (gpu-lost on GPU 0000:3b:00). To do: reboot the node.",
     )
 
 
@@ -42,7 +42,7 @@ def test_several_faults_with_their_slots_and_the_strongest_action() -> None:
     made.carry_out()
     assert condition(made).message == (
         "GPU 0000:3c:00: 91 °C; GPU 0000:3b:00 has fallen off the bus: Xid 79; and 1 more. "
-        "New work is kept off. Details: nodeguard explain node node-0 (gpu-hot on GPU 0000:3c:00, "
+        "New work is kept off. Details: nodeguard describe node node-0 (gpu-hot on GPU 0000:3c:00, "
         "gpu-lost on GPU 0000:3b:00, port-down on port mlx5_0/1). To do: contact support."
     )
 
@@ -53,7 +53,7 @@ def test_a_suspect_node_keeps_single_node_work() -> None:
     made.carry_out()
     assert condition(made).message == (
         "port mlx5_0/1: the port is down: polling. New gang work is kept off. "
-        "Details: nodeguard explain node node-0 (port-down on port mlx5_0/1). To do: contact support."
+        "Details: nodeguard describe node node-0 (port-down on port mlx5_0/1). To do: contact support."
     )
 
 
@@ -78,7 +78,7 @@ def test_without_a_report_the_checks_and_slots_are_named() -> None:
     made.carry_out()
     assert condition(made).message == (
         "gpu-lost on GPU 0000:3b:00. New work is kept off. "
-        "Details: nodeguard explain node node-0 (gpu-lost on GPU 0000:3b:00)."
+        "Details: nodeguard describe node node-0 (gpu-lost on GPU 0000:3b:00)."
     )
 
 
@@ -101,7 +101,7 @@ def test_the_condition_names_the_gpu_that_is_still_lost() -> None:
     made.say(0, replace(OTHER, action=Action.REPLACE_COMPONENT), proven=(in_order(slots=(LOST.target,)),))
     made.carry_out()
     assert condition(made).message == (
-        "GPU 0000:4c:00 has fallen off the bus. New work is kept off. Details: nodeguard explain node node-0 "
+        "GPU 0000:4c:00 has fallen off the bus. New work is kept off. Details: nodeguard describe node node-0 "
         "(gpu-lost on GPU 0000:4c:00). To do: replace the part."
     )
 
@@ -143,7 +143,7 @@ def test_a_condition_of_an_earlier_version_is_written_anew_once() -> None:
     wanted = condition(made)
     earlier = (
         "GPU 0000:3b:00 has fallen off the bus: Xid 79. To do: reboot the node. New work is kept off. "
-        "Details: nodeguard explain node node-0 (gpu-lost)"
+        "Details: nodeguard describe node node-0 (gpu-lost)"
     )
     made.change(0, condition=replace(wanted, message=earlier))
     [desired] = made.carry_out().nodes
@@ -178,6 +178,6 @@ def test_a_node_of_a_degraded_domain_needs_no_repair() -> None:
     assert condition(made, 1).message.startswith(f"{FIRST}: 8 of 8 nodes lost a link at once")
     assert condition(made, 1).message.endswith(
         ". New gang work is kept off. The node needs no repair for it. "
-        f"Details: nodeguard explain domain {FIRST}"
+        f"Details: nodeguard describe domain {FIRST}"
     )
     assert MAINTENANCE_ANNOTATION not in made.nodes["uid-1"].annotations

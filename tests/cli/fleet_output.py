@@ -25,6 +25,6 @@ def page(text: str) -> str:
 
 
 def explained(fleet: Fleet, number: int, columns: int = 80) -> str:
-    told = describe_node(fleet.planner, LEADER, f"node-{number}", fleet.now)
-    assert told is not None
-    return look(node_lines(told), columns)
+    view = describe_node(fleet.planner, LEADER, f"node-{number}", fleet.now)
+    assert view is not None
+    return look(node_lines(view), columns)

@@ -1,0 +1,98 @@
+"""nodeguard describe: one node, incident or failure domain in full, with the reason of each mark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nodeguard.cli.aggregator_client import AggregatorClient, NotFoundError, add_socket, quote_name
+from nodeguard.cli.incident_names import resolve_incident
+from nodeguard.cli.options import add_output
+from nodeguard.cli.output import to_json, to_yaml
+from nodeguard.cli.render.domain import domain_lines
+from nodeguard.cli.render.incident import incident_lines
+from nodeguard.cli.render.node import node_lines
+from nodeguard.cli.render.terminal import StyledLine, format_lines
+from nodeguard.cli.usage import OK, ArgumentParser, UsageError, did_you_mean
+from nodeguard.cli.watch import add_watch, print_or_watch
+from nodeguard.fleet_api.schema.domain import DomainList, DomainView
+from nodeguard.fleet_api.schema.incident import IncidentView
+from nodeguard.fleet_api.schema.node import NodeList, NodeView
+
+SUMMARY = "show a node, incident or domain in detail"
+GROUP = "Fleet"
+
+_View = NodeView | IncidentView | DomainView
+
+_KINDS = {
+    "node": "why a node is marked or not, its findings, and what its marks wait for",
+    "incident": "one incident, its marks and its evidence; NAME may be a unique prefix, NODE, or NODE/CHECK",
+    "domain": "why a failure domain is degraded or not; NAME is a path such as fabric/p0/r0, or its end",
+}
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command; returns its exit code. Raises UsageError."""
+    options = _parser().parse_args(arguments)
+    client = AggregatorClient(options, "describe", arguments)
+
+    def render() -> str:
+        view = _view(client, options.kind, options.name)
+        match options.output:
+            case "json":
+                return to_json(view)
+            case "yaml":
+                return to_yaml(view)
+        return format_lines(_lines(view))
+
+    print_or_watch(render, options)
+    return OK
+
+
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser(
+        prog="nodeguard describe",
+        description="Show a node, an incident or a failure domain in full, as the aggregator knows it.",
+        epilog="Exit codes: 0 found; 3 not found, or the aggregator did not answer.",
+    )
+    kinds = parser.add_subparsers(dest="kind", metavar="node | incident | domain", required=True)
+    for kind, about in _KINDS.items():
+        part = kinds.add_parser(kind, help=about, description=f"Show {about}.")
+        part.add_argument("name", metavar="NAME", help=f"the {kind}")
+        add_output(part, "text", "json", "yaml")
+        add_watch(part)
+        add_socket(part)
+    return parser
+
+
+def _view(client: AggregatorClient, kind: str, name: str) -> _View:
+    try:
+        if kind == "node":
+            return client.get(f"nodes/{quote_name(name)}", NodeView)
+        if kind == "domain":
+            return client.get(f"domains/{quote_name(name)}", DomainView)
+    except NotFoundError:
+        raise (node_not_found if kind == "node" else _domain_not_found)(client, name) from None
+    return client.get(f"incidents/{quote_name(resolve_incident(client, name))}", IncidentView)
+
+
+def _lines(view: _View) -> list[StyledLine]:
+    match view:
+        case NodeView():
+            return node_lines(view)
+        case DomainView():
+            return domain_lines(view)
+    return incident_lines(view)
+
+
+def node_not_found(client: AggregatorClient, name: str) -> UsageError:
+    """Return the error for a node that does not exist, with similar names."""
+    names = [node.node for node in client.get("nodes", NodeList).nodes]
+    return UsageError(f"node '{name}' not found: {did_you_mean(name, names)}see nodeguard get nodes")
+
+
+def _domain_not_found(client: AggregatorClient, name: str) -> UsageError:
+    paths = [domain.domain for domain in client.get("domains?all=yes", DomainList).domains]
+    # Operators write a whole path, or the last part of it.
+    candidates = paths if "/" in name else dict.fromkeys(path.rpartition("/")[2] for path in paths)
+    hint = did_you_mean(name, candidates)
+    return UsageError(f"domain '{name}' not found: {hint}see nodeguard get domains --all")

@@ -1,0 +1,288 @@
+"""nodeguard get: lists of nodes, domains, incidents, checks and budgets."""
+
+from __future__ import annotations
+
+from argparse import ArgumentTypeError, Namespace
+from collections.abc import Callable, Sequence
+from fnmatch import fnmatch
+from typing import Any, NamedTuple
+
+from nodeguard.cli.aggregator_client import AggregatorClient, NotFoundError, add_socket, quote_name
+from nodeguard.cli.commands.describe import node_not_found
+from nodeguard.cli.options import add_output
+from nodeguard.cli.output import to_json, to_yaml
+from nodeguard.cli.render.domain import domain_list_lines
+from nodeguard.cli.render.resources import (
+    BUDGET_TABLE,
+    CHECK_TABLE,
+    DOMAIN_TABLE,
+    INCIDENT_TABLE,
+    NODE_TABLE,
+    ResourceTable,
+    resource_lines,
+)
+from nodeguard.cli.render.terminal import StyledLine, format_lines, terminal_width
+from nodeguard.cli.streams import is_terminal
+from nodeguard.cli.usage import OK, ArgumentParser, UsageError, did_you_mean
+from nodeguard.cli.watch import add_watch, print_or_watch
+from nodeguard.fleet_api.schema.budget import BudgetList
+from nodeguard.fleet_api.schema.domain import DomainList
+from nodeguard.fleet_api.schema.incident import IncidentList
+from nodeguard.fleet_api.schema.node import NodeList
+from nodeguard.model.finding import Health
+from nodeguard.model.incident import IncidentState
+
+SUMMARY = "list nodes, domains, incidents, checks or budgets"
+GROUP = "Fleet"
+
+_HEALTHS = (*(health.value for health in Health), "unknown")
+
+
+class _List(NamedTuple):
+    """A response, the items of it that the filters leave, and how many the aggregator left out."""
+
+    response: Any
+    items: list[Any]
+    omitted: int = 0
+
+
+class _Resource(NamedTuple):
+    table: ResourceTable
+    about: str
+    fetch: Callable[[Namespace, Sequence[str]], _List]
+    heading: Callable[[Any], list[StyledLine]] = lambda _: []
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command; returns its exit code. Raises UsageError."""
+    options = _parser().parse_args(arguments)
+    resource = _RESOURCES[options.resource]
+
+    def render() -> str:
+        return _render(resource, options, arguments)
+
+    print_or_watch(render, options)
+    return OK
+
+
+def _render(resource: _Resource, options: Namespace, arguments: Sequence[str]) -> str:
+    listed = resource.fetch(options, arguments)
+    table = resource.table
+    items = [item for item in listed.items if _selected(table.name(item), options.names)]
+    if options.sort_by:
+        items = _sorted(items, options.sort_by)
+    if options.reverse:
+        items.reverse()
+    match options.output:
+        case "json":
+            return to_json(_document(resource, listed, items))
+        case "yaml":
+            return to_yaml(_document(resource, listed, items))
+        case "name":
+            return "\n".join(f"{table.kind}/{table.name(item)}" for item in items)
+    width = terminal_width() if is_terminal() else None
+    lines = resource_lines(table, items, width, wide=options.output == "wide", omitted=listed.omitted)
+    heading = resource.heading(listed.response)
+    return format_lines([*heading, StyledLine(), *lines] if heading else lines)
+
+
+def _document(resource: _Resource, listed: _List, items: list[Any]) -> Any:
+    """Return the response of the API with the selected items."""
+    import msgspec  # noqa: PLC0415 - for two formats
+
+    document = msgspec.to_builtins(listed.response)
+    if isinstance(document, dict):
+        document[resource.table.field] = msgspec.to_builtins(items)
+        return document
+    return msgspec.to_builtins(items)
+
+
+def _selected(name: str, patterns: Sequence[str]) -> bool:
+    return not patterns or any(fnmatch(name, pattern) for pattern in patterns)
+
+
+def _sorted(items: list[Any], field: str) -> list[Any]:
+    """Return items by a field. Raises UsageError for an unknown one."""
+    fields = items[0].__struct_fields__ if items else ()
+    if items and field not in fields:
+        hint = did_you_mean(field, fields)
+        raise UsageError(f"--sort-by: field '{field}' is unknown: {hint}expected one of {', '.join(fields)}")
+
+    def key(item: Any) -> tuple[bool, Any]:
+        value = getattr(item, field)
+        rank = Health(value).rank if field == "health" and value in set(Health) else None
+        value = rank if rank is not None else value
+        number = value if isinstance(value, (int, float)) else None
+        return (value is None, number if number is not None else str(value))
+
+    try:
+        return sorted(items, key=key)
+    except TypeError:
+        return sorted(items, key=lambda item: str(getattr(item, field)))
+
+
+def _nodes(options: Namespace, arguments: Sequence[str]) -> _List:
+    response = AggregatorClient(options, "get", arguments).get("nodes", NodeList)
+    nodes = [
+        node
+        for node in response.nodes
+        if (not options.health or node.health in options.health)
+        and (not options.marked or node.marks)
+        and (not options.unhealthy or node.health != "ok")
+    ]
+    return _List(response, nodes)
+
+
+def _domains(options: Namespace, arguments: Sequence[str]) -> _List:
+    target = "domains?all=yes" if options.all or options.names else "domains"
+    response = AggregatorClient(options, "get", arguments).get(target, DomainList)
+    domains = [
+        domain
+        for domain in response.domains
+        if not options.topology or domain.domain.partition("/")[0] in options.topology
+    ]
+    return _List(response, domains, response.omitted)
+
+
+def _incidents(options: Namespace, arguments: Sequence[str]) -> _List:
+    client = AggregatorClient(options, "get", arguments)
+    states = options.state or (["all"] if options.all else [])
+    query = [f"state={state}" for state in states]
+    query += [f"node={quote_name(options.node)}"] if options.node else []
+    try:
+        response = client.get("incidents" + (f"?{'&'.join(query)}" if query else ""), IncidentList)
+    except NotFoundError:
+        raise node_not_found(client, options.node) from None
+    incidents = [
+        incident
+        for incident in response.incidents
+        if (not options.health or incident.health.value in options.health)
+        and (not options.check or _selected(incident.cause, options.check))
+    ]
+    return _List(response, incidents, response.omitted)
+
+
+def _checks(options: Namespace, _: Sequence[str]) -> _List:
+    from nodeguard.cli.check_catalogue import load_catalogue, parse_families  # noqa: PLC0415 - reads all checks
+
+    catalogue, _signals = load_catalogue(options.checks)
+    families = parse_families(catalogue, options.family)
+    checks = [
+        check
+        for check in catalogue.checks
+        if (families is None or check.family in families)
+        and (not options.health or check.health.value in options.health)
+    ]
+    return _List(catalogue.checks, checks)
+
+
+def _budgets(options: Namespace, arguments: Sequence[str]) -> _List:
+    response = AggregatorClient(options, "get", arguments).get("budgets", BudgetList)
+    return _List(response, list(response.budgets))
+
+
+_RESOURCES = {
+    "nodes": _Resource(NODE_TABLE, "nodes with their health and marks", _nodes),
+    "domains": _Resource(
+        DOMAIN_TABLE, "failure domains that are degraded or show a fault", _domains, domain_list_lines
+    ),
+    "incidents": _Resource(INCIDENT_TABLE, "unresolved incidents, worst first", _incidents),
+    "checks": _Resource(CHECK_TABLE, "checks of the catalogue", _checks),
+    "budgets": _Resource(BUDGET_TABLE, "budgets of the policy, and how much of each is used", _budgets),
+}
+_ALIASES = {
+    "nodes": ("node", "no"),
+    "domains": ("domain",),
+    "incidents": ("incident", "inc"),
+    "checks": ("check",),
+    "budgets": ("budget",),
+}
+
+
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser(
+        prog="nodeguard get",
+        description="List nodes, failure domains, incidents, checks or budgets.",
+        epilog="Examples: nodeguard get nodes --unhealthy; nodeguard get incidents -n gpu-7 -o wide; "
+        "nodeguard get nodes -o name --health fatal.",
+    )
+    kinds = parser.add_subparsers(dest="alias", metavar=" | ".join(_RESOURCES), required=True)
+    for name, resource in _RESOURCES.items():
+        part = kinds.add_parser(
+            name, aliases=_ALIASES[name], help=resource.about, description=f"List {resource.about}."
+        )
+        part.set_defaults(resource=name)
+        part.add_argument(
+            "names", metavar="NAME", nargs="*", help="names or patterns such as gpu-*; default: all"
+        )
+        add_output(part, "table", "wide", "json", "yaml", "name")
+        part.add_argument(
+            "--sort-by", metavar="FIELD", default="", help="sort by a field of the JSON, such as age"
+        )
+        part.add_argument("--reverse", action="store_true", help="reverse the order")
+        _FILTERS[name](part)
+        add_watch(part)
+        if name != "checks":
+            add_socket(part)
+    return parser
+
+
+def _add_health(part: ArgumentParser) -> None:
+    part.add_argument(
+        "--health", choices=_HEALTHS, action="append", default=[], help="only this health (repeatable)"
+    )
+
+
+def _add_node_filters(part: ArgumentParser) -> None:
+    _add_health(part)
+    part.add_argument("--unhealthy", action="store_true", help="only nodes that are not ok")
+    part.add_argument("--marked", action="store_true", help="only nodes with a mark")
+
+
+def _add_domain_filters(part: ArgumentParser) -> None:
+    part.add_argument("-A", "--all", action="store_true", help="also domains without any fault")
+    part.add_argument(
+        "--topology", metavar="NAME", action="append", default=[], help="only this topology (repeatable)"
+    )
+
+
+def _add_incident_filters(part: ArgumentParser) -> None:
+    _add_health(part)
+    part.add_argument("-A", "--all", action="store_true", help="also incidents resolved within a day")
+    part.add_argument("-n", "--node", metavar="NAME", default="", help="only incidents of this node")
+    part.add_argument(
+        "--state",
+        metavar="STATE",
+        type=_state,
+        action="append",
+        default=[],
+        help="only this state, such as withheld (repeatable)",
+    )
+    part.add_argument(
+        "--check", metavar="CHECK", action="append", default=[], help="only this check (repeatable)"
+    )
+
+
+def _add_check_filters(part: ArgumentParser) -> None:
+    from nodeguard.cli.options import add_checks, add_family  # noqa: PLC0415 - for one of five lists
+
+    _add_health(part)
+    add_family(part)
+    add_checks(part)
+
+
+_FILTERS: dict[str, Callable[[ArgumentParser], None]] = {
+    "nodes": _add_node_filters,
+    "domains": _add_domain_filters,
+    "incidents": _add_incident_filters,
+    "checks": _add_check_filters,
+    "budgets": lambda _: None,
+}
+
+
+def _state(text: str) -> str:
+    states = [state.slug for state in IncidentState]
+    if text.lower() not in states:
+        hint = did_you_mean(text.lower(), states)
+        raise ArgumentTypeError(f"state '{text}' is unknown: {hint}expected {', '.join(states)}")
+    return text.lower()

@@ -1,0 +1,43 @@
+"""nodeguard version: versions of nodeguard, of its check catalogue, and of Python."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from nodeguard import __version__
+from nodeguard.cli.check_catalogue import load_catalogue
+from nodeguard.cli.options import add_output
+from nodeguard.cli.output import to_json, to_yaml
+from nodeguard.cli.streams import print_output
+from nodeguard.cli.usage import OK, ArgumentParser
+
+SUMMARY = "print the version"
+GROUP = "Tools"
+
+
+class VersionOutput(Struct, frozen=True):
+    """Output of nodeguard version -o json."""
+
+    nodeguard: str
+    checks: int
+    python: str
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command; returns its exit code."""
+    parser = ArgumentParser(prog="nodeguard version", description="Print the version of nodeguard.")
+    add_output(parser, "text", "json", "yaml")
+    options = parser.parse_args(arguments)
+    catalogue, _ = load_catalogue()
+    output = VersionOutput(__version__, len(catalogue.checks), platform.python_version())
+    match options.output:
+        case "json":
+            print_output(to_json(output))
+        case "yaml":
+            print_output(to_yaml(output))
+        case _:
+            print_output(f"nodeguard {output.nodeguard}, {output.checks} checks, Python {output.python}")
+    return OK

@@ -1,0 +1,78 @@
+"""Inventory of a machine, for the first lines of nodeguard check: GPUs, driver, ports."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from nodeguard.model.finding import Verdict
+from nodeguard.model.instant import Instant
+from nodeguard.model.observation import Reading
+from nodeguard.pipeline.pipeline import Pipeline
+
+_UNKNOWN_MODEL = "GPU of unknown model"
+
+
+class MachineInventory(Struct, frozen=True):
+    """What a machine has. gpus: number by model. driver: version, empty without one. ports: InfiniBand and
+    RoCE ports. nvswitches: NVSwitches.
+    """
+
+    gpus: dict[str, int] = {}
+    driver: str = ""
+    ports: int = 0
+    nvswitches: int = 0
+
+
+class InventoryJudgement(Pipeline):
+    """A judgement that also collects the inventory of its readings."""
+
+    _models: dict[str, str]
+    _driver: str
+    _targets: set[str]
+
+    def judge(self, readings: Sequence[Reading], instant: Instant) -> Verdict:
+        """Return the node's verdict after some more readings."""
+        self._collect(readings)
+        return super().evaluate(readings, instant)
+
+    def _collect(self, readings: Sequence[Reading]) -> None:
+        if not hasattr(self, "_models"):
+            self._models, self._driver, self._targets = {}, "", set()
+        for reading in readings:
+            for observation in reading.observations:
+                kind, _, rest = observation.target.partition("/")
+                if kind in {"gpu", "port", "nvswitch"} and "/" not in (rest if kind != "port" else ""):
+                    self._targets.add(observation.target)
+                model = observation.signals.get("gpu.name")
+                if isinstance(model, str):
+                    self._models[observation.target] = model
+                for signal in ("driver.version", "nvml.driver_version"):
+                    version = observation.signals.get(signal)
+                    self._driver = self._driver or (version if isinstance(version, str) else "")
+
+    def inventory(self) -> MachineInventory:
+        """Return the inventory of what was read until now."""
+        targets: set[str] = getattr(self, "_targets", set())
+        models: dict[str, str] = getattr(self, "_models", {})
+        gpus = Counter(
+            models.get(target, _UNKNOWN_MODEL) for target in sorted(targets) if target.startswith("gpu/")
+        )
+        return MachineInventory(
+            gpus=dict(gpus.most_common()),
+            driver=getattr(self, "_driver", ""),
+            ports=sum(target.startswith("port/") for target in targets),
+            nvswitches=sum(target.startswith("nvswitch/") for target in targets),
+        )
+
+
+def inventory_text(inventory: MachineInventory, platform: str) -> str:
+    """Return an inventory as one line: `8x NVIDIA H100, driver 580.95.05, 10 ports, platform dgx-h100`."""
+    parts = [f"{count}x {model}" for model, count in inventory.gpus.items()] or ["no NVIDIA GPU found"]
+    parts += [f"driver {inventory.driver}"] if inventory.driver else []
+    parts += [f"{inventory.nvswitches} NVSwitches"] if inventory.nvswitches else []
+    parts += [f"{inventory.ports} port{'' if inventory.ports == 1 else 's'}"] if inventory.ports else []
+    parts += [f"platform {platform}"] if platform else []
+    return ", ".join(parts)

@@ -1,0 +1,62 @@
+"""The parsers of all commands as data, for completion scripts and the man page."""
+
+from __future__ import annotations
+
+import argparse
+from importlib import import_module
+from typing import NamedTuple
+
+from nodeguard.cli.command_list import read_commands
+from nodeguard.cli.usage import ArgumentParser, capture_parser
+
+
+class Option(NamedTuple):
+    """An option, or an argument with no flags. value: its name, empty for a switch."""
+
+    flags: tuple[str, ...]
+    value: str
+    choices: tuple[str, ...]
+    about: str
+
+
+class ParsedCommand(NamedTuple):
+    """A command or a part of one. words: such as `get nodes`."""
+
+    words: tuple[str, ...]
+    summary: str
+    description: str
+    epilog: str
+    options: tuple[Option, ...]
+    parts: tuple[ParsedCommand, ...]
+
+
+def read_parsers() -> list[ParsedCommand]:
+    """Return all commands. Imports each of them."""
+    parsed = []
+    for command in read_commands():
+        run = import_module(f"nodeguard.cli.commands.{command.name}").run
+        parsed.append(_read((command.name,), command.summary, capture_parser(run)))
+    return parsed
+
+
+def _read(words: tuple[str, ...], summary: str, parser: argparse.ArgumentParser) -> ParsedCommand:
+    options, parts = [], []
+    for action in parser._actions:  # noqa: SLF001 - argparse has no other way to list them
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
+            summaries = {item.dest: item.help or "" for item in action._choices_actions}  # noqa: SLF001
+            for name, part in action.choices.items():
+                if isinstance(part, ArgumentParser) and part.prog.endswith(f" {name}"):
+                    about = next((text for key, text in summaries.items() if key.split()[0] == name), "")
+                    parts.append(_read((*words, name), about, part))
+            continue
+        options.append(
+            Option(
+                tuple(action.option_strings),
+                "" if action.nargs == 0 else str(action.metavar or action.dest),
+                tuple(map(str, action.choices or ())),
+                (action.help or "").replace("%%", "%"),
+            )
+        )
+    return ParsedCommand(
+        words, summary, parser.description or "", parser.epilog or "", tuple(options), tuple(parts)
+    )

@@ -1,0 +1,194 @@
+"""Tables of nodeguard get: columns of nodes, domains, incidents, checks and budgets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from nodeguard.cli.render.check_text import clearing_text
+from nodeguard.cli.render.fleet_text import STYLES, budget_name, count_noun, target_text
+from nodeguard.cli.render.table import NONE, table_lines
+from nodeguard.cli.render.terminal import StyledLine, StyledText
+from nodeguard.fleet.incidents.domain_incidents import CHECK
+from nodeguard.fleet_api.schema.domain import DomainSummary
+from nodeguard.fleet_api.schema.node import NodeSummary
+from nodeguard.fleet_api.schema.status import BudgetView, IncidentSummary
+from nodeguard.judge.formatting import format_duration
+from nodeguard.model.check import Check
+
+
+class Column(NamedTuple):
+    """A column of a table. wide: whether only `-o wide` shows it."""
+
+    header: str
+    cell: Callable[[Any], StyledText]
+    wide: bool = False
+
+
+class ResourceTable(NamedTuple):
+    """A table of items. kind: of one item, for `-o name`. field: of the response with the items. The last
+    column is cut to the width of the terminal.
+    """
+
+    kind: str
+    field: str
+    name: Callable[[Any], str]
+    columns: tuple[Column, ...]
+
+
+def resource_lines(
+    table: ResourceTable, items: Sequence[Any], width: int | None, *, wide: bool, omitted: int = 0
+) -> list[StyledLine]:
+    """Return the lines of a table. width: of the terminal, None without one. omitted: items left out."""
+    if not items:
+        return [StyledLine(text=f"no {table.field}", style="ok" if table.kind == "incident" else "")]
+    columns = [column for column in table.columns if wide or not column.wide]
+    rows = [[column.cell(item) for column in columns] for item in items]
+    lines = table_lines([column.header for column in columns], rows, width)
+    if omitted:
+        lines.append(StyledLine(text=f"and {omitted} more: use filters"))
+    return lines
+
+
+def _text(text: str, style: str = "") -> StyledText:
+    return StyledText(text, style) if text else NONE
+
+
+def _age(seconds: float | None) -> StyledText:
+    return NONE if seconds is None else StyledText("0 s" if seconds < 1 else format_duration(seconds))
+
+
+def _health(health: str) -> StyledText:
+    return StyledText(health, health)
+
+
+def _number(number: float) -> StyledText:
+    return StyledText(f"{number:.5g}") if number else NONE
+
+
+def _node_notes(node: NodeSummary) -> StyledText:
+    notes = [
+        *(["stale"] if node.stale and node.last_report_age is not None else []),
+        *(["no report yet"] if node.last_report_age is None else []),
+        *([f"hold: {node.hold}"] if node.hold else []),
+        *([f"maintenance: {node.maintenance}"] if node.maintenance else []),
+        *([f"{count_noun(node.withheld, 'mark')} withheld"] if node.withheld else []),
+        *([f"{count_noun(node.pending, 'mark')} pending"] if node.pending else []),
+        *([f"dry run: {count_noun(node.would_mark, 'mark')}"] if node.would_mark else []),
+        *([node.message or node.worst] if node.worst else []),
+    ]
+    return StyledText("; ".join(notes))
+
+
+NODE_TABLE = ResourceTable(
+    "node",
+    "nodes",
+    lambda node: node.node,
+    (
+        Column("NODE", lambda node: StyledText(node.node)),
+        Column("HEALTH", lambda node: _health(node.health)),
+        Column("MARKS", lambda node: _text(",".join(node.marks), "suspect")),
+        Column("FINDINGS", lambda node: _number(node.findings)),
+        Column("WORST", lambda node: _text(node.worst)),
+        Column("REPORT", lambda node: _age(node.last_report_age)),
+        Column("GPUS", lambda node: _number(node.gpus), wide=True),
+        Column("POOL", lambda node: _text(node.pool), wide=True),
+        Column("DRIVER", lambda node: _text(node.driver), wide=True),
+        Column("PLATFORM", lambda node: _text(node.platform), wide=True),
+        Column("NOTES", _node_notes),
+    ),
+)
+
+
+def _incident_device(incident: IncidentSummary) -> StyledText:
+    if incident.node:
+        return StyledText(target_text(incident.resource))
+    if incident.domain:
+        return StyledText(incident.domain)
+    return StyledText("(check suppressed)" if incident.resource.startswith(CHECK) else incident.resource)
+
+
+def _incident_state(incident: IncidentSummary) -> StyledText:
+    left = f" {format_duration(round(incident.seconds_left))}" if incident.seconds_left >= 1 else ""
+    return StyledText(f"{incident.state.phrase}{left}", STYLES[incident.state])
+
+
+INCIDENT_TABLE = ResourceTable(
+    "incident",
+    "incidents",
+    lambda incident: incident.name,
+    (
+        Column("SEVERITY", lambda incident: _health(incident.health.value)),
+        Column("NODE", lambda incident: _text(incident.node)),
+        Column("DEVICE", _incident_device),
+        Column("CHECK", lambda incident: StyledText(incident.cause)),
+        Column("STATE", _incident_state),
+        Column("AGE", lambda incident: _age(incident.age)),
+        Column("ACK", lambda incident: _text(incident.acknowledged)),
+        Column("ACTION", lambda incident: _text(incident.action.value), wide=True),
+        Column("NAME", lambda incident: StyledText(incident.name), wide=True),
+        Column("MESSAGE", lambda incident: StyledText(incident.message or incident.summary)),
+    ),
+)
+
+
+def _domain_state(domain: DomainSummary) -> StyledText:
+    if domain.state is None:
+        return StyledText(
+            "ok" if not domain.voters else "not degraded", "ok" if not domain.voters else "warning"
+        )
+    return StyledText(f"degraded, {domain.state.phrase}", STYLES[domain.state])
+
+
+DOMAIN_TABLE = ResourceTable(
+    "domain",
+    "domains",
+    lambda domain: domain.domain,
+    (
+        Column("DOMAIN", lambda domain: StyledText(domain.domain)),
+        Column("NODES", lambda domain: _number(domain.members)),
+        Column("FAULTY", lambda domain: _number(domain.voters)),
+        Column("STATE", _domain_state),
+        Column("FAULTS", lambda domain: _text(",".join(domain.fault_classes))),
+        Column("REASON", lambda domain: StyledText(domain.reason)),
+    ),
+)
+
+
+def _check_clearing(check: Check) -> StyledText:
+    return StyledText(clearing_text(check))
+
+
+CHECK_TABLE = ResourceTable(
+    "check",
+    "checks",
+    lambda check: check.id,
+    (
+        Column("CHECK", lambda check: StyledText(check.id)),
+        Column("HEALTH", lambda check: _health(check.health.value)),
+        Column("ACTION", lambda check: StyledText(check.action.value)),
+        Column("FAMILY", lambda check: StyledText(check.family), wide=True),
+        Column("TARGETS", lambda check: StyledText(",".join(check.targets)), wide=True),
+        Column("CLEARED BY", _check_clearing, wide=True),
+        Column("TITLE", lambda check: StyledText(check.title)),
+    ),
+)
+
+
+def _budget_use(budget: BudgetView) -> StyledText:
+    share = budget.used / budget.limit if budget.limit else 0.0
+    return StyledText(f"{share:.0%}", "fatal" if share >= 1 else "warning" if share >= 0.5 else "")
+
+
+BUDGET_TABLE = ResourceTable(
+    "budget",
+    "budgets",
+    lambda budget: budget.name,
+    (
+        Column("BUDGET", lambda budget: StyledText(budget_name(budget))),
+        Column("USED", lambda budget: StyledText(f"{budget.used:.4g}")),
+        Column("LIMIT", lambda budget: StyledText(f"{budget.limit:.5g}")),
+        Column("USE", _budget_use),
+        Column("SUSPECT", lambda budget: _number(budget.suspect)),
+    ),
+)

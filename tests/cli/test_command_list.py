@@ -1,0 +1,103 @@
+"""Each module of nodeguard/cli/commands is a command, with its help, completion and man page."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from nodeguard.cli.command_list import GROUPS, command_names, read_commands
+from nodeguard.cli.main import main
+from nodeguard.cli.parser_tree import ParsedCommand, read_parsers
+from nodeguard.cli.render.completion import SHELLS
+
+
+def walk(commands: list[ParsedCommand] | tuple[ParsedCommand, ...]) -> list[ParsedCommand]:
+    return [part for command in commands for part in (command, *walk(command.parts))]
+
+
+PARSED = walk(read_parsers())
+
+
+@pytest.mark.parametrize("command", read_commands(), ids=lambda command: command.name)
+def test_a_command_has_a_summary_in_the_imperative_and_a_group(command: object) -> None:
+    name, summary, group = command  # type: ignore[misc]
+    module = import_module(f"nodeguard.cli.commands.{name}")
+    assert (summary, group) == (module.SUMMARY, module.GROUP)
+    assert group in GROUPS
+    assert summary[0].islower()
+    assert not summary.endswith(".")
+
+
+@pytest.mark.parametrize("command", PARSED, ids=lambda command: " ".join(command.words))
+def test_a_command_and_each_option_are_described(command: ParsedCommand) -> None:
+    assert command.description
+    for option in command.options:
+        assert option.about or not option.flags, option
+
+
+def test_the_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["help"]) == 0
+    text = capsys.readouterr().out
+    assert all(f"\n  {name} " in text for name in command_names())
+
+
+def test_the_help_imports_no_command() -> None:
+    code = (
+        "import sys; from nodeguard.cli.main import main; main(['--help']); "
+        "sys.exit(str([name for name in sys.modules if name.startswith('nodeguard.cli.commands.')] or ''))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ran.stderr.strip() == ""
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_completion_script_names_every_command(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    assert all(name in script for name in command_names())
+
+
+def completions(script: Path, *words: str) -> set[str]:
+    line = " ".join(f"'{term}'" for term in ("nodeguard", *words))
+    code = (
+        f"source {script}; COMP_WORDS=({line}); COMP_CWORD={len(words)}; _nodeguard; echo ${{COMPREPLY[@]}}"
+    )
+    ran = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True)
+    return set(ran.stdout.split())
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
+def test_bash_completes_commands_options_and_values(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["completion", "bash"]) == 0
+    script = tmp_path / "nodeguard.bash"
+    script.write_text(capsys.readouterr().out)
+    assert completions(script, "des") == {"describe"}
+    assert completions(script, "get", "nod") == {"nodes"}
+    assert completions(script, "get", "incidents", "--sta") == {"--state"}
+    assert completions(script, "get", "incidents", "-o", "w") == {"wide"}
+    assert completions(script, "check", "--fail-on", "f") == {"fatal"}
+    assert "acknowledge" in completions(script, "incidents", "")
+
+
+def test_the_man_page_describes_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["man"]) == 0
+    page = capsys.readouterr().out
+    assert page.startswith('.TH NODEGUARD 1 "" "nodeguard ')
+    for command in PARSED:
+        assert f'.SS "nodeguard {" ".join(command.words)}"' in page
+
+
+def test_the_version_is_printed_in_each_way(capsys: pytest.CaptureFixture[str]) -> None:
+    outputs = []
+    for words in (["-V"], ["--version"], ["version"]):
+        assert main(words) == 0
+        outputs.append(capsys.readouterr().out)
+    assert outputs[0] == outputs[1]
+    assert outputs[2].startswith(outputs[0].strip())

@@ -1,0 +1,381 @@
+"""The pages of the fleet, as they look."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from nodeguard.cli.render.incident import incident_lines
+from nodeguard.cli.render.node import node_lines
+from nodeguard.cli.render.resources import INCIDENT_TABLE, resource_lines
+from nodeguard.cli.render.status import status_lines
+from nodeguard.fleet.state.rejected_reports import RejectedReport
+from nodeguard.fleet_api.incident import describe_incident, list_incidents
+from nodeguard.fleet_api.node import describe_node
+from nodeguard.fleet_api.status import fleet_status
+from nodeguard.model.diagnosis import DiagnosisPolicy
+from nodeguard.model.finding import DataStatus, Health
+from nodeguard.model.incident import OperatorDecision
+from nodeguard.model.mark import HOLD_ANNOTATION, MAINTENANCE_ANNOTATION
+from nodeguard.model.policy import Mode, Policy, Pool, TopologyLabels
+from nodeguard.wire.report import Inventory, UnreadableTargets
+from tests.cli.fleet_output import LEADER, explained, look, page
+from tests.fleet.scene import AT_ONCE, Fleet, finding, foreign
+
+PORT = "port/mlx5_0/1"
+
+
+def storm() -> Fleet:
+    """A fleet of 7,500 nodes: a switch takes the ports of 412 down, some GPUs are lost."""
+    policy = Policy(
+        mode=Mode.ENFORCE,
+        pools=(Pool("training", {"pool": "a"}),),
+        topologies=(TopologyLabels("rack", ("rack",)),),
+        diagnosis=DiagnosisPolicy(held=10_000),
+    )
+    fleet = Fleet(7500, policy)
+    fleet.say(2, finding("gpu-ecc", "gpu/0000:3c:00", message="12 uncorrectable errors in SRAM"))
+    fleet.after(10.0)
+    fleet.carry_out()
+    fleet.after(700.0)
+    for number in range(100, 512):
+        fleet.say(number, finding("port-down", PORT, family="port", message="port mlx5_0/1 is down: polling"))
+    for number in (0, 1, 2, 3, 7):
+        fleet.say(number, finding(message="GPU 0000:3b:00 has fallen off the bus: Xid 79"))
+    fleet.say(11, finding("gpu-hot", health=Health.SUSPECT, message="91 °C, slowed by hardware"))
+    fleet.change(7, annotations={HOLD_ANNOTATION: "alice debugs it"})
+    fleet.change(8, annotations={MAINTENANCE_ANNOTATION: "rack move"})
+    fleet.after(70.0)
+    fleet.carry_out()
+    return fleet
+
+
+STORM = storm()
+
+
+def test_a_storm_in_short() -> None:
+    view = fleet_status(STORM.planner, LEADER, STORM.now)
+    assert look(status_lines(view)) == page("""
+    FATAL  7500 nodes: 417 fatal, 1 suspect; 410 marks withheld.
+      agents      7500 of 7500 reporting
+      nodes       7082 ok, 1 suspect, 417 fatal; 1 on hold, 1 under maintenance
+      marked      quarantine 7 nodes; suspect 1 node
+      withheld    410 marks of 410 nodes: budget of check port-down used up: 5 of 5
+                  new marks in 10 min (407); budget of rack/r0 used up: 2 of 2 nodes
+                  marked (2); hold on the node: alice debugs it (1)
+      topologies  rack 938 domains by label rack
+      budgets     fleet 8 of 375, rack/r0 2 of 2, rack/r12 2 of 2, rack/r13 2 of 2,
+                  rack/r1 1 of 2, rack/r14 1 of 2
+      incidents   410 withheld, 9 marked
+      policy      enforce; /etc/nodeguard/policy.yaml
+      leader      nodeguard-aggregator-6f7c9d-x2vbn (this replica), up 1 d 3 h,
+                  planned just now; nodeguard 0.1.0
+
+    FATAL    node-102, port mlx5_0/1: port-down, withheld, 2 min 10 s old
+             budget of check port-down used up: 5 of 5 new marks in 10 min; 411
+             similar
+             nodeguard describe incident node-102-port-mlx5-0-1-690d486f
+
+    FATAL    node-1, GPU 0000:3b:00: gpu-lost, withheld, 2 min 10 s old
+             budget of rack/r0 used up: 2 of 2 nodes marked; 4 similar
+             nodeguard describe incident node-1-gpu-0000-3b-00-f750a6f0
+
+    FATAL    node-2, GPU 0000:3c:00: gpu-ecc, marked, 14 min old
+             kept until proven to be over by gpu-ecc
+             nodeguard describe incident node-2-gpu-0000-3c-00-356027bb
+
+    SUSPECT  node-11, GPU 0000:3b:00: gpu-hot, marked, 2 min 10 s old
+             91 °C, slowed by hardware
+             nodeguard describe incident node-11-gpu-0000-3b-00-6cfda3a9
+    """)
+
+
+def test_no_view_of_a_storm_is_too_wide() -> None:
+    for columns in (80, 100, 120):
+        lines = status_lines(fleet_status(STORM.planner, LEADER, STORM.now))
+        incidents = list_incidents(STORM.planner, LEADER, STORM.now).incidents
+        lines += resource_lines(INCIDENT_TABLE, incidents, columns, wide=False)
+        assert max(map(len, look(lines, columns).splitlines())) <= columns
+
+
+def test_a_fleet_that_is_well() -> None:
+    fleet = Fleet(3)
+    fleet.after(1.0)
+    assert look(status_lines(fleet_status(fleet.planner, LEADER, fleet.now))) == page("""
+    OK  3 nodes: all checks passed.
+      agents      3 of 3 reporting
+      nodes       3 ok
+      marked      nothing
+      budgets     fleet 0 of 3
+      incidents   none
+      policy      enforce; /etc/nodeguard/policy.yaml
+      leader      nodeguard-aggregator-6f7c9d-x2vbn (this replica), up 1 d 3 h,
+                  planned just now; nodeguard 0.1.0
+    """)
+
+
+def test_a_fleet_without_reports() -> None:
+    text = look(status_lines(fleet_status(Fleet(0).planner, LEADER, Fleet(0).now)))
+    assert text.startswith("UNKNOWN  no agent has reported yet.\n")
+
+
+def test_what_keeps_it_from_its_work_comes_first() -> None:
+    fleet = Fleet(4, replace(AT_ONCE, mode=Mode.OBSERVE))
+    fleet.say(1, finding())
+    fleet.reports.pop("uid-0")
+    fleet.after(60.0)
+    fleet.carry_out()
+    fleet.planner.paused = "paused by alice: a bad driver"
+    service = replace(LEADER, inactive_reason="not known yet: Nodes", started=fleet.mono - 12.0, plan_age=None, policy_file="",
+        policy_error="policy.yaml, line 3: modes[0].check: must be text: write a check's name")  # fmt: skip
+    assert look(status_lines(fleet_status(fleet.planner, service, fleet.now))) == page("""
+    FATAL  4 nodes: 1 fatal, 1 unknown.
+    OBSERVE MODE - no new mark is set. 1 node would be quarantined: 1 withheld (too
+    many agents are silent: see nodeguard status).
+      paused      no new mark is set: paused by alice: a bad driver
+      frozen      no new mark is set: 1 of 4 agents are silent and no domain
+                  explains 1 of them: see whether they can reach this aggregator
+      waiting     nothing is written: not known yet: Nodes
+      policy      the new file is rejected: policy.yaml, line 3: modes[0].check:
+                  must be text: write a check's name
+      agents      3 of 4 reporting, 1 stale
+      nodes       2 ok, 1 fatal, 1 unknown
+      marked      nothing
+      budgets     fleet 0 of 4
+      incidents   1 dry run
+      policy      observe; built-in
+      leader      nodeguard-aggregator-6f7c9d-x2vbn (this replica), up 12 s, no plan
+                  yet; nodeguard 0.1.0
+
+    FATAL    node-1, GPU 0000:3b:00: gpu-lost, dry run, 2 min old
+             would not quarantine node node-1: too many agents are silent: see
+             nodeguard status
+             nodeguard describe incident node-1-gpu-0000-3b-00-f750a6f0
+    """)
+
+
+def test_a_standby_names_the_leader() -> None:
+    fleet = Fleet(1)
+    fleet.after(1.0)
+    view = fleet_status(fleet.planner, replace(LEADER, is_leader=False, leader="replica-1"), fleet.now)
+    assert "  leader      replica-1; this replica up 1 d 3 h, planned just now; nodeguard" in look(
+        status_lines(view)
+    )
+    view = fleet_status(fleet.planner, replace(LEADER, leader="standalone"), fleet.now)
+    assert "  leader      standalone, up 1 d 3 h" in look(status_lines(view))
+
+
+def test_a_node_that_is_marked() -> None:
+    assert explained(STORM, 2) == page("""
+    FATAL  node-2: quarantined: gpu-ecc, gpu-lost.
+      last report just now
+      hardware    8 GPUs; no pool, rack/r0
+
+    QUARANTINE  gpu-ecc - GPU 0000:3c:00
+      component   GPU-1
+      since       2023-11-14 22:13:30 UTC, 12 min 50 s ago
+      waiting for gpu-ecc to prove that GPU 0000:3c:00 is in order
+
+    QUARANTINE  gpu-lost - GPU 0000:3b:00
+      component   GPU-1
+      since       2023-11-14 22:26:20 UTC, just now
+      waiting for gpu-lost to find it no more; it finds it still
+
+    FATAL  gpu-lost - GPU 0000:3b:00
+      message     GPU 0000:3b:00 has fallen off the bus: Xid 79
+      component   GPU-1
+      since       2023-11-14 22:24:10 UTC, 2 min 10 s ago
+      evidence    nvml: gone
+      mark        set
+      see         nodeguard explain gpu-lost
+
+      charged     to the budget of check gpu-ecc, 12 min 50 s ago
+      budgets     fleet 8 of 375, default pool 5 of 375, rack/r0 2 of 2, check
+                  gpu-ecc 1 of 15
+      incident    node-2-gpu-0000-3b-00-eafa7dfb (marked)
+      incident    node-2-gpu-0000-3c-00-356027bb (marked)
+    """)
+
+
+def test_a_node_whose_mark_is_withheld() -> None:
+    assert explained(STORM, 7) == page("""
+    FATAL  node-7: not marked (gpu-lost): hold on the node: alice debugs it.
+      last report just now
+      hardware    8 GPUs; pool training, rack/r0
+      hold        alice debugs it; nodeguard changes nothing here
+
+    FATAL  gpu-lost - GPU 0000:3b:00
+      message     GPU 0000:3b:00 has fallen off the bus: Xid 79
+      component   GPU-1
+      since       2023-11-14 22:24:10 UTC, 2 min 10 s ago
+      evidence    nvml: gone
+      mark        withheld: hold on the node: alice debugs it
+      see         nodeguard explain gpu-lost
+
+      budgets     fleet 8 of 375, pool training 3 of 375, rack/r0 2 of 2
+      incident    node-7-gpu-0000-3b-00-12be22f3 (withheld)
+    """)
+
+
+def test_a_node_that_nothing_is_wrong_with() -> None:
+    assert explained(STORM, 5000) == page("""
+    OK  node-5000: all checks passed.
+      last report just now
+      hardware    8 GPUs; no pool, rack/r625
+
+      budgets     fleet 8 of 375, default pool 5 of 375, rack/r625 0 of 2
+    """)
+
+
+def test_a_gpu_that_soaks_on_a_node_that_is_read_in_part() -> None:
+    fleet = Fleet(2, Policy(mode=Mode.ENFORCE))
+    fleet.publish(0)
+    fleet.say(0, finding())
+    fleet.change(0, taints=(foreign("nodeguard.dev/suspect", "x"),), unschedulable=True)
+    fleet.after(10.0)
+    fleet.carry_out()
+    fleet.say(0)
+    report = replace(fleet.reports["uid-0"], agent="0.1.0", knowledge=DataStatus.UNKNOWN, unread=(UnreadableTargets("infiniband", "counters", "permission denied", (PORT,)),),
+        inventory=Inventory(driver="580.82.07", platform="dgx-h100"))  # fmt: skip
+    fleet.planner.record_report("uid-0", report, fleet.now)
+    fleet.carry_out()
+    fleet.after(30.0)
+    fleet.carry_out()
+    assert explained(fleet, 0) == page("""
+    OK  node-0: quarantined: its gpu-0; cordoned by an operator.
+      last report just now; part of the data is unknown
+      runs        nodeguard 0.1.0, driver 580.82.07, dgx-h100
+      hardware    8 GPUs; no pool
+      taints      foreign nodeguard.dev taints, left unchanged:
+                  nodeguard.dev/suspect=x
+
+    QUARANTINE  gpu-lost - GPU 0000:3b:00, as device gpu-0
+      component   GPU-1
+      since       2023-11-14 22:13:30 UTC, 30 s ago
+      waiting for the soak period to end, while gpu-lost goes on proving it:
+                  2023-11-14 22:23:30 UTC, in 9 min 30 s
+
+      charged     to the budget of check gpu-lost, device gpu-0, 30 s ago
+      budgets     fleet 0 of 1, default pool 0 of 1, check gpu-lost 1 of 15
+      not read    infiniband of port mlx5_0/1: permission denied
+      incident    node-0-gpu-0000-3b-00-21acaae0 (recovering)
+    """)
+
+
+def test_a_stale_node() -> None:
+    fleet = Fleet(20)
+    fleet.say(0, finding(health=Health.WARNING))
+    fleet.reports.pop("uid-0")
+    fleet.after(60.0)
+    fleet.carry_out()
+    assert explained(fleet, 0) == page("""
+    UNKNOWN  node-0: not marked.
+      last report 1 min ago; stale, health then: warning
+      hardware    8 GPUs; no pool
+
+    WARNING  gpu-lost - GPU 0000:3b:00
+      message     gpu-lost at gpu/0000:3b:00
+      component   GPU-1
+      since       2023-11-14 22:12:20 UTC, 2 min ago
+      evidence    nvml: gone
+      mark        none: a warning marks nothing
+      see         nodeguard explain gpu-lost
+
+      budgets     fleet 0 of 20, default pool 0 of 20
+      incident    node-0-gpu-0000-3b-00-21acaae0 (open)
+    """)
+    fleet.restart()
+    fleet.carry_out()
+    assert explained(fleet, 0) == page("""
+    UNKNOWN  node-0: health unknown.
+      last report none since this aggregator started: check that the agent runs and
+                  reaches it
+      hardware    8 GPUs; no pool
+
+      budgets     fleet 0 of 20, default pool 0 of 20
+    """)
+
+
+def test_what_agents_call_their_checks_is_not_obeyed() -> None:
+    fleet = Fleet(2)
+    fleet.say(0, finding("\x1b[2J\x9b1m", message="\x1b]0;owned\x07", health=Health.WARNING))
+    fleet.after(10.0)
+    fleet.carry_out()
+    view = list_incidents(fleet.planner, LEADER, fleet.now)
+    seen = describe_incident(fleet.planner, LEADER, view.incidents[0].name, fleet.now)
+    assert seen is not None
+    for text in (
+        look(status_lines(fleet_status(fleet.planner, LEADER, fleet.now))),
+        look(resource_lines(INCIDENT_TABLE, view.incidents, 80, wide=False)),
+        look(incident_lines(seen)),
+        explained(fleet, 0),
+    ):
+        assert text.replace("\n", "").isprintable()
+        assert "?[2J?1m" in text
+
+
+def test_incidents_in_a_list() -> None:
+    view = list_incidents(STORM.planner, LEADER, STORM.now)
+    few = replace(view, incidents=(*view.incidents[:2], *view.incidents[-2:]), omitted=3)
+    few = replace(few, incidents=(replace(few.incidents[0], acknowledged="alice"), *few.incidents[1:]))
+    assert look(resource_lines(INCIDENT_TABLE, few.incidents, 120, wide=False, omitted=3), 120) == page("""
+    SEVERITY  NODE      DEVICE          CHECK      STATE     AGE         ACK    MESSAGE
+    fatal     node-1    GPU 0000:3b:00  gpu-lost   withheld  2 min 10 s  alice  GPU 0000:3b:00 has fallen off the bus: Xid …
+    fatal     node-102  port mlx5_0/1   port-down  withheld  2 min 10 s  -      port mlx5_0/1 is down: polling
+    fatal     node-2    GPU 0000:3c:00  gpu-ecc    marked    14 min      -      12 uncorrectable errors in SRAM
+    suspect   node-11   GPU 0000:3b:00  gpu-hot    marked    2 min 10 s  -      91 °C, slowed by hardware
+    and 3 more: use filters
+    """)
+    assert look(resource_lines(INCIDENT_TABLE, few.incidents, 160, wide=True), 160) == page("""
+    SEVERITY  NODE      DEVICE          CHECK      STATE     AGE         ACK    ACTION     NAME                             MESSAGE
+    fatal     node-1    GPU 0000:3b:00  gpu-lost   withheld  2 min 10 s  alice  reset-gpu  node-1-gpu-0000-3b-00-f750a6f0   GPU 0000:3b:00 has fallen off the bus: …
+    fatal     node-102  port mlx5_0/1   port-down  withheld  2 min 10 s  -      reset-gpu  node-102-port-mlx5-0-1-690d486f  port mlx5_0/1 is down: polling
+    fatal     node-2    GPU 0000:3c:00  gpu-ecc    marked    14 min      -      none       node-2-gpu-0000-3c-00-356027bb   12 uncorrectable errors in SRAM
+    suspect   node-11   GPU 0000:3b:00  gpu-hot    marked    2 min 10 s  -      reset-gpu  node-11-gpu-0000-3b-00-6cfda3a9  91 °C, slowed by hardware
+    """)
+
+
+def test_an_incident_in_full() -> None:
+    name = next(name for name, item in STORM.planner.incidents["uid-2"].items() if item.cause == "gpu-ecc")
+    view = describe_incident(
+        STORM.planner, replace(LEADER, decisions={name: OperatorDecision(name, "alice", "")}), name, STORM.now
+    )
+    assert view is not None
+    assert look(incident_lines(view)) == page("""
+    FATAL  gpu-ecc - GPU 0000:3c:00 of node-2
+      state       marked, new work is kept away: kept until proven to be over by
+                  gpu-ecc
+      scope       node node-2
+      since       2023-11-14 22:12:20 UTC, 14 min ago
+      changed     2023-11-14 22:26:20 UTC, just now
+      message     12 uncorrectable errors in SRAM
+      component   GPU-1
+      ack         by alice
+      see         nodeguard describe node node-2, nodeguard explain gpu-ecc
+
+    QUARANTINE  gpu-ecc - GPU 0000:3c:00
+      component   GPU-1
+      since       2023-11-14 22:13:30 UTC, 12 min 50 s ago
+      waiting for gpu-ecc to prove that GPU 0000:3c:00 is in order
+    """)
+
+
+def test_a_suspect_keeps_only_gangs_away() -> None:
+    [name] = STORM.planner.incidents["uid-11"]
+    view = describe_incident(STORM.planner, LEADER, name, STORM.now)
+    assert view is not None
+    assert "  state       marked, new gang work is kept away\n  scope       node node-11\n" in look(
+        incident_lines(view)
+    )
+
+
+def test_a_node_whose_messages_are_refused_is_shown_at_the_top() -> None:
+    fleet = Fleet(8)
+    refusal = RejectedReport(
+        "node-0", "other-boot", "another boot of this node is reporting: wait 30 s", 0.0, fleet.mono - 12.0, 3
+    )
+    service = replace(LEADER, refused=(refusal,))
+    line = "  refused     3 messages of node-0 in the past minutes, latest 12 s ago: another boot of this node is reporting: wait 30 s"
+    assert look(status_lines(fleet_status(fleet.planner, service, fleet.now)), 200).splitlines()[1] == line
+    matches = describe_node(fleet.planner, service, "node-0", fleet.now)
+    assert matches is not None
+    assert line in look(node_lines(matches), 200).splitlines()
