@@ -162,7 +162,7 @@ def test_the_mark_of_a_domain_is_told_of_its_nodes() -> None:
     page = describe_node(made.planner, LEADER, "node-5", made.now)
     assert page is not None
     assert page.domains == ("fabric/p0", FIRST)
-    assert {one.reason for one in page.findings} == {f"told of as {FIRST}, which is degraded"}
+    assert {one.reason for one in page.findings} == {f"reported as {FIRST}, which is degraded"}
     well(made)
     made.planner.diagnosis.clear(FIRST, made.now.mono)
     assert describe_domain(made.planner, FIRST, made.now).state is None
