@@ -148,6 +148,6 @@ class AggregatorService:
         if may_act(silence, self.started_at, now.mono):
             return ""
         return (
-            f"{silence.reported} of {silence.expected} agents have reported: it acts from {MIN_REPORTING_SHARE:.0%} on, "
-            f"or {format_duration(MAX_START_WAIT)} after its start"
+            f"{silence.reported} of {silence.expected} agents have reported: it acts from "
+            f"{MIN_REPORTING_SHARE:.0%} on, or {format_duration(MAX_START_WAIT)} after its start"
         )

@@ -1,34 +1,22 @@
-"""The plan: what every Node and device is to carry, and what is not done, with its reason."""
+"""The plan: what executors have to write, and the changes of incidents. Pure."""
 
 from __future__ import annotations
 
 from msgspec import Struct
 
 from nodeguard.fleet.decide.release import ReleasedMark
+from nodeguard.fleet.incidents.events import Event
 from nodeguard.model.incident import Incident
 from nodeguard.model.mark import DesiredNode, DeviceRule
 
 
-class Event(Struct, frozen=True):
-    """Something that happened to a node, to be told where people look for it. warning: else it is normal.
-    incident: the name of what it is told of; node and uid are empty where that is of many.
-    """
-
-    uid: str
-    node: str
-    reason: str
-    message: str
-    warning: bool = True
-    incident: str = ""
-
-
 class Plan(Struct, frozen=True):
-    """What there is to be done.
+    """The differences between what Nodes carry and what they should carry, and what to report.
 
-    nodes: what each Node is to carry that does not yet. rules: device rules that are to be made or put right;
-    rules_gone: names of those that are to go. incidents: those that have changed. events: what is told once.
-    freed: what is released, by uid. brief: incidents that ended within their grace period, for the
-    history alone.
+    nodes: the desired state of Nodes that differ from it. rules: device rules to create or update;
+    rules_gone: names of rules to delete. incidents: those that changed. events: Events to record once.
+    released: marks that are released, by uid. transient_incidents: incidents that ended within their grace
+    period; they go to the history only.
     """
 
     nodes: tuple[DesiredNode, ...] = ()

@@ -1,6 +1,6 @@
-"""The planner: what is known of the fleet, and the plan that follows from it.
+"""The planner of the fleet: it takes reports, Nodes and operators' inputs, and makes the plan.
 
-It does no input or output and has no clock: the same calls lead to the same plans. Nodes are told by uid.
+It has no input, output or clock: the same calls lead to the same plans. Nodes are named by uid.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from nodeguard.fleet.diagnosis.diagnosis import Diagnosis
 from nodeguard.fleet.diagnosis.explanation import degraded_message
 from nodeguard.fleet.diagnosis.vote_collector import VoteCollector
 from nodeguard.fleet.incidents.condition import node_condition
+from nodeguard.fleet.incidents.domain_incidents import SharedIncidents
 from nodeguard.fleet.incidents.tracker import SHARED, IncidentTracker
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.policy_rules import mode_of
@@ -45,12 +46,12 @@ from nodeguard.wire.report import Report
 
 
 class Planner:
-    """What is known of the fleet.
+    """Plans the marks of the fleet from its state.
 
-    policy: what may be done. checks: names of all in the catalogue; others are known as agents tell of them.
-    paused: why nothing new is marked, by people's word; empty where it may be. heard, outcomes, incidents: of
-    each node that there is anything of. releases: what is released, and why the rest stays. parts: what fails
-    again and again.
+    granted: the state of a granted mark. checks: names of all checks: those of the catalogue, and those that
+    agents report. state: nodes, marks and budgets. paused: reason of the operators' pause; empty for
+    none. reports: the latest of each node. stale_agents: as of the latest `tick`. releases: proofs, and
+    what each mark waits for. component_faults: faults of components, for repeat offenders.
     """
 
     def __init__(
@@ -64,211 +65,221 @@ class Planner:
         self.reports: dict[str, LatestReport] = {}
         self.stale_agents = StaleAgents()
         self._shared = TupleInterner()
-        self._wants: dict[str, tuple[MarkRequest, ...]] = {}
-        # What a dry run grants: of the latest plan, and of the one before it, which the latest builds on.
+        self._requests: dict[str, tuple[MarkRequest, ...]] = {}
+        # The grants of the dry run: those that the latest plan builds on, and those of the latest plan.
         self._would: dict[RequestKey, Grant] = {}
         self._would_next: dict[RequestKey, Grant] = {}
         self._planned: dict[str, NodeMarks] = {}
-        self._resting = SettledNodes(self.state, self.reports)
-        self._witness = VoteCollector(policy.diagnosis, self.state, self.reports)
-        self._domain_marks = DomainMarks(self._witness)
+        self._settled = SettledNodes(self.state, self.reports)
+        self._votes = VoteCollector(policy.diagnosis, self.state, self.reports)
+        self._domain_marks = DomainMarks(self._votes)
         self.releases = ReleaseTracker(self.state, self.reports, self._domain_marks, self.checks)
-        self.component_faults = ComponentFaultTracker(self._domain_marks.parent_incident)
+        self._shared_incidents = SharedIncidents(self._votes, self._domain_marks)
+        self.component_faults = ComponentFaultTracker(self._shared_incidents.parent_incident)
         self._incidents = IncidentTracker(self.state, self.reports, self.releases.proofs, granted)
 
     @property
     def vote_collector(self) -> VoteCollector:
-        """What the diagnosis is told of, and by whom."""
-        return self._witness
+        """Return the collector of the votes that the diagnosis evaluates."""
+        return self._votes
 
     @property
     def diagnosis(self) -> Diagnosis:
-        """What the nodes' findings say of what they share."""
-        return self._witness.diagnosis
+        """Return the diagnosis: degraded domains and suppressed checks."""
+        return self._votes.diagnosis
 
     @property
     def incidents(self) -> dict[str, dict[str, Incident]]:
-        """By uid of their Node, empty for those of domains and checks, and by name."""
+        """Return the incidents by uid of their Node (empty for those of domains and checks), and by name."""
         return self._incidents.incidents
 
     @property
     def pending(self) -> Mapping[str, Mapping[str, Incident]]:
-        """Incidents whose mark is in its grace period, which nothing is recorded of yet, in the same way."""
+        """Return the incidents whose mark is in its grace period and that are not recorded yet, in the same
+        way.
+        """
         return self._incidents.pending
 
     @property
     def incidents_left_out(self) -> Mapping[str, frozenset[str]]:
-        """Names of incidents for which there is no room now, by uid of their Node."""
+        """Return the names of incidents that exceed the limits now, by uid of their Node."""
         return self._incidents.left_out
 
     @property
     def incidents_left_out_total(self) -> int:
-        """How many incidents found no room since the start."""
+        """Return how many incidents exceeded the limits since the start."""
         return self._incidents.left_out_total
 
     @property
     def decisions(self) -> Mapping[str, tuple[MarkDecision, ...]]:
-        """What became of each node's wants in the latest plan."""
+        """Return the decisions on each node's mark requests, as of the latest plan."""
         return self._incidents.decisions
 
     @property
     def domain_decisions(self) -> Mapping[str, DomainDecision]:
-        """What becomes of the domains that are to blame."""
+        """Return the decisions on degraded domains, as of the latest plan."""
         return self._domain_marks.decisions
 
     @property
     def policy(self) -> Policy:
-        """What may be done."""
+        """Return the policy in force."""
         return self.state.policy
 
     @property
     def last_reports(self) -> Mapping[str, float]:
-        """When each node was heard last, in seconds of the monotonic clock."""
+        """Return when each agent reported last, in seconds of the monotonic clock."""
         return self.state.liveness.last_reports
 
     def set_policy(self, policy: Policy) -> None:
-        """Another policy, from the next plan on."""
+        """Set the policy, from the next plan on."""
         self.state.set_policy(policy)
-        self._witness.set_rule(policy.diagnosis)
+        self._votes.set_rule(policy.diagnosis)
         self._incidents.reset()
         for uid in self.reports:
-            self._ask(uid)
+            self._touch(uid)
 
     def restore_incidents(self, incidents: Iterable[Incident]) -> None:
-        """Incidents that were told of before this planner was: at the start, once."""
+        """Restore the incidents that were recorded before this planner started; once, at the start."""
         self._incidents.restore(incidents)
 
     def update_node(self, node: Node) -> None:
-        """A Node as it is now; it takes the place of another of its name."""
+        """Update a Node; a Node of the same name and another uid is removed."""
         old = self.state.uid(node.name)
         if old and old != node.uid:
             self.remove_node(old)
         self.state.update_node(node)
-        self._ask(node.uid)
+        self._touch(node.uid)
 
     def remove_node(self, uid: str) -> None:
-        """A Node that is no more, and with it all that was said of it, but for its incidents."""
+        """Remove a deleted Node and all its data except its incidents."""
         self.state.remove_node(uid)
-        self._witness.remove_node(uid)
-        self._mute(uid)
+        self._votes.remove_node(uid)
+        self._forget_report(uid)
         self.state.liveness.forget(uid)
-        self._wants.pop(uid, None)
+        self._requests.pop(uid, None)
         self.releases.remove_node(uid)
-        self._resting.discard(uid)
+        self._settled.discard(uid)
         self.component_faults.remove_node(uid)
         self._incidents.remove_node(uid)
 
     def update_devices(self, node: str, devices: Iterable[Device]) -> None:
-        """The devices that are published of a node, by its name."""
+        """Update the devices that are published for a node, by its name."""
         self.state.update_devices(node, devices)
         uid = self.state.uid(node)
         if uid:
-            self._ask(uid)
+            self._touch(uid)
 
     def record_report(self, uid: str, report: Report, now: Instant) -> None:
-        """A node's report."""
+        """Record the report of a node."""
         self.state.add_agent(uid)
-        self._mute(uid)
+        self._forget_report(uid)
         one = self.reports[uid] = latest_report(report, now, self._shared)
         self.checks.add(group.checks for group in one.proven)
         self.state.liveness.record_report(uid, now.mono)
-        self._witness.record_report(uid, now)
+        self._votes.record_report(uid, now)
         self.component_faults.record_report(uid, report.node, one, now)
-        self._ask(uid)
+        self._touch(uid)
 
     def record_heartbeat(self, uid: str, now: Instant) -> None:
-        """A node whose report stands as it was."""
+        """Record the heartbeat of a node: its latest report is unchanged."""
         self.state.liveness.record_report(uid, now.mono)
         known = self.reports.get(uid)
         if known is not None and known.late:
             self.reports[uid] = replace(known, late=False)
-            self._witness.record_report(uid, now)
-            self._ask(uid)
+            self._votes.record_report(uid, now)
+            self._touch(uid)
 
     def tick(self, now: Instant) -> None:
-        """Time has passed: who is silent? To be called every second or so."""
+        """Update which agents are stale, and what depends on time. Call it about every second."""
         self._would = self._would_next
         self.stale_agents = self.stale_agents_at(now)
-        self._witness.update_stale(self.stale_agents.stale, now)
+        self._votes.update_stale(self.stale_agents.stale, now)
         self._incidents.forget(now.wall)
         self.component_faults.tick(now)
 
     def stale_agents_at(self, now: Instant) -> StaleAgents:
-        """Return which agents do not report at this moment: what the next `tick` finds."""
+        """Return which agents are stale at a time, as the next `tick` finds it."""
         silent, roster = self.policy.stale, self.state
         return roster.liveness.stale_agents(now.mono, silent.after, silent.freeze, roster.budgets.size)
 
     def plan(self, now: Instant) -> Plan:
-        """What is to be done now: the same again, until it is `issued` or seen to be done."""
-        freed: list[tuple[str, ReleasedMark]] = []
+        """Return the plan for now. It stays the same until it is issued or its effect is observed."""
+        released: list[tuple[str, ReleasedMark]] = []
         before = {uid: self.state.marks(uid) for uid in self.state.marked_nodes()}
         self._domain_marks.restore(before, self.incidents.get(SHARED, {}).values(), now)
-        # What rests may be touched by what is blamed or held now, and was not before.
+        # A change of the diagnosis may change nodes that are settled.
         if self.diagnosis.evaluate(now.mono):
             self._domain_marks.invalidate()
             self._incidents.touch_all()
         silent, epoch = self.stale_agents.stale, self._domain_marks.epoch
-        resting = {
-            uid for uid in self.state.marked_nodes() if self._resting.is_settled(uid, silent, epoch, now.wall)
+        settled = {
+            uid for uid in self.state.marked_nodes() if self._settled.is_settled(uid, silent, epoch, now.wall)
         }
         holdings = {
-            uid: self.state.marks(uid) if uid in resting else self.releases.release(uid, silent, now, freed)
+            uid: self.state.marks(uid)
+            if uid in settled
+            else self.releases.release(uid, silent, now, released)
             for uid in self.state.marked_nodes()
         }
-        closed = fleet_restraint(self.paused, self.policy, self.stale_agents)
-        terms = DomainContext(self.policy, len(self.state.placements), closed, self.granted)
-        holdings |= self._domain_marks.decide(terms, self.state.placements, holdings, now)
-        freed += self._domain_marks.supersede(self.policy, self.state, holdings, now)
-        wants = (want for found in self._wants.values() for want in found)
-        asked, outcomes = self._domain_marks.unexplained_requests(wants, holdings, now)
-        real = [want for want in asked if self._is_real(want, holdings)]
+        restraint = fleet_restraint(self.paused, self.policy, self.stale_agents)
+        context = DomainContext(self.policy, len(self.state.placements), restraint, self.granted)
+        holdings |= self._domain_marks.decide(context, self.state.placements, holdings, now)
+        released += self._domain_marks.supersede(self.policy, self.state, holdings, now)
+        requests = (request for found in self._requests.values() for request in found)
+        uncovered, decisions = self._domain_marks.unexplained_requests(requests, holdings, now)
+        real = [request for request in uncovered if self._is_real(request, holdings)]
         ledgers = self.state.budgets.copy()
-        scene = AdmissionContext(
+        context_of_nodes = AdmissionContext(
             self.policy, self.state.placements, holdings, self.state.usage, self._forbids, now.wall
         )
-        allotted = admit(real, scene, ledgers, self.granted)
-        outcomes += allotted.decisions
-        holdings = {**holdings, **allotted.marks}
-        would: dict[RequestKey, Grant] = {}
-        if len(real) < len(asked):
-            rest = [want for want in asked if not self._is_real(want, holdings)]
-            charged = {**self.state.usage, **allotted.usage}
-            scene = AdmissionContext(
+        admission = admit(real, context_of_nodes, ledgers, self.granted)
+        decisions += admission.decisions
+        holdings = {**holdings, **admission.marks}
+        dry_run_grants: dict[RequestKey, Grant] = {}
+        if len(real) < len(uncovered):
+            rest = [request for request in uncovered if not self._is_real(request, holdings)]
+            charged = {**self.state.usage, **admission.usage}
+            context_of_nodes = AdmissionContext(
                 self.policy, self.state.placements, holdings, charged, self._forbids, now.wall
             )
-            dry_run = admit(rest, scene, ledgers, IncidentState.DRY_RUN, self._would)
-            outcomes += dry_run.decisions
-            would = dry_run.grants
-        self._would_next = would
+            dry_run = admit(rest, context_of_nodes, ledgers, IncidentState.DRY_RUN, self._would)
+            decisions += dry_run.decisions
+            dry_run_grants = dry_run.grants
+        self._would_next = dry_run_grants
         self._planned = {
             uid: one
             for uid, one in holdings.items()
-            if uid not in resting or one is not self.state.marks(uid)
+            if uid not in settled or one is not self.state.marks(uid)
         }
-        return self._written(holdings, outcomes, freed, now)
+        return self._written(holdings, decisions, released, now)
 
     def record_issued(self, plan: Plan) -> None:
-        """A plan, the latest, has been handed to whoever writes it: from now on it counts."""
+        """Record that the latest plan was handed to an executor: from now on it counts."""
         self._would = self._would_next
         uids = {one.uid for one in plan.nodes} | {one.uid for one in plan.rules}
         for uid in uids | {rule.uid for name in plan.rules_gone if (rule := self.state.rules.get(name))}:
             if uid in self._planned:
                 self.state.record_issued(uid, self._planned[uid])
+                self._touch(uid)
 
     def record_written(self, uid: str, state: str) -> None:
-        """What was issued for a node has been written; state: the text that its Desired had."""
+        """Record that the write for a node succeeded. state: the state annotation of its Desired."""
         self.state.record_written(uid, state)
 
     def record_failed(self, uid: str) -> None:
-        """What was issued for a node will not be written."""
+        """Record that the write for a node failed."""
         self.state.record_failed(uid)
+        self._touch(uid)
 
     def drop_issued(self) -> list[str]:
-        """Count nothing any more that is issued and not seen to be written; whose that was, by uid."""
-        return self.state.drop_issued()
+        """Stop counting everything that is issued and not observed yet. Returns the uids of these nodes."""
+        dropped = self.state.drop_issued()
+        for uid in dropped:
+            self._touch(uid)
+        return dropped
 
     def incident(self, name: str) -> Incident | None:
-        """An incident by its name; None where there is none."""
+        """Return the incident of a name; None if there is none."""
         return self._incidents.incident(name)
 
     def pending_incident(self, name: str) -> Incident | None:
@@ -276,21 +287,21 @@ class Planner:
         return self._incidents.pending_incident(name)
 
     def parent_incidents(self, uid: str, now: Instant) -> tuple[Incident, ...]:
-        """Incidents of domains and checks that tell of what a node shows."""
-        seat, one = self.state.placements.get(uid), self.reports.get(uid)
-        if seat is None or one is None:
+        """Return the incidents of domains and checks that explain findings of a node."""
+        placement, one = self.state.placements.get(uid), self.reports.get(uid)
+        if placement is None or one is None:
             return ()
-        names = set(self._domain_marks.shared(self.policy, seat, one, now).parents.values())
+        names = set(self._shared_incidents.parents(self.policy, placement, one, now).parents.values())
         return tuple(each for name, each in self.incidents.get(SHARED, {}).items() if name in names)
 
     def clear(self, incident: Incident, now: Instant) -> None:
-        """A person says that a domain, or a check that is held, is in order."""
+        """Clear an incident of a domain or a check on an operator's word: it is in order."""
         self.diagnosis.clear(incident.domain or incident.cause, now.mono)
         self._domain_marks.invalidate()
         self._incidents.touch_all()
 
     def unmark_all(self) -> Plan:
-        """What takes away all that nodeguard has marked; to be paused before, or it comes back."""
+        """Return the plan that removes every mark of nodeguard. Pause first, or the marks are set again."""
         nodes = tuple(
             DesiredNode(
                 uid, node.name, cordon=cordon, condition=NodeCondition("", "") if node.condition else None
@@ -301,95 +312,103 @@ class Planner:
             or STATE_ANNOTATION in node.annotations
             or any(one.key.startswith(PREFIX) for one in node.taints)
         )
-        self.state.drop_issued()
+        self.drop_issued()
         return Plan(nodes=nodes, rules_gone=tuple(self.state.rules))
 
-    def _mute(self, uid: str) -> None:
+    def _forget_report(self, uid: str) -> None:
         old = self.reports.pop(uid, None)
         if old is not None:
             self.checks.remove(group.checks for group in old.proven)
         self._incidents.touch(uid)
 
-    def _ask(self, uid: str) -> None:
-        """What a node's findings ask for, anew."""
-        self._witness.update_node(uid)
-        seat, one = self.state.placements.get(uid), self.reports.get(uid)
+    def _touch(self, uid: str) -> None:
+        """Recompute everything that depends on one node: votes, mark requests and incidents."""
+        self._votes.update_node(uid)
+        placement, one = self.state.placements.get(uid), self.reports.get(uid)
         found = (
-            requested_marks(seat, one, self.state.device_finder(uid))
-            if seat is not None and one is not None
+            requested_marks(placement, one, self.state.device_finder(uid))
+            if placement is not None and one is not None
             else ()
         )
         if found:
-            self._wants[uid] = found
+            self._requests[uid] = found
         else:
-            self._wants.pop(uid, None)
+            self._requests.pop(uid, None)
         self._incidents.touch(uid)
 
-    def _is_real(self, want: MarkRequest, holdings: Mapping[str, NodeMarks]) -> bool:
-        """Whether a want is for a mark that is set, or stands; else it is only thought of."""
-        holding = holdings.get(want.uid)
-        if holding is not None and is_marked_for(holding, want):
+    def _is_real(self, request: MarkRequest, holdings: Mapping[str, NodeMarks]) -> bool:
+        """Return whether the mark of a request is enforced, or set already; else it is a dry run."""
+        holding = holdings.get(request.uid)
+        if holding is not None and is_marked_for(holding, request):
             return True
-        return mode_of(self.policy, want.check, want.mark) == Mode.ENFORCE
+        return mode_of(self.policy, request.check, request.mark) == Mode.ENFORCE
 
-    def _forbids(self, want: MarkRequest) -> str:
-        seat = self.state.placements[want.uid]
-        return mark_restraint(want, seat, self.paused, self.policy, self.stale_agents, self.diagnosis)
+    def _forbids(self, request: MarkRequest) -> str:
+        placement = self.state.placements[request.uid]
+        return mark_restraint(request, placement, self.paused, self.policy, self.stale_agents, self.diagnosis)
 
     def _condition(self, node: Node, holding: NodeMarks) -> NodeCondition | None:
         """Return the condition that a Node is to have."""
-        record, why = holding.node, ""
+        record, reason = holding.node, ""
         if record.degraded:
             blamed = self.diagnosis.degraded_domains.get(record.degraded[0].domain)
-            why = degraded_message(blamed, self.policy.diagnosis) if blamed is not None else ""
-        return node_condition(node.name, record, self.reports.get(node.uid), why, node.condition)
+            reason = degraded_message(blamed, self.policy.diagnosis) if blamed is not None else ""
+        return node_condition(node.name, record, self.reports.get(node.uid), reason, node.condition)
 
     def _written(
         self,
         holdings: Mapping[str, NodeMarks],
-        outcomes: list[MarkDecision],
-        freed: list[tuple[str, ReleasedMark]],
+        decisions: list[MarkDecision],
+        released: list[tuple[str, ReleasedMark]],
         now: Instant,
     ) -> Plan:
         nodes: list[DesiredNode] = []
         made: list[DeviceRule] = []
         gone = list(self.state.orphaned_rules())
         for uid, planned in list(self._planned.items()):
-            seat = self.state.placements.get(uid)
-            if seat is None or seat.hold or (planned == self.state.marks(uid) and self.state.is_pending(uid)):
+            placement = self.state.placements.get(uid)
+            if (
+                placement is None
+                or placement.hold
+                or (planned == self.state.marks(uid) and self.state.is_pending(uid))
+            ):
                 del self._planned[uid]
                 continue
             node, seen = self.state.nodes[uid], self.state.observed_marks(uid).node
             holding = self._planned[uid] = with_cordon(node, seen, planned, self.policy.marks)
-            what = desired_node(seat, node, seen, holding, self.policy.marks, self._condition(node, holding))
+            what = desired_node(
+                placement, node, seen, holding, self.policy.marks, self._condition(node, holding)
+            )
             if not is_as_desired(node, what):
                 nodes.append(what)
-            wanted = {rule.name: rule for rule in device_rules(seat, holding)}
+            wanted = {rule.name: rule for rule in device_rules(placement, holding)}
             made += [rule for rule in wanted.values() if self.state.rules.get(rule.name) != rule]
             known = {
                 *self.state.rule_names(uid),
-                *(rule.name for rule in device_rules(seat, self.state.marks(uid))),
+                *(rule.name for rule in device_rules(placement, self.state.marks(uid))),
             }
             gone += sorted(known - wanted.keys())
             if holding == self.state.marks(uid) and is_as_desired(node, what) and not known:
                 if self.releases.proofs.get(uid):
-                    self._resting.discard(uid)
+                    self._settled.discard(uid)
                 else:
-                    self._resting.add(uid, self.stale_agents.stale, self._domain_marks.epoch)
+                    self._settled.add(uid, self.stale_agents.stale, self._domain_marks.epoch)
         told = self._incidents.update_nodes(
             self.policy,
             holdings,
-            outcomes,
-            lambda seat, told: self._domain_marks.shared(self.policy, seat, told, now),
+            decisions,
+            lambda placement, told: self._shared_incidents.parents(self.policy, placement, told, now),
             now,
         )
-        of_many = self._incidents.update_shared(self._domain_marks.incidents(self.policy.diagnosis, now), now)
+        of_many = self._incidents.update_shared(
+            self._shared_incidents.incidents(self.policy.diagnosis, now), now
+        )
         return Plan(
             tuple(nodes),
             tuple(made),
             tuple(dict.fromkeys(gone)),
             (*told.changed, *of_many.changed),
             (*told.events, *of_many.events),
-            tuple(freed),
+            tuple(released),
             tuple(told.transient),
         )

@@ -151,7 +151,7 @@ def test_a_silent_node_is_not_marked_and_keeps_its_mark() -> None:
     history.quiet(1000.0, 2, silent=False)
     result = history.result(until=2000.0)
     assert shown(result.marks) == [("node-1", 105, None, "open"), ("node-2", 1001, None, "open")]
-    assert dict(result.reasons) == {"the node's agent does not report any more": 1}
+    assert dict(result.reasons) == {"the node's agent is stale": 1}
 
 
 def test_a_fleet_that_falls_silent_freezes_new_marks() -> None:

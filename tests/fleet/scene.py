@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from msgspec.structs import replace
@@ -17,7 +17,9 @@ from nodeguard.model.instant import Instant
 from nodeguard.model.mark import DesiredNode, DeviceRule
 from nodeguard.model.node import PREFIX, Device, Node, Taint
 from nodeguard.model.policy import Budget, CheckLimit, GracePeriods, Mode, Policy, SoakPeriod
-from nodeguard.wire.report import VERSION, PassingChecks, Report, ReportedEvidence, ReportedFinding
+from nodeguard.wire.report import VERSION, Inventory, PassingChecks, Report, ReportedEvidence, ReportedFinding
+
+_EMPTY = Inventory()
 
 CHECKS = ("gpu-lost", "gpu-ecc", "port-down", "gpu-hot")
 
@@ -56,6 +58,7 @@ class Fleet:
         self.rules: dict[str, DeviceRule] = {}
         self.devices: dict[str, tuple[Device, ...]] = {}
         self.reports: dict[str, Report] = {}
+        self.received: dict[str, Instant] = {}
         self.planner = Planner(policy, CHECKS)
         for number in range(size):
             self.add(number)
@@ -81,7 +84,11 @@ class Fleet:
         self.see(replace(self.nodes[f"uid-{number}"], **more))
 
     def say(
-        self, number: int, *findings: ReportedFinding, proven: tuple[PassingChecks, ...] | None = None
+        self,
+        number: int,
+        *findings: ReportedFinding,
+        proven: tuple[PassingChecks, ...] | None = None,
+        inventory: Inventory = _EMPTY,
     ) -> None:
         """What a node's agent says: findings, and what is in order; all of it where nothing is found."""
         uid = f"uid-{number}"
@@ -90,15 +97,16 @@ class Fleet:
         health = max((one.health for one in findings), key=lambda one: one.rank, default=Health.OK)
         self.reports[uid] = Report(
             version=VERSION, node=f"node-{number}", boot_id="b", sequence=1, health=health,
-            data_status=DataStatus.FRESH, findings=findings, passing=proven,
+            data_status=DataStatus.FRESH, findings=findings, passing=proven, inventory=inventory,
         )  # fmt: skip
+        self.received[uid] = self.now
         self.planner.record_report(uid, self.reports[uid], self.now)
 
-    def after(self, seconds: float) -> None:
-        """Time passes, and every agent beats."""
+    def after(self, seconds: float, quiet: Collection[str] = ()) -> None:
+        """Time passes, and every agent sends a heartbeat, except those of the nodes in `quiet`."""
         self.wall += seconds
         self.mono += seconds
-        for uid in self.reports:
+        for uid in self.reports.keys() - set(quiet):
             self.planner.record_heartbeat(uid, self.now)
         self.planner.tick(self.now)
 
@@ -140,6 +148,7 @@ class Fleet:
         for rule in self.rules.values():
             self.planner.state.update_rule(rule)
         for uid, report in self.reports.items():
+            self.received[uid] = self.now
             self.planner.record_report(uid, report, self.now)
         self.planner.tick(self.now)
 

@@ -16,7 +16,7 @@ from nodeguard.fleet_api.status import fleet_status
 from nodeguard.model.finding import DataStatus, Health
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.mark import HOLD_ANNOTATION
-from nodeguard.model.policy import Budget, GracePeriods, Mode, ModeRule, Policy, TopologyLabels
+from nodeguard.model.policy import Budget, GracePeriods, MarkWrites, Mode, ModeRule, Policy, TopologyLabels
 from nodeguard.wire.report import VERSION, Report, ReportedFinding
 from tests.fleet.scene import AT_ONCE, WIDE, Fleet, finding
 
@@ -344,3 +344,20 @@ def test_only_what_is_enforced_is_granted_or_withheld(
             assert (one.state == IncidentState.WITHHELD) == bool(one.reason)
         else:
             assert one.state == IncidentState.DRY_RUN
+
+
+def test_a_node_whose_uncordon_is_on_its_way_is_still_charged() -> None:
+    budget = replace(WIDE, fleet=0.1)
+    fleet = Fleet(10, replace(AT_ONCE, budget=budget, marks=MarkWrites(cordon=True)))
+    fleet.say(0, finding())
+    fleet.carry_out()
+    assert fleet.nodes["uid-0"].unschedulable
+    fleet.say(0)
+    release = fleet.plan()
+    assert [desired.cordon for desired in release.nodes] == [False]
+    fleet.planner.record_issued(release)
+    fleet.say(1, finding())
+    # Either may be written first: until the release is seen, it spares no budget.
+    assert [desired.uid for desired in fleet.plan().nodes] == []
+    fleet.write(release)
+    assert [desired.uid for desired in fleet.plan().nodes] == ["uid-1"]

@@ -196,7 +196,7 @@ class Life(RuleBasedStateMachine):
     def issue(self) -> None:
         """A plan is handed out; what was on its way for the same Node or device is so no more."""
         plan = self.fleet.plan()
-        assert self.fleet.plan() == replace(plan, incidents=(), events=(), brief=())
+        assert self.fleet.plan() == replace(plan, incidents=(), events=(), transient_incidents=())
         self.freed_for_a_reason(plan)
         self.fleet.planner.record_issued(plan)
         assert not any(HOLD_ANNOTATION in self.fleet.nodes[one.uid].annotations for one in plan.nodes)
@@ -235,19 +235,19 @@ class Life(RuleBasedStateMachine):
             self.fleet.planner.state.update_rule(one)
 
     def freed_for_a_reason(self, plan: Any) -> None:
-        for uid, one in plan.freed:
+        for uid, one in plan.released:
             report, cause = self.fleet.reports[uid], one.cause
             assert HOLD_ANNOTATION not in self.fleet.nodes[uid].annotations
-            if one.why == "retracted":
+            if one.reason == "retracted":
                 assert any(cause.check in hold.checks for hold in self.fleet.policy.holds)
-            elif one.why == "proven":
+            elif one.reason == "proven":
                 places = {
                     slot for group in report.passing for slot in group.targets if cause.check in group.checks
                 }
                 assert set(cause.slots or (cause.target,)) <= places
                 assert all(active.check != cause.check for active in report.findings)
             else:
-                assert one.why == "removed"
+                assert one.reason == "removed"
                 assert all(taint.key != cause.mark.key for taint in self.fleet.nodes[uid].taints)
 
     @invariant()

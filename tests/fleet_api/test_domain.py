@@ -166,7 +166,7 @@ def test_the_mark_of_a_domain_is_shown_on_its_nodes() -> None:
     page = describe_node(made.planner, LEADER, "node-5", made.now)
     assert page is not None
     assert page.domains == ("fabric/p0", FIRST)
-    assert {item.reason for item in page.findings} == {f"told of as {FIRST}, which is degraded"}
+    assert {item.reason for item in page.findings} == {f"reported as {FIRST}, which is degraded"}
     well(made)
     made.planner.diagnosis.clear(FIRST, made.now.mono)
     assert describe_domain(made.planner, FIRST, made.now).state is None

@@ -7,7 +7,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from nodeguard.fleet.plan import Event, Plan
+from nodeguard.fleet.incidents.events import Event
+from nodeguard.fleet.plan import Plan
 from nodeguard.kube import device_rule_object as rule_object
 from nodeguard.kube import incident_object
 from nodeguard.kube.client import ApiClient

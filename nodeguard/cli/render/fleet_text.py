@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from nodeguard.cli.render.terminal import StyledLine, StyledText
 from nodeguard.cli.timestamps import format_age
-from nodeguard.fleet.incidents.domain_incidents import CHECK
+from nodeguard.fleet.diagnosis.results import CHECK
 from nodeguard.fleet.state.node_placement import POOL
 from nodeguard.fleet.state.topology.topologies import PLACES
 from nodeguard.fleet_api.schema.domain import MissingLabelView, SuppressedCheckView, TopologyView

@@ -1,1 +1,1 @@
-"""TODO: name the concept of this package."""
+"""The decision: which marks are set, withheld and released, and why."""

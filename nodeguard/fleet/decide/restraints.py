@@ -1,4 +1,6 @@
-"""What forbids a new mark whatever it costs: pauses, holds, maintenance, suppressed checks, silence. Pure."""
+"""Restraints: what forbids a new mark at any cost: pause, hold, maintenance, suppressed check, stale agent.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -15,32 +17,32 @@ def pause_reason(paused: str, policy: Policy) -> str:
     return paused or ("paused by the policy file" if policy.pause else "")
 
 
-def fleet_restraint(paused: str, policy: Policy, silence: StaleAgents) -> str:
+def fleet_restraint(paused: str, policy: Policy, agents: StaleAgents) -> str:
     """Return what forbids every new mark; empty for nothing."""
-    return pause_reason(paused, policy) or (FROZEN if silence.frozen else "")
+    return pause_reason(paused, policy) or (FROZEN if agents.frozen else "")
 
 
 def mark_restraint(
-    want: MarkRequest,
-    seat: NodePlacement,
+    request: MarkRequest,
+    placement: NodePlacement,
     paused: str,
     policy: Policy,
-    silence: StaleAgents,
+    agents: StaleAgents,
     diagnosis: Diagnosis,
 ) -> str:
-    """Return what forbids the mark that a request asks for; empty for nothing. seat: of its node."""
-    if why := pause_reason(paused, policy):
-        return why
-    if held := hold_on_check(policy, want.check):
-        return f"hold on check {want.check}: {held}"
-    if diagnosis.suppression(want.check, want.uid) is not None:
-        return f"check {want.check} is suppressed: see nodeguard status"
-    if diagnosis.is_suspected(want.check):
-        return f"check {want.check} may be wrong: it fires on more nodes than a failure domain explains"
-    if seat.hold:
-        return f"hold on the node: {seat.hold}"
-    if seat.maintenance:
-        return f"the node is under maintenance: {seat.maintenance}"
-    if want.uid in silence.stale:
-        return "the node's agent does not report any more"
-    return FROZEN if silence.frozen else ""
+    """Return what forbids the mark that a request asks for; empty for nothing. placement: of its node."""
+    if reason := pause_reason(paused, policy):
+        return reason
+    if hold := hold_on_check(policy, request.check):
+        return f"hold on check {request.check}: {hold}"
+    if diagnosis.suppression(request.check, request.uid) is not None:
+        return f"check {request.check} is suppressed: see nodeguard status"
+    if diagnosis.is_suspected(request.check):
+        return f"check {request.check} may be wrong: it fires on more nodes than a failure domain explains"
+    if placement.hold:
+        return f"hold on the node: {placement.hold}"
+    if placement.maintenance:
+        return f"the node is under maintenance: {placement.maintenance}"
+    if request.uid in agents.stale:
+        return "the node's agent is stale"
+    return FROZEN if agents.frozen else ""

@@ -1,4 +1,4 @@
-"""Nodes that are as they are to be, and need not be looked at until something about them changes. Pure."""
+"""Index of settled nodes: each carries what it should, and the planner skips it until it changes. Pure."""
 
 from __future__ import annotations
 
@@ -9,45 +9,45 @@ from nodeguard.fleet.state.latest_report import LatestReport
 
 
 class SettledNodes:
-    """Who rests. Asked of every node that anything is remembered of, for each plan."""
+    """Knows which marked nodes are settled. The planner asks for every marked node, in each plan."""
 
-    def __init__(self, roster: FleetState, heard: Mapping[str, LatestReport]) -> None:
-        self._roster = roster
-        self._heard = heard
-        self._found: dict[str, tuple[object, ...]] = {}
+    def __init__(self, state: FleetState, reports: Mapping[str, LatestReport]) -> None:
+        self._state = state
+        self._reports = reports
+        self._inputs: dict[str, tuple[object, ...]] = {}
 
-    def is_settled(self, uid: str, silent: Set[str], epoch: object, now: float) -> bool:
-        """Whether a node is just as it was when it was laid down, and remembers nothing that is to be
-        forgotten.
+    def is_settled(self, uid: str, stale: Set[str], epoch: object, now: float) -> bool:
+        """Return whether nothing changed since the node was added, and it has no past to forget.
 
-        silent: who is. epoch: another thing whenever another diagnosis is made. now: seconds since 1970.
+        stale: uids of nodes with a stale agent. epoch: changes with every change of the diagnosis. now:
+        seconds since 1970.
         """
-        found = self._found.get(uid)
-        if found is None:
+        inputs = self._inputs.get(uid)
+        if inputs is None:
             return False
-        for before, after in zip(found, self._about(uid, silent, epoch), strict=True):
+        for before, after in zip(inputs, self._about(uid, stale, epoch), strict=True):
             if before is not after:
                 return False
-        holding, forget = self._roster.marks(uid), self._roster.policy.soak.forget
-        return holding.is_marked or any(now - one.ended < forget for one in holding.node.past_charges)
+        marks, forget = self._state.marks(uid), self._state.policy.soak.forget
+        return marks.is_marked or any(now - past.ended < forget for past in marks.node.past_charges)
 
-    def add(self, uid: str, silent: Set[str], epoch: object) -> None:
-        """A node is as it is to be, and time alone does not change that but for what is forgotten."""
-        self._found[uid] = self._about(uid, silent, epoch)
+    def add(self, uid: str, stale: Set[str], epoch: object) -> None:
+        """Add a node that carries what it should; time changes that only for what is forgotten."""
+        self._inputs[uid] = self._about(uid, stale, epoch)
 
     def discard(self, uid: str) -> None:
-        """A node is to be looked at."""
-        self._found.pop(uid, None)
+        """Discard a node: the next plan evaluates it."""
+        self._inputs.pop(uid, None)
 
-    def _about(self, uid: str, silent: Set[str], epoch: object) -> tuple[object, ...]:
-        """All that decides what a node is to hold, but for time."""
-        roster = self._roster
+    def _about(self, uid: str, stale: Set[str], epoch: object) -> tuple[object, ...]:
+        """Return all inputs of a node's marks except time; compared by identity."""
+        state = self._state
         return (
-            roster.nodes.get(uid),
-            roster.marks(uid),
-            roster.placements.get(uid),
-            self._heard.get(uid),
-            uid in silent,
-            roster.policy,
+            state.nodes.get(uid),
+            state.marks(uid),
+            state.placements.get(uid),
+            self._reports.get(uid),
+            uid in stale,
+            state.policy,
             epoch,
         )

@@ -1,1 +1,1 @@
-"""TODO: name the concept of this package."""
+"""The diagnosis: degraded failure domains, suppressed checks and repeat offenders, from votes of nodes."""

@@ -33,7 +33,7 @@ class DegradedDomains:
         """Go on with what another blames."""
         for domain, one in other.degraded.items():
             kinds = tuple(kind for kind in one.fault_classes if kind in self._voting.votes_by_class)
-            self.degraded[domain] = replace(one, kinds=kinds)
+            self.degraded[domain] = replace(one, fault_classes=kinds)
 
     def restore(self, domain: str, name: str, kinds: Iterable[str], began: float, now: float) -> None:
         """A domain that was blamed before anything was known here. Nothing of its votes is known."""
@@ -146,9 +146,9 @@ class DegradedDomains:
         if known is not None:
             self.degraded[known.domain] = replace(
                 known,
-                kinds=tuple(dict.fromkeys([*known.fault_classes, one.fault_class])),
+                fault_classes=tuple(dict.fromkeys([*known.fault_classes, one.fault_class])),
                 voters=tuple(sorted(one.voters.keys() | set(known.voters))),
-                recalled=False,
+                restored=False,
                 size=self._voting.members.size(known.domain),
                 began=min(known.began, *one.voters.values()),
             )

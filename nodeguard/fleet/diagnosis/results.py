@@ -6,6 +6,9 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+# The resource of an incident of a suppressed check begins with this.
+CHECK = "check/"
+
 
 class Candidate(Struct, frozen=True):
     """A domain that may be to blame for a class of faults. window: seconds; voters: when each did, by uid."""

@@ -142,7 +142,7 @@ class FaultVotes:
                     self.vote_class.name, self.vote_class.phrase, window, voters, size, by_share, by_chance
                 )
             )
-        return max(found, key=lambda one: len(one.voters) / max(1, one.needs))
+        return max(found, key=lambda one: len(one.voters) / max(1, one.required))
 
     def _chance(self, rate: float, window: float) -> float:
         """How likely it is thought that one node shows it within a window by chance."""

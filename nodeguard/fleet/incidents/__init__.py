@@ -1,1 +1,1 @@
-"""TODO: name the concept of this package."""
+"""Incidents, Events and conditions, from decisions and findings."""

@@ -1,4 +1,7 @@
-"""Incidents of what nodes share, one for each cause: a domain to blame, or a check that is held. Pure."""
+"""Incidents with a shared cause: degraded domains and suppressed checks, and the node faults they explain.
+
+One incident for each cause. Pure.
+"""
 
 from __future__ import annotations
 
@@ -7,87 +10,154 @@ from collections.abc import Callable, Iterable, Iterator
 from hashlib import blake2b
 
 from nodeguard.fleet.decide.domain_decision import DomainDecision
+from nodeguard.fleet.decide.domain_marks import BEFORE_FIRST_VOTE, DomainMarks
+from nodeguard.fleet.decide.mark_requests import resource
 from nodeguard.fleet.diagnosis.explanation import clearing_message, degraded_message, suppressed_message
-from nodeguard.fleet.diagnosis.results import SuppressedCheck
+from nodeguard.fleet.diagnosis.results import CHECK, SuppressedCheck
+from nodeguard.fleet.diagnosis.vote_collector import VoteCollector
+from nodeguard.fleet.incidents.node_incidents import ParentIncidents
+from nodeguard.fleet.state.latest_report import LatestReport
+from nodeguard.fleet.state.node_placement import DOMAIN, NodePlacement
 from nodeguard.model.diagnosis import DiagnosisPolicy
 from nodeguard.model.finding import Action, Health
 from nodeguard.model.incident import Incident, IncidentState, Symptom
 from nodeguard.model.instant import Instant
-
-# What the resource of an incident begins with that is of a check.
-CHECK = "check/"
+from nodeguard.model.policy import Policy
 
 _SYMPTOMS = 8
 
-# What a domain shows, as told by one of its nodes, by uid and classes of faults.
+# Finds the symptom of a node, by its uid and by fault classes; None where it shows none of them.
 FindSymptom = Callable[[str, tuple[str, ...]], Symptom | None]
 
 
+class SharedIncidents:
+    """Incidents of degraded domains and suppressed checks, and the findings of nodes that they explain."""
+
+    def __init__(self, votes: VoteCollector, domain_marks: DomainMarks) -> None:
+        self._votes = votes
+        self._domain_marks = domain_marks
+        self._epoch = domain_marks.epoch
+        self._parents: dict[str, tuple[NodePlacement, LatestReport, ParentIncidents]] = {}
+
+    def incidents(self, rule: DiagnosisPolicy, now: Instant) -> Iterator[Incident]:
+        """Yield the incidents of degraded domains and of suppressed checks."""
+        for decision in self._domain_marks.decisions.values():
+            members = self._votes.domain_members.size(decision.degraded.domain)
+            yield domain_incident(decision, members, rule, self._votes.symptom, now)
+        for suppressed in self._votes.diagnosis.suppressed_checks.values():
+            yield check_incident(suppressed, self._votes.symptom, now)
+
+    def parents(
+        self, policy: Policy, placement: NodePlacement, report: LatestReport, now: Instant
+    ) -> ParentIncidents:
+        """Return which of a node's findings the incidents of domains and checks explain."""
+        if self._epoch != self._domain_marks.epoch:
+            self._epoch = self._domain_marks.epoch
+            self._parents.clear()
+        cached = self._parents.get(placement.uid)
+        if cached is not None and cached[0] is placement and cached[1] is report:
+            return cached[2]
+        names: dict[str, set[str]] = {}
+        early: dict[str, bool] = {}
+        topologies = {path.removeprefix(DOMAIN).partition("/")[0] for path in placement.domains}
+        for finding, began in zip(report.findings, report.began, strict=True):
+            failed = resource(finding)
+            name = self.parent_incident(placement.uid, finding.check, began, now)
+            names.setdefault(failed, set()).add(name)
+            is_young = now.wall - began < policy.grace.shared and not topologies.isdisjoint(
+                finding.topologies
+            )
+            early[failed] = early.get(failed, True) and is_young
+        # A fault that several incidents explain, or one in part, has an incident of its own.
+        parents = {failed: name for failed, (name, *others) in names.items() if name and not others}
+        found = ParentIncidents(parents, frozenset(failed for failed, is_early in early.items() if is_early))
+        if not found.early:
+            # An early fault changes with time alone.
+            self._parents[placement.uid] = placement, report, found
+        return found
+
+    def parent_incident(self, uid: str, check: str, since: float, now: Instant) -> str:
+        """Return the name of the incident that explains what a check found on a node; empty for none."""
+        diagnosis = self._votes.diagnosis
+        if diagnosis.suppression(check, uid):
+            return shared_incident_name(f"{CHECK}{check}")
+        for domain, degraded in diagnosis.degraded_domains.items():
+            began = now.wall - (now.mono - degraded.began)
+            if (
+                uid in self._votes.domain_members.nodes(domain)
+                and diagnosis.has_fault_class(check, degraded.fault_classes)
+                and (degraded.restored or since >= began - BEFORE_FIRST_VOTE)
+            ):
+                return shared_incident_name(degraded.name)
+        return ""
+
+
 def domain_incident(
-    cover: DomainDecision, members: int, rule: DiagnosisPolicy, sight: FindSymptom, now: Instant
+    decision: DomainDecision, members: int, rule: DiagnosisPolicy, find_symptom: FindSymptom, now: Instant
 ) -> Incident:
-    """The incident of a domain that is to blame, without what is known of it from before. members: all of its
-    nodes, those that may not vote, too.
+    """Return the incident of a degraded domain, without the state of an earlier one. members: all of its
+    nodes, including those that may not vote.
     """
-    one = cover.degraded
-    scope = f"{members} nodes of {one.domain}"
-    why = cover.reason
-    if cover.state == IncidentState.DRY_RUN:
-        done = f"keep new gang work off {scope}"
-        why = f"would not {done}: {cover.reason}" if cover.reason else f"would {done}"
+    degraded, reason = decision.degraded, decision.reason
+    scope = f"{members} nodes of {degraded.domain}"
+    if decision.state == IncidentState.DRY_RUN:
+        effect = f"keep new gang work off {scope}"
+        reason = f"would not {effect}: {reason}" if reason else f"would {effect}"
     return Incident(
-        name=shared_incident_name(one.name),
+        name=shared_incident_name(degraded.name),
         node="",
         uid="",
-        target=one.name,
-        cause=one.fault_classes[0] if one.fault_classes else "domain-degraded",
+        target=degraded.name,
+        cause=degraded.fault_classes[0] if degraded.fault_classes else "domain-degraded",
         health=Health.SUSPECT,
-        state=cover.state,
-        first_seen=now.wall - (now.mono - one.began),
+        state=decision.state,
+        first_seen=now.wall - (now.mono - degraded.began),
         last_transition=0.0,
-        domain=one.domain,
+        domain=degraded.domain,
         scope=scope,
-        fault_class=one.topology,
+        fault_class=degraded.topology,
         action=Action.CONTACT_SUPPORT,
-        message=degraded_message(one, rule),
-        detail="; ".join(filter(None, (why, clearing_message(one, rule)))),
-        symptoms=tuple(_symptoms(one.voters, one.fault_classes, sight)),
+        message=degraded_message(degraded, rule),
+        detail="; ".join(filter(None, (reason, clearing_message(degraded, rule)))),
+        symptoms=tuple(_symptoms(degraded.voters, degraded.fault_classes, find_symptom)),
     )
 
 
-def check_incident(one: SuppressedCheck, sight: FindSymptom, now: Instant) -> Incident:
-    """The incident of a check that is held."""
+def check_incident(suppressed: SuppressedCheck, find_symptom: FindSymptom, now: Instant) -> Incident:
+    """Return the incident of a suppressed check."""
     return Incident(
-        name=shared_incident_name(f"{CHECK}{one.check}"),
+        name=shared_incident_name(f"{CHECK}{suppressed.check}"),
         node="",
         uid="",
-        target=f"{CHECK}{one.check}",
-        cause=one.check,
+        target=f"{CHECK}{suppressed.check}",
+        cause=suppressed.check,
         health=Health.WARNING,
         state=IncidentState.OPEN,
-        first_seen=now.wall - (now.mono - one.since),
+        first_seen=now.wall - (now.mono - suppressed.since),
         last_transition=0.0,
         fault_class="held",
-        component=one.domain,
+        component=suppressed.domain,
         action=Action.MONITOR,
-        message=f"check {one.check} is suppressed: {suppressed_message(one)}",
+        message=f"check {suppressed.check} is suppressed: {suppressed_message(suppressed)}",
         detail="it marks nothing new, and its marks that no other source confirms are released",
-        symptoms=tuple(_symptoms(one.nodes, (), sight)),
+        symptoms=tuple(_symptoms(suppressed.nodes, (), find_symptom)),
     )
 
 
-def shared_incident_name(what: str) -> str:
-    """Name of the incident of a domain or check, the same whoever tells of it."""
-    words = re.sub(r"[^a-z0-9-]+", "-", what[:200].lower()).strip("-")
-    return f"{words}-{blake2b(what.encode(), digest_size=4).hexdigest()}"
+def shared_incident_name(cause: str) -> str:
+    """Return the name of the incident of a domain or a check, which depends on the cause alone."""
+    readable = re.sub(r"[^a-z0-9-]+", "-", cause[:200].lower()).strip("-")
+    return f"{readable}-{blake2b(cause.encode(), digest_size=4).hexdigest()}"
 
 
-def _symptoms(uids: Iterable[str], kinds: tuple[str, ...], sight: FindSymptom) -> Iterator[Symptom]:
-    found = 0
+def _symptoms(
+    uids: Iterable[str], fault_classes: tuple[str, ...], find_symptom: FindSymptom
+) -> Iterator[Symptom]:
+    count = 0
     for uid in uids:
-        one = sight(uid, kinds)
-        if one is not None:
-            yield one
-            found += 1
-        if found == _SYMPTOMS:
+        symptom = find_symptom(uid, fault_classes)
+        if symptom is not None:
+            yield symptom
+            count += 1
+        if count == _SYMPTOMS:
             return

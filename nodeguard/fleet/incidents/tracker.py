@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from nodeguard.fleet.decide.admission import MarkDecision
 from nodeguard.fleet.decide.release import CauseKey, Proof
+from nodeguard.fleet.incidents.events import Event, event_of
 from nodeguard.fleet.incidents.limits import (
     MAX_PER_NODE,
     MAX_SHARED,
@@ -22,13 +23,11 @@ from nodeguard.fleet.incidents.node_incidents import (
     NodeIncidents,
     NodeSituation,
     ParentIncidents,
-    event_of,
     incidents_of,
     resolve,
     unconfirmed_until,
     update_incident,
 )
-from nodeguard.fleet.plan import Event
 from nodeguard.fleet.state.fleet_state import FleetState
 from nodeguard.fleet.state.latest_report import LatestReport
 from nodeguard.fleet.state.node_marks import NodeMarks

@@ -1,1 +1,1 @@
-"""TODO: name the concept of this package."""
+"""The state of the fleet: nodes, latest reports, liveness, marks and topology, with their indexes."""

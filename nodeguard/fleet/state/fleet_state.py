@@ -1,17 +1,16 @@
-"""The roster: every node, where it sits, what it holds, and the ledgers that are charged with it.
+"""The fleet state: all Nodes with their placement, marks and usage of budgets, indexed by uid.
 
-Changes node by node, so that a plan after one change need not look at all the others. No input, output or
-clock: times are arguments.
+It changes node by node, so that a plan after one change skips all other nodes. No input, output or clock:
+times are arguments.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 
 from msgspec.structs import replace
 
-from nodeguard.fleet.decide.mark_requests import FindDevice
 from nodeguard.fleet.state.annotation_codec import decode_record, encode_record
 from nodeguard.fleet.state.budget_usage import BudgetUsage, NodeUsage
 from nodeguard.fleet.state.liveness import AgentLiveness
@@ -23,17 +22,20 @@ from nodeguard.model.node import Device, Node
 from nodeguard.model.policy import Policy, TopologyLabels
 from nodeguard.model.target import gpu_target
 
+# Finds the published device of a target, by the target and the id of its component; None where there is none.
+FindDevice = Callable[[str, str], Device | None]
+
 
 class FleetState:
     """All nodes, by uid.
 
-    charged: what each is charged with, of those that are with anything. ledgers: charged with all of it.
-    attendance: who of the seated is heard. views: what nodes share. moves: how often that came to be others
-    for all of them.
+    placements: of the nodes that belong to the fleet. usage: of those that use any budget. budgets: the sum
+    of all usage. liveness: when each agent reported. topologies: the failure domains. topology_version: rises
+    when the domains of all nodes may have changed.
     """
 
     def __init__(self, policy: Policy, known: Container[str]) -> None:
-        """known: see Ledgers."""
+        """known: the checks that exist, see BudgetUsage."""
         self.policy = policy
         self.nodes: dict[str, Node] = {}
         self.placements: dict[str, NodePlacement] = {}
@@ -44,7 +46,7 @@ class FleetState:
         self.topologies = Topologies(policy)
         self.topology_version = 0
         self._known = known
-        self._heard: set[str] = set()
+        self._agents: set[str] = set()
         self._names: dict[str, str] = {}
         self._remembered: set[str] = set()
         self._observed: dict[str, NodeMarks] = {}
@@ -55,27 +57,27 @@ class FleetState:
         self._taken: dict[str, frozenset[str]] = {}
 
     def set_policy(self, policy: Policy) -> None:
-        """Another policy: every node is seated and charged anew."""
+        """Set the policy; every placement and all usage is computed again."""
         for uid in self.nodes:
-            self._rise(uid)
+            self._unindex(uid)
         self.policy, self.budgets = policy, BudgetUsage(policy, self._known)
         self.topologies.set_policy(policy)
         self.topology_version += 1
         for uid in self.nodes:
-            self._sit(uid)
+            self._index(uid)
 
     def update_node(self, node: Node) -> None:
-        """A Node as it is now."""
-        self._rise(node.uid)
-        self._take(self.nodes.get(node.uid), node)
+        """Update a Node."""
+        self._unindex(node.uid)
+        self._record_removed_taints(self.nodes.get(node.uid), node)
         self.nodes[node.uid] = node
         self._names[node.name] = node.uid
-        self._see(node.uid)
-        self._sit(node.uid)
+        self._observe(node.uid)
+        self._index(node.uid)
 
     def remove_node(self, uid: str) -> None:
-        """A Node that is no more."""
-        self._rise(uid)
+        """Remove a deleted Node."""
+        self._unindex(uid)
         node = self.nodes.pop(uid, None)
         if node is not None and self._names.get(node.name) == uid:
             del self._names[node.name]
@@ -83,53 +85,55 @@ class FleetState:
         self._remembered.discard(uid)
         self._pending.pop(uid, None)
         self._landed.discard(uid)
-        self._heard.discard(uid)
+        self._agents.discard(uid)
         self._taken.pop(uid, None)
-        self._leave(uid)
+        self._forget_domains(uid)
 
     def choose_topologies(self) -> None:
-        """Every Node has been told of: what they share is the same in whatever order that was."""
+        """Choose the label schemes once all Nodes are there, so that their order does not matter."""
         if self.topologies.choose():
-            self._move()
+            self._reindex_all()
 
     def import_topologies(self, ways: Iterable[TopologyLabels]) -> None:
-        """Ways in which nodes share something, as the cluster's own objects declare them: all of these."""
+        """Import all topologies that the cluster's own objects declare."""
         if self.topologies.import_schemes(ways):
-            self._move()
+            self._reindex_all()
 
     def add_agent(self, uid: str) -> None:
-        """An agent speaks for a node, which thereby belongs to the fleet, GPUs or not."""
-        if uid not in self._heard:
-            self._rise(uid)
-            self._heard.add(uid)
-            self._sit(uid)
+        """Record that a node has an agent: the node belongs to the fleet, even without GPUs."""
+        if uid not in self._agents:
+            self._unindex(uid)
+            self._agents.add(uid)
+            self._index(uid)
 
     def update_rule(self, rule: DeviceRule) -> None:
-        """A device rule as it is now."""
+        """Update a device rule."""
         self.rules[rule.name] = rule
         self._marked[rule.uid][rule.name] = rule
-        self._again(rule.uid)
+        self._reindex(rule.uid)
 
     def remove_rule(self, name: str) -> None:
-        """A device rule that is no more."""
+        """Remove a deleted device rule."""
         rule = self.rules.pop(name, None)
         if rule is not None:
             self._marked[rule.uid].pop(name, None)
-            self._again(rule.uid)
+            self._reindex(rule.uid)
 
     def update_devices(self, node: str, devices: Iterable[Device]) -> None:
-        """The devices of a node, by its name: all that are published."""
+        """Update all published devices of a node, by its name."""
         uid = self.uid(node)
-        self._rise(uid)
+        self._unindex(uid)
         self._devices[node] = tuple(devices)
-        self._sit(uid)
+        self._index(uid)
 
     def record_issued(self, uid: str, holding: NodeMarks) -> None:
-        """What a node holds is about to be written: it counts, beside what is there, until that is seen."""
-        self._rise(uid)
+        """Record that marks of a node are being written. They count beside the observed ones until they are
+        seen.
+        """
+        self._unindex(uid)
         self._pending[uid] = holding
         self._landed.discard(uid)
-        self._sit(uid)
+        self._index(uid)
 
     def record_written(self, uid: str, state: str) -> None:
         """A text of STATE is written; where it is what was issued last, the Node as it is seen next tells of
@@ -139,50 +143,50 @@ class FleetState:
             self._landed.add(uid)
 
     def record_failed(self, uid: str) -> None:
-        """What was about to be written will not be."""
+        """Record that a write failed."""
         if uid in self._pending:
-            self._rise(uid)
+            self._unindex(uid)
             del self._pending[uid]
             self._landed.discard(uid)
-            self._sit(uid)
+            self._index(uid)
 
     def drop_issued(self) -> list[str]:
-        """Nothing that was about to be written will be. Returns whose that was."""
+        """Drop all writes on their way. Returns the uids of their nodes."""
         dropped = list(self._pending)
         for uid in dropped:
             self.record_failed(uid)
         return dropped
 
     def pending_nodes(self) -> tuple[str, ...]:
-        """Nodes on which something is about to be written."""
+        """Return the uids of nodes with a write on its way."""
         return tuple(self._pending)
 
     def marks(self, uid: str) -> NodeMarks:
-        """What a node holds, or is about to."""
+        """Return the marks of a node, with a write on its way."""
         return self._pending.get(uid) or self._observed.get(uid, NodeMarks())
 
     def observed_marks(self, uid: str) -> NodeMarks:
-        """What is remembered on a node and its devices now."""
+        """Return the marks that are observed on a node and its devices."""
         return self._observed.get(uid, NodeMarks())
 
     def is_pending(self, uid: str) -> bool:
-        """Whether something is about to be written on a node."""
+        """Return whether a write for a node is on its way."""
         return uid in self._pending
 
     def is_taint_removed(self, uid: str, key: str) -> bool:
-        """Whether somebody else took a taint away that was there, by its key."""
+        """Return whether somebody else removed a taint that was there, by its key."""
         return key in self._taken.get(uid, ())
 
     def uid(self, name: str) -> str:
-        """The uid of the Node of a name; empty where there is none."""
+        """Return the uid of the Node of a name; empty if there is none."""
         return self._names.get(name, "")
 
     def marked_nodes(self) -> Iterator[str]:
-        """Nodes of which anything is remembered."""
+        """Yield the uids of nodes with a record, observed or on its way."""
         yield from self._remembered | self._pending.keys()
 
     def device_finder(self, uid: str) -> FindDevice:
-        """Finds devices of a node. None of them while the policy does not want devices marked."""
+        """Return a finder of the node's devices; it finds none unless the policy marks devices."""
         node = self.nodes.get(uid)
         devices = self._devices.get(node.name, ()) if node and self.policy.marks.device else ()
 
@@ -212,11 +216,11 @@ class FleetState:
                 yield rule.name
 
     def is_device_gone(self, device: Device) -> bool:
-        """Whether a node publishes devices, and this one is not among them any more."""
+        """Return whether a node publishes devices and this one is not among them."""
         devices = self._devices.get(device.node, ())
         return bool(devices) and all(device_selector(one) != device for one in devices)
 
-    def _see(self, uid: str) -> None:
+    def _observe(self, uid: str) -> None:
         """What a node holds, from what is written on it; what was pending and is seen there is so no more."""
         record = decode_record(self.nodes[uid].annotations.get(STATE_ANNOTATION, "")) or MarkRecord()
         devices = {
@@ -236,8 +240,8 @@ class FleetState:
         if self._pending.get(uid) == self._observed[uid]:
             del self._pending[uid]
 
-    def _take(self, old: Node | None, new: Node) -> None:
-        """Note what of nodeguard's taints is not there any more though nodeguard did not take it away."""
+    def _record_removed_taints(self, old: Node | None, new: Node) -> None:
+        """Record which taints of nodeguard somebody else removed."""
         there = frozenset(one.key for one in new.taints)
         had = frozenset(one.key for one in old.taints) if old is not None else frozenset()
         # Where taints are not to be written, it is nodeguard that takes them away.
@@ -248,57 +252,57 @@ class FleetState:
         else:
             self._taken.pop(new.uid, None)
 
-    def _again(self, uid: str) -> None:
+    def _reindex(self, uid: str) -> None:
         if uid in self.nodes:
-            self._rise(uid)
-            self._see(uid)
-            self._sit(uid)
+            self._unindex(uid)
+            self._observe(uid)
+            self._index(uid)
 
-    def _sit(self, uid: str) -> None:
+    def _index(self, uid: str) -> None:
         node = self.nodes.get(uid)
         if node is None:
             return
-        # Where a DRA driver stands in for the device plugin, the Node itself tells of none.
+        # Where a DRA driver usage in for the device plugin, the Node itself tells of none.
         gpus = node.gpus or len({one.address or one.name for one in self._devices.get(node.name, ())})
         # One that carries a mark is charged, though its driver is dead and its agent silent.
-        if not (gpus or uid in self._heard or uid in self._remembered or uid in self._pending):
-            self._leave(uid)
+        if not (gpus or uid in self._agents or uid in self._remembered or uid in self._pending):
+            self._forget_domains(uid)
             return
-        others_moved = self.topologies.update_node(uid, node.name, node.labels)
+        moved = self.topologies.update_node(uid, node.name, node.labels)
         paths = self.topologies.paths(uid)
-        seated = place_node(
+        placement = place_node(
             self.policy, node, self.marks(uid).node, gpus, paths, self.observed_marks(uid).node
         )
-        self.placements[uid] = seated
-        self.budgets.add_node(seated)
+        self.placements[uid] = placement
+        self.budgets.add_node(placement)
         self.liveness.add_node(uid)
-        stands = node_usage(seated, self._observed.get(uid, NodeMarks()), self._pending.get(uid))
-        if stands.charges or stands.past:
-            self.usage[uid] = stands
-            self.budgets.charge(stands)
-        if others_moved:
-            self._move()
+        usage = node_usage(placement, self._observed.get(uid, NodeMarks()), self._pending.get(uid))
+        if usage.charges or usage.past:
+            self.usage[uid] = usage
+            self.budgets.charge(usage)
+        if moved:
+            self._reindex_all()
 
-    def _leave(self, uid: str) -> None:
-        """A node is not, or not yet, of the fleet."""
+    def _forget_domains(self, uid: str) -> None:
+        """Remove a node from the topologies: it does not belong to the fleet (yet)."""
         if self.topologies.remove_node(uid):
-            self._move()
+            self._reindex_all()
 
-    def _move(self) -> None:
-        """Everybody's domains may be others than before."""
+    def _reindex_all(self) -> None:
+        """Place every node again: the domains of all may have changed."""
         self.topology_version += 1
         for uid in list(self.placements):
-            self._rise(uid)
-            self._sit(uid)
+            self._unindex(uid)
+            self._index(uid)
 
-    def _rise(self, uid: str) -> None:
-        seated = self.placements.pop(uid, None)
-        if seated is not None:
-            self.budgets.add_node(seated, -1)
+    def _unindex(self, uid: str) -> None:
+        placement = self.placements.pop(uid, None)
+        if placement is not None:
+            self.budgets.add_node(placement, -1)
             self.liveness.remove_node(uid)
-        stands = self.usage.pop(uid, None)
-        if stands is not None:
-            self.budgets.charge(stands, -1)
+        usage = self.usage.pop(uid, None)
+        if usage is not None:
+            self.budgets.charge(usage, -1)
 
 
 def _kept(rule: DeviceRule) -> MarkRecord | None:
@@ -310,5 +314,5 @@ def _kept(rule: DeviceRule) -> MarkRecord | None:
 
 
 def device_selector(device: Device) -> Device:
-    """What a rule selects a device by."""
+    """Return what a device rule selects a device by."""
     return Device(device.node, device.driver, device.pool, device.name)

@@ -57,7 +57,7 @@ class NoteKind(StrEnum):
 
     INCIDENT = "incident"
     PLAN = "plan"
-    RELEASED = "freed"
+    RELEASED = "released"
     MARKS = "marks"
     DECISION = "decision"
     PAUSE = "pause"

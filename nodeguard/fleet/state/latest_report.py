@@ -1,4 +1,4 @@
-"""What the fleet half keeps of what an agent said, with its receiver's clock put to it. Pure."""
+"""The latest report of each node, with times of the receiver's clock. Pure."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class LatestReport(Struct, frozen=True):
     """The latest report of a node.
 
     at: seconds of the receiver's monotonic clock when it came. began: seconds since the epoch, by the
-    receiver's clock, at which each of the findings did, in their order. proven: see `proves`. late: whether
-    it tells of some time ago, as what waited while nobody heard does: until the node says that it is so
-    still, nothing is marked for it, and nothing given back.
+    receiver's clock, at which each finding began, in their order. proven: see `proves`. late: whether it
+    reports a state of some time ago, for example from the spool: until a heartbeat confirms it, it sets no
+    mark and releases none.
     """
 
     at: float
@@ -47,14 +47,14 @@ class LatestReport(Struct, frozen=True):
 
 
 class TupleInterner:
-    """Things that are equal on many nodes, kept once: nodes of one model are in order in the same way."""
+    """Stores equal tuples once: nodes of one model report the same checks and targets."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._letters = 0
 
     def __call__(self, words: tuple[str, ...]) -> tuple[str, ...]:
-        """The same words, as they were first given."""
+        """Return the first tuple that is equal to these words."""
         known = self._kept.get(words)
         if known is not None:
             return known
@@ -66,7 +66,7 @@ class TupleInterner:
 
 
 def latest_report(report: Report, instant: Instant, shared: TupleInterner) -> LatestReport:
-    """What is kept of a report that came at an instant."""
+    """Return what the fleet keeps of a report that came at an instant."""
     findings = report.findings[:_FINDINGS]
     return LatestReport(
         at=instant.mono,
@@ -88,7 +88,7 @@ def latest_report(report: Report, instant: Instant, shared: TupleInterner) -> La
 
 
 def proves(one: LatestReport, cause: MarkCause) -> bool:
-    """Whether a node's own check says, of every slot of a cause, that nothing is wrong there any more."""
+    """Return whether the check of a cause reports every target of the cause as passing."""
     if one.late or reports_fault(one.findings, cause):
         return False
     places = set(cause.targets or (cause.target,))
@@ -99,7 +99,7 @@ def proves(one: LatestReport, cause: MarkCause) -> bool:
 
 
 def reports_fault(findings: Iterable[ReportedFinding], cause: MarkCause) -> bool:
-    """Whether the check of a cause still finds something where the cause is."""
+    """Return whether the check of a cause still finds a fault where the cause is."""
     places = {cause.target, *cause.targets}
     return any(
         one.check == cause.check and (one.target in places or not places.isdisjoint(one.targets))
@@ -108,7 +108,7 @@ def reports_fault(findings: Iterable[ReportedFinding], cause: MarkCause) -> bool
 
 
 class KnownChecks:
-    """Names of checks. One that nobody tells of any more, and that the catalogue does not have, is gone."""
+    """Names of the checks that exist: those of the catalogue, and those that any agent reports."""
 
     def __init__(self, catalogue: Iterable[str]) -> None:
         self._catalogue = frozenset(catalogue)
@@ -123,14 +123,14 @@ class KnownChecks:
         return check in self._told
 
     def add(self, groups: Iterable[tuple[str, ...]]) -> None:
-        """A node tells of groups of checks."""
+        """Add the checks that a node reports."""
         for group in groups:
             if group not in self._groups:
                 self._told = None
             self._groups[group] += 1
 
     def remove(self, groups: Iterable[tuple[str, ...]]) -> None:
-        """A node tells of them no more."""
+        """Remove the checks that a node reported."""
         for group in groups:
             self._groups[group] -= 1
             if self._groups[group] <= 0:

@@ -1,4 +1,4 @@
-"""Who is silent, and whether that is the nodes' doing or the observer's own. Pure."""
+"""Agent liveness: which agents are stale, and whether the observer itself is the cause. Pure."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ FROZEN = "too many agents are silent: see nodeguard status"
 
 
 class StaleAgents(Struct, frozen=True):
-    """Who is silent at a moment. silent: uids; expected: how many agents there are; heard: how many have said
-    anything to this aggregator. frozen: why nothing new is marked, empty where it may be.
+    """The stale agents at a time. stale: uids; expected: how many agents there are; reported: how many have
+    reported to this aggregator. frozen: why new marks are frozen; empty if they are not.
     """
 
     stale: frozenset[str] = frozenset()
@@ -38,16 +38,16 @@ class StaleAgents(Struct, frozen=True):
 
 
 class AgentLiveness:
-    """When each node was heard last, in seconds of one clock that never jumps, and who is silent.
+    """When each agent reported last, in seconds of the monotonic clock, and which agents are stale.
 
-    A node stands in a queue by a moment at which it was heard, and is looked at again when that is long ago
-    alone: what it said since moves it on. So to ask who is silent costs what has changed, not the fleet.
+    A queue holds each node at a time of one of its reports; the node is examined only when that time is too
+    old. So the cost follows the changes, not the size of the fleet.
     """
 
-    def __init__(self, seats: Mapping[str, NodePlacement]) -> None:
-        """seats: of all nodes, which others change, and say so by `sit` and `rise`."""
+    def __init__(self, placements: Mapping[str, NodePlacement]) -> None:
+        """placements: of all nodes. The owner reports changes by `add_node` and `remove_node`."""
         self.last_reports: dict[str, float] = {}
-        self._seats = seats
+        self._placements = placements
         self._queue: list[tuple[float, str]] = []
         self._place: dict[str, float] = {}
         self._quiet: set[str] = set()
@@ -56,7 +56,7 @@ class AgentLiveness:
         self._silent: frozenset[str] | None = frozenset()
 
     def add_node(self, uid: str) -> None:
-        """A node has a seat now."""
+        """Add a node of the fleet."""
         if uid not in self.last_reports:
             self._never.add(uid)
             self._silent = None
@@ -64,13 +64,13 @@ class AgentLiveness:
             self._silent = None
 
     def remove_node(self, uid: str) -> None:
-        """A node has no seat any more."""
+        """Remove a node of the fleet."""
         if uid in self._never or uid in self._quiet:
             self._never.discard(uid)
             self._silent = None
 
     def record_report(self, uid: str, at: float) -> None:
-        """A node was heard."""
+        """Record a report or heartbeat."""
         self.last_reports[uid] = at
         if uid in self._never or uid in self._quiet:
             self._never.discard(uid)
@@ -80,31 +80,35 @@ class AgentLiveness:
             self._queue_up(uid, at)
 
     def forget(self, uid: str) -> None:
-        """Nothing is known of a node any more."""
+        """Forget a node."""
         self.last_reports.pop(uid, None)
         self._place.pop(uid, None)
         self._quiet.discard(uid)
-        if uid in self._seats:
+        if uid in self._placements:
             self._never.add(uid)
         self._silent = None
 
     def stale_agents(
         self, now: float, after: float, freeze: float, size: Callable[[str], int]
     ) -> StaleAgents:
-        """Who is silent now. after, freeze: as in model.policy.Silent; size: how many seats a domain has."""
+        """Return the stale agents. after, freeze: see model.policy.Silent; size: how many nodes a budget
+        group has.
+        """
         self._advance(now - after)
         if self._silent is None:
-            self._silent = frozenset(chain(self._never, (uid for uid in self._quiet if uid in self._seats)))
-        silent, most, why = self._silent, freeze * len(self._seats), ""
+            self._silent = frozenset(
+                chain(self._never, (uid for uid in self._quiet if uid in self._placements))
+            )
+        silent, most, why = self._silent, freeze * len(self._placements), ""
         if len(silent) > most and (alone := self._unexplained(silent, size)) > most:
             why = (
-                f"{len(silent)} of {len(self._seats)} agents are silent and no domain explains {alone} of "
-                "them: see whether they can reach this aggregator"
+                f"{len(silent)} of {len(self._placements)} agents are silent and no domain explains "
+                f"{alone} of them: see whether they can reach this aggregator"
             )
-        return StaleAgents(silent, len(self._seats), len(self._seats) - len(self._never), why)
+        return StaleAgents(silent, len(self._placements), len(self._placements) - len(self._never), why)
 
     def _advance(self, since: float) -> None:
-        """Whoever was last heard by then is quiet."""
+        """Move the nodes whose last report is older than `since` to the quiet ones."""
         if since < self._since:
             # It takes longer now to be silent.
             for uid in self._quiet:
@@ -130,15 +134,15 @@ class AgentLiveness:
         heappush(self._queue, (at, uid))
 
     def _unexplained(self, silent: Iterable[str], size: Callable[[str], int]) -> int:
-        quiet = Counter(domain for uid in silent for domain in self._seats[uid].domains)
+        quiet = Counter(domain for uid in silent for domain in self._placements[uid].domains)
         dark = {
             one for one, many in quiet.items() if (whole := size(one)) >= _MEMBERS and many >= _SILENT * whole
         }
-        return sum(1 for uid in silent if dark.isdisjoint(self._seats[uid].domains))
+        return sum(1 for uid in silent if dark.isdisjoint(self._placements[uid].domains))
 
 
 def may_act(agents: StaleAgents, started: float, now: float) -> bool:
-    """Whether an aggregator that started at a moment knows enough of the fleet to have anything written."""
+    """Return whether an aggregator that started at a time knows enough of the fleet to write."""
     return now - started >= MAX_START_WAIT or (
         agents.expected > 0 and agents.reported >= MIN_REPORTING_SHARE * agents.expected
     )

@@ -1,4 +1,4 @@
-"""Where a node sits in the fleet: its pool, its domains, and what people say of it. Pure."""
+"""Node placement: a node's pool, failure domains, and what operators set on it. Pure."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _KEYS = frozenset({DEGRADED_TAINT, *(mark.key for mark in Mark)})
 
 
 class NodePlacement(Struct, frozen=True):
-    """What planning asks of a node.
+    """What the planner needs of a Node.
 
-    ledgers: what its marks are charged to: `fleet`, its pool (`pool/` where none fits), and every domain of
-    all views by its path. gpus: how many parts it has. out: whether a person keeps work away from all of it.
-    hold, maintenance: why, empty for none. strange: taints with nodeguard's keys of which its record knows
-    nothing.
+    budgets: names of the budgets that its marks are charged to: `fleet`, its pool (`pool/` for none), and
+    every failure domain by its path. gpus: how many it has. cordoned_by_user: whether an operator keeps all
+    work away. hold, maintenance: the reason; empty for none. unknown_taints: taints with nodeguard's keys
+    that no record explains.
     """
 
     uid: str
@@ -40,12 +40,12 @@ class NodePlacement(Struct, frozen=True):
 
     @property
     def pool(self) -> str:
-        """The name of its pool; empty where none fits."""
+        """Return the name of its pool; empty for none."""
         return self.budgets[1].removeprefix(POOL)
 
     @property
     def domains(self) -> tuple[str, ...]:
-        """Those of its ledgers that are of domains."""
+        """Return the budgets that are of failure domains."""
         return self.budgets[2:]
 
 
@@ -57,30 +57,33 @@ def place_node(
     domains: Iterable[str] = (),
     observed: MarkRecord | None = None,
 ) -> NodePlacement:
-    """Where a node sits. record: what is remembered on it, or about to be; seen: what is by now, None for the
-    same. gpus: how many it has; None for what it says. domains: the paths of those that it is in.
+    """Return the placement of a Node. record: its record with writes on their way; observed: the record that
+    is on it now, None for the same. gpus: their number, None for the Node's own figure. domains: paths of its
+    failure domains.
     """
     pool = pool_of(policy, node)
-    known = {key for one in (record, observed) if one is not None for key in _keys_of(one)}
+    records = (record,) if observed is None else (record, observed)
+    own_keys = {key for own in records for key in _keys_of(own)}
     return NodePlacement(
         uid=node.uid,
         name=node.name,
         budgets=(FLEET, f"{POOL}{pool.name if pool else ''}", *(f"{DOMAIN}{one}" for one in domains)),
         gpus=node.gpus if gpus is None else gpus,
-        cordoned_by_user=node.unschedulable and not record.cordoned,
+        # Until its removal is seen, a cordon of nodeguard stays one: the node is no free capacity.
+        cordoned_by_user=node.unschedulable and not any(own.cordoned for own in records),
         hold=hold_on_node(policy, node) or "",
         maintenance=maintenance_reason(node) or "",
-        unknown_taints=tuple(one for one in node.taints if one.key in _KEYS - known),
+        unknown_taints=tuple(taint for taint in node.taints if taint.key in _KEYS - own_keys),
     )
 
 
 def _keys_of(record: MarkRecord) -> Iterator[str]:
-    """Keys of the taints that a record is remembered beside."""
+    """Yield the keys of the taints that a record explains."""
     yield from (cause.mark.key for cause in record.causes)
     if record.degraded:
         yield DEGRADED_TAINT
 
 
 def gpu_parts(seat: NodePlacement) -> int:
-    """What one GPU of a node is worth, in parts of WHOLE, rounded up."""
+    """Return the part of WHOLE that one GPU of a node is worth, rounded up."""
     return -(-WHOLE // seat.gpus) if seat.gpus > 0 else WHOLE

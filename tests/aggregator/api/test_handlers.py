@@ -164,10 +164,10 @@ async def test_a_bug_ends_one_question_alone(tmp_path: Path, monkeypatch: pytest
     fleet = sick()
     async with client(tmp_path, fleet, Deciders()) as ask:
         attendance = fleet.planner.state.liveness
-        monkeypatch.setattr(fleet.planner.state, "attendance", None)
+        monkeypatch.setattr(fleet.planner.state, "liveness", None)
         status, error = await ask.error("GET", "status")
         assert (status, error.endswith(": see the aggregator's log")) == (500, True)
-        monkeypatch.setattr(fleet.planner.state, "attendance", attendance)
+        monkeypatch.setattr(fleet.planner.state, "liveness", attendance)
         assert (await ask("GET", "status"))[0] == 200
 
 

@@ -8,7 +8,8 @@ from subprocess import CalledProcessError
 from msgspec.structs import replace
 
 from nodeguard.aggregator.backends.leader import Leader, monotonic
-from nodeguard.fleet.plan import Event, Plan
+from nodeguard.fleet.incidents.events import Event
+from nodeguard.fleet.plan import Plan
 from nodeguard.kube.client import ApiClient
 from nodeguard.kube.device_rule_writer import PATH
 from nodeguard.kube.lease import Lease

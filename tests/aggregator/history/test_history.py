@@ -84,14 +84,14 @@ def test_what_is_heard_seen_planned_and_written_is_remembered(scene: Scene) -> N
     assert ['"Marked"' in one for one in scene.told("incident")] == [True, False]
     assert len(scene.told("plan")) == 2
     assert [one.startswith('{"causes"') for one in scene.told("marks")] == [True, False]
-    assert ['"why":"proven"' in one for one in scene.told("freed")] == [True]
+    assert ['"reason":"proven"' in one for one in scene.told("released")] == [True]
 
 
 def test_who_does_not_act_tells_of_incidents_alone(scene: Scene) -> None:
     scene.hearing(ONE, report(1, 7, finding()))
     scene.plan(acts=False)
     scene.writer.close()
-    assert (len(scene.told("incident")), scene.told("plan"), scene.told("freed")) == (1, [], [])
+    assert (len(scene.told("incident")), scene.told("plan"), scene.told("released")) == (1, [], [])
 
 
 def test_what_people_decide_is_remembered_when_it_changes(scene: Scene) -> None:

@@ -174,7 +174,7 @@ def test_a_node_of_a_degraded_domain() -> None:
       component   mlx5_0
       since       2023-11-14 22:13:21 UTC, 25 s ago
       evidence    infiniband: port.up False
-      mark        none: told of as fabric/p0/r0, which is degraded
+      mark        none: reported as fabric/p0/r0, which is degraded
       see         nodeguard explain port-down
 
       budgets     fleet 0 of 161, default pool 0 of 161, fabric/p0 0 of 40, fabric/p0/r0 0 of 8

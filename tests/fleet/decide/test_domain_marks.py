@@ -1,4 +1,4 @@
-"""Tests for nodeguard.fleet.domains, in the plan of a fleet: from what nodes say to what Nodes carry."""
+"""Tests for nodeguard.fleet.decide.domain_marks, in the plan of a fleet: from what nodes say to what Nodes carry."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_marks_of_single_nodes_are_folded_in_and_come_back_for_who_is_still_sick
     [whole] = domains(made)
     assert (part.state, part.detail, part.parent) == (
         IncidentState.OPEN,
-        f"told of as {FIRST}, which is degraded",
+        f"reported as {FIRST}, which is degraded",
         whole.name,
     )
     well(made, range(1, LEAF))

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from nodeguard.fleet.diagnosis.significance import fewest_significant, significance
 from nodeguard.model.diagnosis import STALE_CHECK, DiagnosisPolicy
-from tests.fleet.blame.scene import LEAVES, NODES, VIEWS, Voters
+from tests.fleet.diagnosis.scene import LEAVES, NODES, VIEWS, Voters
 
 
 def test_a_leaf_that_fails_is_blamed_once_it_has_settled() -> None:

@@ -1,1 +1,1 @@
-"""Views: in which ways nodes share something, and which nodes share what. Pure."""
+"""Topologies: in which failure domains each node is, by labels, node locations and versions."""

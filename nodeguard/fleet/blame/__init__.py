@@ -1,1 +1,0 @@
-"""Which shared part is to blame for what many nodes find, or which check."""

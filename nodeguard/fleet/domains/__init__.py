@@ -1,1 +1,0 @@
-"""From what nodes say to the domains that are kept from gangs, and the words for it."""

@@ -1,0 +1,72 @@
+"""Events of the fleet: the message that is recorded on a Node when an incident changes. Pure."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from nodeguard.model.finding import Health
+from nodeguard.model.incident import Incident, IncidentState
+from nodeguard.model.target import target_label
+
+
+class Event(Struct, frozen=True):
+    """An Event of Kubernetes about a node. warning: type Warning; else Normal. incident: the name of its
+    incident; node and uid are empty for an incident of a domain or a check.
+    """
+
+    uid: str
+    node: str
+    reason: str
+    message: str
+    warning: bool = True
+    incident: str = ""
+
+
+# Reason of an Event, and whether it is a warning. A pending incident has none.
+_REASONS = {
+    IncidentState.OPEN: ("NodeguardFinding", True),
+    IncidentState.DRY_RUN: ("NodeguardDryRun", True),
+    IncidentState.WITHHELD: ("NodeguardWithheld", True),
+    IncidentState.MARKED: ("NodeguardMarked", True),
+    IncidentState.ADVISED: ("NodeguardAdvised", True),
+    IncidentState.RECOVERING: ("NodeguardRecovering", False),
+    IncidentState.RESOLVED: ("NodeguardResolved", False),
+}
+
+
+def _news(one: Incident) -> tuple[str, ...]:
+    """Return what of an incident makes an Event when it changes: the reason of a withheld mark, too."""
+    return one.state, one.scope, (one.budget or one.detail) if one.state == IncidentState.WITHHELD else ""
+
+
+def event_of(before: Incident | None, after: Incident) -> Event | None:
+    """Return the Event of an incident's change; None where only words changed, or its parent has one."""
+    if after.parent or after.state not in _REASONS:
+        return None
+    if before is not None and _news(before) == _news(after):
+        return None
+    reason, warning = _REASONS[after.state]
+    # A message about a domain or a check names it.
+    place = f"{after.cause} on {target_label(after.target)}: " if after.node else ""
+    found = f"{after.message}; " if after.message else ""
+    message = f"{place}{found}{_done(after)} ({after.name})"
+    return Event(after.uid, after.node, reason, message[:1000], warning, after.name)
+
+
+def _done(one: Incident) -> str:
+    """Return what is done about an incident, in words."""
+    work = "new work" if one.health == Health.FATAL else "new gang work"
+    match one.state:
+        case IncidentState.OPEN:
+            return "nothing is kept away" if one.node else one.detail
+        case IncidentState.DRY_RUN:
+            return f"dry run: {one.detail}"
+        case IncidentState.WITHHELD:
+            return f"{one.scope} {'is' if one.node else 'are'} not marked: {one.detail}"
+        case IncidentState.MARKED:
+            return f"{work} is kept off {one.scope}"
+        case IncidentState.ADVISED:
+            return f"advice: keep {work} off {one.scope}"
+        case IncidentState.RECOVERING:
+            return f"{one.scope}: {one.detail}"
+    return one.detail or "over"
