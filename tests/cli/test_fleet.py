@@ -148,7 +148,9 @@ def test_a_clear_that_is_not_answered_in_time_says_that_it_was_asked_for(
 
 def test_decisions_are_carried_out(capsys: pytest.CaptureFixture[str]) -> None:
     assert said(capsys, "pause", "--why", "a bad driver", "--by", "alice") == "Done: pause.\n"
-    assert json.loads(said(capsys, "resume", "--by", "bob", "--format", "json")) == {"said": "Done: resume."}
+    assert json.loads(said(capsys, "resume", "--by", "bob", "--format", "json")) == {
+        "message": "Done: resume."
+    }
     assert said(capsys, "unmark", "--all", "--yes", "--by", "bob") == "Done: unmark.\n"
     assert said(capsys, "incidents", "acknowledge", name(), "--by", "bob") == "Done: acknowledge.\n"
     assert said(capsys, "incidents", "clear", name(), "--by", "bob", "--no-wait") == "Done: clear.\n"

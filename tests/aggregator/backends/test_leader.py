@@ -7,7 +7,8 @@ from subprocess import CalledProcessError
 
 from msgspec.structs import replace
 
-from nodeguard.aggregator.backends.leader import Leader, monotonic
+from nodeguard.aggregator.backends.leader import Leader
+from nodeguard.aggregator.clock import monotonic
 from nodeguard.fleet.plan import Event, Plan
 from nodeguard.kube.client import ApiClient
 from nodeguard.kube.device_rule_writer import PATH

@@ -34,7 +34,7 @@ def test_machines_are_told_the_same_each_time(capsys: pytest.CaptureFixture[str]
 
 
 def test_a_policy_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "policy.yaml").write_text("mode: observe\n")
+    (tmp_path / "policy.yaml").write_text("defaultMode: observe\n")
     assert main([*SMALL, "--policy", str(tmp_path / "policy.yaml")]) == 0
     said = capsys.readouterr().out
     assert "observes: nothing is marked" in said
