@@ -29,10 +29,10 @@ SICK = 750
 CHECKS = ("gpu-lost", "gpu-gsp-failure", "port-down", "disk-lost", "nvlink-down")
 HEALTHY = in_order(CHECKS)
 POLICY = """
-mode: enforce
-budget: {fleet: 100%, reserve: 0%, pool: 100%, check: {new: 100000, within: 10m, standing: 100000}}
-blame: {doubt: {nodes: 100000}}
-settle: {quarantine: 0s, suspect: 0s}
+defaultMode: enforce
+budget: {fleet: 100%, fatalReserve: 0%, pool: 100%, perCheck: {new: 100000, within: 10m, active: 100000}}
+diagnosis: {suppression: {minNodes: 100000}}
+gracePeriod: {quarantine: 0s, suspect: 0s}
 """
 
 
@@ -51,7 +51,7 @@ def main() -> None:
         with swarm(scene, uids, HEALTHY, aggregator) as agents, Watcher(made) as watcher:
             agents.speak()
             agents.heard()
-            aggregator.until(lambda: aggregator.figure("nodeguard_aggregator_acts") == 1)
+            aggregator.until(lambda: aggregator.figure("nodeguard_aggregator_active") == 1)
             words = {
                 name: sick(HEALTHY, fault(CHECKS[place % len(CHECKS)]))
                 for place, name in enumerate(names[:SICK])

@@ -103,7 +103,7 @@ def told(name: str, values: list[float]) -> None:
 def open_incidents(metrics: str) -> float:
     """How many the aggregator shows."""
     page = urlopen(f"http://{metrics}/metrics").read().decode()
-    lines = [line for line in page.splitlines() if line.startswith("nodeguard_incidents{")]
+    lines = [line for line in page.splitlines() if line.startswith("nodeguard_aggregator_incidents{")]
     return sum(float(line.rpartition(" ")[2]) for line in lines)
 
 
@@ -121,7 +121,7 @@ def main() -> None:
         words = [sys.executable, "-m", "nodeguard.cli.main", *words, "--socket", f"{name}/socket"]
         words += ["--state", f"{name}/state"]
         with log.open("wb") as into, subprocess.Popen(words, stderr=into) as process:
-            while "hears agents at" not in log.read_text():
+            while "listens for agents at" not in log.read_text():
                 time.sleep(0.1)
             told("before", waits(listen, "other", time.monotonic() + 10.0))
             at_first, end = memory(process.pid), time.monotonic() + seconds

@@ -27,12 +27,12 @@ from jwt.algorithms import RSAAlgorithm
 
 from nodeguard.aggregator.certificates.issue import issue_authority, issue_serving_certificate
 from nodeguard.aggregator.certificates.serving_certificate import ServingCertificate, tls_context
-from nodeguard.aggregator.identity.caller import VerifiedIdentity
 from nodeguard.aggregator.identity.signing_keys import SigningKeyring
 from nodeguard.aggregator.identity.token import TokenRequirements
 from nodeguard.aggregator.identity.token_authenticator import TokenAuthenticator
-from nodeguard.aggregator.ingest.limits import IngestLimits, Rate
+from nodeguard.aggregator.ingest.limits import IngestLimits
 from nodeguard.aggregator.ingest.server import IngestServer
+from nodeguard.local.rate_limiter import Rate
 from nodeguard.wire.encoding import decode_message, encode
 from nodeguard.wire.instruction import Reply
 from nodeguard.wire.report import VERSION, Heartbeat
@@ -94,11 +94,8 @@ async def serve_ours(here: Path, trust: ssl.SSLContext) -> int:
     async def keys() -> tuple[str, bytes]:
         return ISSUER, (here / "keys").read_bytes()
 
-    async def review(_token: str) -> VerifiedIdentity:
-        raise AssertionError
-
     keyring = SigningKeyring(keys, print)
-    identity = TokenAuthenticator(TokenRequirements(frozenset({ACCOUNT})), keyring, review, time.monotonic)
+    identity = TokenAuthenticator(TokenRequirements(frozenset({ACCOUNT})), keyring, time.monotonic)
     ingest = IngestServer(
         identity, lambda _, said: Reply(VERSION, said.sequence), lambda: trust, print, LIMITS
     )

@@ -28,11 +28,11 @@ NODES = 8
 UPTIME = 1_000_000
 
 POLICY = """
-mode: enforce
-budget: {fleet: 100%, reserve: 0%, pool: 100%, check: {new: 100000, within: 10m, standing: 100000}}
-blame: {doubt: {nodes: 100000}}
-settle: {quarantine: 0s, suspect: 0s}
-soak: {first: 1s, most: 1s, forget: 1m}
+defaultMode: enforce
+budget: {fleet: 100%, fatalReserve: 0%, pool: 100%, perCheck: {new: 100000, within: 10m, active: 100000}}
+diagnosis: {suppression: {minNodes: 100000}}
+gracePeriod: {quarantine: 0s, suspect: 0s}
+soak: {initial: 1s, max: 1s, resetAfter: 1m}
 """
 FAULT = "3,{},{},-;NVRM: Xid (PCI:{}): 62, pid=1234, name=train, said."
 LOADED = "4,{},{},-;NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  570.124.06  Release Build"
@@ -102,8 +102,8 @@ def main() -> None:
         for node in nodes:
             node.ready()
         settled(made)
-        aggregator.until(lambda: aggregator.figure("nodeguard_aggregator_acts") == 1)
-        aggregator.until(lambda: aggregator.figure("nodeguard_agents_heard") == NODES)
+        aggregator.until(lambda: aggregator.figure("nodeguard_aggregator_active") == 1)
+        aggregator.until(lambda: aggregator.figure("nodeguard_aggregator_agents_reporting") == NODES)
         patches, took, bare = Patches(made), list[float](), list[float]()
         with Watcher(made) as watcher:
             for trial in range(trials):

@@ -40,10 +40,10 @@ NODES = {
 STORM = ("gpu-1", "gpu-2", "gpu-4", "gpu-5", "gpu-7", "gpu-8")
 
 POLICY = """\
-mode: enforce                          # for a minute: begin with observe
-budget: {fleet: 50%, pool: 50%, check: {new: 2, within: 10m, standing: 4}}
-settle: {quarantine: 1s, suspect: 1s}  # for how long a fault stands before
-soak: {first: 4s}                      # and for how long it is proven over
+defaultMode: enforce                          # for a minute: begin with observe
+budget: {fleet: 50%, pool: 50%, perCheck: {new: 2, within: 10m, active: 4}}
+gracePeriod: {quarantine: 1s, suspect: 1s}  # for how long a fault stands before
+soak: {initial: 4s}                      # and for how long it is proven over
 """
 
 XID = (

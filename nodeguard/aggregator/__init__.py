@@ -1,1 +1,1 @@
-"""The aggregator: hears agents, plans, has marks written, and answers people."""
+"""The aggregator: collects the agents' reports, plans marks within budgets, and applies them."""

@@ -1,4 +1,4 @@
-"""An aggregator put together from its parts."""
+"""The aggregator application: builds the parts of one aggregator from its options and connects them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import socket
 import time
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import AsyncExitStack
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from nodeguard import __version__
 from nodeguard.aggregator.api.handlers import ApiContext, serve_api
@@ -26,6 +26,7 @@ from nodeguard.aggregator.certificates.serving_certificate import (
     ServingCertificateError,
     tls_context,
 )
+from nodeguard.aggregator.clock import current_instant
 from nodeguard.aggregator.history.component_faults import load_component_faults
 from nodeguard.aggregator.history.file import history_path
 from nodeguard.aggregator.history.history import History
@@ -33,25 +34,25 @@ from nodeguard.aggregator.history.writer import HistoryLimits, HistoryWriter
 from nodeguard.aggregator.identity.caller import Authenticator
 from nodeguard.aggregator.identity.certificate import CertificateAuthenticator
 from nodeguard.aggregator.identity.insecure import WARNING, InsecureAuthenticator, NotLoopbackError
-from nodeguard.aggregator.identity.review import Reviews
-from nodeguard.aggregator.identity.signing_keys import SigningKeyring
+from nodeguard.aggregator.identity.signing_keys import KeysUnavailableError, SigningKeyring
 from nodeguard.aggregator.identity.token import TokenRequirements
 from nodeguard.aggregator.identity.token_authenticator import TokenAuthenticator
 from nodeguard.aggregator.ingest.limits import IngestLimits
 from nodeguard.aggregator.ingest.server import IngestServer
-from nodeguard.aggregator.metrics import render_metrics
-from nodeguard.aggregator.monitoring_server import serve
+from nodeguard.aggregator.metrics import AggregatorMetrics
+from nodeguard.aggregator.monitoring_server import Page, serve
 from nodeguard.aggregator.options import AGENT_ACCOUNT, AggregatorOptions
 from nodeguard.aggregator.outbox import InstructionOutbox
 from nodeguard.aggregator.policy.policy_file import read_policy
 from nodeguard.aggregator.policy.reload import PolicyReloader
 from nodeguard.aggregator.report_handler import ReportHandler
-from nodeguard.aggregator.service import AggregatorService, current_instant
+from nodeguard.aggregator.service import AggregatorService
 from nodeguard.config.errors import ConfigError
 from nodeguard.fleet.planner import Planner
-from nodeguard.fleet_api import service_state as told_service
+from nodeguard.fleet_api import service_state as service_view
 from nodeguard.kube.authority_store import AuthoritySecretStore
 from nodeguard.kube.client import ApiClient, ApiError
+from nodeguard.kube.tokens import UnreadableError, published_keys
 from nodeguard.local.open_files import connection_capacity, raise_limit
 from nodeguard.local.state_lock import acquire_state_lock
 from nodeguard.model.catalogue import Catalogue
@@ -59,21 +60,32 @@ from nodeguard.model.incident import Incident, IncidentState
 from nodeguard.model.instant import Instant
 from nodeguard.model.policy import Policy
 
-# Seconds without a turn of the loop after which it counts as stuck: more than a turn takes that waits for an
-# API server in vain.
+# Seconds without a turn of the loop after which the process is not healthy: longer than a turn that waits in
+# vain for an API server.
 _STUCK = 60.0
 
-Tell = Callable[[str], None]
-Happened = Callable[[Incident], object]
+# Seconds between two attempts to listen for agents.
+_LISTEN_RETRY = 5.0
+
+Log = Callable[[str], None]
+OnIncident = Callable[[Incident], object]
 Work = Coroutine[Any, Any, Any]
 
 
 class StartError(Exception):
-    """Why an aggregator cannot begin, and the remedy."""
+    """The aggregator cannot start. The message has the reason and the remedy."""
+
+
+class _Access(NamedTuple):
+    """How agents reach the aggregator. certificate: None for plain HTTP."""
+
+    backend: Backend
+    authenticator: Authenticator
+    certificate: CertificateRefresher | None
 
 
 class AggregatorApp:
-    """What runs. policy: its file, None for none."""
+    """One running aggregator. policy: reloads the policy file, None without a file."""
 
     def __init__(self, service: AggregatorService, policy: PolicyReloader | None, work: list[Work]) -> None:
         self.service = service
@@ -83,236 +95,263 @@ class AggregatorApp:
     @classmethod
     async def start(
         cls,
-        told: AggregatorOptions,
+        options: AggregatorOptions,
         catalogue: Catalogue,
-        tell: Tell,
-        happened: Happened,
+        log: Log,
+        on_incident: OnIncident,
         stack: AsyncExitStack,
     ) -> Self:
-        """Put it together; what it opens is closed with the stack. Raises StartError.
+        """Build the application. The stack closes what it opens. Raises StartError.
 
-        tell: takes sentences for the log. happened: is told of incidents where no Kubernetes is.
+        log: receives messages for the log. on_incident: receives changed incidents in standalone mode.
         """
         checks = {check.id: check.health for check in catalogue.checks}
-        file = PolicyReloader(told.policy, checks, tell) if told.policy is not None else None
-        granted = IncidentState.ADVISED if told.standalone else IncidentState.MARKED
-        planner = Planner(_policy(file, checks, tell), checks, granted)
-        outbox, woken, work = InstructionOutbox(), asyncio.Event(), list[Work]()
-        if told.standalone:
-            world, identity, trust = await _alone(told, planner, outbox, woken, tell, happened, stack)
+        policy = PolicyReloader(options.policy, checks, log) if options.policy is not None else None
+        granted = IncidentState.ADVISED if options.standalone else IncidentState.MARKED
+        planner = Planner(_initial_policy(policy, checks, log), checks, granted)
+        outbox, wake, work = InstructionOutbox(), asyncio.Event(), list[Work]()
+        if options.standalone:
+            access = await _standalone(options, planner, outbox, wake, log, on_incident, stack)
         else:
-            world, identity, trust = await _in_cluster(told, planner, outbox, woken, tell, work)
-        stack.push_async_callback(world.close)
-        if file is not None:
-            file.on_rejected = world.policy_rejected
-        if told.history:
-            recalling = asyncio.create_task(
-                load_component_faults(told.history, planner.component_faults.history, tell)
+            access = await _kubernetes(options, planner, outbox, wake, log, work)
+        backend, authenticator, certificate = access
+        stack.push_async_callback(backend.close)
+        if policy is not None:
+            policy.on_rejected = backend.policy_rejected
+        if options.history:
+            loading = asyncio.create_task(
+                load_component_faults(options.history, planner.component_faults.history, log)
             )
-            stack.callback(recalling.cancel)
-        history = _history(told, planner, world, tell, stack)
-        hearing = ReportHandler(planner, outbox, current_instant, woken.set, world.node_reported, history)
+            stack.callback(loading.cancel)
+        history = _history(options, planner, backend, log, stack)
+        handler = ReportHandler(planner, outbox, current_instant, wake.set, backend.node_reported, history)
 
         def reload(now: Instant) -> None:
-            if file is not None:
-                file(planner, now)
+            if policy is not None:
+                policy(planner, now)
 
-        service = AggregatorService(planner, world, hearing, reload, woken, tell, history)
-        room = connection_capacity(raise_limit(), IngestLimits().connections)
-        service.capacity = room
-        tell(f"up to {room.connections} agents can connect: the limit on open files is {room.open_files}")
-        shown = trust.context if trust is not None else lambda: None
-        ingest = IngestServer(identity, hearing, shown, tell, IngestLimits(connections=room.connections))
-        ingest.endpoint.on_refused = hearing.message_refused
-        if trust is not None:
-            work.append(trust.run())
-        await _listen(told, service, ingest, file, stack)
-        if told.socket:
-            await _ask_at(told.socket, service, file, tell, stack)
-        work += (service.run(), _hear(told, ingest, trust, tell))
+        service = AggregatorService(planner, backend, handler, reload, wake, log, history)
+        service.capacity = room = connection_capacity(raise_limit(), IngestLimits().connections)
+        log(f"accepts up to {room.connections} agent connections (limit on open files: {room.open_files})")
+        ingest = IngestServer(
+            authenticator,
+            handler,
+            certificate.context if certificate is not None else lambda: None,
+            log,
+            IngestLimits(connections=room.connections),
+        )
+        ingest.endpoint.on_refused = handler.message_refused
+        if certificate is not None:
+            work.append(certificate.run())
+        await _serve_monitoring(options, service, ingest, policy, stack)
+        if options.socket:
+            await _serve_api(options.socket, service, policy, log, stack)
+        work += (service.run(), _serve_agents(options, ingest, certificate, log))
         stack.push_async_callback(ingest.close)
-        return cls(service, file, work)
+        return cls(service, policy, work)
 
     def tasks(self) -> Iterable[Work]:
-        """What is to be run, all of it until the end."""
+        """Return the coroutines that run until the aggregator stops."""
         return self._work
 
     def request_reload(self) -> None:
-        """Read the policy again, changed or not."""
+        """Read the policy file again at the next turn, even if it has not changed."""
         if self.policy is not None:
             self.policy.is_requested = True
 
 
-def _policy(file: PolicyReloader | None, checks: dict[str, Any], tell: Tell) -> Policy:
-    if file is None:
-        tell("no --policy: everything is observed, and nothing is marked")
+def _initial_policy(reloader: PolicyReloader | None, checks: dict[str, Any], log: Log) -> Policy:
+    if reloader is None:
+        log("no --policy: observe mode, no node is marked")
         return Policy()
     try:
-        policy, doubts = read_policy(file.file, checks, time.time())
+        policy, warnings = read_policy(reloader.file, checks, time.time())
     except ConfigError as error:
         raise StartError(str(error)) from None
-    for doubt in doubts:
-        tell(str(doubt))
+    for warning in warnings:
+        log(str(warning))
     return policy
 
 
 def _history(
-    told: AggregatorOptions, planner: Planner, world: Backend, tell: Tell, stack: AsyncExitStack
+    options: AggregatorOptions, planner: Planner, backend: Backend, log: Log, stack: AsyncExitStack
 ) -> History | None:
-    if not told.history:
+    if not options.history:
         return None
-    writer = HistoryWriter(history_path(told.history), HistoryLimits(told.history_days, told.history_mib))
+    limits = HistoryLimits(options.history_days, options.history_mib)
+    writer = HistoryWriter(history_path(options.history), limits)
     stack.push_async_callback(asyncio.to_thread, writer.close)
-    return History(planner, world.decisions, writer, tell, current_instant().mono)
+    return History(planner, backend.decisions, writer, log, current_instant().mono)
 
 
-async def _alone(
-    told: AggregatorOptions,
+async def _standalone(
+    options: AggregatorOptions,
     planner: Planner,
     outbox: InstructionOutbox,
-    woken: asyncio.Event,
-    tell: Tell,
-    happened: Happened,
+    wake: asyncio.Event,
+    log: Log,
+    on_incident: OnIncident,
     stack: AsyncExitStack,
-) -> tuple[Backend, Authenticator, CertificateRefresher | None]:
-    if told.state:
-        held = acquire_state_lock(told.state, "aggregator")
-        if held is None:
-            raise StartError(
-                f"another aggregator on this machine remembers in {told.state}: name another --state"
-            )
-        stack.callback(held.close)
-        above = os.path.dirname(told.state)
-        if not os.path.isdir(above):
-            raise StartError(f"--state {told.state}: there is no directory {above}: make it, or name another")
+) -> _Access:
+    if options.state:
+        _lock_state(options.state, stack)
     try:
-        kept = state_path(told.state) if told.state else None
-        world = StandaloneBackend(kept, planner, outbox, news=woken.set, happened=happened, tell=tell)
-        if told.insecure:
-            anybody = InsecureAuthenticator(told.listen[0])
-            tell(WARNING)
-            return world, anybody, None
-        shower: FileCertificate | SelfSignedAuthority = (
-            FileCertificate(told.certificate, told.key, told.client_ca)
-            if told.certificate
-            else SelfSignedAuthority(DirectoryStore(told.state), told.hosts, tell, told.client_ca)
+        path = state_path(options.state) if options.state else None
+        backend = StandaloneBackend(path, planner, outbox, wake=wake.set, on_incident=on_incident, log=log)
+        if options.insecure:
+            insecure = InsecureAuthenticator(options.listen[0])
+            log(WARNING)
+            return _Access(backend, insecure, None)
+        provider: FileCertificate | SelfSignedAuthority = (
+            FileCertificate(options.certificate, options.key, options.client_ca)
+            if options.certificate
+            else SelfSignedAuthority(DirectoryStore(options.state), options.hosts, log, options.client_ca)
         )
-        # What is wrong at the start is put right by whoever starts it.
-        tls_context(await shower.current(time.time()))
+        # An invalid certificate at the start is an error of the operator who starts it.
+        tls_context(await provider.current(time.time()))
     except ServingCertificateError as error:
-        files = filter(None, (told.certificate, told.key, told.client_ca))
+        files = filter(None, (options.certificate, options.key, options.client_ca))
         raise StartError(f"{', '.join(files)}: {error}") from None
     except (StandaloneStateError, NotLoopbackError, InvalidHostError, CertificateUnavailableError) as error:
         raise StartError(str(error)) from None
-    return world, CertificateAuthenticator(), CertificateRefresher(shower, tell, time.time)
+    return _Access(backend, CertificateAuthenticator(), CertificateRefresher(provider, log, time.time))
 
 
-async def _in_cluster(
-    told: AggregatorOptions,
+def _lock_state(directory: str, stack: AsyncExitStack) -> None:
+    """Lock the state directory for this process. Raises StartError."""
+    lock = acquire_state_lock(directory, "aggregator")
+    if lock is None:
+        raise StartError(
+            f"--state {directory}: another aggregator on this machine uses this directory: name another"
+        )
+    stack.callback(lock.close)
+    parent = os.path.dirname(directory)
+    if not os.path.isdir(parent):
+        raise StartError(f"--state {directory}: the directory {parent} does not exist: create it")
+
+
+async def _kubernetes(
+    options: AggregatorOptions,
     planner: Planner,
     outbox: InstructionOutbox,
-    woken: asyncio.Event,
-    tell: Tell,
+    wake: asyncio.Event,
+    log: Log,
     work: list[Work],
-) -> tuple[Backend, Authenticator, CertificateRefresher]:
+) -> _Access:
     try:
-        api = await ApiClient.connect(told.kubeconfig)
+        api = await ApiClient.connect(options.kubeconfig)
     except ApiError as error:
-        raise StartError(f"{error}; without Kubernetes, say --standalone") from None
-    world = KubernetesBackend(api, told.namespace, told.pod, planner, outbox, news=woken.set, tell=tell)
-    world.begin()
-    expected = TokenRequirements(frozenset({f"{told.namespace}:{AGENT_ACCOUNT}"}))
-    reviews = Reviews(api, expected, lambda name: planner.state.uid(name) or None, time.time)
-    keyring = SigningKeyring(reviews.keys, tell)
+        raise StartError(f"{error}; to run without Kubernetes, add --standalone") from None
+    backend = KubernetesBackend(api, options.namespace, options.pod, planner, outbox, wake=wake.set, log=log)
+    backend.begin()
+    requirements = TokenRequirements(frozenset({f"{options.namespace}:{AGENT_ACCOUNT}"}))
+
+    async def signing_keys() -> tuple[str, bytes]:
+        try:
+            return await published_keys(api)
+        except (ApiError, UnreadableError) as error:
+            raise KeysUnavailableError(str(error)) from None
+
+    keyring = SigningKeyring(signing_keys, log)
     work.append(keyring.run(time.monotonic))
     try:
-        keeper = SelfSignedAuthority(AuthoritySecretStore(api, told.namespace), told.hosts, tell)
+        authority = SelfSignedAuthority(AuthoritySecretStore(api, options.namespace), options.hosts, log)
     except InvalidHostError as error:
         raise StartError(str(error)) from None
-    trust = CertificateRefresher(keeper, tell, time.time)
-    return world, TokenAuthenticator(expected, keyring, reviews, time.monotonic), trust
+    refresher = CertificateRefresher(authority, log, time.time)
+    return _Access(backend, TokenAuthenticator(requirements, keyring, time.monotonic), refresher)
 
 
-async def _listen(
-    told: AggregatorOptions,
+async def _serve_monitoring(
+    options: AggregatorOptions,
     service: AggregatorService,
     ingest: IngestServer,
-    file: PolicyReloader | None,
+    policy: PolicyReloader | None,
     stack: AsyncExitStack,
 ) -> None:
-    """Serve the pages for machines. Raises StartError."""
+    """Serve /metrics, /healthz and /readyz. Raises StartError."""
 
-    def alive() -> tuple[int, str]:
+    def alive(_accept: str) -> Page:
         stuck = current_instant().mono - service.turned_at
-        return (200, "alive\n") if stuck < _STUCK else (503, f"the loop has not turned for {stuck:.0f} s\n")
+        if stuck < _STUCK:
+            return Page(200, "alive\n")
+        return Page(503, f"no turn of the plan loop for {stuck:.0f} s\n")
 
-    def ready() -> tuple[int, str]:
-        unknown = service.backend.missing_inputs()
-        return (503, f"not known yet: {unknown}\n") if unknown else (200, "ready\n")
+    def ready(_accept: str) -> Page:
+        missing = service.backend.missing_inputs()
+        return Page(503, f"not read yet: {missing}\n") if missing else Page(200, "ready\n")
 
-    pages = {
-        "/metrics": lambda: (200, render_metrics(service, ingest, file, current_instant())),
-        "/healthz": alive,
-        "/readyz": ready,
-    }
-    host, port = told.metrics
+    metrics = AggregatorMetrics(service, ingest, policy, current_instant)
+    pages = {"/metrics": metrics.page, "/healthz": alive, "/readyz": ready}
+    host, port = options.metrics
     try:
         runner = await serve(host, port, pages)
     except OSError as error:
-        raise StartError(f"cannot listen on {host}:{port}: {_why(error)}: name another --metrics") from None
+        raise StartError(f"--metrics {host}:{port}: cannot listen: {_reason(error)}: name another") from None
     stack.push_async_callback(runner.cleanup)
 
 
-async def _ask_at(
-    path: str, service: AggregatorService, file: PolicyReloader | None, tell: Tell, stack: AsyncExitStack
+async def _serve_api(
+    path: str,
+    service: AggregatorService,
+    policy: PolicyReloader | None,
+    log: Log,
+    stack: AsyncExitStack,
 ) -> None:
-    """Let people ask at a socket; the aggregator does without where that cannot be."""
+    """Serve the API at a socket. The aggregator runs without it if the socket cannot be created."""
 
-    def known() -> told_service.ServiceState:
-        return told_service.ServiceState(
+    def state() -> service_view.ServiceState:
+        now = current_instant()
+        return service_view.ServiceState(
             leader=service.backend.leader,
             is_leader=service.is_leader,
-            inactive_reason=service.inactive_reason(current_instant()),
+            inactive_reason=service.inactive_reason(now),
             started=service.started_at,
-            plan_age=current_instant().mono - service.planned_at if service.plans else None,
-            policy_file=str(file.file) if file is not None else "",
-            policy_error=file.error if file is not None else "",
+            plan_age=now.mono - service.planned_at if service.plans else None,
+            policy_file=str(policy.file) if policy is not None else "",
+            policy_error=policy.error if policy is not None else "",
             version=__version__,
             decisions=service.backend.decisions(),
-            refused=service.refusals.recent(current_instant().mono),
+            refused=service.refusals.recent(now.mono),
             connection_shortage=service.capacity_problem,
         )
 
+    context = ApiContext(service.planner, state, current_instant, service.backend.actions)
     try:
-        await stack.enter_async_context(
-            serve_api(path, ApiContext(service.planner, known, current_instant, service.backend.actions))
-        )
+        await stack.enter_async_context(serve_api(path, context))
     except OSError as error:
-        remedy = "nodeguard status and others cannot reach this aggregator; name a --socket"
-        tell(f"{path}: {error.strerror or error}: {remedy}")
+        remedy = "nodeguard status and other commands cannot reach this aggregator; name another --socket"
+        log(f"{path}: {error.strerror or error}: {remedy}")
 
 
-async def _hear(
-    told: AggregatorOptions, ingest: IngestServer, trust: CertificateRefresher | None, tell: Tell
+async def _serve_agents(
+    options: AggregatorOptions,
+    ingest: IngestServer,
+    certificate: CertificateRefresher | None,
+    log: Log,
 ) -> None:
-    """Hear agents, once there is a certificate to show."""
-    if trust is not None:
-        await trust.wait_available()
-    host, port = told.listen
+    """Listen for agents as soon as a serving certificate is available."""
+    if certificate is not None:
+        await certificate.wait_available()
+    host, port = options.listen
     while True:
         try:
             await ingest.listen(host, port)
             break
         except OSError as error:
-            why = f"cannot listen on {host}:{port}: {_why(error)}"
-            tell(f"{why}: end what listens there, or name another --listen; it is tried again every 5 s")
-            await asyncio.sleep(5.0)
-    tell(f"hears agents at {host}:{port}")
+            log(
+                f"--listen {host}:{port}: cannot listen: {_reason(error)}: stop the process that uses this "
+                f"address, or name another; next attempt in {_LISTEN_RETRY:g} s"
+            )
+            await asyncio.sleep(_LISTEN_RETRY)
+    log(f"listens for agents at {host}:{port}")
     await asyncio.Event().wait()
 
 
-def _why(error: OSError) -> str:
-    """A server's own words repeat the address; a name that is not known has no number of the system."""
+def _reason(error: OSError) -> str:
+    """Return the reason of a failed bind. A server's own text repeats the address; a name that cannot be
+    resolved has no error number of the system.
+    """
     if error.errno and not isinstance(error, socket.gaierror):
         return os.strerror(error.errno)
     return error.strerror or str(error)

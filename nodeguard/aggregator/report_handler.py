@@ -1,4 +1,4 @@
-"""What agents say, taken to the planner, and what is replied."""
+"""The report handler: checks the order of agents' messages, gives reports to the planner, and replies."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from nodeguard.wire.instruction import Reply
 from nodeguard.wire.report import VERSION, Heartbeat, Message, Report
 from nodeguard.wire.sequence import REPLACES_AFTER, Acceptance, SequenceState, accept_message
 
-# Seconds after which what was heard of a Node that nobody knows is forgotten.
-_STRANGER = 600.0
+# Seconds after which the reports of a node without a Node are removed.
+_WITHOUT_NODE = 600.0
 
-# Answers to an agent whose message is refused: the reason, and what to do.
+# Responses for refused messages: the reason and the remedy.
 _REFUSED = {
     Acceptance.OTHER_BOOT: (
-        "another boot of this node is reporting: see that one agent runs on the node, and that its token or "
-        f"certificate is used nowhere else; after a reboot wait {REPLACES_AFTER:g} s"
+        "another boot of this node is reporting: check that one agent runs on the node, and that its token "
+        f"or certificate is used nowhere else; after a reboot wait {REPLACES_AFTER:g} s"
     ),
     Acceptance.USED_SEQUENCE: (
-        "this boot of the node has used this sequence number or a higher one before: see that one agent "
+        "this boot of the node has used this sequence number or a higher one before: check that one agent "
         "runs on the node, and that its token or certificate is used nowhere else; an agent that replays a "
         f"recording from its start is accepted after {REPLACES_AFTER:g} s"
     ),
@@ -37,11 +37,11 @@ _REPLACED = (
 
 
 class ReportHandler:
-    """Answers messages, at once.
+    """Handles messages, without waiting.
 
-    outbox: what people ask of agents. now: gives the moment. news: is called where there is something to plan
-    for. met: is given the name, the uid and the report of each node that has news, before it is planned for.
-    history: is told of it after. refusals: messages of nodes that were refused, here or before.
+    outbox: instructions for agents. now: returns the time. wake: is called when there is something to plan
+    for. on_report: is called with the caller and each changed report, before the plan. history: records
+    reports. refusals: refused messages of nodes, of any reason.
     """
 
     def __init__(
@@ -49,56 +49,56 @@ class ReportHandler:
         planner: Planner,
         outbox: InstructionOutbox,
         now: Callable[[], Instant],
-        news: Callable[[], object],
-        met: Callable[[Caller, Report], object] = lambda *_: None,
+        wake: Callable[[], object],
+        on_report: Callable[[Caller, Report], object] = lambda *_: None,
         history: HistoryRecorder | None = None,
     ) -> None:
         self._planner = planner
         self._outbox = outbox
         self._now = now
-        self._news = news
-        self._met = met
+        self._wake = wake
+        self._on_report = on_report
         self._history = history or NoHistory()
         self.refusals = RejectedReports()
         self._order: dict[str, SequenceState] = {}
 
     def __call__(self, caller: Caller, message: Message) -> Reply:
-        """Return the reply to a message of a node that may say it. Raises RefusedError where it is not
-        applied; a message that is repeated is answered as it was before.
+        """Return the reply to a message of a node. A repeated message gets the same reply. Raises
+        RequestRefusedError if the message is not applied.
         """
         uid, now = caller.uid, self._now()
-        is_news = self._is_accepted(caller, message, now)
+        is_new = self._is_accepted(caller, message, now)
         self._outbox.acknowledge(uid, message.acknowledged, message.results)
         resend = not isinstance(message, Report) and not self._is_known(uid, message)
-        if is_news and isinstance(message, Report):
+        if is_new and isinstance(message, Report):
             self._report(caller, message, now)
-        elif is_news and not resend:
+        elif is_new and not resend:
             self._planner.record_heartbeat(uid, now)
         return Reply(
             VERSION, acked_sequence=message.sequence, resend=resend, instructions=self._outbox.pending(uid)
         )
 
     def forget(self, now: float) -> None:
-        """Forget nodes that are no more. now: seconds of a clock that never jumps."""
+        """Remove deleted nodes. now: seconds of a monotonic clock."""
         planner = self._planner
-        gone = [
+        deleted = [
             uid
             for uid, at in planner.last_reports.items()
-            if now - at > _STRANGER and uid not in planner.state.nodes
+            if now - at > _WITHOUT_NODE and uid not in planner.state.nodes
         ]
-        for uid in gone:
+        for uid in deleted:
             planner.remove_node(uid)
         for uid in self._order.keys() - planner.last_reports.keys():
             del self._order[uid]
 
     def message_refused(self, node: str, refused: RequestRefusedError) -> None:
-        """Note that a message of a node was refused, for whatever reason."""
+        """Record that a message of a node was refused."""
         self.refusals.add(node, refused.reason, str(refused), self._now().mono)
 
     def _is_accepted(self, caller: Caller, message: Message, now: Instant) -> bool:
-        """Whether a message is news, and not repeated. Raises RefusedError where it is not to be applied."""
-        known = self._planner.state.uid(caller.node)
-        if known and known != caller.uid:
+        """Return whether a message is new, not a repetition. Raises RequestRefusedError to refuse it."""
+        current = self._planner.state.uid(caller.node)
+        if current and current != caller.uid:
             raise RequestRefusedError(403, _REPLACED, reason="node-replaced")
         order, acceptance = accept_message(self._order.get(caller.uid, SequenceState()), message, now.mono)
         self._order[caller.uid] = order
@@ -107,12 +107,12 @@ class ReportHandler:
         return acceptance == Acceptance.ACCEPTED
 
     def _report(self, caller: Caller, report: Report, now: Instant) -> None:
-        self._met(caller, report)
+        self._on_report(caller, report)
         self._planner.record_report(caller.uid, report, now)
         self._history.report_received(caller, report, now)
-        self._news()
+        self._wake()
 
     def _is_known(self, uid: str, beat: Heartbeat) -> bool:
-        """Whether the report that a heartbeat stands for is known."""
-        known = self._planner.reports.get(uid)
-        return known is not None and known.digest == beat.digest and known.boot_id == beat.boot_id
+        """Return whether the report that a heartbeat confirms is the latest report of the node."""
+        latest = self._planner.reports.get(uid)
+        return latest is not None and latest.digest == beat.digest and latest.boot_id == beat.boot_id

@@ -1,4 +1,4 @@
-"""The aggregator's loop: what agents and the world have told becomes a plan, and the plan is carried out."""
+"""The plan loop: makes a plan from reports and Nodes when something changes, and applies it if active."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 
 from nodeguard.aggregator.backends.backend import Backend
+from nodeguard.aggregator.clock import current_instant
 from nodeguard.aggregator.history.history import HistoryRecorder, NoHistory
 from nodeguard.aggregator.report_handler import ReportHandler
 from nodeguard.fleet.planner import Planner
@@ -15,47 +16,42 @@ from nodeguard.judge.formatting import format_duration
 from nodeguard.local.open_files import ConnectionCapacity
 from nodeguard.model.instant import Instant
 
-# Seconds between two plans while nothing has changed, at least between two while much does, and between two
-# looks for nodes that are to be forgotten.
+# Seconds between two plans without a change, the minimum between two plans, and between two removals of
+# deleted nodes.
 _TICK = 1.0
-_BREATH = 0.005
+_MIN_PAUSE = 0.005
 _FORGET = 60.0
 
-# So many times as long as the latest plan took, agents are heard and writes go on before the next: while a
-# thousand nodes are sick a plan takes long, and each mark that is written would call for another.
-_SHARE = 2.0
+# The pause after a plan, in durations of that plan, so that reports and writes go on: with a thousand
+# unhealthy nodes a plan takes long, and each written mark wakes the loop.
+_PAUSE_FACTOR = 2.0
 
 
 def pause_after(took: float) -> float:
-    """Seconds between a plan that took so many and the next: never longer than a tick, for a process may have
-    been frozen while it planned.
+    """Return the seconds between a plan that took `took` seconds and the next: at most a tick, as the process
+    may have been suspended during the plan.
     """
-    return min(_TICK, max(_BREATH, _SHARE * took))
-
-
-def current_instant() -> Instant:
-    """Now, by clocks that go on while a machine sleeps."""
-    return Instant(time.time(), time.clock_gettime(time.CLOCK_BOOTTIME), "")
+    return min(_TICK, max(_MIN_PAUSE, _PAUSE_FACTOR * took))
 
 
 class AggregatorService:
-    """Plans whenever there is something to plan for, and once a second.
+    """Plans when there is something to plan for, and once a second.
 
-    reload: has the policy read again, if it has changed. took: seconds that the latest plan took; planned:
-    when it was made, by the clock of `moment`. acts: whether plans are carried out by this aggregator.
-    capacity: how many agents can connect, None for no limit; shortage: why not all can, empty where they can.
-    errors: how often no plan came of it, which ends neither the hearing of agents nor the next try. tell:
-    takes sentences for the log. history: is told what is seen and planned.
+    reload: reloads the policy file if it has changed. plan_seconds: duration of the last plan; planned_at,
+    turned_at: time of the last plan and of the last turn. is_leader: whether this aggregator holds the lease;
+    is_active: whether it applies its plans. capacity: of agent connections, None for no limit;
+    capacity_problem: why not all agents can connect, empty if they can. errors: failed plans: the loop goes
+    on. on_planned: receives the duration of each plan. log: receives messages. history: records the fleet.
     """
 
     def __init__(
         self,
         planner: Planner,
         world: Backend,
-        hearing: ReportHandler,
+        handler: ReportHandler,
         reload: Callable[[Instant], object],
-        woken: asyncio.Event,
-        tell: Callable[[str], object] = lambda _: None,
+        wake: asyncio.Event,
+        log: Callable[[str], object] = lambda _: None,
         history: HistoryRecorder | None = None,
     ) -> None:
         self.planner = planner
@@ -67,29 +63,30 @@ class AggregatorService:
         self.is_leader = self.is_active = False
         self.capacity: ConnectionCapacity | None = None
         self.capacity_problem = ""
-        self._hearing = hearing
-        self.refusals = hearing.refusals
+        self._handler = handler
+        self.refusals = handler.refusals
         self._reload = reload
-        self._woken = woken
-        self._tell = tell
+        self._wake = wake
+        self._log = log
+        self.on_planned: Callable[[float], object] = lambda _: None
         self.history: HistoryRecorder = history or NoHistory()
-        self._said = ""
+        self._logged = ""
         self._ticked = self._forgot = float("-inf")
 
     async def run(self) -> None:
-        """Plan until cancelled."""
+        """Plan until the task is cancelled."""
         while True:
-            self._woken.clear()
+            self._wake.clear()
             await self.turn(current_instant())
             await asyncio.sleep(pause_after(self.plan_seconds))
             try:
                 async with asyncio.timeout(_TICK):
-                    await self._woken.wait()
+                    await self._wake.wait()
             except TimeoutError:
                 pass
 
     async def turn(self, now: Instant) -> None:
-        """Plan once, and have that carried out if this aggregator leads and knows enough."""
+        """Plan once, and apply the plan if this aggregator is active: leads and has enough reports."""
         self.turned_at = now.mono
         if now.mono - self._ticked >= _TICK:
             self._ticked = now.mono
@@ -102,21 +99,24 @@ class AggregatorService:
             self.history.tick(now)
         if now.mono - self._forgot >= _FORGET:
             self._forgot = now.mono
-            self._hearing.forget(now.mono)
+            self._handler.forget(now.mono)
         self.is_leader = await self.backend.renew_leadership(now.mono)
         self.is_active = self.is_leader and not self.inactive_reason(now)
-        # Who leads and knows too little keeps still: what it told now would be told of a part of the fleet.
+        # A leader with too few reports does not plan: its incidents would cover only a part of the fleet.
         if self.backend.missing_inputs() or (self.is_leader and not self.is_active):
             return
         began = time.perf_counter()
         try:
             plan = self.planner.plan(now)
-        except Exception as error:  # noqa: BLE001 - what one node says must not keep all from being heard
+        except Exception as error:  # noqa: BLE001 - the data of one node must not stop the loop
             self.errors += 1
-            self._say(f"error in the planner, please report it: {type(error).__name__}: {error}")
+            self._log_once(
+                f"internal error in the planner, please report it: {type(error).__name__}: {error}"
+            )
             return
-        self._said = ""
+        self._logged = ""
         self.plan_seconds = time.perf_counter() - began
+        self.on_planned(self.plan_seconds)
         self.planned_at = now.mono
         self.plans += 1
         self.history.plan_made(plan, now, acts=self.is_active)
@@ -124,7 +124,7 @@ class AggregatorService:
             self.backend.apply_plan(plan, now)
 
     def _check_capacity(self) -> None:
-        """Log it once where not all expected agents can connect."""
+        """Log once that not all expected agents can connect."""
         if self.capacity is None:
             return
         before, self.capacity_problem = (
@@ -132,22 +132,22 @@ class AggregatorService:
             self.capacity.shortage(self.planner.stale_agents.expected),
         )
         if self.capacity_problem and not before:
-            self._tell(self.capacity_problem)
+            self._log(self.capacity_problem)
 
-    def _say(self, what: str) -> None:
-        if what != self._said:
-            self._said = what
-            self._tell(what)
+    def _log_once(self, message: str) -> None:
+        if message != self._logged:
+            self._logged = message
+            self._log(message)
 
     def inactive_reason(self, now: Instant) -> str:
-        """What keeps this aggregator from having anything written, if it leads; empty for nothing."""
-        unknown = self.backend.missing_inputs()
-        if unknown:
-            return f"not known yet: {unknown}"
+        """Return why this aggregator, as leader, does not apply plans; empty if it does."""
+        missing = self.backend.missing_inputs()
+        if missing:
+            return f"not read yet: {missing}"
         silence = self.planner.stale_agents_at(now)
         if may_act(silence, self.started_at, now.mono):
             return ""
         return (
-            f"{silence.reported} of {silence.expected} agents have reported: it acts from "
-            f"{MIN_REPORTING_SHARE:.0%} on, or {format_duration(MAX_START_WAIT)} after its start"
+            f"{silence.reported} of {silence.expected} agents have reported: becomes active at {MIN_REPORTING_SHARE:.0%}, or "
+            f"{format_duration(MAX_START_WAIT)} after its start"
         )

@@ -1,27 +1,82 @@
-"""How many writes the API server is asked for. Pure: time is seconds of a clock that never jumps."""
+"""Rate limiter: a token bucket for requests, writes, Events and log lines. Pure: callers pass the time."""
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
+from msgspec import Struct
+
+# Rounding must not leave a bucket short by a part of a token that no sleep makes up for.
+_TOLERANCE = 1e-6
+
+
+class Rate(Struct, frozen=True):
+    """A rate limit: `burst` tokens at once, `per_second` tokens a second on average."""
+
+    burst: float
+    per_second: float
+
+    def bucket(self) -> TokenBucket:
+        """Return a full bucket with this rate."""
+        return TokenBucket(self.per_second, self.burst)
+
 
 class TokenBucket:
-    """Tokens that come `rate` a second and are saved up, at most `burst` of them; it begins full."""
+    """Tokens that are added at `rate` a second, at most `burst` of them. A new bucket is full.
 
-    def __init__(self, rate: float, burst: int) -> None:
+    now: seconds of a monotonic clock. A clock that goes back adds nothing.
+    """
+
+    __slots__ = ("_burst", "_level", "_rate", "_updated")
+
+    def __init__(self, rate: float, burst: float) -> None:
         self._rate = rate
         self._burst = burst
-        self._tokens = float(burst)
-        self._at = float("-inf")
+        self._level = float(burst)
+        self._updated = float("-inf")
 
-    def wait(self, now: float) -> float:
-        """Seconds until there is a token; 0 where there is one."""
-        short = 1.0 - self._at_hand(now)
-        # Rounding must not leave a sliver of a token short that no sleep makes up for.
-        return short / self._rate if short > 1e-6 else 0.0
+    def wait(self, now: float, cost: float = 1.0) -> float:
+        """Return the seconds until the bucket has `cost` tokens, 0 if it has them now. A cost above the burst
+        counts as the burst.
+        """
+        missing = min(cost, self._burst) - self._available(now)
+        return missing / self._rate if missing > _TOLERANCE else 0.0
 
-    def take(self, now: float) -> None:
-        """Take a token, for which `wait` said 0."""
-        self._tokens = self._at_hand(now) - 1.0
-        self._at = max(now, self._at)
+    def take(self, now: float, cost: float = 1.0) -> float:
+        """Take `cost` tokens. Returns 0, or the seconds to wait if there are too few: then none are taken."""
+        wait = self.wait(now, cost)
+        if not wait:
+            self._level = self._available(now) - min(cost, self._burst)
+            self._updated = max(now, self._updated)
+        return wait
 
-    def _at_hand(self, now: float) -> float:
-        return min(self._burst, self._tokens + max(0.0, now - self._at) * self._rate)
+    def refund(self) -> None:
+        """Put back one token that was not used."""
+        self._level += 1.0
+
+    def _available(self, now: float) -> float:
+        return min(self._burst, self._level + max(0.0, now - self._updated) * self._rate)
+
+
+class KeyedRateLimiter:
+    """One bucket for each key, for the `most` keys that were used last. A forgotten key has a full bucket."""
+
+    def __init__(self, rate: Rate, most: int) -> None:
+        self._rate, self._most = rate, most
+        self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
+
+    def take(self, key: str, now: float, cost: float = 1.0) -> float:
+        """Take tokens of a key: see TokenBucket.take."""
+        bucket = self._buckets.get(key)
+        if bucket is None:
+            bucket = self._buckets[key] = self._rate.bucket()
+            if len(self._buckets) > self._most:
+                self._buckets.popitem(last=False)
+        else:
+            self._buckets.move_to_end(key)
+        return bucket.take(now, cost)
+
+    def refund(self, key: str) -> None:
+        """Put back one token of a key: see TokenBucket.refund."""
+        if (bucket := self._buckets.get(key)) is not None:
+            bucket.refund()

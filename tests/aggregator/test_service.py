@@ -28,17 +28,17 @@ class Watched(StandaloneBackend):
 
     def __init__(self, planner: Planner, outbox: InstructionOutbox) -> None:
         super().__init__(
-            None, planner, outbox, news=lambda: None, happened=lambda _: None, tell=lambda _: None
+            None, planner, outbox, wake=lambda: None, on_incident=lambda _: None, log=lambda _: None
         )
         self.leads, self.lacks, self.plans = True, "", list[Plan]()
 
-    def unknown(self) -> str:
+    def missing_inputs(self) -> str:
         return self.lacks
 
-    async def lead(self, _now: float) -> bool:
+    async def renew_leadership(self, _now: float) -> bool:
         return self.leads
 
-    def carry_out(self, plan: Plan, now: Instant) -> None:
+    def apply_plan(self, plan: Plan, now: Instant) -> None:
         self.plans.append(plan)
         super().apply_plan(plan, now)
 
@@ -114,7 +114,7 @@ async def test_who_does_not_know_the_world_yet_does_not_plan(scene: Scene) -> No
     scene.hearing(ONE, report(fatal=True))
     await scene.turn(100.0)
     assert scene.service.plans == 0
-    assert scene.service.inactive_reason(scene.now) == "not known yet: Nodes"
+    assert scene.service.inactive_reason(scene.now) == "not read yet: Nodes"
 
 
 async def test_news_are_planned_for_at_once_and_the_policy_is_looked_at_each_second(scene: Scene) -> None:
@@ -167,7 +167,7 @@ async def test_a_plan_that_fails_ends_nothing_and_is_told_once(
         for _ in range(3):
             await scene.turn(1.0)
     assert (scene.service.errors, scene.service.plans, scene.world.plans) == (3, 0, [])
-    assert told == ["error in the planner, please report it: ZeroDivisionError: division by zero"]
+    assert told == ["internal error in the planner, please report it: ZeroDivisionError: division by zero"]
     await scene.turn(1.0)
     assert scene.world.plans[0].nodes
 

@@ -11,7 +11,8 @@ import pytest_asyncio
 from msgspec.structs import replace
 
 from nodeguard.aggregator.backends.kubernetes import KubernetesBackend as World
-from nodeguard.aggregator.backends.leader import Leader, monotonic
+from nodeguard.aggregator.backends.leader import Leader
+from nodeguard.aggregator.clock import monotonic
 from nodeguard.aggregator.outbox import InstructionOutbox
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
@@ -98,7 +99,7 @@ async def test_a_lease_outgrows_the_epoch_of_a_rule(
     standing = await made(api, rule(controlplane, "gpu-0"), epoch=57)
     told: list[str] = []
     planner = Planner(AT_ONCE, CHECKS)
-    world = World(api, namespace, "pod-1", planner, InstructionOutbox(), news=lambda: None, tell=told.append)
+    world = World(api, namespace, "pod-1", planner, InstructionOutbox(), wake=lambda: None, log=told.append)
     try:
         world.rule_changed(standing)
         assert await world.renew_leadership(monotonic())
@@ -112,7 +113,7 @@ async def test_what_waits_is_planned_anew_under_another_policy(
 ) -> None:
     planner = Planner(AT_ONCE, CHECKS)
     world = World(
-        api, namespace, "pod-1", planner, InstructionOutbox(), news=lambda: None, tell=lambda _: None
+        api, namespace, "pod-1", planner, InstructionOutbox(), wake=lambda: None, log=lambda _: None
     )
     moment = Instant(1_700_000_000.0, 10.0, "")
     names = "gpu-8", "gpu-9"

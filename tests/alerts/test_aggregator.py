@@ -6,11 +6,13 @@ import re
 from pathlib import Path
 
 from msgspec.structs import replace
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from nodeguard.aggregator.identity.caller import RequestRefusedError
 from nodeguard.aggregator.identity.insecure import InsecureAuthenticator
 from nodeguard.aggregator.ingest.server import IngestServer
-from nodeguard.aggregator.metrics import render_metrics
+from nodeguard.aggregator.metrics import AggregatorMetrics
+from nodeguard.aggregator.monitoring_server import Page
 from nodeguard.aggregator.policy.reload import PolicyReloader
 from nodeguard.local.open_files import ConnectionCapacity
 from nodeguard.model.policy import NodeLocation
@@ -19,7 +21,7 @@ from tests.aggregator.test_service import ONE, Scene
 from tests.alerts.rules import OF_PROMETHEUS, alerts, labels_by_metric, promtool
 
 
-async def _metrics() -> str:
+async def _page(accept: str) -> Page:
     """What an aggregator serves that has marked a node of a rack, and holds a check."""
     scene = Scene()
     scene.planner.set_policy(replace(scene.planner.policy, places=(NodeLocation("node-1", {"rack": "r1"}),)))
@@ -31,10 +33,19 @@ async def _metrics() -> str:
         "node-1", RequestRefusedError(409, "another boot: wait", reason="other-boot")
     )
     ingest = IngestServer(InsecureAuthenticator("127.0.0.1"), scene.hearing, lambda: None, lambda _: None)
-    ingest.endpoint.counts.update({"report": 1, "bytes": 100, "refused 401": 2})
+    ingest.endpoint.requests.update({("report", 200): 1, ("unknown", 401): 2})
+    ingest.endpoint.connection_errors["timeout"] += 1
     policy = PolicyReloader(Path("/nowhere"), {}, lambda _: None)
     scene.planner.diagnosis.restore_suppression("gpu-lost", "", scene.now.mono)
-    return render_metrics(scene.service, ingest, policy, scene.now)
+    metrics = AggregatorMetrics(scene.service, ingest, policy, lambda: scene.now)
+    scene.service.on_planned(0.003)
+    ingest.endpoint.on_handled("report", 0.0002)
+    return metrics.page(accept)
+
+
+async def _metrics() -> str:
+    body = (await _page("")).body
+    return body if isinstance(body, str) else body.decode()
 
 
 async def test_each_looks_at_metrics_that_nodeguard_writes() -> None:
@@ -49,16 +60,38 @@ async def test_what_is_served_keeps_to_prometheus_conventions() -> None:
     said = await _metrics()
     done = promtool("check", "metrics", said=said)
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
-    assert "# TYPE nodeguard_messages_total counter" in said
-    assert 'nodeguard_messages_total{result="refused 401"} 2.0' in said
-    assert 'nodeguard_marked_nodes{mark="quarantine"} 1.0' in said
-    assert 'nodeguard_ledger_used_ratio{ledger="fleet"} 1.0' in said
-    assert 'nodeguard_aggregator_domains{state="marked",view="rack"} 0.0' in said
-    assert 'nodeguard_aggregator_checks_held{check="gpu-lost"} 1.0' in said
-    assert "nodeguard_aggregator_lemons 0.0" in said
-    assert 'nodeguard_aggregator_refused_messages_total{reason="other-boot"} 1.0' in said
-    assert "nodeguard_aggregator_refused_nodes 1.0" in said
-    assert "nodeguard_aggregator_connections_max 768.0" in said
-    assert "nodeguard_aggregator_incidents_left_out_total 0.0" in said
-    assert 'nodeguard_aggregator_view_domains{view="rack"} 1.0' in said
-    assert 'nodeguard_aggregator_view_nodes_lacking{view="rack"} 0.0' in said
+    for line in (
+        "# TYPE nodeguard_aggregator_requests_total counter",
+        'nodeguard_aggregator_requests_total{code="401",kind="unknown"} 2.0',
+        'nodeguard_aggregator_connection_errors_total{reason="timeout"} 1.0',
+        'nodeguard_aggregator_plan_duration_seconds_bucket{le="0.005"} 1.0',
+        'nodeguard_aggregator_message_duration_seconds_count{kind="report"} 1.0',
+        'nodeguard_aggregator_marked_nodes{mark="quarantine"} 1.0',
+        'nodeguard_aggregator_nodes{health="unknown"} 0.0',
+        'nodeguard_aggregator_incidents{state="marked"} 1.0',
+        'nodeguard_aggregator_budget_used_ratio{budget="fleet"} 1.0',
+        'nodeguard_aggregator_budget_limit_nodes{budget="fleet"} 1.0',
+        'nodeguard_aggregator_degraded_domains{state="marked",topology="rack"} 0.0',
+        'nodeguard_aggregator_suppressed_checks{check="gpu-lost"} 1.0',
+        "nodeguard_aggregator_repeat_offenders 0.0",
+        'nodeguard_aggregator_refused_messages_total{reason="other-boot"} 1.0',
+        "nodeguard_aggregator_refused_nodes 1.0",
+        "nodeguard_aggregator_agent_connections_limit 768.0",
+        "nodeguard_aggregator_incidents_omitted_total 0.0",
+        'nodeguard_aggregator_topology_domains{topology="rack"} 1.0',
+        'nodeguard_aggregator_topology_unplaced_nodes{topology="rack"} 0.0',
+    ):
+        assert line in said.splitlines()
+    names = set(re.findall(r"^# TYPE (\w+)", said, re.MULTILINE))
+    assert {name for name in names if not name.startswith("nodeguard_aggregator_")} <= {
+        "process_cpu_seconds_total", "process_max_fds", "process_open_fds", "process_resident_memory_bytes",
+        "process_start_time_seconds", "process_virtual_memory_bytes",
+    }  # fmt: skip
+
+
+async def test_open_metrics_are_served_on_request() -> None:
+    page = await _page("application/openmetrics-text; version=1.0.0")
+    assert page.content_type.startswith("application/openmetrics-text")
+    text = page.body if isinstance(page.body, str) else page.body.decode()
+    families = list(text_string_to_metric_families(text))  # type: ignore[no-untyped-call]
+    assert "nodeguard_aggregator_plans" in {family.name for family in families}

@@ -212,7 +212,7 @@ def test_a_clear_without_an_answer_is_reported_as_requested(
 
 def test_decisions_are_carried_out(capsys: pytest.CaptureFixture[str]) -> None:
     assert printed(capsys, "pause", "--reason", "a bad driver", "--by", "alice") == "Done: pause.\n"
-    assert json.loads(printed(capsys, "resume", "--by", "bob", "-o", "json")) == {"said": "Done: resume."}
+    assert json.loads(printed(capsys, "resume", "--by", "bob", "-o", "json")) == {"message": "Done: resume."}
     assert printed(capsys, "unmark", "--all", "--yes", "--by", "bob") == "Done: unmark.\n"
     assert printed(capsys, "incidents", "acknowledge", name(), "--by", "bob") == "Done: acknowledge.\n"
     assert printed(capsys, "incidents", "clear", name(), "--by", "bob", "--no-wait") == "Done: clear.\n"

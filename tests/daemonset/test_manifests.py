@@ -12,11 +12,11 @@ import yaml
 
 from nodeguard import __version__
 from nodeguard.agent.reporting.endpoint import parse_address
-from nodeguard.aggregator import options as aggregator_options
 from nodeguard.aggregator.identity.token import TokenRequirements
 from nodeguard.aggregator.policy.policy_file import read_policy
 from nodeguard.cli.agent_options import parse_options
 from nodeguard.cli.check_catalogue import load_catalogue
+from nodeguard.cli.commands.aggregator import parse_options as aggregator_options
 from nodeguard.kube.authority_store import CA_BUNDLE_KEY, CONFIG_MAP_NAME
 from tests.daemonset.manifests import AGENT, AGGREGATOR, DAEMONSET, NAMESPACE, document, documents, listed
 from tests.daemonset.pods import Mounts, container, pod
@@ -124,10 +124,10 @@ def test_the_aggregator_accepts_its_command_line(tmp_path: Path, environment: En
     environment.update(variables("Deployment", AGGREGATOR))
     command, *words = made["args"]
     assert command == "aggregator"
-    given = aggregator_options.options(words)
+    given = aggregator_options(words)
     assert environment.read >= set(variables("Deployment", AGGREGATOR))
     assert (given.namespace, given.pod) == ("metadata.namespace", "metadata.name")
-    defaults = aggregator_options.options([])
+    defaults = aggregator_options([])
     assert given.listen[1] == ports("Deployment", AGGREGATOR)["reports"] == defaults.listen[1]
     assert given.metrics[1] == ports("Deployment", AGGREGATOR)["metrics"] == defaults.metrics[1]
     # `kubectl exec … -- nodeguard status` has no --socket.
@@ -198,4 +198,4 @@ def test_images_are_of_this_version_and_of_no_registry(kind: str, name: str) -> 
 
 
 def test_it_begins_by_observing() -> None:
-    assert document("ConfigMap", "nodeguard-policy")["data"]["policy.yaml"] == "mode: observe\n"
+    assert document("ConfigMap", "nodeguard-policy")["data"]["policy.yaml"] == "defaultMode: observe\n"

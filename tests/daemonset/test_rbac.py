@@ -30,7 +30,6 @@ EVERYWHERE = {
         for verb in ("get", "list", "watch", "create", "patch", "update", "delete")
     ),
     *(("kueue.x-k8s.io", "topologies", verb) for verb in ("get", "list", "watch")),
-    ("authentication.k8s.io", "tokenreviews", "create"),
     ("/.well-known/openid-configuration", "get"),
     ("/openid/v1/jwks", "get"),
 }

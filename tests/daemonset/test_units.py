@@ -13,10 +13,10 @@ import yaml
 
 from nodeguard.agent import control
 from nodeguard.agent.options import read_options_file
-from nodeguard.aggregator import options as aggregator_options
 from nodeguard.aggregator.api import requests as asking
 from nodeguard.aggregator.policy.policy_file import read_policy
 from nodeguard.cli import agent_options
+from nodeguard.cli.commands.aggregator import parse_options as aggregator_options
 from tests.daemonset.manifests import document
 from tests.daemonset.units import BINARY, ETC, UNITS, arguments, path, settings, shipped, value, writable
 
@@ -96,8 +96,8 @@ def test_the_agent_accepts_its_command_line() -> None:
 def test_the_aggregator_accepts_its_command_line() -> None:
     command, *words = arguments(AGGREGATOR)
     assert command == "aggregator"
-    given = aggregator_options.options(words)
-    defaults = aggregator_options.options(["--standalone", "--insecure"])
+    given = aggregator_options(words)
+    defaults = aggregator_options(["--standalone", "--insecure"])
     assert given.standalone
     assert {given.state, given.history} <= {*writable(AGGREGATOR)}
     assert given.hosts == ("aggregator-1",)

@@ -11,8 +11,8 @@ from typing import NoReturn
 import pytest
 import yaml
 
-from nodeguard.aggregator import options as aggregator_options
 from nodeguard.cli import agent_options
+from nodeguard.cli.commands.aggregator import parse_options as aggregator_options
 from nodeguard.cli.main import main
 from nodeguard.cli.usage import ArgumentParser
 from tests.daemonset.manifests import DAEMONSET, NAMESPACE, documents
@@ -194,7 +194,7 @@ def test_the_options_of_the_services_fit_together(command: Command) -> None:
         case ["nodeguard", "agent", *words]:
             assert agent_options.parse_options([str(files.get(word, word)) for word in words])
         case ["nodeguard", "aggregator", *words]:
-            assert aggregator_options.options(words)
+            assert aggregator_options(words)
 
 
 @pytest.mark.usefixtures("parse_only")

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from nodeguard.agent import control
-from nodeguard.aggregator import options as aggregator_options
 from nodeguard.aggregator.api import requests as asking
 from nodeguard.cli import agent_options
+from nodeguard.cli.commands.aggregator import parse_options as aggregator_options
 from nodeguard.sources.observations import ObservationsSource
 from tests.daemonset.manifests import AGENT, AGGREGATOR
 from tests.daemonset.pods import container
@@ -77,7 +77,7 @@ def test_a_unit_is_shipped(file: str) -> None:
 
 @EACH
 def test_a_port_is_a_default(file: str) -> None:
-    agent, aggregator = agent_options.parse_options([]), aggregator_options.options([])
+    agent, aggregator = agent_options.parse_options([]), aggregator_options([])
     defaults = {str(listen[1]) for listen in (agent.listen, aggregator.listen, aggregator.metrics)}
     assert set(re.findall(r"(?:[\w\]]:|[Pp]ort: |port )([1-9]\d{3,4})\b", text(file))) <= defaults
 

@@ -19,12 +19,12 @@ from tests.e2e.swarm import SLOT, Swarm, in_order, swarm
 
 # A leaf is blamed for what its nodes find, and let go, within seconds.
 POLICY = f"""
-mode: enforce
-settle: {{quarantine: 1m, suspect: 1s}}
-soak: {{first: 1s, most: 1s, forget: 1m}}
-budget: {{fleet: 100%, pool: 100%, domain: 100%, suspect: 100%, domains: 100}}
-views: {{fabric: [{POD}, {LEAF}]}}
-blame: {{enforce: [fabric], settle: 2s, clear: {{first: 2s, most: 2s, forget: 1m}}}}
+defaultMode: enforce
+gracePeriod: {{quarantine: 1m, suspect: 1s}}
+soak: {{initial: 1s, max: 1s, resetAfter: 1m}}
+budget: {{fleet: 100%, pool: 100%, domain: 100%, suspect: 100%, newDegradedDomainsPerHour: 100}}
+topologies: {{fabric: [{POD}, {LEAF}]}}
+diagnosis: {{enforce: [fabric], gracePeriod: 2s, recovery: {{initial: 2s, max: 2s, resetAfter: 1m}}}}
 """
 
 _PORT = "port/mlx5_0/1"
@@ -97,7 +97,7 @@ def by_agents(floor: Floor) -> Iterator[ByAgents]:
         with swarm(made, floor.uids, _HEALTHY, aggregator) as agents:
             agents.speak()
             agents.heard()
-            aggregator.until(lambda: "nodeguard_aggregator_acts 1" in aggregator.page("/metrics"))
+            aggregator.until(lambda: "nodeguard_aggregator_active 1" in aggregator.page("/metrics"))
             yield ByAgents(floor, agents, aggregator)
 
 

@@ -14,11 +14,11 @@ from tests.e2e.fleet import Agent, Fleet, fleet
 # Everything is marked at once, no check is doubted, and all is given back soon: what a budget leaves is tried
 # elsewhere.
 ENFORCED = """
-mode: enforce
-settle: {quarantine: 1s, suspect: 1s, shared: 1s}
-soak: {first: 1s, most: 1s, forget: 1m}
-budget: {fleet: 100%, pool: 100%, domain: 100%, suspect: 100%, check: {new: 100, standing: 100}}
-blame: {doubt: {nodes: 10000}}
+defaultMode: enforce
+gracePeriod: {quarantine: 1s, suspect: 1s, sharedHardware: 1s}
+soak: {initial: 1s, max: 1s, resetAfter: 1m}
+budget: {fleet: 100%, pool: 100%, domain: 100%, suspect: 100%, perCheck: {new: 100, active: 100}}
+diagnosis: {suppression: {minNodes: 10000}}
 """
 INCIDENTS = "/apis/nodeguard.dev/v1alpha1/nodeincidents"
 
@@ -48,7 +48,7 @@ def at_work(cluster: Cluster, policy: str, *names: str, gpus: int = 8) -> Iterat
         for agent in made.agents.values():
             # One that did not come up would be silent, and too many that are freeze every mark.
             agent.ready()
-        aggregator.until(lambda: "nodeguard_aggregator_acts 1" in aggregator.page("/metrics"))
+        aggregator.until(lambda: "nodeguard_aggregator_active 1" in aggregator.page("/metrics"))
         aggregator.until(lambda: not any(taints(cluster, name) for name in names))
         yield made
 

@@ -35,17 +35,17 @@ CHECKS = (
 HEALTHY = in_order(CHECKS)
 
 WIDE = """
-mode: enforce
+defaultMode: enforce
 pause: {pause}
-budget: {{fleet: 5%, check: {{new: 10000, within: 10m, standing: 10000}}}}
-blame: {{doubt: {{nodes: 100000}}}}
-settle: {{quarantine: 1s, suspect: 1s}}
+budget: {{fleet: 5%, perCheck: {{new: 10000, within: 10m, active: 10000}}}}
+diagnosis: {{suppression: {{minNodes: 100000}}}}
+gracePeriod: {{quarantine: 1s, suspect: 1s}}
 """
 ONE_CHECK = """
-mode: enforce
-budget: {{fleet: 5%, check: {{new: 5, within: {within}, standing: 15}}}}
-blame: {{doubt: {{nodes: 100000}}}}
-settle: {{quarantine: 1s, suspect: 1s}}
+defaultMode: enforce
+budget: {{fleet: 5%, perCheck: {{new: 5, within: {within}, active: 15}}}}
+diagnosis: {{suppression: {{minNodes: 100000}}}}
+gracePeriod: {{quarantine: 1s, suspect: 1s}}
 """
 
 
@@ -71,13 +71,17 @@ class Scene:
 
     def plans(self, count: int) -> None:
         """Wait until so many plans more are made."""
-        before = self.aggregator.figure("nodeguard_plans_total")
-        self.aggregator.until(lambda: self.aggregator.figure("nodeguard_plans_total") >= before + count)
+        before = self.aggregator.figure("nodeguard_aggregator_plans_total")
+        self.aggregator.until(
+            lambda: self.aggregator.figure("nodeguard_aggregator_plans_total") >= before + count
+        )
 
     def incidents(self, state: str, count: int) -> None:
         """Wait until so many incidents are in a state."""
         until(
-            lambda: self.aggregator.figure(f'nodeguard_incidents{{state="{state}"}}') == count,
+            lambda: (
+                self.aggregator.figure(f'nodeguard_aggregator_incidents{{state="{state.lower()}"}}') == count
+            ),
             lambda: self.aggregator.page("/metrics"),
             every=0.1,
         )
@@ -132,7 +136,7 @@ def test_of_a_thousand_faults_of_many_checks_the_worst_are_marked(
         print(f"{BUDGET} marked {last - begin:.1f} s after the pause")
         scene.incidents("Marked", BUDGET)
         scene.incidents("Withheld", FATAL - BUDGET)
-        assert scene.aggregator.figure('nodeguard_ledger_used_ratio{ledger="fleet"}') == 1.0
+        assert scene.aggregator.figure('nodeguard_aggregator_budget_used_ratio{budget="fleet"}') == 1.0
         reason = f"fleet budget used up: {BUDGET} of {BUDGET} nodes marked"
         scene.aggregator.until(lambda: scene.reasons().count(reason) == FATAL - BUDGET)
 

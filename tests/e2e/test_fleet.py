@@ -197,5 +197,7 @@ def test_a_token_of_a_node_that_was_created_again_is_refused_until_it_is_renewed
 
 
 def _heard(page: str) -> int:
-    line = next(line for line in page.splitlines() if line.startswith("nodeguard_agents_heard "))
+    line = next(
+        line for line in page.splitlines() if line.startswith("nodeguard_aggregator_agents_reporting ")
+    )
     return int(float(line.split()[1]))

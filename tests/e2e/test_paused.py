@@ -29,7 +29,7 @@ def decide(made: Fleet, **said: str | None) -> None:
 
 
 def paused(made: Fleet) -> bool:
-    return "nodeguard_paused 1" in made.aggregators[0].page("/metrics")
+    return "nodeguard_aggregator_paused 1" in made.aggregators[0].page("/metrics")
 
 
 def _gist(node: dict[str, Any]) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def test_the_big_red_button(controlplane: Cluster) -> None:
         assert incident["status"]["detail"] == "somebody is looking into it"
         aggregator.end()
         aggregator.start()
-        aggregator.until(lambda: "nodeguard_aggregator_acts 1" in aggregator.page("/metrics"))
+        aggregator.until(lambda: "nodeguard_aggregator_active 1" in aggregator.page("/metrics"))
         assert paused(made)
         assert (scene.is_marked(controlplane, "marked"), scene.ours(controlplane, "late")) == (True, [])
         assert scene.state(controlplane, "late") == "Withheld"

@@ -19,7 +19,7 @@ from tests.e2e.fleet import Fleet
 from tests.e2e.scene import at_work
 from tests.waiting import PATIENCE
 
-WRONG = "mode: enforce\nsettle: {quarantine: soon}\n"
+WRONG = "defaultMode: enforce\ngracePeriod: {quarantine: soon}\n"
 
 
 @pytest.fixture(scope="module")
@@ -74,14 +74,16 @@ def test_strangers_change_nothing_and_no_token_is_told(made: Fleet) -> None:
 def test_a_wrong_policy_is_told_of_and_left(made: Fleet) -> None:
     cluster, [aggregator] = made.cluster, made.aggregators
     made.policy.write_text(WRONG)
-    aggregator.until(lambda: "nodeguard_policy_wrong 1" in aggregator.page("/metrics"))
+    aggregator.until(
+        lambda: "nodeguard_aggregator_policy_last_reload_successful 0" in aggregator.page("/metrics")
+    )
     why = f"{made.policy}:2: quarantine: 'soon' does not fit"
     assert why in log(made)
 
     def said() -> list[Any]:
         asked = f"/api/v1/namespaces/{NAMESPACE}/events?fieldSelector=involvedObject.name={aggregator.pod}"
         found = cluster.api.get(asked)["items"]
-        return [one for one in found if one["reason"] == "NodeguardPolicyWrong"]
+        return [one for one in found if one["reason"] == "NodeguardPolicyInvalid"]
 
     [event] = aggregator.until(said)
     assert (event["type"], event["count"]) == ("Warning", 1)
@@ -95,7 +97,9 @@ def test_a_wrong_policy_is_told_of_and_left(made: Fleet) -> None:
     made.agents["gpu-1"].until(lambda: scene.is_marked(cluster, "gpu-1"))
 
     made.policy.write_text(scene.ENFORCED.replace("enforce", "observe"))
-    aggregator.until(lambda: "nodeguard_policy_wrong 0" in aggregator.page("/metrics"))
+    aggregator.until(
+        lambda: "nodeguard_aggregator_policy_last_reload_successful 1" in aggregator.page("/metrics")
+    )
     aggregator.until(lambda: f"{made.policy}: adopted" in log(made))
     scene.fails(made.agents["gpu-2"])
     made.agents["gpu-2"].until(lambda: scene.state(cluster, "gpu-2") == "DryRun")

@@ -22,7 +22,7 @@ from tests.waiting import PATIENCE, PROMPTLY
 COMMAND = (sys.executable, "-m", "nodeguard.cli.main")
 BUNDLE = "healthy-dgx-h100"
 XID = "3,9001,1000010000000,-;NVRM: Xid (PCI:0000:1b:00): 119, pid=1, name=train, Timeout after 6s of waiting for RPC response\n"
-POLICY = "mode: enforce\nsettle: {quarantine: 1s}\nsoak: {first: 1s}\n"
+POLICY = "defaultMode: enforce\ngracePeriod: {quarantine: 1s}\nsoak: {initial: 1s}\n"
 
 
 class Site:
@@ -44,7 +44,7 @@ class Site:
     @contextmanager
     def aggregator(self, *more: str) -> Iterator[subprocess.Popen[bytes]]:
         with running(self.log, *self.words(*more)) as process:
-            until(lambda: "hears agents at" in self.log.read_text(), self.log)
+            until(lambda: "listens for agents at" in self.log.read_text(), self.log)
             yield process
 
     @contextmanager
@@ -96,7 +96,7 @@ def site(tmp_path: Path) -> Site:
 
 def test_a_fault_is_marked_and_nothing_that_was_decided_is_lost_by_a_kill(site: Site) -> None:
     authority = Authority(site.directory)
-    options = ("--client-ca", str(authority.certificate), "--host", "localhost")
+    options = ("--client-ca", str(authority.certificate), "--cert-host", "localhost")
     with ExitStack() as stack:
         process = stack.enter_context(site.aggregator(*options))
         names = ("gpu-1", "gpu-2")
@@ -112,8 +112,8 @@ def test_a_fault_is_marked_and_nothing_that_was_decided_is_lost_by_a_kill(site: 
         assert (other.returncode, other.stderr.splitlines()[-1]) == (
             3,
             (
-                f"nodeguard aggregator: another aggregator on this machine remembers in {site.directory}/state: "
-                "name another --state"
+                f"nodeguard aggregator: --state {site.directory}/state: another aggregator on this machine uses this "
+                "directory: name another"
             ),
         )
         process.send_signal(signal.SIGKILL)
@@ -140,23 +140,26 @@ def test_the_policy_is_read_again_when_that_is_asked_for(site: Site) -> None:
         (site.directory / "policy.yaml").write_text("mode: enfore\n")
         process.send_signal(signal.SIGHUP)
         until(lambda: "'enfore' is none of observe, enforce" in site.log.read_text(), site.log)
-        assert "nodeguard_policy_wrong 1" in page(site.metrics, "/metrics")
+        assert "nodeguard_aggregator_policy_last_reload_successful 0" in page(site.metrics, "/metrics")
         (site.directory / "policy.yaml").write_text(POLICY)
         process.send_signal(signal.SIGHUP)
-        until(lambda: "nodeguard_policy_wrong 0" in page(site.metrics, "/metrics"), site.log)
+        until(
+            lambda: "nodeguard_aggregator_policy_last_reload_successful 1" in page(site.metrics, "/metrics"),
+            site.log,
+        )
         process.send_signal(signal.SIGTERM)
         assert process.wait(PROMPTLY) == 0
 
 
 def test_connections_leave_open_files_for_all_else(site: Site) -> None:
     authority = Authority(site.directory)
-    options = ("--client-ca", str(authority.certificate), "--host", "localhost")
+    options = ("--client-ca", str(authority.certificate), "--cert-host", "localhost")
     with ExitStack() as stack:
         limited = ("prlimit", "--nofile=128:300", "--", *site.words(*options))
         stack.enter_context(running(site.log, *limited))
-        until(lambda: "hears agents at" in site.log.read_text(), site.log)
-        assert "up to 150 agents can connect: the limit on open files is 300" in site.log.read_text()
-        assert "nodeguard_aggregator_connections_max 150.0" in page(site.metrics, "/metrics")
+        until(lambda: "listens for agents at" in site.log.read_text(), site.log)
+        assert "accepts up to 150 agent connections (limit on open files: 300)" in site.log.read_text()
+        assert "nodeguard_aggregator_agent_connections_limit 150.0" in page(site.metrics, "/metrics")
         host, _, port = site.listen.rpartition(":")
         for address in (f"127.0.0.{number}" for number in range(2, 7)):
             for _ in range(60):
@@ -168,7 +171,7 @@ def test_connections_leave_open_files_for_all_else(site: Site) -> None:
 
 def test_no_node_speaks_for_another(site: Site) -> None:
     authority = Authority(site.directory)
-    options = ("--client-ca", str(authority.certificate), "--host", "localhost")
+    options = ("--client-ca", str(authority.certificate), "--cert-host", "localhost")
     with ExitStack() as stack:
         stack.enter_context(site.aggregator(*options))
         stack.enter_context(site.node("gpu-2", certified(site, authority, "gpu-1")))
@@ -208,11 +211,11 @@ def test_a_clear_that_the_agent_refuses_is_reported_as_that(site: Site) -> None:
     [
         (["--insecure", "--listen", "0.0.0.0:0"], "127.0.0.1 and ::1 alone: listen there, or"),
         (["--insecure", "--state", "{here}/no/state"], "there is no directory {here}/no: make it, or name another"),
-        (["--client-ca", "{here}/gone", "--host", "a"], "{here}/gone: No such file or directory: put it there"),
-        (["--client-ca", "{here}/junk", "--host", "a"], "{here}/junk: who signs the clients' certificates is not"),
-        (["--client-ca", "{here}/junk", "--host", "a b"], "'a b' is no host's name or address: correct it"),
+        (["--client-ca", "{here}/gone", "--cert-host", "a"], "{here}/gone: No such file or directory: create it"),
+        (["--client-ca", "{here}/junk", "--cert-host", "a"], "{here}/junk: the client CA is not valid PEM"),
+        (["--client-ca", "{here}/junk", "--cert-host", "a b"], "'a b' is no host's name or address: correct it"),
         (["--client-ca", "{here}/junk", "--certificate", "{here}/junk", "--key", "{here}/junk"],
-         "{here}/junk holds no certificate: put it there in PEM"),
+         "{here}/junk has no certificate: write it in PEM"),
         (["--insecure", "--policy", "{here}/junk"], "junk:1:"),
     ],
 )  # fmt: skip

@@ -33,20 +33,20 @@ WORDS = {
 WORST = set(NAMES[FATAL - BUDGET : FATAL])
 
 POLICY = """
-mode: enforce
+defaultMode: enforce
 pause: {pause}
-budget: {{fleet: 50%, reserve: 0%, pool: 100%, check: {{new: 1000, within: 10m, standing: 1000}}}}
-blame: {{doubt: {{nodes: 100000}}}}
-settle: {{quarantine: 1s, suspect: 1s}}
-soak: {{first: 1s, most: 1s, forget: 1m}}
+budget: {{fleet: 50%, fatalReserve: 0%, pool: 100%, perCheck: {{new: 1000, within: 10m, active: 1000}}}}
+diagnosis: {{suppression: {{minNodes: 100000}}}}
+gracePeriod: {{quarantine: 1s, suspect: 1s}}
+soak: {{initial: 1s, max: 1s, resetAfter: 1m}}
 """
 FIGURES = (
-    'nodeguard_marked_nodes{mark="quarantine"}',
-    'nodeguard_incidents{state="Marked"}',
-    'nodeguard_incidents{state="Withheld"}',
-    'nodeguard_ledger_used_ratio{ledger="fleet"}',
-    'nodeguard_nodes{health="fatal"}',
-    'nodeguard_nodes{health="ok"}',
+    'nodeguard_aggregator_marked_nodes{mark="quarantine"}',
+    'nodeguard_aggregator_incidents{state="marked"}',
+    'nodeguard_aggregator_incidents{state="withheld"}',
+    'nodeguard_aggregator_budget_used_ratio{budget="fleet"}',
+    'nodeguard_aggregator_nodes{health="fatal"}',
+    'nodeguard_aggregator_nodes{health="ok"}',
 )
 
 
@@ -61,7 +61,7 @@ class Pair:
 
         def found() -> list[Aggregator]:
             return [
-                one for one in self.both if one is not but and one.figure("nodeguard_aggregator_acts") == 1
+                one for one in self.both if one is not but and one.figure("nodeguard_aggregator_active") == 1
             ]
 
         (leader,) = self.both[0].until(found)
@@ -149,7 +149,7 @@ def test_a_leader_that_was_frozen_writes_no_more(pair: Pair, controlplane: Clust
         finally:
             print(f"half is marked after {time.monotonic() - frozen:.1f} s")
             leader.thaw()
-        leader.until(lambda: leader.figure("nodeguard_aggregator_leads") == 0)
+        leader.until(lambda: leader.figure("nodeguard_aggregator_leader") == 0)
         print(f"it knows after {time.monotonic() - frozen:.1f} s")
         pair.agents.heard()
         print(f"it has heard all after {time.monotonic() - frozen:.1f} s")

@@ -56,7 +56,7 @@ async def test_what_has_a_namespace_is_told_of_there(
 ) -> None:
     controlplane.api.post(f"/api/v1/namespaces/{namespace}/pods", pod("one", gpus=0))
     content = await pod_warning(
-        api, namespace, "one", "NodeguardPolicyWrong", "policy.yaml:3: mode: no such word"
+        api, namespace, "one", "NodeguardPolicyInvalid", "policy.yaml:3: mode: no such word"
     )
     async with writing(api) as writers:
         events = EventRecorder(writers.client, writers.later, "nodeguard-aggregator-0")
@@ -64,11 +64,11 @@ async def test_what_has_a_namespace_is_told_of_there(
             events.record(content)
             await writers.idle()
     described = controlplane.kubectl("describe", "pod", "-n", namespace, "one")
-    (line,) = [line for line in described.splitlines() if "NodeguardPolicyWrong" in line]
+    (line,) = [line for line in described.splitlines() if "NodeguardPolicyInvalid" in line]
     assert "(x2 over" in line
     assert line.endswith("policy.yaml:3: mode: no such word")
     with pytest.raises(ApiError, match="two"):
-        await pod_warning(api, namespace, "two", "NodeguardPolicyWrong", "")
+        await pod_warning(api, namespace, "two", "NodeguardPolicyInvalid", "")
 
 
 async def test_marks_go_first(api: ApiClient, controlplane: Cluster) -> None:

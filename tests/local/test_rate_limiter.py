@@ -3,7 +3,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeguard.local.rate_limiter import TokenBucket
+from nodeguard.local.rate_limiter import KeyedRateLimiter, Rate, TokenBucket
+
+RATE = Rate(10.0, 2.0)
 
 
 @given(st.lists(st.floats(0.0, 3.0)), st.sampled_from([1.0, 20.0, 50.0]), st.integers(1, 50))
@@ -23,3 +25,31 @@ def test_a_clock_that_stands_still_gives_nothing() -> None:
     bucket = TokenBucket(50.0, 1)
     bucket.take(5.0)
     assert bucket.wait(5.0) == bucket.wait(4.0) > 0.0
+
+
+@given(st.lists(st.tuples(st.floats(0.0, 5.0), st.floats(1.0, 4.0)), max_size=200))
+def test_no_more_is_given_than_the_rate_allows(asks: list[tuple[float, float]]) -> None:
+    bucket, now, given_out = RATE.bucket(), 0.0, 0.0
+    for pause, price in asks:
+        now += pause
+        wait = bucket.take(now, price)
+        given_out += 0.0 if wait else price
+        assert wait <= price / RATE.per_second
+        assert given_out <= RATE.burst + now * RATE.per_second + 1e-6
+
+
+def test_who_waits_as_long_as_it_is_told_is_served() -> None:
+    bucket = RATE.bucket()
+    assert bucket.take(0.0, 10.0) == 0.0
+    wait = bucket.take(0.0, 3.0)
+    assert wait == 1.5
+    assert bucket.take(wait, 3.0) == 0.0
+
+
+def test_of_many_names_the_latest_are_remembered() -> None:
+    buckets = KeyedRateLimiter(Rate(1.0, 0.001), 3)
+    assert buckets.take("kept", 0.0) == 0.0
+    for number in range(100):
+        buckets.take(str(number), 0.0)
+        assert buckets.take("kept", 0.0) > 0.0
+    assert len(buckets._buckets) == 3

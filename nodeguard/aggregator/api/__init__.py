@@ -1,1 +1,1 @@
-"""What people on the aggregator's machine, or in its container, may ask of it: HTTP over a unix socket."""
+"""The HTTP API of the aggregator at a local socket."""

@@ -1,4 +1,4 @@
-"""The pages of the API: what each path answers. Every error is JSON, a sentence with its remedy."""
+"""The HTTP API at a local socket: its handlers. Every error is JSON, with a message that has the remedy."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class ApiContext(Struct, frozen=True):
-    """What the API tells of, and who carries decisions out. service, now: at the moment of the call."""
+    """What the handlers use. service, now: return the state of the service and the time, at each call."""
 
     planner: Planner
     service: Callable[[], ServiceState]
@@ -54,50 +54,50 @@ class ApiContext(Struct, frozen=True):
 
 
 class _RefusedError(Exception):
-    """What was asked is answered with a status and an error."""
+    """A request is refused with an HTTP status and an error."""
 
     def __init__(self, status: int, error: str) -> None:
         super().__init__(error)
         self.status = status
 
 
-def application(asked: ApiContext) -> web.Application:
-    """The API over what is asked."""
-    pages = _Pages(asked)
+def application(context: ApiContext) -> web.Application:
+    """Return the application with all routes."""
+    handlers = _Handlers(context)
     app = web.Application(middlewares=[_careful], client_max_size=_LIMIT)
-    app.router.add_get("/v1/status", pages.status)
-    app.router.add_get("/v1/budgets", pages.budgets)
-    app.router.add_get("/v1/nodes", pages.nodes)
-    app.router.add_get("/v1/nodes/{name}", pages.node)
-    app.router.add_get("/v1/domains", pages.domains)
-    app.router.add_get("/v1/domains/{name:.+}", pages.domain)
-    app.router.add_get("/v1/incidents", pages.incidents)
-    app.router.add_get("/v1/incidents/{name}", pages.incident)
-    app.router.add_post("/v1/incidents/{name}", pages.decide)
-    app.router.add_post("/v1/pause", pages.pause)
-    app.router.add_post("/v1/resume", pages.resume)
-    app.router.add_post("/v1/unmark", pages.unmark)
+    app.router.add_get("/v1/status", handlers.status)
+    app.router.add_get("/v1/budgets", handlers.budgets)
+    app.router.add_get("/v1/nodes", handlers.nodes)
+    app.router.add_get("/v1/nodes/{name}", handlers.node)
+    app.router.add_get("/v1/domains", handlers.domains)
+    app.router.add_get("/v1/domains/{name:.+}", handlers.domain)
+    app.router.add_get("/v1/incidents", handlers.incidents)
+    app.router.add_get("/v1/incidents/{name}", handlers.incident)
+    app.router.add_post("/v1/incidents/{name}", handlers.decide)
+    app.router.add_post("/v1/pause", handlers.pause)
+    app.router.add_post("/v1/resume", handlers.resume)
+    app.router.add_post("/v1/unmark", handlers.unmark)
     return app
 
 
-class _Pages:
-    """Answers, one method for each path."""
+class _Handlers:
+    """The handlers, one for each route."""
 
-    def __init__(self, asked: ApiContext) -> None:
-        self._asked = asked
+    def __init__(self, context: ApiContext) -> None:
+        self._context = context
 
     async def status(self, _: web.Request) -> web.Response:
-        return _answer(fleet_status(self._asked.planner, self._asked.service(), self._asked.now()))
+        return _answer(fleet_status(self._context.planner, self._context.service(), self._context.now()))
 
     async def budgets(self, _: web.Request) -> web.Response:
         return _answer(list_budgets(self._asked.planner, self._asked.now()))
 
     async def nodes(self, _: web.Request) -> web.Response:
-        return _answer(list_nodes(self._asked.planner, self._asked.now()))
+        return _answer(list_nodes(self._context.planner, self._context.now()))
 
     async def node(self, request: web.Request) -> web.Response:
         name = _name(request)
-        page = describe_node(self._asked.planner, self._asked.service(), name, self._asked.now())
+        page = describe_node(self._context.planner, self._context.service(), name, self._context.now())
         if page is None:
             raise _RefusedError(404, f"there is no node '{name}': GET /v1/nodes lists them")
         return _answer(page)
@@ -105,89 +105,89 @@ class _Pages:
     async def incidents(self, request: web.Request) -> web.Response:
         states = _states(request.query.getall("state", []))
         of = request.query.get("node", "")
-        if of and not self._asked.planner.state.uid(of):
+        if of and not self._context.planner.state.uid(of):
             raise _RefusedError(404, f"there is no node '{of}': GET /v1/nodes lists them")
         return _answer(
-            list_incidents(self._asked.planner, self._asked.service(), self._asked.now(), states, of)
+            list_incidents(self._context.planner, self._context.service(), self._context.now(), states, of)
         )
 
     async def incident(self, request: web.Request) -> web.Response:
         name = _name(request)
-        page = describe_incident(self._asked.planner, self._asked.service(), name, self._asked.now())
+        page = describe_incident(self._context.planner, self._context.service(), name, self._context.now())
         if page is None:
             raise _no_incident(name)
         return _answer(page)
 
     async def domains(self, request: web.Request) -> web.Response:
         every = request.query.get("all", "") not in {"", "0", "no", "false"}
-        return _answer(list_domains(self._asked.planner, self._asked.now(), include_healthy=every))
+        return _answer(list_domains(self._context.planner, self._context.now(), include_healthy=every))
 
     async def domain(self, request: web.Request) -> web.Response:
         name = _name(request)
-        found = domains_named(self._asked.planner, name)
-        if not found:
+        matches = domains_named(self._context.planner, name)
+        if not matches:
             raise _RefusedError(404, f"there is no domain '{name}': GET /v1/domains?all=yes lists them")
-        if len(found) > 1:
-            several = ", ".join(found[:_SHOWN]) + (" and others" if len(found) > _SHOWN else "")
+        if len(matches) > 1:
+            several = ", ".join(matches[:_SHOWN]) + (" and others" if len(matches) > _SHOWN else "")
             raise _RefusedError(409, f"'{name}' is several domains: write one of {several}")
-        return _answer(describe_domain(self._asked.planner, found[0], self._asked.now()))
+        return _answer(describe_domain(self._context.planner, matches[0], self._context.now()))
 
     async def decide(self, request: web.Request) -> web.Response:
         name, wanted = _name(request), await _body(request, IncidentAction)
         self._open(name)
-        to = self._asked.actions
+        to = self._context.actions
         carry = to.clear if wanted.action == "clear" else to.acknowledge
         return _answer(ActionResult(await carry(name, wanted.by)))
 
     def _open(self, name: str) -> None:
-        """Raise _RefusedError for an incident of which nothing can be decided."""
-        planner = self._asked.planner
-        known = planner.incident(name)
-        if known is None or not known.is_open:
+        """Check that an incident is open. Raises _RefusedError."""
+        planner = self._context.planner
+        incident = planner.incident(name)
+        if incident is None or not incident.is_open:
             if planner.pending_incident(name) is not None:
                 problem = f"{name} is in its grace period: there is nothing to decide before its end"
                 raise _RefusedError(409, problem)
-            if known is None:
+            if incident is None:
                 raise _no_incident(name)
             raise _RefusedError(409, f"{name} is over already: there is nothing to decide")
 
     async def pause(self, request: web.Request) -> web.Response:
         wanted = await _body(request, PauseRequest)
-        return _answer(ActionResult(await self._asked.actions.pause(wanted.reason, wanted.by)))
+        return _answer(ActionResult(await self._context.actions.pause(wanted.reason, wanted.by)))
 
     async def resume(self, request: web.Request) -> web.Response:
         wanted = await _body(request, ResumeRequest)
-        return _answer(ActionResult(await self._asked.actions.resume(wanted.by)))
+        return _answer(ActionResult(await self._context.actions.resume(wanted.by)))
 
     async def unmark(self, request: web.Request) -> web.Response:
         wanted = await _body(request, UnmarkRequest)
-        return _answer(ActionResult(await self._asked.actions.unmark(wanted.by)))
+        return _answer(ActionResult(await self._context.actions.unmark(wanted.by)))
 
 
 @web.middleware
 async def _careful(request: web.Request, handler: _Handler) -> web.StreamResponse:
-    """Answers only those who may ask, and every error in the same form."""
+    """Refuse other users, and return every error in the same form."""
     transport = request.transport
     peer = transport.get_extra_info("socket") if transport is not None else None
     if peer is None or not is_authorized_peer(peer):
-        return _wrong(403, "only root, or the user that the aggregator runs as, may ask: ask as one of them")
+        return _error(403, "only root, or the user that the aggregator runs as, may ask: ask as one of them")
     try:
         return await handler(request)
     except _RefusedError as refused:
-        return _wrong(refused.status, str(refused))
+        return _error(refused.status, str(refused))
     except OperatorActionError as error:
-        return _wrong(409, str(error))
+        return _error(409, str(error))
     except web.HTTPRequestEntityTooLarge:
-        return _wrong(413, f"the request is too large: {_LIMIT} bytes at most")
+        return _error(413, f"the request is too large: {_LIMIT} bytes at most")
     except web.HTTPMethodNotAllowed as error:
         allowed = " or ".join(sorted(error.allowed_methods))
-        return _wrong(405, f"{request.method} is not for {request.path[:_NAME]}: use {allowed}")
+        return _error(405, f"{request.method} is not for {request.path[:_NAME]}: use {allowed}")
     except web.HTTPException as error:
         remedy = "there is /v1/status, /v1/nodes, /v1/domains and /v1/incidents"
-        return _wrong(error.status, f"{request.path[:_NAME]}: {error.reason}: {remedy}")
+        return _error(error.status, f"{request.path[:_NAME]}: {error.reason}: {remedy}")
     except Exception as error:  # noqa: BLE001 - one question must not end what others ask
         _LOG.exception("%s %s failed", request.method, request.path[:_NAME])
-        return _wrong(500, f"{type(error).__name__}: {error}: see the aggregator's log")
+        return _error(500, f"{type(error).__name__}: {error}: see the aggregator's log")
 
 
 async def _body(request: web.Request, form: type[_Wanted]) -> _Wanted:
@@ -204,54 +204,57 @@ def _name(request: web.Request) -> str:
     return name
 
 
-def _states(words: list[str]) -> frozenset[IncidentState]:
-    """States by their names, in whatever case; `all` for all of them."""
-    if any(word.lower() == "all" for word in words):
+def _states(names: list[str]) -> frozenset[IncidentState]:
+    """Return states by name, in any case; `all` for all states. Raises _RefusedError."""
+    if any(name.lower() == "all" for name in names):
         return frozenset(IncidentState)
-    known = {state.slug: state for state in IncidentState}
-    for word in words:
-        if word.lower() not in known:
-            raise _RefusedError(400, f"'{word[:_NAME]}' is no state: there is all, {', '.join(known)}")
-    return frozenset(known[word.lower()] for word in words)
+    by_name = {state.slug: state for state in IncidentState}
+    for name in names:
+        if name.lower() not in by_name:
+            raise _RefusedError(400, f"'{name[:_NAME]}' is no state: there is all, {', '.join(by_name)}")
+    return frozenset(by_name[name.lower()] for name in names)
 
 
 def _no_incident(name: str) -> _RefusedError:
     return _RefusedError(404, f"there is no incident '{name}': GET /v1/incidents?state=all lists them")
 
 
-def _answer(told: Struct, status_code: int = 200) -> web.Response:
+def _answer(content: Struct, status_code: int = 200) -> web.Response:
     return web.Response(
-        body=msgspec.json.encode(told), status=status_code, content_type="application/json", charset="utf-8"
+        body=msgspec.json.encode(content),
+        status=status_code,
+        content_type="application/json",
+        charset="utf-8",
     )
 
 
-def _wrong(status_code: int, error: str) -> web.Response:
+def _error(status_code: int, error: str) -> web.Response:
     return _answer(ErrorResponse(error), status_code)
 
 
-# Seconds for answers under way when the server ends, and for which a connection may say nothing.
-_GOODBYE = 2.0
-_PATIENCE = 15.0
+# Seconds for running responses at the end, and for idle connections.
+_SHUTDOWN = 2.0
+_KEEPALIVE = 15.0
 
 
 @asynccontextmanager
-async def serve_api(path: str, asked: ApiContext) -> AsyncIterator[None]:
-    """Answer at a path until the context ends; the socket is then taken away. Raises OSError where it cannot
-    listen, where another aggregator does, or where something is there that is no socket.
+async def serve_api(path: str, context: ApiContext) -> AsyncIterator[None]:
+    """Serve the API at a socket path until the context ends. Raises OSError if it cannot listen, or if
+    the path is used by another aggregator or is not a socket.
     """
-    own = bind_socket(path, "aggregator")
-    made = os.lstat(path)
+    listener = bind_socket(path, "aggregator")
+    created = os.lstat(path)
     runner = web.AppRunner(
-        application(asked), access_log=None, keepalive_timeout=_PATIENCE, shutdown_timeout=_GOODBYE
+        application(context), access_log=None, keepalive_timeout=_KEEPALIVE, shutdown_timeout=_SHUTDOWN
     )
     try:
         await runner.setup()
-        await web.SockSite(runner, own).start()
+        await web.SockSite(runner, listener).start()
         yield
     finally:
         await runner.cleanup()
-        own.close()
+        listener.close()
         with suppress(OSError):
-            # Another that has come since has a socket of its own there.
-            if os.path.samestat(made, os.lstat(path)):
+            # Another aggregator may have replaced the socket.
+            if os.path.samestat(created, os.lstat(path)):
                 os.unlink(path)

@@ -1,4 +1,4 @@
-"""What is asked of an aggregator and answered, as both sides of its socket write it."""
+"""Requests and responses of the aggregator's local API."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-# Not the agent's directory: under systemd each of the two has a runtime directory, with an owner of its own.
+# Not the directory of the agent: under systemd each has a runtime directory with its own owner.
 SOCKET_PATH = "/run/nodeguard-aggregator/aggregator.sock"
 
-# In characters: why something is done, and by whom.
-Why = Annotated[str, Meta(max_length=512)]
+# In characters: the reason of an action, and the operator.
+Reason = Annotated[str, Meta(max_length=512)]
 By = Annotated[str, Meta(max_length=128)]
 
 
 class PauseRequest(Struct, frozen=True, forbid_unknown_fields=True):
-    """Mark nothing new. why: for people to read."""
+    """Set no new marks. reason: for other operators."""
 
-    reason: Why = ""
+    reason: Reason = ""
     by: By = ""
 
 
@@ -28,25 +28,25 @@ class ResumeRequest(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class UnmarkRequest(Struct, frozen=True, forbid_unknown_fields=True):
-    """Pause, and take away every mark."""
+    """Pause, and remove all marks."""
 
     by: By = ""
 
 
 class IncidentAction(Struct, frozen=True, forbid_unknown_fields=True):
-    """What is decided of an incident: `acknowledge`: it is known of; `clear`: it is over."""
+    """An operator's action on an incident: acknowledge it, or clear it because its fault is fixed."""
 
     action: Literal["acknowledge", "clear"]
     by: By = ""
 
 
 class ActionResult(Struct, frozen=True):
-    """What became of it, in a sentence."""
+    """The result of an action."""
 
     message: str
 
 
 class ErrorResponse(Struct, frozen=True):
-    """Why it was not done, and the remedy, in a sentence."""
+    """An error. error: has the reason and the remedy."""
 
     error: str

@@ -1,1 +1,1 @@
-"""What an aggregator acts in: a cluster of Kubernetes, or none."""
+"""Backends: read nodes and operators' decisions, and apply plans; in Kubernetes or standalone."""

@@ -1,4 +1,4 @@
-"""What the service asks of the world that it acts in."""
+"""The interface of a backend: what the service needs from Kubernetes, or from standalone mode."""
 
 from __future__ import annotations
 
@@ -14,38 +14,39 @@ from nodeguard.wire.report import Report
 
 
 class Backend(Protocol):
-    """A cluster of Kubernetes, or none."""
+    """Kubernetes, or standalone mode."""
 
     @property
     def actions(self) -> OperatorActions:
-        """Who carries out what people decide."""
+        """Return the object that carries out operators' actions."""
 
     @property
     def leader(self) -> str:
-        """Return the name of the aggregator that writes; empty for none."""
+        """Return the name of the aggregator that may write; empty for none."""
 
     def missing_inputs(self) -> str:
-        """What is not known yet without which nothing may be planned; empty where all is."""
+        """Return the names of inputs that were not read yet and that a plan needs; empty for none."""
 
     async def renew_leadership(self, now: float) -> bool:
-        """Whether this aggregator may have anything written. now: seconds of a clock that never jumps, from
-        before the plan.
+        """Renew the lease if it is due. Returns whether this aggregator may write.
+
+        now: seconds of a monotonic clock, from before the plan.
         """
 
     def node_reported(self, caller: Caller, report: Report) -> None:
-        """A node has news, which is about to be planned for."""
+        """Handle a changed report of a node, before it is planned for."""
 
     def policy_changed(self) -> None:
-        """Another policy counts: what was to be carried out and has not begun is planned anew."""
+        """Withdraw writes that have not begun: the next plan decides them by the new policy."""
 
     def apply_plan(self, plan: Plan, now: Instant) -> None:
-        """Have a plan carried out."""
+        """Start to write a plan."""
 
-    def policy_rejected(self, why: str) -> None:
-        """A policy is not adopted, which is to be told where people look for it. why: in a sentence."""
+    def policy_rejected(self, message: str) -> None:
+        """Publish that the policy file is invalid. message: has the reason and the remedy."""
 
     def decisions(self) -> Mapping[str, OperatorDecision]:
-        """Return what people decided, by the incident's name, and what became of it."""
+        """Return operators' decisions and their results, by name of the incident."""
 
     async def close(self) -> None:
-        """Let go of everything."""
+        """Release all resources."""

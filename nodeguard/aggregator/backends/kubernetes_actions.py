@@ -1,4 +1,4 @@
-"""What people decide, kept in the cluster: in a ConfigMap, and in the spec of incidents."""
+"""Operators' actions in Kubernetes: stored in a ConfigMap, and in the spec of incidents."""
 
 from __future__ import annotations
 
@@ -21,77 +21,81 @@ from nodeguard.model.instant import rfc3339
 DECISIONS_NAME = "nodeguard-decisions"
 PAUSE, UNMARK = "pause", "unmark"
 
-# What is decided of the whole fleet, by PAUSE and UNMARK.
+# The name of an operator who gave none.
+_ANONYMOUS = "somebody"
+
+# Receives the decisions of the whole fleet, by PAUSE and UNMARK.
 DecisionsChanged = Callable[[Mapping[str, str]], None]
 
 
 class KubernetesOperatorActions:
-    """Carries decisions out; see api.decide.Decide. decided: is told what counts, whoever decided it."""
+    """Carries out operators' actions. on_changed: receives the decisions in use, of any operator."""
 
-    def __init__(self, api: ApiClient, namespace: str, decided: DecisionsChanged, tell: Log) -> None:
+    def __init__(self, api: ApiClient, namespace: str, on_changed: DecisionsChanged, log: Log) -> None:
         self._api = api
-        self._decided = decided
-        self._tell = tell
-        self._kept = ConfigMap(api, namespace, DECISIONS_NAME)
+        self._on_changed = on_changed
+        self._log = log
+        self._config_map = ConfigMap(api, namespace, DECISIONS_NAME)
 
     def watch(self) -> Watch[ConfigMapObject]:
-        """What follows the decisions."""
-        return self._kept.watch(self._decided, self._tell)
+        """Return the watch of the decisions."""
+        return self._config_map.watch(self._on_changed, self._log)
 
-    async def pause(self, why: str, by: str) -> str:
-        """Mark nothing new from now on, durably."""
-        await self._change({PAUSE: format_pause_reason(why, by)})
-        return "nothing new is marked from now on, through restarts too; nodeguard resume ends it"
+    async def pause(self, reason: str, by: str) -> str:
+        """Set no new marks. Survives restarts."""
+        await self._change({PAUSE: format_pause_reason(reason, by)})
+        return "paused: no new marks are set, also after a restart; nodeguard resume ends the pause"
 
     async def resume(self, by: str) -> str:
-        """Go on."""
+        """End a pause."""
         await self._change({PAUSE: None, UNMARK: None})
-        self._tell(f"resumed by {by}")
-        return "marks are set again"
+        self._log(f"resumed by {by}")
+        return "resumed: marks are set again"
 
     async def unmark(self, by: str) -> str:
-        """Take every mark away, durably, and pause before."""
-        await self._change(
-            {PAUSE: format_pause_reason("all marks are removed", by), UNMARK: by or "somebody"}
-        )
-        return "paused, and every mark is being taken away; nodeguard resume has them set again"
+        """Pause, and remove all marks. Survives restarts."""
+        reason = format_pause_reason("all marks are removed", by)
+        await self._change({PAUSE: reason, UNMARK: by or _ANONYMOUS})
+        return "paused: all marks are being removed; nodeguard resume sets them again"
 
     async def unmark_finished(self, by: str) -> None:
-        """Every mark has been taken away, as somebody asked: that is no more to be done."""
-        self._tell(f"every mark has been taken away, as {by} asked")
+        """Delete the request to remove all marks. by: the operator who made it."""
+        self._log(f"all marks are removed, as {by} requested")
         try:
-            await self._kept.update(
-                lambda told: {key: text for key, text in told.items() if key != UNMARK or text != by}
+            await self._config_map.update(
+                lambda decisions: {
+                    key: text for key, text in decisions.items() if key != UNMARK or text != by
+                }
             )
         except ApiError as error:
-            self._tell(f"that all marks are gone cannot be written down: {error}")
+            self._log(f"cannot store that all marks are removed: {error}")
 
     async def acknowledge(self, name: str, by: str) -> str:
-        """People know of an incident."""
-        await self._specify(name, {"acknowledged": by or "somebody"})
+        """Acknowledge an incident."""
+        await self._patch_spec(name, {"acknowledged": by or _ANONYMOUS})
         return f"{name} is acknowledged"
 
     async def clear(self, name: str, by: str) -> str:
-        """Ask to clear an incident."""
-        written = await self._specify(name, clear_spec(by or "somebody", rfc3339(time.time())))
+        """Clear an incident."""
+        written = await self._patch_spec(name, clear_spec(by or _ANONYMOUS, rfc3339(time.time())))
         return clear_message(name, of_many=is_shared(decode_incident(written)))
 
-    async def _change(self, what: Mapping[str, str | None]) -> None:
-        def edit(told: Mapping[str, str]) -> dict[str, str]:
-            return {key: text for key, text in {**told, **what}.items() if text is not None}
+    async def _change(self, changes: Mapping[str, str | None]) -> None:
+        def edit(decisions: Mapping[str, str]) -> dict[str, str]:
+            return {key: text for key, text in {**decisions, **changes}.items() if text is not None}
 
         try:
-            self._decided(await self._kept.update(edit))
+            self._on_changed(await self._config_map.update(edit))
         except ApiError as error:
-            raise OperatorActionError(f"this cannot be written down, and is not done: {error}") from None
+            raise OperatorActionError(f"not done, as it cannot be stored: {error}") from None
 
-    async def _specify(self, incident: str, spec: Mapping[str, object]) -> bytes:
+    async def _patch_spec(self, incident: str, spec: Mapping[str, object]) -> bytes:
         path = f"{incidents.PATH}/{incident}"
         try:
             return await self._api.request("PATCH", path, body={"spec": spec}, content_type=MERGE_PATCH)
         except ApiError as error:
             if error.status == 404:
                 raise OperatorActionError(
-                    f"there is no incident {incident}: see nodeguard get incidents"
+                    f"incident {incident} not found: see nodeguard get incidents"
                 ) from None
-            raise OperatorActionError(f"this cannot be written down, and is not done: {error}") from None
+            raise OperatorActionError(f"not done, as it cannot be stored: {error}") from None

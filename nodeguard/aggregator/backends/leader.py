@@ -1,12 +1,12 @@
-"""One term of leading a cluster: what writes while the lease is held, and is gone with it."""
+"""The leader session: the writers of one lease epoch. They stop when the lease is lost."""
 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Callable, Iterable
 
+from nodeguard.aggregator.clock import monotonic
 from nodeguard.fleet.incidents.events import Event
 from nodeguard.fleet.plan import Plan
 from nodeguard.kube import device_rule_object as rule_object
@@ -27,22 +27,22 @@ from nodeguard.model.incident import Incident
 from nodeguard.model.mark import DeviceRule
 from nodeguard.model.node import Node
 
-# Writes a second, and how many may come at once: of marks, and of all that follows them.
+# Writes a second and burst: of marks, and of conditions, incidents and Events, which follow them.
 _MARKS = (50.0, 50)
 _LATER = (20.0, 20)
 
 # Seconds between two comparisons of all incidents.
 _INCIDENTS = 0.25
 
-# Events of incidents that are not in the cluster yet: the latest few.
-_UNSAID = 100
+# Events that wait until their incident is created: the latest.
+_WAITING_EVENTS = 100
 
 
 class Leader:
-    """What writes while a lease is held under one epoch.
+    """The writers of one lease epoch.
 
-    pod: who says Events. node: the Node of a name as the watch has it. outcome: is told what marks become.
-    tell: takes sentences, why nothing may be written any more among them.
+    pod: source of Events. node: returns a Node by name. outcome: receives the results of writes.
+    log: receives messages, for example why this session may no longer write.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Leader:
         pod: str,
         node: Callable[[str], Node | None],
         outcome: Callable[[WriteOutcome], None],
-        tell: Log,
+        log: Log,
     ) -> None:
         self.epoch = lease.epoch
         permit = FencedClient(
@@ -60,30 +60,30 @@ class Leader:
             lease.epoch,
             may_write=lambda: lease.is_held(monotonic()),
             seconds_left=lambda: lease.seconds_left(monotonic()),
-            on_fenced=tell,
+            on_fenced=log,
         )
-        marks = WriteQueue(permit, TokenBucket(*_MARKS), tell)
-        later = WriteQueue(permit, TokenBucket(*_LATER), tell, after=marks)
+        marks = WriteQueue(permit, TokenBucket(*_MARKS), log)
+        later = WriteQueue(permit, TokenBucket(*_LATER), log, after=marks)
         self.executor = Executor(permit, marks, later, observed_node=node, on_outcome=outcome)
         self.rules = DeviceRuleWriter(
-            permit, marks, lambda rule, why: tell(f"DeviceTaintRule {rule.name}: {why}")
+            permit, marks, lambda rule, error: log(f"DeviceTaintRule {rule.name}: {error}")
         )
         self.incidents = IncidentWriter(permit, later, lambda _: None)
         self._events = EventRecorder(permit, later, pod)
-        # Of rules, by name: those that are to be, and names of those that a plan has said are to go.
+        # DeviceTaintRules by name that must exist, and names of those that a plan removes.
         self._wanted: dict[str, DeviceRule] = {}
-        self._away: set[str] = set()
-        self._told: tuple[Callable[[], Iterable[Incident]], float] | None = None
-        self._unsaid: deque[Event] = deque(maxlen=_UNSAID)
+        self._removed: set[str] = set()
+        self._pending_incidents: tuple[Callable[[], Iterable[Incident]], float] | None = None
+        self._waiting_events: deque[Event] = deque(maxlen=_WAITING_EVENTS)
         self._lanes = [asyncio.create_task(lane.run()) for lane in (marks, later)]
-        self._running = [*self._lanes, asyncio.create_task(self._tell_incidents())]
+        self._running = [*self._lanes, asyncio.create_task(self._write_incidents())]
 
     def add_existing(
         self,
         rules: Iterable[rule_object.ObservedRule],
         incidents: Iterable[incident_object.ObservedIncident],
     ) -> None:
-        """What the cluster has already; to be called once, at the beginning."""
+        """Add the objects that the cluster has. Call it once, at the start."""
         for rule in rules:
             self.rule_changed(rule)
         for incident in incidents:
@@ -93,103 +93,98 @@ class Leader:
         self.incidents.synced()
 
     def rule_changed(self, seen: rule_object.ObservedRule) -> None:
-        """A rule is new or has changed. One that no plan has spoken of, as of a leader before, stands."""
+        """Handle a new or changed rule. A rule of an earlier leader stays until a plan removes it."""
         name = seen.rule.name
-        if name not in self._wanted and name not in self._away:
+        if name not in self._wanted and name not in self._removed:
             self._wanted[name] = seen.rule
             self.rules.add_desired(seen.rule)
         self.rules.changed(seen)
 
     def rule_gone(self, seen: rule_object.ObservedRule) -> None:
-        """A rule is no more."""
-        self._away.discard(seen.rule.name)
+        """Handle a deleted rule."""
+        self._removed.discard(seen.rule.name)
         self.rules.gone(seen.uid)
 
     def apply_plan(self, plan: Plan, incidents: Callable[[], Iterable[Incident]], wall: float) -> None:
-        """Have a plan written. incidents: gives all there are. wall: seconds since the epoch."""
-        for one in plan.nodes:
-            self.executor.set_desired(one)
+        """Start to write a plan. incidents: returns all incidents. wall: seconds since the epoch."""
+        for marks in plan.nodes:
+            self.executor.set_desired(marks)
         if plan.rules or plan.rules_gone:
             self._wanted.update({rule.name: rule for rule in plan.rules})
-            self._away -= {rule.name for rule in plan.rules}
-            self._away.update(plan.rules_gone)
+            self._removed -= {rule.name for rule in plan.rules}
+            self._removed.update(plan.rules_gone)
             for name in plan.rules_gone:
                 self._wanted.pop(name, None)
             self.rules.set_desired(self._wanted.values())
         if plan.incidents:
-            self._told = incidents, wall
+            self._pending_incidents = incidents, wall
         for event in plan.events:
             if event.node:
                 self.send_event(
                     EventContent(event.node, event.uid, _kind(event), event.reason, event.message)
                 )
             else:
-                self._unsaid.append(event)
-        self._say_of_incidents()
+                self._waiting_events.append(event)
+        self._send_waiting_events()
 
-    def send_event(self, said: EventContent) -> None:
-        """Have an Event sent."""
-        self._events.record(said)
+    def send_event(self, event: EventContent) -> None:
+        """Send an Event."""
+        self._events.record(event)
 
     def forget(self, uids: Iterable[str]) -> None:
-        """Desire nothing any more of Nodes, and of their devices, of which a write has not begun."""
-        these = frozenset(uids)
-        for uid in these:
+        """Withdraw the writes of Nodes and of their devices that have not begun."""
+        nodes = frozenset(uids)
+        for uid in nodes:
             self.executor.forget(uid)
-        standing = {rule.name: rule for rule in self.rules.current_rules()}
-        named = [name for name, rule in self._wanted.items() if rule.uid in these]
+        existing = {rule.name: rule for rule in self.rules.current_rules()}
+        named = [name for name, rule in self._wanted.items() if rule.uid in nodes]
         for name in named:
-            if name in standing:
-                self._wanted[name] = standing[name]
+            if name in existing:
+                self._wanted[name] = existing[name]
             else:
                 del self._wanted[name]
         if named:
             self.rules.set_desired(self._wanted.values())
 
     def is_writing(self, uid: str) -> bool:
-        """Whether anything of a Node or its devices is being written."""
+        """Return whether a write of a Node or of its devices has begun."""
         return self.executor.is_in_flight(uid) or any(
             rule.uid == uid and self.rules.is_in_flight(name) for name, rule in self._wanted.items()
         )
 
     @property
     def tasks(self) -> tuple[asyncio.Task[None], ...]:
-        """What runs for as long as the term does."""
+        """Return the tasks of this session."""
         return tuple(self._running)
 
     async def stop(self) -> None:
-        """Write nothing any more."""
+        """Stop all writers."""
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
 
-    async def _tell_incidents(self) -> None:
+    async def _write_incidents(self) -> None:
         while True:
             await asyncio.sleep(_INCIDENTS)
-            if self._told is not None:
-                (incidents, wall), self._told = self._told, None
+            if self._pending_incidents is not None:
+                (incidents, wall), self._pending_incidents = self._pending_incidents, None
                 self.incidents.set_desired(incidents(), wall)
-            self._say_of_incidents()
+            self._send_waiting_events()
 
-    def _say_of_incidents(self) -> None:
-        """What is of no single Node is told beside its incident: `kubectl describe` asks by the uid, which
-        one that is new has only once it is made.
+    def _send_waiting_events(self) -> None:
+        """Send the waiting Events of domains and checks. They are about the incident, and `kubectl describe`
+        finds them by its uid, which it has only after it is created.
         """
-        for event in [self._unsaid.popleft() for _ in range(len(self._unsaid))]:
+        for event in [self._waiting_events.popleft() for _ in range(len(self._waiting_events))]:
             uid = self.incidents.object_uid(event.incident)
             if uid:
-                said = EventContent(
+                about_incident = EventContent(
                     event.incident, uid, _kind(event), event.reason, event.message, KIND, API_VERSION
                 )
-                self.send_event(said)
+                self.send_event(about_incident)
             else:
-                self._unsaid.append(event)
+                self._waiting_events.append(event)
 
 
 def _kind(event: Event) -> str:
     return "Warning" if event.warning else "Normal"
-
-
-def monotonic() -> float:
-    """Seconds of the clock that leases are counted by: one that goes on while a machine sleeps."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -1,4 +1,4 @@
-"""What people may decide, and who carries it out."""
+"""Operators' actions: pause, resume, unmark, and acknowledge or clear an incident."""
 
 from __future__ import annotations
 
@@ -6,40 +6,39 @@ from typing import Protocol
 
 
 class OperatorActionError(Exception):
-    """Something that was not done. Its text is a sentence that says why, and what to do."""
+    """An action that was not carried out. The message has the reason and the remedy."""
 
 
 class OperatorActions(Protocol):
-    """Carries decisions out. Each returns, once it is durable, a sentence that says what was done. by: who
-    decided. Each raises DecisionError.
+    """Carries out operators' actions. Each returns a message for the operator as soon as it is durable.
+
+    by: name of the operator. Each raises OperatorActionError.
     """
 
-    async def pause(self, why: str, by: str) -> str:
-        """Mark nothing new."""
+    async def pause(self, reason: str, by: str) -> str:
+        """Set no new marks."""
 
     async def resume(self, by: str) -> str:
         """End a pause."""
 
     async def unmark(self, by: str) -> str:
-        """Pause, and take away every mark of nodeguard's."""
+        """Pause, and remove all marks of nodeguard."""
 
     async def acknowledge(self, name: str, by: str) -> str:
-        """An incident is known of."""
+        """Acknowledge an incident."""
 
     async def clear(self, name: str, by: str) -> str:
-        """An incident is over."""
+        """Clear an incident: its fault is fixed."""
 
 
 def clear_message(name: str, *, of_many: bool) -> str:
-    """Return what is done about a clear. name: the incident's; of_many: whether a domain's or a check's."""
+    """Return the message for a clear. name: of the incident; of_many: whether of a domain or of a check."""
     if of_many:
-        return (
-            f"{name} is cleared: what begins from now on counts anew, and each sick node is marked for itself"
-        )
+        return f"{name} is cleared: only new findings count, and each unhealthy node is marked by itself"
     return f"the node's agent is asked to clear {name}; nodeguard describe incident {name} shows its answer"
 
 
-def format_pause_reason(why: str, by: str) -> str:
-    """Return the reason of a pause, as every withheld mark shows it: `paused by alice: a bad driver`."""
-    who = f"paused by {by}" if by else "paused"
-    return f"{who}: {why}" if why else who
+def format_pause_reason(reason: str, by: str) -> str:
+    """Return the reason of a pause for every withheld mark: `paused by alice: a bad driver`."""
+    operator = f"paused by {by}" if by else "paused"
+    return f"{operator}: {reason}" if reason else operator

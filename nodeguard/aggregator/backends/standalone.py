@@ -1,4 +1,4 @@
-"""No Kubernetes: the plan is advice, kept with people's decisions in a file of this aggregator's own."""
+"""The standalone backend: marks are only advised, and stored with operators' decisions in a file."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from nodeguard.aggregator.backends.standalone_state import (
     read_state,
     write_state,
 )
+from nodeguard.aggregator.clock import current_instant
 from nodeguard.aggregator.identity.caller import Caller
 from nodeguard.aggregator.outbox import InstructionOutbox
-from nodeguard.aggregator.service import current_instant
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet_api.service_state import STANDALONE
@@ -37,22 +37,25 @@ from nodeguard.model.node import PREFIX, Node
 from nodeguard.model.target import target_kind
 from nodeguard.wire.report import Report
 
-# Seconds between two writes of what nobody waits for, between two looks for nodes that have left, and of
-# silence after which a node has.
-_WRITE = 1.0
-_LOOK = 60.0
-_LEFT = 86_400.0
+# Seconds between two writes that nobody waits for, between two removals of nodes without reports, and without
+# reports until a node is removed.
+_WRITE_INTERVAL = 1.0
+_FORGET_INTERVAL = 60.0
+_FORGET_AFTER = 86_400.0
 
-# Seconds for the last write at the end.
-_LAST = 5.0
+# The name of an operator who gave none.
+_ANONYMOUS = "somebody"
+
+# Seconds for the last write when the aggregator stops.
+_CLOSE_TIMEOUT = 5.0
 
 
 class StandaloneBackend:
-    """The world of an aggregator without Kubernetes. Here a node's uid is its name.
+    """The backend without Kubernetes. Here the uid of a node is its name.
 
-    path: of its file, None to remember nothing. news: is called where there is something to plan for.
-    happened: is told each incident that begins, goes on otherwise, or ends. tell: takes sentences for the
-    log. now: the moment, by the clock of the plans. Raises KeptError.
+    path: of the state file, None to store nothing. wake: is called when there is something to plan for.
+    on_incident: receives each incident that begins, changes or ends. log: receives messages. now: returns the
+    time. Raises StandaloneStateError.
     """
 
     leader = STANDALONE
@@ -63,34 +66,34 @@ class StandaloneBackend:
         planner: Planner,
         outbox: InstructionOutbox,
         *,
-        news: Callable[[], object],
-        happened: Callable[[Incident], object],
-        tell: Callable[[str], object],
+        wake: Callable[[], object],
+        on_incident: Callable[[Incident], object],
+        log: Callable[[str], object],
         now: Callable[[], Instant] = current_instant,
     ) -> None:
         self._path = path
         self._planner = planner
         self._outbox = outbox
-        self._news = news
-        self._happened = happened
-        self._tell = tell
+        self._wake = wake
+        self._on_incident = on_incident
+        self._log = log
         self._now = now
-        self._said = ""
-        kept = read_state(path) if path is not None else StandaloneState()
-        self._decisions, self._incidents = kept.decisions, kept.incidents
-        self._advised, self._gpus = kept.nodes, kept.gpus
-        planner.paused = kept.pause
-        planner.restore_incidents(kept.incidents.values())
+        self._logged = ""
+        state = read_state(path) if path is not None else StandaloneState()
+        self._decisions, self._incidents = state.decisions, state.incidents
+        self._advised, self._gpus = state.nodes, state.gpus
+        planner.paused = state.pause
+        planner.restore_incidents(state.incidents.values())
         for name in self._gpus.keys() | self._advised.keys():
-            self._see(name)
+            self._update_node(name)
         for decision in self._decisions.values():
             self._decided(decision)
         self._began: float | None = None
         self._wrote = self._looked = float("-inf")
         self._is_new = True
-        self._left_out = 0
+        self._omitted = 0
         # What people decided is written before it counts: one decision at a time.
-        self._pause_text = kept.pause
+        self._pause_text = state.pause
         self._deciding = asyncio.Lock()
         self._writer = StandaloneStateWriter(partial(_write, path), self._written)
         if path is not None:
@@ -98,103 +101,103 @@ class StandaloneBackend:
 
     @property
     def actions(self) -> Self:
-        """It carries out itself what people decide."""
+        """Return this backend: it carries out the actions itself."""
         return self
 
     def missing_inputs(self) -> str:
-        """Nothing."""
+        """Return no inputs: there are none to read."""
         return ""
 
     async def renew_leadership(self, _now: float) -> bool:
-        """It always may."""
+        """Return that this aggregator may write: it is the only one."""
         return True
 
     def node_reported(self, caller: Caller, report: Report) -> None:
-        """A node is known from its first report on, with the GPUs that it tells of."""
+        """Add a node at its first report, with the GPUs in its inventory."""
         gpus = sum(1 for slot in report.inventory.components if target_kind(slot) == "gpu")
         if self._gpus.get(caller.node) != gpus and (gpus or caller.node not in self._gpus):
             self._gpus[caller.node] = gpus
             self._is_new = True
-            self._see(caller.node)
+            self._update_node(caller.node)
 
     def policy_changed(self) -> None:
-        """Nothing waits here."""
+        """Do nothing: no writes wait here."""
 
     def apply_plan(self, plan: Plan, now: Instant) -> None:
-        """Tell and remember what is advised."""
+        """Log and store the advised marks and the incidents."""
         self._planner.record_issued(plan)
-        for one in plan.nodes:
-            self._advise(one)
+        for marks in plan.nodes:
+            self._advise(marks)
         for incident in plan.incidents:
             before = self._incidents.get(incident.name)
             if before is not None and incident.is_open and not before.is_open:
                 self._forget_clear(incident.name)
-            if _told(before) != _told(incident):
-                self._happened(incident)
+            if _logged_fields(before) != _logged_fields(incident):
+                self._on_incident(incident)
             self._is_new = True
         if plan.incidents:
             self._incidents = self._recorded()
-        if now.mono - self._looked >= _LOOK:
+        if now.mono - self._looked >= _FORGET_INTERVAL:
             self._looked = now.mono
             self._forget(now.mono)
-        if self._is_new and now.mono - self._wrote >= _WRITE and not self._writer.is_busy:
+        if self._is_new and now.mono - self._wrote >= _WRITE_INTERVAL and not self._writer.is_busy:
             self._wrote = now.mono
             self._put()
 
-    def policy_rejected(self, why: str) -> None:
-        """The log has it, and there is no other place."""
+    def policy_rejected(self, message: str) -> None:
+        """Do nothing: the log has the error."""
 
-    async def pause(self, why: str, by: str) -> str:
-        """Advise nothing new from now on, durably."""
-        said = format_pause_reason(why, by)
-        await self._pause(said)
-        self._tell(f"nothing new is advised: {said}")
-        return "nothing new is advised from now on, through restarts too; nodeguard resume ends it"
+    async def pause(self, reason: str, by: str) -> str:
+        """Advise no new marks. Survives restarts."""
+        pause = format_pause_reason(reason, by)
+        await self._pause(pause)
+        self._log(f"no new marks are advised: {pause}")
+        return "paused: no new marks are advised, also after a restart; nodeguard resume ends the pause"
 
     async def resume(self, by: str) -> str:
-        """Go on."""
+        """End a pause."""
         await self._pause("")
-        self._tell(f"resumed by {by or 'somebody'}")
-        return "marks are advised again"
+        self._log(f"resumed by {by or _ANONYMOUS}")
+        return "resumed: marks are advised again"
 
     async def unmark(self, by: str) -> str:
-        """Take all advice back, and pause before."""
+        """Pause, and remove all advised marks."""
         await self._pause(format_pause_reason("all marks are removed", by))
-        for one in self._planner.unmark_all().nodes:
-            self._advise(one)
+        for marks in self._planner.unmark_all().nodes:
+            self._advise(marks)
         await self._keep()
-        return "paused, and all marks are taken away; nodeguard resume has them advised again"
+        return "paused: all marks are removed; nodeguard resume advises them again"
 
     async def acknowledge(self, name: str, by: str) -> str:
-        """People know of an incident."""
-        await self._decide(name, acknowledged=by or "somebody")
+        """Acknowledge an incident."""
+        await self._decide(name, acknowledged=by or _ANONYMOUS)
         return f"{name} is acknowledged"
 
     async def clear(self, name: str, by: str) -> str:
-        """Ask to clear an incident."""
-        said = f"{by or 'somebody'} at {datetime.now(UTC).isoformat(timespec='seconds')}"
-        self._decided(await self._decide(name, clear=said))
+        """Clear an incident."""
+        clear = f"{by or _ANONYMOUS} at {datetime.now(UTC).isoformat(timespec='seconds')}"
+        self._decided(await self._decide(name, clear=clear))
         incident = self._planner.incident(name)
         if incident is not None and incident.is_open and not incident.node:
             self._planner.clear(incident, self._now())
-            self._news()
+            self._wake()
         return clear_message(name, of_many=incident is not None and not incident.node)
 
     async def close(self) -> None:
-        """Write what is not written yet."""
+        """Write the state if it has changed."""
         if self._is_new:
             self._put()
-        await self._writer.wait_idle(_LAST)
+        await self._writer.wait_idle(_CLOSE_TIMEOUT)
 
     async def wait_idle(self) -> None:
-        """Wait until what is being written is."""
+        """Wait until the state is written."""
         await self._writer.wait_idle()
 
     def decisions(self) -> dict[str, OperatorDecision]:
-        """Return what people decided, by the incident's name, and what became of it."""
-        return {name: self._outbox.with_answer(one) for name, one in self._decisions.items()}
+        """Return operators' decisions and their results, by name of the incident."""
+        return {name: self._outbox.with_answer(decision) for name, decision in self._decisions.items()}
 
-    def _see(self, name: str) -> None:
+    def _update_node(self, name: str) -> None:
         advised = self._advised.get(name, AdvisedMarks())
         self._planner.update_node(
             Node(
@@ -207,33 +210,33 @@ class StandaloneBackend:
             )
         )
 
-    def _advise(self, what: DesiredNode) -> None:
-        before = self._advised.pop(what.name, AdvisedMarks())
-        cordoned = before.cordoned if what.cordon is None else what.cordon
-        taints = tuple(one for one in what.taints if one.key.startswith(PREFIX))
-        advised = AdvisedMarks(taints, what.state, cordoned)
+    def _advise(self, marks: DesiredNode) -> None:
+        before = self._advised.pop(marks.name, AdvisedMarks())
+        cordoned = before.cordoned if marks.cordon is None else marks.cordon
+        taints = tuple(taint for taint in marks.taints if taint.key.startswith(PREFIX))
+        advised = AdvisedMarks(taints, marks.state, cordoned)
         if advised != AdvisedMarks():
-            self._advised[what.name] = advised
+            self._advised[marks.name] = advised
         self._is_new = True
-        self._planner.record_written(what.uid, what.state)
-        self._see(what.name)
+        self._planner.record_written(marks.uid, marks.state)
+        self._update_node(marks.name)
 
     def _forget(self, now: float) -> None:
-        """Forget nodes that have long been silent, but for those of which anything is advised."""
+        """Remove nodes without a report for a day, except nodes with advised marks."""
         if self._began is None:
             self._began = now
         last = self._planner.last_reports
-        for name in [one for one in self._gpus if now - last.get(one, self._began) > _LEFT]:
+        for name in [node for node in self._gpus if now - last.get(node, self._began) > _FORGET_AFTER]:
             if name not in self._advised:
                 del self._gpus[name]
                 self._planner.remove_node(name)
                 self._outbox.forget(name)
                 self._is_new = True
-                self._tell(f"{name}: silent for a day, and expected no more")
+                self._log(f"{name}: no report for a day, no longer expected")
 
     def _decision(self, incident: str) -> OperatorDecision:
         if self._planner.incident(incident) is None:
-            raise OperatorActionError(f"there is no incident {incident}: see nodeguard get incidents")
+            raise OperatorActionError(f"incident {incident} not found: see nodeguard get incidents")
         return self._decisions.get(incident, OperatorDecision(incident))
 
     async def _decide(self, name: str, **changes: str) -> OperatorDecision:
@@ -241,21 +244,23 @@ class StandaloneBackend:
         async with self._deciding:
             before = self._decision(name)
             decision = replace(before, **changes)
-            known = {
-                name: one for name, one in self._decisions.items() if self._planner.incident(name) is not None
+            current = {
+                other: earlier
+                for other, earlier in self._decisions.items()
+                if self._planner.incident(other) is not None
             }
-            self._decisions = {**known, name: decision}
+            self._decisions = {**current, name: decision}
             try:
                 await self._keep()
             except BaseException:
-                others = {other: one for other, one in self._decisions.items() if other != name}
+                others = {other: earlier for other, earlier in self._decisions.items() if other != name}
                 self._decisions = {**others, name: before} if before != OperatorDecision(name) else others
                 self._is_new = True
                 raise
             return decision
 
     def _forget_clear(self, name: str) -> None:
-        """Forget the clear of an incident that begins again: people cleared what was over by then."""
+        """Remove the clear of an incident that begins again: it was for the earlier occurrence."""
         decision = self._decisions.get(name)
         if decision is not None and decision.clear:
             self._decisions = {**self._decisions, name: replace(decision, clear="")}
@@ -265,25 +270,25 @@ class StandaloneBackend:
         if incident is not None and incident.is_open:
             self._outbox.clear(incident, decision)
 
-    async def _pause(self, why: str) -> None:
+    async def _pause(self, reason: str) -> None:
         async with self._deciding:
-            before, self._pause_text = self._pause_text, why
+            before, self._pause_text = self._pause_text, reason
             try:
                 await self._keep()
             except BaseException:
                 self._pause_text, self._is_new = before, True
                 raise
-            self._planner.paused = why
-        self._news()
+            self._planner.paused = reason
+        self._wake()
 
     async def _keep(self) -> None:
-        """Write what a person decided. Raises DecisionError."""
-        why = await self._put()
-        if why:
-            raise OperatorActionError(f"this cannot be written down, and is not done: {why}")
+        """Write an operator's decision. Raises OperatorActionError."""
+        error = await self._put()
+        if error:
+            raise OperatorActionError(f"not done, as it cannot be stored: {error}")
 
     def _begin(self, path: str) -> None:
-        """Write the state at the start, where that may wait: a failure is logged at once."""
+        """Write the state at the start, synchronously, so that an error is logged at once."""
         try:
             self._written("", write_state(path, self._state()))
             self._is_new = False
@@ -291,12 +296,12 @@ class StandaloneBackend:
             self._written(str(error), 0)
 
     def _put(self) -> asyncio.Future[str]:
-        """Have the state written. Returns a future: why that failed, empty where it did not."""
+        """Write the state. Returns a future with the error, empty for none."""
         self._is_new = False
         return self._writer.put(self._state())
 
     def _state(self) -> StandaloneState:
-        """Return the state as it is now: nothing in it changes later."""
+        """Return a copy of the state."""
         self._incidents = self._recorded()
         return StandaloneState(
             pause=self._pause_text,
@@ -307,26 +312,30 @@ class StandaloneBackend:
         )
 
     def _recorded(self) -> dict[str, Incident]:
-        return {name: one for told in self._planner.incidents.values() for name, one in told.items()}
+        return {
+            name: incident
+            for by_name in self._planner.incidents.values()
+            for name, incident in by_name.items()
+        }
 
-    def _written(self, why: str, left_out: int) -> None:
-        """Note the end of a write. why: it failed, empty if it did not. left_out: incidents without room."""
-        if why:
+    def _written(self, error: str, omitted: int) -> None:
+        """Handle the end of a write. error: empty for none. omitted: incidents that did not fit."""
+        if error:
             self._is_new = True
-            if why != self._said:
-                self._tell(f"what is advised is not remembered: {why}")
-        elif left_out and not self._left_out:
-            self._tell(
-                f"{left_out} incidents are not remembered: {SIZE_LIMIT >> 20} MiB have no room for them; see what "
-                "reports so many"
+            if error != self._logged:
+                self._log(f"the state is not stored: {error}")
+        elif omitted and not self._omitted:
+            self._log(
+                f"{omitted} incidents are not stored: the state file may have {SIZE_LIMIT >> 20} MiB; "
+                "check what reports so many"
             )
-        self._said, self._left_out = why, left_out
+        self._logged, self._omitted = error, omitted
 
 
-def _write(path: str | None, kept: StandaloneState) -> int:
-    return write_state(path, kept) if path is not None else 0
+def _write(path: str | None, state: StandaloneState) -> int:
+    return write_state(path, state) if path is not None else 0
 
 
-def _told(one: Incident | None) -> tuple[str, ...]:
-    """What of an incident is told anew where it changes."""
-    return () if one is None else (one.state, one.scope, one.detail)
+def _logged_fields(incident: Incident | None) -> tuple[str, ...]:
+    """Return the fields of an incident that are logged when they change."""
+    return () if incident is None else (incident.state, incident.scope, incident.detail)

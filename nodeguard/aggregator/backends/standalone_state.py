@@ -1,4 +1,4 @@
-"""The file of an aggregator without Kubernetes: its advice, and what people decided."""
+"""The state file of the standalone backend: advised marks, incidents and operators' decisions."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from nodeguard.local.atomic_write import atomic_write
 from nodeguard.model.incident import Incident, OperatorDecision
 from nodeguard.model.node import Taint
 
-# Bytes of the file, as it is read and as it is written; one of 7,500 marked nodes has a tenth.
+# Maximum size of the file in bytes. The file of 7,500 marked nodes has a tenth of it.
 SIZE_LIMIT = 64 * 1024 * 1024
 
-# Members that are encoded at a time: the event loop waits while the thread that writes encodes.
+# Members that are encoded at a time: the event loop waits while the writer thread encodes.
 _AT_ONCE = 200
 
 _VERSION = 1
 
 
 class AdvisedMarks(Struct, frozen=True, omit_defaults=True):
-    """What is advised of one node: the taints that it would carry, and the record of why."""
+    """The advised marks of one node: its taints, and the state annotation."""
 
     taints: tuple[Taint, ...] = ()
     state: str = ""
@@ -36,8 +36,9 @@ class AdvisedMarks(Struct, frozen=True, omit_defaults=True):
 
 
 class StandaloneState(Struct, frozen=True, omit_defaults=True):
-    """What the file holds. decisions, incidents: by name. nodes: by name, those of which anything is advised.
-    gpus: of every node, by name.
+    """The content of the file. decisions, incidents: by name. nodes: with advised marks, by name.
+
+    gpus: of all nodes, by name.
     """
 
     version: int = _VERSION
@@ -49,90 +50,88 @@ class StandaloneState(Struct, frozen=True, omit_defaults=True):
 
 
 class StandaloneStateError(Exception):
-    """The file cannot be used; names it, says why and how to remedy."""
+    """The file cannot be used. The message has its path, the reason and the remedy."""
 
 
 def state_path(directory: str) -> str:
-    """Path of the file in a directory."""
+    """Return the path of the state file in a directory."""
     return str(Path(directory) / "decisions.json")
 
 
 def read_state(path: str) -> StandaloneState:
-    """What a file holds; nothing where there is none. Raises KeptError."""
+    """Return the state in a file; an empty state without a file. Raises StandaloneStateError."""
     try:
         with open(path, "rb") as file:
             data = file.read(SIZE_LIMIT + 1)
         if len(data) > SIZE_LIMIT:
             raise StandaloneStateError(
-                f"{path} has more than {SIZE_LIMIT} bytes: put back a copy, or move it away"
+                f"{path} has more than {SIZE_LIMIT} bytes: restore a copy, or move it away"
             )
-        kept = msgspec.json.decode(data, type=StandaloneState)
+        state = msgspec.json.decode(data, type=StandaloneState)
     except FileNotFoundError:
         return StandaloneState()
     except OSError as error:
         raise StandaloneStateError(
-            f"{path}: {error.strerror}: let it be read, or name another --state"
+            f"{path}: {error.strerror}: make it readable, or name another --state"
         ) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise StandaloneStateError(
-            f"{path} is damaged, and people's decisions with it: put back a copy, or move it away and "
-            "decide anew"
+            f"{path} is damaged, and with it the operators' decisions: restore a copy, or move it away and "
+            "repeat the decisions"
         ) from None
-    if kept.version != _VERSION:
+    if state.version != _VERSION:
         raise StandaloneStateError(
-            f"{path} was written by a newer version ({kept.version}): upgrade, or move it away"
+            f"{path} was written by a newer version ({state.version}): upgrade, or move it away"
         )
-    return kept
+    return state
 
 
-def write_state(path: str, kept: StandaloneState, limit: int = SIZE_LIMIT) -> int:
-    """Write a file as a whole, in a directory that is made where only it is missing. Raises KeptError.
+def write_state(path: str, state: StandaloneState, limit: int = SIZE_LIMIT) -> int:
+    """Write the file atomically. Creates the directory if only its last part is missing. limit: in bytes.
 
-    limit: bytes of the file. Returns how many incidents are left out because of it.
+    Returns the number of incidents that are omitted because of the limit. Raises StandaloneStateError.
     """
-    pieces, left_out = encode_state(kept, limit)
+    pieces, omitted = encode_state(state, limit)
     try:
         atomic_write(path, pieces)
     except OSError as error:
         raise StandaloneStateError(
-            f"{error.filename or path}: {error.strerror}: make room there, or let it be written"
+            f"{error.filename or path}: {error.strerror}: make room there, or make it writable"
         ) from None
-    return left_out
+    return omitted
 
 
-def encode_state(kept: StandaloneState, limit: int = SIZE_LIMIT) -> tuple[list[bytes], int]:
-    """Return a file's content in pieces, and how many incidents are left out so that it has at most so many
-    bytes: first those that were resolved longest ago, then those that began first. Raises KeptError where it
-    has more without any.
+def encode_state(state: StandaloneState, limit: int = SIZE_LIMIT) -> tuple[list[bytes], int]:
+    """Return the content of the file in pieces, and the number of incidents that are omitted for the limit:
+    first those that were resolved longest ago, then those that began first. Raises StandaloneStateError if
+    it does not fit without any incident.
     """
-    pieces = [msgspec.json.encode(replace(kept, decisions={}, incidents={}, nodes={}, gpus={}))[:-1]]
-    for name, things in (("decisions", kept.decisions), ("nodes", kept.nodes), ("gpus", kept.gpus)):
+    pieces = [msgspec.json.encode(replace(state, decisions={}, incidents={}, nodes={}, gpus={}))[:-1]]
+    for name, things in (("decisions", state.decisions), ("nodes", state.nodes), ("gpus", state.gpus)):
         pieces += _member(name, [msgspec.json.encode(part)[1:-1] for part in _parts(things)], pieces)
     size = sum(map(len, pieces)) + len(_CLOSING)
     if size > limit:
-        raise StandaloneStateError(
-            f"what is to be remembered has {size} bytes, more than {limit}: please report it"
-        )
+        raise StandaloneStateError(f"the state has {size} bytes, more than {limit}: please report it")
     ordered = sorted(
-        kept.incidents.items(), key=lambda item: (item[1].is_open, item[1].resolved_at, item[1].first_seen)
+        state.incidents.items(), key=lambda item: (item[1].is_open, item[1].resolved_at, item[1].first_seen)
     )
-    incidents, left_out = list[bytes](), len(ordered)
+    incidents, omitted = list[bytes](), len(ordered)
     for part in _parts(dict(reversed(ordered))):
         piece = msgspec.json.encode(part)[1:-1]
         size += len(piece) + 1
         if size > limit:
             break
         incidents.append(piece)
-        left_out -= len(part)
-    return [*pieces, *_member("incidents", incidents, pieces), b"}"], left_out
+        omitted -= len(part)
+    return [*pieces, *_member("incidents", incidents, pieces), b"}"], omitted
 
 
-# Bytes that the last member and the end take beside what is in it.
+# The end of the object around the last member.
 _CLOSING = b',"incidents":{}}'
 
 
 def _member(name: str, parts: list[bytes], before: list[bytes]) -> list[bytes]:
-    """Return a member of a JSON object, nothing where it is empty. before: the object up to this member."""
+    """Return a member of a JSON object, nothing if it is empty. before: the object up to this member."""
     if not parts:
         return []
     comma = b"" if before == [b"{"] else b","
@@ -140,18 +139,18 @@ def _member(name: str, parts: list[bytes], before: list[bytes]) -> list[bytes]:
 
 
 def _parts(things: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Return a mapping in parts of some members each."""
+    """Yield a mapping in parts of some members each."""
     items = iter(things.items())
     while part := dict(islice(items, _AT_ONCE)):
         yield part
 
 
 class StandaloneStateWriter:
-    """Writes one state at a time: the latest, so that a state that is replaced in time is never written.
+    """Writes the latest state in a thread: a state that is replaced before its turn is never written.
 
-    write: writes a state, in a thread, and returns how many incidents it had to leave out. Raises KeptError.
-    done: is called in the event loop after each write, with why it failed, empty where it did not, and with
-    how many incidents are left out.
+    write: writes a state, in the thread, and returns the number of omitted incidents. Raises
+    StandaloneStateError. done: is called in the event loop after each write, with the error, empty for none,
+    and the number of omitted incidents.
     """
 
     def __init__(self, write: Callable[[StandaloneState], int], done: Callable[[str, int], object]) -> None:
@@ -163,11 +162,11 @@ class StandaloneStateWriter:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a write is under way."""
+        """Return whether a write is running."""
         return self._task is not None and not self._task.done()
 
     def put(self, state: StandaloneState) -> asyncio.Future[str]:
-        """Have a state written. Returns a future: why that failed, empty where it did not."""
+        """Write a state. Returns a future with the error, empty for none."""
         written: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._next = state
         self._waiting.append(written)
@@ -176,23 +175,23 @@ class StandaloneStateWriter:
         return written
 
     async def wait_idle(self, within: float | None = None) -> None:
-        """Wait until nothing is to be written, so many seconds at most."""
+        """Wait until all states are written, at most `within` seconds."""
         if self._task is not None:
             await asyncio.wait([self._task], timeout=within)
 
     def _in_thread(self, state: StandaloneState) -> asyncio.Future[tuple[str, int]]:
-        """Write a state. The thread is a daemon: while it hangs on its disk the process can end."""
+        """Write a state in a daemon thread: the process can stop while the thread hangs on its disk."""
         loop = asyncio.get_running_loop()
         result: asyncio.Future[tuple[str, int]] = loop.create_future()
 
-        def finish(error: str, left_out: int) -> None:
+        def finish(error: str, omitted: int) -> None:
             if not result.done():
-                result.set_result((error, left_out))
+                result.set_result((error, omitted))
 
         def work() -> None:
-            error, left_out = self._attempt(state)
+            error, omitted = self._attempt(state)
             with suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(finish, error, left_out)
+                loop.call_soon_threadsafe(finish, error, omitted)
 
         threading.Thread(target=work, name="state", daemon=True).start()
         return result
@@ -202,16 +201,16 @@ class StandaloneStateWriter:
             return "", self._write(state)
         except StandaloneStateError as error:
             return str(error), 0
-        except Exception as error:  # noqa: BLE001 - whatever it is, the next write may succeed
-            what = f"{type(error).__name__}: {error}"
-            return f"error in the aggregator itself, please report it: {what}", 0
+        except Exception as error:  # noqa: BLE001 - the next write may succeed
+            problem = f"{type(error).__name__}: {error}"
+            return f"internal error, please report it: {problem}", 0
 
     async def _run(self) -> None:
         while self._next is not None:
             state, self._next = self._next, None
             waiting, self._waiting = self._waiting, []
-            error, left_out = await self._in_thread(state)
-            self._done(error, left_out)
+            error, omitted = await self._in_thread(state)
+            self._done(error, omitted)
             for future in waiting:
                 if not future.done():
                     future.set_result(error)

@@ -1,1 +1,1 @@
-"""The aggregator's own certificate authority, and the certificate that it shows to agents."""
+"""The serving certificate of the aggregator: from files, or issued by its self-signed authority."""

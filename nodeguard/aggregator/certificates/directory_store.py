@@ -1,4 +1,4 @@
-"""The authority in a directory, where there is no Kubernetes: who may read it has the fleet's trust."""
+"""The store of the self-signed authority in a directory, for standalone mode. Its key must stay secret."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _LIMIT = 1024 * 1024
 
 
 class DirectoryStore:
-    """path: of a directory, made where only it is missing. Agents are given its ca.crt."""
+    """A directory. Its last part is created if it is missing. Agents need its ca.crt."""
 
     def __init__(self, path: str) -> None:
         self.name = f"{path.rstrip('/')}/{_STATE}"
         self._path = path.rstrip("/") or "/"
 
     async def read(self) -> Stored:
-        """What is kept. Raises StoreError."""
+        """Return the stored state and bundle. Raises StoreError."""
         return await asyncio.to_thread(self._read)
 
     async def keep(self, state: bytes, before: Stored) -> None:
@@ -34,11 +34,11 @@ class DirectoryStore:
         await asyncio.to_thread(self._write, _STATE, state, 0o600, before.version)
 
     async def publish(self, bundle: str, before: Stored) -> None:
-        """Write what agents read. Raises StoreConflictError, StoreError."""
+        """Write the CA bundle for agents. Raises StoreConflictError, StoreError."""
         await asyncio.to_thread(self._write, _BUNDLE, bundle.encode(), 0o644, before.bundle_version)
 
     def _read(self) -> Stored:
-        with self._telling():
+        with self._store_errors():
             bundle, state = self._content(_BUNDLE), self._content(_STATE)
         try:
             text = bundle.decode("ascii")
@@ -47,7 +47,7 @@ class DirectoryStore:
         return Stored(state, _version(state), text, _version(bundle))
 
     def _write(self, name: str, content: bytes, mode: int, version: str) -> None:
-        with self._telling():
+        with self._store_errors():
             if not os.path.isdir(self._path):
                 os.mkdir(self._path, 0o700)
             with self._locked():
@@ -72,13 +72,13 @@ class DirectoryStore:
             os.close(number)
 
     @contextmanager
-    def _telling(self) -> Iterator[None]:
+    def _store_errors(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
             raise StoreError(
-                f"{error.filename or self._path}: {error.strerror}: make room, let the aggregator write "
-                "there, or name another directory"
+                f"{error.filename or self._path}: {error.strerror}: make room, make it writable, "
+                "or name another directory"
             ) from None
 
 

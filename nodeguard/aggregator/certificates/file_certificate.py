@@ -1,4 +1,4 @@
-"""A certificate that the operator gives in files, read again as these change."""
+"""The serving certificate from files, read again when they change."""
 
 from __future__ import annotations
 
@@ -17,15 +17,13 @@ _LIMIT = 256 * 1024
 
 
 class FileCertificate:
-    """Files in PEM: the certificate with its chain, its key, and, where agents show certificates, those of
-    who signs these.
-    """
+    """PEM files: the certificate with its chain, its key, and, if agents present certificates, their CA."""
 
-    def __init__(self, certificate: str, key: str, clients: str | None = None) -> None:
-        self._certificate, self._key, self._clients = certificate, key, clients
+    def __init__(self, certificate: str, key: str, client_ca: str | None = None) -> None:
+        self._certificate, self._key, self._client_ca = certificate, key, client_ca
 
     async def current(self, now: float) -> ServingCertificate:
-        """What to show now. Raises UnavailableError."""
+        """Return the certificate. Raises CertificateUnavailableError."""
         return await asyncio.to_thread(self._read, now)
 
     def _read(self, now: float) -> ServingCertificate:
@@ -34,22 +32,22 @@ class FileCertificate:
             until = x509.load_pem_x509_certificate(certificate.encode()).not_valid_after_utc.timestamp()
         except ValueError:
             raise CertificateUnavailableError(
-                f"{self._certificate} holds no certificate: put it there in PEM"
+                f"{self._certificate} has no certificate: write it in PEM"
             ) from None
         if now >= until:
             raise CertificateUnavailableError(f"{self._certificate}: the certificate {expired_problem(now)}")
-        clients = read_pem(self._clients) if self._clients is not None else ""
-        return ServingCertificate(certificate, read_pem(self._key), clients, until)
+        client_ca = read_pem(self._client_ca) if self._client_ca is not None else ""
+        return ServingCertificate(certificate, read_pem(self._key), client_ca, until)
 
 
 def read_pem(path: str) -> str:
-    """What a file says. Raises UnavailableError."""
+    """Return the content of a PEM file. Raises CertificateUnavailableError."""
     try:
         with open(path, "rb") as file:
             return file.read(_LIMIT).decode("ascii")
     except OSError as error:
         raise CertificateUnavailableError(
-            f"{path}: {error.strerror}: put it there, or set its path"
+            f"{path}: {error.strerror}: create it, or correct the path"
         ) from None
     except UnicodeDecodeError:
-        raise CertificateUnavailableError(f"{path} is no PEM: write it there in PEM") from None
+        raise CertificateUnavailableError(f"{path} is not a PEM file: write it in PEM") from None

@@ -1,4 +1,4 @@
-"""Certificates: an authority's own, and those that it signs, with keys that make a handshake cheap."""
+"""Issues certificates: of an authority, and serving certificates, with keys that make handshakes cheap."""
 
 from __future__ import annotations
 
@@ -20,58 +20,58 @@ from nodeguard.aggregator.certificates.rotation import (
 )
 from nodeguard.aggregator.certificates.serving_certificate import ServingCertificate
 
-# Seconds by which a client's clock may be late.
-_LATE = HOUR
+# Seconds by which a client's clock may be slow.
+_CLOCK_SKEW = HOUR
 
 
 _NAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9-]+(\.[a-z0-9-]+)*\Z", re.ASCII | re.IGNORECASE)
 
 
 class SigningError(Exception):
-    """A certificate that cannot be signed; says why."""
+    """The certificate cannot be signed. The message has the reason."""
 
 
 class InvalidHostError(Exception):
-    """A name under which no server can be reached; says which and how to remedy."""
+    """A host name or address is invalid. The message has the remedy."""
 
 
 def issue_authority(now: float, lifetime: float = AUTHORITY_LIFETIME) -> CertificateAuthority:
-    """A new authority. now: seconds since 1970; life: seconds."""
+    """Issue a new certificate authority. now: seconds since 1970; lifetime: seconds."""
     key = ec.generate_private_key(ec.SECP256R1())
     number = x509.random_serial_number()
     name = _named(f"nodeguard {number:040x}"[:30])
-    about = (
-        _about(name, name, key.public_key(), number, now - _LATE, now + lifetime)
+    builder = (
+        _builder(name, name, key.public_key(), number, now - _CLOCK_SKEW, now + lifetime)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(signs_certificates=True), critical=True)
     )
-    signed = about.sign(key, hashes.SHA256())
+    signed = builder.sign(key, hashes.SHA256())
     return CertificateAuthority(_pem(signed), _key_pem(key), now, _end(signed))
 
 
 def issue_serving_certificate(
     by: CertificateAuthority, hosts: Sequence[str], now: float, lifetime: float = SERVING_LIFETIME
 ) -> ServingCertificate:
-    """A certificate for a server. hosts: names and addresses; now: seconds since 1970; life: seconds.
+    """Issue a certificate for a server. hosts: names and addresses; now, lifetime: in seconds.
 
-    Raises SigningError where the authority cannot be used, and HostError.
+    Raises SigningError if the authority is unusable, and InvalidHostError.
     """
     try:
         issuer = x509.load_pem_x509_certificate(by.certificate.encode())
         signing = serialization.load_pem_private_key(by.key.encode(), None)
     except (ValueError, TypeError):
-        raise SigningError("the authority's certificate or key is none") from None
+        raise SigningError("the authority's certificate or key is invalid") from None
     if not isinstance(signing, ec.EllipticCurvePrivateKey) or issuer.public_key() != signing.public_key():
-        raise SigningError("the authority's key is not that of its certificate")
+        raise SigningError("the authority's key does not match its certificate")
     key = ec.generate_private_key(ec.SECP256R1())
     until = min(now + lifetime, _end(issuer))
-    about = (
-        _about(
+    builder = (
+        _builder(
             _named("nodeguard-aggregator"),
             issuer.subject,
             key.public_key(),
             x509.random_serial_number(),
-            now - _LATE,
+            now - _CLOCK_SKEW,
             until,
         )
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
@@ -82,10 +82,10 @@ def issue_serving_certificate(
             x509.AuthorityKeyIdentifier.from_issuer_public_key(signing.public_key()), critical=False
         )
     )
-    return ServingCertificate(_pem(about.sign(signing, hashes.SHA256())), _key_pem(key), expires_at=until)
+    return ServingCertificate(_pem(builder.sign(signing, hashes.SHA256())), _key_pem(key), expires_at=until)
 
 
-def _about(
+def _builder(
     name: x509.Name,
     issuer: x509.Name,
     key: ec.EllipticCurvePublicKey,
@@ -126,7 +126,9 @@ def _named(name: str) -> x509.Name:
 def subject_alternative_names(hosts: Sequence[str]) -> x509.SubjectAlternativeName:
     """Names and addresses as a certificate has them. Raises HostError."""
     if not hosts:
-        raise InvalidHostError("no name of this server is known: say under which agents reach it")
+        raise InvalidHostError(
+            "the certificate has no host name: set --cert-host to the name by which agents reach this server"
+        )
     return x509.SubjectAlternativeName([_host(one) for one in hosts])
 
 

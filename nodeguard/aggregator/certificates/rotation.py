@@ -1,7 +1,7 @@
-"""When a certificate authority is made, published, used and let go. Pure: time is seconds since 1970.
+"""Rotation of the certificate authority: when one is created, published, used and retired. Pure.
 
-Agents read the published certificates for each connection. A new one is published a day before anything is
-signed by it, and an old one for as long as anything that it signed may be shown.
+Times are seconds since 1970. Agents read the published CA bundle for each connection. A new authority is
+published a day before it signs anything, and an old one until all certificates that it signed have expired.
 """
 
 from __future__ import annotations
@@ -15,27 +15,25 @@ from msgspec.structs import replace
 HOUR = 3600.0
 DAY = 24 * HOUR
 
-# Seconds: how long an authority lives, and a server's certificate; how long before its end an authority has a
-# successor; from when a certificate is published until every agent trusts it.
+# Seconds: lifetime of an authority and of a serving certificate; how long before its end an authority gets a
+# successor; and from the publication of a certificate until every agent trusts it.
 AUTHORITY_LIFETIME = 730 * DAY
 SERVING_LIFETIME = 7 * DAY
 SUCCESSION = 180 * DAY
 OVERLAP = DAY
 
-# Authorities that are kept, whatever a wrong clock asks for.
+# Stored authorities at most, also with a wrong clock.
 _MOST = 8
 
 Step = Literal["add", "publish", "mark", "retire", "nothing"]
 
 
 class UnreadableStateError(Exception):
-    """A kept state that cannot be used; says what is wrong with it."""
+    """The stored state is unusable. The message has the reason."""
 
 
 class CertificateAuthority(Struct, frozen=True):
-    """One authority. certificate, key: in PEM. until: its end. published: since when agents can read it, 0
-    before.
-    """
+    """One authority. certificate, key: in PEM. published_at: since when agents can read it, 0 before."""
 
     certificate: str
     key: str
@@ -44,7 +42,7 @@ class CertificateAuthority(Struct, frozen=True):
     published_at: float = 0.0
 
     def __repr__(self) -> str:
-        return f"Generation(made={self.created_at!r}, until={self.expires_at!r}, published={self.published_at!r})"
+        return f"CertificateAuthority(until={self.expires_at!r}, published={self.published_at!r})"
 
 
 class AuthorityState(Struct, frozen=True):
@@ -55,68 +53,71 @@ class AuthorityState(Struct, frozen=True):
 
 
 def next_step(state: AuthorityState, published: str, now: float) -> Step:
-    """The next step; nothing where all is as it should be. published: the bundle that agents can read."""
+    """Return the next step of the rotation. published: the bundle that agents can read."""
     newest = state.authorities[-1] if state.authorities else None
     if newest is None or (newest.expires_at - now < SUCCESSION and len(state.authorities) < _MOST):
         return "add"
     if published != ca_bundle(state):
         return "publish"
-    if any(not one.published_at for one in state.authorities):
+    if any(not authority.published_at for authority in state.authorities):
         return "mark"
     return "retire" if retire_authorities(state, now) != state else "nothing"
 
 
 def signing_authority(state: AuthorityState, now: float) -> CertificateAuthority | None:
-    """Who signs now: the newest that every agent trusts; where none is, the oldest that is valid."""
-    valid = [one for one in state.authorities if now < one.expires_at]
-    trusted = [one for one in valid if one.published_at and now >= one.published_at + OVERLAP]
+    """Return the authority that signs now: the newest that every agent trusts, else the oldest valid one."""
+    valid = [authority for authority in state.authorities if now < authority.expires_at]
+    trusted = [
+        authority for authority in valid if authority.published_at and now >= authority.published_at + OVERLAP
+    ]
     return trusted[-1] if trusted else next(iter(valid), None)
 
 
 def ca_bundle(state: AuthorityState) -> str:
-    """What agents are to trust."""
-    return "".join(one.certificate for one in state.authorities)
+    """Return the CA bundle for agents in PEM."""
+    return "".join(authority.certificate for authority in state.authorities)
 
 
 def add_authority(state: AuthorityState, new: CertificateAuthority) -> AuthorityState:
-    """The state with a new authority."""
-    return replace(state, generations=(*state.authorities, new))
+    """Return the state with a new authority."""
+    return replace(state, authorities=(*state.authorities, new))
 
 
 def mark_published(state: AuthorityState, now: float) -> AuthorityState:
-    """The state after its bundle was published."""
+    """Return the state after the publication of its bundle."""
     return replace(
         state,
-        generations=tuple(
-            one if one.published_at else replace(one, published=now) for one in state.authorities
+        authorities=tuple(
+            authority if authority.published_at else replace(authority, published_at=now)
+            for authority in state.authorities
         ),
     )
 
 
 def retire_authorities(state: AuthorityState, now: float) -> AuthorityState:
-    """The state without authorities by which nothing is signed any more.
+    """Return the state without authorities whose certificates are all replaced.
 
-    Whether they have expired does not matter: a clock may be wrong, and an expired one does no harm.
+    Their own expiry does not matter: a clock may be wrong, and an expired authority does no harm.
     """
     by = signing_authority(state, now)
     if by is None or not by.published_at or now < by.published_at + OVERLAP + SERVING_LIFETIME + OVERLAP:
         return state
-    return replace(state, generations=state.authorities[state.authorities.index(by) :])
+    return replace(state, authorities=state.authorities[state.authorities.index(by) :])
 
 
 def encode_state(state: AuthorityState) -> bytes:
-    """A state as it is kept."""
+    """Encode a state for the store."""
     return msgspec.json.encode(state)
 
 
 def decode_state(data: bytes) -> AuthorityState:
-    """A state as it was kept; an empty one where nothing was. Raises UnreadableStateError."""
+    """Decode a stored state; an empty one for no data. Raises UnreadableStateError."""
     if not data:
         return AuthorityState()
     try:
         state = msgspec.json.decode(data, type=AuthorityState)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise UnreadableStateError("it holds no authority") from None
+        raise UnreadableStateError("it has no authority") from None
     if state.version != 1:
         raise UnreadableStateError(f"it was written by a newer version ({state.version})")
     return state

@@ -1,4 +1,4 @@
-"""Keeps the aggregator's own authority together with the other replica, and signs what this one shows."""
+"""The self-signed authority: shared by both replicas through a store, it issues the serving certificate."""
 
 from __future__ import annotations
 
@@ -36,63 +36,65 @@ from nodeguard.aggregator.certificates.serving_certificate import (
 from nodeguard.aggregator.certificates.stored import StoreConflictError, Stored, StoreError
 from nodeguard.local.certificate_validity import expired_problem
 
-# Steps in one look; there are never so many to be taken.
+# Steps of one update: more than are ever needed.
 _STEPS = 12
 
 
 class AuthorityStore(Protocol):
-    """Keeps the state. See model.stored."""
+    """Stores the state of the authority. See model.stored."""
 
     name: str
 
     async def read(self) -> Stored:
-        """What is kept; the bundle is read before the state. Raises StoreError."""
+        """Return the stored state and bundle; the bundle is read first. Raises StoreError."""
 
     async def keep(self, state: bytes, before: Stored) -> None:
         """Write a state. Raises StoreConflictError, StoreError."""
 
     async def publish(self, bundle: str, before: Stored) -> None:
-        """Write what agents read. Raises StoreConflictError, StoreError."""
+        """Write the CA bundle for agents. Raises StoreConflictError, StoreError."""
 
 
 class SelfSignedAuthority:
-    """hosts: names and addresses under which agents reach this server. tell: is given what is wrong with the
-    store, once until it is over. clients: a file of certificates in PEM of who signs those of agents, None
-    where these show none. Raises HostError.
+    """A certificate authority for the serving certificate.
+
+    hosts: names and addresses of this server. log: receives an error of the store once, until it is over.
+    client_ca: PEM file of the CA of the agents' certificates, None if these present none. Raises
+    InvalidHostError.
     """
 
     def __init__(
         self,
         store: AuthorityStore,
         hosts: Sequence[str],
-        tell: Callable[[str], None],
-        clients: str | None = None,
+        log: Callable[[str], None],
+        client_ca: str | None = None,
     ) -> None:
         subject_alternative_names(hosts)
         self._store = store
         self._hosts = tuple(hosts)
-        self._tell = tell
-        self._clients = clients
-        self._said = ""
+        self._log = log
+        self._client_ca = client_ca
+        self._logged = ""
         self._state = AuthorityState()
         self._signed: tuple[CertificateAuthority, ServingCertificate] | None = None
 
     async def current(self, now: float) -> ServingCertificate:
-        """What to show now. Raises UnavailableError where the state cannot be had, and none was before."""
+        """Return the serving certificate. Raises CertificateUnavailableError if the state was never read."""
         try:
-            await self._look(now)
-            self._said = ""
+            await self._update(now)
+            self._logged = ""
         except StoreError as error:
-            why = f"the authority of the aggregator's certificate: {error}"
+            message = f"the aggregator's certificate authority: {error}"
             if signing_authority(self._state, now) is None:
-                raise CertificateUnavailableError(why) from None
-            if why != self._said:
-                self._said = why
-                self._tell(f"{why}; the one that is known is used on")
-        clients = await asyncio.to_thread(read_pem, self._clients) if self._clients is not None else ""
-        return replace(self._current(now), clients=clients)
+                raise CertificateUnavailableError(message) from None
+            if message != self._logged:
+                self._logged = message
+                self._log(f"{message}; the previous one stays in use")
+        client_ca = await asyncio.to_thread(read_pem, self._client_ca) if self._client_ca is not None else ""
+        return replace(self._current(now), client_ca=client_ca)
 
-    async def _look(self, now: float) -> None:
+    async def _update(self, now: float) -> None:
         for _ in range(_STEPS):
             stored = await self._store.read()
             try:
@@ -105,10 +107,10 @@ class SelfSignedAuthority:
                     return
             except StoreConflictError:
                 continue
-        raise StoreError(f"{self._store.name} is written by others again and again: see who does that")
+        raise StoreError(f"{self._store.name} is changed by others all the time: find out by whom")
 
     async def _step(self, state: AuthorityState, stored: Stored, now: float) -> bool:
-        """Do what there is to do, if anything."""
+        """Take the next step, if there is one. Returns whether there was one."""
         match next_step(state, stored.bundle, now):
             case "add":
                 await self._store.keep(encode_state(add_authority(state, issue_authority(now))), stored)
@@ -126,18 +128,21 @@ class SelfSignedAuthority:
         by = signing_authority(self._state, now)
         if by is None:
             raise CertificateUnavailableError(
-                f"the authority of the aggregator's certificate {expired_problem(now)}"
+                f"the aggregator's certificate authority {expired_problem(now)}"
             )
         if self._signed is not None and self._signed[0].certificate == by.certificate:
-            shown = self._signed[1]
-            # Halfway: there is time for whatever hinders the next one.
-            if now < shown.expires_at - min(SERVING_LIFETIME, shown.expires_at - by.created_at) / 2:
-                return shown
+            certificate = self._signed[1]
+            # Renew at half of the lifetime: that leaves time for errors.
+            if (
+                now
+                < certificate.expires_at - min(SERVING_LIFETIME, certificate.expires_at - by.created_at) / 2
+            ):
+                return certificate
         try:
-            shown = issue_serving_certificate(by, self._hosts, now)
+            certificate = issue_serving_certificate(by, self._hosts, now)
         except SigningError as error:
             raise CertificateUnavailableError(
                 f"{self._store.name} cannot be used, {error}: delete it"
             ) from None
-        self._signed = (by, shown)
-        return shown
+        self._signed = (by, certificate)
+        return certificate

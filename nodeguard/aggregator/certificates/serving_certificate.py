@@ -1,4 +1,4 @@
-"""The certificate that the server shows now, whoever made it; renewed without a restart."""
+"""The serving certificate: its TLS context, and its renewal without a restart."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from msgspec import Struct
 
 
 class ServingCertificateError(Exception):
-    """A certificate, key or authority that cannot be used; says which and why, and nothing of the key."""
+    """A certificate, key or CA is unusable. The message has the reason, without the key."""
 
 
 class ServingCertificate(Struct, frozen=True):
-    """certificate: with its chain, and key, both in PEM. clients: certificates in PEM of who signs those of
-    clients, empty where these show none. until: when the certificate ends, in seconds since 1970.
+    """A certificate with its chain, and its key, in PEM. client_ca: CA certificates of the clients in PEM,
+    empty if they present none. expires_at: seconds since 1970.
     """
 
     certificate: str
@@ -27,40 +27,41 @@ class ServingCertificate(Struct, frozen=True):
     expires_at: float = inf
 
     def __repr__(self) -> str:
-        return f"Showing(until={self.expires_at!r})"
+        return f"ServingCertificate(expires_at={self.expires_at!r})"
 
 
-def tls_context(showing: ServingCertificate) -> ssl.SSLContext:
-    """What connections are made with. Raises ShowingError."""
-    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    made.minimum_version = ssl.TLSVersion.TLSv1_2
-    # No agent resumes a session; what is not kept costs no memory, and is no way around a certificate's end.
-    made.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
-    made.num_tickets = 0
-    _load(made, showing)
-    if showing.client_ca:
-        # Who shows none is answered in words.
-        made.verify_mode = ssl.CERT_OPTIONAL
+def tls_context(certificate: ServingCertificate) -> ssl.SSLContext:
+    """Return the TLS context of a serving certificate. Raises ServingCertificateError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    # Agents do not resume sessions: stored sessions cost memory and outlive the certificate.
+    context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
+    context.num_tickets = 0
+    _load(context, certificate)
+    if certificate.client_ca:
+        # A client without a certificate gets an HTTP response with the reason.
+        context.verify_mode = ssl.CERT_OPTIONAL
         try:
-            made.load_verify_locations(cadata=showing.client_ca)
+            context.load_verify_locations(cadata=certificate.client_ca)
         except (ssl.SSLError, ValueError):
             raise ServingCertificateError(
-                "who signs the clients' certificates is not told in PEM: write that there"
+                "the client CA is not valid PEM: write the CA certificate in PEM"
             ) from None
-    return made
+    return context
 
 
-def _load(made: ssl.SSLContext, showing: ServingCertificate) -> None:
-    """Give a context its certificate by way of memory: a key is written on no disk."""
+def _load(context: ssl.SSLContext, certificate: ServingCertificate) -> None:
+    """Load the certificate through memory: the key is not written to a disk."""
     number = os.memfd_create("nodeguard", os.MFD_CLOEXEC)
     try:
-        os.write(number, f"{showing.key}\n{showing.certificate}\n".encode())
-        # A key with a password is refused, not asked for on a terminal.
-        made.load_cert_chain(f"/proc/self/fd/{number}", password="")
+        os.write(number, f"{certificate.key}\n{certificate.certificate}\n".encode())
+        # A key with a password is refused: do not ask on a terminal.
+        context.load_cert_chain(f"/proc/self/fd/{number}", password="")
     except ssl.SSLError as error:
-        why = "the key is not that of the certificate" if "MISMATCH" in str(error.reason) else "they are none"
+        is_mismatch = "MISMATCH" in str(error.reason)
+        reason = "the key does not match the certificate" if is_mismatch else "they are invalid"
         raise ServingCertificateError(
-            f"certificate and key cannot be used, {why}: write both there in PEM"
+            f"certificate and key cannot be used, {reason}: write both in PEM"
         ) from None
     except (OSError, ValueError) as error:
         raise ServingCertificateError(f"certificate and key cannot be used, {type(error).__name__}") from None
@@ -68,72 +69,76 @@ def _load(made: ssl.SSLContext, showing: ServingCertificate) -> None:
         os.close(number)
 
 
-# Seconds between two looks, and until the next one where a look failed.
+# Seconds between two refreshes, and after a refresh that failed.
 _PERIOD = 60.0
-_SOON = 5.0
+_RETRY = 5.0
 
 
 class CertificateUnavailableError(Exception):
-    """There is nothing to show; says why and how to remedy."""
+    """There is no certificate. The message has the reason and the remedy."""
 
 
 class CertificateProvider(Protocol):
-    """Knows what to show."""
+    """A source of the serving certificate."""
 
     async def current(self, now: float) -> ServingCertificate:
-        """What to show now. now: seconds since 1970. Raises UnavailableError."""
+        """Return the certificate. now: seconds since 1970. Raises CertificateUnavailableError."""
 
 
 class CertificateRefresher:
-    """tell: is given what is wrong, once until it is over; wall: gives seconds since 1970."""
+    """Keeps the TLS context up to date. log: receives an error once, until it is over; wall: returns seconds
+    since 1970.
+    """
 
     def __init__(
-        self, shower: CertificateProvider, tell: Callable[[str], None], wall: Callable[[], float]
+        self, provider: CertificateProvider, log: Callable[[str], None], wall: Callable[[], float]
     ) -> None:
-        self._shower = shower
-        self._tell = tell
+        self._provider = provider
+        self._log = log
         self._wall = wall
-        self._said = ""
-        self._shown: ServingCertificate | None = None
+        self._logged = ""
+        self._certificate: ServingCertificate | None = None
         self._context: ssl.SSLContext | None = None
 
     @property
     def expires_at(self) -> float:
-        """When what is shown ends, in seconds since 1970; 0 where there is nothing."""
-        return self._shown.expires_at if self._shown is not None else 0.0
+        """Return when the certificate expires, in seconds since 1970; 0 without a certificate."""
+        return self._certificate.expires_at if self._certificate is not None else 0.0
 
     def context(self) -> ssl.SSLContext:
-        """What the next connection is made with. Raises UnavailableError before a turn went well."""
+        """Return the current TLS context. Raises CertificateUnavailableError before there is one."""
         if self._context is None:
             raise CertificateUnavailableError("there is no certificate yet")
         return self._context
 
     async def refresh(self) -> bool:
-        """Look what to show. Returns whether that went well; else what was shown before stays."""
+        """Get the current certificate. Returns whether that succeeded; else the previous one stays in use."""
         try:
-            shown = await self._shower.current(self._wall())
-            if shown != self._shown:
-                self._context = tls_context(shown)
-                self._shown = shown
+            certificate = await self._provider.current(self._wall())
+            if certificate != self._certificate:
+                self._context = tls_context(certificate)
+                self._certificate = certificate
         except (CertificateUnavailableError, ServingCertificateError) as error:
-            stays = "; the certificate from before is shown on" if self._shown else "; agents are not heard"
-            self._say(f"{error}{stays}")
+            effect = (
+                "; the previous certificate stays in use" if self._certificate else "; agents cannot connect"
+            )
+            self._log_once(f"{error}{effect}")
             return False
-        self._said = ""
+        self._logged = ""
         return True
 
     async def wait_available(self) -> None:
-        """Look until there is something to show."""
+        """Refresh until there is a certificate."""
         while self._context is None:
             if not await self.refresh():
-                await asyncio.sleep(_SOON)
+                await asyncio.sleep(_RETRY)
 
     async def run(self) -> None:
-        """Look again and again."""
+        """Refresh periodically."""
         while True:
-            await asyncio.sleep(_PERIOD if await self.refresh() else _SOON)
+            await asyncio.sleep(_PERIOD if await self.refresh() else _RETRY)
 
-    def _say(self, what: str) -> None:
-        if what != self._said:
-            self._said = what
-            self._tell(what)
+    def _log_once(self, message: str) -> None:
+        if message != self._logged:
+            self._logged = message
+            self._log(message)

@@ -1,1 +1,1 @@
-"""What was told of the fleet, kept in a file of each replica's own. Losing it loses nothing that is safe."""
+"""History: transitions of the fleet in a SQLite file, for backtests and repeat offenders."""

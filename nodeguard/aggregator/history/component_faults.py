@@ -1,4 +1,4 @@
-"""What a history tells of parts: which there were, and how often they failed."""
+"""Faults of components in a history: the start values of the repeat-offender statistics."""
 
 from __future__ import annotations
 
@@ -17,67 +17,67 @@ from nodeguard.fleet.diagnosis.repeat_offenders import FaultHistory
 from nodeguard.model.incident import Incident
 from nodeguard.wire.report import Inventory
 
-# What was in each node, from when to when. What one inventory is made of is kept once.
+# The components of each node, with first and last time. Equal inventories are stored once.
 _SEEN = """
 SELECT min(report.at), max(report.at), report.node, shared.text
 FROM report JOIN shared ON shared.id = report.inventory GROUP BY report.uid, report.inventory
 """
 _INCIDENTS = "SELECT text FROM told WHERE kind = 'incident' ORDER BY id"
 
-# Seconds in which a part begins to fail once, as far as other parts of its node are concerned.
+# Seconds in which repeated faults of a component count once, compared with other components of its node.
 _HOUR = 3_600.0
 
 _INCIDENT = msgspec.json.Decoder(Incident)
 _INVENTORY = msgspec.json.Decoder(Inventory)
 
 
-async def load_component_faults(path: str, known: FaultHistory, tell: Callable[[str], object]) -> None:
-    """Have parts known as a history has them, or one in a directory. One that cannot be read costs no more
-    than that: it is said why.
-    """
+async def load_component_faults(path: str, faults: FaultHistory, log: Callable[[str], object]) -> None:
+    """Add the faults in a history, a file or a directory. If it cannot be read, the reason is logged."""
     file = history_path(path)
     if not os.path.exists(file):
         return
     try:
-        before = await asyncio.to_thread(read_component_faults, file)
+        recorded = await asyncio.to_thread(read_component_faults, file)
     except (HistoryFileError, sqlite3.Error, msgspec.DecodeError, OSError) as error:
-        tell(f"{file}: what it tells of parts is not known ({error}): lemons are counted from now on")
+        log(f"{file}: cannot read the faults of components ({error}): repeat offenders are counted from now")
         return
-    known.merge(before)
+    faults.merge(recorded)
 
 
 def read_component_faults(file: str) -> FaultHistory:
-    """What a history tells of parts. Raises FileError, OSError, sqlite3.Error and msgspec.DecodeError."""
-    found = FaultHistory()
+    """Return the faults of components. Raises HistoryFileError, OSError, sqlite3.Error, DecodeError."""
+    faults = FaultHistory()
     with closing(open_for_reading(file)) as connection:
-        for one in _faults(connection):
-            found.record_fault(one.component, one.node, one.target, one.cause, one.first_seen)
+        for incident in _faults(connection):
+            faults.record_fault(
+                incident.component, incident.node, incident.target, incident.cause, incident.first_seen
+            )
         for first, last, node, text in connection.execute(_SEEN):
             for slot, occupant in _INVENTORY.decode(text).components.items():
                 if occupant.id and has_component_id(slot):
-                    found.record_component(occupant.id, first)
-                    found.record_component(occupant.id, last, node, slot)
-    return found
+                    faults.record_component(occupant.id, first)
+                    faults.record_component(occupant.id, last, node, slot)
+    return faults
 
 
 def _faults(connection: sqlite3.Connection) -> list[Incident]:
-    """Incidents of parts that were told of for themselves throughout: what a domain is to blame for, or a
-    check that is held, is no fault of a part, nor is what befalls many parts of a node.
+    """Return the incidents that are faults of one component: not explained by a degraded domain or a
+    suppressed check, and without simultaneous faults of many components of the node.
     """
-    found: dict[tuple[str, float], Incident] = {}
+    incidents: dict[tuple[str, float], Incident] = {}
     explained: set[tuple[str, float]] = set()
     for (text,) in connection.execute(_INCIDENTS):
-        one = _INCIDENT.decode(text)
-        key = one.name, one.first_seen
-        if one.parent:
+        incident = _INCIDENT.decode(text)
+        key = incident.name, incident.first_seen
+        if incident.parent:
             explained.add(key)
-        elif one.node and is_component_fault(one, one.target):
-            found[key] = one
+        elif incident.node and is_component_fault(incident, incident.target):
+            incidents[key] = incident
     began: dict[str, dict[tuple[str, int], float]] = defaultdict(dict)
-    for one in found.values():
-        began[one.uid][one.component, int(one.first_seen // _HOUR)] = one.first_seen
+    for incident in incidents.values():
+        began[incident.uid][incident.component, int(incident.first_seen // _HOUR)] = incident.first_seen
     return [
-        one
-        for key, one in found.items()
-        if key not in explained and is_isolated(one.first_seen, began[one.uid].values())
+        incident
+        for key, incident in incidents.items()
+        if key not in explained and is_isolated(incident.first_seen, began[incident.uid].values())
     ]

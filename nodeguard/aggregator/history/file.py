@@ -1,4 +1,4 @@
-"""The file of a history: its form, its version, and how it is opened."""
+"""The history file: its SQLite schema and version, and how it is opened."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ import sqlite3
 from pathlib import Path
 from urllib.parse import quote
 
-# What tells it from other databases: "nghi".
+# The SQLite application id of a history: "nghi".
 APPLICATION_ID = 0x6E676869
 
 VERSION = 1
 
 NAME = "history.sqlite"
 
-# By which a path names a file that is yet to be made, and not a directory.
+# Suffixes of a path that is a file, also if it does not exist yet.
 _SUFFIXES = frozenset({".sqlite", ".sqlite3", ".db"})
 
-# Bytes that lie beside the file at most, for long; and of it in memory.
+# Bytes of the journal, and of the page cache.
 _JOURNAL = 4 << 20
 _CACHE = 2 << 20
 
-# Seconds to wait for somebody who reads.
+# Seconds to wait for a lock of another program.
 _BUSY = 5.0
 
-# Inventories, labels and what is in order are equal on many nodes, or at many times: each is kept once, by
-# its hash. A report's findings have ages at `at`; its texts are those of wire.report.
+# Inventories, labels and passing checks are equal on many nodes and at many times: equal texts are stored
+# once, by hash. The findings of a report have ages at `at`; its texts have the encoding of wire.report.
 _TABLES = """
 CREATE TABLE shared (id INTEGER PRIMARY KEY, hash BLOB NOT NULL UNIQUE, text TEXT NOT NULL);
 CREATE TABLE report (
@@ -53,15 +53,15 @@ INSERT INTO clock VALUES (0);
 
 
 class HistoryFileError(Exception):
-    """A file cannot be used as a history; says why, and the remedy, but not its name."""
+    """A file cannot be used as a history. The message has the reason and the remedy, not its path."""
 
 
 class ForeignFileError(HistoryFileError):
-    """It is somebody else's, or of a newer version: it is to be left alone."""
+    """The file is of another program or of a newer version, and must not be changed."""
 
 
 class DamagedFileError(HistoryFileError):
-    """It is damaged."""
+    """The file is damaged."""
 
 
 def history_path(path: str) -> str:
@@ -74,13 +74,14 @@ def history_path(path: str) -> str:
 
 
 def open_for_writing(path: str) -> sqlite3.Connection:
-    """A history that can be written, made where there is none, in a directory that is made where only it is
-    missing. Raises FileError, OSError, sqlite3.Error.
+    """Open a history for writing. Creates the file, and its directory if only its last part is missing.
+
+    Raises HistoryFileError, OSError, sqlite3.Error.
     """
     directory = os.path.dirname(path) or "."
     if not os.path.isdir(directory):
         os.mkdir(directory, 0o700)
-    # Made before SQLite does, so that nobody else may read it.
+    # Create it before SQLite does, readable by the owner only.
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     connection = sqlite3.connect(path, timeout=_BUSY, isolation_level=None)
     try:
@@ -98,7 +99,7 @@ def _prepare(connection: sqlite3.Connection) -> None:
     if not has_history(connection):
         run("PRAGMA auto_vacuum = INCREMENTAL")
         run("PRAGMA journal_mode = WAL")
-        # The application is named last: a start that is cut short is one that never was.
+        # The application id is set last: an interrupted creation leaves an empty file.
         connection.executescript(
             f"BEGIN IMMEDIATE;{_TABLES}PRAGMA user_version = {VERSION};"
             f"PRAGMA application_id = {APPLICATION_ID};COMMIT;"
@@ -106,13 +107,13 @@ def _prepare(connection: sqlite3.Connection) -> None:
     run("PRAGMA journal_mode = WAL")
     run("PRAGMA synchronous = NORMAL")
     run(f"PRAGMA journal_size_limit = {_JOURNAL}")
-    [said] = run("PRAGMA quick_check(1)").fetchone()
-    if said != "ok":
-        raise DamagedFileError(str(said))
+    [result] = run("PRAGMA quick_check(1)").fetchone()
+    if result != "ok":
+        raise DamagedFileError(str(result))
 
 
 def open_for_reading(path: str) -> sqlite3.Connection:
-    """A history that can be read, while it is written, too. Raises FileError, OSError."""
+    """Open a history for reading, also while it is written. Raises HistoryFileError, OSError."""
     with open(path, "rb") as file:
         if not file.read(1):
             raise HistoryFileError(_EMPTY)
@@ -120,8 +121,7 @@ def open_for_reading(path: str) -> sqlite3.Connection:
     try:
         return _read_only(name)
     except sqlite3.OperationalError:
-        # Where neither the file nor its directory may be written, nobody writes, and what lies beside it is
-        # not needed.
+        # If neither the file nor its directory is writable, nobody writes: the journal is not needed.
         name += "&immutable=1"
     except sqlite3.DatabaseError as error:
         raise _no_history(error) from None
@@ -131,21 +131,21 @@ def open_for_reading(path: str) -> sqlite3.Connection:
         raise _no_history(error) from None
 
 
-_EMPTY = "it is empty: nothing was told yet, or it is another file"
+_EMPTY = "it is empty: nothing was recorded yet, or it is another file"
 
 
 def _no_history(error: sqlite3.Error) -> HistoryFileError:
     return HistoryFileError(
-        f"it is no history of nodeguard, or damaged ({error}): name what aggregator --history writes"
+        f"it is not a history of nodeguard, or damaged ({error}): name the file of aggregator --history"
     )
 
 
 def _read_only(uri: str) -> sqlite3.Connection:
-    """A connection that sees all as it is now, until it is closed."""
+    """Return a connection with a snapshot of the file."""
     connection = sqlite3.connect(uri, uri=True, timeout=_BUSY, isolation_level=None)
     try:
         if not has_history(connection):
-            raise HistoryFileError(_EMPTY)  # noqa: TRY301 - closed like after any other
+            raise HistoryFileError(_EMPTY)  # noqa: TRY301 - the connection is closed as after other errors
         connection.execute("BEGIN")
         connection.execute("SELECT count(*) FROM clock").fetchone()
     except BaseException:
@@ -155,17 +155,17 @@ def _read_only(uri: str) -> sqlite3.Connection:
 
 
 def has_history(connection: sqlite3.Connection) -> bool:
-    """Whether there is anything in a database. Raises ForeignError where that is no history, or of a newer
-    version.
+    """Return whether a database has a history; an empty database has none. Raises ForeignFileError if it
+    is of another program or of a newer version.
     """
     [application] = connection.execute("PRAGMA application_id").fetchone()
     [version] = connection.execute("PRAGMA user_version").fetchone()
     [tables] = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     if application == APPLICATION_ID and version > VERSION:
         raise ForeignFileError(
-            f"it was written by a newer version ({version}, and {VERSION} is understood here): upgrade, or "
+            f"it was written by a newer version ({version}, this program supports {VERSION}): upgrade, or "
             "name another file"
         )
     if tables and application != APPLICATION_ID:
-        raise ForeignFileError("it is a database of something else: name another file")
+        raise ForeignFileError("it is a database of another program: name another file")
     return bool(tables)

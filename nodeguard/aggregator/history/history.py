@@ -1,4 +1,4 @@
-"""What the aggregator tells its history: transitions alone, as they are found, and nothing that waits."""
+"""The history recorder: passes transitions of the fleet to the history writer, without waiting."""
 
 from __future__ import annotations
 
@@ -28,41 +28,41 @@ from nodeguard.model.mark import STATE_ANNOTATION
 from nodeguard.model.node import Node
 from nodeguard.wire.report import Report
 
-# Seconds between two looks at what people decided, which is in the hands of others.
+# Seconds between two reads of operators' decisions.
 _DECISIONS = 10.0
 
 
 class HistoryRecorder(Protocol):
-    """Who is told what happens, and says nothing to it."""
+    """Receives what happens in the fleet."""
 
     def report_received(self, caller: Caller, report: Report, now: Instant) -> None:
-        """A report was heard, and the planner has it."""
+        """Record a report that the planner has accepted."""
 
     def tick(self, now: Instant) -> None:
-        """A second has passed: Nodes, silence and people's decisions may have changed."""
+        """Record changes of Nodes, of stale agents and of decisions; called every second."""
 
     def plan_made(self, plan: Plan, now: Instant, *, acts: bool) -> None:
-        """A plan was made. acts: whether it is carried out here."""
+        """Record a plan. acts: whether this aggregator applies it."""
 
 
 class NoHistory:
-    """No history is kept."""
+    """Records nothing."""
 
     def report_received(self, caller: Caller, report: Report, now: Instant) -> None:
-        """Nothing."""
+        """Record nothing."""
 
     def tick(self, now: Instant) -> None:
-        """Nothing."""
+        """Record nothing."""
 
     def plan_made(self, plan: Plan, now: Instant, *, acts: bool) -> None:
-        """Nothing."""
+        """Record nothing."""
 
 
 class History:
-    """Remembers in a file.
+    """Records the fleet in a file.
 
-    decisions: gives what people decided, by the incident's name. tell: takes sentences for the log. began:
-    seconds of a clock that never jumps, from when on silence is told of.
+    decisions: returns operators' decisions, by name of the incident. log: receives messages. started_at:
+    seconds of a monotonic clock, the start of the aggregator.
     """
 
     def __init__(
@@ -70,91 +70,91 @@ class History:
         planner: Planner,
         decisions: Callable[[], Mapping[str, OperatorDecision]],
         writer: HistoryWriter,
-        tell: Callable[[str], object],
-        began: float,
+        log: Callable[[str], object],
+        started_at: float,
     ) -> None:
         self.writer = writer
         self._planner = planner
         self._decisions = decisions
-        self._tell = tell
-        self._began = began
+        self._log = log
+        self._started_at = started_at
         self._nodes: dict[str, Node] = {}
-        self._silent: frozenset[str] = frozenset()
+        self._stale: frozenset[str] = frozenset()
         self._paused = ""
         self._decided: dict[str, OperatorDecision] = {}
-        self._asked = float("-inf")
+        self._decisions_read_at = float("-inf")
 
     def report_received(self, caller: Caller, report: Report, now: Instant) -> None:
-        """See Remembers. What is kept until it is written is what the planner keeps anyway."""
-        heard = self._planner.reports.get(caller.uid)
-        if heard is not None:
-            kept = replace(report, node=caller.node, passing=heard.proven, findings=heard.findings)
-            self.writer.put(ReportReceived(now.wall, caller.uid, kept))
+        """See HistoryRecorder. Only objects that the planner stores anyway wait for the writer."""
+        latest = self._planner.reports.get(caller.uid)
+        if latest is not None:
+            stored = replace(report, node=caller.node, passing=latest.proven, findings=latest.findings)
+            self.writer.put(ReportReceived(now.wall, caller.uid, stored))
 
     def tick(self, now: Instant) -> None:
-        """See Remembers."""
-        for said in self.writer.take_messages():
-            self._tell(said)
-        self._see_nodes(now.wall)
-        self._hear_silence(now)
-        if now.mono - self._asked >= _DECISIONS:
-            self._asked = now.mono
-            self._read_decisions(now.wall)
+        """See HistoryRecorder."""
+        for message in self.writer.take_messages():
+            self._log(message)
+        self._record_nodes(now.wall)
+        self._record_stale(now)
+        if now.mono - self._decisions_read_at >= _DECISIONS:
+            self._decisions_read_at = now.mono
+            self._record_decisions(now.wall)
 
     def plan_made(self, plan: Plan, now: Instant, *, acts: bool) -> None:
-        """See Remembers. Each replica tells of incidents; of what is carried out, who acts."""
-        for one in (*plan.incidents, *plan.transient_incidents):
-            self._note(now.wall, NoteKind.INCIDENT, one.name, one.node, one)
+        """See HistoryRecorder. Each replica records incidents; only the active one records marks."""
+        for incident in (*plan.incidents, *plan.transient_incidents):
+            self._add_note(now.wall, NoteKind.INCIDENT, incident.name, incident.node, incident)
         if not acts:
             return
-        for what in plan.nodes:
-            self._note(now.wall, NoteKind.PLAN, what.uid, what.name, what)
+        for marks in plan.nodes:
+            self._add_note(now.wall, NoteKind.PLAN, marks.uid, marks.name, marks)
         for rule in plan.rules:
-            self._note(now.wall, NoteKind.PLAN, rule.name, rule.node, rule)
+            self._add_note(now.wall, NoteKind.PLAN, rule.name, rule.node, rule)
         for uid, freed in plan.released:
             node = self._planner.state.nodes.get(uid)
-            self._note(now.wall, NoteKind.RELEASED, uid, node.name if node is not None else "", freed)
+            self._add_note(now.wall, NoteKind.RELEASED, uid, node.name if node is not None else "", freed)
 
-    def _note(self, at: float, kind: NoteKind, name: str, node: str, what: msgspec.Struct) -> None:
-        self.writer.put(HistoryNote(at, kind, name, node, msgspec.json.encode(what).decode()))
+    def _add_note(self, at: float, kind: NoteKind, name: str, node: str, content: msgspec.Struct) -> None:
+        self.writer.put(HistoryNote(at, kind, name, node, msgspec.json.encode(content).decode()))
 
-    def _see_nodes(self, at: float) -> None:
-        """Nodes that are new, or other than they were. Most are the very same."""
-        nodes, known = self._planner.state.nodes, self._nodes
+    def _record_nodes(self, at: float) -> None:
+        """Record Nodes that are new or have changed. Most are the same object as before."""
+        nodes, recorded = self._planner.state.nodes, self._nodes
         for uid, node in nodes.items():
-            before = known.get(uid)
+            before = recorded.get(uid)
             if before is node:
                 continue
-            known[uid] = node
+            recorded[uid] = node
             now = without_nodeguard(node)
             if before is None or without_nodeguard(before) != now:
                 self.writer.put(NodeObserved(at, now))
             marks = node.annotations.get(STATE_ANNOTATION, "")
             if marks != ("" if before is None else before.annotations.get(STATE_ANNOTATION, "")):
                 self.writer.put(HistoryNote(at, NoteKind.MARKS, uid, node.name, marks))
-        if len(known) > len(nodes):
-            for uid in known.keys() - nodes.keys():
-                self.writer.put(NodeRemoved(at, uid, known.pop(uid).name))
+        if len(recorded) > len(nodes):
+            for uid in recorded.keys() - nodes.keys():
+                self.writer.put(NodeRemoved(at, uid, recorded.pop(uid).name))
 
-    def _hear_silence(self, now: Instant) -> None:
-        """Who has fallen silent. Who was not heard yet at this aggregator's start may be about to speak."""
-        silent = self._planner.stale_agents.stale
-        if silent == self._silent and now.mono - self._began > MAX_START_WAIT:
+    def _record_stale(self, now: Instant) -> None:
+        """Record agents that become stale. Shortly after the start, agents without a report do not count."""
+        stale = self._planner.stale_agents.stale
+        if stale == self._stale and now.mono - self._started_at > MAX_START_WAIT:
             return
-        early = now.mono - self._began <= MAX_START_WAIT
-        quiet = frozenset(uid for uid in silent if uid in self._planner.last_reports) if early else silent
-        for uid in quiet ^ self._silent:
+        early = now.mono - self._started_at <= MAX_START_WAIT
+        counted = frozenset(uid for uid in stale if uid in self._planner.last_reports) if early else stale
+        for uid in counted ^ self._stale:
             node = self._planner.state.nodes.get(uid)
             if node is not None:
-                self.writer.put(AgentLivenessChanged(now.wall, uid, node.name, uid in quiet))
-        self._silent = quiet
+                self.writer.put(AgentLivenessChanged(now.wall, uid, node.name, uid in counted))
+        self._stale = counted
 
-    def _read_decisions(self, at: float) -> None:
+    def _record_decisions(self, at: float) -> None:
         if self._planner.paused != self._paused:
             self._paused = self._planner.paused
             self.writer.put(HistoryNote(at, NoteKind.PAUSE, "", "", self._paused))
         decisions = dict(self._decisions())
-        for name, one in decisions.items():
-            if one != self._decided.get(name):
-                self._note(at, NoteKind.DECISION, name, "", one)
+        for name, decision in decisions.items():
+            if decision != self._decided.get(name):
+                self._add_note(at, NoteKind.DECISION, name, "", decision)
         self._decided = decisions

@@ -1,4 +1,4 @@
-"""Histories read again: what was told of a fleet, of one replica or of several together."""
+"""The history reader: replays the transitions of one history, or of several replicas merged."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from nodeguard.wire.report import (
 
 
 class HistoryError(Exception):
-    """A history cannot be read; names its file, and says why and how to remedy."""
+    """A history cannot be read. The message has the file, the reason and the remedy."""
 
 
 class RecordedHistory(NamedTuple):
-    """What was told. steps: in their order. until: when whoever listened did so last, in seconds since the
-    epoch; 0 where that is not known.
+    """The content of a history. steps: in their order. last_alive: when its writer was last running, in
+    seconds since the epoch; 0 if unknown.
     """
 
     steps: Iterator[HistoryEvent]
@@ -46,7 +46,7 @@ class RecordedHistory(NamedTuple):
 
 
 class _Row(Struct, array_like=True):
-    """A report's row, as its columns stand."""
+    """A row of the table of reports, in the order of its columns."""
 
     at: float
     uid: str
@@ -64,8 +64,7 @@ class _Row(Struct, array_like=True):
     inventory: int
 
 
-# Rows of all that is replayed, in the order in which it was written: times may jump back, and ids of tables
-# are their own.
+# Rows in the order in which they were written: times may go back, and each table has its own ids.
 _REPORTS = """
 SELECT at, uid, node, boot, sequence, age, digest, health, knowledge, agent, catalogue, leaving, proven,
        inventory, findings, unread FROM report ORDER BY id
@@ -81,22 +80,24 @@ _WORDS = msgspec.json.Decoder(dict[str, str])
 
 
 def read_history(path: str) -> RecordedHistory:
-    """What a history tells, or one in a directory. Raises HistoryError, as iterating its steps does."""
+    """Return the history in a file or in a directory. Raises HistoryError, also while its steps are read."""
     file = history_path(path)
     try:
         connection = open_for_reading(file)
-        [until] = connection.execute("SELECT alive FROM clock").fetchone()
+        [last_alive] = connection.execute("SELECT alive FROM clock").fetchone()
     except FileNotFoundError:
-        what = "no history.sqlite in it" if os.path.isdir(path) else "no such file or directory"
-        raise HistoryError(f"{path}: {what}: name what aggregator --history writes, or bundles") from None
+        what = "there is no history.sqlite in it" if os.path.isdir(path) else "no such file or directory"
+        raise HistoryError(
+            f"{path}: {what}: name the file that aggregator --history writes, or bundles"
+        ) from None
     except OSError as error:
-        raise HistoryError(f"{file}: {error.strerror}: let it be read, or copy it") from None
+        raise HistoryError(f"{file}: {error.strerror}: make it readable, or copy it") from None
     except (HistoryFileError, sqlite3.Error) as error:
         raise HistoryError(f"{file}: {error}") from None
-    return RecordedHistory(_told(connection, file), until)
+    return RecordedHistory(_steps(connection, file), last_alive)
 
 
-def _told(connection: sqlite3.Connection, file: str) -> Iterator[HistoryEvent]:
+def _steps(connection: sqlite3.Connection, file: str) -> Iterator[HistoryEvent]:
     reader = _Reader(connection)
     try:
         yield from heapq.merge(
@@ -112,7 +113,7 @@ def _told(connection: sqlite3.Connection, file: str) -> Iterator[HistoryEvent]:
 
 
 class _Reader:
-    """The rows of a history as steps. What is kept once is made once."""
+    """Converts the rows of a history to steps. Shared texts are decoded once."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -120,26 +121,26 @@ class _Reader:
 
     def reports(self) -> Iterator[ReportReceived]:
         for *row, findings, unread in self._connection.execute(_REPORTS):
-            one = msgspec.convert(row, _Row, strict=False)
+            columns = msgspec.convert(row, _Row, strict=False)
             yield ReportReceived(
-                one.at,
-                one.uid,
+                columns.at,
+                columns.uid,
                 Report(
                     version=VERSION,
-                    node=one.node,
-                    boot_id=one.boot,
-                    sequence=one.sequence,
-                    health=one.health,
-                    data_status=one.knowledge,
-                    digest=one.digest,
-                    agent=one.agent,
-                    catalogue=one.catalogue,
-                    age=one.age,
+                    node=columns.node,
+                    boot_id=columns.boot,
+                    sequence=columns.sequence,
+                    health=columns.health,
+                    data_status=columns.knowledge,
+                    digest=columns.digest,
+                    agent=columns.agent,
+                    catalogue=columns.catalogue,
+                    age=columns.age,
                     findings=_FINDINGS.decode(findings),
                     unreadable=_UNREAD.decode(unread),
-                    inventory=self._shared(one.inventory, _INVENTORY),
-                    leaving=one.leaving,
-                    passing=self._shared(one.proven, _PROVEN),
+                    inventory=self._shared(columns.inventory, _INVENTORY),
+                    leaving=columns.leaving,
+                    passing=self._shared(columns.proven, _PROVEN),
                 ),
             )
 
@@ -172,38 +173,39 @@ def _at(step: HistoryEvent) -> float:
 
 
 def merge_histories(of: Sequence[Iterator[HistoryEvent]]) -> Iterator[HistoryEvent]:
-    """What several tell of one fleet, each thing once: a report is known by node, boot and sequence. A node
-    is silent where it is so for everyone who knows it.
+    """Merge the histories of one fleet: each report once, by node, boot and sequence. An agent is stale if
+    it is stale for all replicas that know it.
     """
     if len(of) == 1:
         return of[0]
     numbered = (_numbered(number, steps) for number, steps in enumerate(of))
     once = _Once()
-    return (one for which, one in heapq.merge(*numbered, key=lambda each: each[1].at) if once(which, one))
+    merged = heapq.merge(*numbered, key=lambda item: item[1].at)
+    return (step for history, step in merged if once(history, step))
 
 
 class _Once:
-    """Whether a step tells anything that another has not."""
+    """Detects steps that another history had already."""
 
     def __init__(self) -> None:
-        # By uid and boot: the highest sequence. An aggregator has accepted each of these reports.
+        # The highest sequence by uid and boot: an aggregator has accepted all of these reports.
         self._sequences: dict[tuple[str, str], int] = {}
         self._digests: dict[str, tuple[str, str]] = {}
         self._nodes: dict[str, Node] = {}
         self._silent: dict[str, dict[int, bool]] = {}
 
-    def __call__(self, which: int, one: HistoryEvent) -> bool:
-        match one:
+    def __call__(self, history: int, step: HistoryEvent) -> bool:
+        match step:
             case ReportReceived():
-                self._silent.setdefault(one.uid, {})[which] = False
-                return self._reported(one.uid, one.report)
+                self._silent.setdefault(step.uid, {})[history] = False
+                return self._reported(step.uid, step.report)
             case NodeObserved(_, node):
                 before, self._nodes[node.uid] = self._nodes.get(node.uid), node
                 return before != node
             case NodeRemoved():
-                return self._nodes.pop(one.uid, None) is not None
+                return self._nodes.pop(step.uid, None) is not None
             case AgentLivenessChanged():
-                return self._quiet(which, one)
+                return self._quiet(history, step)
         return True
 
     def _reported(self, uid: str, report: Report) -> bool:
@@ -215,12 +217,12 @@ class _Once:
         self._digests[uid] = now
         return before != now or not report.digest
 
-    def _quiet(self, which: int, one: AgentLivenessChanged) -> bool:
-        words = self._silent.setdefault(one.uid, {})
-        before = bool(words) and all(words.values())
-        words[which] = one.stale
-        return all(words.values()) != before
+    def _quiet(self, history: int, step: AgentLivenessChanged) -> bool:
+        by_history = self._silent.setdefault(step.uid, {})
+        before = bool(by_history) and all(by_history.values())
+        by_history[history] = step.stale
+        return all(by_history.values()) != before
 
 
 def _numbered(number: int, steps: Iterable[HistoryEvent]) -> Iterator[tuple[int, HistoryEvent]]:
-    return ((number, one) for one in steps)
+    return ((number, step) for step in steps)

@@ -1,4 +1,4 @@
-"""A history that is open for writing: what is news to it is added, what is too old or too much is let go."""
+"""The history store: adds new transitions to the file, and removes old ones to keep its limits."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from nodeguard.fleet.state.history_events import (
     ReportReceived,
 )
 
-# Kinds of which the latest word stands until another is said; the others are of a moment.
-_STANDING = (NoteKind.MARKS, NoteKind.DECISION, NoteKind.PAUSE)
+# Kinds with a current value, the latest one; the others are events.
+_CURRENT = (NoteKind.MARKS, NoteKind.DECISION, NoteKind.PAUSE)
 STALE = "silent"
 
-# Texts whose place is remembered; what was said last of so many names.
+# Cached ids of shared texts, and cached latest values by name.
 _TEXTS = 20_000
 _NAMES = 200_000
 
 _DAY = 86_400.0
 
-# A history that is too large is cut, oldest first: by a tenth, then by more, until it fits.
+# A history that is too large loses its oldest tenth, then more, until it fits.
 _CUTS = 10
 
 _json = msgspec.json.Encoder(order="deterministic").encode
 
 
 class HistoryStore:
-    """An open history. Raises FileError, OSError, sqlite3.Error, here and in its methods.
+    """An open history file. It and its methods raise HistoryFileError, OSError and sqlite3.Error.
 
-    added: transitions that were added since it was opened.
+    added: transitions since it was opened.
     """
 
     def __init__(self, path: str) -> None:
@@ -53,30 +53,33 @@ class HistoryStore:
         self._nodes: dict[str, tuple[object, ...]] = {
             uid: tuple(rest) for uid, *rest in run(_LATEST_NODES) if not rest[1]
         }
-        self._said = {(kind, name): _hashed(text) for kind, name, text in run(_LATEST_TOLD)}
-        self._silent = {uid for (kind, uid), said in self._said.items() if kind == STALE and said == _YES}
+        self._latest = {(kind, name): _hashed(text) for kind, name, text in run(_LATEST_TOLD)}
+        self._silent = {
+            uid for (kind, uid), digest in self._latest.items() if kind == STALE and digest == _YES
+        }
 
     def close(self) -> None:
-        """Close it."""
+        """Close the file."""
         self._connection.close()
 
     def add(self, steps: Iterable[HistoryEvent], alive: float) -> None:
-        """Add what is news, all of it or, where that fails, nothing: then this is not to be used any more.
+        """Add the new transitions, all or none. After an error this store must not be used again.
+
         alive: now, in seconds since the epoch.
         """
         run = self._connection.execute
         run("BEGIN IMMEDIATE")
-        for one in steps:
-            self._add(one)
+        for step in steps:
+            self._add(step)
         run("UPDATE clock SET alive = ?", (alive,))
         run("COMMIT")
         self.added += self._new
         self._new = 0
 
-    def _add(self, one: HistoryEvent) -> None:
-        match one:
+    def _add(self, step: HistoryEvent) -> None:
+        match step:
             case ReportReceived():
-                self._report(one)
+                self._report(step)
             case NodeObserved(at, node):
                 upgrade = {key: node.labels[key] for key in UPGRADE_LABELS if key in node.labels}
                 rest = {key: value for key, value in node.labels.items() if key not in UPGRADE_LABELS}
@@ -90,22 +93,23 @@ class HistoryStore:
             case AgentLivenessChanged(at, uid, name, silent):
                 self._quiet(at, uid, name, silent=silent)
             case HistoryNote(at, kind, name, node, text):
-                self._tell(at, kind.value, name, node, text)
+                self._add_event(at, kind.value, name, node, text)
 
-    def _report(self, one: ReportReceived) -> None:
-        said = one.report
-        if one.uid in self._silent:
-            self._quiet(one.at, one.uid, said.node, silent=False)
-        proven = self._text(_json(said.passing))
-        if self._reports.get(one.uid) == (said.boot_id, said.digest, proven):
+    def _report(self, step: ReportReceived) -> None:
+        report = step.report
+        if step.uid in self._silent:
+            self._quiet(step.at, step.uid, report.node, silent=False)
+        proven = self._text(_json(report.passing))
+        if self._reports.get(step.uid) == (report.boot_id, report.digest, proven):
             return
         row = (
-            one.at, one.uid, said.node, said.boot_id, said.sequence, said.age, said.digest, said.health.value,
-            said.data_status.value, said.agent, said.catalogue, int(said.leaving), _text(said.findings),
-            _text(said.unreadable), proven, self._text(_json(said.inventory)),
+            step.at, step.uid, report.node, report.boot_id, report.sequence, report.age, report.digest,
+            report.health.value, report.data_status.value, report.agent, report.catalogue, int(report.leaving),
+            _text(report.findings),
+            _text(report.unreadable), proven, self._text(_json(report.inventory)),
         )  # fmt: skip
         self._insert("report", row)
-        self._reports[one.uid] = said.boot_id, said.digest, proven
+        self._reports[step.uid] = report.boot_id, report.digest, proven
 
     def _node(self, at: float, uid: str, row: tuple[object, ...]) -> None:
         if self._nodes.get(uid) != row:
@@ -114,41 +118,43 @@ class HistoryStore:
 
     def _quiet(self, at: float, uid: str, node: str, *, silent: bool) -> None:
         (self._silent.add if silent else self._silent.discard)(uid)
-        self._tell(at, STALE, uid, node, "true" if silent else "false")
+        self._add_event(at, STALE, uid, node, "true" if silent else "false")
 
-    def _tell(self, at: float, kind: str, name: str, node: str, text: str) -> None:
-        said = _hashed(text)
-        if self._said.get((kind, name)) == said:
+    def _add_event(self, at: float, kind: str, name: str, node: str, text: str) -> None:
+        digest = _hashed(text)
+        if self._latest.get((kind, name)) == digest:
             return
         self._insert("told", (at, kind, name, node, text))
-        if len(self._said) >= _NAMES:
-            self._said = {key: one for key, one in self._said.items() if key[0] in {STALE, *_STANDING}}
-        self._said[kind, name] = said
+        if len(self._latest) >= _NAMES:
+            self._latest = {
+                key: digest for key, digest in self._latest.items() if key[0] in {STALE, *_CURRENT}
+            }
+        self._latest[kind, name] = digest
 
     def _insert(self, table: str, row: tuple[object, ...]) -> None:
-        places = ", ".join("?" * len(row))
-        self._connection.execute(f"INSERT INTO {table} VALUES (NULL, {places})", row)  # noqa: S608 - ours
+        placeholders = ", ".join("?" * len(row))
+        self._connection.execute(f"INSERT INTO {table} VALUES (NULL, {placeholders})", row)  # noqa: S608 - ours
         self._new += 1
 
     def _text(self, text: bytes) -> int:
-        """Where a text is that is kept once."""
+        """Return the id of a shared text; equal texts are stored once."""
         name = _hashed(text)
-        known = self._texts.get(name)
-        if known is not None:
-            return known
+        cached = self._texts.get(name)
+        if cached is not None:
+            return cached
         if len(self._texts) >= _TEXTS:
             self._texts.clear()
         run = self._connection.execute
-        found = run("SELECT id FROM shared WHERE hash = ?", (name,)).fetchone()
-        if found is None:
-            found = run(
+        row = run("SELECT id FROM shared WHERE hash = ?", (name,)).fetchone()
+        if row is None:
+            row = run(
                 "INSERT INTO shared (hash, text) VALUES (?, ?) RETURNING id", (name, text.decode())
             ).fetchone()
-        self._texts[name] = found[0]
-        return int(found[0])
+        self._texts[name] = row[0]
+        return int(row[0])
 
     def size(self) -> int:
-        """Bytes of the file that hold anything."""
+        """Return the used bytes of the file."""
         run = self._connection.execute
         pages, free, size = (
             run(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
@@ -156,28 +162,29 @@ class HistoryStore:
         return int((pages - free) * size)
 
     def trim(self, now: float, days: float, most: int) -> bool:
-        """Let go of what is older than some days, and of more where there are more bytes than may be. What
-        holds at the first moment that is kept stays: each Node, its report, its marks. Returns whether it
-        fits. now: seconds since the epoch.
+        """Remove transitions older than `days`, and more while the file is larger than `most` bytes.
+
+        The current values at the earliest time that is left stay: each Node, its report, its marks. Returns
+        whether the file fits. now: seconds since the epoch.
         """
-        self._forget(now - days * _DAY)
+        self._remove_before(now - days * _DAY)
         cut = 0
         while self.size() > most and cut < _CUTS:
             cut += 1
             count = self._one("SELECT (SELECT count(*) FROM report) + (SELECT count(*) FROM told)")
             horizon = self._one(_QUANTILE, (int(count) * cut // _CUTS - 1,)) if count >= _CUTS else None
             if horizon is not None:
-                self._forget(horizon)
-        # Each step gives back one page, and `execute` takes one alone.
+                self._remove_before(horizon)
+        # Each step of the statement frees one page, and `execute` runs one step only.
         self._connection.executescript("PRAGMA incremental_vacuum")
         self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         return self.size() <= most
 
     def _one(self, query: str, values: tuple[object, ...] = ()) -> Any:
-        found = self._connection.execute(query, values).fetchone()
-        return None if found is None else found[0]
+        row = self._connection.execute(query, values).fetchone()
+        return None if row is None else row[0]
 
-    def _forget(self, horizon: float) -> None:
+    def _remove_before(self, horizon: float) -> None:
         run = self._connection.execute
         run("BEGIN IMMEDIATE")
         if sum(run(query, {"horizon": horizon}).rowcount for query in _FORGET):
@@ -202,7 +209,7 @@ _QUANTILE = """
 SELECT at FROM (SELECT at FROM report UNION ALL SELECT at FROM told) ORDER BY at LIMIT 1 OFFSET ?
 """
 
-# What is gone before the horizon goes with all that was told of it; of everything else, the last word stays.
+# A node that was deleted before the horizon is removed entirely; of all others the latest values stay.
 _FORGET = (
     """
     DELETE FROM report WHERE at < :horizon AND (uid IN (SELECT uid FROM gone WHERE at < :horizon)

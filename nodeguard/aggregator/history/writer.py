@@ -1,4 +1,4 @@
-"""The thread that writes a history: a disk may be full, or hang, and nobody waits for it."""
+"""The history writer: a thread that writes transitions, so that a full or hanging disk blocks nothing."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ from nodeguard.aggregator.history.file import DamagedFileError, ForeignFileError
 from nodeguard.aggregator.history.store import HistoryStore
 from nodeguard.fleet.state.history_events import HistoryEvent
 
-# Steps that wait to be written at most, of which the oldest are lost, and that are written at a time.
+# Transitions that wait at most: then the oldest are lost; and transitions in one write.
 _MOST = 4000
 _BATCH = 500
 
-# Seconds for which steps are gathered; until the next try after one that failed; between two looks for what
-# is too old or too much; after which a write hangs; and for the last at the end.
+# Seconds to collect transitions for a write; until the next attempt after an error; between two removals of
+# old transitions; until a write counts as hanging; and for the last write.
 _GATHER = 1.0
-_AGAIN = 30.0
+_RETRY = 30.0
 _TRIM = 600.0
 _HANGS = 30.0
-_LAST = 2.0
+_CLOSE_TIMEOUT = 2.0
 
 _MIB = 1 << 20
 
-# What a file is called that was damaged, beside its own name.
+# The suffix of a damaged file.
 DAMAGED_SUFFIX = ".damaged"
 
 
 class HistoryLimits(Struct, frozen=True):
-    """How much is kept. days: of a history; mib: MiB that its file may hold."""
+    """Limits of a history. days: age of transitions; mib: size of the file in MiB."""
 
     days: float
     mib: float
 
 
 class HistoryWriter:
-    """Takes steps from any thread and never waits; its thread begins with the first.
+    """Accepts transitions from any thread, without waiting. Its thread starts with the first one.
 
-    added: transitions written since the start. lost: steps that never will be. size: bytes of the file.
-    wrong: why nothing is written, in a sentence with the remedy; empty while all is well.
+    added: transitions written since the start. lost: transitions that were never written. size: of the file
+    in bytes. error: why the last write failed, with the remedy; empty if it succeeded.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class HistoryWriter:
         path: str,
         bounds: HistoryLimits,
         wall: Callable[[], float] = time.time,
-        again: float = _AGAIN,
+        again: float = _RETRY,
         gather: float = _GATHER,
     ) -> None:
         self.path = path
@@ -63,7 +63,7 @@ class HistoryWriter:
         self._bounds = bounds
         self._wall, self._again, self._gather = wall, again, gather
         self._steps: deque[HistoryEvent] = deque()
-        self._said: deque[str] = deque(maxlen=16)
+        self._messages: deque[str] = deque(maxlen=16)
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._closed = self._refused = False
@@ -75,7 +75,7 @@ class HistoryWriter:
         self._fits = True
 
     def put(self, step: HistoryEvent) -> None:
-        """Have a step written."""
+        """Write a transition."""
         with self._changed:
             if self._refused or self._closed:
                 self.lost += 1
@@ -90,19 +90,20 @@ class HistoryWriter:
             self._changed.notify()
 
     def take_messages(self) -> list[str]:
-        """Sentences for the log that nobody was told yet."""
+        """Return the messages for the log since the last call."""
         busy = self._busy
         if busy is not None and time.monotonic() - busy > _HANGS:
-            self._tell(
-                f"{self.path}: no answer of its disk for {_HANGS:g} s: see to it, or name another --history"
+            self._set_error(
+                f"{self.path}: its disk has not answered for {_HANGS:g} s: check the disk, or name another "
+                "--history"
             )
-        said = []
-        while self._said:
-            said.append(self._said.popleft())
-        return said
+        messages = []
+        while self._messages:
+            messages.append(self._messages.popleft())
+        return messages
 
-    def close(self, within: float = _LAST) -> None:
-        """Write what waits, for a moment at most."""
+    def close(self, within: float = _CLOSE_TIMEOUT) -> None:
+        """Write the waiting transitions, within a time limit."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -123,15 +124,15 @@ class HistoryWriter:
             self._store.close()
 
     def _put_back(self, steps: list[HistoryEvent]) -> None:
-        """Steps that were not written come before all others again; where room is short, the latest."""
+        """Put back transitions that were not written, before all others; the latest if space is short."""
         with self._changed:
             room = 0 if self._refused else _MOST - len(self._steps)
-            kept = steps[max(0, len(steps) - room) :] if room > 0 else []
-            self.lost += len(steps) - len(kept)
-            self._steps.extendleft(reversed(kept))
+            remaining = steps[max(0, len(steps) - room) :] if room > 0 else []
+            self.lost += len(steps) - len(remaining)
+            self._steps.extendleft(reversed(remaining))
 
     def _next(self) -> list[HistoryEvent]:
-        """What is to be written next; nothing at the end."""
+        """Return the next transitions; none at the end."""
         with self._changed:
             self._changed.wait_for(lambda: self._steps or self._closed)
             self._changed.wait_for(lambda: len(self._steps) >= _BATCH or self._closed, self._gather)
@@ -141,7 +142,7 @@ class HistoryWriter:
             return steps
 
     def _write(self, steps: list[HistoryEvent]) -> bool:
-        """Write some steps. Returns whether that was done."""
+        """Write transitions. Returns whether that succeeded."""
         self._busy = time.monotonic()
         try:
             store = self._opened()
@@ -153,7 +154,7 @@ class HistoryWriter:
         except (HistoryFileError, OSError, sqlite3.Error) as error:
             self._fail(error)
             return False
-        except Exception as error:  # noqa: BLE001 - what one node says must not end the history of all
+        except Exception as error:  # noqa: BLE001 - data of one node must not end the history
             self.lost += len(steps)
             self._fail(error)
             return True
@@ -161,8 +162,8 @@ class HistoryWriter:
             self._busy = None
         if self.error:
             self.error = ""
-            lost = f"; {self.lost} transitions are lost" if self.lost else ""
-            self._said.append(f"{self.path}: the history is written again{lost}")
+            lost = f"; {self.lost} transitions were lost" if self.lost else ""
+            self._messages.append(f"{self.path}: the history is written again{lost}")
         return True
 
     def _trim(self, store: HistoryStore) -> None:
@@ -170,8 +171,8 @@ class HistoryWriter:
         fits = store.trim(self._wall(), self._bounds.days, int(self._bounds.mib * _MIB))
         if self._fits and not fits:
             most = f"{self._bounds.mib:g} MiB"
-            self._said.append(
-                f"{self.path}: what holds now takes more than {most}: give a larger --history-size"
+            self._messages.append(
+                f"{self.path}: the current state needs more than {most}: set a larger --history-size"
             )
         self._fits = fits
 
@@ -195,8 +196,8 @@ class HistoryWriter:
         for rest in ("-wal", "-shm"):
             with suppress(FileNotFoundError):
                 os.unlink(self.path + rest)
-        self._said.append(
-            f"{self.path} was damaged ({self._damaged}): it is set aside as {aside}, and begun anew"
+        self._messages.append(
+            f"{self.path} was damaged ({self._damaged}): renamed to {aside}, and a new file was created"
         )
         self._damaged = ""
 
@@ -210,23 +211,27 @@ class HistoryWriter:
             self._refused = True
             self.lost += len(self._steps)
             self._steps.clear()
-            self._tell(f"{self.path}: {error}; until then no history is written")
+            self._set_error(f"{self.path}: {error}; until then no history is written")
         elif _is_damaged(error):
             self._damaged = str(error)
-            self._tell(f"{self.path} is damaged ({error}): it will be set aside")
+            self._set_error(f"{self.path} is damaged ({error}): it will be renamed")
         elif isinstance(error, (HistoryFileError, OSError, sqlite3.Error)):
-            self._tell(f"{self.path}: {_why(error)}; until then only the latest {_MOST} are kept, in memory")
+            self._set_error(
+                f"{self.path}: {_reason(error)}; until then the latest {_MOST} transitions wait in memory"
+            )
         else:
-            self._tell(f"error in the history, please report it: {type(error).__name__}: {error}")
+            self._set_error(
+                f"internal error in the history, please report it: {type(error).__name__}: {error}"
+            )
 
-    def _tell(self, why: str) -> None:
-        if why != self.error:
-            self.error = why
-            self._said.append(why)
+    def _set_error(self, error: str) -> None:
+        if error != self.error:
+            self.error = error
+            self._messages.append(error)
 
 
 def _is_damaged(error: Exception) -> bool:
-    """Whether a file is no database any more, and not only out of reach."""
+    """Return whether a file is damaged, not only inaccessible."""
     code = getattr(error, "sqlite_errorcode", None)
     return isinstance(error, DamagedFileError) or (
         code is not None and code & 0xFF in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
@@ -234,15 +239,15 @@ def _is_damaged(error: Exception) -> bool:
 
 
 _REMEDIES = {
-    sqlite3.SQLITE_FULL: "make room there, or give a smaller --history-size",
-    sqlite3.SQLITE_BUSY: "let go of it, or name another --history",
-    sqlite3.SQLITE_IOERR: "see to its disk, or name another --history",
+    sqlite3.SQLITE_FULL: "make room there, or set a smaller --history-size",
+    sqlite3.SQLITE_BUSY: "close the other program, or name another --history",
+    sqlite3.SQLITE_IOERR: "check the disk, or name another --history",
 }
 
 
-def _why(error: Exception) -> str:
-    """Why a file cannot be written, and the remedy."""
+def _reason(error: Exception) -> str:
+    """Return why a file cannot be written, and the remedy."""
     if isinstance(error, OSError):
-        return f"{error.strerror or error}: make room there, or let it be written, or name another --history"
+        return f"{error.strerror or error}: make room there, make it writable, or name another --history"
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    return f"{error}: {_REMEDIES.get(code, 'let it be written, or name another --history')}"
+    return f"{error}: {_REMEDIES.get(code, 'make it writable, or name another --history')}"

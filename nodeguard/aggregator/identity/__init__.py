@@ -1,1 +1,1 @@
-"""Who an agent is: the node that its token, or its certificate, speaks for."""
+"""Identity of agents: the node that the token or the certificate of a request belongs to."""

@@ -1,4 +1,4 @@
-"""Agents that show a certificate: the way without Kubernetes. The handshake has verified it already."""
+"""Authentication by client certificates, without Kubernetes. The TLS handshake has verified them already."""
 
 from __future__ import annotations
 
@@ -15,37 +15,35 @@ from nodeguard.aggregator.identity.caller import (
 from nodeguard.local.certificate_validity import expired_problem
 
 _MISSING = (
-    "no certificate was shown: set certificate_file and key_file of `aggregator` in the agent's settings"
+    "no certificate was presented: set certificate_file and key_file of `aggregator` in the agent's settings"
 )
-_NAMELESS = (
-    "the certificate names no node: have its common name, or one of its DNS names, be the name of the node"
-)
+_NAMELESS = "the certificate has no node name: its common name, or one of its DNS names, must be the node's"
 
 
 class CertificateAuthenticator:
-    """A certificate's common name and DNS names are the nodes that it may speak for."""
+    """Authenticates agents: the common name and DNS names of a certificate are the nodes of its agent."""
 
-    def cached(self, shown: PresentedCredentials, now: float) -> VerifiedIdentity | None:
-        """Who it is; None where it is nobody, and identify says why."""
-        if shown.certificate is None:
+    def cached(self, presented: PresentedCredentials, now: float) -> VerifiedIdentity | None:
+        """Return the identity; None if there is none: then authenticate raises the reason."""
+        if presented.certificate is None:
             return None
-        found = identity_of_certificate(shown.certificate)
-        return found if found.node_names and now < found.expires_at else None
+        identity = identity_of_certificate(presented.certificate)
+        return identity if identity.node_names and now < identity.expires_at else None
 
-    async def authenticate(self, shown: PresentedCredentials, now: float) -> VerifiedIdentity:
-        """Who it is. Raises RefusedError."""
-        if shown.certificate is None:
+    async def authenticate(self, presented: PresentedCredentials, now: float) -> VerifiedIdentity:
+        """Return the identity. Raises RequestRefusedError."""
+        if presented.certificate is None:
             raise RequestRefusedError(401, _MISSING)
-        found = identity_of_certificate(shown.certificate)
-        if not found.node_names:
+        identity = identity_of_certificate(presented.certificate)
+        if not identity.node_names:
             raise RequestRefusedError(401, _NAMELESS)
-        if now >= found.expires_at:
+        if now >= identity.expires_at:
             raise RequestRefusedError(401, f"the certificate {expired_problem(now, 'the aggregator')}")
-        return found
+        return identity
 
 
 def identity_of_certificate(certificate: Mapping[str, Any]) -> VerifiedIdentity:
-    """Who a certificate is for. certificate: as ssl.SSLSocket.getpeercert has it. Pure."""
+    """Return the identity in a certificate, as ssl.SSLSocket.getpeercert returns it. Pure."""
     names = tuple(dict.fromkeys(name for name in _names(certificate) if is_node_name(name)))
     return VerifiedIdentity(names, expires_at=float(ssl.cert_time_to_seconds(certificate["notAfter"])))
 

@@ -1,4 +1,4 @@
-"""Nobody is asked who they are: for a demonstration on this very machine alone."""
+"""No authentication: for a demonstration on one machine."""
 
 from __future__ import annotations
 
@@ -7,37 +7,37 @@ from ipaddress import ip_address
 from nodeguard.aggregator.identity.caller import PresentedCredentials, VerifiedIdentity
 
 WARNING = (
-    "INSECURE: agents are not asked who they are, and nothing is encrypted: whoever is on this machine can "
-    "speak for any node; use it for a demonstration only"
+    "INSECURE: agents are not authenticated and nothing is encrypted: every process on this machine can "
+    "report for any node; use --insecure for a demonstration only"
 )
-_ANYBODY = VerifiedIdentity(None)
+_ANY_NODE = VerifiedIdentity(None)
 
 
 class NotLoopbackError(Exception):
-    """An address that others than this machine can reach; says what to do."""
+    """The address can be reached from other machines. The message has the remedy."""
 
 
 class InsecureAuthenticator:
-    """Lets in everybody. host: where the server listens. Raises NotLoopbackError where others reach that."""
+    """Accepts everybody. host: the address of the server. Raises NotLoopbackError if it is not loopback."""
 
     def __init__(self, host: str) -> None:
         if not is_loopback(host):
             raise NotLoopbackError(
-                "without tokens or certificates agents are heard on 127.0.0.1 and ::1 alone: listen there, "
-                "or set how agents show who they are"
+                "without tokens or certificates the aggregator accepts agents on 127.0.0.1 and ::1 only: "
+                "listen there, or set --client-ca"
             )
 
-    def cached(self, _shown: PresentedCredentials, _now: float) -> VerifiedIdentity:
-        """Anybody."""
-        return _ANYBODY
+    def cached(self, _presented: PresentedCredentials, _now: float) -> VerifiedIdentity:
+        """Return the identity of any node."""
+        return _ANY_NODE
 
-    async def authenticate(self, _shown: PresentedCredentials, _now: float) -> VerifiedIdentity:
-        """Anybody."""
-        return _ANYBODY
+    async def authenticate(self, _presented: PresentedCredentials, _now: float) -> VerifiedIdentity:
+        """Return the identity of any node."""
+        return _ANY_NODE
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address, as a number, is this machine's own. A name is not: it may lead anywhere."""
+    """Return whether a numeric address is a loopback address. A name is not: it may resolve elsewhere."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

@@ -1,4 +1,4 @@
-"""The cluster's keys as they are now: asked for again from time to time, and when a token names another."""
+"""Signing keys of the cluster's service account tokens: parsed, kept, and refreshed when a token needs it."""
 
 from __future__ import annotations
 
@@ -14,55 +14,67 @@ from msgspec import Struct
 MOST_KEYS = 64
 DOCUMENT_LIMIT = 256 * 1024
 
+# Seconds: between two requests at least, and between two requests while no key is missing.
+MIN_REFRESH_INTERVAL = 10.0
+REFRESH_PERIOD = 300.0
+
 _CURVES = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
 
 
 class KeysError(Exception):
-    """A document that holds no keys; says what is wrong with it."""
+    """The document has no usable keys. The message has the reason."""
+
+
+class KeysUnavailableError(Exception):
+    """The cluster did not return its keys. The message has the reason, without anything secret."""
 
 
 class SigningKey(Struct, frozen=True):
-    """A public key, and the one algorithm that it is good for: never what a token itself asks for."""
+    """A public key and its one algorithm: the algorithm in the header of a token is not trusted."""
 
     public: rsa.RSAPublicKey | ec.EllipticCurvePublicKey
     algorithm: str
 
 
 class SigningKeys(Struct, frozen=True):
-    """Who issues a cluster's tokens, and its keys by their ids."""
+    """The issuer of a cluster's tokens, and its keys by id."""
 
     issuer: str
     by_id: Mapping[str, SigningKey]
 
 
-class _Set(Struct):
+class _Document(Struct):
     keys: list[dict[str, object]]
 
 
-def parse_signing_keys(issuer: str, document: bytes) -> SigningKeys:
-    """The keys of a document as the API server has it at /openid/v1/jwks. Raises KeysError.
+# Returns the issuer and the document of keys. Raises KeysUnavailableError.
+Fetch = Callable[[], Awaitable[tuple[str, bytes]]]
 
-    Keys that are of no use here are left out.
+
+def parse_signing_keys(issuer: str, document: bytes) -> SigningKeys:
+    """Return the keys of a document that the API server returns at /openid/v1/jwks. Raises KeysError.
+
+    Keys without an id, and keys of another type, are left out.
     """
     if len(document) > DOCUMENT_LIMIT:
         raise KeysError(f"the cluster's key document has more than {DOCUMENT_LIMIT} bytes")
     try:
-        listed = msgspec.json.decode(document, type=_Set).keys
+        entries = msgspec.json.decode(document, type=_Document).keys
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise KeysError("the cluster's key document is not one") from None
-    found = {}
-    for one in listed[:MOST_KEYS]:
-        name, key = one.get("kid"), _key(one)
+        raise KeysError("the cluster's key document is invalid") from None
+    by_id = {}
+    for entry in entries[:MOST_KEYS]:
+        name, key = entry.get("kid"), _parse_key(entry)
         if isinstance(name, str) and name and key is not None:
-            found[name] = key
-    if not found:
-        raise KeysError("the cluster's key document holds no RSA or elliptic-curve key with an id")
-    return SigningKeys(issuer, found)
+            by_id[name] = key
+    if not by_id:
+        raise KeysError("the cluster's key document has no RSA or elliptic-curve key with an id")
+    return SigningKeys(issuer, by_id)
 
 
-def _key(document: dict[str, object]) -> SigningKey | None:
+def _parse_key(entry: dict[str, object]) -> SigningKey | None:
     try:
-        public = jwt.PyJWK(document).key
+        public = jwt.PyJWK(entry).key
     except (jwt.PyJWTError, ValueError, TypeError):
         return None
     if isinstance(public, rsa.RSAPublicKey) and public.key_size >= 2048:
@@ -72,69 +84,56 @@ def _key(document: dict[str, object]) -> SigningKey | None:
     return None
 
 
-# Seconds: between two requests at least, and after which the keys are asked for although nobody misses any.
-MIN_REFRESH_INTERVAL = 10.0
-REFRESH_PERIOD = 300.0
-
-
-class KeysUnavailableError(Exception):
-    """The cluster did not say; says why, without anything secret."""
-
-
-# The issuer and the document of keys. Raises UnavailableError.
-Fetch = Callable[[], Awaitable[tuple[str, bytes]]]
-
-
 class SigningKeyring:
-    """Keys that were fetched once stay good while the cluster cannot be asked.
+    """The current signing keys. They stay valid while the cluster cannot be reached.
 
-    tell: is given what is wrong, once until it is over.
+    log: receives an error once, until a refresh succeeds.
     """
 
-    def __init__(self, fetch: Fetch, tell: Callable[[str], None]) -> None:
+    def __init__(self, fetch: Fetch, log: Callable[[str], None]) -> None:
         self.keys: SigningKeys | None = None
         self._fetch = fetch
-        self._tell = tell
-        self._said = ""
-        self._asked = float("-inf")
+        self._log = log
+        self._logged = ""
+        self._requested_at = float("-inf")
         self._fetching: asyncio.Task[None] | None = None
 
     def is_due(self, now: float) -> bool:
-        """Whether it is time to ask again though no key is missed. now: as in refresh."""
-        return now >= self._asked + (MIN_REFRESH_INTERVAL if self.keys is None else REFRESH_PERIOD)
+        """Return whether to refresh although no key is missing. now: seconds of a monotonic clock."""
+        return now >= self._requested_at + (MIN_REFRESH_INTERVAL if self.keys is None else REFRESH_PERIOD)
 
     async def refresh(self, now: float) -> None:
-        """Ask for the keys, unless that was a moment ago: so no caller decides how often. Never raises.
+        """Fetch the keys, at most every 10 s: callers cannot raise the request rate. Never raises.
 
-        Whoever comes while that is under way waits for it. now: seconds of a clock that never jumps.
+        A caller during a request waits for its result. now: seconds of a monotonic clock.
         """
         if self._fetching is None:
-            if now < self._asked + MIN_REFRESH_INTERVAL:
+            if now < self._requested_at + MIN_REFRESH_INTERVAL:
                 return
-            self._asked = now
-            self._fetching = asyncio.create_task(self._get())
-            self._fetching.add_done_callback(self._got)
+            self._requested_at = now
+            self._fetching = asyncio.create_task(self._update())
+            self._fetching.add_done_callback(self._finished)
         await asyncio.shield(self._fetching)
 
     async def run(self, clock: Callable[[], float]) -> None:
-        """Ask again and again. clock: seconds of a clock that never jumps."""
+        """Refresh the keys periodically. clock: returns seconds of a monotonic clock."""
         while True:
             if self.is_due(clock()):
                 await self.refresh(clock())
             await asyncio.sleep(MIN_REFRESH_INTERVAL)
 
-    def _got(self, _task: asyncio.Task[None]) -> None:
+    def _finished(self, _task: asyncio.Task[None]) -> None:
         self._fetching = None
 
-    async def _get(self) -> None:
+    async def _update(self) -> None:
         try:
             self.keys = parse_signing_keys(*await self._fetch())
-            self._said = ""
+            self._logged = ""
         except (KeysError, KeysUnavailableError) as error:
-            going_on = "those known so far stay good" if self.keys else "agents wait until it does"
-            self._say(f"the cluster does not give the keys of its tokens: {error}; {going_on}")
+            effect = "the previous keys stay in use" if self.keys else "agents cannot authenticate until then"
+            self._log_once(f"cannot read the cluster's signing keys: {error}; {effect}")
 
-    def _say(self, what: str) -> None:
-        if what != self._said:
-            self._said = what
-            self._tell(what)
+    def _log_once(self, message: str) -> None:
+        if message != self._logged:
+            self._logged = message
+            self._log(message)

@@ -1,4 +1,4 @@
-"""A service account's token, verified without asking anybody. Pure but for cryptography."""
+"""Service account tokens: verification of signature, issuer, audience, times and account. Pure."""
 
 from __future__ import annotations
 
@@ -34,16 +34,14 @@ class TokenRequirements(Struct, frozen=True):
 
 
 class TokenClaims(Struct, frozen=True):
-    """What a token says. node, uid: of the Node, empty where the cluster does not say. until: seconds since
-    1970, when it expires. namespace, pod, pod_uid: the pod that it is bound to.
+    """Claims of a verified token. expires_at: seconds since 1970. node, uid: of the Node of its pod, empty
+    if the token has none. pod: that it is bound to, empty for none.
     """
 
     expires_at: float
     node: str = ""
     uid: str = ""
-    namespace: str = ""
     pod: str = ""
-    pod_uid: str = ""
 
 
 class _Head(Struct):
@@ -54,36 +52,38 @@ _HEAD = msgspec.json.Decoder(_Head)
 
 
 class UnknownKeyError(Exception):
-    """A token that is signed by a key that is not known here, not yet perhaps."""
+    """The token is signed by an unknown key; it may be a new one."""
 
 
 def bearer_token(authorization: str) -> str:
-    """The token of a header. Raises RefusedError."""
+    """Return the token of an Authorization header. Raises RequestRefusedError."""
     if not authorization:
-        raise RequestRefusedError(401, f"no token was shown: {_MOUNT}")
-    found = _BEARER.match(authorization) if len(authorization) <= TOKEN_LIMIT else None
-    if found is None:
-        raise RequestRefusedError(401, f"what was shown is no service account's token: {_MOUNT}")
-    return found[1]
+        raise RequestRefusedError(401, f"no token was presented: {_MOUNT}")
+    match = _BEARER.match(authorization) if len(authorization) <= TOKEN_LIMIT else None
+    if match is None:
+        raise RequestRefusedError(401, f"this is not a service account token: {_MOUNT}")
+    return match[1]
 
 
 def key_id(token: str) -> str:
-    """The id of the key that a token says it is signed by. Raises RefusedError."""
+    """Return the id of the key in the header of a token. Raises RequestRefusedError."""
     head = token.partition(".")[0]
     try:
         return _HEAD.decode(base64.urlsafe_b64decode(head + "=" * (-len(head) % 4))).kid
     except (msgspec.DecodeError, ValueError, RecursionError):
-        raise RequestRefusedError(401, f"what was shown is no service account's token: {_MOUNT}") from None
+        raise RequestRefusedError(401, f"this is not a service account token: {_MOUNT}") from None
 
 
-def verify_token(token: str, keys: SigningKeys, expected: TokenRequirements, now: float) -> TokenClaims:
-    """What a token says, if it is good. now: seconds since 1970. Raises RefusedError, UnknownKeyError."""
+def verify_token(token: str, keys: SigningKeys, requirements: TokenRequirements, now: float) -> TokenClaims:
+    """Verify a token and return its claims. now: seconds since 1970. Raises RequestRefusedError, and
+    UnknownKeyError if its key is not among the keys.
+    """
     key = keys.by_id.get(key_id(token))
     if key is None:
         raise UnknownKeyError
     try:
-        # Times are checked below, against the moment that was given.
-        said = jwt.decode(
+        # Times are checked below, against `now`.
+        claims = jwt.decode(
             token,
             key.public,
             algorithms=[key.algorithm],
@@ -91,31 +91,33 @@ def verify_token(token: str, keys: SigningKeys, expected: TokenRequirements, now
                      "verify_iss": False, "verify_sub": False, "verify_jti": False},
         )  # fmt: skip
     except (jwt.PyJWTError, ValueError, TypeError, RecursionError):
-        raise RequestRefusedError(401, f"the token's signature is not of this cluster: {_MOUNT}") from None
-    if said.get("iss") != keys.issuer:
-        raise RequestRefusedError(401, f"the token's issuer is not this cluster's: {_MOUNT}")
-    audience = said.get("aud")
-    if expected.audience not in (audience if isinstance(audience, list) else [audience]):
         raise RequestRefusedError(
-            401, f"the token is not for {expected.audience}: set that as the projected token's audience"
+            401, f"the token's signature is invalid for this cluster: {_MOUNT}"
+        ) from None
+    if claims.get("iss") != keys.issuer:
+        raise RequestRefusedError(401, f"the token's issuer is not this cluster's: {_MOUNT}")
+    audience = claims.get("aud")
+    if requirements.audience not in (audience if isinstance(audience, list) else [audience]):
+        raise RequestRefusedError(
+            401, f"the token is not for {requirements.audience}: set that as the projected token's audience"
         )
-    until = _within(said, now)
-    _account(said.get("sub"), expected)
-    return _claims(said.get("kubernetes.io"), until)
+    expires_at = _valid_until(claims, now)
+    _check_account(claims.get("sub"), requirements)
+    return _claims(claims.get("kubernetes.io"), expires_at)
 
 
-def _within(said: dict[str, Any], now: float) -> float:
-    until, begin = _seconds(said.get("exp")), _seconds(said.get("nbf", 0))
+def _valid_until(claims: dict[str, Any], now: float) -> float:
+    until, begin = _seconds(claims.get("exp")), _seconds(claims.get("nbf", 0))
     if until is None or begin is None:
-        raise RequestRefusedError(401, f"the token does not say when it expires: {_MOUNT}")
+        raise RequestRefusedError(401, f"the token has no expiry time: {_MOUNT}")
     if now >= until + LEEWAY:
         raise RequestRefusedError(
             401,
-            "the token has expired: see that the kubelet renews it, and that the clocks of the node and of "
+            "the token has expired: check that the kubelet renews it, and that the clocks of the node and of "
             "the aggregator are right",
         )
     if now < begin - LEEWAY:
-        raise RequestRefusedError(401, "the token is not valid yet: see that the aggregator's clock is right")
+        raise RequestRefusedError(401, "the token is not valid yet: check the aggregator's clock")
     return until
 
 
@@ -125,32 +127,24 @@ def _seconds(value: object) -> float | None:
     return float(value) if math.isfinite(value) and abs(value) < 1e12 else None
 
 
-def _account(subject: Any, expected: TokenRequirements) -> None:
+def _check_account(subject: Any, requirements: TokenRequirements) -> None:
     if not isinstance(subject, str) or subject not in {
-        f"system:serviceaccount:{account}" for account in expected.accounts
+        f"system:serviceaccount:{account}" for account in requirements.accounts
     }:
         raise RequestRefusedError(
             403,
-            "the token is of another service account than the agents': run the agent as "
-            + " or ".join(sorted(expected.accounts)).replace(":", "/"),
+            "the token is of another service account: run the agent as "
+            + " or ".join(sorted(requirements.accounts)).replace(":", "/"),
         )
 
 
-def _claims(said: object, until: float) -> TokenClaims:
-    node, pod = _part(said, "node"), _part(said, "pod")
-    namespace = said.get("namespace") if isinstance(said, dict) else None
-    return TokenClaims(
-        until,
-        node=_text(node, "name"),
-        uid=_text(node, "uid"),
-        namespace=namespace if isinstance(namespace, str) else "",
-        pod=_text(pod, "name"),
-        pod_uid=_text(pod, "uid"),
-    )
+def _claims(claims: object, expires_at: float) -> TokenClaims:
+    node, pod = _part(claims, "node"), _part(claims, "pod")
+    return TokenClaims(expires_at, node=_text(node, "name"), uid=_text(node, "uid"), pod=_text(pod, "name"))
 
 
-def _part(said: object, name: str) -> dict[str, Any]:
-    part = said.get(name) if isinstance(said, dict) else None
+def _part(claims: object, name: str) -> dict[str, Any]:
+    part = claims.get(name) if isinstance(claims, dict) else None
     return part if isinstance(part, dict) else {}
 
 

@@ -1,11 +1,11 @@
-"""Agents that show a service account's token: verified here, else asked for at the API server."""
+"""Authentication by service account tokens: verified offline with the cluster's signing keys."""
 
 from __future__ import annotations
 
 import hashlib
 import secrets
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 from msgspec import Struct
 
@@ -15,7 +15,7 @@ from nodeguard.aggregator.identity.caller import (
     VerifiedIdentity,
     is_node_name,
 )
-from nodeguard.aggregator.identity.signing_keys import KeysUnavailableError, SigningKeyring
+from nodeguard.aggregator.identity.signing_keys import SigningKeyring
 from nodeguard.aggregator.identity.token import (
     LEEWAY,
     TokenRequirements,
@@ -24,98 +24,80 @@ from nodeguard.aggregator.identity.token import (
     key_id,
     verify_token,
 )
-from nodeguard.aggregator.ingest.limits import Bucket, Rate
 
-# Tokens that are remembered; of a fleet in which each node's token changes, its old one may stay a while.
+# Verified tokens in the cache: each node has one, and its previous one for a while.
 _MOST = 50_000
 
-# Questions to the API server about tokens: so that no caller decides how often.
-_QUESTIONS = Rate(100.0, 20.0)
-
 _UNBOUND = "the token is bound to no pod on a Node: mount it into the agent's pod as a projected token"
-_BUSY = "too many tokens to ask the cluster about at once: wait"
-_NO_WORD = "the cluster cannot be asked about tokens now: wait, and see that the aggregator reaches it"
+_NO_NODE = (
+    "the token does not name the Node of its pod: nodeguard needs Kubernetes 1.30 or newer, with the feature "
+    "gate ServiceAccountTokenPodNodeInfo; after an upgrade delete the agent's pod to get a new token"
+)
+_UNKNOWN_KEY = (
+    "the token's key is not one of this cluster's: check that the agent reports to the aggregator of its own "
+    "cluster; the aggregator reads a new key within 10 s"
+)
+_NO_KEYS = (
+    "the aggregator has no signing keys of the cluster yet: wait, and check that it can reach the API server"
+)
 
 
-# Whom a token is of, by the API server's own word. Raises RefusedError, UnavailableError.
-Review = Callable[[str], Awaitable[VerifiedIdentity]]
-
-
-class _Kept(Struct, frozen=True):
-    credential: VerifiedIdentity
+class _Cached(Struct, frozen=True):
+    identity: VerifiedIdentity
     key: str
 
 
 class TokenAuthenticator:
-    """Verifies tokens with the cluster's keys; one whose cluster does not name the Node in it, or that cannot
-    be verified for want of keys, is asked about.
+    """Verifies the tokens of agents, and caches the result.
 
-    expected: what a token must be for. review: asks. clock: seconds of a clock that never jumps.
+    requirements: what a token must be for. clock: returns seconds of a monotonic clock.
     """
 
     def __init__(
-        self, expected: TokenRequirements, keyring: SigningKeyring, review: Review, clock: Callable[[], float]
+        self, requirements: TokenRequirements, keyring: SigningKeyring, clock: Callable[[], float]
     ) -> None:
-        self._expected = expected
+        self._requirements = requirements
         self._keyring = keyring
-        self._review = review
         self._clock = clock
-        self._kept: OrderedDict[bytes, _Kept] = OrderedDict()
+        self._cache: OrderedDict[bytes, _Cached] = OrderedDict()
         self._salt = secrets.token_bytes(16)
-        self._questions = Bucket(_QUESTIONS, clock())
 
-    def cached(self, shown: PresentedCredentials, now: float) -> VerifiedIdentity | None:
-        """Who it is, where its token was found good before, has not expired, and its key has not gone."""
-        name = self._name(shown.authorization)
-        kept = self._kept.get(name)
-        if kept is None:
+    def cached(self, presented: PresentedCredentials, now: float) -> VerifiedIdentity | None:
+        """Return the identity of a verified token while it has not expired and its key is in use."""
+        digest = self._digest(presented.authorization)
+        entry = self._cache.get(digest)
+        if entry is None:
             return None
         keys = self._keyring.keys
-        if now >= kept.credential.expires_at or (
-            kept.key and keys is not None and kept.key not in keys.by_id
-        ):
-            del self._kept[name]
+        if now >= entry.identity.expires_at or (keys is not None and entry.key not in keys.by_id):
+            del self._cache[digest]
             return None
-        return kept.credential
+        return entry.identity
 
-    async def authenticate(self, shown: PresentedCredentials, now: float) -> VerifiedIdentity:
-        """Who it is. Raises RefusedError."""
-        token = bearer_token(shown.authorization)
-        credential, key = await self._found(token, now)
-        self._kept[self._name(shown.authorization)] = _Kept(credential, key)
-        while len(self._kept) > _MOST:
-            self._kept.popitem(last=False)
-        return credential
+    async def authenticate(self, presented: PresentedCredentials, now: float) -> VerifiedIdentity:
+        """Return the identity of a token. Raises RequestRefusedError."""
+        token = bearer_token(presented.authorization)
+        key = key_id(token)
+        identity = await self._verify(token, key, now)
+        self._cache[self._digest(presented.authorization)] = _Cached(identity, key)
+        while len(self._cache) > _MOST:
+            self._cache.popitem(last=False)
+        return identity
 
-    async def _found(self, token: str, now: float) -> tuple[VerifiedIdentity, str]:
-        name = key_id(token)
-        if self._keyring.keys is None or name not in self._keyring.keys.by_id:
+    async def _verify(self, token: str, key: str, now: float) -> VerifiedIdentity:
+        if self._keyring.keys is None or key not in self._keyring.keys.by_id:
             await self._keyring.refresh(self._clock())
         if self._keyring.keys is None:
-            return await self._asked(token), ""
+            raise RequestRefusedError(503, _NO_KEYS, 5.0)
         try:
-            claims = verify_token(token, self._keyring.keys, self._expected, now)
+            claims = verify_token(token, self._keyring.keys, self._requirements, now)
         except UnknownKeyError:
-            raise RequestRefusedError(
-                401,
-                "the token's key is not one of this cluster's: see that the agent reports to the "
-                "aggregator of its own cluster; a new key is known here within 10 s",
-            ) from None
-        if is_node_name(claims.node) and claims.uid:
-            return VerifiedIdentity((claims.node,), claims.uid, claims.expires_at + LEEWAY), name
-        if not claims.pod or not claims.pod_uid:
+            raise RequestRefusedError(401, _UNKNOWN_KEY) from None
+        if not claims.pod:
             raise RequestRefusedError(403, _UNBOUND)
-        asked = await self._asked(token)
-        return VerifiedIdentity(asked.node_names, asked.uid, claims.expires_at + LEEWAY), name
+        if not (is_node_name(claims.node) and claims.uid):
+            raise RequestRefusedError(403, _NO_NODE)
+        return VerifiedIdentity((claims.node,), claims.uid, claims.expires_at + LEEWAY)
 
-    async def _asked(self, token: str) -> VerifiedIdentity:
-        wait = self._questions.take(_QUESTIONS, self._clock())
-        if wait:
-            raise RequestRefusedError(503, _BUSY, wait)
-        try:
-            return await self._review(token)
-        except KeysUnavailableError:
-            raise RequestRefusedError(503, _NO_WORD, 5.0) from None
-
-    def _name(self, authorization: str) -> bytes:
+    def _digest(self, authorization: str) -> bytes:
         return hashlib.blake2b(authorization.encode(), digest_size=16, key=self._salt).digest()

@@ -1,1 +1,1 @@
-"""What agents send: taken over HTTPS from who may speak, within limits, and handed on."""
+"""Ingest: the HTTPS server for the messages of agents, with limits."""

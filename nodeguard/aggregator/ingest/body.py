@@ -1,4 +1,4 @@
-"""The body of a request, read within limits."""
+"""Request bodies: read within limits of size and memory."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from aiohttp import web
 from nodeguard.aggregator.identity.caller import RequestRefusedError
 from nodeguard.wire.encoding import MESSAGE_LIMIT
 
-# A message up to this many bytes needs no room of its own.
+# Messages up to this size do not count against the memory limit.
 SMALL = 16 * 1024
 
-_TOO_LARGE = f"a message has at most {MESSAGE_LIMIT} bytes: see that it is nodeguard's agent that sends it"
+_TOO_LARGE = f"a message has at most {MESSAGE_LIMIT} bytes: check that the sender is a nodeguard agent"
 
 
 class BodyMemory:
-    """Bytes for large messages that are being read at a time, by all callers together."""
+    """Memory for large messages that are being read, of all connections together, in bytes."""
 
     def __init__(self, most: int) -> None:
         self._left = most
 
     @contextmanager
     def reserved(self, size: int) -> Iterator[None]:
-        """Room for a message. Raises RefusedError where there is none now."""
+        """Reserve memory for a message. Raises RequestRefusedError if there is none now."""
         if size > self._left:
             raise RequestRefusedError(503, "too many large messages at once: wait", 2.0)
         self._left -= size
@@ -35,11 +35,9 @@ class BodyMemory:
 
 
 def expected_size(request: web.BaseRequest) -> int:
-    """Bytes that a request's body may have, by its head. Raises RefusedError where these are too many."""
+    """Return the maximum size of a body by the header. Raises RequestRefusedError if it is too large."""
     if request.headers.get("Content-Encoding", "identity") != "identity":
-        raise RequestRefusedError(
-            415, "a message is sent as it is: see that nothing on the way compresses it"
-        )
+        raise RequestRefusedError(415, "messages must not be compressed: check the proxies on the way")
     length = request.content_length
     if length is None:
         return MESSAGE_LIMIT
@@ -49,7 +47,7 @@ def expected_size(request: web.BaseRequest) -> int:
 
 
 async def read_body(request: web.BaseRequest) -> bytes:
-    """The body of a request. Raises RefusedError where it has too many bytes."""
+    """Return the body of a request. Raises RequestRefusedError if it is too large."""
     content = request.content
     parts, size = [], 0
     while not content.at_eof():

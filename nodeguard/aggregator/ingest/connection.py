@@ -1,4 +1,4 @@
-"""An agent's connection: aiohttp's, with deadlines that it lacks, and nothing of what was sent in any log."""
+"""The connection of an agent: aiohttp's protocol with deadlines, and without client data in any log."""
 
 from __future__ import annotations
 
@@ -11,41 +11,50 @@ from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
 from nodeguard.aggregator.ingest.connection_limiter import ConnectionLimiter, ConnectionSlot
-from nodeguard.aggregator.ingest.limits import Bucket, IngestLimits
+from nodeguard.aggregator.ingest.limits import IngestLimits
 from nodeguard.wire.encoding import MESSAGE_LIMIT
 
-# Bytes of a request's line, of a header, with a token in one of them, and how many headers.
+# Bytes of a request line and of a header, which may have a token, and the number of headers.
 _LINE, _HEADER, _HEADERS = 1024, 10 * 1024, 32
 
-# Bytes that are taken in before a request is looked at, and of a whole request, whoever sends it.
+# Bytes that are buffered before a request is handled, and bytes of a whole request.
 _AHEAD = 16 * 1024
 _WHOLE = MESSAGE_LIMIT + 128 * 1024
 
-# Seconds in which the rest of a request that was refused is thrown away.
+# Seconds in which the rest of a refused request is discarded.
 _LINGER = 2.0
 
-# aiohttp's own words quote what was sent.
-_SILENT = logging.Logger("silent", logging.CRITICAL + 1)
+# Messages of aiohttp quote client data.
+_NO_LOG = logging.Logger("none", logging.CRITICAL + 1)
 
 
 class AgentConnection(RequestHandler):
-    """certificate: the client's, if it showed one that is trusted; bucket: of its messages."""
+    """One connection. certificate: of the client, if it is trusted; bucket: rate limit of its messages."""
 
-    __slots__ = ("_certificate", "_clock", "_door", "_limits", "_resting", "_taken", "bucket", "slot")
+    __slots__ = (
+        "_certificate",
+        "_clock",
+        "_connections",
+        "_is_between_requests",
+        "_limits",
+        "_received",
+        "bucket",
+        "slot",
+    )
 
     def __init__(
         self,
         server: web.Server,
         loop: asyncio.AbstractEventLoop,
-        door: ConnectionLimiter,
-        guest: ConnectionSlot,
+        connections: ConnectionLimiter,
+        slot: ConnectionSlot,
         limits: IngestLimits,
     ) -> None:
         super().__init__(
             server,
             loop=loop,
-            access_log=_SILENT,
-            logger=_SILENT,
+            access_log=_NO_LOG,
+            logger=_NO_LOG,
             max_line_size=_LINE,
             max_field_size=_HEADER,
             max_headers=_HEADERS,
@@ -53,23 +62,23 @@ class AgentConnection(RequestHandler):
             lingering_time=_LINGER,
             auto_decompress=False,
         )
-        self.slot = guest
-        self.bucket = Bucket(limits.connection_rate, loop.time())
-        self._door = door
+        self.slot = slot
+        self.bucket = limits.connection_rate.bucket()
+        self._connections = connections
         self._limits = limits
         self._clock = loop.time
         self._certificate: Mapping[str, Any] | None = None
-        self._resting = True
-        self._taken = 0
+        self._is_between_requests = True
+        self._received = 0
 
     @property
     def certificate(self) -> Mapping[str, Any] | None:
-        """The client's certificate."""
+        """Return the client's certificate, None for none."""
         return self._certificate
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Part of asyncio's protocol."""
-        # uvloop's own transports are of no class of asyncio's.
+        # Transports of uvloop are no subclasses of asyncio's.
         self.slot.close = cast("asyncio.Transport", transport).abort
         self.slot.deadline = self._clock() + self._limits.header_timeout
         self._certificate = transport.get_extra_info("peercert") or None
@@ -77,30 +86,30 @@ class AgentConnection(RequestHandler):
 
     def data_received(self, data: bytes) -> None:
         """Part of asyncio's protocol."""
-        if self._resting and data:
-            self._resting = self.slot.is_idle = False
-            self._taken = 0
+        if self._is_between_requests and data:
+            self._is_between_requests = self.slot.is_idle = False
+            self._received = 0
             self.slot.deadline = self._clock() + self._limits.header_timeout
-        self._taken += len(data)
-        if self._taken > _WHOLE:
+        self._received += len(data)
+        if self._received > _WHOLE:
             self.slot.close()
             return
         super().data_received(data)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Part of asyncio's protocol."""
-        self._door.remove(self.slot)
+        self._connections.remove(self.slot)
         super().connection_lost(exc)
 
     def begin_request(self) -> None:
-        """A request's head is here; what follows has a deadline, and a length, of its own."""
-        self._resting = self.slot.is_idle = False
-        self._taken = 0
+        """Note that the header of a request is complete: the body has its own deadline and size limit."""
+        self._is_between_requests = self.slot.is_idle = False
+        self._received = 0
         self.slot.deadline = self._clock() + self._limits.body_timeout
 
     def end_request(self, *, whole: bool) -> None:
-        """A request is answered. whole: whether all of it has come; else the rest of it is thrown away."""
-        self._resting = self.slot.is_idle = whole
+        """Note that a request is answered. whole: whether all of it was received."""
+        self._is_between_requests = self.slot.is_idle = whole
         self.slot.deadline = self._clock() + self._limits.idle_timeout
 
     def handle_error(
@@ -110,8 +119,8 @@ class AgentConnection(RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """What is answered to who does not speak HTTP; aiohttp's own answer would quote it."""
+        """Return the response to invalid HTTP; the response of aiohttp would quote it."""
         del request, exc, message
-        answer = web.Response(status=status, text="nodeguard: this is no request of an agent\n")
+        answer = web.Response(status=status, text="nodeguard: this is not a request of an agent\n")
         answer.force_close()
         return answer

@@ -1,4 +1,4 @@
-"""Who is in: connections counted, strangers few, and those that take too long sent away."""
+"""The connection limiter: limits connections, and closes those that exceed their deadline."""
 
 from __future__ import annotations
 
@@ -7,100 +7,100 @@ from collections.abc import Callable
 
 from nodeguard.aggregator.ingest.limits import IngestLimits
 
-NO_ROOM = "as many connections are open as this aggregator accepts: see nodeguard status, or wait"
+NO_ROOM = "the limit on connections of this aggregator is reached: see nodeguard status, or wait"
 OF_ONE_ADDRESS = (
-    "too many connections of this address have not shown yet who they are: see what connects from there"
+    "too many connections of this address are not authenticated yet: check what connects from there"
 )
 
 
 class ConnectionSlot:
-    """One connection. address: whence. leave: ends it. by: the moment at which it is ended if nothing comes
-    of it, of the loop's clock. known: whether its caller has shown who it is. caller: who that is, the same
-    on each of its connections. is_idle: whether no request is under way.
+    """One connection. address: of the client. close: ends it. deadline: when it is closed unless something
+    happens, by the clock of the event loop. caller: the same for all connections of one caller, empty before
+    it is authenticated. is_idle: whether no request is running.
     """
 
-    __slots__ = ("address", "deadline", "caller", "is_idle", "is_authenticated", "leave")
+    __slots__ = ("address", "caller", "close", "deadline", "is_authenticated", "is_idle")
 
-    def __init__(self, address: str, by: float) -> None:
-        self.address, self.deadline, self.is_authenticated = address, by, False
+    def __init__(self, address: str, deadline: float) -> None:
+        self.address, self.deadline, self.is_authenticated = address, deadline, False
         self.caller, self.is_idle = "", False
         self.close: Callable[[], object] = lambda: None
 
 
 class ConnectionLimiter:
-    """Lets connections in, up to limits."""
+    """The open connections, within limits."""
 
     def __init__(self, limits: IngestLimits) -> None:
         self._limits = limits
-        self._guests: dict[ConnectionSlot, None] = {}
-        self._strangers: dict[ConnectionSlot, None] = {}
-        self._of_one: Counter[str] = Counter()
-        self._of_caller: dict[str, dict[ConnectionSlot, None]] = {}
+        self._slots: dict[ConnectionSlot, None] = {}
+        self._unauthenticated: dict[ConnectionSlot, None] = {}
+        self._per_address: Counter[str] = Counter()
+        self._per_caller: dict[str, dict[ConnectionSlot, None]] = {}
 
     def __len__(self) -> int:
-        return len(self._guests)
+        return len(self._slots)
 
     def admit(self, address: str, now: float) -> ConnectionSlot | str:
-        """Return a new connection, or why there is no room for it."""
-        full = len(self._guests) >= self._limits.connections
-        if full and not self._strangers:
+        """Return a slot for a new connection, or why it is rejected."""
+        full = len(self._slots) >= self._limits.connections
+        if full and not self._unauthenticated:
             return NO_ROOM
-        if self._of_one[address] >= self._limits.unauthenticated_per_address:
+        if self._per_address[address] >= self._limits.unauthenticated_per_address:
             return OF_ONE_ADDRESS
-        if full or len(self._strangers) >= self._limits.unauthenticated:
-            oldest = next(iter(self._strangers))
+        if full or len(self._unauthenticated) >= self._limits.unauthenticated:
+            oldest = next(iter(self._unauthenticated))
             self.remove(oldest)
             oldest.close()
-        guest = ConnectionSlot(address, now + self._limits.header_timeout)
-        self._guests[guest] = self._strangers[guest] = None
-        self._of_one[address] += 1
-        return guest
+        slot = ConnectionSlot(address, now + self._limits.header_timeout)
+        self._slots[slot] = self._unauthenticated[slot] = None
+        self._per_address[address] += 1
+        return slot
 
-    def authenticated(self, guest: ConnectionSlot, caller: str) -> bool:
-        """Note the caller of a connection, empty for a caller without a limit. Returns whether the caller may
-        have one more connection: to make room, the one that was idle for longest is closed.
+    def authenticated(self, slot: ConnectionSlot, caller: str) -> bool:
+        """Set the caller of a connection, empty for a caller without a limit. Returns whether the caller may
+        have another connection: if needed, its connection that was idle for longest is closed.
         """
-        others = self._of_caller.setdefault(caller, {}) if caller else {}
+        others = self._per_caller.setdefault(caller, {}) if caller else {}
         if len(others) >= self._limits.connections_per_node:
-            idle = [one for one in others if one.is_idle]
+            idle = [other for other in others if other.is_idle]
             if not idle:
                 return False
-            oldest = min(idle, key=lambda one: one.deadline)
+            oldest = min(idle, key=lambda slot: slot.deadline)
             self.remove(oldest)
             oldest.close()
-        guest.is_authenticated = True
-        self._forget(guest)
+        slot.is_authenticated = True
+        self._forget(slot)
         if caller:
-            guest.caller = caller
-            self._of_caller.setdefault(caller, {})[guest] = None
+            slot.caller = caller
+            self._per_caller.setdefault(caller, {})[slot] = None
         return True
 
-    def remove(self, guest: ConnectionSlot) -> None:
-        """A connection is over."""
-        self._guests.pop(guest, None)
-        self._forget(guest)
-        of_caller = self._of_caller.get(guest.caller, {})
-        of_caller.pop(guest, None)
-        if not of_caller:
-            self._of_caller.pop(guest.caller, None)
+    def remove(self, slot: ConnectionSlot) -> None:
+        """Remove a connection that has ended."""
+        self._slots.pop(slot, None)
+        self._forget(slot)
+        slots = self._per_caller.get(slot.caller, {})
+        slots.pop(slot, None)
+        if not slots:
+            self._per_caller.pop(slot.caller, None)
 
     def close_overdue(self, now: float) -> int:
-        """End what took too long. Returns how many."""
-        overdue = [guest for guest in self._guests if guest.deadline <= now]
-        for guest in overdue:
-            self.remove(guest)
-            guest.close()
+        """Close the connections after their deadline. Returns their number."""
+        overdue = [slot for slot in self._slots if slot.deadline <= now]
+        for slot in overdue:
+            self.remove(slot)
+            slot.close()
         return len(overdue)
 
     def close_all(self) -> None:
-        """End all."""
-        for guest in list(self._guests):
-            self.remove(guest)
-            guest.close()
+        """Close all connections."""
+        for slot in list(self._slots):
+            self.remove(slot)
+            slot.close()
 
-    def _forget(self, guest: ConnectionSlot) -> None:
-        if guest in self._strangers:
-            del self._strangers[guest]
-            self._of_one[guest.address] -= 1
-            if self._of_one[guest.address] <= 0:
-                del self._of_one[guest.address]
+    def _forget(self, slot: ConnectionSlot) -> None:
+        if slot in self._unauthenticated:
+            del self._unauthenticated[slot]
+            self._per_address[slot.address] -= 1
+            if self._per_address[slot.address] <= 0:
+                del self._per_address[slot.address]

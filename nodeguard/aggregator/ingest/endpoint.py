@@ -1,4 +1,4 @@
-"""One message and its answer: who sends it, whether it may, what is replied."""
+"""The message endpoint: authenticates the sender of a request, applies the limits and returns the reply."""
 
 from __future__ import annotations
 
@@ -23,143 +23,161 @@ from nodeguard.aggregator.identity.caller import (
 from nodeguard.aggregator.ingest.body import SMALL, BodyMemory, expected_size, read_body
 from nodeguard.aggregator.ingest.connection import AgentConnection
 from nodeguard.aggregator.ingest.connection_limiter import ConnectionLimiter
-from nodeguard.aggregator.ingest.limits import Bucket, Buckets, IngestLimits, Rate, cost, retry_after
+from nodeguard.aggregator.ingest.limits import IngestLimits, cost, retry_after
 from nodeguard.local.certificate_validity import validity_problem
+from nodeguard.local.rate_limiter import KeyedRateLimiter, Rate
 from nodeguard.wire.encoding import EncodingError, decode_message, encode
 from nodeguard.wire.instruction import Reply
 from nodeguard.wire.report import Message
 
-# Seconds until the same is said of the same again; complaints that are remembered; lines in all.
-_AGAIN = 600.0
-_MOST = 2048
-_LINES = Rate(20.0, 0.2)
-
-
-class RejectionLog:
-    """tell: is given a sentence."""
-
-    def __init__(self, tell: Callable[[str], None], now: float) -> None:
-        self._tell = tell
-        self._said: OrderedDict[tuple[str, str], float] = OrderedDict()
-        self._lines = Bucket(_LINES, now)
-        self._left_out = 0
-
-    def add(self, who: str, what: str, now: float) -> None:
-        """Complain of somebody. who: an address, or a node that has shown that it is it."""
-        said = self._said.get((who, what))
-        if said is not None and now < said + _AGAIN:
-            return
-        if self._lines.take(_LINES, now):
-            self._left_out += 1
-            return
-        self._said[who, what] = now
-        self._said.move_to_end((who, what))
-        if len(self._said) > _MOST:
-            self._said.popitem(last=False)
-        before = (
-            f" ({self._left_out} other complaints were left out before this one)" if self._left_out else ""
-        )
-        self._left_out = 0
-        self._tell(f"{who}: {what}{before}")
-
-
 MESSAGES_PATH = "/v1/messages"
 
-# Nodes, and addresses, whose rates are remembered.
+# Reasons of connection errors, for metrics.
+HANDSHAKE_FAILED, TIMEOUT, LIMIT_REACHED = "handshake-failed", "timeout", "limit-reached"
+
+# The kind of a request without a valid message, for metrics.
+_UNKNOWN_KIND = "unknown"
+
+# Nodes and addresses with a rate limit of their own.
 _NODES = 65_536
 _ADDRESSES = 8192
 
-# Answers a message at once. Raises RefusedError where the message is not applied: see wire.order.
+# Seconds until the log repeats a rejection of the same sender; rejections that are remembered; the rate
+# of all log lines.
+_REPEAT = 600.0
+_REMEMBERED = 2048
+_LINES = Rate(20.0, 0.2)
+
+_TOO_OFTEN = "messages come too often: check that only one agent runs on the node"
+_TOO_MANY_CONNECTIONS = (
+    "too many connections of this node are in use at once: check that only one agent runs on the node"
+)
+_TOO_MANY_REASON = "too-many-connections"
+
+# Returns the reply to a message at once. Raises RequestRefusedError if the message is not applied.
 MessageHandler = Callable[[Caller, Message], Reply]
 
 
-class MessageEndpoint:
-    """Answers requests. counts: of messages by kind, of those refused by status, and of bytes.
+class RejectionLog:
+    """Logs rejections: each once in ten minutes for each sender, at a limited rate in total."""
 
-    wall: gives seconds since 1970; clock: those of the loop. on_refused: is called with the name of a node
-    that has shown its credential, and with the reason why its message is refused.
+    def __init__(self, log: Callable[[str], None]) -> None:
+        self._log = log
+        self._logged: OrderedDict[tuple[str, str], float] = OrderedDict()
+        self._lines = _LINES.bucket()
+        self._omitted = 0
+
+    def add(self, sender: str, message: str, now: float) -> None:
+        """Log a rejection. sender: an address, or the name of an authenticated node."""
+        logged = self._logged.get((sender, message))
+        if logged is not None and now < logged + _REPEAT:
+            return
+        if self._lines.take(now):
+            self._omitted += 1
+            return
+        self._logged[sender, message] = now
+        self._logged.move_to_end((sender, message))
+        if len(self._logged) > _REMEMBERED:
+            self._logged.popitem(last=False)
+        omitted = (
+            f" ({self._omitted} other rejections were not logged before this one)" if self._omitted else ""
+        )
+        self._omitted = 0
+        self._log(f"{sender}: {message}{omitted}")
+
+
+class MessageEndpoint:
+    """Answers the requests of agents.
+
+    requests: count by message kind and HTTP status. connection_errors: count by reason. received_bytes: of
+    accepted messages. wall: returns seconds since 1970; clock: seconds of the event loop.
+    on_refused: is called with the name of an authenticated node and the error if its message is refused.
+    on_handled: is called with the message kind and the seconds from the body to the reply.
     """
 
     def __init__(
         self,
-        identity: Authenticator,
-        hear: MessageHandler,
+        authenticator: Authenticator,
+        handle: MessageHandler,
         limits: IngestLimits,
-        door: ConnectionLimiter,
-        tell: Callable[[str], None],
+        connections: ConnectionLimiter,
+        log: Callable[[str], None],
         clock: Callable[[], float],
         wall: Callable[[], float] = time.time,
     ) -> None:
-        self.counts: Counter[str] = Counter()
+        self.requests: Counter[tuple[str, int]] = Counter()
+        self.connection_errors: Counter[str] = Counter()
+        self.received_bytes = 0
         self.on_refused: Callable[[str, RequestRefusedError], object] = lambda *_: None
-        self._identity = identity
-        self._hear = hear
+        self.on_handled: Callable[[str, float], object] = lambda *_: None
+        self._authenticator = authenticator
+        self._handle = handle
         self._limits = limits
-        self._door = door
+        self._connections = connections
         self._clock = clock
         self._wall = wall
-        self._room = BodyMemory(limits.body_bytes)
-        self._nodes = Buckets(limits.node_rate, _NODES)
-        self._failures = Buckets(limits.failure_rate, _ADDRESSES)
-        self._complaints = RejectionLog(tell, clock())
+        self._body_memory = BodyMemory(limits.body_bytes)
+        self._node_rates = KeyedRateLimiter(limits.node_rate, _NODES)
+        self._failure_rates = KeyedRateLimiter(limits.failure_rate, _ADDRESSES)
+        self._rejections = RejectionLog(log)
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
-        """The answer to a request."""
+        """Return the response to a request."""
         connection = request.protocol
         assert isinstance(connection, AgentConnection)
         connection.begin_request()
         try:
             return await self._answer(request, connection)
         except RequestRefusedError as refused:
-            self._complaints.add(refused.node or connection.slot.address, str(refused), self._clock())
+            self._rejections.add(refused.node or connection.slot.address, str(refused), self._clock())
             if refused.node and refused.status < 500:
                 self.on_refused(refused.node, refused)
             return self._refusal(refused)
         except (RequestPayloadError, ConnectionError):
-            return self._refusal(RequestRefusedError(400, "the message broke off on its way: send it again"))
-        except Exception as error:  # noqa: BLE001 - one message that cannot be answered ends no server
-            self._complaints.add("ingest", _told(error), self._clock())
-            return self._refusal(RequestRefusedError(500, "error in the aggregator itself: see its log"))
+            return self._refusal(RequestRefusedError(400, "the message is incomplete: send it again"))
+        except Exception as error:  # noqa: BLE001 - one message must not end the server
+            self._rejections.add("ingest", _location(error), self._clock())
+            return self._refusal(RequestRefusedError(500, "internal error of the aggregator: see its log"))
         finally:
             connection.end_request(whole=request.content.is_eof())
 
-    def untrusted(self, address: str, error: ssl.SSLCertVerificationError) -> None:
-        """Log that a client's certificate is refused, which TLS itself cannot tell the client in words."""
-        self.counts["handshakes failed"] += 1
+    def client_certificate_refused(self, address: str, error: ssl.SSLCertVerificationError) -> None:
+        """Count and log an invalid client certificate: TLS cannot send the reason to the client."""
+        self.connection_errors[HANDSHAKE_FAILED] += 1
         problem = validity_problem(error, self._wall()) or (
-            f"is not trusted ({error.verify_message}): have it signed by the authority for agents"
+            f"is not trusted ({error.verify_message}): have it signed by the CA of --client-ca"
         )
-        self._complaints.add(address, f"its certificate {problem}", self._clock())
+        self._rejections.add(address, f"its certificate {problem}", self._clock())
 
-    def not_accepted(self, address: str, why: str) -> None:
-        """Count and log that a connection of an address is not accepted."""
-        self.counts["not accepted"] += 1
-        self._complaints.add(address, why, self._clock())
+    def connection_rejected(self, address: str, reason: str) -> None:
+        """Count and log a connection that exceeds a limit."""
+        self.connection_errors[LIMIT_REACHED] += 1
+        self._rejections.add(address, reason, self._clock())
 
     async def _answer(self, request: web.BaseRequest, connection: AgentConnection) -> web.StreamResponse:
         if request.method != "POST" or request.path != MESSAGES_PATH:
             raise RequestRefusedError(
-                404, f"messages are taken by POST at {MESSAGES_PATH}: set that as the address's path"
+                404, f"messages are accepted by POST at {MESSAGES_PATH}: set this path in the agent's address"
             )
         size = expected_size(request)
-        if wait := connection.bucket.take(self._limits.connection_rate, self._clock(), cost(size)):
-            raise RequestRefusedError(429, _OFTEN, wait)
-        credential = await self._who(request, connection)
-        node = credential.node_names[0] if credential.node_names else ""
+        if wait := connection.bucket.take(self._clock(), cost(size)):
+            raise RequestRefusedError(429, _TOO_OFTEN, wait)
+        identity = await self._identity(request, connection)
+        node = identity.node_names[0] if identity.node_names else ""
         try:
             message, length = await self._message(request, size)
-            caller = authorize(credential, message.node)
+            caller = authorize(identity, message.node)
             node = caller.node
-            answer = self._answered(caller, message, length)
+            body = self._reply(caller, message, length)
         except RequestRefusedError as refused:
             refused.node = node
             raise
-        return web.Response(body=answer, content_type="application/json")
+        return web.Response(body=body, content_type="application/json")
 
     async def _message(self, request: web.BaseRequest, size: int) -> tuple[Message, int]:
-        """The message of a request, and how many bytes it has. size: how many it may have, by its head."""
+        """Return the message of a request and its size in bytes. size: the limit that the header gives."""
         if size > SMALL:
-            with self._room.reserved(size):
+            with self._body_memory.reserved(size):
                 body = await read_body(request)
         else:
             body = await read_body(request)
@@ -168,72 +186,71 @@ class MessageEndpoint:
         except EncodingError as error:
             raise RequestRefusedError(400, str(error)) from None
 
-    def _answered(self, caller: Caller, message: Message, size: int) -> bytes:
-        if wait := self._nodes.take(caller.uid, self._clock(), cost(size)):
-            raise RequestRefusedError(429, _OFTEN, wait)
-        answer = _encoded(self._hear(caller, message))
-        self.counts[type(message).__name__.lower()] += 1
-        self.counts["bytes"] += size
-        return answer
+    def _reply(self, caller: Caller, message: Message, size: int) -> bytes:
+        started = self._clock()
+        if wait := self._node_rates.take(caller.uid, started, cost(size)):
+            raise RequestRefusedError(429, _TOO_OFTEN, wait)
+        reply = _encode_reply(self._handle(caller, message))
+        kind = type(message).__name__.lower()
+        self.requests[kind, 200] += 1
+        self.received_bytes += size
+        self.on_handled(kind, self._clock() - started)
+        return reply
 
-    async def _who(self, request: web.BaseRequest, connection: AgentConnection) -> VerifiedIdentity:
-        shown = PresentedCredentials(request.headers.get("Authorization", ""), connection.certificate)
+    async def _identity(self, request: web.BaseRequest, connection: AgentConnection) -> VerifiedIdentity:
+        """Return the sender of a request. Raises RequestRefusedError."""
+        presented = PresentedCredentials(request.headers.get("Authorization", ""), connection.certificate)
         now = self._wall()
-        credential = self._identity.cached(shown, now)
-        if credential is None:
-            credential = await self._identified(shown, now, connection.slot.address)
-        guest = connection.slot
-        if not guest.is_authenticated and not self._door.authenticated(guest, _caller(credential)):
-            refused = RequestRefusedError(429, _CONNECTIONS, 1.0, reason=_TOO_MANY)
-            refused.node = credential.node_names[0] if credential.node_names else ""
+        slot = connection.slot
+        identity = self._authenticator.cached(presented, now)
+        if identity is None:
+            identity = await self._authenticate(presented, now, slot.address)
+        if not slot.is_authenticated and not self._connections.authenticated(slot, _connection_key(identity)):
+            refused = RequestRefusedError(429, _TOO_MANY_CONNECTIONS, 1.0, reason=_TOO_MANY_REASON)
+            refused.node = identity.node_names[0] if identity.node_names else ""
             raise refused
-        return credential
+        return identity
 
-    async def _identified(self, shown: PresentedCredentials, now: float, address: str) -> VerifiedIdentity:
-        """Who asks, where that is not known yet; whoever fails often must wait before it is looked into."""
-        if wait := self._failures.take(address, self._clock()):
-            raise RequestRefusedError(429, "too many callers of this address were not let in: wait", wait)
+    async def _authenticate(
+        self, presented: PresentedCredentials, now: float, address: str
+    ) -> VerifiedIdentity:
+        """Authenticate a sender. An address with many failures has to wait, which limits the cryptography."""
+        if wait := self._failure_rates.take(address, self._clock()):
+            raise RequestRefusedError(429, "too many failed authentications of this address: wait", wait)
         try:
-            credential = await self._identity.authenticate(shown, now)
+            identity = await self._authenticator.authenticate(presented, now)
         except RequestRefusedError as refused:
             if refused.status not in {401, 403}:
-                self._failures.give_back(address)
+                self._failure_rates.refund(address)
             raise
-        self._failures.give_back(address)
-        return credential
+        self._failure_rates.refund(address)
+        return identity
 
     def _refusal(self, refused: RequestRefusedError) -> web.Response:
-        self.counts[f"refused {refused.status}"] += 1
+        self.requests[_UNKNOWN_KIND, refused.status] += 1
         headers = {"Retry-After": retry_after(refused.retry_after)} if refused.retry_after else None
-        answer = web.Response(status=refused.status, text=f"nodeguard: {refused}\n", headers=headers)
-        if refused.status in {404, 413, 415} or refused.reason == _TOO_MANY:
-            answer.force_close()
-        return answer
+        response = web.Response(status=refused.status, text=f"nodeguard: {refused}\n", headers=headers)
+        if refused.status in {404, 413, 415} or refused.reason == _TOO_MANY_REASON:
+            response.force_close()
+        return response
 
 
-_TOO_MANY = "too-many-connections"
-_CONNECTIONS = (
-    "too many connections of this node are in use at once: see that only one agent runs on the node"
-)
-_OFTEN = "messages come too often: see that only one agent runs on the node"
-
-
-def _caller(credential: VerifiedIdentity) -> str:
-    """Return a name for the owner of a credential, equal for each of its credentials; empty where the caller
-    may speak for any node.
+def _connection_key(identity: VerifiedIdentity) -> str:
+    """Return a key for the owner of a credential, equal for all of the owner's credentials. Empty if the
+    identity may report for any node.
     """
-    return credential.uid or " ".join(credential.node_names or ())
+    return identity.uid or " ".join(identity.node_names or ())
 
 
-def _told(error: Exception) -> str:
-    """Where an error arose; its own words may hold what was sent."""
+def _location(error: Exception) -> str:
+    """Return where an error was raised. Its own message may contain what the client sent."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     kind = type(error).__name__
-    return f"error in the aggregator itself, please report it: {kind} at {frame.filename}:{frame.lineno}"
+    return f"internal error, please report it: {kind} at {frame.filename}:{frame.lineno}"
 
 
-def _encoded(reply: Reply) -> bytes:
-    """A reply as bytes; instructions that do not fit are left for the next one, since each is repeated."""
+def _encode_reply(reply: Reply) -> bytes:
+    """Encode a reply. Instructions that do not fit wait for the next reply: each is repeated."""
     while True:
         try:
             return encode(reply)

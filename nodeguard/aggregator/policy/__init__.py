@@ -1,1 +1,1 @@
-"""The policy file: read, refused or doubted, adopted, watched."""
+"""The policy file of the aggregator: schema, validation, warnings and reload."""

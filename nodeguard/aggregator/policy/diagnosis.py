@@ -1,7 +1,8 @@
-"""The part of the policy that says when a shared part, or a check, is blamed."""
+"""Schema of `diagnosis` in the policy file: when a domain is degraded, and when a check is suppressed."""
 
 from __future__ import annotations
 
+from math import exp, log
 from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -11,116 +12,120 @@ from nodeguard.aggregator.policy.field_types import Checks, Count, Duration, Sha
 from nodeguard.aggregator.policy.units import format_duration, format_share, parse_duration, parse_share
 from nodeguard.model.diagnosis import FAULT_CLASSES, DiagnosisPolicy, FaultClass
 
-_BLAME = DiagnosisPolicy()
-_DAY = 86_400.0
+_DEFAULT = DiagnosisPolicy()
 
-# The views of which Nodes are marked; of a version nothing is, but what its nodes find is not acted upon.
-ViewName = Literal["fabric", "nvlink", "rack", "power", "zone"]
-ClassName = Literal["link-down", "link", "silent", "thermal", "power", "nvlink", "rollout"]
+# Topologies with marks of their Nodes. A version has none: findings of a bad version are withheld.
+TopologyName = Literal["fabric", "nvlink", "rack", "power", "zone"]
+FaultClassName = Literal["link-down", "link", "silent", "thermal", "power", "nvlink", "rollout"]
 Windows = Annotated[tuple[Duration, ...], Meta(min_length=1, max_length=5)]
+Probability = Annotated[float, Meta(gt=0.0, lt=0.5)]
 
 
-class WeakEvidenceSpec(Struct, frozen=True, forbid_unknown_fields=True):
-    """A leaf of which less than the share shows it waits for `patience`, and is blamed only if as many nodes
-    as it takes showed it `lately`.
+class WeakEvidenceSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """If less than `share` of a leaf's nodes are affected, the diagnosis waits for `wait`, and needs the
+    minimum of nodes affected within `recent`.
     """
 
-    share: Share = format_share(_BLAME.weak)
-    patience: Duration = format_duration(_BLAME.patience)
-    lately: Duration = format_duration(_BLAME.lately)
+    share: Share = format_share(_DEFAULT.weak)
+    wait: Duration = format_duration(_DEFAULT.patience)
+    recent: Duration = format_duration(_DEFAULT.lately)
 
 
-class RecoverySpec(Struct, frozen=True, forbid_unknown_fields=True):
-    """For how long hardly anybody shows it before a domain is let go: `first`, then twice as long each time,
-    at most `most`; what lies further back than `forget` does not count.
+class RecoverySpec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """How long hardly any node is affected before a domain is no longer degraded: `initial`, then twice as
+    long after each relapse, at most `max`. Faults older than `resetAfter` do not count.
     """
 
-    first: Duration = format_duration(_BLAME.clear)
-    most: Duration = format_duration(_BLAME.most)
-    forget: Duration = format_duration(_BLAME.forget)
+    initial: Duration = format_duration(_DEFAULT.clear)
+    max: Duration = format_duration(_DEFAULT.most)
+    reset_after: Duration = format_duration(_DEFAULT.forget)
 
 
-class SuppressionSpec(Struct, frozen=True, forbid_unknown_fields=True):
-    """A check is held when it begins on so many nodes at least that no domain explains, and on more than
-    chance has it within one of the windows. often: onsets a day that are always thought usual. chance: of
-    holding it wrongly. second: share of the nodes that another source has to bear it out on for it to be
-    called real.
+class SuppressionSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """A check is suppressed when it begins to fire on `minNodes` nodes that no domain explains, and on more
+    than chance explains within one of the windows.
+
+    usualDailyOnsets: onsets a day that are always usual. significance: probability of a wrong suppression.
+    confirmedShare: share of the nodes on which another source must confirm the check for it to be real.
     """
 
-    nodes: Count = _BLAME.held
-    often: Annotated[float, Meta(gt=0.0, le=100_000.0)] = _BLAME.often
-    chance: Annotated[float, Meta(gt=0.0, lt=0.5)] = _BLAME.chance
-    windows: Windows = tuple(format_duration(one) for one in _BLAME.windows)
-    second: Share = format_share(_BLAME.second)
+    min_nodes: Count = _DEFAULT.held
+    usual_daily_onsets: Annotated[float, Meta(gt=0.0, le=100_000.0)] = _DEFAULT.often
+    significance: Probability = _DEFAULT.chance
+    windows: Windows = tuple(format_duration(window) for window in _DEFAULT.windows)
+    confirmed_share: Share = format_share(_DEFAULT.second)
 
 
-class FaultClassSpec(Struct, frozen=True, forbid_unknown_fields=True):
-    """One class of faults that a shared part can cause; what is not said stays as it is built in.
+class FaultClassSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """A class of faults that shared hardware can cause. Defaults: the built-in values of the class.
 
-    checks: which may vote. windows: within which votes belong together. share: of a domain's nodes that have
-    to show it. rate: onsets of one node in a day, while little is known of the fleet's own.
+    checks: that vote. windows: within which votes belong together. share: of a domain's nodes that must be
+    affected. dailyRate: onsets of one node a day, while the fleet's own rate is not known well.
     """
 
     checks: Checks | UnsetType = UNSET
     windows: Windows | UnsetType = UNSET
     share: Share | UnsetType = UNSET
-    rate: Annotated[float, Meta(gt=0.0, le=1_000.0)] | UnsetType = UNSET
+    daily_rate: Annotated[float, Meta(gt=0.0, le=1_000.0)] | UnsetType = UNSET
 
 
-class DiagnosisSpec(Struct, frozen=True, forbid_unknown_fields=True):
-    """Which shared part is to blame for what many nodes show, or which check.
+class DiagnosisSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """When a failure domain explains the findings of many nodes, and when a check does.
 
-    enforce: views whose domains are marked; for the others it is said what would be. nodes: that show it, at
-    least. surprise: exponent of the bound on how likely chance is; caution: how many times the fleet's own
-    rate chance is thought to have. settle: for how long a domain is found before it is blamed. repeats:
-    onsets of one node in a day beyond which it does not vote.
+    enforce: topologies with marks of degraded domains; the others are a dry run. minNodes: affected nodes, at
+    least. significance: probability that chance explains the findings, at most. rateMargin: factor on the
+    fleet's own fault rate. gracePeriod: how long the evidence lasts before a domain is degraded.
+    maxDailyOnsets: a node with more onsets a day does not vote.
     """
 
-    enforce: Annotated[tuple[ViewName, ...], Meta(max_length=5)] = ()
-    nodes: Annotated[int, Meta(ge=2, le=1_000)] = _BLAME.nodes
-    surprise: Annotated[float, Meta(gt=0.0, le=100.0)] = _BLAME.surprise
-    caution: Annotated[float, Meta(ge=1.0, le=1_000.0)] = _BLAME.caution
-    settle: Duration = format_duration(_BLAME.settle)
-    repeats: Count = _BLAME.repeats
-    weak: WeakEvidenceSpec = WeakEvidenceSpec()
-    clear: RecoverySpec = RecoverySpec()
-    doubt: SuppressionSpec = SuppressionSpec()
-    classes: dict[ClassName, FaultClassSpec] = {}
+    enforce: Annotated[tuple[TopologyName, ...], Meta(max_length=5)] = ()
+    min_nodes: Annotated[int, Meta(ge=2, le=1_000)] = _DEFAULT.nodes
+    significance: Probability = round(exp(-_DEFAULT.surprise), 6)
+    rate_margin: Annotated[float, Meta(ge=1.0, le=1_000.0)] = _DEFAULT.caution
+    grace_period: Duration = format_duration(_DEFAULT.settle)
+    max_daily_onsets: Count = _DEFAULT.repeats
+    weak_evidence: WeakEvidenceSpec = WeakEvidenceSpec()
+    recovery: RecoverySpec = RecoverySpec()
+    suppression: SuppressionSpec = SuppressionSpec()
+    fault_classes: dict[FaultClassName, FaultClassSpec] = {}
 
 
-def diagnosis_settings(form: DiagnosisSpec) -> DiagnosisPolicy:
-    """What a form comes to."""
-    classes = {str(name): one for name, one in form.classes.items()}
+def diagnosis_settings(spec: DiagnosisSpec) -> DiagnosisPolicy:
+    """Return the settings of the diagnosis that a policy file sets."""
+    classes = {str(name): fault_class for name, fault_class in spec.fault_classes.items()}
     return DiagnosisPolicy(
-        enforce=tuple(dict.fromkeys(form.enforce)),
-        classes=tuple(_class(one, classes.get(one.name, _AS_IT_IS)) for one in FAULT_CLASSES),
-        nodes=form.nodes,
-        surprise=form.surprise,
-        caution=form.caution,
-        settle=parse_duration(form.settle),
-        weak=parse_share(form.weak.share),
-        patience=parse_duration(form.weak.patience),
-        lately=parse_duration(form.weak.lately),
-        repeats=form.repeats,
-        clear=parse_duration(form.clear.first),
-        most=parse_duration(form.clear.most),
-        forget=parse_duration(form.clear.forget),
-        held=form.doubt.nodes,
-        often=form.doubt.often,
-        chance=form.doubt.chance,
-        windows=tuple(parse_duration(one) for one in form.doubt.windows),
-        second=parse_share(form.doubt.second),
+        enforce=tuple(dict.fromkeys(spec.enforce)),
+        classes=tuple(
+            _fault_class(builtin, classes.get(builtin.name, _UNCHANGED)) for builtin in FAULT_CLASSES
+        ),
+        nodes=spec.min_nodes,
+        # One decimal of the exponent is a tenth of the probability: more precision has no effect.
+        surprise=round(-log(spec.significance), 1),
+        caution=spec.rate_margin,
+        settle=parse_duration(spec.grace_period),
+        weak=parse_share(spec.weak_evidence.share),
+        patience=parse_duration(spec.weak_evidence.wait),
+        lately=parse_duration(spec.weak_evidence.recent),
+        repeats=spec.max_daily_onsets,
+        clear=parse_duration(spec.recovery.initial),
+        most=parse_duration(spec.recovery.max),
+        forget=parse_duration(spec.recovery.reset_after),
+        held=spec.suppression.min_nodes,
+        often=spec.suppression.usual_daily_onsets,
+        chance=spec.suppression.significance,
+        windows=tuple(parse_duration(window) for window in spec.suppression.windows),
+        second=parse_share(spec.suppression.confirmed_share),
     )
 
 
-_AS_IT_IS = FaultClassSpec()
+_UNCHANGED = FaultClassSpec()
 
 
-def _class(one: FaultClass, form: FaultClassSpec) -> FaultClass:
+def _fault_class(builtin: FaultClass, spec: FaultClassSpec) -> FaultClass:
     return replace(
-        one,
-        checks=form.checks or one.checks,
-        windows=tuple(map(parse_duration, form.windows)) if form.windows else one.windows,
-        share=parse_share(form.share) if form.share else one.share,
-        rate=form.rate or one.rate,
+        builtin,
+        checks=spec.checks or builtin.checks,
+        windows=tuple(map(parse_duration, spec.windows)) if spec.windows else builtin.windows,
+        share=parse_share(spec.share) if spec.share else builtin.share,
+        rate=spec.daily_rate or builtin.rate,
     )

@@ -1,4 +1,4 @@
-"""The words of the policy file: how amounts, names and patterns are written in it."""
+"""Field types of the policy file: amounts, names and patterns, with their syntax."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from msgspec import Meta
 
 from nodeguard.model.mark import Mark
 
-# `$` alone would let a line break through at the end.
+# `$` alone also matches before a final newline.
 _END = r"$(?!\n)"
 Share = Annotated[str, Meta(pattern=rf"^[0-9]{{1,3}}(\.[0-9]{{1,4}})?%{_END}", examples=["5%", "2.5%"])]
 Duration = Annotated[str, Meta(pattern=rf"^[1-9][0-9]{{0,6}}[smhd]{_END}", examples=["30s", "10m", "8h"])]
-# Nothing at all may be waited for, where a fault is to keep work off within half a second.
+# `0s` is allowed: some faults must be marked within half a second.
 GraceDuration = Annotated[
     str, Meta(pattern=rf"^(0s|[1-9][0-9]{{0,6}}[smhd]){_END}", examples=["5s", "1m", "0s"])
 ]

@@ -1,4 +1,4 @@
-"""Where people say that nodes are: rows of the policy file, and of tables beside it."""
+"""Node locations: the failure domains of nodes, in rows of the policy file and of CSV tables beside it."""
 
 from __future__ import annotations
 
@@ -19,89 +19,89 @@ from nodeguard.model.policy import NodeLocation
 
 TOPOLOGIES = TopologiesSpec.__struct_fields__
 
-# Each is tried on the name of every node that comes.
+# Every pattern is matched against the name of every new node.
 _PATTERNS = 1000
 
 _COLUMNS = f"write `node` and one or more of {', '.join(TOPOLOGIES)}"
 
 
 class _Row(NamedTuple):
-    """A row, and where it stands."""
+    """A row and its position in a file."""
 
     located: YamlDocument
     position: Position
-    form: NodeLocationSpec
+    spec: NodeLocationSpec
 
 
-def resolve_node_locations(located: YamlDocument, said: NodeLocationsSpec) -> tuple[NodeLocation, ...]:
-    """What a policy file and the tables that it names say of where nodes are, in their order.
+def resolve_node_locations(located: YamlDocument, spec: NodeLocationsSpec) -> tuple[NodeLocation, ...]:
+    """Return the node locations of a policy file and of its tables, in their order.
 
-    Raises CatalogueError, which names file, line, field or column, and remedy.
+    Raises CatalogueError with file, line, field or column, and remedy.
     """
     seen: dict[tuple[str, str], _Row] = {}
-    found = []
+    locations = []
     patterns = 0
-    for row in _rows(located, said):
-        node = row.form.node or ""
-        paths = {view: path for view in TOPOLOGIES if (path := getattr(row.form, view))}
-        for view in paths:
-            if (before := seen.get((node, view))) is not None:
-                where = before.located.line(before.position)
-                problem = f"'{node}' has one already, on line {where} of {Path(before.located.file).name}"
-                raise row.located.error((*row.position, view), problem, "keep one of them")
-            seen[node, view] = row
+    for row in _rows(located, spec):
+        node = row.spec.node or ""
+        paths = {topology: path for topology in TOPOLOGIES if (path := getattr(row.spec, topology))}
+        for topology in paths:
+            if (before := seen.get((node, topology))) is not None:
+                line = before.located.line(before.position)
+                problem = f"'{node}' has one already, on line {line} of {Path(before.located.file).name}"
+                raise row.located.error((*row.position, topology), problem, "keep one of them")
+            seen[node, topology] = row
         patterns += is_pattern(node)
         if patterns > _PATTERNS:
             problem = f"is more than {_PATTERNS} patterns"
             raise row.located.error((*row.position, "node"), problem, "name the nodes instead")
         if paths:
-            found.append(NodeLocation(node, paths))
-    return tuple(found)
+            locations.append(NodeLocation(node, paths))
+    return tuple(locations)
 
 
 def referenced_tables(file: Path) -> tuple[Path, ...]:
-    """The tables that a policy file names, of those that it says nothing wrong of."""
+    """Return the paths of the tables that a policy file references; none if the file cannot be parsed."""
     try:
         data = load_yaml(file).data
     except ConfigError:
         return ()
-    said = data.get("places") if isinstance(data, dict) else None
-    rows = said if isinstance(said, list) else [{"file": said}]
+    locations = data.get("nodeLocations") if isinstance(data, dict) else None
+    rows = locations if isinstance(locations, list) else [{"file": locations}]
     names = [row.get("file") for row in rows if isinstance(row, dict)]
     return tuple(file.parent / name for name in names if isinstance(name, str) and "\0" not in name)
 
 
-def _rows(located: YamlDocument, said: NodeLocationsSpec) -> Iterator[_Row]:
-    if isinstance(said, str):
-        yield from _table(located, ("places",), said)
+def _rows(located: YamlDocument, spec: NodeLocationsSpec) -> Iterator[_Row]:
+    if isinstance(spec, str):
+        yield from _table(located, ("nodeLocations",), spec)
         return
-    for at, form in enumerate(said):
-        position: Position = ("places", at)
-        views = [view for view in TOPOLOGIES if getattr(form, view)]
-        if not isinstance(form.file, UnsetType):
-            if form.node or views:
-                problem = f"stands beside `{'node' if form.node else views[0]}`"
+    for at, row in enumerate(spec):
+        position: Position = ("nodeLocations", at)
+        topologies = [topology for topology in TOPOLOGIES if getattr(row, topology)]
+        if not isinstance(row.file, UnsetType):
+            if row.node or topologies:
+                problem = f"excludes `{'node' if row.node else topologies[0]}`"
                 raise located.error((*position, "file"), problem, "write two rows")
-            yield from _table(located, (*position, "file"), form.file)
-        elif not form.node:
-            raise located.error(position, "names no nodes", "add `node: gpu-r12-*`, or `file: racks.csv`")
-        elif not views:
-            problem = "does not say where that is"
-            raise located.error((*position, "node"), problem, f"add one or more of {', '.join(TOPOLOGIES)}")
+            yield from _table(located, (*position, "file"), row.file)
+        elif not row.node:
+            raise located.error(position, "has no nodes", "add `node: gpu-r12-*`, or `file: racks.csv`")
+        elif not topologies:
+            remedy = f"add one or more of {', '.join(TOPOLOGIES)}"
+            raise located.error((*position, "node"), "has no location", remedy)
         else:
-            yield _Row(located, position, form)
+            yield _Row(located, position, row)
 
 
 def _table(located: YamlDocument, position: Position, name: str) -> Iterator[_Row]:
-    """The rows of a table. Raises CatalogueError."""
+    """Yield the rows of a table. Raises CatalogueError."""
     file = Path(located.file).parent / name
     try:
         with file.open("rb") as stream:
             raw = stream.read(SIZE_LIMIT + 1)
     except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else "no path"
-        remedy = f"put it beside {Path(located.file).name}, and see that it may be read"
-        raise located.error(position, f"'{name}' cannot be read: {why}", remedy) from None
+        reason = error.strerror if isinstance(error, OSError) else "invalid path"
+        remedy = f"put it beside {Path(located.file).name}, and check that it is readable"
+        raise located.error(position, f"'{name}' cannot be read: {reason}", remedy) from None
     if len(raw) > SIZE_LIMIT:
         raise ConfigError(
             str(file), 0, "", f"is larger than {SIZE_LIMIT} bytes", "use patterns, such as gpu-r12-*"
@@ -110,14 +110,14 @@ def _table(located: YamlDocument, position: Position, name: str) -> Iterator[_Ro
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
-        raise ConfigError(str(file), line, "", "is no UTF-8", "save the file as CSV in UTF-8") from None
+        raise ConfigError(str(file), line, "", "is not UTF-8", "save the file as CSV in UTF-8") from None
     table = _located(str(file), text)
-    for at, form in enumerate(convert(table, tuple[NodeLocationSpec, ...])):
-        yield _Row(table, (at,), form)
+    for at, row in enumerate(convert(table, tuple[NodeLocationSpec, ...])):
+        yield _Row(table, (at,), row)
 
 
 def _located(file: str, text: str) -> YamlDocument:
-    """A table's rows as mappings, each on its line; cells that are empty are left out."""
+    """Return the rows of a table as mappings, without empty cells, with the line of each row."""
     data: list[dict[str, str]] = []
     lines: dict[Position, int] = {(): 1}
     header: list[str] | None = None
@@ -150,11 +150,11 @@ def _located(file: str, text: str) -> YamlDocument:
 def _header(file: str, line: int, cells: list[str]) -> list[str]:
     for at, column in enumerate(cells):
         if column not in {"node", *TOPOLOGIES}:
-            parted = any(sign in column for sign in ";\t")
-            remedy = "part the columns by commas" if parted else _COLUMNS
-            raise ConfigError(file, line, column, "is no column that is known here", remedy)
+            separated = any(sign in column for sign in ";\t")
+            remedy = "separate the columns by commas" if separated else _COLUMNS
+            raise ConfigError(file, line, column, "is an unknown column", remedy)
         if column in cells[:at]:
-            raise ConfigError(file, line, column, "stands twice", "keep one of them")
+            raise ConfigError(file, line, column, "is a duplicate", "keep one of them")
     if "node" not in cells or len(cells) < 2:
-        raise ConfigError(file, line, "", "is no header that says where nodes are", _COLUMNS)
+        raise ConfigError(file, line, "", "is not a valid header", _COLUMNS)
     return cells

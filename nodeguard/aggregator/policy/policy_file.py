@@ -1,4 +1,4 @@
-"""From the policy file to the policy, and what is to be said of it."""
+"""The policy file: parsed, validated and converted to the policy that the planner follows."""
 
 from __future__ import annotations
 
@@ -43,97 +43,98 @@ from nodeguard.model.policy import (
 
 
 class LoadedPolicy(NamedTuple):
-    """What a file says, and what is doubtful about it, each with file, line, field and remedy."""
+    """A policy and its warnings, each with file, line, field and remedy."""
 
     policy: Policy
     warnings: tuple[ConfigError, ...]
 
 
 def read_policy(path: Path, checks: Mapping[str, Health], now: float) -> LoadedPolicy:
-    """The policy of a YAML file, and of the tables of places that it names; what it leaves out is as in
-    Policy.
+    """Return the policy of a YAML file and of its tables of node locations. Missing fields have the defaults.
 
-    checks: health by id of those that are known, which rules are held against. now: seconds since the epoch.
-    Raises CatalogueError, which names file, line, field and remedy, for the first thing that is wrong.
+    checks: health of each check by id, for the validation of rules. now: seconds since the epoch.
+    Raises CatalogueError with file, line, field and remedy for the first error.
     """
     located = load_yaml(path)
     validate_labels(located)
-    form = convert(located, PolicySpec)
-    validate_policy(located, form)
-    policy = _policy(form, resolve_node_locations(located, form.places))
+    spec = convert(located, PolicySpec)
+    validate_policy(located, spec)
+    policy = _policy(spec, resolve_node_locations(located, spec.node_locations))
     return LoadedPolicy(policy, tuple(lint_policy(located, policy, checks, now)))
 
 
-def _policy(form: PolicySpec, said: tuple[NodeLocation, ...]) -> Policy:
-    views = structs.asdict(form.views).items()
+def _policy(spec: PolicySpec, locations: tuple[NodeLocation, ...]) -> Policy:
+    topologies = structs.asdict(spec.topologies).items()
+    grace, soak, mark_with = spec.grace_period, spec.soak, spec.mark_with
     return Policy(
-        mode=form.mode,
-        modes=tuple(_rule(one) for one in form.modes),
-        pools=tuple(_pool(one) for one in form.pools),
-        budget=_budget(form.budget),
+        mode=spec.default_mode,
+        modes=tuple(map(_mode_rule, spec.mode_rules)),
+        pools=tuple(map(_pool, spec.pools)),
+        budget=_budget(spec.budget),
         grace=GracePeriods(
-            parse_duration(form.settle.quarantine),
-            parse_duration(form.settle.suspect),
-            parse_duration(form.settle.shared),
+            parse_duration(grace.quarantine),
+            parse_duration(grace.suspect),
+            parse_duration(grace.shared_hardware),
         ),
         soak=SoakPeriod(
-            parse_duration(form.soak.first), parse_duration(form.soak.most), parse_duration(form.soak.forget)
+            parse_duration(soak.initial), parse_duration(soak.max), parse_duration(soak.reset_after)
         ),
-        marks=MarkWrites(**structs.asdict(form.marks)),
-        holds=tuple(_hold(one) for one in form.holds),
-        silences=tuple(_silence(one) for one in form.silences),
-        stale=StalePolicy(parse_duration(form.silent.after), parse_share(form.silent.freeze)),
-        topologies=tuple(TopologyLabels(name, labels) for name, labels in views if labels is not UNSET),
-        locations=said,
-        diagnosis=diagnosis_settings(form.blame),
-        pause=form.pause,
+        marks=MarkWrites(mark_with.taint, mark_with.cordon, mark_with.condition, mark_with.device_taint),
+        holds=tuple(map(_hold, spec.holds)),
+        silences=tuple(map(_silence, spec.silences)),
+        stale=StalePolicy(parse_duration(spec.stale_nodes.after), parse_share(spec.stale_nodes.freeze_above)),
+        topologies=tuple(TopologyLabels(name, labels) for name, labels in topologies if labels is not UNSET),
+        locations=locations,
+        diagnosis=diagnosis_settings(spec.diagnosis),
+        pause=spec.pause,
     )
 
 
-def _checks(one: ModeRuleSpec | CheckOverrideSpec | HoldSpec | SilenceSpec) -> tuple[str, ...]:
-    """The patterns of `check` or `checks`, none for neither."""
-    if not isinstance(one.check, UnsetType):
-        return (one.check,)
-    return () if isinstance(one.checks, UnsetType) else one.checks
+def _checks(row: ModeRuleSpec | CheckOverrideSpec | HoldSpec | SilenceSpec) -> tuple[str, ...]:
+    """Return the patterns of `check` or `checks`, none if both are missing."""
+    if not isinstance(row.check, UnsetType):
+        return (row.check,)
+    return () if isinstance(row.checks, UnsetType) else row.checks
 
 
-def _rule(one: ModeRuleSpec) -> ModeRule:
-    return ModeRule(_checks(one), one.mode, one.marks)
+def _mode_rule(rule: ModeRuleSpec) -> ModeRule:
+    return ModeRule(_checks(rule), rule.mode, rule.marks)
 
 
-def _pool(one: PoolSpec) -> Pool:
-    return Pool(one.name, one.labels, parse_share(one.share) if one.share else None)
+def _pool(pool: PoolSpec) -> Pool:
+    return Pool(pool.name, pool.labels, parse_share(pool.share) if pool.share else None)
 
 
-def _budget(form: BudgetSpec) -> Budget:
-    each = CheckLimit(("*",), form.check.new, parse_duration(form.check.within), form.check.standing)
+def _budget(spec: BudgetSpec) -> Budget:
+    per_check = spec.per_check
+    default = CheckLimit(("*",), per_check.new, parse_duration(per_check.within), per_check.active)
     return Budget(
-        fleet=parse_share(form.fleet),
-        reserve=parse_share(form.reserve),
-        pool=parse_share(form.pool),
-        domain=parse_share(form.domain),
-        suspect=parse_share(form.suspect),
-        degraded=parse_share(form.degraded),
-        first=parse_share(form.first),
-        domains=form.domains,
-        check=each,
-        check_overrides=tuple(_limit(one, each) for one in form.checks),
+        fleet=parse_share(spec.fleet),
+        reserve=parse_share(spec.fatal_reserve),
+        pool=parse_share(spec.pool),
+        domain=parse_share(spec.domain),
+        suspect=parse_share(spec.suspect),
+        degraded=parse_share(spec.degraded_domains),
+        first=parse_share(spec.first_degraded_domain),
+        domains=spec.new_degraded_domains_per_hour,
+        check=default,
+        check_overrides=tuple(_check_limit(override, default) for override in spec.check_overrides),
     )
 
 
-def _limit(one: CheckOverrideSpec, each: CheckLimit) -> CheckLimit:
+def _check_limit(override: CheckOverrideSpec, default: CheckLimit) -> CheckLimit:
     return CheckLimit(
-        _checks(one),
-        one.new or each.new,
-        parse_duration(one.within) if one.within else each.within,
-        one.standing or each.active,
+        _checks(override),
+        override.new or default.new,
+        parse_duration(override.within) if override.within else default.within,
+        override.active or default.active,
     )
 
 
-def _hold(one: HoldSpec) -> Hold:
-    return Hold(one.node or "", one.labels, _checks(one), one.why)
+def _hold(hold: HoldSpec) -> Hold:
+    return Hold(hold.node or "", hold.labels, _checks(hold), hold.reason)
 
 
-def _silence(one: SilenceSpec) -> Silence:
-    until = one.until.timestamp() if one.until else 0.0
-    return Silence(_checks(one) or ("*",), one.node, until, one.why)
+def _silence(silence: SilenceSpec) -> Silence:
+    until = silence.until.timestamp() if silence.until else 0.0
+    return Silence(_checks(silence) or ("*",), silence.node, until, silence.reason)

@@ -1,4 +1,4 @@
-"""The policy as people write it: the form of its file."""
+"""Schema of the policy file: its fields, their types and defaults. Keys in the file are lowerCamelCase."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ from nodeguard.model.policy import (
 )
 
 _BUDGET, _LIMIT, _SOAK = Budget(), CheckLimit(), SoakPeriod()
-_SETTLE, _SILENT, _MARKS = GracePeriods(), StalePolicy(), MarkWrites()
+_GRACE, _STALE, _MARKS = GracePeriods(), StalePolicy(), MarkWrites()
 
 
-class ModeRuleSpec(Struct, frozen=True, forbid_unknown_fields=True):
-    """A mode for some checks, `check` or `checks`, and marks. The last one that fits counts."""
+class ModeRuleSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """The mode of some checks, `check` or `checks`, for some marks. The last rule that matches applies."""
 
     mode: Mode
     check: CheckPattern | UnsetType = UNSET
@@ -51,9 +51,10 @@ class ModeRuleSpec(Struct, frozen=True, forbid_unknown_fields=True):
     marks: Marks = (Mark.QUARANTINE, Mark.SUSPECT)
 
 
-class PoolSpec(Struct, frozen=True, forbid_unknown_fields=True):
-    """Nodes that share a budget: those with all these labels, and the first pool that fits. share: how many
-    of them may be marked at a time; where it is not said, `budget.pool`.
+class PoolSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """Nodes that share a budget: those with all these labels. A node is in the first pool that matches.
+
+    share: of the pool's nodes that may be marked at a time; default: `budget.pool`.
     """
 
     name: Name
@@ -61,110 +62,109 @@ class PoolSpec(Struct, frozen=True, forbid_unknown_fields=True):
     share: Share | UnsetType = UNSET
 
 
-class PerCheckSpec(Struct, frozen=True, forbid_unknown_fields=True):
-    """How many nodes any one check may take out: `new` within a time, and `standing` in all."""
+class PerCheckSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """How many nodes each check may mark: `new` within a time, and `active` at a time."""
 
     new: Count = _LIMIT.new
     within: Duration = format_duration(_LIMIT.within)
-    standing: Count = _LIMIT.active
+    active: Count = _LIMIT.active
 
 
-class CheckOverrideSpec(Struct, frozen=True, forbid_unknown_fields=True):
-    """The same for some checks, `check` or `checks`; what is not said is as for any. The first one that fits
-    counts.
-    """
+class CheckOverrideSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """Limits of some checks, `check` or `checks`; the default is `perCheck`. The first match applies."""
 
     check: CheckPattern | UnsetType = UNSET
     checks: Checks | UnsetType = UNSET
     new: Count | UnsetType = UNSET
     within: Duration | UnsetType = UNSET
-    standing: Count | UnsetType = UNSET
+    active: Count | UnsetType = UNSET
 
 
-class BudgetSpec(Struct, frozen=True, forbid_unknown_fields=True):
-    """How many nodes may be marked at a time; each share comes to one node at least.
+class BudgetSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """How many nodes may be marked at a time. Each share is at least one node.
 
-    fleet: of all nodes. reserve: of the fleet's budget, kept for what is fatal. pool: of each pool. domain:
-    of each failure domain. suspect: of all nodes, by `suspect` marks. degraded: of all nodes, in domains that
-    are to blame; first: of all, in one such domain while there is no other; domains: how many may be new in
-    an hour. check: for each check; checks: for some.
+    fleet: of all nodes. fatalReserve: of the fleet budget, reserved for quarantine. pool: of each pool.
+    domain: of each failure domain. suspect: of all nodes, for `suspect` marks. degradedDomains: of all nodes,
+    in degraded domains; firstDegradedDomain: the same while there is only one; newDegradedDomainsPerHour:
+    domains. perCheck: nodes of each check; checkOverrides: of some checks.
     """
 
     fleet: Share = format_share(_BUDGET.fleet)
-    reserve: Share = format_share(_BUDGET.reserve)
+    fatal_reserve: Share = format_share(_BUDGET.reserve)
     pool: Share = format_share(_BUDGET.pool)
     domain: Share = format_share(_BUDGET.domain)
     suspect: Share = format_share(_BUDGET.suspect)
-    degraded: Share = format_share(_BUDGET.degraded)
-    first: Share = format_share(_BUDGET.first)
-    domains: Count = _BUDGET.domains
-    check: PerCheckSpec = PerCheckSpec()
-    checks: Annotated[tuple[CheckOverrideSpec, ...], Meta(max_length=100)] = ()
+    degraded_domains: Share = format_share(_BUDGET.degraded)
+    first_degraded_domain: Share = format_share(_BUDGET.first)
+    new_degraded_domains_per_hour: Count = _BUDGET.domains
+    per_check: PerCheckSpec = PerCheckSpec()
+    check_overrides: Annotated[tuple[CheckOverrideSpec, ...], Meta(max_length=100)] = ()
 
 
-class GracePeriodSpec(Struct, frozen=True, forbid_unknown_fields=True):
-    """For how long a finding stands before it is marked, by mark; `0s` not at all. shared: where a part that
-    nodes share may have caused it, which is then to be found first.
+class GracePeriodSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """How long a finding is active before a mark is set, by mark; `0s`: no grace period.
+
+    sharedHardware: for findings that shared hardware can cause, so that the diagnosis comes first.
     """
 
-    quarantine: GraceDuration = format_duration(_SETTLE.quarantine)
-    suspect: GraceDuration = format_duration(_SETTLE.suspect)
-    shared: GraceDuration = format_duration(_SETTLE.shared)
+    quarantine: GraceDuration = format_duration(_GRACE.quarantine)
+    suspect: GraceDuration = format_duration(_GRACE.suspect)
+    shared_hardware: GraceDuration = format_duration(_GRACE.shared)
 
 
-class SoakSpec(Struct, frozen=True, forbid_unknown_fields=True):
-    """For how long a fault is proven to be over before its mark goes: `first`, then twice as long each time,
-    at most `most`; what lies further back than `forget` does not count.
+class SoakSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """How long a check must pass before its mark is released: `initial`, then twice as long after each
+    relapse, at most `max`. Faults older than `resetAfter` do not count.
     """
 
-    first: Duration = format_duration(_SOAK.first)
-    most: Duration = format_duration(_SOAK.maximum)
-    forget: Duration = format_duration(_SOAK.forget)
+    initial: Duration = format_duration(_SOAK.first)
+    max: Duration = format_duration(_SOAK.maximum)
+    reset_after: Duration = format_duration(_SOAK.forget)
 
 
-class HoldSpec(Struct, frozen=True, forbid_unknown_fields=True):
-    """Do not touch: nodes, by name or labels or both; or checks, `check` or `checks`. why: for the others."""
+class HoldSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """Do not touch: nodes, by name or labels or both; or checks, `check` or `checks`. reason: for people."""
 
     node: NodePattern | UnsetType = UNSET
     labels: Labels = {}
     check: CheckPattern | UnsetType = UNSET
     checks: Checks | UnsetType = UNSET
-    why: Text = ""
+    reason: Text = ""
 
 
-class SilenceSpec(Struct, frozen=True, forbid_unknown_fields=True):
-    """Tell nobody of some checks on some nodes, all where it does not say which. Marks are set all the same.
+class SilenceSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """No incidents and Events of some checks on some nodes; default: all checks, all nodes. Marks are set.
 
-    until: when it ends; where it is not said, never.
+    until: end of the silence; default: never.
     """
 
     check: CheckPattern | UnsetType = UNSET
     checks: Checks | UnsetType = UNSET
     node: NodePattern = "*"
     until: Timestamp | UnsetType = UNSET
-    why: Text = ""
+    reason: Text = ""
 
 
-class StaleNodesSpec(Struct, frozen=True, forbid_unknown_fields=True):
-    """A node that has said nothing for `after` is stale; when more than the share `freeze` of all are, with
-    no domain to explain it, nothing new is marked.
+class StaleNodesSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """A node without a report for `after` is stale. While more than the share `freezeAbove` of all nodes are
+    stale, and no failure domain explains it, no new marks are set.
     """
 
-    after: Duration = format_duration(_SILENT.after)
-    freeze: Share = format_share(_SILENT.freeze)
+    after: Duration = format_duration(_STALE.after)
+    freeze_above: Share = format_share(_STALE.freeze)
 
 
-class MarkWithSpec(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a mark writes. device: a taint on the one GPU instead of its node, where the cluster can."""
+class MarkWithSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """What a mark writes. deviceTaint: a taint on one GPU instead of its node, if the cluster supports it."""
 
     taint: bool = _MARKS.taint
     cordon: bool = _MARKS.cordon
     condition: bool = _MARKS.condition
-    device: bool = _MARKS.device
+    device_taint: bool = _MARKS.device
 
 
-class TopologiesSpec(Struct, frozen=True, forbid_unknown_fields=True):
-    """How nodes share something, by label keys, coarsest first; instead of those that are built in."""
+class TopologiesSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """Label keys of topologies, coarsest first; they replace the built-in label keys."""
 
     fabric: LabelKeys | UnsetType = UNSET
     nvlink: LabelKeys | UnsetType = UNSET
@@ -173,9 +173,9 @@ class TopologiesSpec(Struct, frozen=True, forbid_unknown_fields=True):
     zone: LabelKeys | UnsetType = UNSET
 
 
-class NodeLocationSpec(Struct, frozen=True, forbid_unknown_fields=True):
-    """Where the nodes of a name or a pattern are, coarsest first with `/` between the steps; or the `file` of
-    a table that says it, beside this one. A name goes before a pattern; the first pattern that fits counts.
+class NodeLocationSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """The failure domains of the nodes with a name or a pattern, coarsest first, separated by `/`; or the
+    `file` of a table beside this file. A name precedes patterns; the first pattern that matches applies.
     """
 
     file: TableFile | UnsetType = UNSET
@@ -190,32 +190,33 @@ class NodeLocationSpec(Struct, frozen=True, forbid_unknown_fields=True):
 NodeLocationsSpec = TableFile | Annotated[tuple[NodeLocationSpec, ...], Meta(max_length=10_000)]
 
 
-class PolicySpec(Struct, frozen=True, forbid_unknown_fields=True):
-    """The policy of nodeguard's aggregator: what may be marked, how much of it, and when it is given back.
+class PolicySpec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """The policy of nodeguard's aggregator: what it may mark, how much, and when marks are released.
 
-    mode: for what no rule of `modes` fits. places: a table's file, or rows. pause: mark nothing new.
+    defaultMode: for checks without a matching rule in `modeRules`. nodeLocations: the file of a table, or
+    rows. pause: set no new marks.
     """
 
-    mode: Mode = Policy().mode
-    modes: Annotated[tuple[ModeRuleSpec, ...], Meta(max_length=100)] = ()
+    default_mode: Mode = Policy().mode
+    mode_rules: Annotated[tuple[ModeRuleSpec, ...], Meta(max_length=100)] = ()
     pools: Annotated[tuple[PoolSpec, ...], Meta(max_length=200)] = ()
     budget: BudgetSpec = BudgetSpec()
-    settle: GracePeriodSpec = GracePeriodSpec()
+    grace_period: GracePeriodSpec = GracePeriodSpec()
     soak: SoakSpec = SoakSpec()
-    marks: MarkWithSpec = MarkWithSpec()
+    mark_with: MarkWithSpec = MarkWithSpec()
     holds: Annotated[tuple[HoldSpec, ...], Meta(max_length=500)] = ()
     silences: Annotated[tuple[SilenceSpec, ...], Meta(max_length=500)] = ()
-    silent: StaleNodesSpec = StaleNodesSpec()
-    views: TopologiesSpec = TopologiesSpec()
-    places: NodeLocationsSpec = ()
-    blame: DiagnosisSpec = DiagnosisSpec()
+    stale_nodes: StaleNodesSpec = StaleNodesSpec()
+    topologies: TopologiesSpec = TopologiesSpec()
+    node_locations: NodeLocationsSpec = ()
+    diagnosis: DiagnosisSpec = DiagnosisSpec()
     pause: bool = False
 
 
 def json_schema() -> dict[str, Any]:
-    """The form as a JSON Schema, for editors."""
-    made = msgspec.json.schema(PolicySpec)
-    for part in made["$defs"].values():
-        part["description"] = " ".join(part["description"].split())
+    """Return the JSON Schema of the policy file, for editors."""
+    schema = msgspec.json.schema(PolicySpec)
+    for definition in schema["$defs"].values():
+        definition["description"] = " ".join(definition["description"].split())
     title = "Policy of nodeguard's aggregator"
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title, **made}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title, **schema}

@@ -1,4 +1,4 @@
-"""What a policy must not say, though it fits the form."""
+"""Validation of the policy file beyond its schema: contradictions, ranges and Kubernetes label syntax."""
 
 from __future__ import annotations
 
@@ -22,82 +22,96 @@ from nodeguard.aggregator.policy.units import MAX_DURATION, parse_duration, pars
 from nodeguard.config.field_path import FieldPath
 from nodeguard.config.yaml_document import YamlDocument, require_unique
 
-
-def validate_policy(located: YamlDocument, form: PolicySpec) -> None:
-    """Raises CatalogueError for the first thing in a file that contradicts itself or means nothing."""
-    for place, text in _shares(form):
-        _refuse_share(located, place, text)
-    for place, written in _durations(form):
-        if not isinstance(written, UnsetType):
-            _refuse_duration(located, place, written)
-    _refuse_checks(located, form)
-    _refuse_limits(located, form)
-    _refuse_pools(located, form)
-    _refuse_views(located, form)
-    _refuse_shrinking(located, ("soak",), form.soak)
-    _refuse_shrinking(located, ("blame", "clear"), form.blame.clear)
+# Source: Kubernetes, labels and selectors, syntax and character set.
+_LABEL_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
+_LABEL_PREFIX = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
 
 
-def _refuse_shrinking(located: YamlDocument, place: FieldPath, form: SoakSpec | RecoverySpec) -> None:
-    if parse_duration(form.most) < parse_duration(form.first):
-        problem = f"`most`, {form.most}, is less than `first`, {form.first}"
-        field = "most" if (*place, "most") in located.lines else "first"
-        raise located.error((*place, field), problem, "write `first` no longer than `most`")
+def validate_policy(located: YamlDocument, spec: PolicySpec) -> None:
+    """Validate a policy. Raises CatalogueError for the first contradiction or value out of range."""
+    for place, text in _shares(spec):
+        _validate_share(located, place, text)
+    for place, duration in _durations(spec):
+        if not isinstance(duration, UnsetType):
+            _validate_duration(located, place, duration)
+    _validate_rows(located, spec)
+    _validate_limits(located, spec)
+    _validate_pools(located, spec)
+    _validate_topologies(located, spec)
+    _validate_growth(located, ("soak",), spec.soak)
+    _validate_growth(located, ("diagnosis", "recovery"), spec.diagnosis.recovery)
 
 
-def _shares(form: PolicySpec) -> Iterator[tuple[FieldPath, str]]:
-    for name in ("fleet", "reserve", "pool", "domain", "suspect", "degraded", "first"):
-        yield ("budget", name), getattr(form.budget, name)
-    for at, pool in enumerate(form.pools):
+def _validate_growth(located: YamlDocument, place: FieldPath, spec: SoakSpec | RecoverySpec) -> None:
+    if parse_duration(spec.max) < parse_duration(spec.initial):
+        problem = f"`max`, {spec.max}, is less than `initial`, {spec.initial}"
+        field = "max" if (*place, "max") in located.lines else "initial"
+        raise located.error((*place, field), problem, "write `initial` no longer than `max`")
+
+
+def _shares(spec: PolicySpec) -> Iterator[tuple[FieldPath, str]]:
+    budget = spec.budget
+    yield ("budget", "fleet"), budget.fleet
+    yield ("budget", "fatalReserve"), budget.fatal_reserve
+    yield ("budget", "pool"), budget.pool
+    yield ("budget", "domain"), budget.domain
+    yield ("budget", "suspect"), budget.suspect
+    yield ("budget", "degradedDomains"), budget.degraded_domains
+    yield ("budget", "firstDegradedDomain"), budget.first_degraded_domain
+    for at, pool in enumerate(spec.pools):
         if not isinstance(pool.share, UnsetType):
             yield ("pools", at, "share"), pool.share
-    yield ("silent", "freeze"), form.silent.freeze
-    yield ("blame", "weak", "share"), form.blame.weak.share
-    yield ("blame", "doubt", "second"), form.blame.doubt.second
-    for name, one in form.blame.classes.items():
-        if not isinstance(one.share, UnsetType):
-            yield ("blame", "classes", name, "share"), one.share
+    yield ("staleNodes", "freezeAbove"), spec.stale_nodes.freeze_above
+    yield ("diagnosis", "weakEvidence", "share"), spec.diagnosis.weak_evidence.share
+    yield ("diagnosis", "suppression", "confirmedShare"), spec.diagnosis.suppression.confirmed_share
+    for name, fault_class in spec.diagnosis.fault_classes.items():
+        if not isinstance(fault_class.share, UnsetType):
+            yield ("diagnosis", "faultClasses", name, "share"), fault_class.share
 
 
-def _refuse_share(located: YamlDocument, place: FieldPath, text: str) -> None:
+def _validate_share(located: YamlDocument, place: FieldPath, text: str) -> None:
     value = parse_share(text)
-    if place == ("budget", "reserve"):
+    if place == ("budget", "fatalReserve"):
         if value >= 1:
-            raise located.error(
-                place, f"{text} leaves nothing for what is not fatal", "write less than 100%, such as 20%"
-            )
+            problem = f"{text} leaves nothing for suspect nodes"
+            raise located.error(place, problem, "write less than 100%, such as 20%")
     elif value > 1:
         raise located.error(place, f"{text} is more than all", "write at most 100%")
     elif value == 0:
-        remedy = "write more than 0%; nothing is marked in the mode `observe`, or with `pause: true`"
-        if place[0] == "silent":
+        remedy = "write more than 0%; to set no marks, use observe mode or `pause: true`"
+        if place[0] == "staleNodes":
             remedy = "write more than 0%"
-        raise located.error(place, f"{text} is no share", remedy)
+        raise located.error(place, f"{text} is invalid", remedy)
 
 
-def _durations(form: PolicySpec) -> Iterator[tuple[FieldPath, str | UnsetType]]:
-    for part, fields in (
-        ("settle", ("quarantine", "suspect", "shared")),
-        ("soak", ("first", "most", "forget")),
-        ("silent", ("after",)),
-    ):
-        yield from (((part, name), getattr(getattr(form, part), name)) for name in fields)
-    yield ("blame", "settle"), form.blame.settle
-    for name in ("patience", "lately"):
-        yield ("blame", "weak", name), getattr(form.blame.weak, name)
-    for name in ("first", "most", "forget"):
-        yield ("blame", "clear", name), getattr(form.blame.clear, name)
-    for at, one in enumerate(form.blame.doubt.windows):
-        yield ("blame", "doubt", "windows", at), one
-    for kind, each in form.blame.classes.items():
-        for at, one in enumerate(each.windows or ()):
-            yield ("blame", "classes", kind, "windows", at), one
-    yield ("budget", "check", "within"), form.budget.check.within
-    for at, limit in enumerate(form.budget.checks):
-        yield ("budget", "checks", at, "within"), limit.within
+def _durations(spec: PolicySpec) -> Iterator[tuple[FieldPath, str | UnsetType]]:
+    grace, diagnosis = spec.grace_period, spec.diagnosis
+    yield ("gracePeriod", "quarantine"), grace.quarantine
+    yield ("gracePeriod", "suspect"), grace.suspect
+    yield ("gracePeriod", "sharedHardware"), grace.shared_hardware
+    growing: tuple[tuple[FieldPath, SoakSpec | RecoverySpec], ...] = (
+        (("soak",), spec.soak),
+        (("diagnosis", "recovery"), diagnosis.recovery),
+    )
+    for place, growth in growing:
+        yield (*place, "initial"), growth.initial
+        yield (*place, "max"), growth.max
+        yield (*place, "resetAfter"), growth.reset_after
+    yield ("staleNodes", "after"), spec.stale_nodes.after
+    yield ("diagnosis", "gracePeriod"), diagnosis.grace_period
+    yield ("diagnosis", "weakEvidence", "wait"), diagnosis.weak_evidence.wait
+    yield ("diagnosis", "weakEvidence", "recent"), diagnosis.weak_evidence.recent
+    for at, window in enumerate(diagnosis.suppression.windows):
+        yield ("diagnosis", "suppression", "windows", at), window
+    for name, fault_class in diagnosis.fault_classes.items():
+        for at, window in enumerate(fault_class.windows or ()):
+            yield ("diagnosis", "faultClasses", name, "windows", at), window
+    yield ("budget", "perCheck", "within"), spec.budget.per_check.within
+    for at, override in enumerate(spec.budget.check_overrides):
+        yield ("budget", "checkOverrides", at, "within"), override.within
 
 
-def _refuse_duration(located: YamlDocument, place: FieldPath, text: str) -> None:
+def _validate_duration(located: YamlDocument, place: FieldPath, text: str) -> None:
     try:
         parse_duration(text)
     except ValueError:
@@ -105,70 +119,70 @@ def _refuse_duration(located: YamlDocument, place: FieldPath, text: str) -> None
         raise located.error(place, f"{text} is longer than a year", f"write at most {longest}") from None
 
 
-def _refuse_checks(located: YamlDocument, form: PolicySpec) -> None:
-    """A row speaks of checks by `check` or by `checks`, and a hold of them or of nodes."""
+def _validate_rows(located: YamlDocument, spec: PolicySpec) -> None:
+    """Validate that a row has either `check` or `checks`, and that a hold is of checks or of nodes."""
     rows: list[tuple[FieldPath, ModeRuleSpec | CheckOverrideSpec | HoldSpec | SilenceSpec]] = [
-        *((("modes", at), one) for at, one in enumerate(form.modes)),
-        *((("budget", "checks", at), one) for at, one in enumerate(form.budget.checks)),
-        *((("holds", at), one) for at, one in enumerate(form.holds)),
-        *((("silences", at), one) for at, one in enumerate(form.silences)),
+        *((("modeRules", at), rule) for at, rule in enumerate(spec.mode_rules)),
+        *((("budget", "checkOverrides", at), row) for at, row in enumerate(spec.budget.check_overrides)),
+        *((("holds", at), hold) for at, hold in enumerate(spec.holds)),
+        *((("silences", at), silence) for at, silence in enumerate(spec.silences)),
     ]
     for place, row in rows:
-        named = [name for name in ("check", "checks") if getattr(row, name) is not UNSET]
-        if len(named) > 1:
-            raise located.error((*place, "check"), "stands beside `checks`", "keep one of them")
-        if isinstance(row, (ModeRuleSpec, CheckOverrideSpec)) and not named:
-            raise located.error(place, "names no checks", "add `check: gpu-lost` or `checks: [gpu-*]`")
+        names = [name for name in ("check", "checks") if getattr(row, name) is not UNSET]
+        if len(names) > 1:
+            raise located.error((*place, "check"), "excludes `checks`", "remove one of them")
+        if isinstance(row, (ModeRuleSpec, CheckOverrideSpec)) and not names:
+            raise located.error(place, "has no checks", "add `check: gpu-lost` or `checks: [gpu-*]`")
         if isinstance(row, HoldSpec):
-            _refuse_hold(located, place, row, named)
+            _validate_hold(located, place, row, names)
 
 
-def _refuse_hold(located: YamlDocument, place: FieldPath, hold: HoldSpec, named: list[str]) -> None:
-    of_nodes = [name for name in ("node", "labels") if getattr(hold, name)]
-    if not named and not of_nodes:
+def _validate_hold(located: YamlDocument, place: FieldPath, hold: HoldSpec, check_fields: list[str]) -> None:
+    node_fields = [name for name in ("node", "labels") if getattr(hold, name)]
+    if not check_fields and not node_fields:
         raise located.error(place, "holds nothing", "add `node`, `labels` or `checks`")
-    if named and of_nodes:
-        problem = f"stands beside `{of_nodes[0]}`: a hold is of nodes or of checks"
-        raise located.error((*place, named[0]), problem, "write two holds")
+    if check_fields and node_fields:
+        problem = f"excludes `{node_fields[0]}`: a hold is of nodes or of checks"
+        raise located.error((*place, check_fields[0]), problem, "write two holds")
 
 
-def _refuse_limits(located: YamlDocument, form: PolicySpec) -> None:
-    each = form.budget.check
-    rows: list[tuple[FieldPath, PerCheckSpec | CheckOverrideSpec]] = [(("budget", "check"), each)]
-    rows += [(("budget", "checks", at), one) for at, one in enumerate(form.budget.checks)]
-    for place, one in rows:
-        new, standing = one.new or each.new, one.standing or each.standing
-        if standing < new:
-            field = "standing" if (*place, "standing") in located.lines else "new"
-            problem = f"`standing`, {standing}, is less than `new`, {new}, which could never be used up"
-            raise located.error((*place, field), problem, f"raise `standing` to {new} or lower `new`")
+def _validate_limits(located: YamlDocument, spec: PolicySpec) -> None:
+    default = spec.budget.per_check
+    rows: list[tuple[FieldPath, PerCheckSpec | CheckOverrideSpec]] = [(("budget", "perCheck"), default)]
+    rows += [
+        (("budget", "checkOverrides", at), override)
+        for at, override in enumerate(spec.budget.check_overrides)
+    ]
+    for place, limit in rows:
+        new, active = limit.new or default.new, limit.active or default.active
+        if active < new:
+            field = "active" if (*place, "active") in located.lines else "new"
+            problem = f"`active`, {active}, is less than `new`, {new}, which could never be used up"
+            raise located.error((*place, field), problem, f"raise `active` to {new} or lower `new`")
 
 
-def _refuse_pools(located: YamlDocument, form: PolicySpec) -> None:
-    require_unique(located, ((("pools", at, "name"), pool.name) for at, pool in enumerate(form.pools)))
-    for at, pool in enumerate(form.pools):
-        for before in form.pools[:at]:
+def _validate_pools(located: YamlDocument, spec: PolicySpec) -> None:
+    require_unique(located, ((("pools", at, "name"), pool.name) for at, pool in enumerate(spec.pools)))
+    for at, pool in enumerate(spec.pools):
+        for before in spec.pools[:at]:
             if before.labels.items() <= pool.labels.items():
-                problem = f"'{pool.name}' gets no node: '{before.name}', which stands before it, has them all"
-                raise located.error(("pools", at, "name"), problem, "put it before that one, or remove it")
+                problem = f"'{pool.name}' has no nodes: '{before.name}', an earlier pool, matches them all"
+                raise located.error(("pools", at, "name"), problem, "move it before that pool, or remove it")
 
 
-def _refuse_views(located: YamlDocument, form: PolicySpec) -> None:
-    for view in form.views.__struct_fields__:
-        labels = getattr(form.views, view) or ()
-        require_unique(located, ((("views", view, at), label) for at, label in enumerate(labels)))
-
-
-# Source: Kubernetes, labels and selectors, syntax and character set.
-_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
-_PREFIX = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
+def _validate_topologies(located: YamlDocument, spec: PolicySpec) -> None:
+    for topology in spec.topologies.__struct_fields__:
+        labels = getattr(spec.topologies, topology) or ()
+        require_unique(located, ((("topologies", topology, at), label) for at, label in enumerate(labels)))
 
 
 def validate_labels(located: YamlDocument) -> None:
-    """Raises CatalogueError for labels that no Node can have, before the form says less of them."""
+    """Validate the labels of pools and holds, with better messages than the schema has. Raises
+    CatalogueError for a label that no Node can have.
+    """
     for place, labels in _labels(located.data):
         for key, value in labels.items():
-            _refuse_label(located, (*place, key), key, value)
+            _validate_label(located, (*place, key), key, value)
 
 
 def _labels(data: Any) -> Iterator[tuple[FieldPath, dict[Any, Any]]]:
@@ -180,17 +194,19 @@ def _labels(data: Any) -> Iterator[tuple[FieldPath, dict[Any, Any]]]:
                 yield (part, at, "labels"), labels
 
 
-def _refuse_label(located: YamlDocument, place: FieldPath, key: Any, value: Any) -> None:
+def _validate_label(located: YamlDocument, place: FieldPath, key: Any, value: Any) -> None:
     prefix, slash, name = str(key).rpartition("/")
-    if not _NAME.fullmatch(name) or (slash and not (_PREFIX.fullmatch(prefix) and len(prefix) <= 253)):
-        problem = f"'{key}' is no label key that Kubernetes accepts"
+    if not _LABEL_NAME.fullmatch(name) or (
+        slash and not (_LABEL_PREFIX.fullmatch(prefix) and len(prefix) <= 253)
+    ):
+        problem = f"'{key}' is not a valid label key"
         raise located.error(place, problem, "write it like rack or topology.kubernetes.io/zone")
     if isinstance(value, (bool, int, float)):
-        written = str(value).lower()
-        raise located.error(place, f"{written} is no text", "put it in quotes, as labels are text")
+        problem = f"{str(value).lower()} is not text"
+        raise located.error(place, problem, "put it in quotes, as labels are text")
     if not isinstance(value, str):
-        raise located.error(place, "is no label value", "write one value as text")
-    if value and not _NAME.fullmatch(value):
-        problem = f"'{value}' is no label value that Kubernetes accepts"
+        raise located.error(place, "is not a label value", "write one value as text")
+    if value and not _LABEL_NAME.fullmatch(value):
+        problem = f"'{value}' is not a valid label value"
         remedy = "write up to 63 letters, digits, '-', '_' and '.', a letter or digit first and last"
         raise located.error(place, problem, remedy)

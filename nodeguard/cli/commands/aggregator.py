@@ -1,20 +1,32 @@
-"""nodeguard aggregator: hears the agents, plans, and has marks written."""
+"""`nodeguard aggregator`: parses the options, runs the aggregator, and writes its log."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
+from argparse import ArgumentTypeError, Namespace
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, closing
+from pathlib import Path
 
-from nodeguard.aggregator.options import AggregatorOptions, options
+from nodeguard.aggregator.api.requests import SOCKET_PATH
+from nodeguard.aggregator.options import SERVICE_NAME, AggregatorOptions
 from nodeguard.cli.check_catalogue import load_catalogue
-from nodeguard.cli.usage import OK, UNKNOWN, UsageError
+from nodeguard.cli.options import add_checks, directory
+from nodeguard.cli.usage import OK, UNKNOWN, ArgumentParser, UsageError, address
 from nodeguard.local.json_log import JsonLog, LogLine
 from nodeguard.model.incident import Incident
 
-_MISSING = "the aggregator needs more than the agent: install nodeguard[aggregator]"
+_LISTEN = "127.0.0.1:8443"
+_METRICS = "127.0.0.1:9435"
+
+# Limits of a history in days and MiB. The current state of 7,500 nodes takes 61 MiB.
+_MAX_DAYS = 3650
+_MIN_MIB, _MAX_MIB = 16, 1 << 20
+
+_MISSING_EXTRA = "the aggregator needs more packages than the agent: install the extra [aggregator]"
 
 
 SUMMARY = "collect agent reports and mark unhealthy nodes"
@@ -22,63 +34,187 @@ GROUP = "Fleet"
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the aggregator; returns the exit code. Raises UsageError."""
-    told = options(arguments)
+    """Run the aggregator until it is stopped. Returns the exit code. Raises UsageError."""
+    options = parse_options(arguments)
     try:
         import uvloop  # noqa: PLC0415 - for this command alone
     except ModuleNotFoundError:
-        raise UsageError(_MISSING) from None
+        raise UsageError(_MISSING_EXTRA) from None
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_aggregator(told))
+        return runner.run(_run(options))
 
 
-async def _aggregator(told: AggregatorOptions) -> int:
-    from nodeguard.aggregator.app import AggregatorApp, StartError  # noqa: PLC0415 - brings servers
+async def _run(options: AggregatorOptions) -> int:
+    from nodeguard.aggregator.app import AggregatorApp, StartError  # noqa: PLC0415 - imports the servers
 
-    catalogue, _ = load_catalogue(told.checks)
-    ended = asyncio.Event()
+    catalogue, _ = load_catalogue(options.checks)
+    stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, ended.set)
-    with closing(JsonLog(sys.stderr.fileno(), told.pod)) as log:
+        loop.add_signal_handler(number, stopped.set)
+    with closing(JsonLog(sys.stderr.fileno(), options.pod)) as log:
 
-        def tell(said: str) -> None:
-            log({"event": "note", "said": said})
+        def log_message(message: str) -> None:
+            log({"event": "note", "said": message})
 
-        def happened(one: Incident) -> None:
-            log(_incident(one))
+        def log_incident(incident: Incident) -> None:
+            log(_incident_line(incident))
 
         async with AsyncExitStack() as stack:
             try:
-                made = await AggregatorApp.start(told, catalogue, tell, happened, stack)
+                app = await AggregatorApp.start(options, catalogue, log_message, log_incident, stack)
             except StartError as error:
                 raise UsageError(str(error)) from None
-            loop.add_signal_handler(signal.SIGHUP, made.request_reload)
-            ending = asyncio.create_task(ended.wait())
-            working = [asyncio.create_task(one) for one in made.tasks()]
-            done, _ = await asyncio.wait([ending, *working], return_when=asyncio.FIRST_COMPLETED)
-            for task in (ending, *working):
+            loop.add_signal_handler(signal.SIGHUP, app.request_reload)
+            stopping = asyncio.create_task(stopped.wait())
+            tasks = [asyncio.create_task(work) for work in app.tasks()]
+            done, _ = await asyncio.wait([stopping, *tasks], return_when=asyncio.FIRST_COMPLETED)
+            for task in (stopping, *tasks):
                 task.cancel()
-            await asyncio.gather(ending, *working, return_exceptions=True)
-            broken = [task for task in done if task is not ending]
-            for task in broken:
-                why = None if task.cancelled() else task.exception()
-                tell(f"error in the aggregator itself, please report it: {type(why).__name__}: {why}")
-        return UNKNOWN if broken else OK
+            await asyncio.gather(stopping, *tasks, return_exceptions=True)
+            failed = [task for task in done if task is not stopping]
+            for task in failed:
+                problem = None if task.cancelled() else task.exception()
+                log_message(f"internal error, please report it: {type(problem).__name__}: {problem}")
+        return UNKNOWN if failed else OK
 
 
-def _incident(one: Incident) -> LogLine:
-    """What the log says of an incident that has changed."""
+def _incident_line(incident: Incident) -> LogLine:
+    """Return the log line for an incident that changed."""
     return {
         "event": "incident",
-        "node": one.node,
-        "incident": one.name,
-        "state": one.state.value,
-        "health": one.health.value,
-        "check": one.cause,
-        "target": one.target,
-        "action": one.action.value,
-        "scope": one.scope,
-        "said": one.message,
-        "why": one.detail,
+        "node": incident.node,
+        "incident": incident.name,
+        "state": incident.state.value,
+        "health": incident.health.value,
+        "check": incident.cause,
+        "target": incident.target,
+        "action": incident.action.value,
+        "scope": incident.scope,
+        "said": incident.message,
+        "why": incident.detail,
     }
+
+
+def parse_options(arguments: Sequence[str]) -> AggregatorOptions:
+    """Return the options of a command line and of the pod's environment. Raises UsageError."""
+    parsed = _parser().parse_args(arguments)
+    _check_combination(parsed)
+    namespace = os.environ.get("POD_NAMESPACE", "nodeguard")
+    pod_address = os.environ.get("POD_IP", "")
+    service = f"{SERVICE_NAME}.{namespace}.svc"
+    default_hosts = (service, f"{service}.cluster.local", *((pod_address,) if pod_address else ()))
+    return AggregatorOptions(
+        listen=parsed.listen,
+        metrics=parsed.metrics,
+        policy=Path(parsed.policy) if parsed.policy else None,
+        socket=parsed.socket,
+        checks=tuple(parsed.checks),
+        standalone=parsed.standalone,
+        state=str(Path(parsed.state).absolute()) if parsed.state else "",
+        client_ca=parsed.client_ca,
+        certificate=parsed.certificate,
+        key=parsed.key,
+        insecure=parsed.insecure,
+        kubeconfig=os.environ.get("KUBECONFIG") or None,
+        namespace=namespace,
+        pod=os.environ.get("POD_NAME") or os.uname().nodename,
+        hosts=tuple(parsed.cert_host) or default_hosts,
+        history=str(Path(parsed.history).absolute()) if parsed.history else "",
+        history_days=parsed.history_days,
+        history_mib=parsed.history_size,
+    )
+
+
+def _check_combination(parsed: Namespace) -> None:
+    """Check that the options go together. Raises UsageError."""
+    if not parsed.standalone:
+        for name in ("state", "client_ca", "certificate", "key", "insecure"):
+            if getattr(parsed, name):
+                option = f"--{name.replace('_', '-')}"
+                raise UsageError(f"{option} is for --standalone only: remove it, or add --standalone")
+        return
+    if not (parsed.insecure or parsed.client_ca):
+        raise UsageError(
+            "--standalone needs --client-ca, the CA certificate of the agents, or --insecure for this "
+            "machine only"
+        )
+    if parsed.insecure and (parsed.client_ca or parsed.certificate):
+        raise UsageError("--insecure excludes --client-ca and --certificate: remove either")
+    if bool(parsed.certificate) != bool(parsed.key):
+        raise UsageError("--certificate and --key go together: set both, or neither to have one issued")
+    if not (parsed.insecure or parsed.certificate or parsed.state):
+        raise UsageError(
+            "an issued certificate is stored: set --state, or give a certificate with --certificate and --key"
+        )
+    if not (parsed.insecure or parsed.certificate or parsed.cert_host):
+        raise UsageError(
+            "an issued certificate needs a host name: set --cert-host to the name by which agents reach this "
+            "machine"
+        )
+
+
+def _days(text: str) -> float:
+    """Return a number of days. Raises ArgumentTypeError."""
+    return _number(text, text.removesuffix("d"), "days", 1, _MAX_DAYS)
+
+
+def _mib(text: str) -> float:
+    """Return a number of MiB. Raises ArgumentTypeError."""
+    return _number(text, text, "MiB", _MIN_MIB, _MAX_MIB)
+
+
+def _number(text: str, digits: str, unit: str, least: int, most: int) -> float:
+    if not (digits.isascii() and digits.isdigit()):
+        raise ArgumentTypeError(f"'{text}' is invalid: expected {unit} from {least} to {most}")
+    if not least <= int(digits[:8]) <= most:
+        size = "small" if int(digits[:8]) < least else "large"
+        raise ArgumentTypeError(f"'{text}' is too {size}: expected {unit} from {least} to {most}")
+    return float(digits)
+
+
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser(
+        prog="nodeguard aggregator",
+        description="Collect the reports of agents and quarantine unhealthy nodes within a budget.",
+    )
+    add = parser.add_argument
+    add("--listen", metavar="HOST:PORT", type=address, default=address(_LISTEN),
+        help=f"address for the reports of agents ({_LISTEN})")  # fmt: skip
+    add("--metrics", metavar="HOST:PORT", type=address, default=address(_METRICS),
+        help=f"address for /metrics, /healthz and /readyz ({_METRICS})")  # fmt: skip
+    add("--policy", metavar="FILE", help="policy file (default: observe only, a dry run)")
+    add(
+        "--socket",
+        metavar="PATH",
+        default=SOCKET_PATH,
+        help=f"socket for nodeguard status, pause and other commands ({SOCKET_PATH})",
+    )
+    add_checks(parser)
+    add("--standalone", action="store_true", help="run without Kubernetes: marks are only advised")
+    add("--state", metavar="DIR", type=directory, help="standalone: directory for state and certificates")
+    add(
+        "--client-ca",
+        metavar="FILE",
+        default="",
+        help="standalone: CA certificate that signed the agents' certificates (PEM)",
+    )
+    add(
+        "--certificate",
+        metavar="FILE",
+        default="",
+        help="standalone: serving certificate (PEM); without it one is issued",
+    )
+    add("--key", metavar="FILE", default="", help="standalone: key of the serving certificate (PEM)")
+    add(
+        "--cert-host",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="host name or address in the issued certificate (repeatable)",
+    )
+    add("--history", metavar="DIR|FILE", type=directory, help="record the history of the fleet for backtests")
+    add("--history-days", metavar="DAYS", type=_days, default=30.0, help="days of history to keep (30)")
+    add("--history-size", metavar="MIB", type=_mib, default=256.0, help="maximum size of the history (256)")
+    add("--insecure", action="store_true", help="standalone: accept agents without credentials, on loopback")
+    return parser

@@ -111,7 +111,8 @@ def _budget(budget: Budget, count: int | None) -> str:
     """Return the budgets for marks of single nodes. count: see policy_lines."""
     fleet, reserve, suspect = map(format_share, (budget.fleet, budget.reserve, budget.suspect))
     rest = (
-        f"{format_share(budget.pool)} of a pool; {format_share(budget.domain)} of a domain; at least 1 node each; "
+        f"{format_share(budget.pool)} of a pool; {format_share(budget.domain)} of a domain; "
+        "at least 1 node each; "
         "where that is 1 node, 1 quarantined and 1 suspect"
     )
     if not count:

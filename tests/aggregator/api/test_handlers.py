@@ -97,11 +97,11 @@ async def test_decisions_are_handed_on_and_answered(tmp_path: Path) -> None:
     [name] = fleet.planner.incidents["uid-1"]
     async with client(tmp_path, fleet, deciders) as ask:
         for path, body in (
-            ("pause", {"why": "a bad driver", "by": "alice"}),
+            ("pause", {"reason": "a bad driver", "by": "alice"}),
             ("resume", {}),
             ("unmark", {"by": "bob"}),
-            (f"incidents/{name}", {"do": "acknowledge", "by": "bob"}),
-            (f"incidents/{name}", {"do": "clear", "by": "bob"}),
+            (f"incidents/{name}", {"action": "acknowledge", "by": "bob"}),
+            (f"incidents/{name}", {"action": "clear", "by": "bob"}),
         ):
             status, said = await ask("POST", path, json=body)
             assert (status, b"Done: " in said) == (200, True)
@@ -132,7 +132,7 @@ async def test_of_an_incident_that_is_pending_or_over_nothing_is_decided(tmp_pat
         ):
             for do in ("acknowledge", "clear"):
                 wanted = (409, f"{name} {problem}")
-                assert await ask.error("POST", f"incidents/{name}", json={"do": do}) == wanted
+                assert await ask.error("POST", f"incidents/{name}", json={"action": do}) == wanted
     assert deciders.heard == []
 
 
@@ -144,7 +144,7 @@ async def test_every_error_is_a_sentence_with_a_remedy(tmp_path: Path) -> None:
             ("GET", "nodes/" + "x" * 300, {}, (404, "a name has 253 characters at most: this is none")),
             ("GET", "incidents?node=no", {}, (404, "there is no node 'no': GET /v1/nodes lists them")),
             ("GET", "incidents/no", {}, (404, "there is no incident 'no': GET /v1/incidents?state=all lists them")),
-            ("POST", "incidents/no", {"json": {"do": "clear"}}, (404, "there is no incident 'no': GET /v1/incidents?state=all lists them")),
+            ("POST", "incidents/no", {"json": {"action": "clear"}}, (404, "there is no incident 'no': GET /v1/incidents?state=all lists them")),
             ("GET", "incidents?state=bad", {}, (400, "'bad' is no state: there is all, open, pending, dry-run, withheld, marked, advised, recovering, resolved")),
             ("GET", "domains/no/r0", {}, (404, "there is no domain 'no/r0': GET /v1/domains?all=yes lists them")),
             ("GET", "pause", {}, (405, "GET is not for /v1/pause: use POST")),
@@ -153,7 +153,7 @@ async def test_every_error_is_a_sentence_with_a_remedy(tmp_path: Path) -> None:
             ("POST", "pause", {"json": {"y": 1}}, (400, "Object contains unknown field `y`: both sides must be of one version")),
             ("POST", "pause", {"data": b"[" * 9000}, (400, None)),
             ("POST", "pause", {"data": b"\xff"}, (400, None)),
-            ("POST", "pause", {"json": {"why": "x" * 600}}, (400, None)),
+            ("POST", "pause", {"json": {"reason": "x" * 600}}, (400, None)),
         ):  # fmt: skip
             status, error = await ask.error(method, path, **more)
             assert (status, wanted[1] and error) == wanted, path

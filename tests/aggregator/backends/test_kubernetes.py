@@ -34,8 +34,8 @@ class Scene:
             "pod-1",
             self.planner,
             InstructionOutbox(),
-            news=self._count,
-            tell=lambda _: None,
+            wake=self._count,
+            log=lambda _: None,
         )
 
     def _count(self) -> None:

@@ -7,7 +7,8 @@ from subprocess import CalledProcessError
 
 from msgspec.structs import replace
 
-from nodeguard.aggregator.backends.leader import Leader, monotonic
+from nodeguard.aggregator.backends.leader import Leader
+from nodeguard.aggregator.clock import monotonic
 from nodeguard.fleet.incidents.events import Event
 from nodeguard.fleet.plan import Plan
 from nodeguard.kube.client import ApiClient

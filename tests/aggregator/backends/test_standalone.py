@@ -43,7 +43,7 @@ class Scene:
         self.planner, self.outbox = Planner(self.policy, CHECKS), InstructionOutbox()
         self.world = StandaloneBackend(
             self.path, self.planner, self.outbox,
-            news=lambda: None, happened=self._happened, tell=self.told.append, now=lambda: self.now,
+            wake=lambda: None, on_incident=self._happened, log=self.told.append, now=lambda: self.now,
         )  # fmt: skip
 
     @property
@@ -130,7 +130,7 @@ async def test_a_pause_outlives_a_kill(scene: Scene) -> None:
     assert scene.marked() == QUARANTINED
     scene.begin()
     assert scene.planner.paused == ""
-    assert scene.told == ["nothing new is advised: paused by Ann: row 4 is rewired", "resumed by Bob"]
+    assert scene.told == ["no new marks are advised: paused by Ann: row 4 is rewired", "resumed by Bob"]
 
 
 async def test_all_marks_are_taken_away_and_do_not_come_back(scene: Scene) -> None:
@@ -198,7 +198,7 @@ async def test_a_check_that_is_held_is_cleared_once_and_on_nobodys_old_word(tmp_
     assert "gpu-lost" in scene.planner.diagnosis.suppressed_checks
     await scene.world.acknowledge(name, "Ann")
     said = await scene.world.clear(name, "Bob")
-    assert said.startswith(f"{name} is cleared: what begins from now on counts anew")
+    assert said.startswith(f"{name} is cleared: only new findings count")
     assert "gpu-lost" not in scene.planner.diagnosis.suppressed_checks
     assert scene.outbox.pending("") == ()
     await scene.turn()
@@ -212,7 +212,7 @@ async def test_a_check_that_is_held_is_cleared_once_and_on_nobodys_old_word(tmp_
 
 
 async def test_of_what_is_not_there_nothing_is_decided(scene: Scene) -> None:
-    with pytest.raises(OperatorActionError, match="there is no incident gone: see nodeguard get incidents"):
+    with pytest.raises(OperatorActionError, match="incident gone not found: see nodeguard get incidents"):
         await scene.world.clear("gone", "Ann")
 
 
@@ -222,7 +222,7 @@ async def test_what_cannot_be_written_down_is_not_done(scene: Scene) -> None:
     new = Path(f"{scene.path}.new")
     new.mkdir()
     for decide in (scene.world.pause("why", "Ann"), scene.world.acknowledge(scene.name(), "Ann")):
-        with pytest.raises(OperatorActionError, match=r"not done: .*: make room there, or let it be written"):
+        with pytest.raises(OperatorActionError, match=r"not done, .*: make room there, or make it writable"):
             await decide
     assert scene.planner.paused == ""
     assert scene.world.decisions() == {}
@@ -255,7 +255,7 @@ async def test_a_node_that_has_left_is_expected_for_a_day(scene: Scene) -> None:
     assert scene.planner.state.nodes.keys() == {"gpu-1", "gpu-2"}
     await scene.turn(200.0)
     assert scene.planner.state.nodes.keys() == {"gpu-1"}
-    assert scene.told == ["gpu-2: silent for a day, and expected no more"]
+    assert scene.told == ["gpu-2: no report for a day, no longer expected"]
     await scene.turn()
     scene.begin()
     assert scene.planner.state.nodes.keys() == {"gpu-1"}
@@ -264,7 +264,7 @@ async def test_a_node_that_has_left_is_expected_for_a_day(scene: Scene) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("{", "is damaged, and people's decisions with it: put back a copy, or move it away"),
+        ("{", "is damaged, and with it the operators' decisions: restore a copy, or move it away"),
         ('{"nodes": []}', "is damaged"),
         ('{"version": 2}', r"written by a newer version \(2\): upgrade, or move it away"),
     ],
@@ -285,10 +285,10 @@ def test_nobody_else_may_read_it(scene: Scene) -> None:
 async def test_a_file_that_is_too_long_is_refused_with_a_remedy(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nodeguard.aggregator.backends.standalone_state.LIMIT", 100)
+    monkeypatch.setattr("nodeguard.aggregator.backends.standalone_state.SIZE_LIMIT", 100)
     Path(scene.path).write_text(json.dumps({"pause": "x" * 100}))
     with pytest.raises(
-        StandaloneStateError, match="has more than 100 bytes: put back a copy, or move it away"
+        StandaloneStateError, match="has more than 100 bytes: restore a copy, or move it away"
     ):
         scene.begin()
 

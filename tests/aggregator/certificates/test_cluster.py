@@ -62,7 +62,7 @@ async def test_what_cannot_be_had_at_first_is_told_in_words(controlplane: Cluste
     api = await ApiClient.connect(str(controlplane.kubeconfig))
     nowhere = AuthoritySecretStore(api, "no/such")
     with pytest.raises(
-        CertificateUnavailableError, match="the authority of the aggregator's certificate: the Kubernetes API"
+        CertificateUnavailableError, match="the aggregator's certificate authority: the Kubernetes API"
     ):
         await SelfSignedAuthority(nowhere, ["nodeguard.example"], print).current(NOW)
     await api.close()

@@ -135,7 +135,7 @@ def test_a_state_is_read_as_it_was_written_and_shows_no_key() -> None:
     assert decode_state(b"") == AuthorityState()
     assert "key" not in repr(state)
     for wrong, why in (
-        (b"{", "holds no authority"),
+        (b"{", "has no authority"),
         (encode_state(replace(state, version=2)), "newer version"),
     ):
         with pytest.raises(UnreadableStateError, match=why):
@@ -179,11 +179,11 @@ async def test_while_nothing_can_be_read_what_is_known_is_used_and_renewed(tmp_p
     assert await keeper.current(NOW + HOUR) == first
     assert (await keeper.current(NOW + 6 * DAY)).expires_at == NOW + 13 * DAY
     assert told == [
-        f"the authority of the aggregator's certificate: {path}/authority.json cannot be used, it holds no authority: delete it; the one that is known is used on"
+        f"the aggregator's certificate authority: {path}/authority.json cannot be used, it has no authority: delete it; the previous one stays in use"
     ]
 
 
-@pytest.mark.parametrize(("hosts", "why"), [([], "say under which"), (["ü.example"], "'ü.example' is no host's name"), (["a b"], "correct it")])  # fmt: skip
+@pytest.mark.parametrize(("hosts", "why"), [([], "set --cert-host"), (["ü.example"], "'ü.example' is no host's name"), (["a b"], "correct it")])  # fmt: skip
 def test_a_host_that_is_none_is_told_at_once(tmp_path: Path, hosts: list[str], why: str) -> None:
     with pytest.raises(InvalidHostError, match=why):
         SelfSignedAuthority(DirectoryStore(str(tmp_path)), hosts, print)
@@ -192,9 +192,7 @@ def test_a_host_that_is_none_is_told_at_once(tmp_path: Path, hosts: list[str], w
 async def test_a_directory_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     store = DirectoryStore(str(tmp_path / "file"))
-    with pytest.raises(
-        StoreError, match=r"file.*: make room, let the aggregator write there, or name another directory"
-    ):
+    with pytest.raises(StoreError, match=r"file.*: make room, make it writable, or name another directory"):
         await store.keep(b"", await store.read())
 
 

@@ -40,7 +40,7 @@ async def test_files_are_read_again_and_wrong_ones_leave_what_was(tmp_path: Path
     with pytest.raises(CertificateUnavailableError):
         scene.trust.context()
     assert not await scene.trust.refresh()
-    assert scene.told == [f"{scene.certificate}: No such file or directory: put it there, or set its path; agents are not heard"]  # fmt: skip
+    assert scene.told == [f"{scene.certificate}: No such file or directory: create it, or correct the path; agents cannot connect"]  # fmt: skip
     shown = scene.write()
     assert await scene.trust.refresh()
     first = scene.trust.context()
@@ -56,8 +56,8 @@ async def test_files_are_read_again_and_wrong_ones_leave_what_was(tmp_path: Path
     assert scene.trust.context() is first
     assert scene.told[1:] == [
         (
-            "certificate and key cannot be used, the key is not that of the certificate: write both there in PEM; "
-            "the certificate from before is shown on"
+            "certificate and key cannot be used, the key does not match the certificate: write both in PEM; "
+            "the previous certificate stays in use"
         )
     ]
     scene.write()

@@ -104,5 +104,5 @@ async def test_a_history_that_cannot_be_read_costs_lemons_alone(tmp_path: Path) 
     file.write_bytes(b"mode: enforce\n" * 100)
     await load_component_faults(str(file), known, told.append)
     [said_of] = told
-    assert said_of.startswith(f"{file}: what it tells of parts is not known (")
-    assert said_of.endswith("): lemons are counted from now on")
+    assert said_of.startswith(f"{file}: cannot read the faults of components (")
+    assert said_of.endswith("): repeat offenders are counted from now")

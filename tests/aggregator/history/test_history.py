@@ -139,4 +139,4 @@ def test_what_is_wrong_with_the_file_is_told_to_the_log(tmp_path: Path) -> None:
     scene.look()
     scene.writer.close()
     scene.look()
-    assert [one for one in scene.said if "is set aside as" in one]
+    assert [one for one in scene.said if "renamed to" in one]

@@ -75,11 +75,11 @@ def test_a_node_is_silent_where_it_is_so_for_everyone_who_knows_it() -> None:
 @pytest.mark.parametrize(
     ("made", "why"),
     [
-        (None, "{}: no such file or directory: name what aggregator --history writes, or bundles"),
-        (b"", "{}: it is empty: nothing was told yet, or it is another file"),
+        (None, "{}: no such file or directory: name the file that aggregator --history writes, or bundles"),
+        (b"", "{}: it is empty: nothing was recorded yet, or it is another file"),
         (
             b"mode: enforce\n" * 100,
-            "{}: it is no history of nodeguard, or damaged (file is not a database): name what aggregator --history writes",
+            "{}: it is not a history of nodeguard, or damaged (file is not a database): name the file of aggregator --history",
         ),
     ],
 )
@@ -94,7 +94,9 @@ def test_what_is_no_history_is_said_to_be_none(tmp_path: Path, made: bytes | Non
 
 def test_a_directory_without_one_is_said_to_have_none(tmp_path: Path) -> None:
     assert history_path(str(tmp_path)) == str(tmp_path / "history.sqlite")
-    with pytest.raises(HistoryError, match=f"{tmp_path}: no history.sqlite in it: name what aggregator"):
+    with pytest.raises(
+        HistoryError, match=f"{tmp_path}: there is no history.sqlite in it: name the file that aggregator"
+    ):
         read_history(str(tmp_path))
 
 
@@ -105,7 +107,7 @@ def test_a_missing_path_is_a_directory_unless_it_is_named_as_a_database(tmp_path
     assert history_path(f"{tmp_path}/fleet.db") == f"{tmp_path}/fleet.db"
     (tmp_path / "history").touch()
     assert history_path(f"{tmp_path}/history") == f"{tmp_path}/history"
-    with pytest.raises(HistoryError, match=f"{tmp_path}/nodeguard: no such file or directory: name what"):
+    with pytest.raises(HistoryError, match=f"{tmp_path}/nodeguard: no such file or directory: name the file"):
         read_history(f"{tmp_path}/nodeguard")
 
 

@@ -132,7 +132,7 @@ def test_a_file_of_others_is_left_alone(path: Path) -> None:
         theirs.execute("CREATE TABLE mine (one INTEGER)")
     theirs.close()
     was = path.read_bytes()
-    with pytest.raises(ForeignFileError, match="it is a database of something else: name another file"):
+    with pytest.raises(ForeignFileError, match="it is a database of another program: name another file"):
         HistoryStore(str(path))
     assert path.read_bytes() == was
 
@@ -145,7 +145,7 @@ def test_a_newer_version_is_left_alone(path: Path) -> None:
     for opened in (HistoryStore, open_for_reading):
         with pytest.raises(
             ForeignFileError,
-            match=r"it was written by a newer version \(2, and 1 is understood here\): upgrade, or",
+            match=r"it was written by a newer version \(2, this program supports 1\): upgrade, or",
         ):
             opened(str(path))
     assert rows(path, "SELECT count(*) FROM report") == [1]
@@ -168,7 +168,7 @@ def test_a_start_that_is_cut_short_leaves_nothing_behind(path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
     path.unlink()
     path.touch()
-    with pytest.raises(HistoryFileError, match="it is empty: nothing was told yet"):
+    with pytest.raises(HistoryFileError, match="it is empty: nothing was recorded yet"):
         open_for_reading(str(path))
 
 

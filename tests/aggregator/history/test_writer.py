@@ -59,8 +59,8 @@ def test_what_cannot_be_written_waits_until_it_can(make: Make, tmp_path: Path) -
     writer.put(said(0.0))
     until(lambda: writer.error)
     assert writer.error == (
-        f"{path}: No such file or directory: make room there, or let it be written, or name another --history; "
-        "until then only the latest 4000 are kept, in memory"
+        f"{path}: No such file or directory: make room there, make it writable, or name another --history; "
+        "until then the latest 4000 transitions wait in memory"
     )
     writer.put(sick(1.0))
     path.parent.parent.mkdir()
@@ -102,7 +102,7 @@ def test_memory_holds_the_latest(make: Make, monkeypatch: pytest.MonkeyPatch, tm
     writer.close()
     assert len(sequences(path)) + writer.lost == 50
     assert sequences(path)[-1] == 49
-    assert f"{writer.lost} transitions are lost" in writer.take_messages()[-1]
+    assert f"{writer.lost} transitions were lost" in writer.take_messages()[-1]
 
 
 def test_a_damaged_file_is_set_aside_and_begun_anew(make: Make, path: Path) -> None:
@@ -113,7 +113,7 @@ def test_a_damaged_file_is_set_aside_and_begun_anew(make: Make, path: Path) -> N
     assert sequences(path) == [1]
     assert (path.parent / "history.sqlite.damaged").read_bytes().startswith(b"this is no database")
     assert writer.take_messages() == [
-        f"{path} was damaged (file is not a database): it is set aside as {path}.damaged, and begun anew"
+        f"{path} was damaged (file is not a database): renamed to {path}.damaged, and a new file was created"
     ]
 
 
@@ -142,7 +142,7 @@ def test_a_newer_file_is_left_alone_and_nothing_waits(make: Make, path: Path) ->
     until(lambda: writer.error)
     [told] = writer.take_messages()
     assert told == (
-        f"{path}: it was written by a newer version (9, and 1 is understood here): upgrade, or name another "
+        f"{path}: it was written by a newer version (9, this program supports 1): upgrade, or name another "
         "file; until then no history is written"
     )
     writer.put(sick(1.0))
@@ -159,11 +159,11 @@ def test_a_disk_that_hangs_is_told_of_and_nobody_waits_for_it(
         hangs.wait(PATIENCE)
         return opened(where)
 
-    monkeypatch.setattr(writing, "Store", slow)
+    monkeypatch.setattr(writing, "HistoryStore", slow)
     writer = make()
     writer.put(said(0.0))
     until(writer.take_messages)
-    assert "no answer of its disk" in writer.error
+    assert "its disk has not answered" in writer.error
     hangs.set()
     until(lambda: not writer.error)
     assert writer.take_messages()[-1] == f"{path}: the history is written again"

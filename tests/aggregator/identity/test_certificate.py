@@ -53,7 +53,7 @@ def test_a_certificate_speaks_for_its_common_name_and_its_dns_names(
         none.close()
 
         nameless = BlockingTransport(served.address, None, str(ca), files(authority, "Nobody At All"))
-        assert b"have its common name" in nameless.post(heartbeat()).body
+        assert b"its common name" in nameless.post(heartbeat()).body
         nameless.close()
 
         foreign = BlockingTransport(served.address, None, str(ca), files(stranger, "node-a"))
@@ -122,7 +122,7 @@ def test_files_that_cannot_be_used_are_named(authority: Authority, tmp_path: Pat
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "localhost", ""])
 def test_without_identity_only_this_machine_is_heard(host: str) -> None:
-    with pytest.raises(NotLoopbackError, match=r"listen there, or set how agents show who they are"):
+    with pytest.raises(NotLoopbackError, match=r"listen there, or set --client-ca"):
         InsecureAuthenticator(host)
 
 

@@ -19,7 +19,7 @@ from nodeguard.agent.reporting.credentials import TokenFile
 from nodeguard.aggregator.identity.caller import Authenticator, Caller
 from nodeguard.aggregator.identity.signing_keys import SigningKeyring
 from nodeguard.aggregator.identity.token import TokenRequirements
-from nodeguard.aggregator.identity.token_authenticator import Review, TokenAuthenticator
+from nodeguard.aggregator.identity.token_authenticator import TokenAuthenticator
 from nodeguard.aggregator.ingest.limits import IngestLimits
 from nodeguard.aggregator.ingest.server import IngestServer
 from nodeguard.model.finding import Health
@@ -99,19 +99,13 @@ def serving(
         loop.close()
 
 
-async def _nobody(_token: str) -> Any:
-    raise AssertionError("nobody is to be asked")
-
-
-def tokens(
-    issuer: Issuer, tell: Callable[[str], None] = print, review: Review = _nobody
-) -> TokenAuthenticator:
-    """Tokens of an issuer, verified as those of a cluster."""
+def tokens(issuer: Issuer, log: Callable[[str], None] = print) -> TokenAuthenticator:
+    """Return an authenticator for the tokens of an issuer."""
 
     async def fetch() -> tuple[str, bytes]:
         return ISSUER, issuer.document()
 
-    return TokenAuthenticator(EXPECTED, SigningKeyring(fetch, tell), review, time.monotonic)
+    return TokenAuthenticator(EXPECTED, SigningKeyring(fetch, log), time.monotonic)
 
 
 def agent(served: Served, path: Path, token: str, ca: Path | None = None) -> BlockingTransport:

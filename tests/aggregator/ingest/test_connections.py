@@ -55,7 +55,7 @@ def test_a_connection_that_is_not_accepted_is_counted_and_logged(issuer: Issuer,
         with connected(served) as sock:
             assert said(sock) == b""
         way.close()
-        until(lambda: served.ingest.endpoint.counts["not accepted"] == 1)
+        until(lambda: served.ingest.endpoint.connection_errors["limit-reached"] == 1)
         assert served.told[0].startswith(
-            "127.0.0.1: as many connections are open as this aggregator accepts: "
+            "127.0.0.1: the limit on connections of this aggregator is reached: "
         )

@@ -22,7 +22,8 @@ from nodeguard.aggregator.certificates.rotation import CertificateAuthority
 from nodeguard.aggregator.certificates.serving_certificate import ServingCertificate, tls_context
 from nodeguard.aggregator.identity.caller import Caller, RequestRefusedError
 from nodeguard.aggregator.identity.insecure import InsecureAuthenticator
-from nodeguard.aggregator.ingest.limits import IngestLimits, Rate
+from nodeguard.aggregator.ingest.limits import IngestLimits
+from nodeguard.local.rate_limiter import Rate
 from nodeguard.wire.encoding import MESSAGE_LIMIT, decode_message, decode_reply
 from nodeguard.wire.instruction import ClearFinding, Reply
 from nodeguard.wire.report import VERSION
@@ -57,7 +58,8 @@ def test_a_node_is_heard_by_its_uid_and_answered(
         way.close()
         assert {caller for caller, _ in served.heard} == {Caller("node-a", "uid-of-node-a")}
         assert [message.sequence for _, message in served.heard] == [0, 1, 2]
-        assert dict(served.ingest.endpoint.counts) | {"bytes": 0} == {"report": 1, "heartbeat": 2, "bytes": 0}
+        assert dict(served.ingest.endpoint.requests) == {("report", 200): 1, ("heartbeat", 200): 2}
+        assert served.ingest.endpoint.received_bytes > 0
         assert served.told == []
         until(lambda: served.ingest.connections == 0)
 
@@ -68,7 +70,7 @@ def test_a_node_cannot_speak_for_another(issuer: Issuer, tmp_path: Path) -> None
         answer = way.post(heartbeat("node-b"))
         assert answer.status == 403
         with pytest.raises(
-            ReplyError, match="answered 403: this message is of another node than its sender's"
+            ReplyError, match="answered 403: the message is of another node than the sender's"
         ):
             read_reply(answer, decode_message(heartbeat("node-b")))
         assert way.post(heartbeat("node-a")).status == 200
@@ -87,14 +89,14 @@ WRONG: dict[str, Callable[[Issuer], str]] = {
     "has expired": lambda issuer: issuer.token(exp=int(issuer.now) - 31),
     "is not valid yet": lambda issuer: issuer.token(nbf=int(issuer.now) + 600),
     "is not for nodeguard": lambda issuer: issuer.token(aud=["https://kubernetes.default.svc"]),
-    "does not say when it expires": lambda issuer: issuer.token(exp=None),
+    "has no expiry time": lambda issuer: issuer.token(exp=None),
     "issuer is not this cluster's": lambda issuer: issuer.token(iss="https://elsewhere"),
     "of another service account": lambda issuer: issuer.token(sub="system:serviceaccount:default:default"),
     "bound to no pod": lambda issuer: issuer.token(kubernetes_io={"namespace": "nodeguard"}),
     "key is not one of this cluster's": lambda _: _of_another_cluster(),
-    "signature is not of this cluster": lambda issuer: issuer.token()[:-8] + "AAAAAAAA",
-    "is no service account's token": lambda _: "garbage",
-    "what was shown is no": lambda _: "a.b.c",
+    "signature is invalid for this cluster": lambda issuer: issuer.token()[:-8] + "AAAAAAAA",
+    "is not a service account token": lambda _: "garbage",
+    "this is not a service account": lambda _: "a.b.c",
 }
 
 
@@ -134,7 +136,7 @@ def test_a_message_of_64_mib_costs_nothing(issuer: Issuer, authority: Authority,
         assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 8 * 1024
         assert way.post(heartbeat()).status == 200
         way.close()
-        assert served.ingest.endpoint.counts["refused 413"] >= 1
+        assert served.ingest.endpoint.requests["unknown", 413] >= 1
 
 
 @pytest.mark.parametrize("chunked", [False, True])
@@ -174,7 +176,7 @@ def test_whoever_is_slow_is_sent_away(first: bytes) -> None:
         said(sock, first)
         assert 0.2 < time.monotonic() - began < PROMPTLY
         until(lambda: served.ingest.connections == 0)
-        assert served.ingest.endpoint.counts["too slow"] == 1
+        assert served.ingest.endpoint.connection_errors["timeout"] == 1
 
 
 def test_dripping_does_not_help() -> None:
@@ -203,7 +205,7 @@ def test_who_speaks_no_tls_is_counted_and_makes_no_noise(
             sock.sendall(garbage)
             sock.shutdown(socket.SHUT_WR)
             said(sock)
-        until(lambda: served.ingest.endpoint.counts["handshakes failed"] == 1)
+        until(lambda: served.ingest.endpoint.connection_errors["handshake-failed"] == 1)
         until(lambda: served.ingest.connections == 0)
         assert served.told == []
     assert caplog.text == ""
@@ -262,7 +264,7 @@ def test_a_message_that_is_refused_names_its_node_once_its_credential_has(
             ("node-a", "too-often"),
         ]
         assert [line.partition(":")[0] for line in served.told] == ["node-a"] * 4 + ["127.0.0.1"]
-        assert served.ingest.endpoint.counts["refused 409"] == 2
+        assert served.ingest.endpoint.requests["unknown", 409] == 2
 
 
 def test_a_request_that_is_refused_leaves_the_connection_as_it_was(issuer: Issuer, tmp_path: Path) -> None:
@@ -276,7 +278,7 @@ def test_a_request_that_is_refused_leaves_the_connection_as_it_was(issuer: Issue
             assert said(silent) == b"", "by its end the time for a head is over"
         sock.sendall(head(len(heartbeat()), f"Authorization: Bearer {issuer.token()}\r\n") + heartbeat())
         assert b"200 OK" in sock.recv(65536)
-        assert served.ingest.endpoint.counts["too slow"] == 1, "the silent one"
+        assert served.ingest.endpoint.connection_errors["timeout"] == 1, "the silent one"
 
 
 def test_a_handshake_that_does_not_come_ends(authority: Authority) -> None:

@@ -20,15 +20,15 @@ def test_what_is_not_said_is_as_it_is_built_in() -> None:
 def test_every_constant_can_be_set() -> None:
     assert said("""
         enforce: [fabric, rack, fabric]
-        nodes: 4
-        surprise: 10
-        caution: 2
-        settle: 30s
-        repeats: 5
-        weak: {share: 20%, patience: 5m, lately: 2m}
-        clear: {first: 10m, most: 1h, forget: 2d}
-        doubt: {nodes: 8, often: 4, chance: 0.001, windows: [5m, 1h], second: 50%}
-        classes: {}
+        minNodes: 4
+        significance: 0.0000454
+        rateMargin: 2
+        gracePeriod: 30s
+        maxDailyOnsets: 5
+        weakEvidence: {share: 20%, wait: 5m, recent: 2m}
+        recovery: {initial: 10m, max: 1h, resetAfter: 2d}
+        suppression: {minNodes: 8, usualDailyOnsets: 4, significance: 0.001, windows: [5m, 1h], confirmedShare: 50%}
+        faultClasses: {}
         """) == DiagnosisPolicy(
         enforce=("fabric", "rack"), nodes=4, surprise=10.0, caution=2.0, settle=30.0, weak=0.2, patience=300.0,
         lately=120.0, repeats=5, clear=600.0, most=3_600.0, forget=172_800.0, held=8, often=4.0, chance=0.001,
@@ -38,7 +38,7 @@ def test_every_constant_can_be_set() -> None:
 
 def test_a_class_keeps_what_is_not_said_of_it() -> None:
     [link] = [
-        one for one in said("classes: {link: {share: 50%, windows: [1m]}}").classes if one.name == "link"
+        one for one in said("faultClasses: {link: {share: 50%, windows: [1m]}}").classes if one.name == "link"
     ]
     [before] = [one for one in FAULT_CLASSES if one.name == "link"]
     assert (link.share, link.windows) == (0.5, (60.0,))
@@ -48,7 +48,8 @@ def test_a_class_keeps_what_is_not_said_of_it() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["enforce: [driver]", "nodes: 1", "classes: {other: {}}", "doubt: {chance: 1}"]
+    "text",
+    ["enforce: [driver]", "minNodes: 1", "faultClasses: {other: {}}", "suppression: {significance: 1}"],
 )
 def test_what_means_nothing_is_refused(text: str) -> None:
     with pytest.raises(msgspec.ValidationError):

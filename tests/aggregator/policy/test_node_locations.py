@@ -27,13 +27,15 @@ gpu-2, row-1/r12 ,
 """
 
 
-def places(folder: Path, table: str | bytes, policy: str = "places: racks.csv\n") -> tuple[NodeLocation, ...]:
+def places(
+    folder: Path, table: str | bytes, policy: str = "nodeLocations: racks.csv\n"
+) -> tuple[NodeLocation, ...]:
     (folder / "racks.csv").write_bytes(table if isinstance(table, bytes) else table.encode())
     (folder / "policy.yaml").write_text(policy)
     return read_policy(folder / "policy.yaml", {}, 0.0).policy.locations
 
 
-def refused(folder: Path, table: str | bytes, policy: str = "places: racks.csv\n") -> str:
+def refused(folder: Path, table: str | bytes, policy: str = "nodeLocations: racks.csv\n") -> str:
     with pytest.raises(ConfigError) as caught:
         places(folder, table, policy)
     return str(caught.value).removeprefix(f"{folder}/")
@@ -52,7 +54,7 @@ def test_each_row_says_where_the_nodes_of_a_name_or_a_pattern_are(tmp_path: Path
 
 def test_tables_and_rows_count_in_their_order(tmp_path: Path) -> None:
     (tmp_path / "power.csv").write_text("power,node\nfeed-a,gpu-1\n")
-    rows = "places:\n- {node: gpu-*, rack: r0}\n- {file: racks.csv}\n- {file: power.csv}\n"
+    rows = "nodeLocations:\n- {node: gpu-*, rack: r0}\n- {file: racks.csv}\n- {file: power.csv}\n"
     assert places(tmp_path, "node,rack\ngpu-1,r1\n", rows) == (
         NodeLocation("gpu-*", {"rack": "r0"}),
         NodeLocation("gpu-1", {"rack": "r1"}),
@@ -64,18 +66,18 @@ COLUMNS = "write `node` and one or more of fabric, nvlink, rack, power, zone"
 WRONG: dict[str | bytes, str] = {
     "": f"racks.csv: is empty: begin with a header: {COLUMNS}",
     "# nothing\n\n": f"racks.csv: is empty: begin with a header: {COLUMNS}",
-    "gpu-1,r1\n": f"racks.csv:1: gpu-1: is no column that is known here: {COLUMNS}",
-    "node;rack\ngpu-1;r1\n": "racks.csv:1: node;rack: is no column that is known here: part the columns by commas",
-    "node\ngpu-1\n": f"racks.csv:1: is no header that says where nodes are: {COLUMNS}",
-    "rack,power\nr1,feed-a\n": f"racks.csv:1: is no header that says where nodes are: {COLUMNS}",
-    "node,rack,rack\n": "racks.csv:1: rack: stands twice: keep one of them",
+    "gpu-1,r1\n": f"racks.csv:1: gpu-1: is an unknown column: {COLUMNS}",
+    "node;rack\ngpu-1;r1\n": "racks.csv:1: node;rack: is an unknown column: separate the columns by commas",
+    "node\ngpu-1\n": f"racks.csv:1: is not a valid header: {COLUMNS}",
+    "rack,power\nr1,feed-a\n": f"racks.csv:1: is not a valid header: {COLUMNS}",
+    "node,rack,rack\n": "racks.csv:1: rack: is a duplicate: keep one of them",
     "node,rack\ngpu-1\n": "racks.csv:2: the header has 2 columns, this row 1: write one for each column; it may be empty",
     "node,rack\n\n# x\n,r1\n": "racks.csv:4: node: is empty: write a node's name or a pattern",
     "node,rack\nGPU 1,r1\n": "racks.csv:2: node: 'GPU 1' does not fit: write it like gpu-7 or rack-12-*",
     "node,rack\ngpu-1,r1\ngpu-2,row 1/r2\n": "racks.csv:3: rack: 'row 1/r2' does not fit: write it like row-1/r12 or feed-a",
     "node,rack\ngpu-1,r1\n\ngpu-1,r2\n": "racks.csv:4: rack: 'gpu-1' has one already, on line 2 of racks.csv: keep one of them",
     'node,rack\n"gpu-1,r1\n': "racks.csv:2: unexpected end of data: correct the CSV",
-    b"node,rack\ngpu-1,\xff\n": "racks.csv:2: is no UTF-8: save the file as CSV in UTF-8",
+    b"node,rack\ngpu-1,\xff\n": "racks.csv:2: is not UTF-8: save the file as CSV in UTF-8",
     b"#" * (SIZE_LIMIT + 1): f"racks.csv: is larger than {SIZE_LIMIT} bytes: use patterns, such as gpu-r12-*",
 }
 
@@ -86,7 +88,7 @@ def test_a_wrong_table_is_refused_with_file_line_column_and_remedy(tmp_path: Pat
 
 
 def test_a_node_is_in_one_place_of_a_view_wherever_that_is_said(tmp_path: Path) -> None:
-    rows = "places:\n- {file: racks.csv}\n- {node: gpu-1, rack: r9}\n"
+    rows = "nodeLocations:\n- {file: racks.csv}\n- {node: gpu-1, rack: r9}\n"
     why = refused(tmp_path, "node,rack\ngpu-1,r1\n", rows)
     assert why == "policy.yaml:3: rack: 'gpu-1' has one already, on line 2 of racks.csv: keep one of them"
 
@@ -101,8 +103,8 @@ def test_patterns_are_few_enough_to_be_tried_on_every_node(tmp_path: Path) -> No
 def test_the_tables_that_a_policy_names_are_those_beside_it(tmp_path: Path) -> None:
     policy = tmp_path / "policy.yaml"
     for text, names in (
-        ("places: racks.csv\n", ["racks.csv"]),
-        ("places: [{file: a.csv}, {node: a, rack: r}, {file: b.csv}]\n", ["a.csv", "b.csv"]),
+        ("nodeLocations: racks.csv\n", ["racks.csv"]),
+        ("nodeLocations: [{file: a.csv}, {node: a, rack: r}, {file: b.csv}]\n", ["a.csv", "b.csv"]),
         ("pause: true\n", []),
         ("[]\n", []),
         ("pause: [\n", []),

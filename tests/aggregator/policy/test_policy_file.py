@@ -74,12 +74,12 @@ def test_the_example_is_the_default_and_is_not_doubted(tmp_path: Path) -> None:
 
 
 def test_the_example_shows_every_field() -> None:
-    for field in PolicySpec.__struct_fields__:
+    for field in PolicySpec.__struct_encode_fields__:
         assert re.search(rf"^{field}:", EXAMPLE, re.MULTILINE), field
 
 
 def test_a_finding_need_not_settle_at_all(tmp_path: Path) -> None:
-    policy, doubts = read_policy(written(tmp_path, "settle: {quarantine: 0s}\n"), CHECKS, NOW)
+    policy, doubts = read_policy(written(tmp_path, "gracePeriod: {quarantine: 0s}\n"), CHECKS, NOW)
     assert policy.grace == GracePeriods(0.0, 60.0)
     assert doubts == ()
 
@@ -116,8 +116,8 @@ def test_what_the_example_has_in_comments_can_be_used_as_it_is(tmp_path: Path) -
 
 
 WHOLE = """
-mode: observe
-modes:
+defaultMode: observe
+modeRules:
 - {check: gpu-lost, marks: [quarantine], mode: enforce}
 - {checks: [gpu-*, port-*], mode: enforce}
 pools:
@@ -125,26 +125,26 @@ pools:
 - {name: rest}
 budget:
   fleet: 4%
-  reserve: 0%
+  fatalReserve: 0%
   pool: 12%
   domain: 100%
   suspect: 3%
-  check: {new: 2, within: 1h, standing: 4}
-  checks:
-  - {check: gpu-lost, standing: 40}
+  perCheck: {new: 2, within: 1h, active: 4}
+  checkOverrides:
+  - {check: gpu-lost, active: 40}
   - {checks: ["port-*"], new: 3, within: 30s}
-settle: {quarantine: 1s, suspect: 2m}
-soak: {first: 1m, most: 1h, forget: 7d}
-marks: {taint: false, cordon: true, condition: false, device: false}
+gracePeriod: {quarantine: 1s, suspect: 2m}
+soak: {initial: 1m, max: 1h, resetAfter: 7d}
+markWith: {taint: false, cordon: true, condition: false, deviceTaint: false}
 holds:
-- {node: "login-*", labels: {rack: "12"}, why: no GPUs}
+- {node: "login-*", labels: {rack: "12"}, reason: no GPUs}
 - {checks: [port-flap]}
 silences:
 - {check: memory-low, until: 2027-01-31T18:00:00+01:00}
-- {node: gpu-7, why: loud}
-silent: {after: 2m, freeze: 25%}
-views: {rack: [row, rack], fabric: [example.com/leaf]}
-places: [{node: "gpu-r12-*", power: feed-a/r12, zone: hall-2}, {node: gpu-1, power: feed-b}]
+- {node: gpu-7, reason: loud}
+staleNodes: {after: 2m, freezeAbove: 25%}
+topologies: {rack: [row, rack], fabric: [example.com/leaf]}
+nodeLocations: [{node: "gpu-r12-*", power: feed-a/r12, zone: hall-2}, {node: gpu-1, power: feed-b}]
 pause: true
 """
 
@@ -194,70 +194,70 @@ def test_each_part_says_what_it_says(tmp_path: Path) -> None:
 
 ACCEPTS = "write up to 63 letters, digits, '-', '_' and '.', a letter or digit first and last"
 WRONG = {
-    "mode: enforced\n": "mode: 'enforced' is none of observe, enforce: use one of these; did you mean enforce?",
-    "mode:\n": "mode: nothing does not fit: write text",
-    "modes: [{check: a, mode: enforce, marks: [quarantin]}]\n": "marks[0]: 'quarantin' is none of quarantine, suspect: use one of these; did you mean quarantine?",
-    "modes: [{check: a, mode: enforce, marks: []}]\n": "marks: a list does not fit: write a list of length >= 1",
-    "modes: [{check: a}]\n": "mode: is missing: add it",
-    "modes: [{mode: enforce}]\n": "modes[0]: names no checks: add `check: gpu-lost` or `checks: [gpu-*]`",
-    "modes: [{check: a, checks: [b], mode: enforce}]\n": "check: stands beside `checks`: keep one of them",
-    "modes: [{check: GPU lost, mode: enforce}]\n": "check: 'GPU lost' does not fit: write it like gpu-* or gpu-lost",
-    "modes: [{check: [a], mode: enforce}]\n": "check: a list does not fit: write it like gpu-* or gpu-lost",
-    "mods: []\n": "mods: is not known here: use one of mode, modes, pools, budget, settle, soak, marks, holds, silences, silent, views, places, blame, pause; did you mean modes?",
+    "defaultMode: enforced\n": "defaultMode: 'enforced' is none of observe, enforce: use one of these; did you mean enforce?",
+    "defaultMode:\n": "defaultMode: nothing does not fit: write text",
+    "modeRules: [{check: a, mode: enforce, marks: [quarantin]}]\n": "marks[0]: 'quarantin' is none of quarantine, suspect: use one of these; did you mean quarantine?",
+    "modeRules: [{check: a, mode: enforce, marks: []}]\n": "marks: a list does not fit: write a list of length >= 1",
+    "modeRules: [{check: a}]\n": "mode: is missing: add it",
+    "modeRules: [{mode: enforce}]\n": "modeRules[0]: has no checks: add `check: gpu-lost` or `checks: [gpu-*]`",
+    "modeRules: [{check: a, checks: [b], mode: enforce}]\n": "check: excludes `checks`: remove one of them",
+    "modeRules: [{check: GPU lost, mode: enforce}]\n": "check: 'GPU lost' does not fit: write it like gpu-* or gpu-lost",
+    "modeRules: [{check: [a], mode: enforce}]\n": "check: a list does not fit: write it like gpu-* or gpu-lost",
+    "modeRule: []\n": "modeRule: is not known here: use one of defaultMode, modeRules, pools, budget, gracePeriod, soak, markWith, holds, silences, staleNodes, topologies, nodeLocations, diagnosis, pause; did you mean modeRules?",
     "budget: {fleet: 0.05}\n": "fleet: 0.05 does not fit: write it like 5% or 2.5%",
     "budget: {fleet: 5}\n": "fleet: 5 does not fit: write it like 5% or 2.5%",
     "budget: {fleet: 5 %}\n": "fleet: '5 %' does not fit: write it like 5% or 2.5%",
     'budget: {fleet: "5%\\n"}\n': "fleet: '5%\\n' does not fit: write it like 5% or 2.5%",
-    "budget: {fleet: 0%}\n": "fleet: 0% is no share: write more than 0%; nothing is marked in the mode `observe`, or with `pause: true`",
+    "budget: {fleet: 0%}\n": "fleet: 0% is invalid: write more than 0%; to set no marks, use observe mode or `pause: true`",
     "budget: {domain: 101%}\n": "domain: 101% is more than all: write at most 100%",
-    "budget: {reserve: 100%}\n": "reserve: 100% leaves nothing for what is not fatal: write less than 100%, such as 20%",
-    "pools: [{name: a, share: 0.0%}]\n": "share: 0.0% is no share: write more than 0%; nothing is marked in the mode `observe`, or with `pause: true`",
-    "silent: {freeze: 0%}\n": "freeze: 0% is no share: write more than 0%",
-    "silent: {after: 45}\n": "after: 45 does not fit: write it like 30s or 10m or 8h",
-    "settle: {suspect: 0}\n": "suspect: 0 does not fit: write it like 5s or 1m or 0s",
-    "settle: {suspect: 0m}\n": "suspect: '0m' does not fit: write it like 5s or 1m or 0s",
-    "soak: {first: 0s}\n": "first: '0s' does not fit: write it like 30s or 10m or 8h",
-    "soak: {forget: 366d}\n": "forget: 366d is longer than a year: write at most 365d",
-    "budget: {checks: [{check: a, within: 9999h}]}\n": "within: 9999h is longer than a year: write at most 365d",
-    "soak: {first: 9h}\n": "first: `most`, 8h, is less than `first`, 9h: write `first` no longer than `most`",
-    "soak: {most: 1m}\n": "most: `most`, 1m, is less than `first`, 10m: write `first` no longer than `most`",
-    "budget: {check: {standing: 3}}\n": "standing: `standing`, 3, is less than `new`, 5, which could never be used up: raise `standing` to 5 or lower `new`",
-    "budget: {checks: [{check: a, new: 16}]}\n": "new: `standing`, 15, is less than `new`, 16, which could never be used up: raise `standing` to 16 or lower `new`",
-    "budget: {check: {new: 0}}\n": "new: 0 does not fit: write a whole number >= 1",
+    "budget: {fatalReserve: 100%}\n": "fatalReserve: 100% leaves nothing for suspect nodes: write less than 100%, such as 20%",
+    "pools: [{name: a, share: 0.0%}]\n": "share: 0.0% is invalid: write more than 0%; to set no marks, use observe mode or `pause: true`",
+    "staleNodes: {freezeAbove: 0%}\n": "freezeAbove: 0% is invalid: write more than 0%",
+    "staleNodes: {after: 45}\n": "after: 45 does not fit: write it like 30s or 10m or 8h",
+    "gracePeriod: {suspect: 0}\n": "suspect: 0 does not fit: write it like 5s or 1m or 0s",
+    "gracePeriod: {suspect: 0m}\n": "suspect: '0m' does not fit: write it like 5s or 1m or 0s",
+    "soak: {initial: 0s}\n": "initial: '0s' does not fit: write it like 30s or 10m or 8h",
+    "soak: {resetAfter: 366d}\n": "resetAfter: 366d is longer than a year: write at most 365d",
+    "budget: {checkOverrides: [{check: a, within: 9999h}]}\n": "within: 9999h is longer than a year: write at most 365d",
+    "soak: {initial: 9h}\n": "initial: `max`, 8h, is less than `initial`, 9h: write `initial` no longer than `max`",
+    "soak: {max: 1m}\n": "max: `max`, 1m, is less than `initial`, 10m: write `initial` no longer than `max`",
+    "budget: {perCheck: {active: 3}}\n": "active: `active`, 3, is less than `new`, 5, which could never be used up: raise `active` to 5 or lower `new`",
+    "budget: {checkOverrides: [{check: a, new: 16}]}\n": "new: `active`, 15, is less than `new`, 16, which could never be used up: raise `active` to 16 or lower `new`",
+    "budget: {perCheck: {new: 0}}\n": "new: 0 does not fit: write a whole number >= 1",
     "pools: [{name: a, labels: {x: y}}, {name: a}]\n": "name: 'a' is on line 1 already: keep one of them",
-    "pools: [{name: a, labels: {x: y}}, {name: b, labels: {x: y, z: z}}]\n": "name: 'b' gets no node: 'a', which stands before it, has them all: put it before that one, or remove it",
+    "pools: [{name: a, labels: {x: y}}, {name: b, labels: {x: y, z: z}}]\n": "name: 'b' has no nodes: 'a', an earlier pool, matches them all: move it before that pool, or remove it",
     "pools: [{name: A b}]\n": "name: 'A b' does not fit: write it like training or pool-1",
-    "pools: [{name: a, labels: {gpu: true}}]\n": "gpu: true is no text: put it in quotes, as labels are text",
-    "pools: [{name: a, labels: {gpu: [1]}}]\n": "gpu: is no label value: write one value as text",
-    "pools: [{name: a, labels: {-gpu: a}}]\n": "-gpu: '-gpu' is no label key that Kubernetes accepts: write it like rack or topology.kubernetes.io/zone",
-    "pools: [{name: a, labels: {Example.com/gpu: a}}]\n": "Example.com/gpu: 'Example.com/gpu' is no label key that Kubernetes accepts: write it like rack or topology.kubernetes.io/zone",
-    "holds: [{labels: {gpu: a b}}]\n": f"gpu: 'a b' is no label value that Kubernetes accepts: {ACCEPTS}",
-    "holds: [{why: x}]\n": "holds[0]: holds nothing: add `node`, `labels` or `checks`",
-    "holds: [{node: a, check: b}]\n": "check: stands beside `node`: a hold is of nodes or of checks: write two holds",
+    "pools: [{name: a, labels: {gpu: true}}]\n": "gpu: true is not text: put it in quotes, as labels are text",
+    "pools: [{name: a, labels: {gpu: [1]}}]\n": "gpu: is not a label value: write one value as text",
+    "pools: [{name: a, labels: {-gpu: a}}]\n": "-gpu: '-gpu' is not a valid label key: write it like rack or topology.kubernetes.io/zone",
+    "pools: [{name: a, labels: {Example.com/gpu: a}}]\n": "Example.com/gpu: 'Example.com/gpu' is not a valid label key: write it like rack or topology.kubernetes.io/zone",
+    "holds: [{labels: {gpu: a b}}]\n": "gpu: 'a b' is not a valid label value: write up to 63 letters, digits, '-', '_' and '.', a letter or digit first and last",
+    "holds: [{reason: x}]\n": "holds[0]: holds nothing: add `node`, `labels` or `checks`",
+    "holds: [{node: a, check: b}]\n": "check: excludes `node`: a hold is of nodes or of checks: write two holds",
     "holds: [{node: Gpu_1}]\n": "node: 'Gpu_1' does not fit: write it like gpu-7 or rack-12-*",
     "silences: [{until: tomorrow}]\n": "until: 'tomorrow' does not fit: write it like 2027-01-31T18:00:00Z or 2027-01-31T18:00:00+01:00",
     "silences: [{until: 2027-01-31T18:00:00}]\n": "until: '2027-01-31T18:00:00' does not fit: write it like 2027-01-31T18:00:00Z or 2027-01-31T18:00:00+01:00",
-    "views: {fabrik: [a]}\n": "fabrik: is not known here: use one of fabric, nvlink, rack, power, zone; did you mean fabric?",
-    "views: {rack: []}\n": "rack: a list does not fit: write a list of length >= 1",
-    "views: {rack: [a b]}\n": "rack[0]: 'a b' does not fit: write it like topology.kubernetes.io/zone or rack",
-    "views: {rack: [a, a]}\n": "rack[1]: 'a' is on line 1 already: keep one of them",
-    "places: 7\n": "places: 7 does not fit: write it like racks.csv",
-    "places: [{rack: r1}]\n": "places[0]: names no nodes: add `node: gpu-r12-*`, or `file: racks.csv`",
-    "places: [{node: a}]\n": "node: does not say where that is: add one or more of fabric, nvlink, rack, power, zone",
-    "places: [{file: a.csv, node: a}]\n": "file: stands beside `node`: write two rows",
-    "places: [{file: a.csv, rack: a}]\n": "file: stands beside `rack`: write two rows",
-    "places: none.csv\n": "places: 'none.csv' cannot be read: No such file or directory: put it beside policy.yaml, and see that it may be read",
-    "places: [{file: none.csv}]\n": "file: 'none.csv' cannot be read: No such file or directory: put it beside policy.yaml, and see that it may be read",
-    "places: [{node: a, rack: row 1}]\n": "rack: 'row 1' does not fit: write it like row-1/r12 or feed-a",
-    "places: [{node: a, rack: row-1/}]\n": "rack: 'row-1/' does not fit: write it like row-1/r12 or feed-a",
-    "places: [{node: a, rak: r1}]\n": "rak: is not known here: use one of file, node, fabric, nvlink, rack, power, zone; did you mean rack?",
-    "places: [{node: a, rack: r1}, {node: a, power: f, rack: r2}]\n": "rack: 'a' has one already, on line 1 of policy.yaml: keep one of them",
+    "topologies: {fabrik: [a]}\n": "fabrik: is not known here: use one of fabric, nvlink, rack, power, zone; did you mean fabric?",
+    "topologies: {rack: []}\n": "rack: a list does not fit: write a list of length >= 1",
+    "topologies: {rack: [a b]}\n": "rack[0]: 'a b' does not fit: write it like topology.kubernetes.io/zone or rack",
+    "topologies: {rack: [a, a]}\n": "rack[1]: 'a' is on line 1 already: keep one of them",
+    "nodeLocations: 7\n": "nodeLocations: 7 does not fit: write it like racks.csv",
+    "nodeLocations: [{rack: r1}]\n": "nodeLocations[0]: has no nodes: add `node: gpu-r12-*`, or `file: racks.csv`",
+    "nodeLocations: [{node: a}]\n": "node: has no location: add one or more of fabric, nvlink, rack, power, zone",
+    "nodeLocations: [{file: a.csv, node: a}]\n": "file: excludes `node`: write two rows",
+    "nodeLocations: [{file: a.csv, rack: a}]\n": "file: excludes `rack`: write two rows",
+    "nodeLocations: none.csv\n": "nodeLocations: 'none.csv' cannot be read: No such file or directory: put it beside policy.yaml, and check that it is readable",
+    "nodeLocations: [{file: none.csv}]\n": "file: 'none.csv' cannot be read: No such file or directory: put it beside policy.yaml, and check that it is readable",
+    "nodeLocations: [{node: a, rack: row 1}]\n": "rack: 'row 1' does not fit: write it like row-1/r12 or feed-a",
+    "nodeLocations: [{node: a, rack: row-1/}]\n": "rack: 'row-1/' does not fit: write it like row-1/r12 or feed-a",
+    "nodeLocations: [{node: a, rak: r1}]\n": "rak: is not known here: use one of file, node, fabric, nvlink, rack, power, zone; did you mean rack?",
+    "nodeLocations: [{node: a, rack: r1}, {node: a, power: f, rack: r2}]\n": "rack: 'a' has one already, on line 1 of policy.yaml: keep one of them",
     "silences: [{node: *, check: a}]\n": "is not valid YAML: did not find expected alphabetic or numeric character: write the value out, in quotes where it begins with *, & or !",
     "silences:\n- node: *-7\n": "node: has an anchor, alias or tag: write the value out, in quotes where it begins with *, & or !",
-    "marks: {taint: 1}\n": "taint: 1 does not fit: write true or false",
+    "markWith: {taint: 1}\n": "taint: 1 does not fit: write true or false",
     "pause: yes\n": "pause: 'yes' does not fit: write true or false",
-    f"modes: [{', '.join(['{check: a, mode: observe}'] * 101)}]\n": "modes: a list does not fit: write a list of length <= 100",
-    "mode: observe\nmode: enforce\n": "mode: appears twice: keep one of them",
+    f"modeRules: [{', '.join(['{check: a, mode: observe}'] * 101)}]\n": "modeRules: a list does not fit: write a list of length <= 100",
+    "defaultMode: observe\nmode: enforce\n": "mode: is not known here: use one of defaultMode, modeRules, pools, budget, gracePeriod, soak, markWith, holds, silences, staleNodes, topologies, nodeLocations, diagnosis, pause; did you mean modeRules?",
     "[]\n": "a list does not fit: write a mapping",
     "": "is empty: write `name: value` lines, or remove the file",
     "# nothing\n": "is empty: write `name: value` lines, or remove the file",
@@ -266,7 +266,7 @@ WRONG = {
 
 @pytest.mark.parametrize("text", WRONG)
 def test_a_wrong_file_is_refused_with_line_field_and_remedy(tmp_path: Path, text: str) -> None:
-    line = 2 if text.startswith(("mode: observe\nmode", "# nothing", "silences:\n")) else 1
+    line = 2 if text.startswith(("defaultMode: observe\nmode", "# nothing", "silences:\n")) else 1
     assert refused(tmp_path, text) == f"policy.yaml:{line}: {WRONG[text]}"
 
 
@@ -282,21 +282,21 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
 EVERY = "every check, those that come with the next version, too, marks nodes from the start: enforce the checks that have shown themselves right"
 UNKNOWN = "fits no check that is known: see `nodeguard checks`; name a folder of your own with --checks"
 DOUBTFUL = {
-    "mode: enforce\n": f"mode: {EVERY}",
-    "modes: [{checks: [gpu-lost, '*'], mode: enforce}]\n": f"checks: {EVERY}",
-    "budget: {fleet: 21%}\n": "fleet: a wrong check may take out 21% of the fleet: write at most 20%",
-    "silent: {freeze: 51%}\n": "freeze: nodes are marked on while up to 51% of the fleet are not heard: write at most 50%",
-    "silent: {after: 29s}\n": "after: 29s is too short: agents say something every 10s, and may be slow: write at least 30s",
-    "{modes: [{check: gpu-lost, mode: enforce}], marks: {taint: false}}\n": "marks: without `taint` and `cordon` a mark keeps no work off a node: write `taint: true`, or observe",
-    "modes: [{checks: [gpu-lost, fpga-*], mode: observe}]\n": f"checks[1]: 'fpga-*' {UNKNOWN}",
-    "budget: {checks: [{check: fpga, new: 1}]}\n": f"check: 'fpga' {UNKNOWN}",
-    "holds: [{check: fpga}]\n": f"check: 'fpga' {UNKNOWN}",
-    "silences: [{check: fpga}]\n": f"check: 'fpga' {UNKNOWN}",
-    "modes: [{check: memory-*, mode: enforce}]\n": "check: enforces nothing: none of its checks is fatal or suspect: `quarantine` is for fatal checks, `suspect` for suspect ones: see `nodeguard checks`",
-    "modes: [{check: port-flap, marks: [quarantine], mode: enforce}]\n": "check: enforces nothing: none of its checks is fatal: `quarantine` is for fatal checks, `suspect` for suspect ones: see `nodeguard checks`",
-    "silences: [{check: gpu-lost, until: 2027-01-15T08:00:00Z}]\n": "until: is over: remove the silence, or move its end",
-    "{views: {rack: [row]}, places: [{node: a, rack: r1}]}\n": "rack: has no effect: `places` say where nodes are in this view: remove one of the two",
-    "silences: [{why: quiet}]\n": "silences[0]: nobody is ever told of anything: add `check`, `node` or `until`",
+    "defaultMode: enforce\n": "defaultMode: every check marks nodes from the start, also new checks of the next version: enforce the checks that have proven to be right",
+    "modeRules: [{checks: [gpu-lost, '*'], mode: enforce}]\n": "checks: every check marks nodes from the start, also new checks of the next version: enforce the checks that have proven to be right",
+    "budget: {fleet: 21%}\n": "fleet: a faulty check may take out 21% of the fleet: write at most 20%",
+    "staleNodes: {freezeAbove: 51%}\n": "freezeAbove: new marks are set while up to 51% of the fleet are stale: write at most 50%",
+    "staleNodes: {after: 29s}\n": "after: 29s is too short: agents send a heartbeat every 10s, and may be slow: write at least 30s",
+    "{modeRules: [{check: gpu-lost, mode: enforce}], markWith: {taint: false}}\n": "markWith: without `taint` and `cordon` a mark keeps no work off a node: write `taint: true`, or use observe mode",
+    "modeRules: [{checks: [gpu-lost, fpga-*], mode: observe}]\n": "checks[1]: 'fpga-*' matches no check: see `nodeguard checks`; add a folder with your own checks by --checks",
+    "budget: {checkOverrides: [{check: fpga, new: 1}]}\n": "check: 'fpga' matches no check: see `nodeguard checks`; add a folder with your own checks by --checks",
+    "holds: [{check: fpga}]\n": "check: 'fpga' matches no check: see `nodeguard checks`; add a folder with your own checks by --checks",
+    "silences: [{check: fpga}]\n": "check: 'fpga' matches no check: see `nodeguard checks`; add a folder with your own checks by --checks",
+    "modeRules: [{check: memory-*, mode: enforce}]\n": "check: enforces nothing: none of its checks is fatal or suspect: `quarantine` is for fatal checks, `suspect` for suspect ones: see `nodeguard checks`",
+    "modeRules: [{check: port-flap, marks: [quarantine], mode: enforce}]\n": "check: enforces nothing: none of its checks is fatal: `quarantine` is for fatal checks, `suspect` for suspect ones: see `nodeguard checks`",
+    "silences: [{check: gpu-lost, until: 2027-01-15T08:00:00Z}]\n": "until: has expired: remove the silence, or extend it",
+    "{topologies: {rack: [row]}, nodeLocations: [{node: a, rack: r1}]}\n": "rack: has no effect: `nodeLocations` define this topology: remove one of the two",
+    "silences: [{reason: quiet}]\n": "silences[0]: no incident or Event is ever written: add `check`, `node` or `until`",
 }  # fmt: skip
 
 

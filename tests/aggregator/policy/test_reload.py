@@ -1,41 +1,106 @@
-"""A policy file that changes while the aggregator runs."""
+"""Reload of the policy file: the watcher and the reloader."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
-from nodeguard.aggregator.policy.reload import FileWatcher, reload_policy
-from nodeguard.model.policy import Policy, StalePolicy
+from nodeguard.aggregator.policy.reload import FileWatcher, PolicyReloader
+from nodeguard.fleet.planner import Planner
+from nodeguard.model.finding import Health
+from nodeguard.model.instant import Instant
+from nodeguard.model.policy import Mode, NodeLocation, Policy
 
-OLD = Policy(stale=StalePolicy(after=60.0))
-
-
-def test_a_good_file_is_adopted(tmp_path: Path) -> None:
-    (tmp_path / "policy.yaml").write_text("pause: true\n")
-    assert reload_policy(OLD, tmp_path / "policy.yaml", {}, 0.0) == (Policy(pause=True), "", ())
+CHECKS = {"gpu-lost": Health.FATAL}
 
 
-def test_what_is_doubtful_is_adopted_and_said(tmp_path: Path) -> None:
-    (tmp_path / "policy.yaml").write_text("budget: {fleet: 30%}\n")
-    policy, error, [doubt] = reload_policy(OLD, tmp_path / "policy.yaml", {}, 0.0)
-    assert (policy.budget.fleet, error, doubt.field) == (0.3, "", "fleet")
+def at(seconds: float) -> Instant:
+    return Instant(1e9 + seconds, seconds, "")
 
 
-def test_a_wrong_file_leaves_the_last_good_policy_and_says_so(tmp_path: Path) -> None:
-    (tmp_path / "policy.yaml").write_text("pause: maybe\n")
-    policy, error, doubts = reload_policy(OLD, tmp_path / "policy.yaml", {}, 0.0)
-    assert policy is OLD
-    assert error == (
-        f"{tmp_path}/policy.yaml:1: pause: 'maybe' does not fit: write true or false; "
-        "the policy stays as it was before this change"
-    )
-    assert doubts == ()
+def written(file: Path, text: str, moment: int) -> None:
+    file.write_text(text)
+    os.utime(file, (moment, moment))
 
 
-def test_a_file_that_is_gone_leaves_the_last_good_policy(tmp_path: Path) -> None:
-    policy, error, _ = reload_policy(OLD, tmp_path / "policy.yaml", {}, 0.0)
-    assert policy is OLD
-    assert "cannot be read: No such file or directory" in error
+def test_a_changed_file_is_adopted_and_a_wrong_one_told_of_and_left(tmp_path: Path) -> None:
+    file, told, refused = tmp_path / "policy.yaml", list[str](), list[str]()
+    written(file, "mode: observe\n", 1)
+    policy = PolicyReloader(file, CHECKS, told.append, refused.append)
+    planner = Planner(Policy(), CHECKS)
+
+    def look(start: float) -> None:
+        for seconds in (start, start + 1.0, start + 2.0):
+            policy(planner, at(seconds))
+
+    look(10.0)
+    assert (told, planner.policy) == ([], Policy())
+    written(file, "modeRules:\n- {check: gpu-lost, mode: enforce}\n", 2)
+    look(20.0)
+    assert [rule.mode for rule in planner.policy.modes] == [Mode.ENFORCE]
+    right = planner.policy
+    written(file, "budget: {fleet: 0%}\n", 3)
+    look(30.0)
+    look(40.0)
+    assert planner.policy is right
+    [why] = refused
+    assert f"{file}:1: fleet: 0% is invalid" in why
+    assert "the previous policy stays in use" in why
+    assert (policy.error, policy.rejected_count) == (why, 1)
+    written(file, "pause: true\n", 4)
+    look(50.0)
+    assert (planner.policy.pause, policy.error) == (True, "")
+
+
+def test_a_table_of_places_that_changes_is_read_again_with_its_policy(tmp_path: Path) -> None:
+    file, table, told = tmp_path / "policy.yaml", tmp_path / "racks.csv", list[str]()
+    written(table, "node,rack\ngpu-1,r1\n", 1)
+    written(file, "nodeLocations: racks.csv\n", 1)
+    policy = PolicyReloader(file, CHECKS, told.append)
+    planner = Planner(Policy(), CHECKS)
+
+    def look(start: float) -> None:
+        for seconds in (start, start + 1.0, start + 2.0):
+            policy(planner, at(seconds))
+
+    written(table, "node,rack\ngpu-1,r2\n", 2)
+    look(10.0)
+    assert planner.policy.locations == (NodeLocation("gpu-1", {"rack": "r2"}),)
+    written(table, "node,rak\ngpu-1,r2\n", 3)
+    look(20.0)
+    assert f"{table}:1: rak: is an unknown column" in policy.error
+    written(file, "nodeLocations: other.csv\n", 4)
+    look(30.0)
+    assert "'other.csv' cannot be read" in policy.error
+    written(tmp_path / "other.csv", "node,power\ngpu-*,feed-a\n", 5)
+    look(40.0)
+    assert planner.policy.locations == (NodeLocation("gpu-*", {"power": "feed-a"}),)
+    assert not policy.error
+
+
+def test_it_is_read_at_once_where_that_is_asked_for(tmp_path: Path) -> None:
+    file, told = tmp_path / "policy.yaml", list[str]()
+    file.write_text("pause: true\n")
+    policy = PolicyReloader(file, CHECKS, told.append)
+    planner = Planner(Policy(), CHECKS)
+    policy(planner, at(1.0))
+    assert not planner.policy.pause
+    policy.is_requested = True
+    policy(planner, at(1.1))
+    assert planner.policy.pause
+
+
+def test_a_missing_file_leaves_the_previous_policy_and_warnings_are_logged(tmp_path: Path) -> None:
+    file, messages = tmp_path / "policy.yaml", list[str]()
+    policy, planner = PolicyReloader(file, CHECKS, messages.append), Planner(Policy(), CHECKS)
+    policy.is_requested = True
+    policy(planner, at(1.0))
+    assert "cannot be read: No such file or directory" in policy.error
+    file.write_text("budget: {fleet: 30%}\n")
+    policy.is_requested = True
+    policy(planner, at(2.0))
+    assert (planner.policy.budget.fleet, policy.error) == (0.3, "")
+    assert "a faulty check may take out 30% of the fleet" in messages[1]
 
 
 def mounted(folder: Path, version: str, text: str) -> None:
@@ -59,7 +124,6 @@ def test_a_config_map_that_is_swapped_is_noticed_once(tmp_path: Path) -> None:
     assert [watched.changed(now) for now in (0.0, 1.0, 2.0)] == [False, False, False]
     mounted(tmp_path, "2027_02", "pause: true \n")
     assert [watched.changed(now) for now in (3.0, 4.0, 5.0, 6.0)] == [False, True, False, False]
-    assert reload_policy(OLD, tmp_path / "policy.yaml", {}, 0.0).policy.pause
     mounted(tmp_path, "2027_03", "pause: false\n")
     mounted(tmp_path, "2027_04", "pause: false\n")
     assert [watched.changed(now) for now in (7.0, 8.0, 9.0)] == [False, True, False]

@@ -15,8 +15,8 @@ from nodeguard.model.finding import Health
 from tests.backtest.scene import START, FleetHistory
 from tests.paths import FIXTURES
 
-FREE = "modes: [{check: '*', mode: enforce}]\nbudget: {check: {new: 50, standing: 50}, pool: 20%, fleet: 20%, domain: 100%}\n"
-TIGHT = "modes: [{check: '*', mode: enforce}]\nbudget: {check: {new: 1, standing: 1}}\n"
+FREE = "modeRules: [{check: '*', mode: enforce}]\nbudget: {perCheck: {new: 50, active: 50}, pool: 20%, fleet: 20%, domain: 100%}\n"
+TIGHT = "modeRules: [{check: '*', mode: enforce}]\nbudget: {perCheck: {new: 1, active: 1}}\n"
 
 
 class Site:
@@ -192,10 +192,10 @@ def test_since_leaves_out_what_was_over(site: Site) -> None:
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["nowhere.sqlite"], "nowhere.sqlite: no such file or directory: name what aggregator --history writes, or bundles"),
-        (["other"], "other: no history.sqlite in it: name what aggregator --history writes, or bundles"),
-        (["free.yaml"], "free.yaml: it is no history of nodeguard, or damaged (file is not a database): name what aggregator --history writes"),
-        (["empty"], "empty: it is empty: nothing was told yet, or it is another file"),
+        (["nowhere.sqlite"], "nowhere.sqlite: no such file or directory: name the file that aggregator --history writes, or bundles"),
+        (["other"], "other: there is no history.sqlite in it: name the file that aggregator --history writes, or bundles"),
+        (["free.yaml"], "free.yaml: it is not a history of nodeguard, or damaged (file is not a database): name the file of aggregator --history"),
+        (["empty"], "empty: it is empty: nothing was recorded yet, or it is another file"),
         (["none.sqlite"], "none.sqlite: no report of an agent is there: wait, or choose another source"),
         (["ecc-uncorrectable", "other/ecc-uncorrectable"], "ecc-uncorrectable and other/ecc-uncorrectable have the same name ecc-uncorrectable, which is that of their node: rename one"),
         (["broken"], "broken/bundle.yaml: format: is missing: add it"),

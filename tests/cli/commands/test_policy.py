@@ -15,13 +15,13 @@ from nodeguard.aggregator.policy.schema import json_schema
 from nodeguard.cli.main import main
 
 WHOLE = """\
-modes: [{check: gpu-lost, mode: enforce}]
+modeRules: [{check: gpu-lost, mode: enforce}]
 pools: [{name: training, labels: {pool: training}, share: 8%}, {name: rest}]
-budget: {checks: [{check: nvlink-*, standing: 30}]}
-holds: [{node: "login-*", labels: {team: alpha}, why: no GPUs}, {check: port-flap}]
+budget: {checkOverrides: [{check: nvlink-*, active: 30}]}
+holds: [{node: "login-*", labels: {team: alpha}, reason: no GPUs}, {check: port-flap}]
 silences: [{check: gpu-lost, node: gpu-7}, {check: gpu-*, until: 2099-01-31T18:00:00Z}]
-views: {rack: [row, rack]}
-places: [{node: gpu-1, power: a/r1}, {node: gpu-2, power: a/r1, zone: z}, {node: "gpu-r?-*", power: a/r2}]
+topologies: {rack: [row, rack]}
+nodeLocations: [{node: gpu-1, power: a/r1}, {node: gpu-2, power: a/r1, zone: z}, {node: "gpu-r?-*", power: a/r2}]
 pause: true
 """
 
@@ -75,7 +75,7 @@ def test_every_part_is_summed_up_also_as_nodes(tmp_path: Path, capsys: pytest.Ca
 def test_many_checks_are_counted_and_a_check_on_hold_sets_no_mark(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    text = 'modes: [{checks: ["gpu-*", "nvlink*"], mode: enforce}]\nholds: [{check: gpu-lost}]\n'
+    text = 'modeRules: [{checks: ["gpu-*", "nvlink*"], mode: enforce}]\nholds: [{check: gpu-lost}]\n'
     _, page = printed(tmp_path, capsys, text)
     assert " more; after 5 s" in " ".join(page.split())
     _, output = printed(tmp_path, capsys, text, "-o", "json")
@@ -89,7 +89,7 @@ def test_a_warning_is_shown_and_is_the_exit_code(tmp_path: Path, capsys: pytest.
     assert code == 1
     assert text.startswith("policy.yaml - ok, with 1 warning\n")
     words = " ".join(text.split())
-    assert "warning line 1: fleet: a wrong check may take out 30% of the fleet: write at most 20%" in words
+    assert "warning line 1: fleet: a faulty check may take out 30% of the fleet: write at most 20%" in words
 
 
 def test_json_has_it_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -111,7 +111,7 @@ def test_json_has_it_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
         {
             "line": 1,
             "field": "fleet",
-            "problem": "a wrong check may take out 30% of the fleet",
+            "problem": "a faulty check may take out 30% of the fleet",
             "remedy": "write at most 20%",
         }
     ]
@@ -135,7 +135,7 @@ def test_checks_of_the_site_are_valid_in_a_policy(tmp_path: Path, capsys: pytest
         '  when: {signal: gpu.temperature, above: 99}\n  message: "hot"\n  remedy: Cool it.\n'
         "  explain: It is hot.\n  basis: Experience.\n"
     )
-    text = "modes: [{check: site-*, mode: enforce}]\n"
+    text = "modeRules: [{check: site-*, mode: enforce}]\n"
     assert printed(tmp_path, capsys, text)[0] == 1
     code, page = printed(tmp_path, capsys, text, "--checks", str(folder))
     assert code == 0
@@ -143,12 +143,12 @@ def test_checks_of_the_site_are_valid_in_a_policy(tmp_path: Path, capsys: pytest
 
 
 def test_a_wrong_file_is_one_line_and_exit_code_3(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "policy.yaml").write_text("mode: enforced\n")
+    (tmp_path / "policy.yaml").write_text("defaultMode: enforced\n")
     assert main(["policy", "check", str(tmp_path / "policy.yaml")]) == 3
     out, err = capsys.readouterr()
     assert out == ""
     assert err == (
-        f"nodeguard policy: {tmp_path}/policy.yaml:1: mode: 'enforced' is none of observe, enforce: "
+        f"nodeguard policy: {tmp_path}/policy.yaml:1: defaultMode: 'enforced' is none of observe, enforce: "
         "use one of these; did you mean enforce?\n"
     )
 

@@ -30,7 +30,7 @@ def test_json_is_versioned_and_repeatable(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_a_policy_applies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "policy.yaml").write_text("mode: observe\n")
+    (tmp_path / "policy.yaml").write_text("defaultMode: observe\n")
     assert main([*SMALL, "--policy", str(tmp_path / "policy.yaml")]) == 0
     output = capsys.readouterr().out
     assert "observe mode: no marks" in output
