@@ -83,7 +83,7 @@ class Node:
                 signals["port.link_downed"] = self._counts.get((one.target, "port.link_downed"), 0)
         if target_kind(one.target) == "gpu" and one.component is not None and chance.random() < 1e-5:
             self._parts[one.target] = Component(f"GPU-{chance.getrandbits(64):016x}")
-        return replace(one, signals=signals, part=self._parts.get(one.target, one.component))
+        return replace(one, signals=signals, component=self._parts.get(one.target, one.component))
 
     def _count(self, slot: str, name: str, by: int = 1) -> int:
         self._counts[slot, name] = self._counts.get((slot, name), 0) + by

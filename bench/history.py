@@ -35,7 +35,7 @@ from nodeguard.model.policy import Mode, Policy
 from nodeguard.pipeline.pipeline import Pipeline
 from nodeguard.sources.registry import all_sources
 from nodeguard.wire.digest import digest
-from nodeguard.wire.report import PassingChecks, Report, ReportedFinding
+from nodeguard.wire.report import Report, ReportedFinding, ReportedPassing
 from tests.fleet.scene import finding
 
 NODES = 7500
@@ -110,7 +110,7 @@ def said(
     if findings:
         names = {one.check for one in findings}
         proven = tuple(
-            PassingChecks(tuple(check for check in each.checks if check not in names), each.targets)
+            ReportedPassing(tuple(check for check in each.checks if check not in names), each.targets)
             for each in proven
         )
     made = replace(

@@ -53,7 +53,7 @@ class Episode(Struct, frozen=True):
 
 def without_diagnosis(policy: Policy) -> Policy:
     """Return a policy that enforces every mark, and never diagnoses domains or suppresses checks."""
-    return with_topology_labels(replace(policy, mode=Mode.ENFORCE, blame=_NO_DIAGNOSIS))
+    return with_topology_labels(replace(policy, mode=Mode.ENFORCE, diagnosis=_NO_DIAGNOSIS))
 
 
 def fault_episode(

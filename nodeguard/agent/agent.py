@@ -176,7 +176,7 @@ class Agent:
                 self._log({"event": "error", "reason": reason})
             self._error = reason
             if self.verdict is not None:
-                self.verdict = replace(self.verdict, knowledge=DataStatus.UNKNOWN)
+                self.verdict = replace(self.verdict, data_status=DataStatus.UNKNOWN)
             return
         self._error = ""
         self.evaluations += 1

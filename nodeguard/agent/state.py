@@ -19,6 +19,7 @@ from nodeguard.agent.transitions import LoggedVerdict
 from nodeguard.derive.state import DeriveState
 from nodeguard.judge.retention import retention_priority
 from nodeguard.judge.state import Background, JudgeState
+from nodeguard.model.target import target_kind
 from nodeguard.model.instant import Instant
 from nodeguard.model.observation import Reading
 from nodeguard.pipeline.pipeline import PipelineState
@@ -161,7 +162,7 @@ def shrink_steps(state: PipelineState) -> Iterator[PipelineState]:
     )
     while targets:
         targets = targets[: len(targets) // 2]
-        fewer = replace(judged, slots={target: judged.targets[target] for target in targets})
+        fewer = replace(judged, targets={target: judged.targets[target] for target in targets})
         yield replace(state, derived=derived, judged=fewer)
     yield replace(
         state,
@@ -170,25 +171,21 @@ def shrink_steps(state: PipelineState) -> Iterator[PipelineState]:
     )
 
 
-def _without_kind(
-    derived: DeriveState, judged: JudgeState, target_kind: str
-) -> tuple[DeriveState, JudgeState]:
+def _without_kind(derived: DeriveState, judged: JudgeState, kind: str) -> tuple[DeriveState, JudgeState]:
     """Return both states without the targets of one kind."""
     return replace(
         derived,
-        latest={source: _reading_without(reading, target_kind) for source, reading in derived.latest.items()},
-        best={target: best for target, best in derived.best.items() if target_kind(target) != target_kind},
+        latest={source: _reading_without(reading, kind) for source, reading in derived.latest.items()},
+        best={target: best for target, best in derived.best.items() if target_kind(target) != kind},
     ), replace(
         judged,
-        slots={
-            target: state for target, state in judged.targets.items() if target_kind(target) != target_kind
-        },
+        targets={target: state for target, state in judged.targets.items() if target_kind(target) != kind},
     )
 
 
-def _reading_without(reading: Reading, target_kind: str) -> Reading:
+def _reading_without(reading: Reading, kind: str) -> Reading:
     observations = tuple(
-        observation for observation in reading.observations if target_kind(observation.target) != target_kind
+        observation for observation in reading.observations if target_kind(observation.target) != kind
     )
     if len(observations) == len(reading.observations):
         return reading

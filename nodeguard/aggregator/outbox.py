@@ -102,7 +102,7 @@ class InstructionOutbox:
         else:
             answer = ClearAnswer.PARTLY if done else ClearAnswer.REFUSED
         says = "; ".join(dict.fromkeys(answer.message for answer in answers if answer.message))
-        return replace(decision, answer=answer, answer_says=says)
+        return replace(decision, answer=answer, answer_message=says)
 
     def forget(self, uid: str) -> None:
         """Remove the instructions of a deleted node."""

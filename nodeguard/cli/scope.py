@@ -44,7 +44,7 @@ def restrict_verdict(verdict: Verdict, checks: Iterable[Check], sources: Sequenc
     )
     status = DataStatus.UNKNOWN if unread else DataStatus.FRESH
     status = worst(status, *(item.data_status for item in verdict.findings))
-    return replace(verdict, unread=unread, knowledge=status)
+    return replace(verdict, read_failures=unread, data_status=status)
 
 
 def required_sources(checks: Iterable[Check], sources: Mapping[str, frozenset[str]]) -> frozenset[str]:

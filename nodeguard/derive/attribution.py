@@ -193,7 +193,7 @@ def _at_owner(observation: Observation, owners: Mapping[str, str]) -> Iterator[O
         by_target[owners.get(slot, slot)] = ()
     for target, events in by_target.items():
         same = target == slot and len(by_target) == 1
-        yield observation if same else replace(observation, slot=target, events=events)
+        yield observation if same else replace(observation, target=target, events=events)
 
 
 def _event_target(slot: str, event: Event, owners: Mapping[str, str]) -> str:

@@ -8,7 +8,7 @@ from nodeguard.fleet.decide.release import RELEASING, ReleaseWait, cause_key
 from nodeguard.fleet.diagnosis.explanation import clearing_message
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet.state.node_marks import NodeMarks
-from nodeguard.fleet_api.schema.node import DEGRADED, MarkView, ReleaseWait
+from nodeguard.fleet_api.schema.node import DEGRADED, MarkView, ReleaseWaitView
 from nodeguard.fleet_api.service_state import age
 from nodeguard.model.instant import Instant, rfc3339
 from nodeguard.model.mark import Mark, MarkCause
@@ -45,7 +45,7 @@ def _of_domains(
     for mark in dict.fromkeys((*holding.node.degraded, *observed.node.degraded)):
         degraded = planner.diagnosis.degraded_domains.get(mark.domain)
         if mark in holding.node.degraded and degraded is not None:
-            wait = ReleaseWait(
+            wait = ReleaseWaitView(
                 "domain",
                 f"{mark.domain} to be in order: {clearing_message(degraded, planner.policy.diagnosis)}",
             )
@@ -79,7 +79,7 @@ def _has_cause(holding: NodeMarks, place: Device | None, cause: MarkCause) -> bo
 
 
 def _mark(
-    place: Device | None, cause: MarkCause, wait: ReleaseWait, now: Instant, *, written: bool
+    place: Device | None, cause: MarkCause, wait: ReleaseWaitView, now: Instant, *, written: bool
 ) -> MarkView:
     return MarkView(
         mark=cause.mark,
@@ -96,9 +96,9 @@ def _mark(
     )
 
 
-def _wait(stay: ReleaseWait, now: Instant) -> ReleaseWait:
+def _wait(stay: ReleaseWait, now: Instant) -> ReleaseWaitView:
     """Return what a mark waits for."""
     if not stay.until:
-        return ReleaseWait(stay.kind, stay.message)
+        return ReleaseWaitView(stay.kind, stay.message)
     seconds_left = max(0.0, stay.until - now.mono)
-    return ReleaseWait(stay.kind, stay.message, rfc3339(now.wall + seconds_left), round(seconds_left, 1))
+    return ReleaseWaitView(stay.kind, stay.message, rfc3339(now.wall + seconds_left), round(seconds_left, 1))

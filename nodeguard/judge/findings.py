@@ -164,9 +164,9 @@ def make_stale(active: Finding, since: float, reason: str) -> Finding:
     """
     if reason == DETACHED:
         note = "not read while the GPU is released"
-        return replace(active, since=since, knowledge=DataStatus.NOT_APPLICABLE, note=note)
+        return replace(active, since=since, data_status=DataStatus.NOT_APPLICABLE, note=note)
     note = f"not read any more: {reason}" if reason else "not read any more"
-    return replace(active, since=since, knowledge=DataStatus.STALE, note=note)
+    return replace(active, since=since, data_status=DataStatus.STALE, note=note)
 
 
 def merge_symptoms(cause: Finding, symptoms: Sequence[Finding]) -> Finding:

@@ -164,11 +164,11 @@ def _folded(group: list[Finding], folded_into: str) -> Finding:
         target=folded_into,
         part=component,
         health=worst(*(finding.health for finding in group)),
-        knowledge=worst(*(finding.data_status for finding in group)),
+        data_status=worst(*(finding.data_status for finding in group)),
         action=worst(*(finding.action for finding in group)),
         since=min(finding.since for finding in group),
         message=f"{len(targets)} {plural}{owner}: {message}",
-        slots=targets,
+        targets=targets,
     )
 
 

@@ -101,14 +101,14 @@ def simulate(
 def enforce_all(policy: Policy) -> Policy:
     """Return a policy that enforces every mark of nodes and domains."""
     blame = replace(policy.diagnosis, enforce=LOCATION_TOPOLOGIES)
-    return with_topology_labels(replace(policy, mode=Mode.ENFORCE, blame=blame))
+    return with_topology_labels(replace(policy, mode=Mode.ENFORCE, diagnosis=blame))
 
 
 def with_topology_labels(policy: Policy) -> Policy:
     """Return a policy that declares the rack and power labels of the simulated fleet, if it has none."""
     declared = {topology.name for topology in policy.topologies}
     added = (topology for topology in TOPOLOGY_LABELS if topology.name not in declared)
-    return replace(policy, views=(*policy.topologies, *added))
+    return replace(policy, topologies=(*policy.topologies, *added))
 
 
 def _random(settings: SimulationSettings, purpose: str) -> Random:

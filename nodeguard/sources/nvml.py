@@ -296,7 +296,7 @@ def _unread_if_missing(link: Observation) -> Observation:
     """Return an earlier NVLink as unread if NVML has no state for it now: a GPU does not lose NVLinks."""
     if link.signals or link.unreadable:
         return link
-    return replace(link, unread={"nvlink.active": "NVML returns no state for it, but did before"})
+    return replace(link, unreadable={"nvlink.active": "NVML returns no state for it, but did before"})
 
 
 def _gpu_error(errors: Collection[str], calls: int) -> str:

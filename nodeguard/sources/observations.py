@@ -136,7 +136,7 @@ def _without_results(observation: Observation, reason: str) -> Observation:
     """Return an observation with its results unread; the signals that identify the probe stay."""
     signals = {name: value for name, value in observation.signals.items() if name not in _RESULTS}
     unread = {name: reason for name in _RESULTS if name in observation.signals}
-    return replace(observation, signals=signals, unread=unread)
+    return replace(observation, signals=signals, unreadable=unread)
 
 
 def _path(name: str) -> str:

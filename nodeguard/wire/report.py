@@ -64,7 +64,7 @@ class UnreadableTargets(Struct, frozen=True, omit_defaults=True):
     targets: tuple[Name, ...] = ()
 
 
-class PassingChecks(Struct, frozen=True):
+class ReportedPassing(Struct, frozen=True):
     """Checks with fresh positive proof, on each of some targets, that nothing is wrong there."""
 
     checks: tuple[Name, ...]
@@ -127,7 +127,7 @@ class Report(Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="rep
     results: tuple[InstructionResult, ...] = ()
     dropped: Count = 0
     leaving: bool = False
-    passing: tuple[PassingChecks, ...] = ()
+    passing: tuple[ReportedPassing, ...] = ()
 
 
 class Heartbeat(Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="heartbeat", kw_only=True):

@@ -17,11 +17,11 @@ from nodeguard.wire.encoding import MESSAGE_LIMIT, EncodingError, encode
 from nodeguard.wire.report import (
     VERSION,
     Inventory,
-    PassingChecks,
     Report,
     ReportedComponent,
     ReportedEvidence,
     ReportedFinding,
+    ReportedPassing,
     UnreadableTargets,
 )
 
@@ -74,7 +74,7 @@ def build_report(verdict: Verdict, instant: Instant, facts: NodeFacts, sequence:
         ),
         inventory=facts.inventory,
         passing=tuple(
-            PassingChecks(tuple(map(bounded_name, proven.checks)), tuple(map(bounded_name, proven.targets)))
+            ReportedPassing(tuple(map(bounded_name, proven.checks)), tuple(map(bounded_name, proven.targets)))
             for proven in verdict.passing
         ),
     )

@@ -24,7 +24,9 @@ from tests.alerts.rules import OF_PROMETHEUS, alerts, labels_by_metric, promtool
 async def _page(accept: str) -> Page:
     """What an aggregator serves that has marked a node of a rack, and holds a check."""
     scene = Scene()
-    scene.planner.set_policy(replace(scene.planner.policy, places=(NodeLocation("node-1", {"rack": "r1"}),)))
+    scene.planner.set_policy(
+        replace(scene.planner.policy, locations=(NodeLocation("node-1", {"rack": "r1"}),))
+    )
     scene.hearing(ONE, report(fatal=True))
     await scene.turn()
     await scene.turn(1.0)

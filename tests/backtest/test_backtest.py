@@ -8,7 +8,7 @@ from nodeguard.model.policy import CheckLimit, GracePeriods
 from tests.backtest.scene import FREE, FleetHistory, shown
 from tests.fleet.scene import WIDE
 
-SLOW = replace(FREE, settle=GracePeriods(300.0, 300.0))
+SLOW = replace(FREE, grace=GracePeriods(300.0, 300.0))
 ONE = replace(FREE, budget=replace(WIDE, check=CheckLimit(("*",), 1, 600.0, 1)))
 
 

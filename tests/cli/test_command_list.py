@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeguard.cli.command_list import GROUPS, command_names, read_commands
+from nodeguard.cli.command_list import GROUPS, Command, command_names, read_commands
 from nodeguard.cli.main import main
 from nodeguard.cli.parser_tree import ParsedCommand, read_parsers
 from nodeguard.cli.render.completion import SHELLS
@@ -24,8 +24,8 @@ PARSED = walk(read_parsers())
 
 
 @pytest.mark.parametrize("command", read_commands(), ids=lambda command: command.name)
-def test_a_command_has_a_summary_in_the_imperative_and_a_group(command: object) -> None:
-    name, summary, group = command  # type: ignore[misc]
+def test_a_command_has_a_summary_in_the_imperative_and_a_group(command: Command) -> None:
+    name, summary, group = command.name, command.summary, command.group
     module = import_module(f"nodeguard.cli.commands.{name}")
     assert (summary, group) == (module.SUMMARY, module.GROUP)
     assert group in GROUPS

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from msgspec.structs import replace
 
 from nodeguard.model.finding import Action, Health
-from nodeguard.wire.report import PassingChecks, Report, ReportedEvidence, ReportedFinding
+from nodeguard.wire.report import Report, ReportedEvidence, ReportedFinding, ReportedPassing
 from tests.controlplane.cluster import Cluster
 from tests.e2e.fleet import Aggregator, fleet
 from tests.e2e.gangs import LEAF, POD, Floor
@@ -29,7 +29,7 @@ diagnosis: {{enforce: [fabric], gracePeriod: 2s, recovery: {{initial: 2s, max: 2
 
 _PORT = "port/mlx5_0/1"
 _HEALTHY = in_order(("gpu-retired-pages-limit",))
-_HEALTHY = replace(_HEALTHY, passing=(*_HEALTHY.passing, PassingChecks(("port-down",), (_PORT,))))
+_HEALTHY = replace(_HEALTHY, passing=(*_HEALTHY.passing, ReportedPassing(("port-down",), (_PORT,))))
 _CUT_OFF = ReportedFinding(
     check="port-down",
     target=_PORT,

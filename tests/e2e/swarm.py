@@ -25,10 +25,10 @@ from nodeguard.wire.report import (
     VERSION,
     Heartbeat,
     Message,
-    PassingChecks,
     Report,
     ReportedEvidence,
     ReportedFinding,
+    ReportedPassing,
 )
 from tests.e2e.fleet import HOST, Aggregator, Fleet
 from tests.e2e.minted import Mint
@@ -69,7 +69,7 @@ def in_order(checks: Iterable[str]) -> Report:
         sequence=0,
         health=Health.OK,
         data_status=DataStatus.FRESH,
-        passing=(PassingChecks(tuple(checks), (SLOT,)),),
+        passing=(ReportedPassing(tuple(checks), (SLOT,)),),
     )
 
 

@@ -17,7 +17,14 @@ from nodeguard.model.instant import Instant
 from nodeguard.model.mark import DesiredNode, DeviceRule
 from nodeguard.model.node import PREFIX, Device, Node, Taint
 from nodeguard.model.policy import Budget, CheckLimit, GracePeriods, Mode, Policy, SoakPeriod
-from nodeguard.wire.report import VERSION, Inventory, PassingChecks, Report, ReportedEvidence, ReportedFinding
+from nodeguard.wire.report import (
+    VERSION,
+    Inventory,
+    Report,
+    ReportedEvidence,
+    ReportedFinding,
+    ReportedPassing,
+)
 
 _EMPTY = Inventory()
 
@@ -43,8 +50,8 @@ def finding(check: str = "gpu-lost", target: str = "gpu/0000:3b:00", **more: Any
     return ReportedFinding(check=check, target=target, **{**values, **more})
 
 
-def in_order(checks: Iterable[str] = CHECKS, slots: Iterable[str] = ("gpu/0000:3b:00",)) -> PassingChecks:
-    return PassingChecks(tuple(checks), tuple(slots))
+def in_order(checks: Iterable[str] = CHECKS, slots: Iterable[str] = ("gpu/0000:3b:00",)) -> ReportedPassing:
+    return ReportedPassing(tuple(checks), tuple(slots))
 
 
 class Fleet:
@@ -87,7 +94,7 @@ class Fleet:
         self,
         number: int,
         *findings: ReportedFinding,
-        proven: tuple[PassingChecks, ...] | None = None,
+        proven: tuple[ReportedPassing, ...] | None = None,
         inventory: Inventory = _EMPTY,
     ) -> None:
         """What a node's agent says: findings, and what is in order; all of it where nothing is found."""

@@ -44,7 +44,9 @@ def report(fleet: Fleet, number: int, what: str) -> None:
 
 
 def policy_of(budget: Budget, mode: Mode = Mode.ENFORCE) -> Policy:
-    return replace(AT_ONCE, mode=mode, budget=budget, pools=POOLS, views=(TopologyLabels("rack", ("rack",)),))
+    return replace(
+        AT_ONCE, mode=mode, budget=budget, pools=POOLS, topologies=(TopologyLabels("rack", ("rack",)),)
+    )
 
 
 budgets = st.builds(

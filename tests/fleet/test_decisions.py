@@ -21,8 +21,8 @@ from nodeguard.wire.report import VERSION, Report, ReportedFinding
 from tests.fleet.scene import AT_ONCE, WIDE, Fleet, finding
 
 LEADER = ServiceState("replica-0", is_leader=True, started=9_000.0)
-WAITS = replace(AT_ONCE, settle=GracePeriods(30.0, 60.0, 90.0))
-WAITS_A_MINUTE = replace(AT_ONCE, settle=GracePeriods(60.0, 60.0, 60.0))
+WAITS = replace(AT_ONCE, grace=GracePeriods(30.0, 60.0, 90.0))
+WAITS_A_MINUTE = replace(AT_ONCE, grace=GracePeriods(60.0, 60.0, 60.0))
 
 
 def decisions(fleet: Fleet) -> list[MarkDecision]:
@@ -64,7 +64,7 @@ def test_the_same_in_observe_mode() -> None:
 
 
 def test_a_fault_of_shared_hardware_waits_longer_and_leaves_no_trace_either() -> None:
-    fleet = Fleet(3, replace(WAITS, views=(TopologyLabels("rack", ("rack",)),)))
+    fleet = Fleet(3, replace(WAITS, topologies=(TopologyLabels("rack", ("rack",)),)))
     fleet.say(0, finding(age=0.0, topologies=("rack",)))
     plans = run(fleet, 80.0)
     assert {one.state for one in decisions(fleet)} == {IncidentState.PENDING}

@@ -90,7 +90,7 @@ class Incremental(Life):
     from_inputs = True
 
     @initialize(policy=wide, devices=st.sets(numbers, max_size=12), sick=st.sets(numbers, max_size=8))
-    def begin(self, policy: Policy, devices: set[int], sick: set[int]) -> None:  # type: ignore[override]
+    def begin(self, policy: Policy, devices: set[int], sick: set[int]) -> None:
         """Some nodes are marked and settled at the start: later changes have to reach them."""
         super().begin(policy, devices)
         for number in sick:
@@ -196,10 +196,10 @@ ports = st.builds(
 diagnosed = st.builds(
     lambda policy, enforced: replace(
         policy,
-        views=(TopologyLabels("fabric", ("rack",)),),
-        settle=GracePeriods(0.0, 0.0, 60.0),
+        topologies=(TopologyLabels("fabric", ("rack",)),),
+        grace=GracePeriods(0.0, 0.0, 60.0),
         budget=replace(policy.budget, first=1.0, degraded=0.5),
-        blame=DiagnosisPolicy(enforce=enforced, settle=5.0, clear=300.0),
+        diagnosis=DiagnosisPolicy(enforce=enforced, settle=5.0, clear=300.0),
     ),
     wide,
     st.sampled_from([(), ("fabric",), ("fabric",)]),

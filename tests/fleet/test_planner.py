@@ -292,7 +292,7 @@ def test_a_device_that_comes_back_is_marked_again() -> None:
 
 
 def test_a_clock_that_is_put_back_keeps_nothing_from_being_marked() -> None:
-    fleet = Fleet(1, replace(AT_ONCE, settle=GracePeriods(5.0, 60.0)))
+    fleet = Fleet(1, replace(AT_ONCE, grace=GracePeriods(5.0, 60.0)))
     fleet.say(0, finding(age=0.0))
     fleet.carry_out()
     assert fleet.marked() == []
@@ -350,7 +350,7 @@ def test_what_a_late_report_tells_counts_only_once_it_is_said_to_be_so_still() -
 
 
 def test_why_a_mark_is_withheld_is_told_when_it_changes() -> None:
-    fleet = Fleet(20, replace(AT_ONCE, settle=GracePeriods(60.0, 60.0), budget=replace(WIDE, fleet=0.05)))
+    fleet = Fleet(20, replace(AT_ONCE, grace=GracePeriods(60.0, 60.0), budget=replace(WIDE, fleet=0.05)))
     for number in range(2):
         fleet.say(number, finding(age=0.0))
     fleet.after(60.0)

@@ -138,7 +138,7 @@ def test_the_status_counts_domains_and_lists_unmarked_ones_first() -> None:
 
 
 def test_a_topology_in_observe_mode_is_a_dry_run() -> None:
-    made = fleet(policy=replace(ENFORCED, blame=DiagnosisPolicy()))
+    made = fleet(policy=replace(ENFORCED, diagnosis=DiagnosisPolicy()))
     fails(made)
     wait(made, 20.0)
     view = describe_domain(made.planner, FIRST, made.now)
@@ -175,7 +175,7 @@ def test_the_mark_of_a_domain_is_shown_on_its_nodes() -> None:
 
 
 def test_a_suppressed_check_has_its_reason() -> None:
-    made = fleet(120, replace(ENFORCED, blame=DiagnosisPolicy()))
+    made = fleet(120, replace(ENFORCED, diagnosis=DiagnosisPolicy()))
     wait(made, 700.0)
     for number in (0, 9, 41, 49, 89, 97):
         made.say(number, finding(age=0.0))
@@ -188,7 +188,7 @@ def test_a_suppressed_check_has_its_reason() -> None:
 
 
 def test_a_version_with_which_alone_a_check_fires() -> None:
-    made = fleet(120, replace(ENFORCED, blame=DiagnosisPolicy()))
+    made = fleet(120, replace(ENFORCED, diagnosis=DiagnosisPolicy()))
     wait(made, 700.0)
 
     def runs(number: int, driver: str) -> None:

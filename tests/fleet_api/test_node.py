@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from nodeguard.fleet_api.node import describe_node, list_nodes
-from nodeguard.fleet_api.schema.node import NodeView, ReleaseWait
+from nodeguard.fleet_api.schema.node import NodeView, ReleaseWaitView
 from nodeguard.fleet_api.service_state import ServiceState
 from nodeguard.model.finding import DataStatus, Health
 from nodeguard.model.incident import IncidentState
@@ -33,23 +33,23 @@ def page(fleet: Fleet, number: int = 0) -> NodeView:
     return view
 
 
-def wait(fleet: Fleet) -> ReleaseWait:
+def wait(fleet: Fleet) -> ReleaseWaitView:
     [mark] = page(fleet).marks
     return mark.wait
 
 
 def test_a_mark_waits_for_its_check_to_find_nothing_then_to_prove_it_then_for_the_soak() -> None:
     fleet = marked()
-    assert wait(fleet) == ReleaseWait("finding", "gpu-lost to find it no more; it finds it still")
+    assert wait(fleet) == ReleaseWaitView("finding", "gpu-lost to find it no more; it finds it still")
     fleet.say(0, proven=())
     fleet.carry_out()
-    assert wait(fleet) == ReleaseWait("proof", "gpu-lost to prove that GPU 0000:3b:00 is in order")
+    assert wait(fleet) == ReleaseWaitView("proof", "gpu-lost to prove that GPU 0000:3b:00 is in order")
     fleet.say(0)
     fleet.carry_out()
     fleet.after(100.0)
     fleet.carry_out()
     says = "the soak period to end, while gpu-lost goes on proving it"
-    assert wait(fleet) == ReleaseWait("soak", says, "2023-11-14T22:23:30Z", 500.0)
+    assert wait(fleet) == ReleaseWaitView("soak", says, "2023-11-14T22:23:30Z", 500.0)
     fleet.after(500.0)
     fleet.carry_out()
     view = page(fleet)
@@ -79,7 +79,7 @@ def test_marks_wait_for_holds_reports_and_removed_checks() -> None:
     fleet = marked()
     fleet.change(0, annotations={**fleet.nodes["uid-0"].annotations, MAINTENANCE_ANNOTATION: "rack move"})
     fleet.carry_out()
-    assert wait(fleet) == ReleaseWait("maintenance", "maintenance to end (rack move), and proof after it")
+    assert wait(fleet) == ReleaseWaitView("maintenance", "maintenance to end (rack move), and proof after it")
     fleet = marked()
     fleet.reports.pop("uid-0")
     fleet.after(60.0)
@@ -96,7 +96,7 @@ def test_marks_wait_for_holds_reports_and_removed_checks() -> None:
     fleet = marked()
     fleet.planner.set_policy(replace(LONG, holds=(Hold(checks=("gpu-lost",)),)))
     fleet.planner.record_issued(fleet.plan())
-    assert wait(fleet) == ReleaseWait("write", "is being released")
+    assert wait(fleet) == ReleaseWaitView("write", "is being released")
     fleet = Fleet(3, LONG)
     fleet.say(0, finding("site-fans"))
     fleet.after(10.0)
@@ -122,7 +122,7 @@ def test_marks_to_be_written_and_removed_are_shown() -> None:
     fleet.say(0)
     fleet.planner.record_issued(fleet.plan())
     [mark] = page(fleet).marks
-    assert (mark.wait, mark.written) == (ReleaseWait("write", "is being released"), True)
+    assert (mark.wait, mark.written) == (ReleaseWaitView("write", "is being released"), True)
 
 
 def test_findings_say_what_became_of_the_marks_that_they_ask_for() -> None:
@@ -160,7 +160,7 @@ def test_observe_mode_shows_requests_as_dry_run() -> None:
 
 
 def test_budgets_are_those_of_where_the_node_sits_and_of_its_checks() -> None:
-    fleet = marked(replace(LONG, views=(TopologyLabels("rack", ("rack",)),)))
+    fleet = marked(replace(LONG, topologies=(TopologyLabels("rack", ("rack",)),)))
     view = page(fleet)
     assert view.domains == ("rack/r0",)
     assert [(item.name, item.used) for item in view.budgets] == [
@@ -222,7 +222,7 @@ def test_before_the_first_plan_a_mark_has_not_been_evaluated() -> None:
     fleet.reports.clear()
     fleet.restart()
     text = "the aggregator to evaluate it, which it has not done since it started"
-    assert wait(fleet) == ReleaseWait("evaluation", text)
+    assert wait(fleet) == ReleaseWaitView("evaluation", text)
     fleet.reports.update(reports)
     fleet.restart()
     assert wait(fleet).on == "finding"

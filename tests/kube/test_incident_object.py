@@ -40,16 +40,16 @@ def conditions(status: IncidentStatus) -> dict[str, tuple[str, str, str]]:
 def test_conditions_follow_the_state(
     state: IncidentState, active: tuple[str, str, str], marked: tuple[str, str, str]
 ) -> None:
-    incident = replace(LOST, state=state, resolved=NOW if state == IncidentState.RESOLVED else 0.0)
+    incident = replace(LOST, state=state, resolved_at=NOW if state == IncidentState.RESOLVED else 0.0)
     assert conditions(incident_status(incident)) == {"Active": active, "Marked": marked}
 
 
 def test_a_condition_keeps_its_time_while_its_status_stays_the_same() -> None:
     marked = observed_status(incident_status(LOST), IncidentStatus(), 1)
-    later = replace(LOST, state=IncidentState.RECOVERING, changed=NOW)
+    later = replace(LOST, state=IncidentState.RECOVERING, last_transition=NOW)
     recovering = observed_status(incident_status(later), marked, 2)
     assert conditions(recovering)["Marked"] == ("True", "Recovering", CHANGED)
-    resolved = replace(later, state=IncidentState.RESOLVED, resolved=NOW)
+    resolved = replace(later, state=IncidentState.RESOLVED, resolved_at=NOW)
     assert conditions(observed_status(incident_status(resolved), recovering, 2))["Marked"] == (
         "False", "Resolved", RESOLVED,
     )  # fmt: skip

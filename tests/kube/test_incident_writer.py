@@ -83,7 +83,7 @@ async def test_an_incident_comes_changes_and_is_kept(api: ApiClient, defined: Cl
             writer.set_desired([LOST], NOW)
         assert writers.later.pending == 0
 
-        over = replace(LOST, state=IncidentState.RESOLVED, resolved=NOW, scope="", symptoms=())
+        over = replace(LOST, state=IncidentState.RESOLVED, resolved_at=NOW, scope="", symptoms=())
         writer.set_desired([over], NOW)
         await writers.until(lambda: writer.current_incidents() == [over])
         status = (await objects(api))[LOST.name]["status"]
@@ -99,7 +99,7 @@ async def test_the_end_of_an_incident_that_is_kept_no_longer_is_written(
         writer.set_desired([LOST], NOW)
         await writers.until(lambda: writer.current_incidents() == [LOST])
         await writers.idle()
-        over = replace(LOST, state=IncidentState.RESOLVED, resolved=NOW, scope="", symptoms=())
+        over = replace(LOST, state=IncidentState.RESOLVED, resolved_at=NOW, scope="", symptoms=())
         writer.set_desired([over, replace(over, name="never-written")], NOW)
         writer.set_desired([], NOW)
         await writers.until(lambda: writer.current_incidents() == [over])
@@ -152,7 +152,7 @@ async def test_people_decide(api: ApiClient, defined: Cluster) -> None:
 
 
 async def test_a_clear_does_not_count_for_a_fault_that_begins_later(api: ApiClient, defined: Cluster) -> None:
-    over = replace(LOST, state=IncidentState.RESOLVED, resolved=NOW)
+    over = replace(LOST, state=IncidentState.RESOLVED, resolved_at=NOW)
     async with keeping(api) as (writers, writer, decisions):
         writer.set_desired([LOST], NOW)
         await writers.until(lambda: writer.current_incidents() == [LOST])
@@ -204,7 +204,7 @@ async def test_what_people_change_or_remove_is_put_right(api: ApiClient, defined
 
 async def test_what_was_resolved_long_ago_goes(api: ApiClient, defined: Cluster) -> None:
     over = [
-        replace(LOST, name=f"one-{days}", state=IncidentState.RESOLVED, resolved=NOW - days * DAY)
+        replace(LOST, name=f"one-{days}", state=IncidentState.RESOLVED, resolved_at=NOW - days * DAY)
         for days in range(1, 7)
     ]
     async with keeping(api) as (writers, writer, _):

@@ -96,8 +96,10 @@ def test_a_source_that_falls_silent_is_unread_and_what_it_found_stale() -> None:
     for at, new in ((0.0, reading), (20.0, Reading("kmsg", 20.0, ())), (100.0, Reading("kmsg", 100.0, ()))):
         rounds[at] = one.evaluate([new], Instant(1e9 + at, at, "boot"))
     assert [fired(verdict) for verdict in rounds.values()] == [["check-0"]] * 3, "nothing settles unread"
-    assert [verdict.findings[0].knowledge for verdict in rounds.values()] == ["fresh", "fresh", "stale"]
-    assert [(lost.source, lost.why) for lost in rounds[100.0].unread] == [("memory", "not read for 100 s")]
+    assert [verdict.findings[0].data_status for verdict in rounds.values()] == ["fresh", "fresh", "stale"]
+    assert [(lost.source, lost.reason) for lost in rounds[100.0].read_failures] == [
+        ("memory", "not read for 100 s")
+    ]
 
 
 def test_another_catalogue_is_adopted_and_what_is_remembered_stays() -> None:

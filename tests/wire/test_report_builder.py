@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from nodeguard.model.finding import Evidence, Finding, Health, PassingChecks, ReadFailure
+from nodeguard.model.finding import Evidence, Finding, Health, ReadFailure
 from nodeguard.wire.digest import digest, text_digest
 from nodeguard.wire.encoding import MESSAGE_LIMIT, decode_message, encode
-from nodeguard.wire.report import PassingChecks
+from nodeguard.wire.report import ReportedPassing
 from nodeguard.wire.report_builder import NodeFacts, build_report
 from tests.wire.scene import FACTS, NOW, finding, verdict
 
@@ -93,13 +93,13 @@ def test_a_flood_keeps_the_worst() -> None:
 
 
 def test_what_is_in_order_is_told_and_goes_before_findings_do() -> None:
-    proven = (PassingChecks(("a", "b"), ("gpu/0000:3b:00",)),)
+    proven = (ReportedPassing(("a", "b"), ("gpu/0000:3b:00",)),)
     told = build_report(replace(verdict(finding()), proven=proven), NOW, FACTS)
-    assert told.passing == (PassingChecks(("a", "b"), ("gpu/0000:3b:00",)),)
+    assert told.passing == (ReportedPassing(("a", "b"), ("gpu/0000:3b:00",)),)
     assert told.digest == build_report(verdict(finding()), NOW, FACTS).digest
     assert told.findings[0].family == "thermal"
     many = (
-        PassingChecks(
+        ReportedPassing(
             tuple(f"check-{n}" for n in range(200)), tuple("x" * 190 + str(n) for n in range(2000))
         ),
     )

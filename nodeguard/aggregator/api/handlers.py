@@ -90,7 +90,7 @@ class _Handlers:
         return _answer(fleet_status(self._context.planner, self._context.service(), self._context.now()))
 
     async def budgets(self, _: web.Request) -> web.Response:
-        return _answer(list_budgets(self._asked.planner, self._asked.now()))
+        return _answer(list_budgets(self._context.planner, self._context.now()))
 
     async def nodes(self, _: web.Request) -> web.Response:
         return _answer(list_nodes(self._context.planner, self._context.now()))

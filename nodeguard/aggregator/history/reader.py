@@ -25,9 +25,9 @@ from nodeguard.model.node import Node
 from nodeguard.wire.report import (
     VERSION,
     Inventory,
-    PassingChecks,
     Report,
     ReportedFinding,
+    ReportedPassing,
     UnreadableTargets,
 )
 
@@ -74,7 +74,7 @@ _SILENT = "SELECT at, name, node, text = 'true' FROM told WHERE kind = 'silent' 
 
 _FINDINGS = msgspec.json.Decoder(tuple[ReportedFinding, ...])
 _UNREAD = msgspec.json.Decoder(tuple[UnreadableTargets, ...])
-_PROVEN = msgspec.json.Decoder(tuple[PassingChecks, ...])
+_PROVEN = msgspec.json.Decoder(tuple[ReportedPassing, ...])
 _INVENTORY = msgspec.json.Decoder(Inventory)
 _WORDS = msgspec.json.Decoder(dict[str, str])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nodeguard.config.units import parse_duration
+from nodeguard.config import units
 
 _UNITS = ((86_400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
@@ -22,7 +22,7 @@ def format_share(value: float) -> str:
 
 def parse_duration(text: str) -> float:
     """Return the seconds of `30s`, `10m`, `8h` or `1d`, up to a year, and of `0s`. Raises ValueError."""
-    duration = 0.0 if text == "0s" else parse_duration(text)
+    duration = 0.0 if text == "0s" else units.parse_duration(text)
     if duration > MAX_DURATION:
         raise ValueError(text)
     return duration

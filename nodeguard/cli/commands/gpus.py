@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 
 from nodeguard.cli.gpu_names import gpu_address
-from nodeguard.cli.local_agent import add_socket, asked
+from nodeguard.cli.local_agent import add_socket, request
 from nodeguard.cli.streams import print_output
 from nodeguard.cli.timestamps import rfc3339
 from nodeguard.cli.usage import OK, ArgumentParser, duration
@@ -28,7 +28,7 @@ def run(arguments: Sequence[str]) -> int:
         options.duration if options.verb == "detach" else 0.0,
         tuple(map(gpu_address, options.gpu)) if options.verb == "detach" else (),
     )
-    answer = asked(options.socket, instruction, _TIMEOUT)
+    answer = request(options.socket, instruction, _TIMEOUT)
     if options.verb == "attach":
         print_output("The agent reads the GPUs again.")
     else:

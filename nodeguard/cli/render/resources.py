@@ -9,7 +9,7 @@ from nodeguard.cli.render.check_text import clearing_text
 from nodeguard.cli.render.fleet_text import STYLES, budget_name, count_noun, target_text
 from nodeguard.cli.render.table import NONE, table_lines
 from nodeguard.cli.render.terminal import StyledLine, StyledText
-from nodeguard.fleet.incidents.domain_incidents import CHECK
+from nodeguard.fleet.diagnosis.results import CHECK
 from nodeguard.fleet_api.schema.domain import DomainSummary
 from nodeguard.fleet_api.schema.node import NodeSummary
 from nodeguard.fleet_api.schema.status import BudgetView, IncidentSummary

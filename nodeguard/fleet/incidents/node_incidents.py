@@ -148,7 +148,7 @@ def _found(story: NodeSituation, policy: Policy, now: Instant) -> dict[str, tupl
         is_untold = place not in causes and (parent != "" or is_early)
         since = began[place] if place in began else min(cause.since for _, cause in causes[place])
         name = incident_name(story.placement, place)
-        shown[name] = replace(one, name=name, since=since, parent=parent), is_untold
+        shown[name] = replace(one, name=name, first_seen=since, parent=parent), is_untold
     return shown
 
 
@@ -169,14 +169,20 @@ def _left(one: Incident, story: NodeSituation, now: float) -> Incident:
         return resolve(one, now)
     if one.state in _OF_MARKS:
         return replace(
-            one, state=IncidentState.OPEN, changed=now, scope="", detail="nothing is heard from the node"
+            one,
+            state=IncidentState.OPEN,
+            last_transition=now,
+            scope="",
+            detail="nothing is heard from the node",
         )
     return one
 
 
 def resolve(one: Incident, now: float, detail: str = "") -> Incident:
     """An incident that is over. now: seconds since the epoch."""
-    return replace(one, state=IncidentState.RESOLVED, changed=now, resolved=now, scope="", detail=detail)
+    return replace(
+        one, state=IncidentState.RESOLVED, last_transition=now, resolved_at=now, scope="", detail=detail
+    )
 
 
 def incident_name(seat: NodePlacement, place: str) -> str:
@@ -269,17 +275,17 @@ def _symptom(one: ReportedFinding) -> Symptom:
 def update_incident(before: Incident | None, now: Incident, wall: float) -> Incident:
     """An incident as it is told now, with what is known of it from before. wall: seconds since the epoch."""
     if before is None:
-        return replace(now, changed=wall)
+        return replace(now, last_transition=wall)
     if before.state == IncidentState.RESOLVED:
-        return replace(now, changed=wall, times=before.occurrences + 1)
+        return replace(now, last_transition=wall, occurrences=before.occurrences + 1)
     same = replace(
         now,
-        since=before.first_seen,
-        changed=before.last_transition,
-        times=before.occurrences,
+        first_seen=before.first_seen,
+        last_transition=before.last_transition,
+        occurrences=before.occurrences,
         message=now.message or before.message,
     )
-    return before if _gist(same) == _gist(before) else replace(same, changed=wall)
+    return before if _gist(same) == _gist(before) else replace(same, last_transition=wall)
 
 
 def _gist(one: Incident) -> tuple[object, ...]:

@@ -10,7 +10,7 @@ from msgspec import Struct
 from nodeguard.model.finding import DataStatus, Health
 from nodeguard.model.instant import Instant
 from nodeguard.model.mark import MarkCause
-from nodeguard.wire.report import Inventory, PassingChecks, Report, ReportedFinding, UnreadableTargets
+from nodeguard.wire.report import Inventory, Report, ReportedFinding, ReportedPassing, UnreadableTargets
 
 # Findings of one report that count, the worst first: an agent sends no more. Words that are kept once, by
 # their letters.
@@ -37,7 +37,7 @@ class LatestReport(Struct, frozen=True):
     knowledge: DataStatus
     findings: tuple[ReportedFinding, ...]
     began: tuple[float, ...]
-    proven: tuple[PassingChecks, ...]
+    proven: tuple[ReportedPassing, ...]
     unread: tuple[UnreadableTargets, ...]
     inventory: Inventory
     agent: str
@@ -77,7 +77,7 @@ def latest_report(report: Report, instant: Instant, shared: TupleInterner) -> La
         findings=findings,
         # An age may be any number: nothing began before time did.
         began=tuple(max(0.0, instant.wall - report.age - one.age) for one in findings),
-        proven=tuple(PassingChecks(shared(one.checks), shared(one.targets)) for one in report.passing),
+        proven=tuple(ReportedPassing(shared(one.checks), shared(one.targets)) for one in report.passing),
         unread=report.unreadable,
         inventory=report.inventory,
         agent=report.agent,

@@ -16,7 +16,7 @@ from nodeguard.model.mark import Mark
 DEGRADED = "domain-degraded"
 
 
-class ReleaseWait(Struct, frozen=True):
+class ReleaseWaitView(Struct, frozen=True):
     """What a mark waits for before its release: see release.Stay.
 
     until, seconds_left: end of a soak period.
@@ -46,7 +46,7 @@ class MarkView(Struct, frozen=True):
     since: str
     age: float
     written: bool
-    wait: ReleaseWait
+    wait: ReleaseWaitView
 
 
 class FindingView(Struct, frozen=True):

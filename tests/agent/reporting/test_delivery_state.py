@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from nodeguard.agent.reporting.delivery_state import DeliveryQueue, DeliveryState
 from nodeguard.agent.reporting.spool import decode_entry
 from nodeguard.wire.instruction import DetachGpus
-from nodeguard.wire.report import InstructionResult, PassingChecks, Report
+from nodeguard.wire.report import InstructionResult, Report, ReportedPassing
 from nodeguard.wire.report_builder import build_report
 from tests.wire.scene import FACTS, NOW, finding, verdict
 
@@ -98,7 +98,7 @@ def test_an_instruction_is_given_out_once_and_again_after_a_restart_until_it_is_
 
 
 def test_what_is_proven_is_kept_of_the_latest_change_alone() -> None:
-    proven = (PassingChecks(("gpu-lost",), ("gpu/0000:3b:00",)),)
+    proven = (ReportedPassing(("gpu-lost",), ("gpu/0000:3b:00",)),)
     queue = DeliveryQueue()
     for one in (HEALTHY, FAULTY, HEALTHY):
         queue.offer(replace(one, passing=proven), NOW)

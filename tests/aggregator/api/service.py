@@ -56,7 +56,7 @@ class Deciders:
         if self.decisions and self.answers:
             answer, says = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
             return {
-                name: replace(one, answer=answer, answer_says=says) for name, one in self.decisions.items()
+                name: replace(one, answer=answer, answer_message=says) for name, one in self.decisions.items()
             }
         return self.decisions
 

@@ -62,7 +62,7 @@ def sick(policy: Policy = AT_ONCE) -> Fleet:
 
 async def test_every_page_is_what_its_form_says(tmp_path: Path) -> None:
     fleet = sick(
-        replace(AT_ONCE, views=(TopologyLabels("rack", ("rack",)), TopologyLabels("power", ("pool",))))
+        replace(AT_ONCE, topologies=(TopologyLabels("rack", ("rack",)), TopologyLabels("power", ("pool",))))
     )
     [name] = fleet.planner.incidents["uid-1"]
     async with client(tmp_path, fleet, Deciders()) as ask:
@@ -117,7 +117,7 @@ async def test_decisions_are_handed_on_and_answered(tmp_path: Path) -> None:
 
 
 async def test_of_an_incident_that_is_pending_or_over_nothing_is_decided(tmp_path: Path) -> None:
-    fleet, deciders = Fleet(8, replace(AT_ONCE, settle=GracePeriods(60.0, 60.0, 60.0))), Deciders()
+    fleet, deciders = Fleet(8, replace(AT_ONCE, grace=GracePeriods(60.0, 60.0, 60.0))), Deciders()
     fleet.say(2, finding(age=80.0))
     fleet.carry_out()
     [over] = fleet.planner.incidents["uid-2"]

@@ -181,7 +181,7 @@ async def test_a_clear_does_not_count_for_a_fault_that_begins_later(scene: Scene
 
 async def test_a_check_that_is_held_is_cleared_once_and_on_nobodys_old_word(tmp_path: Path) -> None:
     places = (NodeLocation("gpu-*", {"rack": "r1"}),)
-    scene = Scene(tmp_path, replace(AT_ONCE, blame=DiagnosisPolicy(), places=places))
+    scene = Scene(tmp_path, replace(AT_ONCE, diagnosis=DiagnosisPolicy(), locations=places))
 
     async def misfires(nodes: range) -> None:
         for number in nodes:

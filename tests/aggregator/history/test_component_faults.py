@@ -24,7 +24,7 @@ FAULT = Incident(
 
 def failed(day: float, **more: Any) -> HistoryNote:
     since = START + day * DAY
-    one = replace(FAULT, since=since, changed=since, **more)
+    one = replace(FAULT, first_seen=since, last_transition=since, **more)
     return HistoryNote(since, NoteKind.INCIDENT, one.name, one.node, msgspec.json.encode(one).decode())
 
 

@@ -30,7 +30,7 @@ class Site:
     def policy(self, name: str, text: str) -> None:
         (self.directory / name).write_text(text)
 
-    def history(self, view: Told, name: str = "history.sqlite", alive: float = 0.0) -> str:
+    def history(self, view: FleetHistory, name: str = "history.sqlite", alive: float = 0.0) -> str:
         store = HistoryStore(str(self.directory / name))
         store.add(sorted(view.steps, key=lambda item: item.at), START + alive)
         store.close()
@@ -63,7 +63,7 @@ def site(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest
 
 def month() -> FleetHistory:
     """Two nodes that are sick for a while, one of which comes back, and one that gets worse."""
-    view = Told(40)
+    view = FleetHistory(40)
     view.sick(100.0, 1)
     view.say(400.0, 1)
     view.sick(9000.0, 1)

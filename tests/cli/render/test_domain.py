@@ -183,7 +183,7 @@ def test_a_node_of_a_degraded_domain() -> None:
 
 
 def test_a_suppressed_check() -> None:
-    fleet = leaves(120, replace(ENFORCED, blame=DiagnosisPolicy()))
+    fleet = leaves(120, replace(ENFORCED, diagnosis=DiagnosisPolicy()))
     wait(fleet, 700.0)
     for number in (0, 9, 41, 49, 89, 97):
         fleet.say(number, finding(age=0.0))

@@ -50,7 +50,7 @@ def test_what_was_given_back_still_counts_as_new() -> None:
 
 def test_a_domain_and_a_pool_have_budgets_of_their_own() -> None:
     views = (TopologyLabels("rack", ("rack",)),)
-    fleet = Fleet(32, replace(AT_ONCE, views=views, budget=replace(WIDE, domain=0.25)))
+    fleet = Fleet(32, replace(AT_ONCE, topologies=views, budget=replace(WIDE, domain=0.25)))
     for number in range(8):
         fleet.say(number, finding())
     fleet.carry_out()

@@ -17,7 +17,10 @@ from tests.fleet.scene import AT_ONCE, Fleet, finding, in_order
 LEAF = 8
 VIEWS = (TopologyLabels("fabric", ("pod", "rack")),)
 ENFORCED = replace(
-    AT_ONCE, views=VIEWS, settle=GracePeriods(0.0, 0.0, 60.0), blame=DiagnosisPolicy(enforce=("fabric",))
+    AT_ONCE,
+    topologies=VIEWS,
+    grace=GracePeriods(0.0, 0.0, 60.0),
+    diagnosis=DiagnosisPolicy(enforce=("fabric",)),
 )
 PORT = "port/mlx5_0/1"
 FIRST = "fabric/p0/r0"
@@ -100,7 +103,7 @@ def test_it_is_given_back_when_it_is_over() -> None:
 
 
 def test_marks_of_single_nodes_are_folded_in_and_come_back_for_who_is_still_sick() -> None:
-    made = fleet(policy=replace(ENFORCED, settle=GracePeriods(0.0, 0.0, 0.0)))
+    made = fleet(policy=replace(ENFORCED, grace=GracePeriods(0.0, 0.0, 0.0)))
     fails(made, [0])
     wait(made, 10.0)
     assert made.taints(0) == ["nodeguard.dev/quarantine=infiniband"]
@@ -142,7 +145,7 @@ def test_a_fault_of_the_nodes_own_stays_marked() -> None:
 
 
 def test_nothing_is_marked_where_it_is_only_observed() -> None:
-    made = fleet(policy=replace(ENFORCED, blame=DiagnosisPolicy()))
+    made = fleet(policy=replace(ENFORCED, diagnosis=DiagnosisPolicy()))
     fails(made)
     wait(made, 20.0)
     assert made.marked() == []
@@ -156,7 +159,7 @@ def test_a_domain_that_is_only_observed_says_what_would_withhold_its_mark() -> N
         (24, "too small", "the domain has 8 nodes, and a single one may have 6"),
         (80, "paused", ""),
     ):
-        made = fleet(size, policy=replace(ENFORCED, blame=DiagnosisPolicy()))
+        made = fleet(size, policy=replace(ENFORCED, diagnosis=DiagnosisPolicy()))
         if budget == "paused":
             made.planner.paused = "paused by ann"
         fails(made)
@@ -345,7 +348,7 @@ def test_to_switch_a_view_on_leaves_what_is_blamed_and_held() -> None:
         DiagnosisPolicy(enforce=("fabric", "rack")),
         DiagnosisPolicy(enforce=("fabric",), repeats=5),
     ):
-        made.planner.set_policy(replace(ENFORCED, blame=blame))
+        made.planner.set_policy(replace(ENFORCED, diagnosis=blame))
         wait(made, 30.0)
         assert (
             made.marked(), set(made.planner.diagnosis.suppressed_checks), set(made.planner.diagnosis.degraded_domains)

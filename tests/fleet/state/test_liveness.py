@@ -31,7 +31,7 @@ def test_silence_of_a_node_proves_nothing_and_marks_nothing() -> None:
 def test_many_silent_nodes_freeze_new_marks_unless_a_domain_explains_them() -> None:
     views = (TopologyLabels("rack", ("rack",)),)
     for lost, marked in ((range(8), [20]), (range(0, 24, 3), [])):
-        fleet = Fleet(32, replace(AT_ONCE, views=views))
+        fleet = Fleet(32, replace(AT_ONCE, topologies=views))
         fleet.mono += 46.0
         for number in set(range(32)) - set(lost):
             fleet.planner.record_heartbeat(f"uid-{number}", fleet.now)
@@ -54,7 +54,7 @@ _STEPS = st.lists(
 
 @given(_STEPS)
 def test_silence_is_what_a_look_at_every_node_finds(steps: list[tuple[str, int, float]]) -> None:
-    fleet = Fleet(0, replace(AT_ONCE, views=(TopologyLabels("rack", ("rack",)),)))
+    fleet = Fleet(0, replace(AT_ONCE, topologies=(TopologyLabels("rack", ("rack",)),)))
     for what, number, seconds in steps:
         fleet.mono += seconds
         fleet.wall += seconds
@@ -75,7 +75,7 @@ def test_silence_is_what_a_look_at_every_node_finds(steps: list[tuple[str, int, 
                 )
             case _:
                 planner.set_policy(
-                    replace(planner.policy, silent=StalePolicy(90.0 if what == "patient" else 20.0))
+                    replace(planner.policy, stale=StalePolicy(90.0 if what == "patient" else 20.0))
                 )
         planner.tick(fleet.now)
         after, freeze = planner.policy.stale.after, planner.policy.stale.freeze
