@@ -1,4 +1,4 @@
-"""The compiled catalogue: checks, tables and platforms, ready to judge with."""
+"""The compiled catalogue: checks, tables and platforms, ready for evaluation."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from nodeguard.model.platform import Platform
 class Xid(Struct, frozen=True):
     """One row of the Xid table.
 
-    action, investigate: NVIDIA's immediate and investigatory action, in the catalogue's own words; `unknown`
-    where its cell is blank. workload: whether an ordinary application causes it: yes, possible, unlikely, no,
-    unknown. topic: groups rows for checks. reports_recovery: driver branch since which the driver also states
-    a recovery action (Xid 154); 0 where it does not.
+    action, investigate: NVIDIA's immediate and investigatory action as a word of the catalogue; `unknown` if
+    NVIDIA's cell is blank. workload: whether an ordinary application can cause it: yes, possible, unlikely,
+    no, unknown. topic: groups rows for checks. reports_recovery: first driver branch that also reports a
+    recovery action (Xid 154); 0 if none does.
     """
 
     code: int
@@ -34,7 +34,7 @@ class Xid(Struct, frozen=True):
 class Sxid(Struct, frozen=True):
     """One row of the SXid table.
 
-    Severity: the driver's, where it is fixed: fatal, non-fatal, contained or unknown.
+    severity: the driver's severity if it is fixed: fatal, non-fatal, contained or unknown.
     """
 
     code: int
@@ -47,10 +47,9 @@ class Sxid(Struct, frozen=True):
 
 
 class Nvlink5Rule(Struct, frozen=True):
-    """How one sub-code of Xid 144 to 150 is read: (intrinfo & mask) == value, and errstatus one of some, or
-    any if empty.
+    """The rule for one sub-code of Xid 144 to 150: it matches if (intrinfo & mask) == value.
 
-    v1 is the layout before driver R575, v2 from R575 on; each is (mask, value).
+    v1, v2: (mask, value) before driver R575 and since. errstatus: allowed values; empty allows all.
     """
 
     xid: int
@@ -65,10 +64,10 @@ class Nvlink5Rule(Struct, frozen=True):
 
 
 class Xid74Bits(Struct, frozen=True):
-    """Bits of one register of an Xid 74 that mean the same.
+    """Bits with one meaning in a register of Xid 74.
 
-    register: 1 to 7, in the order of the message. bits: 0 to 31. kind: `ignore` where they mean nothing.
-    action: NVIDIA's word, or ours where it has none; see responses.
+    register: 1 to 7, in the order of the message. bits: 0 to 31. kind: `ignore` for bits without a meaning.
+    action: NVIDIA's word, or a word of the catalogue if NVIDIA has none; see Catalogue.responses.
     """
 
     register: int
@@ -81,8 +80,8 @@ class Xid74Bits(Struct, frozen=True):
 class RecoveryAction(Struct, frozen=True):
     """One value of the GPU recovery action, as NVML and Xid 154 report it.
 
-    name: in a few words. action: one of ours. remedy: a sentence. text: Xid 154's words for it; empty where
-    they are not known.
+    name: a short name. action: a value of Action. remedy: one sentence. text: the text in Xid 154's message;
+    empty if unknown.
     """
 
     value: int
@@ -93,9 +92,9 @@ class RecoveryAction(Struct, frozen=True):
 
 
 class ActionResponse(Struct, frozen=True):
-    """What to make of an action word.
+    """The response to one of NVIDIA's action words.
 
-    verdict: how it is held, `fatal`, `warning` or `ignored`. action: one of ours.
+    verdict: severity, `fatal`, `warning` or `ignored`. action: a value of Action.
     """
 
     verdict: str
@@ -104,11 +103,11 @@ class ActionResponse(Struct, frozen=True):
 
 
 class LogPattern(Struct, frozen=True):
-    """A line of the kernel log that means something.
+    """A pattern of kernel log lines that become events.
 
-    hint: text that every matching line contains, tried before the expression. signal: the event it becomes.
-    slot: kind of slot the event belongs to, found from the expression's groups `pci`, `dev`, `dimm`; `node`
-    where there is none.
+    hint: text in every matching line, tested before the regular expression. signal: the event signal. target:
+    kind of the event's target, derived from the groups `pci`, `dev` and `dimm` of the expression; `node` if
+    it has none of them.
     """
 
     id: str
@@ -121,10 +120,9 @@ class LogPattern(Struct, frozen=True):
 
 
 class Catalogue(Struct, frozen=True):
-    """Everything that judgement needs to know.
+    """All data of the evaluation.
 
-    responses: by NVIDIA's action word. disabled: checks that a site file has switched off, by id, with the
-    file's name.
+    responses: by NVIDIA's action word. disabled: checks that a site file disables, by id, with the file name.
     """
 
     checks: tuple[Check, ...] = ()
@@ -139,9 +137,9 @@ class Catalogue(Struct, frozen=True):
     xid74: tuple[Xid74Bits, ...] = ()
     recovery: dict[int, RecoveryAction] = {}
 
-    def response(self, word: str) -> ActionResponse:
-        """Return what to make of an action word; one that the table does not have proves no harm."""
-        return self.responses.get(word, _UNKNOWN)
+    def response(self, action_word: str) -> ActionResponse:
+        """Return the response to an action word; an unknown word gives a warning."""
+        return self.responses.get(action_word, _UNKNOWN)
 
 
-_UNKNOWN = ActionResponse("warning", "watch")
+_UNKNOWN = ActionResponse("warning", "monitor")

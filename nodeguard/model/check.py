@@ -1,4 +1,4 @@
-"""Checks and their conditions, as the compiled catalogue holds them."""
+"""Checks and their conditions, in the form of the compiled catalogue."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from nodeguard.model.signal import Scalar
 
 Operator = Literal["is", "is_not", "in", "below", "at_most", "above", "at_least"]
 
-# What ends an event's finding besides a window; each is an event or a change that the judge can see.
+# What clears a finding of an event, besides a time window.
 ClearSign = Literal[
-    "reset", "driver-reload", "reboot", "part-replaced", "recovery-none", "retest", "operator"
+    "reset", "driver-reload", "reboot", "component-replaced", "recovery-none", "retest", "operator"
 ]
 
 
 class Reference(Struct, frozen=True):
-    """What a reading is held against, where that is no constant.
+    """The reference that a reading is compared with, if it is not a constant.
 
-    of: `signal`, another signal of the same slot; `platform`, what the platform's file expects; `peers`, what
-    most like it on this node read; `inventory`, the best that this slot has read before. name: the signal, or
-    the platform's field.
+    of: `signal`, another signal of the same target; `platform`, the value in the platform file; `peers`, the
+    most frequent value of the same kind of target on this node; `inventory`, the best earlier value of this
+    target. name: the signal, or the field of the platform file.
     """
 
     of: Literal["signal", "platform", "peers", "inventory"]
@@ -31,10 +31,10 @@ class Reference(Struct, frozen=True):
 
 
 class Compare(Struct, frozen=True, tag="compare"):
-    """A reading against a constant or a reference.
+    """A comparison of a reading with a constant or a reference.
 
-    by: how far the reference is moved first: `below` it by at least so much. evidence: whether it says what
-    is wrong; one that only says where the check applies is not told of.
+    by: minimum difference: `below` the reference by at least this much. evidence: False for a condition that
+    only restricts where the check applies; it is not shown as evidence.
     """
 
     signal: str
@@ -46,7 +46,7 @@ class Compare(Struct, frozen=True, tag="compare"):
 
 
 class Increase(Struct, frozen=True, tag="increase"):
-    """A counter that rose by at least `by` within the last `over` seconds. bits: see Signal.bits."""
+    """A counter that increased by at least `by` in the last `over` seconds. bits: see Signal.bits."""
 
     signal: str
     by: float
@@ -55,10 +55,10 @@ class Increase(Struct, frozen=True, tag="increase"):
 
 
 class EventOccurred(Struct, frozen=True, tag="happened"):
-    """An event, at least `times` within the last `over` seconds, or in this boot where over is 0.
+    """An event that occurred at least `times` in the last `over` seconds, or in this boot if over is 0.
 
-    where: allowed values by field; an event counts when each field named has one of its values. until: an
-    event of the same slot that ends it, where no field that both have differs.
+    where: allowed values by field; only events that match every field count. until: an event of the same
+    target that ends it, if all fields that both events have are equal.
     """
 
     event: str
@@ -69,22 +69,21 @@ class EventOccurred(Struct, frozen=True, tag="happened"):
 
 
 class AllOf(Struct, frozen=True, tag="all"):
-    """All of some conditions."""
+    """A condition that holds if all of its conditions hold."""
 
     of: tuple[Condition, ...]
 
 
 class AnyOf(Struct, frozen=True, tag="any"):
-    """At least one of some conditions."""
+    """A condition that holds if at least one of its conditions holds."""
 
     of: tuple[Condition, ...]
 
 
 class Sustained(Struct, frozen=True, tag="sustained"):
-    """A condition that has held without a break for so many seconds.
+    """A condition that holds without interruption for `seconds`.
 
-    seen_once: whether one look that finds it is enough to tell of it (with a note) where there was no time to
-    wait.
+    seen_once: whether one evaluation is enough, with a note in the finding, if there is no time to wait.
     """
 
     condition: Condition
@@ -96,14 +95,14 @@ Condition = Compare | Increase | EventOccurred | AllOf | AnyOf | Sustained
 
 
 class Check(Struct, frozen=True):
-    """A rule: when it fires, how bad that is, what to do, what clears it, and which views it may vote in.
+    """A check: when it fires, its severity and action, what clears it, and the topologies in which it votes.
 
-    targets: kinds of slot that it judges. clears: what ends it, for a check that hears of events; a check of
-    readings ends when the reading is good again. symptom_of: checks whose cause explains this one, the first
-    before the others; where one of them fires on a slot that may show here, this one becomes its evidence.
-    message, remedy: one sentence each; `{signal}` stands for a value. basis: where the threshold or rule
-    comes from. hardware: kinds of slot; where a node has none of them, silence about them means nothing.
-    applies: what a slot has to be; where that is read and does not hold, the check is not applicable.
+    targets: kinds of target that it evaluates. clears: what clears a finding of an event; a finding of a
+    reading clears when the reading is good again. symptom_of: checks that explain this one, in order of
+    preference; if one of them fires on a related target, this finding becomes its evidence. message, remedy:
+    one sentence each; `{signal}` stands for a value. source: where the threshold or rule comes from.
+    hardware: kinds of target; on a node without any of them the check is not applicable. applies_when: a
+    condition on the target; if it is read and false, the check is not applicable.
     """
 
     id: str
@@ -125,17 +124,17 @@ class Check(Struct, frozen=True):
     applies_when: Compare | None = None
 
     def leaves(self) -> Iterator[Compare | Increase | EventOccurred]:
-        """The conditions of this check that look at a signal themselves."""
+        """Return the conditions of this check that read a signal."""
         return leaves(self.when)
 
 
 def leaves(condition: Condition) -> Iterator[Compare | Increase | EventOccurred]:
-    """The conditions that look at a signal themselves, left to right."""
+    """Return the conditions that read a signal, left to right."""
     match condition:
         case Compare() | Increase() | EventOccurred():
             yield condition
         case Sustained():
             yield from leaves(condition.condition)
         case _:
-            for part in condition.of:
-                yield from leaves(part)
+            for child in condition.of:
+                yield from leaves(child)

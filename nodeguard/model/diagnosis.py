@@ -1,25 +1,25 @@
-"""How a shared part, or a check, comes to be blamed: the constants of the rule."""
+"""Constants of the diagnosis: how a failure domain becomes degraded, and how a check is suppressed."""
 
 from __future__ import annotations
 
 from msgspec import Struct
 
-# Views of versions: a domain of theirs is never kept from work, what its nodes find is not acted upon.
+# Topologies of versions. A degraded domain of theirs is never marked; the findings of its nodes are withheld.
 VERSION_TOPOLOGIES = ("catalogue", "agent", "driver", "vbios", "firmware", "kernel")
 
-# Views of places.
+# Topologies of locations.
 LOCATION_TOPOLOGIES = ("fabric", "nvlink", "rack", "power", "zone")
 
-# The check that a node fails which is not heard any more.
+# The check that a node without recent reports fails.
 STALE_CHECK = "agent-silent"
 
 
 class VoteTopology(Struct, frozen=True):
-    """A view in which a class of faults votes, and when a parent is blamed instead of what it consists of.
+    """A topology in which a fault class votes, and when a parent domain is preferred to its children.
 
-    share: of the parent's members that show it. child, votes: half of its children, or both of two, have at
-    least such a share of members that do, and so many. most: share of the parent's voters that one child may
-    have.
+    share: minimum share of the parent's nodes that vote. child, votes: half of the children, or both of two,
+    need at least this share and this number of voting nodes. max_child_share: maximum share of the parent's
+    votes that one child may have.
     """
 
     topology: str
@@ -30,13 +30,14 @@ class VoteTopology(Struct, frozen=True):
 
 
 class FaultClass(Struct, frozen=True):
-    """Faults that a shared part can cause.
+    """Faults that shared hardware or software can cause.
 
-    checks: patterns; one votes in those of its views that are named in where. windows: seconds within which
-    votes belong together. share: of a domain's members that show it. rate: onsets of one node in a day, as
-    long as little is known of the fleet's own. weak: whether few of many nodes are waited for. lasting:
-    whether it goes on until it is mended, so that a domain is kept as long as it does. says: what nodes do
-    that vote, as in `14 of 16 nodes …`.
+    checks: patterns of check ids; a check votes in those of its topologies that are listed in topologies.
+    windows: seconds within which votes count together. share: minimum share of a domain's nodes. rate: onsets
+    of one node a day, until the fleet's own rate is known. weak: whether a small share of many nodes is only
+    diagnosed after a delay. lasting: whether the fault lasts until it is fixed, so that the domain stays
+    degraded as long as its nodes show it. phrase: what the voting nodes do, as in `14 of 16 nodes lost a
+    link`.
     """
 
     name: str
@@ -55,51 +56,91 @@ _FABRIC = VoteTopology("fabric")
 
 FAULT_CLASSES = (
     FaultClass(
-        "link-down", ("port-down", "port-not-managed"), (_FABRIC,), (2 * _MIN,), 0.125, "lost a link",
-        rate=0.02, weak=True, lasting=True,
-    ),
-    FaultClass(
-        "link", ("*",), (_FABRIC,), (10 * _MIN, 30 * _MIN, 2 * _HOUR), 0.15, "had trouble with a link",
-        rate=0.05, weak=True,
-    ),
-    FaultClass(
-        "silent", (STALE_CHECK,), (VoteTopology("power", 0.3, 0.15, 2, 1.0), VoteTopology("fabric", 0.08, 0.15, 2)), (2 * _MIN,),
-        0.3, "fell silent", rate=0.02, lasting=True,
-    ),
-    FaultClass(
-        "thermal", ("*",), (VoteTopology("rack", 0.1, 0.05),), (30 * _MIN, 2 * _HOUR), 0.3, "grew too hot",
-        rate=0.02, lasting=True,
-    ),
-    FaultClass(
-        "power", ("*",), (VoteTopology("power", 0.3, 0.15, 2, 1.0),), (10 * _MIN,), 0.3, "had too little power",
+        "link-down",
+        ("port-down", "port-not-managed"),
+        (_FABRIC,),
+        (2 * _MIN,),
+        0.125,
+        "lost a link",
+        rate=0.02,
+        weak=True,
         lasting=True,
     ),
     FaultClass(
-        "nvlink", ("*",), (VoteTopology("nvlink"),), (10 * _MIN,), 0.25, "had trouble with an NVLink", rate=0.005,
+        "link",
+        ("*",),
+        (_FABRIC,),
+        (10 * _MIN, 30 * _MIN, 2 * _HOUR),
+        0.15,
+        "had trouble with a link",
+        rate=0.05,
+        weak=True,
+    ),
+    FaultClass(
+        "silent",
+        (STALE_CHECK,),
+        (VoteTopology("power", 0.3, 0.15, 2, 1.0), VoteTopology("fabric", 0.08, 0.15, 2)),
+        (2 * _MIN,),
+        0.3,
+        "fell silent",
+        rate=0.02,
         lasting=True,
     ),
     FaultClass(
-        "rollout", ("*",), tuple(VoteTopology(view) for view in VERSION_TOPOLOGIES), (10 * _MIN, 2 * _HOUR, _DAY), 0.25,
+        "thermal",
+        ("*",),
+        (VoteTopology("rack", 0.1, 0.05),),
+        (30 * _MIN, 2 * _HOUR),
+        0.3,
+        "grew too hot",
+        rate=0.02,
+        lasting=True,
+    ),
+    FaultClass(
+        "power",
+        ("*",),
+        (VoteTopology("power", 0.3, 0.15, 2, 1.0),),
+        (10 * _MIN,),
+        0.3,
+        "had too little power",
+        lasting=True,
+    ),
+    FaultClass(
+        "nvlink",
+        ("*",),
+        (VoteTopology("nvlink"),),
+        (10 * _MIN,),
+        0.25,
+        "had trouble with an NVLink",
+        rate=0.005,
+        lasting=True,
+    ),
+    FaultClass(
+        "rollout",
+        ("*",),
+        tuple(map(VoteTopology, VERSION_TOPOLOGIES)),
+        (10 * _MIN, 2 * _HOUR, _DAY),
+        0.25,
         "began to fail",
     ),
-)  # fmt: skip
+)
 
 
 class DiagnosisPolicy(Struct, frozen=True):
-    """The rule. Times in seconds.
+    """Constants of the diagnosis. Times in seconds.
 
-    enforce: views whose domains are marked; else it is only said. classes: see there. nodes: that vote, at
-    least. surprise: how unlikely it is at least that they do so by chance, as the exponent of Chernoff's
-    bound; caution: how often the fleet's own rate chance is thought to have. settle: for how long a domain is
-    chosen before it is blamed. weak: share of members below which one of a weak class waits `patience`, and
-    is blamed only if `nodes` of them showed it within `lately`. repeats: onsets of one node within a day
-    beyond which it does not vote. clear, most: seconds without votes after which a domain is let go, twice as
-    long each time, at most; forget: what lies so far back does not count.
+    Degraded domains. enforce: topologies whose degraded domains are marked; others are only reported.
+    classes: the fault classes. nodes: minimum number of voting nodes. surprise: maximum probability of
+    chance, as the exponent of Chernoff's bound; caution: factor on the fleet's own rate. settle: time for
+    which a domain is a candidate before it is degraded. weak: share of nodes below which a weak class waits
+    for `patience`, and needs `nodes` voters within `lately`. repeats: onsets of one node in a day above which
+    it does not vote. clear, most: time without votes after which a domain is released; it doubles each time,
+    up to `most`. forget: age above which an onset does not count.
 
-    held: nodes that nothing explains, at least, for which a check is held; often: a check's onsets a day,
-    below which the fleet's own rate is not thought to be; chance: of holding one wrongly at each look.
-    windows: within which they are counted. second: share of them that a second source bears out, from which
-    on it is called real.
+    Suppressed checks. held: minimum number of unexplained nodes. often: minimum rate of onsets of a check a
+    day. chance: probability of a wrong suppression at each evaluation. windows: in which the nodes are
+    counted. second: share of the nodes that a second source confirms, above which the check is not
+    suppressed.
     """
 
     enforce: tuple[str, ...] = ()

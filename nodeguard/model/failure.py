@@ -1,10 +1,10 @@
-"""Ways in which a reading can fail to answer, raised alike on a live machine and by a recording."""
+"""Errors of a read that gets no answer, raised on a live machine and in replay."""
 
 from __future__ import annotations
 
 
 class UnansweredError(Exception):
-    """A reading gave no answer within its deadline. detail says what was being read."""
+    """A read got no answer within its deadline. detail: what was read."""
 
     def __init__(self, detail: str) -> None:
         super().__init__(detail)
@@ -12,8 +12,8 @@ class UnansweredError(Exception):
 
 
 class StalledError(UnansweredError):
-    """No answer within the deadline, but SIGKILL ended the reader: a stall."""
+    """A stall: no answer within the deadline, but SIGKILL ended the reader."""
 
 
 class HungError(UnansweredError):
-    """Not even SIGKILL ends the reader: the kernel holds it. Latched to the boot."""
+    """A hang: not even SIGKILL ends the reader, because it is blocked in the kernel. Latched to the boot."""

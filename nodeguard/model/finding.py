@@ -1,4 +1,4 @@
-"""Findings and the verdict: what a check said of a slot, and what all of them say of the node."""
+"""Findings and the verdict: the result of a check on a target, and the result of all checks on the node."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from msgspec import Struct
 
 
 class _Ordered(StrEnum):
-    """Words with an order, least first."""
+    """Values with an order, least first."""
 
     @property
     def rank(self) -> int:
-        """Place in the order, 0 for the least."""
+        """Return the position in the order, 0 for the least."""
         return list(type(self)).index(self)
 
 
 class Health(_Ordered):
-    """How bad: `warning` is told, `suspect` keeps gang work away, `fatal` keeps all work away."""
+    """Severity: `warning` is reported, `suspect` keeps gang work away, `fatal` keeps all work away."""
 
     OK = "ok"
     WARNING = "warning"
@@ -27,7 +27,7 @@ class Health(_Ordered):
 
 
 class DataStatus(_Ordered):
-    """How well it is known, best first."""
+    """How current and complete the data behind a finding is, best first."""
 
     FRESH = "fresh"
     NOT_APPLICABLE = "not-applicable"
@@ -36,42 +36,43 @@ class DataStatus(_Ordered):
 
 
 class Action(_Ordered):
-    """What to do, weakest first; the stronger wins. `restart-service`: start or restart a service of the
-    node, or have it load a module.
+    """Recommended action, weakest first; the stronger one wins.
+
+    `restart-service`: start or restart a service of the node, or load a kernel module.
     """
 
     NONE = "none"
-    MONITOR = "watch"
+    MONITOR = "monitor"
     RESTART_WORKLOAD = "restart-workload"
     RESTART_SERVICE = "restart-service"
     RESET_GPU = "reset-gpu"
     REBOOT_NODE = "reboot-node"
-    REPLACE_COMPONENT = "replace-part"
+    REPLACE_COMPONENT = "replace-component"
     CONTACT_SUPPORT = "contact-support"
 
     @property
     def phrase(self) -> str:
-        """The action as an imperative: `reboot the node`."""
+        """Return the action as an imperative: `reboot the node`."""
         return _ACTION_WORDS[self]
 
 
 _ACTION_WORDS = {
     Action.NONE: "nothing",
-    Action.MONITOR: "watch it",
+    Action.MONITOR: "monitor it",
     Action.RESTART_WORKLOAD: "restart the workload",
     Action.RESTART_SERVICE: "start or restart the service",
     Action.RESET_GPU: "reset the GPU",
     Action.REBOOT_NODE: "reboot the node",
-    Action.REPLACE_COMPONENT: "replace the part",
+    Action.REPLACE_COMPONENT: "replace the component",
     Action.CONTACT_SUPPORT: "contact support",
 }
 
 
 class Evidence(Struct, frozen=True):
-    """One thing that was seen.
+    """One observation that supports a finding.
 
-    source: who saw it. what: signal and value, or the machine's own line. at: seconds since the epoch. count:
-    how often.
+    source: the source that read it. text: signal and value, or a line of the kernel log. at: seconds since
+    the epoch. count: number of occurrences.
     """
 
     source: str
@@ -81,11 +82,11 @@ class Evidence(Struct, frozen=True):
 
 
 class Finding(Struct, frozen=True, omit_defaults=True):
-    """A check's outcome on a slot.
+    """The result of a check on a target.
 
-    target: the slot; where many slots show one cause, their parent, with the slots themselves in slots. part:
-    identity of what sits in the slot, empty where unknown. since, seconds since the epoch: when it was first
-    seen. note: a limit of what is known, such as `seen once`.
+    target: if several targets show one cause, their parent; targets then has them all. component: identity of
+    the hardware in the target, empty if unknown. since: first seen, seconds since the epoch. note: a limit of
+    the data, such as `seen once`.
     """
 
     check: str
@@ -106,7 +107,7 @@ class Finding(Struct, frozen=True, omit_defaults=True):
 
 
 class ReadFailure(Struct, frozen=True):
-    """Something that applies to this machine and could not be read: of which slots, and why."""
+    """Data that applies to this machine and could not be read: subject, its targets and the reason."""
 
     source: str
     targets: tuple[str, ...]
@@ -115,7 +116,7 @@ class ReadFailure(Struct, frozen=True):
 
 
 class PassedFamily(Struct, frozen=True):
-    """What one family of checks found in order: how many checks, on how many slots of each kind."""
+    """Passing checks of one family: number of checks, and number of targets by kind."""
 
     family: str
     checks: int
@@ -123,14 +124,14 @@ class PassedFamily(Struct, frozen=True):
 
 
 class PassingChecks(Struct, frozen=True):
-    """Checks that could tell, on each of some slots, that nothing is wrong: what a mark is given back for."""
+    """Checks that passed on fresh data, each with its targets: the proof that releases a mark."""
 
     checks: tuple[str, ...]
     targets: tuple[str, ...]
 
 
 class CounterTotal(Struct, frozen=True):
-    """A counter whose increase is not known yet, because it was read once: its total so far."""
+    """The total of a counter that was read once, so that its increase is unknown."""
 
     target: str
     signal: str
@@ -138,10 +139,11 @@ class CounterTotal(Struct, frozen=True):
 
 
 class Verdict(Struct, frozen=True):
-    """What all checks say of the node: the worst health and the worst knowledge, with the reasons.
+    """The node's overall health and data status, the worst of all checks, with the reasons.
 
-    findings: all that is not ok, worst first. noted: what was seen and is not held against the node. proven:
-    what is in order for sure, each slot of a check once.
+    findings: every finding that is not ok, worst first. informational: findings that do not affect the
+    node's health. passing: checks that passed on fresh data, each target of a check once. evaluated: number
+    of checks with a result.
     """
 
     health: Health
@@ -157,10 +159,10 @@ class Verdict(Struct, frozen=True):
 
     @property
     def known_health(self) -> Health | None:
-        """The health that the checks come to; None where nothing could be judged, which is not healthy."""
+        """Return the health; None if no check could be evaluated, which does not mean healthy."""
         return self.health if self.evaluated or self.findings else None
 
 
 def worst(*states: Any) -> Any:
-    """The worst of some Health, Knowledge or Action words of one kind; they must not be empty."""
+    """Return the worst of some values of Health, DataStatus or Action; there must be at least one."""
     return max(states, key=lambda state: state.rank)

@@ -1,4 +1,4 @@
-"""Incidents: one cause each, open until it is cleared; `nodeincidents.nodeguard.dev` in Kubernetes."""
+"""Incidents: one cause each, open until resolved; `nodeincidents.nodeguard.dev` in Kubernetes."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from nodeguard.model.finding import Action, Health
 
 
 class IncidentState(StrEnum):
-    """How far the answer to an incident has come.
+    """The state of an incident.
 
-    `Open`: reported, and nothing is kept away. `Pending`: the grace period of its mark runs; nothing of it is
-    written yet. `DryRun`: its check is not enforced: the mark would be set, or would be withheld. `Withheld`:
-    it asks for a mark, and a budget, a pause, a hold or a suppressed check forbids it. `Marked`: work is kept
-    away. `Advised`: the same without a cluster, where marks are advice. `Recovering`: proven to be over, in
-    its soak period. `Resolved`: over.
+    `Open`: reported; no mark is requested. `Pending`: a mark is requested and in its grace period. `DryRun`:
+    the check is not enforced; the mark would be set or withheld. `Withheld`: a mark is requested, and a
+    budget, a pause, a hold or a suppressed check prevents it. `Marked`: the mark is set. `Advised`: the same
+    without a cluster, where marks are only reported. `Recovering`: the check passes; the mark is in its soak
+    period. `Resolved`: the fault is gone.
     """
 
     OPEN = "Open"
@@ -30,21 +30,21 @@ class IncidentState(StrEnum):
 
     @property
     def slug(self) -> str:
-        """The state as options, queries and labels write it: `dry-run`."""
+        """Return the state as in options, queries and metric labels: `dry-run`."""
         return "dry-run" if self == IncidentState.DRY_RUN else self.value.lower()
 
     @property
     def phrase(self) -> str:
-        """The state as a page shows it: `dry run`."""
+        """Return the state as text for people: `dry run`."""
         return self.slug.replace("-", " ")
 
 
-# The states of a mark that is granted, with a cluster and without.
+# The states in which the mark is granted, with and without a cluster.
 GRANTED_STATES = frozenset({IncidentState.MARKED, IncidentState.ADVISED})
 
 
 class Symptom(Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """A finding that an incident rests on; message and evidence in the machine's own words."""
+    """A finding of an incident; message and evidence as the agent reported them."""
 
     check: str
     target: str
@@ -54,14 +54,15 @@ class Symptom(Struct, frozen=True, omit_defaults=True, rename="camel"):
 
 
 class Incident(Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """What nodeguard says of one cause; it can be rebuilt from reports, Nodes and people's decisions.
+    """The state of one cause; it can be rebuilt from reports, Nodes and operators' decisions.
 
-    name: a hash of the cause, so that it is created once. node, uid: the Node's; domain: empty but for
-    domains. resource: the slot that failed. scope: what is kept out, in words a person knows (`node gpu-7`,
-    `GPU 0000:3b:00`), empty for nothing. part: what to replace. cause: the check that tells most. word: class
-    of the fault. since, changed, resolved: seconds since the epoch; resolved 0 while it is not. times: how
-    often it has opened. parent: name of the incident that this one is a part of, empty for none. budget: the
-    budget that withholds its mark, with its limit; the used amount, which `detail` names, changes often.
+    name: includes a hash of the cause, so that it is created once. node, uid: of the Node. domain: path of
+    the failure domain, empty for other incidents. target: what failed. scope: what is kept out of scheduling
+    as text (`node gpu-7`, `GPU 0000:3b:00`), empty for nothing. component: the hardware to replace. cause:
+    the check with the most specific finding. first_seen, last_transition, resolved_at: seconds since the
+    epoch; resolved_at is 0 while open. occurrences: how often it was opened. parent: name of the incident
+    that includes this one, empty for none. budget: the budget that withholds the mark, with its limit; the
+    used amount changes often and is in `detail`.
     """
 
     name: str
@@ -88,15 +89,15 @@ class Incident(Struct, frozen=True, omit_defaults=True, rename="camel"):
 
     @property
     def is_open(self) -> bool:
-        """Whether it is not over."""
+        """Return whether the incident is not resolved."""
         return self.state != IncidentState.RESOLVED
 
 
 class ClearAnswer(StrEnum):
-    """What became of a clear.
+    """The agent's answer to a request to clear an incident.
 
-    `waiting`: the node's agent has not answered. `done`: all findings were cleared. `partly`: some of them
-    were. `refused`: none was, as when their conditions hold now.
+    `waiting`: the agent has not answered. `done`: all findings are cleared. `partly`: some are. `refused`:
+    none is, for example because the fault is still present.
     """
 
     WAITING = "waiting"
@@ -106,9 +107,10 @@ class ClearAnswer(StrEnum):
 
 
 class OperatorDecision(Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """What people decided of one incident. acknowledged: they know. clear: they ask to clear it; by whom and
-    when, in words, which also tell one clear from the next. answer: what became of that, None where it is not
-    known; answer_says: the words of the node's agent.
+    """Operators' decisions on one incident.
+
+    acknowledged: by whom and when. clear: by whom and when the clear was requested; a changed value is a new
+    request. answer: the agent's answer, None if unknown; answer_message: its text.
     """
 
     incident: str

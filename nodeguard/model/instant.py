@@ -16,7 +16,7 @@ class Instant(Struct, frozen=True):
 
     wall: seconds since the epoch, UTC; may jump.
     mono: seconds since the machine booted, the clock of the kernel log; never jumps within a boot.
-    boot_id: names the boot to which mono belongs.
+    boot_id: the boot to which mono belongs.
     """
 
     wall: float

@@ -1,4 +1,4 @@
-"""Marks: what nodeguard wants written on Nodes and devices, and the record of why beside them."""
+"""Marks: what nodeguard writes on Nodes and devices, and the record of their causes."""
 
 from __future__ import annotations
 
@@ -10,36 +10,36 @@ from nodeguard.model.node import PREFIX, NodeCondition, Taint
 
 NO_SCHEDULE = "NoSchedule"
 
-# The annotation that holds a Record, and the one that holds the epoch of the lease it was written under.
+# Annotations: the MarkRecord, and the epoch of the lease under which it was written.
 STATE_ANNOTATION = f"{PREFIX}state"
 EPOCH_ANNOTATION = f"{PREFIX}epoch"
 
-# People's own annotations: do not touch; under maintenance. The value says why.
+# Annotations that operators set: do not touch; under maintenance. The value is the reason.
 HOLD_ANNOTATION = f"{PREFIX}hold"
 MAINTENANCE_ANNOTATION = f"{PREFIX}maintenance"
 
 
-# The taint of Nodes whose domain is degraded.
+# Taint of the Nodes in a degraded domain.
 DEGRADED_TAINT = f"{PREFIX}domain-degraded"
 
 
 class Mark(StrEnum):
-    """What keeps work away, worst first: `quarantine` all of it, `suspect` that of gangs."""
+    """Kind of mark, worst first: `quarantine` keeps all work away, `suspect` only gang work."""
 
     QUARANTINE = "quarantine"
     SUSPECT = "suspect"
 
     @property
     def key(self) -> str:
-        """Key of the taint that is this mark."""
+        """Return the key of the mark's taint."""
         return f"{PREFIX}{self.value}"
 
 
 class MarkCause(Struct, frozen=True, omit_defaults=True):
-    """One reason why a mark stands: a check's finding.
+    """One cause of a mark: a check's finding.
 
-    check, target, slots, part: as in model.finding.Finding. word: the taint's value, the class of the fault.
-    since: seconds since the epoch at which this reason was added to the mark.
+    check, target, targets, component: as in Finding. fault_class: the value of the taint. since: when this
+    cause was added to the mark, seconds since the epoch.
     """
 
     mark: Mark
@@ -52,9 +52,9 @@ class MarkCause(Struct, frozen=True, omit_defaults=True):
 
 
 class Charge(Struct, frozen=True, omit_defaults=True):
-    """What a mark was charged to when it was first set, for as long as anything of it stands: which check,
-    and when, in seconds since the epoch. mark: its kind at that time, which aggregators of earlier versions
-    count by; budgets of nodes follow from the causes.
+    """The budget charge of an active mark: the check that first set it, and when (seconds since the epoch).
+
+    mark: its kind at that time. Node budgets follow from the causes, not from this field.
     """
 
     check: str
@@ -63,8 +63,9 @@ class Charge(Struct, frozen=True, omit_defaults=True):
 
 
 class PastCharge(Struct, frozen=True, omit_defaults=True):
-    """A charge that was given back: of which check and since when, when it ended, and how often that has
-    happened lately, which is what a soak doubles with. Times in seconds since the epoch.
+    """A released charge: its check, when it began and ended (seconds since the epoch).
+
+    occurrences: recent charges of this check; the soak period doubles with each.
     """
 
     check: str
@@ -74,10 +75,10 @@ class PastCharge(Struct, frozen=True, omit_defaults=True):
 
 
 class DegradedMark(Struct, frozen=True, omit_defaults=True):
-    """That a domain in which a Node is, is to blame for what its nodes show, so that gangs keep off them all.
+    """A degraded domain that contains the Node, so that gang work is kept away from it.
 
-    domain: its path. name: the path under which it was first blamed, empty for the same. kinds: classes of
-    faults. since: seconds since the epoch.
+    domain: its path. name: the path when it first became degraded, empty if unchanged. fault_classes: of the
+    votes. since: seconds since the epoch.
     """
 
     domain: str
@@ -87,15 +88,15 @@ class DegradedMark(Struct, frozen=True, omit_defaults=True):
 
     @property
     def topology(self) -> str:
-        """The view that the domain is of, which is the taint's value."""
+        """Return the domain's topology, which is the value of the taint."""
         return self.domain.partition("/")[0]
 
 
 class MarkRecord(Struct, frozen=True, omit_defaults=True):
-    """What is remembered on the Node or device itself: it is all that a new aggregator needs to go on.
+    """The record in the annotation of a Node or device: all that a new aggregator needs to continue.
 
-    charge: None where nothing stands. cordoned: whether the cordon is nodeguard's own. degraded: which no
-    charge is for.
+    charge: None without an active mark. cordoned: whether nodeguard set the cordon. degraded: the degraded
+    domains, which are charged to a budget of their own.
     """
 
     causes: tuple[MarkCause, ...] = ()
@@ -106,11 +107,11 @@ class MarkRecord(Struct, frozen=True, omit_defaults=True):
 
 
 class DesiredNode(Struct, frozen=True):
-    """What of nodeguard's a Node is to carry; what is not nodeguard's stays as it is.
+    """The desired nodeguard fields of a Node; all other fields stay unchanged.
 
-    uid: of the Node that is meant; one of the same name and another uid is another. taints: all whose keys
-    begin with PREFIX. state: text of the annotation STATE, empty for none. cordon: None leaves
-    `unschedulable` as it is. condition: None leaves it as it is; one without a status takes it away.
+    uid: of the Node; a Node of the same name with another uid is not written. taints: all with keys that
+    start with PREFIX. state: value of STATE_ANNOTATION, empty for none. cordon: None leaves `unschedulable`
+    unchanged. condition: None leaves it unchanged; one without a status removes it.
     """
 
     uid: str
@@ -122,10 +123,10 @@ class DesiredNode(Struct, frozen=True):
 
 
 class DeviceRule(Struct, frozen=True):
-    """A DeviceTaintRule of nodeguard's.
+    """A DeviceTaintRule that nodeguard owns.
 
-    name: the object's. node, uid: of the Node that the device sits in. driver, pool, device: what it selects.
-    state: text of the annotation STATE.
+    name: of the object. node, uid: of the Node with the device. driver, pool, device: the selector. state:
+    value of STATE_ANNOTATION.
     """
 
     name: str

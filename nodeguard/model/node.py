@@ -1,18 +1,18 @@
-"""Nodes as the fleet sees them in Kubernetes, and the devices that a DRA driver publishes of them."""
+"""Kubernetes Nodes as the fleet package sees them, and the devices that a DRA driver publishes for them."""
 
 from __future__ import annotations
 
 from msgspec import Struct, field
 
-# All that nodeguard writes on a Node begins with this, and nothing else does.
+# Every key that nodeguard writes on a Node starts with this prefix.
 PREFIX = "nodeguard.dev/"
 
 
 class Taint(Struct, frozen=True):
     """A taint of a Node or of a device.
 
-    effect: `NoSchedule`, `PreferNoSchedule`, `NoExecute`. added: when, in the API's own words, which others'
-    taints must keep; empty where it does not say.
+    effect: `NoSchedule`, `PreferNoSchedule` or `NoExecute`. time_added: the API's `timeAdded` as text, which
+    a write must preserve; empty if the taint has none.
     """
 
     key: str
@@ -21,17 +21,18 @@ class Taint(Struct, frozen=True):
     time_added: str = field(name="timeAdded", default="")
 
 
-# What stands in a condition's message before the part that changes with the state alone, not with readings.
+# Separates a condition's message from its details, which change only with the state, not with each reading.
 DETAILS_PREFIX = "Details: "
 
-# Characters of a condition's message at most: it is repeated in every listing of Nodes.
+# Maximum characters of a condition's message: every list of Nodes repeats it.
 MAX_CONDITION_MESSAGE = 1024
 
 
 class NodeCondition(Struct, frozen=True):
-    """The condition `NodeguardHealthy`. status: `True`, `False` or `Unknown`; reason: one word in CamelCase,
-    the same as long as the state is. message: what happened, then DETAILS, where to read more, the checks and
-    slots that it is about, and what to do.
+    """The condition `NodeguardHealthy`.
+
+    status: `True`, `False` or `Unknown`. reason: one CamelCase word, constant while the state lasts. message:
+    what happened, then DETAILS_PREFIX, then where to read more, the checks, the targets and the action.
     """
 
     status: str
@@ -40,13 +41,13 @@ class NodeCondition(Struct, frozen=True):
 
     @property
     def state(self) -> tuple[str, str, str]:
-        """What is written anew when it changes: not the words of readings."""
+        """Return the parts that cause a write when they change; text from readings does not."""
         _, found, details = self.short_message.rpartition(DETAILS_PREFIX)
         return self.status, self.reason, details if found else ""
 
     @property
     def short_message(self) -> str:
-        """The message as it is written: what is too long is cut before the details."""
+        """Return the message as written to the API: the part before the details is cut if it is too long."""
         head, found, details = self.message.rpartition(DETAILS_PREFIX)
         if not found or len(self.message) <= MAX_CONDITION_MESSAGE:
             return self.message[:MAX_CONDITION_MESSAGE]
@@ -54,9 +55,9 @@ class NodeCondition(Struct, frozen=True):
         return head[: MAX_CONDITION_MESSAGE - len(rest)] + rest
 
     def replaces(self, before: NodeCondition | None) -> bool:
-        """Return whether the condition is to be written on a Node that has another one, None for none.
+        """Return whether to write this condition on a Node that has `before`; None means that it has none.
 
-        A condition without a status is one that is to be taken away.
+        A condition without a status removes the present one.
         """
         if before is None:
             return bool(self.status)
@@ -64,12 +65,12 @@ class NodeCondition(Struct, frozen=True):
 
 
 class Node(Struct, frozen=True):
-    """A Node object, without what nobody here asks for.
+    """The fields of a Node object that the fleet package uses.
 
-    uid: tells it from an earlier Node of the same name. version: its resourceVersion, which a write of taints
-    carries. annotations: those whose keys begin with PREFIX, alone. taints: all, in their order. condition:
-    nodeguard's own, None where it has none. gpus: how many it has, scheduled to or not; 0 where no driver
-    or plugin says. ready: whether its kubelet says that it is, and is heard.
+    uid: distinguishes it from an earlier Node of the same name. version: the resourceVersion, sent with every
+    write of taints. annotations: only keys that start with PREFIX. taints: all, in order. condition:
+    NodeguardHealthy, None if absent. gpus: number of GPUs in the node's capacity; 0 if no device plugin or
+    driver reports it. ready: whether the Ready condition is True.
     """
 
     name: str
@@ -85,10 +86,10 @@ class Node(Struct, frozen=True):
 
 
 class Device(Struct, frozen=True):
-    """A GPU as a DRA driver publishes it in a ResourceSlice.
+    """A GPU that a DRA driver publishes in a ResourceSlice.
 
-    node: the Node's name. driver, pool, name: what a DeviceTaintRule selects it by. address: its PCI address,
-    in the form of slots (`0000:3b:00`); uuid; each empty where the driver does not say.
+    node: the Node's name. driver, pool, name: the selector of a DeviceTaintRule. address: PCI address as in
+    targets (`0000:3b:00`). address and uuid are empty if the driver does not publish them.
     """
 
     node: str

@@ -1,4 +1,4 @@
-"""Observations: what a source read of one slot at one instant."""
+"""Observations: what a source read of one target at one time."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from msgspec import Struct
 from nodeguard.model.signal import Scalar
 from nodeguard.model.target import NODE
 
-# The source of what derivation makes of all other sources' readings.
+# The source of signals that the derive package computes from the readings of other sources.
 DERIVED = "derived"
 
-Status = Literal["read", "absent", "failed", "hung", "lost", "released"]
+Status = Literal["read", "absent", "failed", "hung", "lost", "detached"]
 
-# Statuses of a slot that is there and could not be read.
-UNREADABLE = frozenset({"failed", "hung", "released"})
+# Statuses of a target that exists and could not be read.
+UNREADABLE = frozenset({"failed", "hung", "detached"})
 
-# Why a signal was not read that somebody asked to leave alone: not knowing it is meant.
-DETACHED = "released"
+# The reason for signals of detached GPUs: an operator asked the agent not to read them.
+DETACHED = "detached"
 
 
 class Component(Struct, frozen=True):
-    """What occupies a slot: a thing with a serial number that can be carried away and replaced.
+    """The hardware in a target, which can be replaced.
 
-    id: the identity that counts, a UUID, serial or GUID; empty where it is unknown.
+    id: its identity, a UUID, serial number or GUID; empty if unknown.
     """
 
     id: str
@@ -34,10 +34,10 @@ class Component(Struct, frozen=True):
 
 
 class Event(Struct, frozen=True):
-    """Something that happened at a moment.
+    """An event that a source read, such as a line of the kernel log.
 
-    signal: name of an event signal. at: seconds since boot (`Instant.mono`). text: what the machine said, one
-    line or more. count: how many like it this one stands for, where the source capped a flood.
+    signal: name of an event signal. at: seconds since boot (`Instant.mono`). text: original text, one or more
+    lines. count: number of equal events that this one represents, if the source limited their rate.
     """
 
     signal: str
@@ -48,16 +48,16 @@ class Event(Struct, frozen=True):
 
 
 class Observation(Struct, frozen=True):
-    """What a source read of one slot.
+    """What a source read of one target.
 
-    status: `read`, or how it could not be: `absent` (the thing is not there), `failed` (the reading was
-        refused; detail says how), `hung` (no answer within the deadline), `lost` (count records of a log were
-        overwritten unread), `released` (left alone on request; detail is RELEASED).
-    signals: value by signal name. A signal that is neither here nor in unread does not apply to this slot.
-    unread: reason by signal name, for signals that apply but could not be read. epoch: what a counter's
-    baseline belongs to, besides slot and part; a new epoch starts every counter anew. unlisted: on the
-    node's own observation, the kinds of slot that this source could not list completely, with
-        the reason: a slot of such a kind that the round does not mention is unknown, not absent.
+    status: `read`; `absent` (the target does not exist); `failed` (the read returned an error; see detail);
+        `hung` (no answer within the deadline); `lost` (count records of a log were overwritten before they
+        were read); `detached` (an operator detached the GPU; detail is DETACHED).
+    signals: value by signal name. A signal that is neither here nor in unreadable does not apply to the
+    target. unreadable: reason by signal name, for signals that apply and could not be read. epoch: with
+    target and component, the key of a counter's baseline; a new epoch resets every baseline. unlisted: on the
+    observation of `node`, the kinds of target that the source could not list completely,
+        with the reason. A target of such a kind without an observation is unknown, not absent.
     """
 
     source: str
@@ -74,12 +74,11 @@ class Observation(Struct, frozen=True):
 
 
 class Reading(Struct, frozen=True):
-    """One round of one source.
+    """One read of one source.
 
-    observations: all that the round gave. complete: whether every slot of this source was reached; a slot
-    that a complete round does not mention is gone, one that an incomplete round does not mention is unknown.
-    at: seconds since boot when the round ended; took: how many seconds it took; valid: for how many seconds
-    it tells of the machine as it is, where no next one comes.
+    complete: whether the source reached all of its targets. A target without an observation is gone after a
+    complete read, and unknown after an incomplete one. at: end of the read, seconds since boot. duration:
+    seconds. valid_for: seconds after which the reading is stale without a newer one.
     """
 
     source: str
@@ -91,14 +90,19 @@ class Reading(Struct, frozen=True):
 
     @property
     def began(self) -> float:
-        """Seconds since boot when the round began."""
+        """Return the start of the read, seconds since boot."""
         return self.at - self.duration
 
     def unlisted(self, kind: str) -> str:
-        """Return why the round does not name every slot of a kind; empty where it does."""
+        """Return why the reading does not list every target of a kind; empty if it does."""
         if not self.complete:
-            bad = (
-                seen.detail for seen in self.observations if seen.target == NODE and seen.status in UNREADABLE
+            details = (
+                observation.detail
+                for observation in self.observations
+                if observation.target == NODE and observation.status in UNREADABLE
             )
-            return next(bad, "") or f"the round of {self.source} was cut short"
-        return next((seen.unlisted[kind] for seen in self.observations if kind in seen.unlisted), "")
+            return next(details, "") or f"the read of {self.source} did not finish"
+        return next(
+            (observation.unlisted[kind] for observation in self.observations if kind in observation.unlisted),
+            "",
+        )

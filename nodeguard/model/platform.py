@@ -1,4 +1,4 @@
-"""Platforms: what a machine of an exactly known make is expected to hold."""
+"""Platforms: the hardware that a machine of a known model is expected to have."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from nodeguard.model.signal import Scalar
 
 
 class PlatformMatch(Struct, frozen=True):
-    """One way to know a platform: every word that is given must be equal, to the letter.
+    """One way to recognize a platform: every field that is set must be exactly equal.
 
-    A node that lost a part must still be known for what it is: counts are of the least that there must be.
+    A node that lost a component must still be recognized: counts are minimums.
 
-    product_name, sys_vendor, chassis_asset_tag: DMI. instance_type: the cloud's name for the machine.
-    gpu: NVML's name of every GPU. nvswitches: NVSwitch functions on PCI, at least.
+    product_name, sys_vendor, chassis_asset_tag: from DMI. instance_type: of the cloud. gpu: NVML's name of
+    every GPU. nvswitches: minimum number of NVSwitch functions on PCI.
     """
 
     product_name: str = ""
@@ -25,7 +25,7 @@ class PlatformMatch(Struct, frozen=True):
 
 
 class Platform(Struct, frozen=True):
-    """A platform's file. expect: value by name; the names are those of EXPECTATIONS."""
+    """A platform file. expect: expected value by name; the names are the keys of EXPECTATIONS."""
 
     id: str
     title: str
@@ -35,7 +35,7 @@ class Platform(Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
-# What a platform file may expect, and what it means; a check names one as `{platform: NAME}`.
+# What a platform file can declare, with its meaning; a check refers to one as `{platform: NAME}`.
 EXPECTATIONS = {
     "gpus": "GPUs in the node",
     "gpu_name": "NVML's name of each GPU",

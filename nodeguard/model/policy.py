@@ -1,4 +1,4 @@
-"""The policy: what may be marked, how much of it, and when it is given back."""
+"""The policy: which checks may mark nodes, how many, and when marks are released."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from nodeguard.model.mark import Mark
 
 
 class Mode(StrEnum):
-    """`observe`: say what would be done; `enforce`: do it."""
+    """`observe`: report what would be done; `enforce`: do it."""
 
     OBSERVE = "observe"
     ENFORCE = "enforce"
 
 
 class ModeRule(Struct, frozen=True):
-    """A mode for some checks (patterns as of a shell) and marks; the last rule that fits counts."""
+    """A mode for some checks (shell patterns) and marks; the last rule that matches wins."""
 
     checks: tuple[str, ...]
     mode: Mode
@@ -26,8 +26,9 @@ class ModeRule(Struct, frozen=True):
 
 
 class Pool(Struct, frozen=True):
-    """Nodes that share a budget: those with all these labels, and the first pool that fits. share: of them
-    that may be marked at a time; None for the policy's own.
+    """Nodes that share a budget: those with all of these labels; the first pool that matches wins.
+
+    share: maximum share of its nodes that are marked at a time; None for Budget.pool.
     """
 
     name: str
@@ -36,7 +37,7 @@ class Pool(Struct, frozen=True):
 
 
 class CheckLimit(Struct, frozen=True):
-    """How many nodes a check may take out: `new` within `within` seconds, `standing` at a time."""
+    """How many nodes a check may mark: `new` within `within` seconds, `active` at a time."""
 
     checks: tuple[str, ...] = ("*",)
     new: int = 5
@@ -45,12 +46,13 @@ class CheckLimit(Struct, frozen=True):
 
 
 class Budget(Struct, frozen=True):
-    """Shares of nodes that may be marked at a time, from 0 to 1; each comes to one node at least.
+    """Maximum shares of nodes that are marked at a time, 0 to 1; each allows at least one node.
 
-    fleet: of all. reserve: of the fleet's budget, for what is fatal alone. pool: of a pool. domain: of each
-    domain. suspect: of all, by `suspect` marks. degraded: of all, in domains that are marked as such, which
-    nothing else is charged with; first: of all, in one such domain, while there is no other; domains: how
-    many of them may be new in an hour. check: for each check; checks: for some, the first that fits.
+    fleet: of all nodes. reserve: of the fleet's budget, reserved for `fatal`. pool: of a pool. domain: of
+    each failure domain. suspect: of all nodes, with `suspect` marks. degraded: of all nodes, in degraded
+    domains, which are charged to no other budget; first: of all nodes, in the first degraded domain; domains:
+    newly degraded domains in an hour. check: for each check; check_overrides: for some, the first that
+    matches wins.
     """
 
     fleet: float = 0.05
@@ -66,8 +68,9 @@ class Budget(Struct, frozen=True):
 
 
 class GracePeriods(Struct, frozen=True):
-    """Seconds for which a finding stands before it is marked, by mark. shared: where a part that nodes share
-    may have caused it, so that this can be blamed first.
+    """Grace periods: seconds for which a finding is active before it is marked, by kind of mark.
+
+    shared: if shared hardware may be the cause, so that the diagnosis of the domain comes first.
     """
 
     quarantine: float = 5.0
@@ -76,8 +79,9 @@ class GracePeriods(Struct, frozen=True):
 
 
 class SoakPeriod(Struct, frozen=True):
-    """Seconds for which a fault is proven to be over before its mark goes: `first`, then twice as long each
-    time, at most `most`; what lies `forget` seconds back does not count.
+    """Soak periods: seconds for which a check must pass before its mark is released.
+
+    `first`, then doubled with each recurrence up to `maximum`; recurrences older than `forget` do not count.
     """
 
     first: float = 600.0
@@ -86,7 +90,7 @@ class SoakPeriod(Struct, frozen=True):
 
 
 class MarkWrites(Struct, frozen=True):
-    """What a mark writes. device: a taint on the one GPU instead of its node, where a cluster can."""
+    """What a mark writes. device: taint one GPU instead of its node, where the cluster supports it."""
 
     taint: bool = True
     cordon: bool = False
@@ -95,8 +99,9 @@ class MarkWrites(Struct, frozen=True):
 
 
 class Hold(Struct, frozen=True):
-    """Do not touch: nodes by name (a pattern) or by labels; or checks, none of whose marks are set any more,
-    and whose standing ones are given back.
+    """An operator's "do not touch": nodes by name pattern or labels, or checks.
+
+    Marks of these checks are not set, and active ones are released.
     """
 
     node: str = ""
@@ -106,8 +111,9 @@ class Hold(Struct, frozen=True):
 
 
 class Silence(Struct, frozen=True):
-    """Tell nobody: no incidents and Events of some checks on some nodes (patterns), until seconds since the
-    epoch; 0 for ever. Marks are set all the same.
+    """No incidents and Events of some checks on some nodes (patterns). Marks are still set.
+
+    until: seconds since the epoch; 0 without end.
     """
 
     checks: tuple[str, ...] = ("*",)
@@ -117,8 +123,9 @@ class Silence(Struct, frozen=True):
 
 
 class StalePolicy(Struct, frozen=True):
-    """A node that has said nothing for `after` seconds is stale; when more than a share of `freeze` of all
-    are, with no domain to explain it, nothing new is marked.
+    """When a node is stale: after `after` seconds without a message.
+
+    If more than the share `freeze` of all nodes is stale and no degraded domain explains it, new marks stop.
     """
 
     after: float = 45.0
@@ -126,15 +133,15 @@ class StalePolicy(Struct, frozen=True):
 
 
 class TopologyLabels(Struct, frozen=True):
-    """How nodes share something: label keys, coarsest first; a node's values are the path of its domain."""
+    """A topology by node labels: keys, coarsest first; a node's values are the path of its domain."""
 
     name: str
     labels: tuple[str, ...]
 
 
 class NodeLocation(Struct, frozen=True):
-    """Where nodes are that a name or a pattern (as of a shell) fits. paths: by view, coarsest first, with `/`
-    between the steps.
+    """The location of nodes by name or shell pattern. paths: domain path by topology, coarsest first, with
+    `/`.
     """
 
     node: str
@@ -142,7 +149,7 @@ class NodeLocation(Struct, frozen=True):
 
 
 class Policy(Struct, frozen=True):
-    """All of it; each part has the design's defaults. pause: nothing new is marked."""
+    """The whole policy, with defaults. pause: no new marks."""
 
     mode: Mode = Mode.OBSERVE
     modes: tuple[ModeRule, ...] = ()

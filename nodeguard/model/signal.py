@@ -1,4 +1,4 @@
-"""Signals: the quantities that sources read and that checks judge."""
+"""Signals: the quantities that sources read and that checks evaluate."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ SignalKind = Literal["gauge", "counter", "state", "event"]
 class Signal(Struct, frozen=True):
     """One quantity.
 
-    name: dotted, the part it belongs to first: `gpu.row_remap.failed`.
-    kind: `gauge` goes up and down, `counter` only up, `state` is one of a few words, numbers or truths,
-        `event` happened at a moment and carries fields.
-    unit: as Prometheus writes it (`celsius`, `seconds`, `bytes`, `ratio`), empty for a plain number.
-    bits: width of a counter that stops at its maximum instead of wrapping; 0 where it does not.
+    name: dotted, the component first: `gpu.row_remap.failed`.
+    kind: `gauge` goes up and down, `counter` only up, `state` is one of a few words, numbers or
+        booleans, `event` occurs at a time and has fields.
+    unit: as in Prometheus (`celsius`, `seconds`, `bytes`, `ratio`), empty for a plain number.
+    bits: width of a counter that stops at its maximum instead of wrapping; 0 if it wraps.
     fields: names of an event's fields.
-    source: name of the source that reads it; empty until all signals are known, see agent.signals.
+    source: name of the source that reads it; empty until all signals are registered.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Signal(Struct, frozen=True):
 
 
 def signals_by_name(*signals: Signal) -> dict[str, Signal]:
-    """Signals by name. Raises ValueError where a name stands twice."""
+    """Return signals by name. Raises ValueError if two have one name."""
     table = {signal.name: signal for signal in signals}
     if len(table) != len(signals):
         raise ValueError("a signal is declared twice")

@@ -1,4 +1,4 @@
-"""The aggregator's certificate authority as it is kept, whoever keeps it."""
+"""The stored form of the aggregator's certificate authority, for every kind of store."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from msgspec import Struct
 
 
 class Stored(Struct, frozen=True):
-    """What is kept. state: secret, empty where there is none. bundle: certificates in PEM for all to read.
+    """A stored certificate authority.
 
-    Each version names what was read, so that nobody writes over what somebody else wrote since; empty where
-    there was nothing.
+    state: secret, empty if there is none. bundle: public certificates in PEM. version, bundle_version: version
+    of what was read, so that a write does not overwrite another writer's; empty if nothing was stored.
     """
 
     state: bytes = b""
@@ -22,8 +22,8 @@ class Stored(Struct, frozen=True):
 
 
 class StoreError(Exception):
-    """What is kept cannot be read or written; says why and how to remedy, and nothing secret."""
+    """The store cannot be read or written. The message has the reason and the remedy, and no secret."""
 
 
 class StoreConflictError(Exception):
-    """Somebody else wrote first: read again."""
+    """Another writer was first: read again."""
