@@ -52,7 +52,7 @@ def read_check_file(path: Path | Traversable, signals: Mapping[str, Signal]) -> 
             problem = f"'{check.id}' appears twice"
             raise document.error(("checks", index, "id"), problem, "rename or remove one of them")
         lines[check.id] = document.line(("checks", index))
-        checks.append(replace(_check(check, schema, document, index, signals), applies=applies))
+        checks.append(replace(_check(check, schema, document, index, signals), applies_when=applies))
     for index, name in enumerate(schema.disable):
         lines.setdefault(name, document.line(("disable", index)))
     return CheckFile(document.file, tuple(checks), tuple(schema.disable), lines)

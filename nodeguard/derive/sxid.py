@@ -11,7 +11,7 @@ from nodeguard.model.signal import Scalar
 _UNLISTED = Sxid(0, "a code that the table does not list", "", "unknown", "not_listed", "unknown")
 
 # Actions that are too weak for a fatal error.
-_MILD = frozenset({"none", "watch"})
+_MILD = frozenset({"none", "monitor"})
 
 # Actions of the table for temperature codes, which the driver prints without a severity. The code that ends
 # an alarm is the next one after the code that begins it.
@@ -71,8 +71,8 @@ def _verdict(severity: str, row: Sxid, message: str, table: Catalogue) -> tuple[
             # The guide asks for an action although it calls the error itself non-fatal.
             needs_action = row.guide == "non_fatal" and response.verdict == "fatal"
             return (
-                ("ignored", "none") if harmless else ("warning", response.action if needs_action else "watch")
+                ("ignored", "none") if harmless else ("warning", response.action if needs_action else "monitor")
             )
         case "Correctable":
             return "ignored", "none"
-    return "warning", "watch"
+    return "warning", "monitor"

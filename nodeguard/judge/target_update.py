@@ -67,7 +67,7 @@ def _update_component(state: TargetState, observation: Observation, now: float) 
         return state
     if state.component is None or state.component.id == component.id:
         return replace(state, component=component)
-    signs = {**state.signs, "part-replaced": now}
+    signs = {**state.signs, "component-replaced": now}
     return TargetState(first_seen=now, events=state.events, signs=signs, component=component)
 
 

@@ -29,7 +29,7 @@ def test_states_findings_and_ages() -> None:
     assert found["nodeguard_node_health", "fatal"] == 1
     assert found["nodeguard_node_health", "ok"] == 0
     assert found["nodeguard_node_data_status", "stale"] == 1
-    assert found["nodeguard_finding", "watch", "a", "fresh", "suspect", "gpu/0000:1b:00"] == 1
+    assert found["nodeguard_finding", "monitor", "a", "fresh", "suspect", "gpu/0000:1b:00"] == 1
     assert found["nodeguard_unreadable_targets", "kmsg"] == 2
     assert found["nodeguard_source_last_read_timestamp_seconds", "nvml"] == 3.5
     assert found["nodeguard_evaluations_total",] == 7

@@ -38,4 +38,4 @@ def test_a_line_says_what_where_and_what_to_do() -> None:
         logged_verdict(verdict(finding("a", "gpu/0000:1b:00", message="it is hot"))),
     )
     assert (line["check"], line["target"], line["message"]) == ("a", "gpu/0000:1b:00", "it is hot")
-    assert (line["health"], line["action"]) == ("suspect", "watch")
+    assert (line["health"], line["action"]) == ("suspect", "monitor")

@@ -16,7 +16,7 @@ FIELDS = {
     "title": "One is low",
     "target": "gpu",
     "health": "suspect",
-    "action": "watch",
+    "action": "monitor",
     "when": "{signal: a.level, below: 5}",
     "message": '"it is {a.level}"',
     "remedy": "Look at it.",

@@ -108,9 +108,9 @@ def test_the_driver_reports_a_recovery_action_since_a_branch() -> None:
         ("INFORMATIONAL", ("ignored", "none")),
         ("CONTACT_SUPPORT", ("warning", "contact-support")),
         ("CHECK_MECHANICALS", ("warning", "contact-support")),
-        ("CHECK_APP/CUDA", ("warning", "watch")),
-        ("INVESTIGATE_SW", ("warning", "watch")),
-        ("unknown", ("warning", "watch")),
+        ("CHECK_APP/CUDA", ("warning", "monitor")),
+        ("INVESTIGATE_SW", ("warning", "monitor")),
+        ("unknown", ("warning", "monitor")),
     ],
 )
 def test_a_word_of_nvidia_has_a_response(text: str, held: tuple[str, str]) -> None:

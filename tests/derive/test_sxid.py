@@ -48,13 +48,13 @@ def test_what_is_fatal_is_acted_on() -> None:
 
 def test_what_the_guide_asks_for_is_carried_where_it_is_no_more_than_a_warning() -> None:
     assert said(19084, "Non-fatal")[:2] == ("warning", "reboot-node")
-    assert said(10003, "Non-fatal")[:2] == ("warning", "watch")
-    assert said(11001, "Non-fatal")[:2] == ("warning", "watch")
+    assert said(10003, "Non-fatal")[:2] == ("warning", "monitor")
+    assert said(11001, "Non-fatal")[:2] == ("warning", "monitor")
 
 
 @pytest.mark.parametrize("begin", [10004, 28001, 28003])
 def test_an_alarm_of_temperature_begins_with_one_code_and_ends_with_the_next(begin: int) -> None:
-    assert said(begin) == ("hot", "watch", "no severity")
+    assert said(begin) == ("hot", "monitor", "no severity")
     assert said(begin + 1) == ("ignored", "none", "no severity")
     end = decode_alarm_end(Event("nvswitch.sxid.line", 12, "text", {"sxid": begin + 1}), tables())
     assert end == Event("nvswitch.cool", 12, "text", {"sxid": begin})

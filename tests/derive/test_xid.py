@@ -198,7 +198,7 @@ def test_only_a_cold_reset_clears_a_security_fault() -> None:
 @pytest.mark.parametrize("code", [74, *range(144, 151), 154])
 def test_a_number_without_its_words_is_no_more_than_a_warning(code: int) -> None:
     event = decode_xid(xid(code, ""), tables(), 580, index(XidRecord(code, 100.0)))
-    assert (event.fields["verdict"], event.fields["action"]) == ("warning", "watch")
+    assert (event.fields["verdict"], event.fields["action"]) == ("warning", "monitor")
     assert event.fields["reported_by_log"] is False
 
 

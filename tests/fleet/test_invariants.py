@@ -32,7 +32,7 @@ from tests.fleet.scene import CHECKS, Fleet, finding, foreign, in_order
 
 SIZE = 24
 SLOTS = ("gpu/0000:3b:00", "gpu/0000:3c:00", "node")
-ALL_PROVEN = (in_order(slots=SLOTS),)
+ALL_PROVEN = (in_order(targets=SLOTS),)
 
 numbers = st.integers(0, SIZE - 1)
 findings = st.lists(

@@ -162,7 +162,7 @@ def test_a_node_that_is_written_tells_nothing_of_its_devices() -> None:
     fleet.say(0, *(finding(target=slot, component="") for slot in every[:7]))
     fleet.carry_out()
     first = tuple(finding(target=slot, component="") for slot in every[1:])
-    fleet.say(0, *first, proven=(in_order(slots=every[:1]),))
+    fleet.say(0, *first, proven=(in_order(targets=every[:1]),))
     plan = fleet.plan()
     assert (len(plan.nodes), len(plan.rules), len(plan.rules_gone)) == (1, 1, 1)
     fleet.planner.record_issued(plan)

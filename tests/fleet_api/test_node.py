@@ -64,7 +64,7 @@ def test_of_many_slots_those_are_named_that_are_not_proven() -> None:
     fleet.say(0, finding(target="node", targets=slots))
     fleet.after(10.0)
     fleet.carry_out()
-    fleet.say(0, proven=(in_order(slots=slots[:1]),))
+    fleet.say(0, proven=(in_order(targets=slots[:1]),))
     fleet.carry_out()
     assert wait(fleet).message == (
         "gpu-lost to prove that GPU 0000:3c:00, GPU 0000:3d:00, GPU 0000:3e:00, GPU 0000:3f:00 and 1 more are in order"

@@ -28,8 +28,8 @@ def check(when: Condition, name: str = "one", **fields: Any) -> Check:
         "action": Action.MONITOR,
         "message": "{slot}",
         "remedy": "Look.",
-        "explain": "",
-        "basis": "",
+        "explanation": "",
+        "source": "",
         "title": name,
     }
     return Check(id=name, when=when, **{**words, **fields})
@@ -38,9 +38,9 @@ def check(when: Condition, name: str = "one", **fields: Any) -> Check:
 def finding(name: str = "one", target: str = NODE, **fields: Any) -> Finding:
     """A fresh finding, suspect and to be watched, except for what fields say."""
     words = {
-        "part": "",
+        "component": "",
         "health": Health.SUSPECT,
-        "knowledge": DataStatus.FRESH,
+        "data_status": DataStatus.FRESH,
         "action": Action.MONITOR,
         "since": 0.0,
         "message": "m",

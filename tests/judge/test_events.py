@@ -136,13 +136,13 @@ def test_what_is_over_is_told_of_for_a_day_with_what_ended_it() -> None:
     messages = [
         since
         for _, since in cleared_events(
-            events, EventOccurred(A), ("reset", "part-replaced"), {"reset": 20.0}, 100
+            events, EventOccurred(A), ("reset", "component-replaced"), {"reset": 20.0}, 100
         )
     ]
     assert messages == ["it was reset since"]
     assert list(cleared_events(events, EventOccurred(A), ("reset",), {"reset": 20.0}, 90_000)) == []
     assert (
-        list(cleared_events(events, EventOccurred(A), ("part-replaced",), {"part-replaced": 20.0}, 100)) == []
+        list(cleared_events(events, EventOccurred(A), ("component-replaced",), {"component-replaced": 20.0}, 100)) == []
     )
     assert list(cleared_events(events, EventOccurred(A), ("reset",), {}, 100)) == []
 

@@ -21,7 +21,7 @@ CHECKS = (
         Sustained(Compare("slow", "is", value=True), 25), "slow", targets=("gpu", "node"), symptom_of=("hot",)
     ),
     check(Increase("n", 3, 60), "errors", targets=("gpu",), health=Health.WARNING),
-    check(A, "event", targets=("gpu", "node"), clears=("reset", "part-replaced"), health=Health.FATAL),
+    check(A, "event", targets=("gpu", "node"), clears=("reset", "component-replaced"), health=Health.FATAL),
     check(EventOccurred("b.happened", times=2, over=30), "often", targets=("node",), health=Health.OK),
 )
 
@@ -158,7 +158,7 @@ def test_an_event_that_comes_after_what_clears_it_stands() -> None:
 
 
 @pytest.mark.parametrize(
-    ("clears", "stands"), [(("reboot", "operator"), False), (("part-replaced", "operator"), True)]
+    ("clears", "stands"), [(("reboot", "operator"), False), (("component-replaced", "operator"), True)]
 )
 def test_an_event_outlives_a_reboot_that_does_not_clear_it(clears: tuple[str, ...], stands: bool) -> None:
     scene = Scene(check(A, clears=clears, health=Health.FATAL))
@@ -182,7 +182,7 @@ def test_readings_and_counters_of_the_boot_before_are_forgotten() -> None:
 
 
 def test_a_new_part_ends_what_only_a_new_part_ends() -> None:
-    scene = Scene(check(A, targets=("gpu",), clears=("part-replaced",)))
+    scene = Scene(check(A, targets=("gpu",), clears=("component-replaced",)))
     scene.round(10, seen(GPU, part="one"), told(GPU, Event("a.happened", 5)))
     assert scene.round(20, seen(GPU, part="one")).findings
     assert scene.round(30, seen(GPU, part="two")).findings == ()

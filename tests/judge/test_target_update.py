@@ -46,7 +46,7 @@ def test_a_new_part_closes_what_was_known_of_the_old_one() -> None:
     new = read(20, old, n=9, part=Component("two"))
     assert (new.first_seen, new.signs, increase_within(new.counters["n"], 600, 20)) == (
         20,
-        {"part-replaced": 20},
+        {"component-replaced": 20},
         0,
     )
     assert list(new.events) == ["memory a.happened"]

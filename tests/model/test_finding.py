@@ -18,12 +18,12 @@ from tests.judge.scene import finding
             Action,
             [
                 "none",
-                "watch",
+                "monitor",
                 "restart-workload",
                 "restart-service",
                 "reset-gpu",
                 "reboot-node",
-                "replace-part",
+                "replace-component",
                 "contact-support",
             ],
         ),
@@ -52,7 +52,7 @@ def test_the_worst_of_nothing_is_an_error() -> None:
 
 
 def test_a_verdict_survives_its_encoding() -> None:
-    one = finding("gpu-lost", "gpu/0000:3b:00", health=Health.FATAL, slots=("a", "b"), note="seen once")
+    one = finding("gpu-lost", "gpu/0000:3b:00", health=Health.FATAL, targets=("a", "b"), note="seen once")
     verdict = Verdict(Health.FATAL, DataStatus.UNKNOWN, (one,), evaluated=3)
     assert msgspec.json.decode(msgspec.json.encode(verdict), type=Verdict) == verdict
 

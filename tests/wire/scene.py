@@ -20,8 +20,8 @@ FACTS = NodeFacts(
 def finding(check: str = "gpu-hot", **more: Any) -> Finding:
     """A finding of ten minutes ago, with one piece of evidence of one minute ago."""
     values: dict[str, Any] = {
-        "check": check, "target": "gpu/0000:3b:00", "part": "GPU-1", "health": Health.SUSPECT,
-        "knowledge": DataStatus.FRESH, "action": Action.RESET_GPU, "since": NOW.wall - 600.0,
+        "check": check, "target": "gpu/0000:3b:00", "component": "GPU-1", "health": Health.SUSPECT,
+        "data_status": DataStatus.FRESH, "action": Action.RESET_GPU, "since": NOW.wall - 600.0,
         "message": "GPU 0000:3b:00 is hot", "evidence": (Evidence("nvml", "gpu.temp = 97", NOW.wall - 60.0, 3),),
         "family": "thermal", "title": "GPU hot", "remedy": "cool it", "runbook": "",
     }  # fmt: skip

@@ -51,7 +51,7 @@ def test_the_digest_names_the_state_and_not_its_age_or_words() -> None:
         build_report(verdict(finding(), finding("second")), NOW, FACTS),
         build_report(verdict(finding(health=Health.FATAL)), NOW, FACTS),
         build_report(verdict(finding(part="GPU-2")), NOW, FACTS),
-        build_report(verdict(finding(slots=("gpu/0000:3b:00/nvlink/1",))), NOW, FACTS),
+        build_report(verdict(finding(targets=("gpu/0000:3b:00/nvlink/1",))), NOW, FACTS),
         build_report(verdict(finding(), health=Health.FATAL), NOW, FACTS),
         build_report(verdict(finding(), unread=(ReadFailure("ib", ("node",), "x", "y"),)), NOW, FACTS),
         build_report(
@@ -68,7 +68,7 @@ def test_every_other_state_has_another_digest(other: object) -> None:
 texts = st.text(max_size=30) | st.sampled_from(["\ud800", "\x00" * 5000, "😀" * 5000, "\\" * 900])
 findings = st.builds(
     finding, texts, target=texts, part=texts, message=texts, note=texts, since=st.floats(),
-    slots=st.lists(texts, max_size=100).map(tuple), health=st.sampled_from(Health),
+    targets=st.lists(texts, max_size=100).map(tuple), health=st.sampled_from(Health),
     evidence=st.lists(st.builds(Evidence, texts, texts, st.floats(), st.integers(-5, 9)), max_size=9).map(tuple),
 )  # fmt: skip
 
@@ -85,7 +85,7 @@ def test_any_verdict_fits_into_a_message(found: list[Finding], times: int) -> No
 
 
 def test_a_flood_keeps_the_worst() -> None:
-    big = [finding(f"check-{at}", slots=("😀" * 200,) * 64, message="x" * 9000) for at in range(300)]
+    big = [finding(f"check-{at}", targets=("😀" * 200,) * 64, message="x" * 9000) for at in range(300)]
     one = build_report(verdict(*big), NOW, FACTS)
     assert one.findings[0].check == "check-0"
     assert one.findings[0].evidence == ()

@@ -38,7 +38,7 @@ _CLEARS = {
     "reset": "a reset of the GPU or switch",
     "driver-reload": "a reload of the driver",
     "reboot": "a reboot",
-    "part-replaced": "replaced hardware",
+    "component-replaced": "replaced hardware",
     "recovery-none": "the driver's report that no recovery is needed",
     "retest": "a passed test",
     "operator": "an operator (nodeguard clear)",

@@ -117,7 +117,7 @@ def _request(
         target=active.target,
         fault_class=fault_class(active),
         since=began,
-        slots=active.targets,
+        targets=active.targets,
         part=active.component,
         confirmations=confirmations,
         device=None if find_device is None else _device(active, find_device),

@@ -67,8 +67,8 @@ def test_what_is_no_fault_of_a_part_does_not_count(tmp_path: Path) -> None:
         {"health": Health.WARNING},
         {"action": Action.RESTART_WORKLOAD},
         {"action": Action.RESTART_SERVICE},
-        {"part": ""},
-        {"part": "CPU_SrcID#0_DIMM#1", "resource": "dimm/mc0/dimm1"},
+        {"component": ""},
+        {"component": "CPU_SrcID#0_DIMM#1", "target": "dimm/mc0/dimm1"},
         {"node": "", "domain": "rack/r0"},
     )
     steps = [failed(day, name=f"{number}", **more) for number, more in enumerate(others) for day in range(4)]

@@ -128,8 +128,8 @@ def test_since_when(since: float, ago: str) -> None:
 
 def test_many_slots_are_counted() -> None:
     slots = [f"{GPU}/nvlink/{link}" for link in range(18)]
-    assert field("targets", lost(slots=tuple(slots[:4])))[0].count("NVLink") == 4
-    assert field("targets", lost(slots=tuple(slots)))[0].endswith("GPU 0000:3b:00 NVLink 3 and 14 more")
+    assert field("targets", lost(targets=tuple(slots[:4])))[0].count("NVLink") == 4
+    assert field("targets", lost(targets=tuple(slots)))[0].endswith("GPU 0000:3b:00 NVLink 3 and 14 more")
 
 
 def test_the_first_evidence_is_shown() -> None:

@@ -37,7 +37,7 @@ def test_nothing_goes_because_it_is_not_found_any_more() -> None:
     fleet = Fleet(1)
     fleet.say(0, finding())
     fleet.carry_out()
-    for proven in ((), (in_order(slots=("gpu/0000:3c:00",)),), (in_order(checks=("port-down",)),)):
+    for proven in ((), (in_order(targets=("gpu/0000:3c:00",)),), (in_order(checks=("port-down",)),)):
         fleet.say(0, proven=proven)
         fleet.after(100_000.0)
         fleet.carry_out()
@@ -70,7 +70,7 @@ def test_every_cause_needs_its_own_proof() -> None:
     fleet.say(0, finding("gpu-ecc", "gpu/0000:3c:00"), proven=(in_order(),))
     fleet.carry_out()
     assert fleet.marked() == [0]
-    fleet.say(0, proven=(in_order(slots=("gpu/0000:3b:00", "gpu/0000:3c:00")),))
+    fleet.say(0, proven=(in_order(targets=("gpu/0000:3b:00", "gpu/0000:3c:00")),))
     fleet.carry_out()
     assert fleet.marked() == []
 
@@ -82,7 +82,7 @@ def test_a_finding_of_many_slots_is_over_when_each_of_them_is() -> None:
     fleet.say(0)
     fleet.carry_out()
     assert fleet.marked() == [0]
-    fleet.say(0, proven=(in_order(slots=("gpu/0000:3b:00",)), in_order(slots=("gpu/0000:3c:00",))))
+    fleet.say(0, proven=(in_order(targets=("gpu/0000:3b:00",)), in_order(targets=("gpu/0000:3c:00",))))
     fleet.carry_out()
     assert fleet.marked() == []
 

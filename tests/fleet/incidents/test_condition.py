@@ -98,7 +98,7 @@ def test_the_condition_names_the_gpu_that_is_still_lost() -> None:
     made.say(0, LOST, OTHER)
     made.carry_out()
     made.after(5.0)
-    made.say(0, replace(OTHER, action=Action.REPLACE_COMPONENT), proven=(in_order(slots=(LOST.target,)),))
+    made.say(0, replace(OTHER, action=Action.REPLACE_COMPONENT), proven=(in_order(targets=(LOST.target,)),))
     made.carry_out()
     assert condition(made).message == (
         "GPU 0000:4c:00 has fallen off the bus. New work is kept off. Details: nodeguard describe node node-0 "

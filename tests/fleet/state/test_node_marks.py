@@ -48,7 +48,7 @@ def test_a_fault_of_one_gpu_marks_that_device_alone() -> None:
     assert ("fleet", 0.25, 1.0, 0.0) in fleet.planner.state.budgets.rows()
     fleet.restart()
     assert not fleet.plan().rules
-    fleet.say(0, proven=(in_order(slots=("gpu/0000:3b:00", "gpu/0000:3c:00")),))
+    fleet.say(0, proven=(in_order(targets=("gpu/0000:3b:00", "gpu/0000:3c:00")),))
     fleet.carry_out()
     assert fleet.rules == {}
 
