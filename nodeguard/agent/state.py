@@ -34,13 +34,13 @@ def shrink_steps(derived: DeriveState, judged: JudgeState) -> Iterator[tuple[Der
     for what in _MANY:
         derived, judged = _without(derived, judged, what)
         yield derived, judged
-    derived = replace(derived, latest={}, lines={}, xids={})
+    derived = replace(derived, latest={}, lines={}, said={})
     yield derived, judged
     slots = judged.targets
     left = sorted(slots, key=lambda name: retention_priority(slots[name]), reverse=True)
     while left:
         left = left[: len(left) // 2]
-        yield derived, replace(judged, targets={name: slots[name] for name in left})
+        yield derived, replace(judged, slots={name: slots[name] for name in left})
     yield DeriveState(boot_id=derived.boot_id), JudgeState(boot_id=judged.boot_id, cleared=judged.cleared)
 
 
@@ -52,7 +52,7 @@ def _without(derived: DeriveState, judged: JudgeState, what: str) -> tuple[Deriv
         best={slot: one for slot, one in derived.best.items() if target_kind(slot) != what},
     )
     return derived, replace(
-        judged, targets={name: slot for name, slot in judged.targets.items() if target_kind(name) != what}
+        judged, slots={name: slot for name, slot in judged.targets.items() if target_kind(name) != what}
     )
 
 

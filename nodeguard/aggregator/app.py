@@ -47,7 +47,7 @@ from nodeguard.aggregator.policy.policy_file import read_policy
 from nodeguard.aggregator.policy.reload import PolicyReloader
 from nodeguard.aggregator.report_handler import ReportHandler
 from nodeguard.aggregator.service import AggregatorService, current_instant
-from nodeguard.config.errors import ConfigError
+from nodeguard.config.yaml_document import ConfigError
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet_api import service_state as told_service
 from nodeguard.kube.authority_store import AuthoritySecretStore

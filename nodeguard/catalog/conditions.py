@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import UNSET, UnsetType
 
-from nodeguard.catalog.check_schema import ConditionSchema, Operand, ReferenceSchema, Value
-from nodeguard.config.units import parse_duration
+from nodeguard.catalog.check_schema import ConditionSchema, Operand, ReferenceSchema, Value, parse_duration
 from nodeguard.model.check import (
     AllOf,
     AnyOf,

@@ -14,7 +14,7 @@ from nodeguard.agent.control import PATH
 from nodeguard.agent.options import AggregatorOptions, OptionsFile, read_options_file
 from nodeguard.cli.options import add_checks, add_site, directory
 from nodeguard.cli.usage import ArgumentParser, UsageError, address, duration
-from nodeguard.config.errors import ConfigError
+from nodeguard.config.yaml_document import ConfigError
 
 _LISTEN = "127.0.0.1:9434"
 _SPREAD = "1m"

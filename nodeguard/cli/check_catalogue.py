@@ -17,7 +17,7 @@ def load_catalogue(folders: Sequence[str] = ()) -> tuple[Catalogue, dict[str, Si
 
     Raises UsageError where a file is wrong.
     """
-    from nodeguard.config.errors import ConfigError  # noqa: PLC0415 - brings what only site files need
+    from nodeguard.config.yaml_document import ConfigError  # noqa: PLC0415 - brings what only site files need
 
     try:
         catalogue = load_builtin(all_signals)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from nodeguard.config.error_messages import explain_validation_error
-from nodeguard.config.field_path import FieldPath, field_name, parse_field_path
+from nodeguard.config.error_messages import explain_validation_error, field_name, parse_field_path
+from nodeguard.config.field_path import FieldPath
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable

@@ -101,44 +101,44 @@ def describe_node(planner: Planner, service: ServiceState, name: str, now: Insta
         uid=uid,
         health=health.value if health else UNKNOWN,
         reported=reported.value if reported else "",
-        data_status=one.knowledge if one else DataStatus.UNKNOWN,
-        health_known=health is not None,
-        last_report=rfc3339(now.wall_of(last)) if last is not None else "",
-        last_report_age=round(max(0.0, now.mono - last), 1) if last is not None else None,
-        stale=last is None or uid in silent,
+        knowledge=one.knowledge if one else DataStatus.UNKNOWN,
+        known=health is not None,
+        heard=rfc3339(now.wall_of(last)) if last is not None else "",
+        heard_age=round(max(0.0, now.mono - last), 1) if last is not None else None,
+        silent=last is None or uid in silent,
         boot_id=one.boot_id if one else "",
-        agent_version=one.agent if one else "",
-        catalogue_version=one.catalogue if one else "",
+        agent=one.agent if one else "",
+        catalogue=one.catalogue if one else "",
         driver=inventory.driver,
         platform=inventory.platform,
         gpus=roster.nodes[uid].gpus,
         pool=seat.pool if seat else "",
         domains=tuple(one.removeprefix(DOMAIN) for one in seat.domains) if seat else (),
-        cordoned_by_user=seat.cordoned_by_user if seat else False,
+        out=seat.cordoned_by_user if seat else False,
         cordoned=holding.node.cordoned,
         hold=seat.hold if seat else "",
         maintenance=seat.maintenance if seat else "",
         marks=marks_of_node(planner, uid, now),
         findings=tuple(_findings(one, outcomes, now)) if one else (),
         withheld=tuple(_wants(outcomes, IncidentState.WITHHELD, now)),
-        would_mark=tuple(_wants(outcomes, IncidentState.DRY_RUN, now)),
+        would=tuple(_wants(outcomes, IncidentState.DRY_RUN, now)),
         charges=tuple(_charges(holding, now)),
-        budgets=tuple(_ledgers(planner, uid)),
-        unreadable=tuple(
+        ledgers=tuple(_ledgers(planner, uid)),
+        unread=tuple(
             UnreadableView(each.source, each.subject, each.reason, each.targets) for each in one.unread
         )
         if one
         else (),
-        unknown_taints=tuple(f"{taint.key}={taint.value}" for taint in seat.unknown_taints) if seat else (),
+        strange=tuple(f"{taint.key}={taint.value}" for taint in seat.unknown_taints) if seat else (),
         incidents=(
             *list_incidents(planner, service, now, frozenset(IncidentState), name).incidents,
             *(summarize_incident(planner, each, service, now) for each in planner.parent_incidents(uid, now)),
         ),
-        repeat_offenders=repeat_offenders(planner, now, name),
+        lemons=repeat_offenders(planner, now, name),
         pending=tuple(_wants(outcomes, IncidentState.PENDING, now)),
-        advisory=planner.granted == IncidentState.ADVISED,
-        refused_messages=refused_messages(refusal, now) if refusal is not None else None,
-        incidents_omitted=len(planner.incidents_left_out.get(uid, ())),
+        advised=planner.granted == IncidentState.ADVISED,
+        refused=refused_messages(refusal, now) if refusal is not None else None,
+        left_out=len(planner.incidents_left_out.get(uid, ())),
     )
 
 
@@ -159,10 +159,10 @@ def _line(planner: Planner, seat: NodePlacement, silent: Set[str], marks: tuple[
     return NodeSummary(
         node=seat.name,
         health=health.value if health else UNKNOWN,
-        stale=seat.uid in silent,
+        silent=seat.uid in silent,
         marks=marks,
         withheld=sum(1 for one in outcomes if one.state == IncidentState.WITHHELD),
-        would_mark=sum(1 for one in outcomes if one.state == IncidentState.DRY_RUN),
+        would=sum(1 for one in outcomes if one.state == IncidentState.DRY_RUN),
         hold=bool(seat.hold),
         maintenance=bool(seat.maintenance),
         pending=sum(1 for one in outcomes if one.state == IncidentState.PENDING),
@@ -184,10 +184,10 @@ def _findings(one: LatestReport, outcomes: tuple[MarkDecision, ...], now: Instan
         yield FindingView(
             check=active.check,
             target=active.target,
-            targets=active.targets,
-            component=active.component,
+            slots=active.targets,
+            part=active.component,
             health=active.health,
-            data_status=active.data_status,
+            knowledge=active.data_status,
             action=active.action,
             since=rfc3339(began),
             age=age(now, began),
@@ -195,11 +195,9 @@ def _findings(one: LatestReport, outcomes: tuple[MarkDecision, ...], now: Instan
             note=active.note,
             evidence=tuple(f"{seen.source}: {seen.message}" for seen in active.evidence),
             state=outcome.state if outcome else None,
-            reason=outcome.reason
-            if outcome
-            else no_request_reason(one, active, began) or "not planned for yet",
+            why=outcome.reason if outcome else no_request_reason(one, active, began) or "not planned for yet",
             until=rfc3339(outcome.until) if outcome and outcome.until else "",
-            seconds_left=_left(outcome, now) if outcome else 0.0,
+            left=_left(outcome, now) if outcome else 0.0,
         )
 
 
@@ -216,9 +214,9 @@ def _wants(
                 device=want.device.name if want.device else "",
                 since=rfc3339(want.since),
                 age=age(now, want.since),
-                reason=one.reason,
+                why=one.reason,
                 until=rfc3339(one.until) if one.until else "",
-                seconds_left=_left(one, now),
+                left=_left(one, now),
             )
 
 

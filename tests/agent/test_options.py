@@ -4,9 +4,9 @@ import re
 from pathlib import Path
 
 import pytest
-from nodeguard.config.errors import ConfigError
 
 from nodeguard.agent.options import AggregatorOptions, OptionsFile, read_options_file
+from nodeguard.config.yaml_document import ConfigError
 
 WHOLE = """\
 listen: 127.0.0.1:9434

@@ -11,7 +11,6 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nodeguard.config.errors import ConfigError
 
 from nodeguard.catalog import catalogue as module
 from nodeguard.catalog.catalogue import (
@@ -23,7 +22,7 @@ from nodeguard.catalog.catalogue import (
     fingerprint,
     load_builtin,
 )
-from nodeguard.config.yaml_document import load_yaml
+from nodeguard.config.yaml_document import ConfigError, load_yaml
 from nodeguard.model.catalogue import Catalogue, LogPattern
 from nodeguard.model.check import Check
 from nodeguard.model.signal import Signal

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from nodeguard.config.errors import ConfigError
 
 from nodeguard.catalog.check_files import CheckFile, combine_check_files, read_check_file
+from nodeguard.config.yaml_document import ConfigError
 from nodeguard.model.check import Compare, EventOccurred
 from nodeguard.model.finding import Action, Health
 from tests.catalog.test_conditions import SIGNALS

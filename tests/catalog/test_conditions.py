@@ -8,9 +8,8 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nodeguard.config.units import parse_duration
 
-from nodeguard.catalog.check_schema import ConditionSchema
+from nodeguard.catalog.check_schema import ConditionSchema, parse_duration
 from nodeguard.catalog.conditions import ConditionError, parse_condition
 from nodeguard.cli.render import check_text as wording
 from nodeguard.derive.derive import PlatformHints

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nodeguard.config.errors import ConfigError
 
 from nodeguard.catalog.log_patterns import load_log_patterns
-from nodeguard.config.yaml_document import load_yaml
+from nodeguard.config.yaml_document import ConfigError, load_yaml
 from nodeguard.model.catalogue import LogPattern
 from nodeguard.model.target import TARGET_KINDS
 from nodeguard.sources.kmsg import literal_prefix, patterns_by_prefix

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from nodeguard.config.errors import ConfigError
 
 from nodeguard.catalog.platforms import _Expect, load_platforms
+from nodeguard.config.yaml_document import ConfigError
 from nodeguard.model.platform import EXPECTATIONS, Platform, PlatformMatch
 from tests.paths import ROOT
 

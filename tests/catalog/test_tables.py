@@ -8,9 +8,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from nodeguard.config.errors import ConfigError
 
 from nodeguard.catalog.tables import load_tables
+from nodeguard.config.yaml_document import ConfigError
 from nodeguard.model.catalogue import Catalogue, Nvlink5Rule, Sxid
 from nodeguard.model.finding import Action
 from tests.paths import ROOT

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from nodeguard.cli.render.incident import incident_lines, incident_list_lines
-from nodeguard.cli.render.node import node_lines
-from nodeguard.cli.render.status import status_lines
+from nodeguard.cli.render.incident import incident_page, incidents_page
+from nodeguard.cli.render.node import node_page
+from nodeguard.cli.render.status import status_page
 from nodeguard.fleet.state.rejected_reports import RejectedReport
-from nodeguard.fleet_api.incident import describe_incident, list_incidents
-from nodeguard.fleet_api.node import describe_node
-from nodeguard.fleet_api.status import fleet_status
+from nodeguard.fleet_api.incident import incident, listed
+from nodeguard.fleet_api.node import node
+from nodeguard.fleet_api.status import status
 from nodeguard.model.diagnosis import DiagnosisPolicy
 from nodeguard.model.finding import DataStatus, Health
 from nodeguard.model.incident import OperatorDecision
@@ -52,8 +52,8 @@ STORM = storm()
 
 
 def test_a_storm_in_short() -> None:
-    told = fleet_status(STORM.planner, LEADER, STORM.now)
-    assert look(status_lines(told)) == page("""
+    told = status(STORM.planner, LEADER, STORM.now)
+    assert look(status_page(told)) == page("""
     FATAL  7500 nodes: 417 fatal, 1 suspect; 410 marks withheld.
       agents    7500 expected, 7500 reporting
       nodes     7082 ok, 1 suspect, 417 fatal; 1 on hold, 1 under maintenance
@@ -90,15 +90,15 @@ def test_a_storm_in_short() -> None:
 
 def test_no_page_of_a_storm_is_too_wide() -> None:
     for columns in (80, 100, 120):
-        lines = status_lines(fleet_status(STORM.planner, LEADER, STORM.now))
-        lines += incident_list_lines(list_incidents(STORM.planner, LEADER, STORM.now), columns)
+        lines = status_page(status(STORM.planner, LEADER, STORM.now))
+        lines += incidents_page(listed(STORM.planner, LEADER, STORM.now), columns)
         assert max(map(len, look(lines, columns).splitlines())) <= columns
 
 
 def test_a_fleet_that_is_well() -> None:
     fleet = Fleet(3)
     fleet.after(1.0)
-    assert look(status_lines(fleet_status(fleet.planner, LEADER, fleet.now))) == page("""
+    assert look(status_page(status(fleet.planner, LEADER, fleet.now))) == page("""
     OK  3 nodes: nothing wrong found.
       agents    3 expected, 3 reporting
       nodes     3 ok
@@ -112,7 +112,7 @@ def test_a_fleet_that_is_well() -> None:
 
 
 def test_a_fleet_that_is_not_known_yet() -> None:
-    text = look(status_lines(fleet_status(Fleet(0).planner, LEADER, Fleet(0).now)))
+    text = look(status_page(status(Fleet(0).planner, LEADER, Fleet(0).now)))
     assert text.startswith("UNKNOWN  no node is known yet.\n")
 
 
@@ -125,7 +125,7 @@ def test_what_keeps_it_from_its_work_comes_first() -> None:
     fleet.planner.paused = "paused by alice: a bad driver"
     service = replace(LEADER, waits="not known yet: Nodes", started=fleet.mono - 12.0, plan_age=None, policy_file="",
         policy_error="policy.yaml, line 3: modes[0].check: must be text: write a check's name")  # fmt: skip
-    assert look(status_lines(fleet_status(fleet.planner, service, fleet.now))) == page("""
+    assert look(status_page(status(fleet.planner, service, fleet.now))) == page("""
     FATAL  4 nodes: 1 fatal, 1 unknown.
     OBSERVE MODE - no new mark is set. 1 node would be quarantined: 1 withheld (too
     many agents are silent: see nodeguard status).
@@ -154,12 +154,12 @@ def test_what_keeps_it_from_its_work_comes_first() -> None:
 def test_a_standby_names_the_leader() -> None:
     fleet = Fleet(1)
     fleet.after(1.0)
-    told = fleet_status(fleet.planner, replace(LEADER, leads=False, leader="replica-1"), fleet.now)
+    told = status(fleet.planner, replace(LEADER, leads=False, leader="replica-1"), fleet.now)
     assert "  leader    replica-1; this one up 1 d 3 h, planned just now; nodeguard 0.1.0" in look(
-        status_lines(told)
+        status_page(told)
     )
-    told = fleet_status(fleet.planner, replace(LEADER, leader="standalone"), fleet.now)
-    assert "  leader    standalone, up 1 d 3 h" in look(status_lines(told))
+    told = status(fleet.planner, replace(LEADER, leader="standalone"), fleet.now)
+    assert "  leader    standalone, up 1 d 3 h" in look(status_page(told))
 
 
 def test_a_node_that_is_marked() -> None:
@@ -298,13 +298,13 @@ def test_what_agents_call_their_checks_is_not_obeyed() -> None:
     fleet.say(0, finding("\x1b[2J\x9b1m", message="\x1b]0;owned\x07", health=Health.WARNING))
     fleet.after(10.0)
     fleet.carry_out()
-    told = list_incidents(fleet.planner, LEADER, fleet.now)
-    seen = describe_incident(fleet.planner, LEADER, told.incidents[0].name, fleet.now)
+    told = listed(fleet.planner, LEADER, fleet.now)
+    seen = incident(fleet.planner, LEADER, told.incidents[0].name, fleet.now)
     assert seen is not None
     for text in (
-        look(status_lines(fleet_status(fleet.planner, LEADER, fleet.now))),
-        look(incident_list_lines(told, 80)),
-        look(incident_lines(seen)),
+        look(status_page(status(fleet.planner, LEADER, fleet.now))),
+        look(incidents_page(told, 80)),
+        look(incident_page(seen)),
         explained(fleet, 0),
     ):
         assert text.replace("\n", "").isprintable()
@@ -312,10 +312,10 @@ def test_what_agents_call_their_checks_is_not_obeyed() -> None:
 
 
 def test_incidents_in_a_list() -> None:
-    told = list_incidents(STORM.planner, LEADER, STORM.now)
+    told = listed(STORM.planner, LEADER, STORM.now)
     few = replace(told, incidents=(*told.incidents[:2], *told.incidents[-2:]), more=3)
     few = replace(few, incidents=(replace(few.incidents[0], acknowledged="alice"), *few.incidents[1:]))
-    assert look(incident_list_lines(few, 120), 120) == page("""
+    assert look(incidents_page(few, 120), 120) == page("""
     HEALTH   STATE     AGE         CAUSE      INCIDENT
     fatal    withheld  2 min 10 s  gpu-lost   node-1-gpu-0000-3b-00-f750a6f0 (acknowledged: alice)
     fatal    withheld  2 min 10 s  port-down  node-102-port-mlx5-0-1-690d486f
@@ -324,7 +324,7 @@ def test_incidents_in_a_list() -> None:
 
     4 incidents and 3 more: narrow it with --node or --state
     """)
-    assert look(incident_list_lines(few, 70), 70) == page("""
+    assert look(incidents_page(few, 70), 70) == page("""
     HEALTH   STATE     AGE         CAUSE
     fatal    withheld  2 min 10 s  gpu-lost
       node-1-gpu-0000-3b-00-f750a6f0 (acknowledged: alice)
@@ -341,11 +341,11 @@ def test_incidents_in_a_list() -> None:
 
 def test_an_incident_in_full() -> None:
     name = next(name for name, one in STORM.planner.incidents["uid-2"].items() if one.cause == "gpu-ecc")
-    told = describe_incident(
+    told = incident(
         STORM.planner, replace(LEADER, decisions={name: OperatorDecision(name, "alice", "")}), name, STORM.now
     )
     assert told is not None
-    assert look(incident_lines(told)) == page("""
+    assert look(incident_page(told)) == page("""
     FATAL  gpu-ecc - GPU 0000:3c:00 of node-2
       state     marked, new work is kept away: kept until proven to be over by
                 gpu-ecc
@@ -366,10 +366,10 @@ def test_an_incident_in_full() -> None:
 
 def test_a_suspect_keeps_only_gangs_away() -> None:
     [name] = STORM.planner.incidents["uid-11"]
-    told = describe_incident(STORM.planner, LEADER, name, STORM.now)
+    told = incident(STORM.planner, LEADER, name, STORM.now)
     assert told is not None
     assert "  state     marked, new gang work is kept away\n  concerns  node node-11\n" in look(
-        incident_lines(told)
+        incident_page(told)
     )
 
 
@@ -380,7 +380,7 @@ def test_a_node_whose_messages_are_refused_is_shown_at_the_top() -> None:
     )
     service = replace(LEADER, refused=(refusal,))
     line = "  refused   3 messages of node-0 in the past minutes, the latest 12 s ago: another boot of this node is reporting: wait 30 s"
-    assert look(status_lines(fleet_status(fleet.planner, service, fleet.now)), 200).splitlines()[1] == line
-    found = describe_node(fleet.planner, service, "node-0", fleet.now)
+    assert look(status_page(status(fleet.planner, service, fleet.now)), 200).splitlines()[1] == line
+    found = node(fleet.planner, service, "node-0", fleet.now)
     assert found is not None
-    assert line in look(node_lines(found), 200).splitlines()
+    assert line in look(node_page(found), 200).splitlines()

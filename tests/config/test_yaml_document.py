@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nodeguard.config.errors import ConfigError
 
-from nodeguard.config.yaml_document import DEPTH_LIMIT, SIZE_LIMIT, YamlDocument, load_yaml
+from nodeguard.config.yaml_document import DEPTH_LIMIT, SIZE_LIMIT, ConfigError, YamlDocument, load_yaml
 
 
 @pytest.fixture

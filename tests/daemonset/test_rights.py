@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.controlplane.api import Api, Object
-from tests.controlplane.cluster import API, Cluster, cluster
+from tests.controlplane.cluster import API, Cluster, NewCluster
 from tests.daemonset.manifests import AGENT, AGGREGATOR, NAMESPACE, apply, token
 
 # A service account to which nothing was ever granted.
@@ -48,8 +48,8 @@ AT_HOME = {
 
 
 @pytest.fixture(scope="module")
-def installed() -> Iterator[Cluster]:
-    with cluster(API) as alone:
+def installed(new_cluster: NewCluster) -> Iterator[Cluster]:
+    with new_cluster(API) as alone:
         apply(alone)
         path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts"
         alone.api.post(path, {"metadata": {"name": NOBODY}})

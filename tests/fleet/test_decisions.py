@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from nodeguard.fleet.decide.admission import MarkDecision
 from nodeguard.fleet.plan import Plan
-from nodeguard.fleet_api.incident import list_incidents
-from nodeguard.fleet_api.service_state import ServiceState
-from nodeguard.fleet_api.status import fleet_status
+from nodeguard.fleet_api.incident import listed
+from nodeguard.fleet_api.service_state import Service
+from nodeguard.fleet_api.status import status
 from nodeguard.model.finding import DataStatus, Health
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.mark import HOLD_ANNOTATION
@@ -20,7 +20,7 @@ from nodeguard.model.policy import Budget, GracePeriods, Mode, ModeRule, Policy,
 from nodeguard.wire.report import VERSION, Report, ReportedFinding
 from tests.fleet.scene import AT_ONCE, WIDE, Fleet, finding
 
-LEADER = ServiceState("replica-0", is_leader=True, started=9_000.0)
+LEADER = Service("replica-0", leads=True, started=9_000.0)
 WAITS = replace(AT_ONCE, settle=GracePeriods(30.0, 60.0, 90.0))
 WAITS_A_MINUTE = replace(AT_ONCE, settle=GracePeriods(60.0, 60.0, 60.0))
 
@@ -76,17 +76,12 @@ def test_a_pending_mark_is_shown_with_the_time_left_and_is_not_withheld() -> Non
     fleet = Fleet(3, WAITS)
     fleet.say(0, finding(age=0.0))
     run(fleet, 10.0)
-    told = fleet_status(fleet.planner, LEADER, fleet.now)
-    assert (told.pending.marks, told.pending_seconds_left, told.withheld.marks, told.reasons) == (
-        1,
-        20.0,
-        0,
-        (),
-    )
+    told = status(fleet.planner, LEADER, fleet.now)
+    assert (told.pending.marks, told.pending_left, told.withheld.marks, told.reasons) == (1, 20.0, 0, ())
     assert (told.incidents[IncidentState.PENDING], told.incidents[IncidentState.WITHHELD]) == (1, 0)
-    [line] = list_incidents(fleet.planner, LEADER, fleet.now).incidents
-    assert (line.state, line.seconds_left) == (IncidentState.PENDING, 20.0)
-    [line] = list_incidents(fleet.planner, LEADER, fleet.now, {IncidentState.PENDING}, "node-0").incidents
+    [line] = listed(fleet.planner, LEADER, fleet.now).incidents
+    assert (line.state, line.left) == (IncidentState.PENDING, 20.0)
+    [line] = listed(fleet.planner, LEADER, fleet.now, {IncidentState.PENDING}, "node-0").incidents
     assert line.node == "node-0"
 
 
@@ -105,8 +100,8 @@ def test_a_late_report_of_a_short_fault_leaves_no_event_and_no_incident() -> Non
     plans = [fleet.plan()]
     [incident] = fleet.planner.pending["uid-0"].values()
     assert (incident.state, decisions(fleet)) == (IncidentState.PENDING, [])
-    [line] = list_incidents(fleet.planner, LEADER, fleet.now).incidents
-    assert (line.state, line.seconds_left) == (IncidentState.PENDING, 28.0)
+    [line] = listed(fleet.planner, LEADER, fleet.now).incidents
+    assert (line.state, line.left) == (IncidentState.PENDING, 28.0)
     fleet.say(0)
     plans += run(fleet, 60.0)
     assert reported(plans) == []
@@ -197,11 +192,11 @@ def test_a_pending_fault_leaves_an_open_incident_of_the_same_part_as_it_is() -> 
     [opened] = fleet.carry_out().incidents
     fleet.say(0, finding("gpu-hot", health=Health.WARNING), finding(age=0.0))
     plans = run(fleet, 10.0)
-    [line] = list_incidents(fleet.planner, LEADER, fleet.now).incidents
+    [line] = listed(fleet.planner, LEADER, fleet.now).incidents
     assert (line.name, line.state, line.cause) == (opened.name, IncidentState.PENDING, "gpu-lost")
     fleet.say(0, finding("gpu-hot", health=Health.WARNING))
     assert reported(plans + run(fleet, 5.0)) == []
-    assert list_incidents(fleet.planner, LEADER, fleet.now).incidents[0].state == IncidentState.OPEN
+    assert listed(fleet.planner, LEADER, fleet.now).incidents[0].state == IncidentState.OPEN
 
 
 def test_a_mark_that_stands_is_not_pending_for_another_fault_of_the_part() -> None:
@@ -210,9 +205,7 @@ def test_a_mark_that_stands_is_not_pending_for_another_fault_of_the_part() -> No
     fleet.carry_out()
     fleet.say(0, finding(), finding("gpu-ecc", age=0.0))
     fleet.carry_out()
-    assert [one.state for one in list_incidents(fleet.planner, LEADER, fleet.now).incidents] == [
-        IncidentState.MARKED
-    ]
+    assert [one.state for one in listed(fleet.planner, LEADER, fleet.now).incidents] == [IncidentState.MARKED]
 
 
 def test_a_mark_that_is_released_ends_its_incident_though_another_fault_is_pending() -> None:
@@ -223,7 +216,7 @@ def test_a_mark_that_is_released_ends_its_incident_though_another_fault_is_pendi
     plans = run(fleet, 5.0)
     assert fleet.marked() == []
     assert [one.state for plan in plans for one in plan.incidents] == [IncidentState.RESOLVED]
-    assert [one.state for one in list_incidents(fleet.planner, LEADER, fleet.now).incidents] == [
+    assert [one.state for one in listed(fleet.planner, LEADER, fleet.now).incidents] == [
         IncidentState.PENDING
     ]
 
@@ -242,10 +235,10 @@ def test_in_observe_mode_each_request_is_a_dry_run_with_what_would_withhold_it()
         "would quarantine node node-0",
     ]
     assert {one.reason for one in plan.events} == {"NodeguardDryRun"}
-    told = fleet_status(fleet.planner, LEADER, fleet.now)
-    assert (told.withheld.marks, told.would_mark.marks, told.policy.observe_only) == (0, 3, True)
-    assert (told.dry_run.nodes, told.dry_run.within_budget, told.dry_run.over_budget) == (3, 1, 2)
-    assert [one.reason for one in told.dry_run.budget_limits] == ["fleet budget 1 node"]
+    told = status(fleet.planner, LEADER, fleet.now)
+    assert (told.withheld.marks, told.would.marks, told.policy.observes) == (0, 3, True)
+    assert (told.dry_run.nodes, told.dry_run.within, told.dry_run.over) == (3, 1, 2)
+    assert [one.why for one in told.dry_run.limits] == ["fleet budget 1 node"]
 
 
 def test_a_hold_or_a_pause_in_observe_mode_is_what_would_withhold_the_mark() -> None:
@@ -258,8 +251,8 @@ def test_a_hold_or_a_pause_in_observe_mode_is_what_would_withhold_the_mark() -> 
         (IncidentState.DRY_RUN, ""),
         (IncidentState.DRY_RUN, "hold on the node: alice"),
     ]
-    told = fleet_status(fleet.planner, LEADER, fleet.now).dry_run
-    assert (told.within_budget, told.over_budget, told.otherwise_withheld) == (1, 0, 1)
+    told = status(fleet.planner, LEADER, fleet.now).dry_run
+    assert (told.within, told.over, told.other) == (1, 0, 1)
 
 
 def test_a_check_that_is_not_enforced_is_a_dry_run_beside_one_that_is() -> None:
@@ -274,12 +267,8 @@ def test_a_check_that_is_not_enforced_is_a_dry_run_beside_one_that_is() -> None:
         "port-down": IncidentState.DRY_RUN,
         "gpu-ecc": IncidentState.DRY_RUN,
     }
-    told = fleet_status(fleet.planner, LEADER, fleet.now)
-    assert (told.policy.observe_only, told.policy.enforced, told.policy.observed) == (
-        False,
-        ("gpu-lost",),
-        (),
-    )
+    told = status(fleet.planner, LEADER, fleet.now)
+    assert (told.policy.observes, told.policy.enforced, told.policy.observed) == (False, ("gpu-lost",), ())
     assert (told.dry_run.nodes, told.dry_run.suspect, told.withheld.marks) == (1, 1, 0)
 
 
@@ -302,13 +291,13 @@ def test_a_used_amount_that_changes_is_no_change_of_an_incident() -> None:
     fleet.carry_out()
     fleet.say(1, finding("port-down", "port/mlx5_0/1"))
     fleet.carry_out()
-    [line] = list_incidents(fleet.planner, LEADER, fleet.now, {IncidentState.WITHHELD}).incidents
-    assert line.summary == "fleet budget used up: 1.125 of 2 nodes marked"
+    [line] = listed(fleet.planner, LEADER, fleet.now, {IncidentState.WITHHELD}).incidents
+    assert line.says == "fleet budget used up: 1.125 of 2 nodes marked"
     fleet.say(2, finding("gpu-ecc", "gpu/0000:3c:00"), finding("gpu-ecc", "gpu/0000:3d:00", part="GPU-2"))
     plan = fleet.carry_out()
     assert {one.node for one in plan.incidents} | {one.node for one in plan.events} <= {"node-2"}
-    [line] = list_incidents(fleet.planner, LEADER, fleet.now, {IncidentState.WITHHELD}).incidents
-    assert line.summary == "fleet budget used up: 1.25 of 2 nodes marked"
+    [line] = listed(fleet.planner, LEADER, fleet.now, {IncidentState.WITHHELD}).incidents
+    assert line.says == "fleet budget used up: 1.25 of 2 nodes marked"
 
 
 @settings(deadline=None, max_examples=60)

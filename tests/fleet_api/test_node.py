@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from nodeguard.fleet_api.node import describe_node, list_nodes
-from nodeguard.fleet_api.schema.node import NodeView, ReleaseWait
-from nodeguard.fleet_api.service_state import ServiceState
+from nodeguard.fleet_api.node import node, nodes
+from nodeguard.fleet_api.schema.node import NodePage, Wait
+from nodeguard.fleet_api.service_state import Service
 from nodeguard.model.finding import DataStatus, Health
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.mark import HOLD_ANNOTATION, MAINTENANCE_ANNOTATION, Mark
@@ -15,7 +15,7 @@ from nodeguard.model.policy import Hold, Mode, SoakPeriod, TopologyLabels
 from nodeguard.wire.report import UnreadableTargets
 from tests.fleet.scene import AT_ONCE, Fleet, finding, foreign, in_order
 
-LEADER = ServiceState("replica-0", is_leader=True, started=9_000.0)
+LEADER = Service("replica-0", leads=True, started=9_000.0)
 LONG = replace(AT_ONCE, soak=SoakPeriod(600.0, 28_800.0, 86_400.0))
 
 
@@ -27,35 +27,35 @@ def marked(policy: Any = LONG, *more: Any) -> Fleet:
     return fleet
 
 
-def page(fleet: Fleet, number: int = 0) -> NodeView:
-    told = describe_node(fleet.planner, LEADER, f"node-{number}", fleet.now)
+def page(fleet: Fleet, number: int = 0) -> NodePage:
+    told = node(fleet.planner, LEADER, f"node-{number}", fleet.now)
     assert told is not None
     return told
 
 
-def wait(fleet: Fleet) -> ReleaseWait:
+def wait(fleet: Fleet) -> Wait:
     [mark] = page(fleet).marks
     return mark.wait
 
 
 def test_a_mark_waits_for_its_check_to_find_nothing_then_to_prove_it_then_for_the_soak() -> None:
     fleet = marked()
-    assert wait(fleet) == ReleaseWait("finding", "gpu-lost to find it no more; it finds it still")
+    assert wait(fleet) == Wait("finding", "gpu-lost to find it no more; it finds it still")
     fleet.say(0, proven=())
     fleet.carry_out()
-    assert wait(fleet) == ReleaseWait("proof", "gpu-lost to prove that GPU 0000:3b:00 is in order")
+    assert wait(fleet) == Wait("proof", "gpu-lost to prove that GPU 0000:3b:00 is in order")
     fleet.say(0)
     fleet.carry_out()
     fleet.after(100.0)
     fleet.carry_out()
     says = "the soak period to end, while gpu-lost goes on proving it"
-    assert wait(fleet) == ReleaseWait("soak", says, "2023-11-14T22:23:30Z", 500.0)
+    assert wait(fleet) == Wait("soak", says, "2023-11-14T22:23:30Z", 500.0)
     fleet.after(500.0)
     fleet.carry_out()
     told = page(fleet)
     assert told.marks == ()
     [charge] = told.charges
-    assert (charge.check, charge.ended, charge.count) == ("gpu-lost", "2023-11-14T22:23:30Z", 1)
+    assert (charge.check, charge.ended, charge.times) == ("gpu-lost", "2023-11-14T22:23:30Z", 1)
 
 
 def test_of_many_slots_those_are_named_that_are_not_proven() -> None:
@@ -66,7 +66,7 @@ def test_of_many_slots_those_are_named_that_are_not_proven() -> None:
     fleet.carry_out()
     fleet.say(0, proven=(in_order(slots=slots[:1]),))
     fleet.carry_out()
-    assert wait(fleet).message == (
+    assert wait(fleet).says == (
         "gpu-lost to prove that GPU 0000:3c:00, GPU 0000:3d:00, GPU 0000:3e:00, GPU 0000:3f:00 and 1 more are in order"
     )
 
@@ -79,7 +79,7 @@ def test_people_silence_and_checks_that_are_gone_are_waited_for() -> None:
     fleet = marked()
     fleet.change(0, annotations={**fleet.nodes["uid-0"].annotations, MAINTENANCE_ANNOTATION: "rack move"})
     fleet.carry_out()
-    assert wait(fleet) == ReleaseWait("maintenance", "maintenance to end (rack move), and proof after it")
+    assert wait(fleet) == Wait("maintenance", "maintenance to end (rack move), and proof after it")
     fleet = marked()
     fleet.reports.pop("uid-0")
     fleet.after(60.0)
@@ -87,7 +87,7 @@ def test_people_silence_and_checks_that_are_gone_are_waited_for() -> None:
     assert wait(fleet).on == "silence"
     told = page(fleet)
     assert (told.health, told.reported) == ("unknown", "fatal")
-    assert (told.stale, told.health_known, told.last_report_age, told.last_report) == (
+    assert (told.silent, told.known, told.heard_age, told.heard) == (
         True,
         False,
         60.0,
@@ -96,7 +96,7 @@ def test_people_silence_and_checks_that_are_gone_are_waited_for() -> None:
     fleet = marked()
     fleet.planner.set_policy(replace(LONG, holds=(Hold(checks=("gpu-lost",)),)))
     fleet.planner.record_issued(fleet.plan())
-    assert wait(fleet) == ReleaseWait("write", "is being released")
+    assert wait(fleet) == Wait("write", "is being released")
     fleet = Fleet(3, LONG)
     fleet.say(0, finding("site-fans"))
     fleet.after(10.0)
@@ -122,7 +122,7 @@ def test_what_is_not_written_yet_is_told_and_what_is_going() -> None:
     fleet.say(0)
     fleet.planner.record_issued(fleet.plan())
     [mark] = page(fleet).marks
-    assert (mark.wait, mark.written) == (ReleaseWait("write", "is being released"), True)
+    assert (mark.wait, mark.written) == (Wait("write", "is being released"), True)
 
 
 def test_findings_say_what_became_of_the_marks_that_they_ask_for() -> None:
@@ -138,7 +138,7 @@ def test_findings_say_what_became_of_the_marks_that_they_ask_for() -> None:
     fleet.after(10.0)
     fleet.carry_out()
     told = page(fleet)
-    assert [(one.state, one.reason) for one in told.findings] == [
+    assert [(one.state, one.why) for one in told.findings] == [
         (IncidentState.MARKED, ""),
         (IncidentState.WITHHELD, "hold on check gpu-ecc: it misfires"),
         (None, "a warning marks nothing"),
@@ -147,7 +147,7 @@ def test_findings_say_what_became_of_the_marks_that_they_ask_for() -> None:
     assert told.findings[0].evidence == ("nvml: gone",)
     assert told.findings[0].age == 70.0
     [withheld] = told.withheld
-    assert (withheld.mark, withheld.check, withheld.reason) == (
+    assert (withheld.mark, withheld.check, withheld.why) == (
         Mark.QUARANTINE, "gpu-ecc", "hold on check gpu-ecc: it misfires",
     )  # fmt: skip
 
@@ -155,7 +155,7 @@ def test_findings_say_what_became_of_the_marks_that_they_ask_for() -> None:
 def test_in_observe_it_is_told_what_would_be_marked() -> None:
     fleet = marked(replace(AT_ONCE, mode=Mode.OBSERVE))
     told = page(fleet)
-    assert (told.marks, [one.check for one in told.would_mark]) == ((), ["gpu-lost"])
+    assert (told.marks, [one.check for one in told.would]) == ((), ["gpu-lost"])
     assert told.findings[0].state == IncidentState.DRY_RUN
 
 
@@ -163,14 +163,14 @@ def test_budgets_are_those_of_where_the_node_sits_and_of_its_checks() -> None:
     fleet = marked(replace(LONG, views=(TopologyLabels("rack", ("rack",)),)))
     told = page(fleet)
     assert told.domains == ("rack/r0",)
-    assert [(one.name, one.used) for one in told.budgets] == [
+    assert [(one.name, one.used) for one in told.ledgers] == [
         ("fleet", 1.0), ("pool/", 1.0), ("domain/rack/r0", 1.0), ("check/gpu-lost", 1),
     ]  # fmt: skip
     fleet.say(9, finding(health=Health.SUSPECT))
     fleet.after(10.0)
     fleet.carry_out()
-    assert ("suspect", 1.0) in [(one.name, one.used) for one in page(fleet, 9).budgets]
-    assert page(fleet, 20).budgets[-1].name == "domain/rack/r2"
+    assert ("suspect", 1.0) in [(one.name, one.used) for one in page(fleet, 9).ledgers]
+    assert page(fleet, 20).ledgers[-1].name == "domain/rack/r2"
 
 
 def test_single_devices_cordons_and_strange_taints_are_told() -> None:
@@ -184,10 +184,7 @@ def test_single_devices_cordons_and_strange_taints_are_told() -> None:
     assert (mark.device, mark.target) == ("gpu-0", "gpu/0000:3b:00")
     [charge] = page(fleet).charges
     assert charge.device == "gpu-0"
-    assert (page(fleet, 1).unknown_taints, page(fleet, 1).cordoned_by_user) == (
-        ("nodeguard.dev/quarantine=x",),
-        True,
-    )
+    assert (page(fleet, 1).strange, page(fleet, 1).out) == (("nodeguard.dev/quarantine=x",), True)
 
 
 def test_what_could_not_be_read_is_told() -> None:
@@ -196,8 +193,8 @@ def test_what_could_not_be_read_is_told() -> None:
     report = replace(fleet.reports["uid-0"], unread=unread, agent="0.1.0", knowledge=DataStatus.UNKNOWN)
     fleet.planner.record_report("uid-0", report, fleet.now)
     told = page(fleet)
-    assert [(one.source, one.reason) for one in told.unreadable] == [("nvml", "it hangs")]
-    assert (told.agent_version, told.data_status, told.health_known, told.last_report_age) == (
+    assert [(one.source, one.why) for one in told.unread] == [("nvml", "it hangs")]
+    assert (told.agent, told.knowledge, told.known, told.heard_age) == (
         "0.1.0",
         DataStatus.UNKNOWN,
         True,
@@ -211,7 +208,7 @@ def test_a_node_that_was_never_heard_is_not_known() -> None:
     fleet.restart()
     fleet.carry_out()
     told = page(fleet)
-    assert (told.health_known, told.last_report, told.last_report_age, told.stale) == (False, "", None, True)
+    assert (told.known, told.heard, told.heard_age, told.silent) == (False, "", None, True)
     assert (told.health, told.reported) == ("unknown", "")
     assert wait(fleet).on == "silence"
 
@@ -222,7 +219,7 @@ def test_before_the_first_plan_a_mark_has_not_been_evaluated() -> None:
     fleet.reports.clear()
     fleet.restart()
     text = "the aggregator to evaluate it, which it has not done since it started"
-    assert wait(fleet) == ReleaseWait("evaluation", text)
+    assert wait(fleet) == Wait("evaluation", text)
     fleet.reports.update(reports)
     fleet.restart()
     assert wait(fleet).on == "finding"
@@ -237,10 +234,10 @@ def test_every_node_is_listed_in_short() -> None:
     fleet.reports.pop("uid-1")
     fleet.change(2, annotations={HOLD_ANNOTATION: "alice"})
     fleet.after(60.0)
-    told = {one.node: one for one in list_nodes(fleet.planner, fleet.now).nodes}
+    told = {one.node: one for one in nodes(fleet.planner, fleet.now).nodes}
     assert len(told) == 40
     assert (told["node-0"].health, told["node-0"].marks) == ("fatal", (Mark.QUARANTINE,))
-    assert (told["node-1"].health, told["node-1"].stale) == ("unknown", True)
+    assert (told["node-1"].health, told["node-1"].silent) == ("unknown", True)
     assert told["node-2"].hold
     assert list(told) == sorted(told)
 
@@ -248,4 +245,4 @@ def test_every_node_is_listed_in_short() -> None:
 @pytest.mark.parametrize("name", ["", "node-40"])
 def test_what_is_no_node_is_none(name: str) -> None:
     fleet = Fleet(2)
-    assert describe_node(fleet.planner, LEADER, name, fleet.now) is None
+    assert node(fleet.planner, LEADER, name, fleet.now) is None

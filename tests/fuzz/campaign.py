@@ -13,14 +13,14 @@ from io import BytesIO
 from random import Random
 from typing import Any
 
-from nodeguard.config.errors import ConfigError
-
+from fixtures.bundles import bundle_path
 from nodeguard.bundle.defect import BundleError
 from nodeguard.bundle.manifest import read_frame_manifest, read_manifest
 from nodeguard.bundle.nvml import read_base
 from nodeguard.bundle.recording import Recording
 from nodeguard.catalog.check_files import read_check_file as read_checks
 from nodeguard.cli.check_catalogue import load_catalogue
+from nodeguard.config.yaml_document import ConfigError
 from nodeguard.derive.derive import PlatformHints
 from nodeguard.model.instant import Instant
 from nodeguard.model.observation import Reading
@@ -37,7 +37,7 @@ from nodeguard.worker.result import LaneResult
 from tests.fuzz import mutation
 from tests.paths import ROOT
 
-HEALTHY = ROOT / "fixtures" / "healthy-dgx-h100"
+HEALTHY = bundle_path("healthy-dgx-h100")
 CATALOGUE, SIGNALS = load_catalogue()
 
 

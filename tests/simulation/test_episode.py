@@ -12,6 +12,8 @@ from nodeguard.simulate.fleet_topology import simulated_topology
 from nodeguard.simulate.random_faults import DEFAULT_RATES
 from nodeguard.simulate.simulation import SimulationSettings, simulate
 
+pytestmark = pytest.mark.slow
+
 FLEET = simulated_topology(1600)
 
 

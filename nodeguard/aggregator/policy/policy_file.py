@@ -22,8 +22,7 @@ from nodeguard.aggregator.policy.schema import (
 )
 from nodeguard.aggregator.policy.units import parse_duration, parse_share
 from nodeguard.aggregator.policy.validation import validate_labels, validate_policy
-from nodeguard.config.errors import ConfigError
-from nodeguard.config.yaml_document import convert, load_yaml
+from nodeguard.config.yaml_document import ConfigError, convert, load_yaml
 from nodeguard.model.finding import Health
 from nodeguard.model.policy import (
     Budget,

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from nodeguard.aggregator.policy.node_locations import referenced_tables
 from nodeguard.aggregator.policy.policy_file import read_policy
-from nodeguard.config.errors import ConfigError
+from nodeguard.config.yaml_document import ConfigError
 from nodeguard.fleet.planner import Planner
 from nodeguard.model.finding import Health
 from nodeguard.model.instant import Instant

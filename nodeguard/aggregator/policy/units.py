@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nodeguard.config.units import parse_duration
+from nodeguard.catalog.check_schema import parse_duration
 
 _UNITS = ((86_400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 

@@ -31,9 +31,9 @@ from nodeguard.agent.watched_node import WatchedNode, watch_live, watch_recordin
 from nodeguard.bundle.defect import BundleError
 from nodeguard.bundle.watched import WatchedBundle
 from nodeguard.cli.agent_options import Options, options
-from nodeguard.cli.check_catalogue import load_catalogue
+from nodeguard.cli.check_catalogue import knowledge
 from nodeguard.cli.commands.check import exit_code
-from nodeguard.cli.options import validate_platform, warn_about_instance_type
+from nodeguard.cli.options import hear_instance_type, hold_platform
 from nodeguard.cli.usage import OK, UNKNOWN, UsageError
 from nodeguard.derive.derive import PlatformHints
 from nodeguard.local.json_log import JsonLog
@@ -61,9 +61,9 @@ async def _agent(arguments: Sequence[str]) -> int:
     told = options(arguments)
     hangup = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hangup.set)
-    catalogue, signals = load_catalogue(told.checks)
-    validate_platform(catalogue, told.platform, told.named("platform"))
-    warn_about_instance_type(catalogue, told.instance_type, told.platform, told.named("instance_type"))
+    catalogue, signals = knowledge(told.checks)
+    hold_platform(catalogue, told.platform, told.named("platform"))
+    hear_instance_type(catalogue, told.instance_type, told.platform, told.named("instance_type"))
     held = acquire_state_lock(told.state) if told.state else None
     if told.state and held is None:
         raise UsageError(f"another agent on this machine remembers in {told.state}: name another --state")
@@ -128,9 +128,7 @@ async def _watch(
         _spare(subject.sources, judgement)
         reporter.facts = node_facts(told.node, catalogue)
 
-    reload = CheckReload(
-        partial(load_catalogue, told.checks), adopt, adoption_delay(told.node, told.spread), log
-    )
+    reload = CheckReload(partial(knowledge, told.checks), adopt, adoption_delay(told.node, told.spread), log)
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload.ask)
     if hangup.is_set():
         reload.ask()

@@ -15,7 +15,7 @@ from nodeguard.cli.usage import OK, UNKNOWN, UsageError
 from nodeguard.local.json_log import JsonLog
 from nodeguard.model.incident import Incident
 
-_MISSING = "the aggregator needs more than the agent: install nodeguard[aggregator]"
+_MISSING = "the aggregator needs more than the agent: install gpu-nodeguard[aggregator]"
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -88,7 +88,7 @@ def _parser() -> ArgumentParser:
 def _policy(file: str, checks: Mapping[str, Health]) -> Policy:
     """Raises UsageError, in the words of nodeguard policy check."""
     from nodeguard.aggregator.policy.policy_file import read_policy  # noqa: PLC0415 - brings what only files of YAML need
-    from nodeguard.config.errors import ConfigError  # noqa: PLC0415
+    from nodeguard.config.yaml_document import ConfigError  # noqa: PLC0415
 
     try:
         policy, doubts = read_policy(Path(file), checks, time.time())

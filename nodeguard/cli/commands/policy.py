@@ -110,7 +110,7 @@ def _count(text: str) -> int:
 
 def _check(options: Namespace) -> int:
     from nodeguard.aggregator.policy.policy_file import read_policy  # noqa: PLC0415 - brings what only files of YAML need
-    from nodeguard.config.errors import ConfigError  # noqa: PLC0415
+    from nodeguard.config.yaml_document import ConfigError  # noqa: PLC0415
 
     catalogue, _ = load_catalogue(options.checks)
     checks = {check.id: check.health for check in catalogue.checks}

@@ -116,7 +116,7 @@ def _policy(file: str | None, catalogue: Catalogue) -> Policy | None:
     if file is None:
         return None
     from nodeguard.aggregator.policy.policy_file import read_policy  # noqa: PLC0415 - brings what only files of YAML need
-    from nodeguard.config.errors import ConfigError  # noqa: PLC0415
+    from nodeguard.config.yaml_document import ConfigError  # noqa: PLC0415
 
     try:
         found, doubts = read_policy(Path(file), {one.id: one.health for one in catalogue.checks}, time.time())

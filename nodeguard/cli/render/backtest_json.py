@@ -98,7 +98,7 @@ def _policy(file: str, one: PolicyResult) -> PolicyResultOutput:
         file=file,
         nodes=one.nodes,
         node_hours=round(one.seconds / 3600.0, 3),
-        max_marked=one.max_marked,
+        most=one.max_marked,
         most_at=rfc3339(one.max_marked_at) if one.max_marked else None,
         checks=one.checks,
         reasons=tuple(ReasonOutput(why, many) for why, many in one.reasons),
@@ -124,7 +124,7 @@ def _marks(entries: Iterable[MarkResult]) -> tuple[MarkOutput, ...]:
             began=rfc3339(one.start),
             until=None if one.end is None else rfc3339(one.end),
             ended=one.end_reason,
-            reasons=one.reasons,
+            why=one.reasons,
             next=one.followup,
         )
         for one in entries

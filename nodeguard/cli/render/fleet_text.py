@@ -147,10 +147,8 @@ def mark_lines(one: MarkView) -> list[StyledLine]:
     lines.append(
         item_line("since", time_and_age(one.since, one.age) + ("" if one.written else "; not written yet"))
     )
-    until = (
-        f": {api_time(one.wait.until)}, in {format_duration(one.wait.seconds_left)}" if one.wait.until else ""
-    )
-    lines.append(item_line("state" if one.wait.on == "write" else "waits for", f"{one.wait.message}{until}"))
+    until = f": {api_time(one.wait.until)}, in {format_duration(one.wait.left)}" if one.wait.until else ""
+    lines.append(item_line("state" if one.wait.on == "write" else "waits for", f"{one.wait.says}{until}"))
     return lines
 
 

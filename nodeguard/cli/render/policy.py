@@ -18,7 +18,7 @@ from nodeguard.model.mark import Mark
 from nodeguard.model.policy import Budget, CheckLimit, Hold, Mode, NodeLocation, Policy, Silence
 
 if TYPE_CHECKING:
-    from nodeguard.config.errors import ConfigError
+    from nodeguard.config.yaml_document import ConfigError
 
 # Checks that are named before the rest is counted.
 _NAMED = 12

@@ -7,14 +7,14 @@ from nodeguard.agent.reporting.delivery_state import DeliveryQueue
 from nodeguard.agent.reporting.reporter import Reporter, node_facts
 from nodeguard.agent.reporting.spool import restored
 from nodeguard.agent.transitions import LogLine
-from nodeguard.cli.check_catalogue import load_catalogue
+from nodeguard.cli.check_catalogue import knowledge
 from nodeguard.model.finding import Health
 from nodeguard.model.observation import Component, Observation, Reading
 from nodeguard.wire.instruction import ClearFinding, Instruction, RunTest
 from nodeguard.wire.report import InstructionResult, Report
 from tests.wire.scene import NOW, finding, verdict
 
-CATALOGUE, _ = load_catalogue()
+CATALOGUE, _ = knowledge()
 SEEN = Reading("nvml", 1.0, (Observation("nvml", "gpu/0000:1b:00", component=Component("GPU-1", "H100")),))
 
 
@@ -49,7 +49,7 @@ def test_before_every_source_was_read_only_bad_news_are_told() -> None:
 
 
 def test_another_catalogue_has_another_digest() -> None:
-    other = node_facts("node-1", load_catalogue([])[0])
+    other = node_facts("node-1", knowledge([])[0])
     assert other.catalogue == node_facts("node-1", CATALOGUE).catalogue
     assert node_facts("node-1", type(CATALOGUE)()).catalogue != other.catalogue
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from nodeguard.aggregator.api.handlers import ApiContext, serve_api
 from nodeguard.aggregator.backends.operator_actions import OperatorActionError
-from nodeguard.fleet_api.service_state import ServiceState
+from nodeguard.fleet_api.service_state import Service
 from nodeguard.model.incident import ClearAnswer, OperatorDecision
 from tests.fleet.scene import Fleet
 from tests.waiting import PATIENCE
@@ -61,11 +61,11 @@ class Deciders:
         return self.decisions
 
 
-def service(fleet: Fleet, deciders: Deciders) -> ServiceState:
+def service(fleet: Fleet, deciders: Deciders) -> Service:
     """The leader, up for a day."""
-    return ServiceState(
+    return Service(
         "replica-0",
-        is_leader=True,
+        leads=True,
         started=fleet.mono - 86_400.0,
         plan_age=0.4,
         decisions=deciders.decided(),

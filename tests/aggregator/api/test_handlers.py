@@ -15,10 +15,10 @@ import pytest
 from msgspec.structs import replace
 
 from nodeguard.aggregator.api.handlers import serve_api
-from nodeguard.fleet_api.schema.domain import DomainList, DomainView
-from nodeguard.fleet_api.schema.incident import IncidentList, IncidentView
-from nodeguard.fleet_api.schema.node import NodeList, NodeView
-from nodeguard.fleet_api.schema.status import FleetStatus
+from nodeguard.fleet_api.schema.domain import DomainList, DomainPage
+from nodeguard.fleet_api.schema.incident import IncidentList, IncidentPage
+from nodeguard.fleet_api.schema.node import NodeList, NodePage
+from nodeguard.fleet_api.schema.status import Status
 from nodeguard.model.policy import GracePeriods, Policy, TopologyLabels
 from tests.aggregator.api.service import Deciders, asked
 from tests.fleet.scene import AT_ONCE, Fleet, finding
@@ -67,14 +67,14 @@ async def test_every_page_is_what_its_form_says(tmp_path: Path) -> None:
     [name] = fleet.planner.incidents["uid-1"]
     async with client(tmp_path, fleet, Deciders()) as ask:
         for path, form in (
-            ("status", FleetStatus),
+            ("status", Status),
             ("nodes", NodeList),
-            ("nodes/node-1", NodeView),
+            ("nodes/node-1", NodePage),
             ("domains", DomainList),
-            ("domains/rack/r0", DomainView),
-            ("domains/r0", DomainView),
+            ("domains/rack/r0", DomainPage),
+            ("domains/r0", DomainPage),
             ("incidents", IncidentList),
-            (f"incidents/{name}", IncidentView),
+            (f"incidents/{name}", IncidentPage),
         ):
             status, said = await ask("GET", path)
             assert status == 200, path

@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from nodeguard.config.errors import ConfigError
 
 from nodeguard.aggregator.policy.node_locations import referenced_tables
 from nodeguard.aggregator.policy.policy_file import read_policy
-from nodeguard.config.yaml_document import SIZE_LIMIT
+from nodeguard.config.yaml_document import SIZE_LIMIT, ConfigError
 from nodeguard.model.policy import NodeLocation
 
 RACKS = """\

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from fixtures.bundles import bundle_path
 from nodeguard.aggregator.history.store import HistoryStore
 from nodeguard.cli.main import main
 from nodeguard.model.finding import Health
 from tests.backtest.scene import START, Told
-from tests.paths import FIXTURES
 
 FREE = "modes: [{check: '*', mode: enforce}]\nbudget: {check: {new: 50, standing: 50}, pool: 20%, fleet: 20%, domain: 100%}\n"
 TIGHT = "modes: [{check: '*', mode: enforce}]\nbudget: {check: {new: 1, standing: 1}}\n"
@@ -155,7 +155,7 @@ def test_histories_of_replicas_are_one(site: Site) -> None:
 
 def test_recordings_are_nodes_that_are_judged(site: Site) -> None:
     names = ("ecc-uncorrectable", "healthy-dgx-h100")
-    told = site.json(*(str(FIXTURES / name) for name in names))
+    told = site.json(*(str(bundle_path(name)) for name in names))
     [policy] = told["policies"]
     assert (told["nodes"], policy["nodes"]) == (2, 1)
     assert {one["node"] for one in policy["marks"]} == {"ecc-uncorrectable"}
@@ -208,7 +208,7 @@ def test_what_cannot_be_played_is_said(site: Site, words: list[str], why: str) -
     (site.directory / "broken").mkdir()
     (site.directory / "broken" / "bundle.yaml").write_text("hostname: a\n")
     for path in ("ecc-uncorrectable", "other/ecc-uncorrectable"):
-        (site.directory / path).symlink_to(FIXTURES / "ecc-uncorrectable")
+        (site.directory / path).symlink_to(bundle_path("ecc-uncorrectable"))
     assert site.refused(*(f"{site.directory}/{word}" for word in words)).startswith(why)
 
 
