@@ -1,8 +1,10 @@
-# make demo   the main job on recorded machines, within a minute
-# make test   everything that is tested
-# make lint   style, types and the layers of the house
-# make bench  figures, each beside a reference measured in the same run
-.PHONY: demo test lint bench docs environment test-environment controlplane catalogue clean
+# make demo      a fleet on recorded machines, with faults and their handling, within a minute
+# make quick     the tests that need no control plane and no Prometheus, without the slow ones: under two minutes
+# make test      every test; ARGS selects: make test ARGS=tests/judge
+# make lint      style, types and layers
+# make fixtures  the synthetic bundles that tests, figures and the demo use
+# make bench     figures, each beside a reference measured in the same run
+.PHONY: demo quick test lint bench fixtures docs environment quick-environment test-environment controlplane catalogue clean
 PYTHON ?= python3
 BIN := .venv/bin
 checks := $(wildcard checks/*.yaml checks/*/*.yaml)
@@ -11,8 +13,17 @@ demo: environment catalogue
 	@$(BIN)/python -m nodeguard.cli.main --version >/dev/null
 	@$(BIN)/python scripts/demo.py
 
-test: test-environment controlplane catalogue
+quick: quick-environment catalogue
+	$(BIN)/python -m pytest -n auto -m "not cluster and not promtool and not slow" $(ARGS)
+
+test: quick-environment catalogue
+	@$(BIN)/python -m tests.tools $(ARGS)
+ifeq ($(strip $(ARGS)),)
+	@$(BIN)/python -m pytest -n auto -m "not cluster"; others=$$?; \
+	$(BIN)/python -m pytest -m cluster && exit $$others
+else
 	$(BIN)/python -m pytest $(ARGS)
+endif
 
 lint: environment catalogue
 	$(BIN)/ruff check .
@@ -26,6 +37,9 @@ bench: environment catalogue controlplane
 environment:
 	@PYTHON=$(PYTHON) scripts/environment
 
+quick-environment:
+	@PYTHON=$(PYTHON) scripts/environment cc openssl
+
 test-environment:
 	@PYTHON=$(PYTHON) scripts/environment cc openssl promtool
 
@@ -38,9 +52,12 @@ catalogue: checks/compiled.msgpack
 checks/compiled.msgpack: $(checks) $(wildcard nodeguard/catalog/*.py nodeguard/model/*.py nodeguard/sources/*.py) | environment
 	@$(BIN)/python setup.py --quiet compile_catalogue
 
+fixtures: environment
+	@$(BIN)/python -m fixtures.bundles
+
 # The page of checks, from the catalogue.
 docs: environment catalogue
 	$(BIN)/nodeguard checks -o markdown > docs/checks.md
 
 clean:
-	rm -rf .venv build dist *.egg-info checks/compiled.msgpack
+	rm -rf .venv build dist *.egg-info checks/compiled.msgpack fixtures/generated

@@ -1,6 +1,9 @@
-"""Compiles the catalogue into what is built, so that no start of nodeguard parses YAML."""
+"""What pyproject.toml cannot express of the package: compiled catalogue, data files, absolute links."""
 
+import re
 import sys
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
@@ -12,12 +15,29 @@ ROOT = Path(__file__).parent
 
 def compiled(*, working_tree: bool) -> bytes:
     sys.path.insert(0, str(ROOT))
-    from nodeguard.catalog.catalogue import compile_catalogue, encode_catalogue, fingerprint
     from nodeguard.pipeline.signal_registry import all_signals
+    from nodeguard.catalog.catalogue import compile_catalogue, encode_catalogue, fingerprint
 
     folder = ROOT / "checks"
     made_from = fingerprint(folder) if working_tree else ()
     return encode_catalogue(compile_catalogue(folder, all_signals), made_from)
+
+
+def readme() -> str:
+    """Return the README with absolute links to the files of this version, for pages of package indexes."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    files = f"{project['urls']['Source']}/blob/v{project['version']}"
+    return re.sub(r"\]\((?![a-z]+:|#)", f"]({files}/", (ROOT / "README.md").read_text())
+
+
+def data_files() -> Iterator[tuple[str, list[str]]]:
+    """Yield the files of daemonset/ by their directory below the prefix of the installation.
+
+    They are missing where only the package is copied, as in the images.
+    """
+    for directory in sorted({path.parent for path in (ROOT / "daemonset").rglob("*") if path.is_file()}):
+        files = [str(path.relative_to(ROOT)) for path in sorted(directory.iterdir()) if path.is_file()]
+        yield f"share/nodeguard/{directory.relative_to(ROOT)}", files
 
 
 class BuildPy(build_py):
@@ -45,6 +65,9 @@ class CompileCatalogue(Command):
 
 
 setup(
+    long_description=readme(),
+    long_description_content_type="text/markdown",
+    data_files=list(data_files()),
     packages=[*find_packages(include=["nodeguard*"]), "nodeguard.checks"],
     package_dir={"nodeguard": "nodeguard", "nodeguard.checks": "checks"},
     cmdclass={"build_py": BuildPy, "compile_catalogue": CompileCatalogue},

@@ -26,9 +26,10 @@ from urllib.request import urlopen
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from fixtures.bundles import bundle_path
 from tests.nvml_double import Double, compiled
 
-BUNDLE = Path(__file__).parent.parent / "fixtures" / "healthy-dgx-h100"
+BUNDLE = bundle_path("healthy-dgx-h100")
 EXPORTER = "prometheus-node-exporter"
 BOOT_ID = "proc/sys/kernel/random/boot_id"
 LIBRARIES = "usr/lib/x86_64-linux-gnu"

@@ -21,6 +21,9 @@ from statistics import median
 import msgspec
 from msgspec.structs import replace
 
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from fixtures.bundles import bundle_path
 from nodeguard.agent.state import MAX_BYTES, capture_state, encode_state
 from nodeguard.bundle.recording import Recording
 from nodeguard.cli.check_catalogue import load_catalogue
@@ -36,7 +39,7 @@ from nodeguard.sources.machine import LaneHangs
 from nodeguard.sources.machines.replay import ReplayMachine
 from nodeguard.sources.registry import all_sources
 
-BUNDLE = Path(__file__).parent.parent / "fixtures" / "healthy-dgx-h100"
+BUNDLE = bundle_path("healthy-dgx-h100")
 HOUR, DAY = 3600, 86_400
 
 _LIVELY = ("gpu.temperature", "gpu.utilization", "memory.available_ratio", "fs.free")

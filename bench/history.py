@@ -21,6 +21,7 @@ from msgspec.structs import replace
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from fixtures.bundles import bundle_path
 from nodeguard.aggregator.history.reader import read_history
 from nodeguard.aggregator.history.store import HistoryStore
 from nodeguard.backtest.backtest import run_backtest
@@ -82,7 +83,7 @@ def main() -> None:
 def healthy() -> Report:
     """The report of a recorded machine that is well."""
     catalogue, signals = load_catalogue()
-    recording = Recording.open(str(Path(__file__).parent.parent / "fixtures" / "healthy-dgx-h100"))
+    recording = Recording.open(str(bundle_path("healthy-dgx-h100")))
     judgement = Pipeline(catalogue, signals, PlatformHints(recording.manifest.platform), one_shot=True)
     found = recorded("node", recording, all_sources(catalogue.patterns), judgement, catalogue)
     return [step.report for step in found if isinstance(step, ReportReceived)][-1]

@@ -23,6 +23,7 @@ from aiohttp import web
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from fixtures.bundles import bundle_path
 from nodeguard.aggregator.certificates.issue import issue_authority, issue_serving_certificate
 from nodeguard.aggregator.certificates.serving_certificate import ServingCertificate, tls_context
 from nodeguard.wire.encoding import decode_message, encode
@@ -36,7 +37,7 @@ from tests.e2e.processes import agent
 from tests.e2e.swarm import Swarm, swarm
 
 AGENTS = 1000
-BUNDLE = Path(__file__).parent.parent / "fixtures" / "healthy-dgx-h100"
+BUNDLE = bundle_path("healthy-dgx-h100")
 
 # Seconds after which what comes with a start is over.
 REST = 10.0

@@ -7,6 +7,7 @@ Steady: the node works, so that its temperatures, load and traffic have moved. S
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -16,6 +17,9 @@ from typing import TypeVar
 import msgspec
 from msgspec.structs import replace
 
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from fixtures.bundles import bundle_path
 from nodeguard.bundle.recording import Recording
 from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.derive.derive import DerivedReadings, PlatformHints, derive
@@ -29,7 +33,7 @@ from nodeguard.pipeline.reader import read_source
 from nodeguard.sources.machines.replay import ReplayMachine
 from nodeguard.sources.registry import all_sources
 
-BUNDLE = Path(__file__).parent.parent / "fixtures" / "healthy-dgx-h100"
+BUNDLE = bundle_path("healthy-dgx-h100")
 ROUNDS = 51
 INTERVAL = 10.0
 T = TypeVar("T")

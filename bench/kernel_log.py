@@ -24,9 +24,12 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import TextIO
 
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from fixtures.bundles import bundle_path
 from nodeguard.agent.state import decode_state
 
-BUNDLE = Path(__file__).parent.parent / "fixtures" / "healthy-dgx-h100"
+BUNDLE = bundle_path("healthy-dgx-h100")
 UPTIME = 1_000_000
 LOADED = "{};NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  570.124.06  Release Build\n"
 

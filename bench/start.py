@@ -13,7 +13,11 @@ import time
 from pathlib import Path
 from statistics import median
 
-BUNDLE = Path(__file__).parent.parent / "fixtures" / "healthy-dgx-h100"
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from fixtures.bundles import bundle_path
+
+BUNDLE = bundle_path("healthy-dgx-h100")
 RUNS = 21
 
 

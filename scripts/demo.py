@@ -23,6 +23,11 @@ from typing import IO, Any
 from nodeguard.cli.render.terminal import StyledLine, StyledText, print_lines
 
 ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))
+
+from fixtures.bundles import bundle_path  # noqa: E402
+from nodeguard.cli.render.terminal import StyledLine, StyledText, print_lines  # noqa: E402
+
 # In the directory of the fleet: a socket's path may not be long.
 SOCKET = "aggregator.sock"
 COMMAND = [sys.executable, "-m", "nodeguard.cli.main"]
@@ -85,7 +90,7 @@ class Fleet:
             "--policy", "policy.yaml", log=self._log,
         )  # fmt: skip
         for (node, recording), port in zip(NODES.items(), others, strict=True):
-            shutil.copytree(ROOT / "fixtures" / recording, self.directory / node, symlinks=True)
+            shutil.copytree(bundle_path(recording), self.directory / node, symlinks=True)
             config = self.directory / f"{node}.yaml"
             config.write_text(
                 f"node: {node}\nlisten: 127.0.0.1:{port}\n"

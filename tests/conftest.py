@@ -1,20 +1,23 @@
-"""The cluster that tests share, clean ground on it for each, and a watch on what tests leave behind."""
+"""Fixtures and marks of all tests: the shared cluster, and checks that a run leaves nothing behind."""
 
 from __future__ import annotations
 
 import os
 import secrets
+import shutil
+import subprocess
 import tempfile
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.controlplane.cluster import SERVICE_ACCOUNT, Cluster, cluster
+from tests.controlplane.cluster import SERVICE_ACCOUNT, Cluster, NewCluster, cluster
 from tests.controlplane.commands import Component
 from tests.controlplane.objects import clear
 from tests.leftovers import MARK, keep_mounts, mounts, processes, system_files
+from tests.waiting import PATIENCE
 
 # The cluster of a test, and how long each component's log was when the test began, in bytes.
 _SCENE = pytest.StashKey[tuple[Cluster, dict[Component, int]]]()
@@ -27,8 +30,27 @@ settings.register_profile("nodeguard", deadline=None, suppress_health_check=[Hea
 settings.load_profile("nodeguard")
 
 
+# The tool that a fixture needs, as a mark of the tests that request it.
+_TOOLS = {"new_cluster": "cluster", "promtool": "promtool"}
+
+
 def pytest_configure() -> None:
     keep_mounts()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+    """Mark tests with the tools that their fixtures need, and with the group that runs in the same process.
+
+    Tests on the shared cluster are a group, since each clears it. Otherwise a file is a group: its fixtures are
+    made once.
+    """
+    for item in items:
+        fixtures = set(getattr(item, "fixturenames", ()))
+        for fixture in _TOOLS.keys() & fixtures:
+            item.add_marker(_TOOLS[fixture])
+        group = "cluster" if "shared_cluster" in fixtures else str(item.path)
+        item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -57,9 +79,30 @@ def _no_file_of_the_system_is_touched() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def shared_cluster() -> Iterator[Cluster]:
-    with cluster() as made:
+def new_cluster() -> NewCluster:
+    """Return the function that starts a cluster. A test that requests it needs the programs of the control plane."""
+    return cluster
+
+
+@pytest.fixture(scope="session")
+def shared_cluster(new_cluster: NewCluster) -> Iterator[Cluster]:
+    with new_cluster() as made:
         yield made
+
+
+@pytest.fixture(scope="session")
+def promtool() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Return the function that runs promtool with some arguments and standard input."""
+    path = shutil.which("promtool")
+    assert path is not None, "promtool is missing: run `make test-environment`"
+
+    def run(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        command = [path, *arguments]
+        return subprocess.run(
+            command, input=stdin, capture_output=True, text=True, timeout=PATIENCE, check=False
+        )
+
+    return run
 
 
 @pytest.fixture

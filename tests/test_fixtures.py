@@ -1,48 +1,126 @@
-"""Every bundle comes to the verdict that people agreed to.
-
-Every check fires somewhere and is quiet on healthy machines.
-"""
+"""Bundles and verdicts: each bundle has the verdict that people agreed to, and every check fires in one of them."""
 
 from __future__ import annotations
 
-import json
+import multiprocessing
+import os
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from fixtures.build.expect import bundles, expected, judged
+from fixtures import bundles
+from fixtures.bundles import ROOT, build, bundle_names, bundle_path, scenarios
+from fixtures.verdicts import agreed, expected, judged
 from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.model.finding import Verdict
 from nodeguard.pipeline.agent_signals import SOURCE as OWN
 
+TRACKED = [name for name in bundle_names() if (ROOT / name).is_dir()]
+
 
 @cache
-def verdict(directory: Path) -> Verdict:
-    return judged(directory)
+def verdict(name: str) -> Verdict:
+    return judged(bundle_path(name))
 
 
-@pytest.mark.parametrize("directory", bundles(), ids=lambda path: path.name)
-def test_a_bundle_comes_to_its_verdict(directory: Path) -> None:
-    agreed = json.loads((directory / "expected.json").read_text())
-    assert expected(verdict(directory)) == agreed
+@pytest.mark.parametrize("name", bundle_names())
+def test_a_bundle_has_its_expected_verdict(name: str) -> None:
+    assert expected(verdict(name)) == agreed(name)
 
 
-@pytest.mark.parametrize(
-    "directory", [path for path in bundles() if path.name.startswith("healthy-")], ids=lambda path: path.name
-)
-def test_a_healthy_machine_is_quiet(directory: Path) -> None:
-    said: dict[str, Any] = expected(verdict(directory))
-    assert (said["exit"], said["findings"], said["unread"]) == (0, [], [])
+def test_each_expected_verdict_belongs_to_a_bundle() -> None:
+    assert sorted(path.stem for path in (ROOT / "expected").iterdir()) == bundle_names()
+
+
+@pytest.mark.parametrize("name", [name for name in bundle_names() if name.startswith("healthy-")])
+def test_a_healthy_machine_has_no_findings(name: str) -> None:
+    verdict_of_healthy = expected(verdict(name))
+    assert verdict_of_healthy["exit"] == 0
+    assert (verdict_of_healthy["findings"], verdict_of_healthy["unread"]) == ([], [])
 
 
 def test_every_check_of_the_machine_fires_in_some_bundle() -> None:
     catalogue, _ = load_catalogue()
     fired = {
-        one.check
-        for directory in bundles()
-        for one in (*verdict(directory).findings, *verdict(directory).informational)
+        finding.check
+        for name in bundle_names()
+        for finding in (*verdict(name).findings, *verdict(name).informational)
     }
     of_machine = {check.id for check in catalogue.checks if check.family != OWN}
     assert sorted(of_machine - fired) == []
+
+
+def entries(directory: Path) -> dict[str, bytes | str]:
+    """Files with their contents and links with their targets, by path."""
+    return {
+        str(path.relative_to(directory)): os.readlink(path) if path.is_symlink() else path.read_bytes()
+        for path in directory.rglob("*")
+        if path.is_symlink() or path.is_file()
+    }
+
+
+@pytest.mark.parametrize("name", [name for name in TRACKED if name in scenarios()])
+def test_a_tracked_bundle_is_what_its_scenario_builds(name: str, tmp_path: Path) -> None:
+    build(name).save(tmp_path)
+    assert entries(ROOT / name) == entries(tmp_path / name)
+
+
+def test_the_bundle_of_the_readme_is_tracked() -> None:
+    assert "gpu-off-bus" in TRACKED
+    assert "nodeguard check --from fixtures/gpu-off-bus" in (ROOT.parent / "README.md").read_text()
+
+
+def test_a_scenario_imports_the_parts_only() -> None:
+    for path in (ROOT / "scenarios").glob("*.py"):
+        lines = path.read_text().splitlines()
+        imported = {line.split()[1].split(".")[0] for line in lines if line.startswith(("from ", "import "))}
+        assert "nodeguard" not in imported, path
+        assert not any("fixtures.scenarios" in line for line in lines), path
+
+
+def test_an_unknown_name_is_refused() -> None:
+    with pytest.raises(KeyError, match="no bundle and no scenario is named gpu-off-bux"):
+        bundle_path("gpu-off-bux")
+
+
+@pytest.fixture
+def generated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Generated bundles in a directory of the test's own."""
+    monkeypatch.setattr(bundles, "GENERATED", tmp_path)
+    return tmp_path
+
+
+def test_a_bundle_is_built_once_and_again_when_its_scenario_changes(
+    generated: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = bundle_path("gpu-hot")
+    assert first == generated / "gpu-hot"
+    (first / "mark").touch()
+    assert (bundle_path("gpu-hot") / "mark").exists()
+    monkeypatch.setattr(bundles, "_digest", lambda _: "changed")
+    assert not (bundle_path("gpu-hot") / "mark").exists()
+    assert sorted(path.name for path in generated.iterdir()) == [".lock", ".stamps", "gpu-hot"]
+
+
+def test_a_removed_bundle_is_built_again(generated: Path) -> None:
+    bundle_path("gpu-hot").rename(generated / "elsewhere")
+    assert entries(bundle_path("gpu-hot")) == entries(generated / "elsewhere")
+
+
+def test_bundles_without_a_scenario_are_pruned(generated: Path) -> None:
+    bundle_path("gpu-hot")
+    (generated / "was-renamed").mkdir()
+    bundles.prune()
+    assert sorted(path.name for path in generated.glob("[!.]*")) == ["gpu-hot"]
+
+
+def test_processes_that_ask_at_once_get_a_whole_bundle(generated: Path) -> None:
+    build("gpu-hot").save(generated / "reference")
+    with multiprocessing.get_context("fork").Pool(8) as pool:
+        seen = pool.map(_entries_of, ["gpu-hot"] * 24)
+    assert all(each_process == entries(generated / "reference" / "gpu-hot") for each_process in seen)
+
+
+def _entries_of(name: str) -> dict[str, bytes | str]:
+    return entries(bundle_path(name))

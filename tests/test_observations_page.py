@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from fixtures.bundles import bundle_path
 from nodeguard.cli.main import main
 from nodeguard.model.instant import parse_rfc3339
 from nodeguard.sources.probe_file import parse_probe_file
 from tests.paths import ROOT
 
 PAGE = (ROOT / "docs" / "observations.md").read_text()
-BUNDLE = str(ROOT / "fixtures" / "probes-claim")
+BUNDLE = str(bundle_path("probes-claim"))
 
 
 def block(language: str) -> str:

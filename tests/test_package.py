@@ -1,10 +1,14 @@
-"""What is built: a wheel that carries the catalogue compiled, an sdist that builds the same wheel."""
+"""The package: a wheel with the compiled catalogue and the files of an installation, an sdist that builds it."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+import tarfile
 import zipfile
+from email import message_from_bytes
+from email.message import Message
 from pathlib import Path
 
 import pytest
@@ -35,13 +39,28 @@ def contents(wheel: Path) -> dict[str, bytes]:
         return {name: archive.read(name) for name in archive.namelist() if not name.endswith("/RECORD")}
 
 
+# Files of the repository that a build may see.
+_TREE = (
+    "nodeguard",
+    "checks",
+    "daemonset",
+    "tests/*.py",
+    "tests/judge",
+    ":/*.py",
+    ":/*.toml",
+    ":/*.md",
+    ":/*.in",
+    ":/LICENSE",
+)
+
+
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The files that git knows, as a newcomer gets them."""
+    """Return a copy of the tracked files that are not ignored by the build, and of some tests, which are."""
     copy = tmp_path_factory.mktemp("tree")
-    listed = subprocess.run(["git", "ls-files", "-z", "nodeguard", "checks", "*.py", "*.toml", "*.md", "LICENSE"], cwd=ROOT, check=True, capture_output=True)  # fmt: skip
+    listed = subprocess.run(["git", "ls-files", "-z", *_TREE], cwd=ROOT, check=True, capture_output=True)  # fmt: skip
     for name in listed.stdout.decode().split("\0"):
-        if name and not name.startswith(("tests/", "fixtures/", "bench/", "docs/")):
+        if name:
             target = copy / name
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes((ROOT / name).read_bytes())
@@ -53,6 +72,15 @@ def wheel(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(tree, "wheel", tmp_path_factory.mktemp("built") / "wheel")
 
 
+@pytest.fixture(scope="module")
+def sdist(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tree, "sdist", tmp_path_factory.mktemp("built") / "sdist")
+
+
+def metadata(wheel: Path) -> Message:
+    return message_from_bytes(contents(wheel)["gpu_nodeguard-0.1.0.dist-info/METADATA"])
+
+
 def test_the_wheel_holds_the_catalogue_compiled_and_as_yaml(wheel: Path) -> None:
     names = set(contents(wheel))
     assert "nodeguard/checks/compiled.msgpack" in names
@@ -62,11 +90,58 @@ def test_the_wheel_holds_the_catalogue_compiled_and_as_yaml(wheel: Path) -> None
 
 
 def test_no_other_top_level_package_is_installed(wheel: Path) -> None:
-    assert {name.split("/")[0] for name in contents(wheel)} == {"nodeguard", "nodeguard-0.1.0.dist-info"}
+    tops = {name.split("/")[0] for name in contents(wheel)}
+    assert tops == {"nodeguard", "gpu_nodeguard-0.1.0.dist-info", "gpu_nodeguard-0.1.0.data"}
 
 
-def test_the_sdist_builds_the_same_wheel(tree: Path, wheel: Path, tmp_path: Path) -> None:
-    sdist = build(tree, "sdist", tmp_path / "sdist")
+def test_the_wheel_installs_units_manifests_and_alerts(wheel: Path) -> None:
+    prefix = "gpu_nodeguard-0.1.0.data/data/share/nodeguard/"
+    installed = {
+        name.removeprefix(prefix): content
+        for name, content in contents(wheel).items()
+        if name.startswith("gpu_nodeguard-0.1.0.data/")
+    }
+    shipped = [path for path in (ROOT / "daemonset").rglob("*") if path.is_file()]
+    assert installed == {str(path.relative_to(ROOT)): path.read_bytes() for path in shipped}
+    assert {
+        "daemonset/nodeguard-agent.service",
+        "daemonset/kustomization.yaml",
+        "daemonset/alerts/agent.yaml",
+    } <= (installed.keys())
+
+
+def test_the_metadata_names_the_project_and_its_pages(wheel: Path) -> None:
+    fields = metadata(wheel)
+    assert fields["Name"] == "gpu-nodeguard"
+    pages = dict(page.split(", ", 1) for page in fields.get_all("Project-URL", []))
+    assert pages.keys() == {"Homepage", "Documentation", "Source", "Changelog", "Issues"}
+    classifiers = fields.get_all("Classifier", [])
+    assert "Programming Language :: Python :: 3.11" in classifiers
+    assert any(classifier.startswith("Development Status ::") for classifier in classifiers)
+
+
+def test_each_link_of_the_index_page_is_absolute_and_names_a_file(wheel: Path) -> None:
+    page = str(metadata(wheel).get_payload())
+    assert page.startswith("# nodeguard\n")
+    files = "https://github.com/nodeguard/nodeguard/blob/v0.1.0/"
+    links = re.findall(r"\]\(([^)]*)\)", page)
+    assert len(links) > 10
+    for link in links:
+        assert link.startswith("https://"), link
+        if link.startswith(files):
+            assert (ROOT / link.removeprefix(files).partition("#")[0]).exists(), link
+
+
+def test_the_sdist_holds_what_a_build_needs_and_no_tests(sdist: Path, tree: Path) -> None:
+    with tarfile.open(sdist) as archive:
+        files = {member.name.partition("/")[2] for member in archive if member.isfile()}
+    assert {"README.md", "LICENSE", "CHANGELOG.md", "pyproject.toml", "setup.py"} <= files
+    tracked = {str(path.relative_to(tree)) for path in tree.rglob("*") if path.is_file()}
+    assert {name for name in tracked if name.startswith(("nodeguard/", "checks/", "daemonset/"))} <= files
+    assert not [name for name in files if name.startswith(("tests/", "fixtures/", "bench/"))]
+
+
+def test_the_sdist_builds_the_same_wheel(sdist: Path, wheel: Path, tmp_path: Path) -> None:
     subprocess.run(["tar", "-xzf", str(sdist), "-C", str(tmp_path)], check=True)
     again = build(tmp_path / sdist.name.removesuffix(".tar.gz"), "wheel", tmp_path / "again")
     assert contents(again) == contents(wheel)
@@ -90,3 +165,8 @@ def test_an_installed_wheel_judges_without_parsing_yaml(wheel: Path, tmp_path: P
     )
     assert ran.returncode in {0, 1, 2}, ran.stderr
     assert "yaml" not in ran.stderr
+
+
+def test_the_package_runs_as_a_module() -> None:
+    command = [sys.executable, "-m", "nodeguard", "--version"]
+    assert subprocess.run(command, check=True, capture_output=True, text=True).stdout == "nodeguard 0.1.0\n"

@@ -181,7 +181,7 @@ def _updated_targets(
         reading.source: {observation.target for observation in reading.observations} for reading in readings
     }
     by_source = {reading.source: reading for reading in readings}
-    released = {reading.source for reading in readings if _source_status(reading).status == "released"}
+    released = {reading.source for reading in readings if _source_status(reading).status == "detached"}
     for name, target in targets.items():
         for source in target.sources:
             if source in listed and name not in listed[source]:

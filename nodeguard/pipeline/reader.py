@@ -43,7 +43,7 @@ def build_reading(
     """Return the reading that began at a time (seconds since boot) and ends now."""
     seen = tuple(observations)
     is_cut = any(
-        observation.target == NODE and observation.status in {"failed", "hung", "released"}
+        observation.target == NODE and observation.status in {"failed", "hung", "detached"}
         for observation in seen
     )
     now = machine.now().mono

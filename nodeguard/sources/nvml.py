@@ -95,7 +95,7 @@ class NvmlSource:
         indices = {slot: index for index, slot in self._slots.items()}
         if not indices.keys() >= detached:
             # All GPUs, or one with an unknown index: a round that finds the index would open the GPU.
-            yield Observation(self.name, NODE, "released", detail=DETACHED)
+            yield Observation(self.name, NODE, "detached", detail=DETACHED)
             return
         answer = machine.nvml(leave=frozenset(indices[slot] for slot in detached))
         if answer.missing:
@@ -121,7 +121,7 @@ class NvmlSource:
             yield from self._unreached(observed)
         for gpu_slot in sorted(detached):
             for slot in (gpu_slot, *sorted(self._links.get(gpu_slot, ()))):
-                yield Observation(self.name, slot, "released", detail=DETACHED)
+                yield Observation(self.name, slot, "detached", detail=DETACHED)
 
     def _names(self, handled: dict[int, dict[str, Any]], indices: Iterable[int]) -> dict[int, str]:
         """Return the target of each device, by its index.

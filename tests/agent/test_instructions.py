@@ -103,10 +103,10 @@ async def test_one_gpu_is_left_alone_and_the_other_read(tmp_path: Path) -> None:
     async with watching(tmp_path) as node:
         [before] = workers()
         assert (await node.gpus.carry_out(DetachGpus("1", 60.0, ("02:00",)))).message == OTHER
-        await until_async(lambda: node.statuses() == {"node": "read", ONE: "read", OTHER: "released"})
+        await until_async(lambda: node.statuses() == {"node": "read", ONE: "read", OTHER: "detached"})
         assert workers() != [before]
         assert (await node.gpus.carry_out(DetachGpus("2", 60.0, (ONE,)))).message == ONE
-        await until_async(lambda: node.statuses() == {"node": "read", ONE: "released", OTHER: "released"})
+        await until_async(lambda: node.statuses() == {"node": "read", ONE: "detached", OTHER: "detached"})
 
 
 @pytest.mark.usefixtures("double")

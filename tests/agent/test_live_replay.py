@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from fixtures.bundles import bundle_path
 from nodeguard.agent.live_replay import LiveReplayMachine
 from nodeguard.bundle.watched import LogFields, WatchedBundle
 from nodeguard.sources.machine import LogCursor, LogRecords
 from nodeguard.worker.device_events import DeviceEvent
 from tests.bundle.bundles import bundle, lay
-from tests.paths import FIXTURES
 
 BOOT = "5c8f1d2e-0a1b-2c3d-4e5f-60718293a4b5"
 ONE, TWO, THREE = "6,1,1000000,-;one", "6,2,2000000,-;two", "6,3,3000000,-;three"
@@ -48,7 +48,7 @@ def live(directory: Path, files: dict[str, Any], logged: LogCursor | None = None
 
 def test_a_recording_goes_on_with_the_clock_as_fast_as_asked() -> None:
     clock = [100.0]
-    with WatchedBundle(str(FIXTURES / "gpu-gone"), lambda _: None) as watched:
+    with WatchedBundle(str(bundle_path("gpu-gone")), lambda _: None) as watched:
         machine = LiveReplayMachine(watched, 60.0, lambda: clock[0])
         began = machine.now()
         gpu = "/sys/bus/pci/devices/0000:61:00.0"

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.build.expect import bundles, expected
+from fixtures.bundles import bundle_names, bundle_path
+from fixtures.verdicts import expected
 from nodeguard.agent.state import AgentState, capture_state, decode_state, encode_state
 from nodeguard.bundle.recording import Recording
 from nodeguard.cli.check_catalogue import load_catalogue
@@ -22,6 +23,8 @@ from nodeguard.pipeline.replay import due_times
 from nodeguard.sources.machines.replay import ReplayMachine
 from nodeguard.sources.registry import all_sources
 
+pytestmark = pytest.mark.slow
+
 # Of a healthy eight-GPU, eight-port node; what a state file may take.
 _MOST = 256 << 10
 
@@ -36,7 +39,7 @@ def _rules_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
             made[id(catalogue)] = catalogue, compile_rules(catalogue, signals, families)
         return made[id(catalogue)][1]
 
-    monkeypatch.setattr(judgement, "compile_rules", once)
+    monkeypatch.setattr(judgement, "rules", once)
 
 
 class Agent:
@@ -89,7 +92,7 @@ def told(directory: Path, restart: bool) -> list[Verdict]:
     return verdicts
 
 
-FRAMED = [path for path in bundles() if (path / "frames").is_dir()]
+FRAMED = [path for path in map(bundle_path, bundle_names()) if (path / "frames").is_dir()]
 
 
 @pytest.mark.parametrize("directory", FRAMED, ids=lambda path: path.name)
@@ -102,7 +105,7 @@ def test_a_restart_between_any_two_rounds_changes_no_verdict(directory: Path) ->
 )
 def test_what_was_judged_after_the_last_write_is_judged_again_and_not_twice(name: str) -> None:
     """Killed after every second round, before it was written down."""
-    [directory] = [path for path in FRAMED if path.name == name]
+    directory = bundle_path(name)
     agent, written, since = Agent(directory), AgentState(), 0.0
     for number, at in enumerate(agent.moments()):
         verdict = agent.round(at)
@@ -114,7 +117,7 @@ def test_what_was_judged_after_the_last_write_is_judged_again_and_not_twice(name
 
 
 def test_a_memory_is_small() -> None:
-    [directory] = [path for path in FRAMED if path.name == "healthy-dgx-h100"]
+    directory = bundle_path("healthy-dgx-h100")
     agent = Agent(directory)
     for at in agent.moments():
         agent.round(at)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from tests.paths import ROOT
-from tests.waiting import PATIENCE
+
+# Runs promtool, with arguments and standard input: the fixture `promtool`.
+Promtool = Callable[..., subprocess.CompletedProcess[str]]
 
 RUNBOOK = ROOT / "docs" / "alerts.md"
 
@@ -32,14 +34,6 @@ def told(part: str) -> Path:
 def alerts(part: str) -> list[dict[str, Any]]:
     groups = yaml.safe_load(rules(part).read_text())["groups"]
     return [rule for group in groups for rule in group["rules"]]
-
-
-def promtool(*arguments: str, said: str = "") -> subprocess.CompletedProcess[str]:
-    path = shutil.which("promtool")
-    assert path is not None, "promtool is missing: run `make test-environment`"
-    return subprocess.run(
-        [path, *arguments], input=said, capture_output=True, text=True, timeout=PATIENCE, check=False
-    )
 
 
 def labels_by_metric(page: str) -> dict[str, set[str]]:

@@ -11,7 +11,7 @@ import pytest
 from nodeguard.cli.render.verdict_metrics import as_metrics
 from nodeguard.model.finding import Action, DataStatus, Finding, Health, Verdict
 from nodeguard.model.instant import Instant
-from tests.alerts.rules import OF_PROMETHEUS, alerts, labels_by_metric, promtool, rules, told
+from tests.alerts.rules import OF_PROMETHEUS, Promtool, alerts, labels_by_metric, rules, told
 
 # What the agent serves beside the metrics of `nodeguard check`.
 OF_THE_AGENT = {
@@ -29,7 +29,7 @@ def metrics() -> dict[str, set[str]]:
     return {**OF_THE_AGENT, **labels_by_metric(as_metrics(verdict, Instant(0, 0, "")))}
 
 
-def test_a_rule_that_never_fires_is_found(tmp_path: Path) -> None:
+def test_a_rule_that_never_fires_is_found(tmp_path: Path, promtool: Promtool) -> None:
     (tmp_path / "agent.yaml").write_text(rules("agent").read_text().replace("== 1", "== 2"))
     wrong = tmp_path / "told.yaml"
     wrong.write_text(told("agent").read_text().replace("../../daemonset/alerts/agent.yaml", "agent.yaml"))

@@ -18,7 +18,7 @@ from nodeguard.local.open_files import ConnectionCapacity
 from nodeguard.model.policy import NodeLocation
 from tests.aggregator.test_report_handler import report
 from tests.aggregator.test_service import ONE, Scene
-from tests.alerts.rules import OF_PROMETHEUS, alerts, labels_by_metric, promtool
+from tests.alerts.rules import OF_PROMETHEUS, Promtool, alerts, labels_by_metric
 
 
 async def _page(accept: str) -> Page:
@@ -58,9 +58,9 @@ async def test_each_looks_at_metrics_that_nodeguard_writes() -> None:
         assert set(re.findall(r"nodeguard_\w+", rule["expr"])) <= known.keys()
 
 
-async def test_what_is_served_keeps_to_prometheus_conventions() -> None:
+async def test_what_is_served_keeps_to_prometheus_conventions(promtool: Promtool) -> None:
     said = await _metrics()
-    done = promtool("check", "metrics", said=said)
+    done = promtool("check", "metrics", stdin=said)
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
     for line in (
         "# TYPE nodeguard_aggregator_requests_total counter",

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.alerts.rules import RUNBOOK, alerts, promtool, rules, told
+from tests.alerts.rules import RUNBOOK, Promtool, alerts, rules, told
 from tests.paths import ROOT
 
 # A dead man's switch has no severity.
@@ -21,13 +21,13 @@ each = pytest.mark.parametrize(
 
 
 @parts
-def test_they_are_rules(part: str) -> None:
+def test_they_are_rules(part: str, promtool: Promtool) -> None:
     done = promtool("check", "rules", str(rules(part)))
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 @parts
-def test_they_fire_and_stay_quiet_as_told(part: str) -> None:
+def test_they_fire_and_stay_quiet_as_told(part: str, promtool: Promtool) -> None:
     done = promtool("test", "rules", str(told(part)))
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from fixtures.bundles import bundle_path
 from nodeguard.backtest.recordings import recording_steps
 from nodeguard.bundle.recording import Recording
 from nodeguard.cli.check_catalogue import load_catalogue
@@ -11,13 +12,12 @@ from nodeguard.model.finding import Health, Verdict
 from nodeguard.pipeline.pipeline import Pipeline
 from nodeguard.pipeline.replay import replay_verdicts
 from nodeguard.sources.registry import all_sources
-from tests.paths import FIXTURES
 
 
 def played(name: str) -> tuple[list[HistoryEvent], Verdict]:
     """Steps of a recording, and its last verdict."""
     catalogue, signals = load_catalogue()
-    recording = Recording.open(str(FIXTURES / name))
+    recording = Recording.open(str(bundle_path(name)))
     sources = all_sources(catalogue.patterns)
 
     def judgement() -> Pipeline:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.paths import FIXTURES
+from fixtures.bundles import bundle_path
 
-CHECK = ["check", "--from", str(FIXTURES / "gpu-hot")]
+CHECK = ["check", "--from", str(bundle_path("gpu-hot"))]
 
 
 def run(words: list[str], redirect: str = "", **environment: str) -> subprocess.CompletedProcess[str]:

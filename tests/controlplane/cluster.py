@@ -10,7 +10,7 @@ import secrets
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -103,6 +103,10 @@ def cluster(
     """A new, empty cluster. flags: more of them for a component. Raises BuildError, and ClusterError."""
     with Kept(PREFIX) as kept:
         yield _started(kept, components, flags or {})
+
+
+# Starts a cluster: the function `cluster`, as the fixture `new_cluster` returns it.
+NewCluster = Callable[..., AbstractContextManager[Cluster]]
 
 
 def _started(

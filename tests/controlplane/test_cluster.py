@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.controlplane.api import Object
-from tests.controlplane.cluster import API, Cluster, cluster
+from tests.controlplane.cluster import API, Cluster, NewCluster
 from tests.controlplane.objects import GPU, node, pod
 
 TAINT = {"key": "nodeguard.dev/quarantine", "value": "gpu", "effect": "NoSchedule"}
@@ -73,15 +73,15 @@ def test_kubectl_speaks_to_it(controlplane: Cluster) -> None:
     assert "Server Version: v1.37.1" in controlplane.kubectl("version")
 
 
-def test_a_second_cluster_knows_nothing_of_the_first(controlplane: Cluster) -> None:
+def test_a_second_cluster_knows_nothing_of_the_first(controlplane: Cluster, new_cluster: NewCluster) -> None:
     controlplane.api.post("/api/v1/nodes", node("node-1"))
-    with cluster(API) as second:
+    with new_cluster(API) as second:
         assert second.url != controlplane.url
         assert second.api.get("/api/v1/nodes")["items"] == []
 
 
-def test_an_api_server_that_comes_back_has_lost_nothing() -> None:
-    with cluster(API) as alone:
+def test_an_api_server_that_comes_back_has_lost_nothing(new_cluster: NewCluster) -> None:
+    with new_cluster(API) as alone:
         alone.api.post("/api/v1/nodes", node("node-1"))
         alone.stop("kube-apiserver")
         alone.start("kube-apiserver")

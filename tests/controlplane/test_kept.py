@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.controlplane.cluster import API, ClusterError, cluster
+from tests.controlplane.cluster import API, ClusterError, NewCluster
 from tests.controlplane.kept import Kept
 from tests.paths import ROOT
 from tests.waiting import PATIENCE
@@ -49,6 +49,7 @@ def waited(done: Any) -> bool:
     return bool(said)
 
 
+@pytest.mark.usefixtures("new_cluster")
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_a_cluster_ends_with_its_pytest(end: signal.Signals, tmp_path: Path) -> None:
     said = tmp_path / "said.json"
@@ -81,7 +82,7 @@ def test_the_processes_die_with_a_keeper_that_is_killed() -> None:
         kept.directory.rmdir()
 
 
-def test_a_component_that_cannot_start_says_why() -> None:
+def test_a_component_that_cannot_start_says_why(new_cluster: NewCluster) -> None:
     why = r"(?s)kube-apiserver ended with code 1:.*unknown flag: --no-such-flag"
-    with pytest.raises(ClusterError, match=why), cluster(API, {"kube-apiserver": ["--no-such-flag"]}):
+    with pytest.raises(ClusterError, match=why), new_cluster(API, {"kube-apiserver": ["--no-such-flag"]}):
         pass

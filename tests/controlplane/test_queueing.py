@@ -6,13 +6,13 @@ import os
 import shutil
 import signal
 
-from tests.controlplane.cluster import API, cluster
+from tests.controlplane.cluster import API, NewCluster
 from tests.controlplane.queueing import KUEUE, start_kueue
 from tests.controlplane.test_kept import alive, waited
 
 
-def test_it_knows_its_kinds_and_dies_with_a_keeper_that_is_killed() -> None:
-    with cluster(API) as made:
+def test_it_knows_its_kinds_and_dies_with_a_keeper_that_is_killed(new_cluster: NewCluster) -> None:
+    with new_cluster(API) as made:
         start_kueue(made)
         queue = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "all"}}
         # Its webhook fills in what is not said.

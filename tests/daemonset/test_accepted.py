@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.controlplane.api import Object
-from tests.controlplane.cluster import API, Cluster, cluster
+from tests.controlplane.cluster import API, Cluster, NewCluster
 from tests.controlplane.objects import node
 from tests.daemonset.manifests import AGENT, AGGREGATOR, apply, documents, pods
 
@@ -22,8 +22,8 @@ def versions(applied: list[Object]) -> dict[tuple[str, str], object]:
     }
 
 
-def test_all_is_accepted_and_a_second_time_changes_nothing() -> None:
-    with cluster(API) as alone:
+def test_all_is_accepted_and_a_second_time_changes_nothing(new_cluster: NewCluster) -> None:
+    with new_cluster(API) as alone:
         first = apply(alone)
         assert len(first) == len(list(documents()))
         assert versions(apply(alone)) == versions(first)

@@ -14,6 +14,8 @@ import pytest
 
 from tests.daemonset.manifests import AGENT, AGGREGATOR, DAEMONSET, document
 
+pytestmark = pytest.mark.slow
+
 ROOT = DAEMONSET.parent
 FILES = ["Containerfile.agent", "Containerfile.aggregator"]
 
@@ -43,7 +45,7 @@ def test_it_builds_from_what_it_copies_alone(file: str, tmp_path: Path) -> None:
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--quiet"]
     alone = ["--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", str(wheels), str(tmp_path)]
     subprocess.run([*pip, *alone], check=True, capture_output=True)
-    (wheel,) = wheels.glob("nodeguard-*.whl")
+    (wheel,) = wheels.glob("gpu_nodeguard-*.whl")
     assert "nodeguard/checks/compiled.msgpack" in zipfile.ZipFile(wheel).namelist()
 
 

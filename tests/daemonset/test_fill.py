@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tests.controlplane.api import Object
-from tests.controlplane.cluster import API, Cluster, cluster
+from tests.controlplane.cluster import API, Cluster, NewCluster
 from tests.controlplane.commands import GANGS
 from tests.controlplane.objects import pod
 from tests.daemonset.manifests import DAEMONSET, FILL, fill
@@ -48,9 +48,9 @@ ANNOTATIONS = (
 
 
 @pytest.fixture(scope="module", params=[GANGS, {}], ids=["with PodGroups", "without PodGroups"])
-def served(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+def served(request: pytest.FixtureRequest, new_cluster: NewCluster) -> Iterator[Cluster]:
     """An API server with the policy, and a namespace that wants it and one that does not."""
-    with cluster(API, {"kube-apiserver": request.param.get("kube-apiserver", ())}) as made:
+    with new_cluster(API, {"kube-apiserver": request.param.get("kube-apiserver", ())}) as made:
         for name, labels in (("fills", WANTED), ("plain", {})):
             made.api.post("/api/v1/namespaces", {"metadata": {"name": name, "labels": labels}})
         for name in ("default", "fills", "plain"):

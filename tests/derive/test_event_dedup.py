@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fixtures.build.expect import judged
+from fixtures.bundles import bundle_path
+from fixtures.verdicts import judged
 from nodeguard.derive.event_dedup import GRACE, DedupState, deduplicate_xids
 from nodeguard.model.observation import Observation, Reading
 from tests.derive.look import GPUS, xid
-from tests.paths import FIXTURES
 
 LINE = "pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
 
@@ -115,13 +115,13 @@ def test_a_reading_without_xids_is_left_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("bundle", "check", "witness"),
     [
-        ("xid-told-twice", "gpu-ecc-uncorrectable", "kmsg"),
-        ("xid-told-twice", "gpu-xid-fatal", "nvml"),
+        ("xid-reported-twice", "gpu-ecc-uncorrectable", "kmsg"),
+        ("xid-reported-twice", "gpu-xid-fatal", "nvml"),
         ("xid-unlogged", "gpu-xid-fatal", "nvml"),
     ],
 )
 def test_a_recorded_xid_is_one_finding_that_counts_one(bundle: str, check: str, witness: str) -> None:
-    [result] = [finding for finding in judged(FIXTURES / bundle).findings if finding.check == check]
+    [result] = [finding for finding in judged(bundle_path(bundle)).findings if finding.check == check]
     assert [(seen.source, seen.count) for seen in result.evidence if "Xid" in seen.text] == [(witness, 1)]
 
 

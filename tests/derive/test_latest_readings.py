@@ -50,7 +50,7 @@ def test_a_signal_that_one_source_read_is_not_unread_for_another_that_could_not(
     assert machine(refused, seen("pci", GPU, {"gpu.error": "none"})).get(GPU, "gpu.error") == "none"
 
 
-@pytest.mark.parametrize("status", ["failed", "hung", "released"])
+@pytest.mark.parametrize("status", ["failed", "hung", "detached"])
 def test_nothing_is_known_of_a_slot_that_its_source_could_not_read(status: Status) -> None:
     look = machine(
         seen("pci", GPU, {"pci.present": True}), Observation("nvml", GPU, status, detail="no answer")
@@ -154,5 +154,5 @@ def test_events_are_not_remembered() -> None:
 
 
 def test_what_is_left_alone_on_request_has_that_as_its_reason() -> None:
-    look = machine(Observation("nvml", GPU, "released", detail=DETACHED))
+    look = machine(Observation("nvml", GPU, "detached", detail=DETACHED))
     assert reason(look, GPU, "gpu.error") == DETACHED

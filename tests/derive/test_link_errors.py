@@ -144,12 +144,12 @@ def test_a_reading_of_nvml_that_was_cut_short_proves_nothing() -> None:
     "unread",
     [
         Observation("nvml", nvlink_target(GPU, 2), "hung", detail="no answer"),
-        Observation("nvml", nvlink_target(GPU, 2), "released", detail="released"),
+        Observation("nvml", nvlink_target(GPU, 2), "detached", detail="detached"),
         Observation("nvml", nvlink_target(GPU, 2), unreadable={"nvlink.active": "Timeout"}),
         Observation("nvml", nvlink_target(GPU, 2), signals={"nvlink.active": True}, unreadable={"nvlink.replays": "Timeout"}),
         Observation("nvml", NODE, unlisted={"nvlink": "NVML was not asked for all links"}),
     ],
-    ids=["hung", "released", "unread state", "unread counter", "unlisted"],
+    ids=["hung", "detached", "unread state", "unread counter", "unlisted"],
 )  # fmt: skip
 def test_links_that_were_not_read_prove_nothing(unread: Observation) -> None:
     readings = [

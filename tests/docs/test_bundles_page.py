@@ -13,6 +13,8 @@ from tests.docs.pages import text
 from tests.e2e.processes import live_bundle
 from tests.waiting import until
 
+pytestmark = pytest.mark.slow
+
 # The command lines as they are printed, with what each of them makes the agent find.
 PRINTED = re.findall(r"^    (echo .*)$", text("docs/bundles.md"), re.MULTILINE)
 FOUND = ("gpu-gsp-failure", "kernel-panic", "port-flap")

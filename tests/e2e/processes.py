@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.request import urlopen
 
+from fixtures.bundles import bundle_path
 from tests import waiting
-from tests.paths import FIXTURES
 from tests.ports import free_address
 from tests.waiting import PATIENCE, PROMPTLY
 
@@ -56,7 +56,7 @@ def agent(directory: Path, *arguments: str) -> Iterator[str]:
 
 def live_bundle(name: str, directory: Path) -> Path:
     """A copy of a bundle, to be written into."""
-    return Path(shutil.copytree(FIXTURES / name, directory / name, symlinks=True))
+    return Path(shutil.copytree(bundle_path(name), directory / name, symlinks=True))
 
 
 def page(address: str, path: str) -> str:

@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.processes import until
-from tests.paths import FIXTURES
 from tests.waiting import PROMPTLY
 
-DEMO = FIXTURES.parent / "scripts" / "demo.py"
+pytestmark = pytest.mark.slow
+
+DEMO = Path(__file__).parents[2] / "scripts" / "demo.py"
 
 
 # The process, and the file with its output.

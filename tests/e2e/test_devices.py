@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.controlplane.api import Object
-from tests.controlplane.cluster import Cluster, cluster
+from tests.controlplane.cluster import Cluster, NewCluster
 from tests.controlplane.objects import GPU, pod
 from tests.e2e import scene
 from tests.e2e.devices import RESOURCES, RULES, claim, offer, published, rules
@@ -92,11 +92,14 @@ def test_seven_of_eight_stay_in_service(
         agent.until(lambda: not controlplane.api.get(RULES)["items"])
 
 
-def test_a_server_without_rules_has_the_node_marked() -> None:
+def test_a_server_without_rules_has_the_node_marked(new_cluster: NewCluster) -> None:
     # A scheduler that follows rules would wait for them for ever.
     off = ["--feature-gates=DRADeviceTaintRules=false"]
     served = ["--runtime-config=resource.k8s.io/v1/devicetaintrules=false"]
-    with cluster(flags={"kube-apiserver": served, "kube-scheduler": off}) as alone, published(alone, "gpu-1"):
+    with (
+        new_cluster(flags={"kube-apiserver": served, "kube-scheduler": off}) as alone,
+        published(alone, "gpu-1"),
+    ):
         assert "devicetaintrules" not in alone.kubectl("api-resources", "--api-group=resource.k8s.io")
         with at_work(alone, scene.ENFORCED, "gpu-1") as made:
             agent = made.agents["gpu-1"]

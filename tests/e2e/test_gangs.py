@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.controlplane.cluster import cluster
+from tests.controlplane.cluster import NewCluster
 from tests.controlplane.commands import GANGS
 from tests.controlplane.objects import GPU
 from tests.controlplane.queueing import start_kueue
@@ -31,9 +31,9 @@ SOON = 20.0
 
 
 @pytest.fixture(scope="module")
-def floor() -> Iterator[Floor]:
+def floor(new_cluster: NewCluster) -> Iterator[Floor]:
     """Nodes of a control plane whose scheduler places gangs."""
-    with cluster(flags=GANGS) as made:
+    with new_cluster(flags=GANGS) as made:
         fill(made)
         yield Floor(made)
 

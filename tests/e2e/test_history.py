@@ -10,10 +10,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.aggregator.history.scene import rows
 from tests.e2e.processes import page, until
 from tests.e2e.test_standalone import COMMAND, XID, Site, insecure
 from tests.waiting import PROMPTLY
+
+pytestmark = pytest.mark.slow
 
 
 def backtested(site: Site) -> Any:

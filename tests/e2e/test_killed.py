@@ -19,14 +19,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+import pytest
+
+from fixtures.bundles import bundle_path
 from nodeguard.agent.state import decode_state
 from nodeguard.model.target import gpu_target
 from nodeguard.wire.report import Report
 from tests.agent.reporting.receiver import Receiver, receiving
-from tests.paths import ROOT
 from tests.waiting import PROMPTLY, until
 
-BUNDLE = ROOT / "fixtures" / "healthy-dgx-h100"
+pytestmark = pytest.mark.slow
+
+BUNDLE = bundle_path("healthy-dgx-h100")
 KILLS = int(os.environ.get("NODEGUARD_KILLS", "15"))
 
 # Of applications: nothing that the GPU says of itself ends what they make, and they are no finding.

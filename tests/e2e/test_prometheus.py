@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,6 +11,8 @@ from urllib.parse import quote
 import pytest
 import yaml
 
+from fixtures.bundles import bundle_path
+from tests.alerts.rules import Promtool
 from tests.e2e.processes import (
     agent,
     api,
@@ -21,10 +22,9 @@ from tests.e2e.processes import (
     running,
     until,
 )
-from tests.paths import FIXTURES
 from tests.ports import free_address
 
-RULES = FIXTURES.parent / "daemonset" / "alerts" / "agent.yaml"
+RULES = Path(__file__).parents[2] / "daemonset" / "alerts" / "agent.yaml"
 FAULT = "3,4711,1000010000000,-;NVRM: Xid (PCI:0000:1b:00): 79, pid=1, name=x, GPU has fallen off the bus.\n"
 
 # Series that a healthy node may cost.
@@ -48,7 +48,7 @@ class Scene(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+def scene(tmp_path_factory: pytest.TempPathFactory, promtool: Promtool) -> Iterator[Scene]:
     command = installed("prometheus")
     directory = tmp_path_factory.mktemp("prometheus")
     bundle = live_bundle("healthy-dgx-h100", directory)
@@ -81,9 +81,9 @@ def test_both_are_scraped(scene: Scene) -> None:
     assert scene.query('nodeguard_node_health{health="ok"}')[scene.healthy] == 1
 
 
-def test_pages_without_findings_are_clean(scene: Scene) -> None:
-    assert_is_clean(page(scene.healthy, "/metrics"))
-    assert_is_clean(page(scene.here, "/metrics"))
+def test_pages_without_findings_are_clean(scene: Scene, promtool: Promtool) -> None:
+    assert_is_clean(page(scene.healthy, "/metrics"), promtool)
+    assert_is_clean(page(scene.here, "/metrics"), promtool)
 
 
 def test_the_rules_are_loaded_and_can_be_evaluated(scene: Scene) -> None:
@@ -117,15 +117,14 @@ def test_a_fault_that_is_put_into_a_running_agent_raises_the_alert(scene: Scene)
 
 
 @pytest.mark.parametrize("name", ["gpu-off-bus", "nic-troubles", "driver-stalled"])
-def test_a_page_with_findings_is_clean(name: str, tmp_path: Path) -> None:
-    with agent(tmp_path, "--from", str(FIXTURES / name), "--speed", "100") as listen:
+def test_a_page_with_findings_is_clean(name: str, tmp_path: Path, promtool: Promtool) -> None:
+    with agent(tmp_path, "--from", str(bundle_path(name)), "--speed", "100") as listen:
         log = tmp_path / "agent.log"
         until(lambda: "\nnodeguard_finding{" in page(listen, "/metrics"), log)
-        assert_is_clean(page(listen, "/metrics"))
+        assert_is_clean(page(listen, "/metrics"), promtool)
 
 
-def assert_is_clean(metrics: str) -> None:
+def assert_is_clean(metrics: str, promtool: Promtool) -> None:
     assert "nodeguard_node_health{" in metrics
-    words = [installed("promtool"), "check", "metrics"]
-    done = subprocess.run(words, input=metrics, capture_output=True, text=True, check=False)
+    done = promtool("check", "metrics", stdin=metrics)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -19,6 +19,8 @@ from tests.e2e.processes import agent, answer, live_bundle, page, running, until
 from tests.ports import free_address
 from tests.waiting import PATIENCE, PROMPTLY
 
+pytestmark = pytest.mark.slow
+
 COMMAND = (sys.executable, "-m", "nodeguard.cli.main")
 BUNDLE = "healthy-dgx-h100"
 XID = "3,9001,1000010000000,-;NVRM: Xid (PCI:0000:1b:00): 119, pid=1, name=train, Timeout after 6s of waiting for RPC response\n"

@@ -21,6 +21,8 @@ from tests.paths import ROOT
 from tests.ports import free_ports
 from tests.waiting import PATIENCE
 
+pytestmark = pytest.mark.slow
+
 AGENT, AGGREGATOR = UNITS
 MAIN = ("-m", "nodeguard.cli.main")
 RESOLVING = str(Path(__file__).with_name("resolving.py"))

@@ -50,8 +50,8 @@ def finding(check: str = "gpu-lost", target: str = "gpu/0000:3b:00", **more: Any
     return ReportedFinding(check=check, target=target, **{**values, **more})
 
 
-def in_order(checks: Iterable[str] = CHECKS, slots: Iterable[str] = ("gpu/0000:3b:00",)) -> ReportedPassing:
-    return ReportedPassing(tuple(checks), tuple(slots))
+def in_order(checks: Iterable[str] = CHECKS, targets: Iterable[str] = ("gpu/0000:3b:00",)) -> ReportedPassing:
+    return ReportedPassing(tuple(checks), tuple(targets))
 
 
 class Fleet:

@@ -70,6 +70,7 @@ def printed(policy: Policy, size: int) -> str:
     return next(line.text for line in lines if line.head[0].text.startswith("budget"))
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=200)
 @given(sizes, budgets)
 def test_every_printed_budget_is_the_enforced_one(size: int, budget: Budget) -> None:
@@ -117,6 +118,7 @@ def test_the_printed_budget_of_a_pool_and_of_a_domain_is_the_enforced_one(
     assert "at least 1 node each; where that is 1 node, 1 quarantined and 1 suspect" in printed(policy, 1300)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=200)
 @given(sizes, budgets)
 def test_suspect_nodes_leave_the_reserve_for_fatal_ones(size: int, budget: Budget) -> None:

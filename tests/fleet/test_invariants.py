@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -29,6 +30,8 @@ from nodeguard.model.policy import (
     TopologyLabels,
 )
 from tests.fleet.scene import CHECKS, Fleet, finding, foreign, in_order
+
+pytestmark = pytest.mark.slow
 
 SIZE = 24
 SLOTS = ("gpu/0000:3b:00", "gpu/0000:3c:00", "node")

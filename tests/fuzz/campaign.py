@@ -13,6 +13,7 @@ from io import BytesIO
 from random import Random
 from typing import Any
 
+from fixtures.bundles import bundle_path
 from nodeguard.bundle.defect import BundleError
 from nodeguard.bundle.manifest import read_frame_manifest, read_manifest
 from nodeguard.bundle.nvml import read_base
@@ -36,7 +37,7 @@ from nodeguard.worker.result import LaneResult
 from tests.fuzz import mutation
 from tests.paths import ROOT
 
-HEALTHY = ROOT / "fixtures" / "healthy-dgx-h100"
+HEALTHY = bundle_path("healthy-dgx-h100")
 CATALOGUE, SIGNALS = load_catalogue()
 
 

@@ -8,6 +8,8 @@ import pytest
 
 from tests.fuzz.campaign import SHARES
 
+pytestmark = pytest.mark.slow
+
 INPUTS = 100_000
 
 

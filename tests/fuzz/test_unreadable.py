@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 
 from tests.fuzz.unreadable import ERRNOS, NVML_ERRORS, Damage, Place, Trial, by_shape, healthy
 
+pytestmark = pytest.mark.slow
+
 WITH_GPUS = [path for path in healthy() if (path / "nvml.json").exists()]
 WITH_PORTS = [path for path in healthy() if (path / "sys/class/infiniband").exists()]
 DGX = next(path for path in healthy() if path.name == "healthy-dgx-h100")

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fixtures.bundles import bundle_names, bundle_path
 from nodeguard.bundle.failures import os_error
 from nodeguard.bundle.recording import RecordedState, Recording
 from nodeguard.cli.check_catalogue import load_catalogue
@@ -26,7 +27,6 @@ from nodeguard.sources.machines.replay import ReplayMachine
 from nodeguard.sources.registry import all_sources
 from nodeguard.worker.replay import replay_nvml
 from nodeguard.worker.result import LaneResult
-from tests.paths import FIXTURES
 
 CATALOGUE, SIGNALS = load_catalogue()
 
@@ -258,7 +258,7 @@ class Trial:
 
 def healthy() -> list[Path]:
     """The recordings of healthy machines."""
-    return sorted(FIXTURES.glob("healthy-*"))
+    return [bundle_path(name) for name in bundle_names() if name.startswith("healthy-")]
 
 
 def by_shape(damages: tuple[Damage, ...]) -> dict[tuple[str, str], list[Damage]]:

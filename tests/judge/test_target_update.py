@@ -26,8 +26,8 @@ def test_a_slot_begins_with_its_first_reading() -> None:
 
 
 def test_a_slot_of_which_nothing_is_new_is_the_same_object() -> None:
-    state = read(10, n=5, part=Component("one"), unread={"b": "refused"}, epoch="1")
-    assert read(20, state, n=5, part=Component("one"), unread={"b": "refused"}, epoch="1") is state
+    state = read(10, n=5, component=Component("one"), unread={"b": "refused"}, epoch="1")
+    assert read(20, state, n=5, component=Component("one"), unread={"b": "refused"}, epoch="1") is state
     assert read(20, state, n=5, unread={"b": "late"}, epoch="1") is not state
     assert read(20, state, n=5, unread={"b": "refused"}, epoch="2") is not state
 
@@ -42,8 +42,8 @@ def test_a_long_gap_starts_every_counter_anew() -> None:
 
 def test_a_new_part_closes_what_was_known_of_the_old_one() -> None:
     broken = Event("a.happened", 5)
-    old = read(10, n=5, part=Component("one"), events=(broken,))
-    new = read(20, old, n=9, part=Component("two"))
+    old = read(10, n=5, component=Component("one"), events=(broken,))
+    new = read(20, old, n=9, component=Component("two"))
     assert (new.first_seen, new.signs, increase_within(new.counters["n"], 600, 20)) == (
         20,
         {"component-replaced": 20},
@@ -54,7 +54,7 @@ def test_a_new_part_closes_what_was_known_of_the_old_one() -> None:
 
 @pytest.mark.parametrize("part", [None, Component(""), Component("one", model="better known")])
 def test_a_part_that_is_unknown_or_the_same_closes_nothing(part: Component | None) -> None:
-    state = read(20, read(10, n=5, part=Component("one")), n=9, part=part)
+    state = read(20, read(10, n=5, component=Component("one")), n=9, component=part)
     assert (
         state.first_seen,
         state.component and state.component.id,

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from nodeguard.kube.client import ApiClient
-from tests.controlplane.cluster import API, Cluster, cluster
+from tests.controlplane.cluster import API, Cluster, NewCluster
 from tests.controlplane.objects import clear
 from tests.kube.detour import Detour
 
@@ -22,8 +22,8 @@ async def api(controlplane: Cluster) -> AsyncIterator[ApiClient]:
 
 
 @pytest.fixture(scope="session")
-def _api_server() -> Iterator[Cluster]:
-    with cluster(API) as made:
+def _api_server(new_cluster: NewCluster) -> Iterator[Cluster]:
+    with new_cluster(API) as made:
         yield made
 
 

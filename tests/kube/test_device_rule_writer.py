@@ -15,7 +15,7 @@ from nodeguard.kube.device_rule_writer import PATH, DeviceRuleWriter
 from nodeguard.kube.device_tracker import serves_device_rules
 from nodeguard.model.mark import EPOCH_ANNOTATION, STATE_ANNOTATION, DeviceRule
 from nodeguard.model.node import Taint
-from tests.controlplane.cluster import API, Cluster, cluster
+from tests.controlplane.cluster import API, Cluster, NewCluster
 from tests.controlplane.objects import node
 from tests.kube.following import running
 from tests.kube.writing import Writing, read, writing
@@ -152,8 +152,8 @@ async def test_a_rule_goes_with_its_node(api: ApiClient, controlplane: Cluster) 
     assert await objects(api) == {}
 
 
-async def test_older_clusters_have_none() -> None:
-    with cluster(API, {"kube-apiserver": ["--emulated-version=1.36"]}) as older:
+async def test_older_clusters_have_none(new_cluster: NewCluster) -> None:
+    with new_cluster(API, {"kube-apiserver": ["--emulated-version=1.36"]}) as older:
         api = await ApiClient.connect(str(older.kubeconfig))
         try:
             assert not await serves_device_rules(api)

@@ -15,7 +15,7 @@ from nodeguard.kube.device_tracker import DeviceTracker, serves_device_rules
 from nodeguard.kube.resource_slices import PATH, ResourceSlice, decode_slice, latest_generation
 from nodeguard.model.node import Device
 from tests.controlplane.api import Object
-from tests.controlplane.cluster import API, Cluster, cluster
+from tests.controlplane.cluster import API, Cluster, NewCluster
 from tests.waiting import until_async
 
 DRIVER = "gpu.nvidia.com"
@@ -132,9 +132,9 @@ async def test_devices_come_and_go(api: ApiClient, controlplane: Cluster) -> Non
     assert messages == []
 
 
-async def test_a_server_without_rules_has_no_devices() -> None:
+async def test_a_server_without_rules_has_no_devices(new_cluster: NewCluster) -> None:
     older = ["--runtime-config=resource.k8s.io/v1/devicetaintrules=false"]
-    with cluster(API, {"kube-apiserver": older}) as made:
+    with new_cluster(API, {"kube-apiserver": older}) as made:
         made.api.post(PATH, resource_slice("one", [device(1)]))
         api = await ApiClient.connect(str(made.kubeconfig))
         assert not await serves_device_rules(api)

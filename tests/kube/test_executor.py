@@ -16,7 +16,7 @@ from nodeguard.kube.errors import ApiError
 from nodeguard.kube.executor import WriteResult
 from nodeguard.model.mark import EPOCH_ANNOTATION, HOLD_ANNOTATION, STATE_ANNOTATION
 from nodeguard.model.node import Node, NodeCondition, Taint
-from tests.controlplane.cluster import API, Cluster, cluster
+from tests.controlplane.cluster import API, Cluster, NewCluster
 from tests.controlplane.credentials import write_kubeconfig
 from tests.controlplane.objects import node
 from tests.kube.writing import QUARANTINE, SUSPECT, Writing, desired, read, writing
@@ -297,8 +297,8 @@ async def test_nothing_of_others_is_lost(api: ApiClient, names: list[str]) -> No
     assert writers.messages == []
 
 
-async def test_a_server_that_goes_away_and_comes_back_gets_it_all() -> None:
-    with cluster(API) as alone:
+async def test_a_server_that_goes_away_and_comes_back_gets_it_all(new_cluster: NewCluster) -> None:
+    with new_cluster(API) as alone:
         names = [f"gpu-{number}" for number in range(40)]
         for name in names:
             alone.api.post(NODES, node(name))
@@ -326,10 +326,12 @@ async def marked_across_a_restart(alone: Cluster, api: ApiClient, writers: Writi
     assert writers.messages[-1].startswith("Writes: no write fails with no response")
 
 
-async def test_a_server_that_is_asked_too_much_is_given_the_time_it_wants(tmp_path: Path) -> None:
+async def test_a_server_that_is_asked_too_much_is_given_the_time_it_wants(
+    tmp_path: Path, new_cluster: NewCluster
+) -> None:
     # One write at a time for who is no administrator, and 429 with Retry-After for all beyond.
     narrow = ["--enable-priority-and-fairness=false", "--max-mutating-requests-inflight=1"]
-    with cluster(API, {"kube-apiserver": narrow}) as alone:
+    with new_cluster(API, {"kube-apiserver": narrow}) as alone:
         names = [f"gpu-{number}" for number in range(20)]
         for name in names:
             alone.api.post(NODES, node(name))

@@ -16,7 +16,7 @@ from nodeguard.kube.nodes import PATH, watch_nodes
 from nodeguard.kube.nodes import decode_node as decoded
 from nodeguard.kube.watch import Watch
 from nodeguard.model.node import Node
-from tests.controlplane.cluster import API, Cluster, cluster
+from tests.controlplane.cluster import API, Cluster, NewCluster
 from tests.controlplane.objects import node
 from tests.kube.detour import Detour
 from tests.kube.following import NodeRecorder, running
@@ -122,9 +122,11 @@ async def test_a_connection_that_falls_silent_is_made_anew(
     assert "did not respond to GET /api/v1/nodes within 1 s" in recorder.messages[0]
 
 
-async def test_a_server_that_streams_no_lists_gives_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_that_streams_no_lists_gives_pages(
+    monkeypatch: pytest.MonkeyPatch, new_cluster: NewCluster
+) -> None:
     monkeypatch.setattr(listing, "_PAGE", 2)
-    with cluster(API, {"kube-apiserver": ["--feature-gates=WatchList=false"]}) as old:
+    with new_cluster(API, {"kube-apiserver": ["--feature-gates=WatchList=false"]}) as old:
         make(old, *(f"node-{number}" for number in range(5)))
         api = await ApiClient.connect(str(old.kubeconfig))
         recorder = NodeRecorder()

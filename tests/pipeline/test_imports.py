@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.paths import FIXTURES
+from fixtures.bundles import bundle_path
 
 
 @pytest.mark.parametrize("output", ["table", "json", "prometheus"])
@@ -18,6 +18,6 @@ def test_check_loads_nothing_of_the_agent(output: str) -> None:
         "main(sys.argv[1:])\n"
         "print(sorted(name for name in sys.modules if name.startswith('nodeguard.agent')), file=sys.stderr)"
     )
-    words = ["check", "--from", str(FIXTURES / "gpu-hot"), "--format", output]
+    words = ["check", "--from", str(bundle_path("gpu-hot")), "--format", output]
     process = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=True)
     assert process.stderr.splitlines()[-1] == "[]"

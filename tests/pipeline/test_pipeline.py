@@ -134,8 +134,8 @@ def test_a_derived_fault_stands_while_its_gpu_cannot_be_read(status: Status) -> 
 def released(*slots: str) -> Reading:
     """A round in which all GPUs were left alone, or some."""
     if not slots:
-        return Reading("nvml", 0.0, (Observation("nvml", NODE, "released", detail=DETACHED),), complete=False)
-    left = tuple(Observation("nvml", slot, "released", detail=DETACHED) for slot in slots)
+        return Reading("nvml", 0.0, (Observation("nvml", NODE, "detached", detail=DETACHED),), complete=False)
+    left = tuple(Observation("nvml", slot, "detached", detail=DETACHED) for slot in slots)
     return Reading("nvml", 0.0, (Observation("nvml", NODE, signals={"nvml.ready": True}), *left))
 
 
@@ -174,7 +174,7 @@ def test_a_gpu_that_is_released_is_not_lost() -> None:
     node = Observation("nvml", NODE, signals={"nvml.ready": True, "driver.loaded": True})
     seen = tuple(Observation("nvml", slot, signals={"gpu.temperature": 40}) for slot in (GPU, OTHER))
     assert at(one, 1000.0, Reading("pci", 0.0, there), Reading("nvml", 0.0, (node, *seen))).findings == ()
-    one_left = Reading("nvml", 0.0, (node, Observation("nvml", GPU, "released", detail=DETACHED), seen[1]))
+    one_left = Reading("nvml", 0.0, (node, Observation("nvml", GPU, "detached", detail=DETACHED), seen[1]))
     for seconds, reading in ((1010.0, one_left), (1020.0, released())):
         left = at(one, seconds, reading)
         assert (left.findings, left.data_status) == ((), DataStatus.NOT_APPLICABLE)

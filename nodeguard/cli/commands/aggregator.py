@@ -26,7 +26,7 @@ _METRICS = "127.0.0.1:9435"
 _MAX_DAYS = 3650
 _MIN_MIB, _MAX_MIB = 16, 1 << 20
 
-_MISSING_EXTRA = "the aggregator needs more packages than the agent: install the extra [aggregator]"
+_MISSING_EXTRA = "the aggregator needs more packages than the agent: install gpu-nodeguard[aggregator]"
 
 
 SUMMARY = "collect agent reports and mark unhealthy nodes"

@@ -243,7 +243,7 @@ def grace_end(policy: Policy, want: MarkRequest, now: float) -> float:
 def _with(holding: NodeMarks, want: MarkRequest, now: float) -> NodeMarks:
     """What a node holds once a want is granted. A finding that got worse takes its own place."""
     record = holding.record_of(want.device)
-    cause = MarkCause(want.mark, want.check, want.target, want.fault_class, now, want.slots, want.part)
+    cause = MarkCause(want.mark, want.check, want.target, want.fault_class, now, want.targets, want.part)
     others = (one for one in record.causes if (one.check, one.target) != (want.check, want.target))
     charge = record.charge or Charge(want.check, want.mark, now)
     return holding.with_record(want.device, replace(record, causes=(*others, cause), charge=charge))

@@ -41,7 +41,7 @@ class MarkRequest(Struct, frozen=True):
     target: str
     fault_class: str
     since: float
-    slots: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
     part: str = ""
     confirmations: int = 1
     device: Device | None = None

@@ -21,12 +21,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fixtures.bundles import bundle_path
 from nodeguard.agent.check_reload import adoption_delay
 from nodeguard.cli.main import main
-from tests.paths import FIXTURES
 from tests.waiting import PATIENCE, PROMPTLY, until
 
-RECORDED = ["--from", str(FIXTURES / "gpu-hot")]
+RECORDED = ["--from", str(bundle_path("gpu-hot"))]
 
 
 def free_port() -> int:
@@ -63,7 +63,7 @@ def page(url: str) -> str:
 
 
 def test_a_recorded_fault_is_on_the_metrics_page_and_in_the_log() -> None:
-    with running("--from", str(FIXTURES / "gpu-hot"), "--speed", "10") as (process, where):
+    with running("--from", str(bundle_path("gpu-hot")), "--speed", "10") as (process, where):
         assert page(f"{where}/readyz") == "ready\n"
         assert page(f"{where}/healthz") == "alive\n"
         assert 'check="gpu-memory-hot"' in page(f"{where}/metrics") or process.poll() is None
@@ -79,13 +79,13 @@ def test_one_round_of_everything_ends_with_the_exit_code_of_a_check(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     listen = f"127.0.0.1:{free_port()}"
-    assert main(["agent", "--once", "--from", str(FIXTURES / "gpu-off-bus"), "--listen", listen]) == 0
+    assert main(["agent", "--once", "--from", str(bundle_path("gpu-off-bus")), "--listen", listen]) == 0
     assert json.loads(capfd.readouterr().err.splitlines()[-1])["event"] == "end"
 
 
 @pytest.mark.parametrize("pipe", [False, True])
 def test_what_is_written_into_a_bundle_is_found_by_the_agent_on_it(tmp_path: Path, pipe: bool) -> None:
-    live = shutil.copytree(FIXTURES / "healthy-dgx-h100", tmp_path / "live", symlinks=True)
+    live = shutil.copytree(bundle_path("healthy-dgx-h100"), tmp_path / "live", symlinks=True)
     if pipe:
         (live / "kmsg").unlink()
         os.mkfifo(live / "kmsg")
@@ -183,7 +183,7 @@ def test_invalid_options_are_refused(words: list[str], said: str, capfd: pytest.
 
 
 def test_two_agents_do_not_share_a_state_directory(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    words = ["--from", str(FIXTURES / "healthy-cpu-only"), "--state", str(tmp_path)]
+    words = ["--from", str(bundle_path("healthy-cpu-only")), "--state", str(tmp_path)]
     with running(*words) as (_, where):
         page(f"{where}/readyz")
         assert main(["agent", *words, "--listen", "127.0.0.1:0"]) == 3
@@ -193,7 +193,7 @@ def test_two_agents_do_not_share_a_state_directory(tmp_path: Path, capfd: pytest
 def test_an_address_that_is_taken_is_named(capfd: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        assert main(["agent", "--listen", f"127.0.0.1:{port}", "--from", str(FIXTURES / "gpu-hot")]) == 3
+        assert main(["agent", "--listen", f"127.0.0.1:{port}", "--from", str(bundle_path("gpu-hot"))]) == 3
     assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in capfd.readouterr().err
 
 
@@ -208,7 +208,7 @@ def test_a_platform_that_the_file_says_is_refused_with_its_name(
 def test_a_bundle_in_which_nothing_is_recorded_is_refused(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    manifest = (FIXTURES / "healthy-dgx-h100" / "bundle.yaml").read_text()
+    manifest = (bundle_path("healthy-dgx-h100") / "bundle.yaml").read_text()
     (tmp_path / "bundle.yaml").write_text(manifest + "sources: {kmsg: not-recorded}\n")
     assert main(["agent", "--once", "--from", str(tmp_path)]) == 3
     assert "it records no source: record it again" in capfd.readouterr().err

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from fixtures.bundles import bundle_path
 from nodeguard.aggregator.history.store import HistoryStore
 from nodeguard.cli.main import main
 from nodeguard.model.finding import Health
 from tests.backtest.scene import START, FleetHistory
-from tests.paths import FIXTURES
 
 FREE = "modeRules: [{check: '*', mode: enforce}]\nbudget: {perCheck: {new: 50, active: 50}, pool: 20%, fleet: 20%, domain: 100%}\n"
 TIGHT = "modeRules: [{check: '*', mode: enforce}]\nbudget: {perCheck: {new: 1, active: 1}}\n"
@@ -155,7 +155,7 @@ def test_histories_of_replicas_are_one(site: Site) -> None:
 
 def test_recordings_are_nodes(site: Site) -> None:
     names = ("ecc-uncorrectable", "healthy-dgx-h100")
-    view = site.json(*(str(FIXTURES / name) for name in names))
+    view = site.json(*(str(bundle_path(name)) for name in names))
     [policy] = view["policies"]
     assert (view["nodes"], policy["nodes"]) == (2, 1)
     assert {item["node"] for item in policy["marks"]} == {"ecc-uncorrectable"}
@@ -208,7 +208,7 @@ def test_an_invalid_source_is_refused(site: Site, words: list[str], reason: str)
     (site.directory / "broken").mkdir()
     (site.directory / "broken" / "bundle.yaml").write_text("hostname: a\n")
     for path in ("ecc-uncorrectable", "other/ecc-uncorrectable"):
-        (site.directory / path).symlink_to(FIXTURES / "ecc-uncorrectable")
+        (site.directory / path).symlink_to(bundle_path("ecc-uncorrectable"))
     assert site.refused(*(f"{site.directory}/{term}" for term in words)).startswith(reason)
 
 

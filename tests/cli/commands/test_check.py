@@ -13,15 +13,15 @@ import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from fixtures.build.expect import bundles
+from fixtures.bundles import bundle_names, bundle_path
 from nodeguard.cli.main import main
 from nodeguard.cli.render.verdict_json import CheckOutput
 from nodeguard.cli.streams import in_color
 from nodeguard.model.finding import DataStatus
-from tests.paths import FIXTURES
+from tests.paths import ROOT
 
-HEALTHY = str(FIXTURES / "healthy-dgx-h100")
-LOST = str(FIXTURES / "gpu-off-bus")
+HEALTHY = str(bundle_path("healthy-dgx-h100"))
+LOST = str(bundle_path("gpu-off-bus"))
 COMMAND = [sys.executable, "-m", "nodeguard.cli.main", "check"]
 
 
@@ -44,12 +44,13 @@ def test_a_finding_has_message_evidence_and_action(capsys: pytest.CaptureFixture
     assert "checks passed" in printed
 
 
-@pytest.mark.parametrize("directory", bundles(), ids=lambda path: path.name)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", bundle_names())
 def test_a_table_fits_eighty_columns(
-    directory: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    main(["check", "--from", str(directory)])
+    main(["check", "--from", str(bundle_path(name))])
     _, *rest = capsys.readouterr().out.splitlines()
     for line in rest:
         assert len(line) <= 80 or " " not in line.strip(), line
@@ -65,7 +66,15 @@ def test_json_is_of_its_schema(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_json_without_evaluated_checks_is_not_healthy(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["check", "--from", "fixtures/healthy-cpu-only", "--family", "gpu-memory", "-o", "json"]
+    arguments = [
+        "check",
+        "--from",
+        str(bundle_path("healthy-cpu-only")),
+        "--family",
+        "gpu-memory",
+        "-o",
+        "json",
+    ]
     assert main(arguments) == 3
     verdict = msgspec.json.decode(capsys.readouterr().out, type=CheckOutput, strict=True).verdict
     assert (verdict.health.value, verdict.data_status.value, verdict.evaluated) == ("unknown", "unknown", 0)
@@ -160,7 +169,7 @@ def test_invalid_usage_exits_with_3_and_the_remedy(
 
 def copy(name: str, target: Path) -> Path:
     """A bundle to change, its links as they are."""
-    subprocess.run(["cp", "-a", str(FIXTURES / name), str(target)], check=True)
+    subprocess.run(["cp", "-a", str(bundle_path(name)), str(target)], check=True)
     return target / name
 
 
@@ -243,7 +252,7 @@ def test_without_privileges_it_checks_what_it_can() -> None:
 
 
 def test_the_site_file_of_the_readme_is_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    readme = (FIXTURES.parent / "README.md").read_text()
+    readme = (ROOT / "README.md").read_text()
     (tmp_path / "site.yaml").write_text(readme.split("```yaml\n")[1].split("```")[0])
     assert main(["checks", "--checks", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
@@ -275,7 +284,7 @@ def test_a_site_check_fires_and_a_disabled_one_does_not(
 def test_what_fired_a_check_is_shown_first(
     bundle: str, check: str, seen: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    main(["check", "--from", str(FIXTURES / bundle)])
+    main(["check", "--from", str(bundle_path(bundle))])
     shown = [block for block in capsys.readouterr().out.split("\n\n") if f"explain {check}\n" in f"{block}\n"]
     first = next(line for line in shown[0].splitlines() if line.startswith("  evidence "))
     assert first.removeprefix("  evidence  ").startswith(seen)
@@ -301,7 +310,7 @@ def test_an_unknown_instance_type_is_a_warning(capsys: pytest.CaptureFixture[str
 
 
 def test_families_that_do_not_apply_are_named(capsys: pytest.CaptureFixture[str]) -> None:
-    bare = str(FIXTURES / "healthy-cpu-only")
+    bare = str(bundle_path("healthy-cpu-only"))
     assert main(["check", "--from", bare, "--family", "gpu-memory"]) == 3
     assert capsys.readouterr().out.strip() == (
         "UNKNOWN  healthy-cpu-only: no check could be evaluated: "
@@ -310,7 +319,7 @@ def test_families_that_do_not_apply_are_named(capsys: pytest.CaptureFixture[str]
 
 
 def test_only_sources_of_the_families_count_as_unread(capsys: pytest.CaptureFixture[str]) -> None:
-    unloaded = str(FIXTURES / "driver-not-loaded")
+    unloaded = str(bundle_path("driver-not-loaded"))
     assert main(["check", "--from", unloaded, "--family", "storage,clock", "--strict"]) == 0
     assert "nvml" not in capsys.readouterr().out
     assert main(["check", "--from", unloaded, "--family", "gpu-memory", "--strict"]) == 3
@@ -318,7 +327,7 @@ def test_only_sources_of_the_families_count_as_unread(capsys: pytest.CaptureFixt
 
 
 def test_the_readme_shows_the_real_output(capsys: pytest.CaptureFixture[str]) -> None:
-    readme = (FIXTURES.parent / "README.md").read_text()
+    readme = (ROOT / "README.md").read_text()
     shown = readme.split("$ nodeguard check --from fixtures/gpu-off-bus\n")[1].split("\n## ")[0]
     main(["check", "--from", LOST])
     assert capsys.readouterr().out.startswith(dedent(shown).rstrip())

@@ -23,6 +23,7 @@ def test_every_check_can_be_explained(capsys: pytest.CaptureFixture[str]) -> Non
         assert " ".join(check.remedy.split()) in text
 
 
+@pytest.mark.slow
 def test_every_xid_and_sxid_can_be_explained(capsys: pytest.CaptureFixture[str]) -> None:
     catalogue, _ = load_catalogue()
     for code in catalogue.xids:
@@ -91,6 +92,7 @@ def test_a_check_may_be_written_in_capitals(capsys: pytest.CaptureFixture[str]) 
     assert printed(capsys, "GPU-LOST") == printed(capsys, "check", "gpu-lost")
 
 
+@pytest.mark.slow
 def test_what_is_explained_names_no_file_that_users_lack(capsys: pytest.CaptureFixture[str]) -> None:
     catalogue, _ = load_catalogue()
     for words in (

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from fixtures.bundles import bundle_path
 from nodeguard.cli.local_agent import request
 from nodeguard.cli.main import main
 from nodeguard.cli.usage import UsageError
 from nodeguard.wire.instruction import DetachGpus
 from tests.cli.commands.test_agent import page, running
-from tests.paths import FIXTURES
 from tests.waiting import until
 
 
@@ -22,7 +22,7 @@ from tests.waiting import until
 def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
     """An agent's socket, and where its pages are."""
     path = str(tmp_path_factory.mktemp("run") / "agent.sock")
-    with running("--from", str(FIXTURES / "healthy-dgx-h100"), "--socket", path) as (_, where):
+    with running("--from", str(bundle_path("healthy-dgx-h100")), "--socket", path) as (_, where):
         page(f"{where}/readyz")
         yield path, where
 

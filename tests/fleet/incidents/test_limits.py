@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from itertools import count
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,6 +35,7 @@ made = st.builds(
 some = st.lists(made, max_size=20).map(lambda found: {one.name: one for one in found})
 
 
+@pytest.mark.slow
 @given(some, some, st.integers(0, 20))
 def test_no_more_are_kept_than_may_be_and_what_is_open_stays(
     before: dict[str, Incident], new: dict[str, Incident], most: int
@@ -52,6 +54,7 @@ def test_no_more_are_kept_than_may_be_and_what_is_open_stays(
         assert all(not _weighs_less(kept[other], after[name]) for other in kept_new)
 
 
+@pytest.mark.slow
 @given(some, some, st.integers(0, 20))
 def test_incidents_without_a_mark_leave_room_for_those_that_ask_for_one(
     before: dict[str, Incident], new: dict[str, Incident], most: int
@@ -71,6 +74,7 @@ def _weighs_less(one: Incident, other: Incident) -> bool:
     return one.health.rank < other.health.rank and (one.state in marked) <= (other.state in marked)
 
 
+@pytest.mark.slow
 @given(some, st.integers(0, 20))
 def test_what_was_resolved_longest_ago_gives_way(every: dict[str, Incident], most: int) -> None:
     gone = surplus(every.values(), most, NOW)
@@ -89,6 +93,7 @@ def ever_new(many: int) -> list[ReportedFinding]:
     return [finding("made-up", f"fs:/{next(TARGETS)}") for _ in range(many)]
 
 
+@pytest.mark.slow
 def test_one_nodes_ever_new_targets_cost_no_more_than_its_share() -> None:
     fleet = Fleet(8)
     fleet.say(1, finding())
