@@ -60,7 +60,7 @@ def rollout_reports(
 
     Nodes are healthy by all other checks. A random share of them has the finding of the bad check.
     """
-    firing = replace(new_agent.healthy_report("gpu"), proven=())
+    firing = replace(new_agent.healthy_report("gpu"), passing=())
     passing = replace(firing, findings=(), health=healthy_report.health, digest=f"{firing.digest} quiet")
     order = list(range(len(fleet.nodes)))
     if rollout.by_rack:

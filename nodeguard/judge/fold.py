@@ -162,7 +162,7 @@ def _folded(group: list[Finding], folded_into: str) -> Finding:
     return replace(
         first,
         target=folded_into,
-        part=component,
+        component=component,
         health=worst(*(finding.health for finding in group)),
         data_status=worst(*(finding.data_status for finding in group)),
         action=worst(*(finding.action for finding in group)),

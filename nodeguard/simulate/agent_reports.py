@@ -186,8 +186,8 @@ def merge_reports(reports: Sequence[Report]) -> Report:
         worst,
         catalogue=reports[-1].catalogue,
         findings=tuple(findings),
-        unread=tuple(failure for part in reports for failure in part.unreadable),
-        proven=tuple(passing for part in reports for passing in part.passing),
+        unreadable=tuple(failure for part in reports for failure in part.unreadable),
+        passing=tuple(passing for part in reports for passing in part.passing),
         data_status=max((part.data_status for part in reports), key=lambda knowledge: knowledge.rank),
         digest="+".join(part.digest for part in reports),
     )

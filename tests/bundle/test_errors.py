@@ -31,7 +31,7 @@ def test_only_a_frame_takes_an_entry_away() -> None:
         ("sys/a: 5", "sys/a: 5 is not a known failure"),
         ("sys/a: {x: y}", "sys/a: {'x': 'y'} is not a known failure"),
         ("sys/../x: EIO", "sys/../x: 'sys/../x' is not a path of the machine"),
-        ("sys/a: EIO\n/sys/a: EIO", "/sys/a: appears twice: keep one of them"),
+        ("sys/a: EIO\n/sys/a: EIO", "/sys/a: is there twice: keep one"),
         ("[]", "is no mapping"),
     ],
 )

@@ -21,7 +21,7 @@ FIELDS = {
     "message": '"it is {a.level}"',
     "remedy": "Look at it.",
     "explain": "It means that.",
-    "source": "Somebody.",
+    "basis": "Somebody.",
 }
 EVENT = "{event: a.happened}"
 WINDOW = "{event: a.happened, over: 1h}"
@@ -178,7 +178,7 @@ WRONG: list[tuple[dict[str, str | None], str]] = [
     ({"target": "[]"}, "5: target: a list does not fit: write "),
     ({"views": "[village]"}, "13: views[0]: 'village' is none of agent, "),
     ({"title": "''"}, "4: title: '' does not fit: write text of length >= 1"),
-    ({"source": None}, "3: basis: is missing: add it"),
+    ({"basis": None}, "3: basis: is missing: add it"),
     ({"severity": "high"}, "13: severity: is not known here: use one of id, title, target, "),
 ]
 

@@ -316,7 +316,7 @@ RULE = (
         (
             "recovery",
             "- {value: 1, name: a, action: reset, remedy: b}\n",
-            "recovery.yaml:1: action: 'reset' is none of none, watch, restart-workload, restart-service, ",
+            "recovery.yaml:1: action: 'reset' is none of none, monitor, restart-workload, restart-service, ",
         ),
         (
             "responses",

@@ -234,7 +234,7 @@ def test_a_gpu_that_soaks_on_a_node_that_is_read_in_part() -> None:
     fleet.after(10.0)
     fleet.carry_out()
     fleet.say(0)
-    report = replace(fleet.reports["uid-0"], agent="0.1.0", data_status=DataStatus.UNKNOWN, unread=(UnreadableTargets("infiniband", "counters", "permission denied", (PORT,)),),
+    report = replace(fleet.reports["uid-0"], agent="0.1.0", data_status=DataStatus.UNKNOWN, unreadable=(UnreadableTargets("infiniband", "counters", "permission denied", (PORT,)),),
         inventory=Inventory(driver="580.82.07", platform="dgx-h100"))  # fmt: skip
     fleet.planner.record_report("uid-0", report, fleet.now)
     fleet.carry_out()

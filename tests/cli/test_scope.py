@@ -29,8 +29,8 @@ def test_a_check_requires_the_sources_of_its_signals(when: Condition, sources: s
     assert required_sources([check(when)], SOURCES) == sources
 
 
-def test_the_sources_of_applies_are_required_too() -> None:
-    item = check(Compare("gpu.name", "is", "x"), applies=Compare("clock.state", "is", 1))
+def test_the_sources_of_applies_when_are_required_too() -> None:
+    item = check(Compare("gpu.name", "is", "x"), applies_when=Compare("clock.state", "is", 1))
     assert required_sources([item], SOURCES) == {"nvml", "clock"}
 
 

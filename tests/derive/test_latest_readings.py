@@ -73,7 +73,7 @@ def test_nothing_is_known_of_a_slot_that_an_incomplete_list_does_not_name() -> N
 
 def test_a_round_that_was_cut_short_lists_nothing_completely() -> None:
     look = machine(seen("nvml", GPU, {"gpu.error": "none"}), cut=("nvml",))
-    with pytest.raises(UnreadError, match="cut short"):
+    with pytest.raises(UnreadError, match="did not finish"):
         look.listed("nvml", "gpu")
     assert machine(cut=("nvml",)).listed("pci", "gpu") is None, "a source that was never read lists nothing"
 

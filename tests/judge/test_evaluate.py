@@ -43,14 +43,14 @@ def test_silence_about_hardware_that_is_not_there_means_nothing(slot: str, fine:
 
 @pytest.mark.parametrize(("make", "fine", "result"), [("a", 1, 1), ("b", 0, 0), (None, 1, 1)])
 def test_a_check_is_not_applied_to_what_it_is_not_for(make: str | None, fine: int, result: int) -> None:
-    rule = check(HOT, applies=Compare("make", "is", "a"))
+    rule = check(HOT, applies_when=Compare("make", "is", "a"))
     more = {} if make is None else {"make": make}
     assert len(Scene(rule).round(0, seen(hot=False, **more)).passed) == fine
     assert len(Scene(rule).round(0, seen(hot=True, **more)).findings) == result
 
 
 def test_a_make_that_cannot_be_read_is_no_fault_of_its_own() -> None:
-    rule = check(HOT, applies=Compare("make", "is", "a"))
+    rule = check(HOT, applies_when=Compare("make", "is", "a"))
     verdict = Scene(rule).round(0, seen(hot=True), unread("node", "make", source="clock"))
     assert (len(verdict.findings), verdict.read_failures) == (1, ())
 

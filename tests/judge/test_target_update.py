@@ -26,10 +26,10 @@ def test_a_slot_begins_with_its_first_reading() -> None:
 
 
 def test_a_slot_of_which_nothing_is_new_is_the_same_object() -> None:
-    state = read(10, n=5, component=Component("one"), unread={"b": "refused"}, epoch="1")
-    assert read(20, state, n=5, component=Component("one"), unread={"b": "refused"}, epoch="1") is state
-    assert read(20, state, n=5, unread={"b": "late"}, epoch="1") is not state
-    assert read(20, state, n=5, unread={"b": "refused"}, epoch="2") is not state
+    state = read(10, n=5, component=Component("one"), unreadable={"b": "refused"}, epoch="1")
+    assert read(20, state, n=5, component=Component("one"), unreadable={"b": "refused"}, epoch="1") is state
+    assert read(20, state, n=5, unreadable={"b": "late"}, epoch="1") is not state
+    assert read(20, state, n=5, unreadable={"b": "refused"}, epoch="2") is not state
 
 
 def test_a_long_gap_starts_every_counter_anew() -> None:

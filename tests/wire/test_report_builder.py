@@ -50,7 +50,7 @@ def test_the_digest_names_the_state_and_not_its_age_or_words() -> None:
         build_report(verdict(), NOW, FACTS),
         build_report(verdict(finding(), finding("second")), NOW, FACTS),
         build_report(verdict(finding(health=Health.FATAL)), NOW, FACTS),
-        build_report(verdict(finding(part="GPU-2")), NOW, FACTS),
+        build_report(verdict(finding(component="GPU-2")), NOW, FACTS),
         build_report(verdict(finding(targets=("gpu/0000:3b:00/nvlink/1",))), NOW, FACTS),
         build_report(verdict(finding(), health=Health.FATAL), NOW, FACTS),
         build_report(verdict(finding(), unread=(ReadFailure("ib", ("node",), "x", "y"),)), NOW, FACTS),
@@ -67,7 +67,7 @@ def test_every_other_state_has_another_digest(other: object) -> None:
 
 texts = st.text(max_size=30) | st.sampled_from(["\ud800", "\x00" * 5000, "😀" * 5000, "\\" * 900])
 findings = st.builds(
-    finding, texts, target=texts, part=texts, message=texts, note=texts, since=st.floats(),
+    finding, texts, target=texts, component=texts, message=texts, note=texts, since=st.floats(),
     targets=st.lists(texts, max_size=100).map(tuple), health=st.sampled_from(Health),
     evidence=st.lists(st.builds(Evidence, texts, texts, st.floats(), st.integers(-5, 9)), max_size=9).map(tuple),
 )  # fmt: skip
@@ -94,7 +94,7 @@ def test_a_flood_keeps_the_worst() -> None:
 
 def test_what_is_in_order_is_told_and_goes_before_findings_do() -> None:
     proven = (ReportedPassing(("a", "b"), ("gpu/0000:3b:00",)),)
-    told = build_report(replace(verdict(finding()), proven=proven), NOW, FACTS)
+    told = build_report(replace(verdict(finding()), passing=proven), NOW, FACTS)
     assert told.passing == (ReportedPassing(("a", "b"), ("gpu/0000:3b:00",)),)
     assert told.digest == build_report(verdict(finding()), NOW, FACTS).digest
     assert told.findings[0].family == "thermal"
@@ -103,5 +103,5 @@ def test_what_is_in_order_is_told_and_goes_before_findings_do() -> None:
             tuple(f"check-{n}" for n in range(200)), tuple("x" * 190 + str(n) for n in range(2000))
         ),
     )
-    crowded = build_report(replace(verdict(finding()), proven=many), NOW, FACTS)
+    crowded = build_report(replace(verdict(finding()), passing=many), NOW, FACTS)
     assert (crowded.passing, len(crowded.findings), crowded.omitted) == ((), 1, 0)

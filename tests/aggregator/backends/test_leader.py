@@ -90,7 +90,7 @@ async def test_what_many_nodes_share_is_told_of_beside_its_incident(
         made.write(plan)
     [domain] = domains(made)
     held = replace(
-        domain, name="check-gpu-lost", domain="", resource="check/gpu-lost", cause="gpu-lost", word="held"
+        domain, name="check-gpu-lost", domain="", target="check/gpu-lost", cause="gpu-lost", fault_class="held"
     )
     async with leading(controlplane, namespace) as term:
         term.apply_plan(

@@ -195,8 +195,8 @@ def test_a_policy_is_checked_without_servers_and_clusters(tmp_path: Path) -> Non
 def test_a_policy_is_read_from_standard_input(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"mode: enforced\n")))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"defaultMode: enforced\n")))
     assert main(["policy", "check", "-"]) == 3
-    assert "standard input:1: mode: 'enforced'" in capsys.readouterr().err
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"mode: observe\n")))
+    assert "standard input:1: defaultMode: 'enforced'" in capsys.readouterr().err
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"defaultMode: observe\n")))
     assert main(["policy", "check", "-"]) == 0

@@ -115,10 +115,10 @@ def test_facts_of_a_check() -> None:
         targets=("gpu", "node"),
         health=Health.FATAL,
         action=Action.RESET_GPU,
-        views=("rack", "power"),
+        topologies=("rack", "power"),
         symptom_of=("two",),
         remedy="Reset it.",
-        basis="Somebody.",
+        source="Somebody.",
     )
     assert list(check_facts(item)) == [
         ("health", "fatal"),

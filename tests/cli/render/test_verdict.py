@@ -28,7 +28,7 @@ WORDS = {"gpu.recovery_action = 4": "drain and reset"}
 
 def verdict(*findings: Finding, **more: Any) -> Verdict:
     health = findings[0].health if findings else Health.OK
-    return Verdict(health, DataStatus.FRESH, findings, **{"judged": 10, **more})
+    return Verdict(health, DataStatus.FRESH, findings, **{"evaluated": 10, **more})
 
 
 def plain(line: StyledLine) -> str:
@@ -83,11 +83,11 @@ def test_the_first_line_has_the_worst_finding_and_the_action() -> None:
 
 def test_the_first_line_names_unread_sources() -> None:
     silent = tuple(ReadFailure(source, (NODE,), source, "why") for source in ("nvml", "kmsg", "nvml"))
-    assert first(verdict(unread=silent)) == "OK  node-1: all checks passed. Not read: nvml, kmsg."
+    assert first(verdict(read_failures=silent)) == "OK  node-1: all checks passed. Not read: nvml, kmsg."
 
 
 def test_without_an_evaluated_check_the_health_is_unknown() -> None:
-    assert first(verdict(judged=0)) == "UNKNOWN  node-1: no check could be evaluated."
+    assert first(verdict(evaluated=0)) == "UNKNOWN  node-1: no check could be evaluated."
 
 
 @pytest.mark.parametrize("action", Action)
@@ -100,7 +100,7 @@ def test_every_action_is_shown(action: Action) -> None:
 
 def test_a_finding_in_full() -> None:
     evidence = (Evidence("kmsg", "NVRM: Xid 79\nmore", NOW.wall, 3),)
-    item = lost(message="It is gone", remedy="Drain it.", evidence=evidence, part="GPU-1", note="seen once")
+    item = lost(message="It is gone", remedy="Drain it.", evidence=evidence, component="GPU-1", note="seen once")
     assert printed(verdict(item))[1:] == [
         "",
         "FATAL  GPU lost - GPU 0000:3b:00",
@@ -164,7 +164,7 @@ def test_empty_evidence_is_no_crash() -> None:
 
 
 def test_information_counters_and_passed_checks() -> None:
-    noted = finding(
+    informational = finding(
         "gpu-xid-workload",
         GPU,
         title="Xid of an application",
@@ -172,12 +172,12 @@ def test_information_counters_and_passed_checks() -> None:
         evidence=(Evidence("kmsg", "x", 1.0, 7),),
     )
     whole = verdict(
-        noted=(noted,),
-        totals=(
+        informational=(informational,),
+        counter_totals=(
             CounterTotal(GPU, "gpu.pcie.replays", 12),
             CounterTotal("port/mlx5_0/1", "port.symbol_error", 3.0),
         ),
-        fine=(
+        passed=(
             PassedFamily("clock", 1, {NODE: 1}),
             PassedFamily("gpu-memory", 14, {"gpu": 8, NODE: 1}),
             PassedFamily("nvlink", 3, {"nvlink": 1, "gpu": 1}),
@@ -219,4 +219,4 @@ def test_information_counters_and_passed_checks() -> None:
 )
 def test_unread_sources_are_shown_with_quiet_too(item: ReadFailure, line: str) -> None:
     for quiet in (False, True):
-        assert printed(verdict(unread=(item,)), quiet=quiet)[-2:] == ["", line]
+        assert printed(verdict(read_failures=(item,)), quiet=quiet)[-2:] == ["", line]
