@@ -15,8 +15,8 @@ ROOT = Path(__file__).parent
 
 def compiled(*, working_tree: bool) -> bytes:
     sys.path.insert(0, str(ROOT))
-    from nodeguard.pipeline.signal_registry import all_signals
     from nodeguard.catalog.catalogue import compile_catalogue, encode_catalogue, fingerprint
+    from nodeguard.pipeline.signal_registry import all_signals
 
     folder = ROOT / "checks"
     made_from = fingerprint(folder) if working_tree else ()

@@ -20,8 +20,6 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from nodeguard.cli.render.terminal import StyledLine, StyledText, print_lines
-
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 

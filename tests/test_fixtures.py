@@ -37,7 +37,7 @@ def test_each_expected_verdict_belongs_to_a_bundle() -> None:
 def test_a_healthy_machine_has_no_findings(name: str) -> None:
     verdict_of_healthy = expected(verdict(name))
     assert verdict_of_healthy["exit"] == 0
-    assert (verdict_of_healthy["findings"], verdict_of_healthy["unread"]) == ([], [])
+    assert (verdict_of_healthy["findings"], verdict_of_healthy["unreadable"]) == ([], [])
 
 
 def test_every_check_of_the_machine_fires_in_some_bundle() -> None:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from tests.paths import ROOT
 
@@ -58,6 +56,9 @@ SUFFIXES = {".py", ".yaml", ".md", ".toml", ".service", ".sh"}
 FOREIGN = ("checks/tables/", "fixtures/generated/", "fixtures/recorded/", "docs/reference/")
 SELF = "tests/test_language.py"
 
+# Areas in which old words are left: maximum of lines with a banned word, and of variables. Only ever lower these.
+UNFINISHED: dict[str, tuple[int, int]] = {}
+
 
 def files(*folders: str) -> list[Path]:
     """Tracked text files of the project, or of some of its folders."""
@@ -97,21 +98,41 @@ def bindings(tree: ast.AST) -> Iterator[tuple[str, int]]:
             yield node.arg, node.lineno
 
 
-@pytest.mark.parametrize("folder", ["nodeguard", "checks", "daemonset", "docs", "scripts", "bench", "tests", "fixtures", "*.md"])
-def test_text_uses_the_words_of_the_glossary(folder: str) -> None:
-    lines = [line for path in files(folder) for line in banned(path)]
-    assert not lines, f"{len(lines)} lines:\n" + "\n".join(lines[:200])
+def area(path: Path) -> str:
+    """The package of a file, or its folder or name outside of packages."""
+    parts = path.relative_to(ROOT).parts
+    return "/".join(parts[:2]) if parts[0] in {"nodeguard", "tests"} else parts[0]
 
 
-def test_variables_name_what_they_hold() -> None:
-    lines = [
-        f"{path.relative_to(ROOT)}:{line}: {name}"
-        for path in files("nodeguard", "tests", "bench", "scripts", "fixtures")
-        if path.suffix == ".py"
-        for name, line in bindings(ast.parse(path.read_text("utf-8")))
-        if name in VARIABLES
-    ]
-    assert not lines, f"{len(lines)} variables:\n" + "\n".join(lines[:200])
+def counts() -> tuple[Counter[str], Counter[str], list[str]]:
+    """Lines with a banned word and variables with an empty name, by area, and all of them as text."""
+    lines, variables, places = Counter[str](), Counter[str](), list[str]()
+    for path in files():
+        text = list(banned(path))
+        lines[area(path)] += len(text)
+        if path.suffix == ".py":
+            names = [
+                f"{path.relative_to(ROOT)}:{line}: variable {name}"
+                for name, line in bindings(ast.parse(path.read_text("utf-8")))
+                if name in VARIABLES
+            ]
+            variables[area(path)] += len(names)
+            text += names
+        if area(path) not in UNFINISHED:
+            places += text
+    return lines, variables, places
+
+
+def test_text_uses_the_words_of_the_glossary() -> None:
+    """An area is free of banned words, or has no more of them than UNFINISHED allows."""
+    lines, variables, places = counts()
+    assert not places, "\n".join(places[:200])
+    more = {
+        name: (lines[name], variables[name])
+        for name, (most_lines, most_variables) in UNFINISHED.items()
+        if lines[name] > most_lines or variables[name] > most_variables
+    }
+    assert not more, "use the words of docs/glossary.md in what you change"
 
 
 def test_no_two_public_classes_have_one_name() -> None:

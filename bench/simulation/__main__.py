@@ -62,7 +62,8 @@ def table_lines(result: Table) -> Iterator[str]:
     seeds = "held-out seeds" if plan.first >= HELD_OUT else "tuning seeds"
     yield (
         f"{plan.episodes} episodes of each kind, in a fleet of {plan.nodes} nodes after "
-        f"{format_duration(round(plan.before))} of normal operation; {seeds}, from {plan.first}; intervals at 95%"
+        f"{format_duration(round(plan.before))} of normal operation; {seeds}, from {plan.first}; "
+        "intervals at 95%"
     )
     yield ""
     yield from _columns([_FAULTS, *(_fault(row) for row in result.faults)])

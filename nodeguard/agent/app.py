@@ -19,7 +19,7 @@ from nodeguard.agent.agent import Agent
 from nodeguard.agent.check_reload import CheckReload, LoadedChecks, adoption_delay
 from nodeguard.agent.fd_watch import watch_descriptors
 from nodeguard.agent.instructions import FindingClearer, GpuDetacher
-from nodeguard.agent.options import AgentOptions, AggregatorOptions, OptionsError
+from nodeguard.agent.options import AgentOptions, OptionsError, ReportingOptions
 from nodeguard.agent.process import LoopErrorHandler
 from nodeguard.agent.reporting.credentials import TokenFile
 from nodeguard.agent.reporting.delivery_state import DeliveryQueue
@@ -172,7 +172,7 @@ async def _serve_control(path: str, service: Service, log: JsonLog) -> asyncio.S
 
 
 def endpoint_pool(
-    config: str, aggregator: AggregatorOptions, queue: DeliveryQueue, log: Callable[[LogLine], None]
+    config: str, aggregator: ReportingOptions, queue: DeliveryQueue, log: Callable[[LogLine], None]
 ) -> EndpointPool:
     """Return the senders to every aggregator. config: the file that names them.
 

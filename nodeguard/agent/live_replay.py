@@ -51,7 +51,7 @@ class LiveReplayMachine(ReplayMachine):
             self.seek((self._clock() - self._began) * self._speed)
             return super().now()
 
-    def moment(self) -> RecordedState:
+    def state(self) -> RecordedState:
         """Return the contents of the bundle as of the last `now`."""
         recording = self._bundle.reload()
         if recording is not self._recording:
@@ -87,7 +87,7 @@ class LiveReplayMachine(ReplayMachine):
 
     def nvml_events(self) -> tuple[DeviceEvent, ...]:
         """See Machine.nvml_events; an event that is added for a second in the past happens now."""
-        self.moment()
+        self.state()
         with self._moving:
             added, self._added = self._added, []
         return (*map(device_event, added), *super().nvml_events())

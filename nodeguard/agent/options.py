@@ -18,7 +18,7 @@ class OptionsError(Exception):
     """Options with which the agent cannot run: what is wrong, where, and the remedy."""
 
 
-class AggregatorOptions(Struct, frozen=True, forbid_unknown_fields=True):
+class ReportingOptions(Struct, frozen=True, forbid_unknown_fields=True):
     """Which aggregators get reports, and how this node authenticates.
 
     It uses the token in a file or, without Kubernetes, a certificate and its key in files; neither if every
@@ -43,7 +43,7 @@ class OptionsFile(Struct, frozen=True, forbid_unknown_fields=True):
     instance_type: _OptionalText = ""
     spread: _OptionalText = ""
     socket: _OptionalText = ""
-    aggregator: AggregatorOptions | None = None
+    aggregator: ReportingOptions | None = None
 
 
 class AgentOptions(Struct, frozen=True):
@@ -69,7 +69,7 @@ class AgentOptions(Struct, frozen=True):
     bundle: str | None
     speed: float
     socket: str
-    aggregator: AggregatorOptions | None
+    aggregator: ReportingOptions | None
 
     def setting_name(self, setting: str) -> str:
         """Return a setting as the user wrote it: with its file, or as a command line option."""
@@ -85,7 +85,7 @@ def read_options_file(path: str) -> OptionsFile:
     return settings
 
 
-def _check_authentication(located: YamlDocument, aggregator: AggregatorOptions) -> None:
+def _check_authentication(located: YamlDocument, aggregator: ReportingOptions) -> None:
     """Raise CatalogueError unless exactly one way of authentication is configured."""
     has_certificate = bool(aggregator.certificate_file), bool(aggregator.key_file)
     if any(has_certificate) and not all(has_certificate):

@@ -19,9 +19,9 @@ from nodeguard.agent.transitions import LoggedVerdict
 from nodeguard.derive.state import DeriveState
 from nodeguard.judge.retention import retention_priority
 from nodeguard.judge.state import Background, JudgeState
-from nodeguard.model.target import target_kind
 from nodeguard.model.instant import Instant
 from nodeguard.model.observation import Reading
+from nodeguard.model.target import target_kind
 from nodeguard.pipeline.pipeline import PipelineState
 from nodeguard.sources.machine import LaneHangs
 
@@ -113,7 +113,7 @@ def decode_state(data: bytes) -> AgentState:
     head, _, body = data.partition(b"\n")
     magic, _, rest = head.partition(b" ")
     version, _, checksum = rest.partition(b" ")
-    if magic != _MAGIC or not version.isdigit():
+    if magic != _MAGIC or not version.isdigit() or int(version[:9]) < 1:
         raise UnusableStateError("is truncated, corrupt or not a state file of nodeguard")
     if int(version[:9]) > VERSION:
         raise UnusableStateError(
@@ -152,8 +152,8 @@ def shrink_steps(state: PipelineState) -> Iterator[PipelineState]:
     First it drops what is read again anyway, last the worst findings.
     """
     derived, judged = state.derived, state.judged
-    for target_kind in _UNBOUNDED_KINDS:
-        derived, judged = _without_kind(derived, judged, target_kind)
+    for kind in _UNBOUNDED_KINDS:
+        derived, judged = _without_kind(derived, judged, kind)
         yield replace(state, derived=derived, judged=judged)
     derived = replace(derived, latest={}, lines={}, xids={})
     yield replace(state, derived=derived, judged=judged)

@@ -148,6 +148,6 @@ class AggregatorService:
         if may_act(silence, self.started_at, now.mono):
             return ""
         return (
-            f"{silence.reported} of {silence.expected} agents have reported: becomes active at {MIN_REPORTING_SHARE:.0%}, or "
-            f"{format_duration(MAX_START_WAIT)} after its start"
+            f"{silence.reported} of {silence.expected} agents have reported: becomes active at "
+            f"{MIN_REPORTING_SHARE:.0%}, or {format_duration(MAX_START_WAIT)} after its start"
         )

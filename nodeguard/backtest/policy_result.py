@@ -43,7 +43,7 @@ class MarkResult(Struct, frozen=True):
     reasons: tuple[str, ...] = ()
 
 
-class CheckResult(Struct, frozen=True):
+class PolicyCheckResult(Struct, frozen=True):
     """Totals of one check for one kind of mark.
 
     marked: marks that were set; nodes: on so many nodes; seconds: for so long in total. brief, recurred,
@@ -78,7 +78,7 @@ class PolicyResult(Struct, frozen=True):
     since: float
     until: float
     marks: tuple[MarkResult, ...]
-    checks: tuple[CheckResult, ...]
+    checks: tuple[PolicyCheckResult, ...]
     nodes: int
     seconds: float
     max_marked: int
@@ -147,7 +147,7 @@ def _followup(span: MarkSpan, episodes: Sequence[FindingEpisode], soak: SoakPeri
 
 def _check_results(
     marks: Iterable[MarkResult], ended_in_grace: Mapping[str, int], since: float, until: float
-) -> Iterator[CheckResult]:
+) -> Iterator[PolicyCheckResult]:
     by_check: dict[tuple[str, Mark], list[MarkResult]] = defaultdict(list)
     for mark in marks:
         by_check[mark.request.check, mark.request.mark].append(mark)
@@ -159,7 +159,7 @@ def _check_results(
             for mark in results
             if mark.state != IncidentState.MARKED and mark.end_reason != MarkEnd.MARKED
         ]
-        yield CheckResult(
+        yield PolicyCheckResult(
             check=check,
             mark=kind,
             marked=len(marked),
@@ -177,7 +177,7 @@ def _check_results(
         counted.add(check)
 
 
-def _order(result: CheckResult) -> tuple[int, int, str, str]:
+def _order(result: PolicyCheckResult) -> tuple[int, int, str, str]:
     return -result.marked, -result.withheld - result.dry_run, result.check, result.mark
 
 

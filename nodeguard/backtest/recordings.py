@@ -26,7 +26,7 @@ def recording_steps(
 
     name: of the Node, and its uid. The Node has no labels, and as many GPUs as were seen.
     """
-    node_facts = node_facts(name, catalogue)
+    facts = node_facts(name, catalogue)
     latest: dict[str, tuple[Observation, ...]] = {}
     last, most_gpus = None, -1
     for number, evaluation in enumerate(replay_steps(recording, sources, judgement)):
@@ -35,7 +35,7 @@ def recording_steps(
         verdict = evaluation.verdict
         observations = (observation for rows in latest.values() for observation in rows)
         parts = build_inventory(observations, verdict.platform)
-        node_report = build_report(verdict, instant, replace(node_facts, inventory=parts), number)
+        node_report = build_report(verdict, instant, replace(facts, inventory=parts), number)
         state = node_report.boot_id, node_report.digest, node_report.passing
         if state == last:
             continue

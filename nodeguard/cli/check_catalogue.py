@@ -50,10 +50,7 @@ def _from_stdin(scratch: str) -> Path:
 
 def _file_errors(folders: Sequence[Path], signals: dict[str, Signal]) -> list[str]:
     """Return the first error of each file, as far as each is invalid by itself."""
-    from nodeguard.catalog.check_files import (
-        list_site_files,  # noqa: PLC0415
-        read_check_file,  # noqa: PLC0415 - see above
-    )
+    from nodeguard.catalog.check_files import list_site_files, read_check_file  # noqa: PLC0415 - see above
     from nodeguard.config.errors import ConfigError  # noqa: PLC0415
 
     errors = []

@@ -33,7 +33,7 @@ class InventoryJudgement(Pipeline):
     _driver: str
     _targets: set[str]
 
-    def judge(self, readings: Sequence[Reading], instant: Instant) -> Verdict:
+    def evaluate(self, readings: Sequence[Reading], instant: Instant) -> Verdict:
         """Return the node's verdict after some more readings."""
         self._collect(readings)
         return super().evaluate(readings, instant)

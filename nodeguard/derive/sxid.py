@@ -70,9 +70,8 @@ def _verdict(severity: str, row: Sxid, message: str, table: Catalogue) -> tuple[
         case "Non-fatal":
             # The guide asks for an action although it calls the error itself non-fatal.
             needs_action = row.guide == "non_fatal" and response.verdict == "fatal"
-            return (
-                ("ignored", "none") if harmless else ("warning", response.action if needs_action else "monitor")
-            )
+            action = response.action if needs_action else "monitor"
+            return ("ignored", "none") if harmless else ("warning", action)
         case "Correctable":
             return "ignored", "none"
     return "warning", "monitor"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from nodeguard.fleet.decide.release import ReleasedMark
-from nodeguard.fleet.incidents.events import Event
+from nodeguard.fleet.incidents.events import IncidentEvent
 from nodeguard.model.incident import Incident
 from nodeguard.model.mark import DesiredNode, DeviceRule
 
@@ -23,6 +23,6 @@ class Plan(Struct, frozen=True):
     rules: tuple[DeviceRule, ...] = ()
     rules_gone: tuple[str, ...] = ()
     incidents: tuple[Incident, ...] = ()
-    events: tuple[Event, ...] = ()
+    events: tuple[IncidentEvent, ...] = ()
     released: tuple[tuple[str, ReleasedMark], ...] = ()
     transient_incidents: tuple[Incident, ...] = ()

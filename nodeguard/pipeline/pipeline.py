@@ -110,7 +110,8 @@ class Pipeline:
             self.state = before
             return clearing
         self.state = replace(self.state, judged=apply_clears(self.state.judged, wanted, over, instant))
-        message = f"{wanted.check} on {target_label(wanted.target)} is cleared: the present hardware is now the reference"
+        subject = f"{wanted.check} on {target_label(wanted.target)}"
+        message = f"{subject} is cleared: the present hardware is now the reference"
         return ClearResult(message, over)
 
     def _is_over(self, check: str, target: str) -> bool:

@@ -119,7 +119,7 @@ async def test_a_reader_that_cannot_be_started_is_a_failed_reading() -> None:
     [seen] = agent.latest["memory"].observations
     assert (seen.status, seen.detail) == (
         "failed",
-        "the reader cannot be started (can't start new thread): raise the limit on processes",
+        "no thread can be started (can't start new thread): raise the limit on processes",
     )
 
 

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from nodeguard.agent.app import endpoint_pool
-from nodeguard.agent.options import AggregatorOptions, OptionsError
+from nodeguard.agent.options import OptionsError, ReportingOptions
 from nodeguard.agent.reporting.delivery_state import DeliveryQueue
 from tests.agent.reporting.receiver import TLS
 
 
 def refused(address: str, ca_file: str) -> str:
     with pytest.raises(OptionsError) as error:
-        endpoint_pool("agent.yaml", AggregatorOptions((address,), "/none", ca_file), DeliveryQueue(), print)
+        endpoint_pool("agent.yaml", ReportingOptions((address,), "/none", ca_file), DeliveryQueue(), print)
     return str(error.value)
 
 
@@ -33,7 +33,7 @@ def test_invalid_options_are_refused_at_the_start(tmp_path: Path) -> None:
 
 
 def test_each_address_is_an_endpoint() -> None:
-    both = AggregatorOptions(("https://a/", "https://b/"), "/none")
+    both = ReportingOptions(("https://a/", "https://b/"), "/none")
     assert list(endpoint_pool("agent.yaml", both, DeliveryQueue(), print).acked_at()) == [
         "https://a",
         "https://b",

@@ -165,7 +165,7 @@ def test_nothing_is_read_again_where_nothing_changed(tmp_path: Path) -> None:
         with (tmp_path / "kmsg").open("a") as log:
             log.write(f"{TWO}\n")
         assert scene.round().log() == LogRecords((ONE, TWO), last=2)
-        assert scene.round().moment().read(STATE) == "up\n"
+        assert scene.round().state().read(STATE) == "up\n"
         assert scene.bundle.recording is before
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeguard.agent.options import AggregatorOptions, OptionsFile, read_options_file
+from nodeguard.agent.options import OptionsFile, ReportingOptions, read_options_file
 from nodeguard.config.errors import ConfigError
 
 WHOLE = """\
@@ -24,7 +24,7 @@ def test_a_file_says_what_options_say(tmp_path: Path) -> None:
         listen="127.0.0.1:9434",
         state="/var/lib/nodeguard",
         checks=("/etc/nodeguard/checks.d",),
-        aggregator=AggregatorOptions(
+        aggregator=ReportingOptions(
             ("https://a:8443/v1/messages", "https://b:8443/v1/messages"), "/run/secrets/nodeguard/token"
         ),
     )
@@ -32,14 +32,14 @@ def test_a_file_says_what_options_say(tmp_path: Path) -> None:
 
 def test_a_node_without_kubernetes_shows_a_certificate(tmp_path: Path) -> None:
     (tmp_path / "agent.yaml").write_text("aggregator: {addresses: [a], certificate_file: /c, key_file: /k}\n")
-    assert read_options_file(str(tmp_path / "agent.yaml")).aggregator == AggregatorOptions(
+    assert read_options_file(str(tmp_path / "agent.yaml")).aggregator == ReportingOptions(
         ("a",), certificate_file="/c", key_file="/k"
     )
 
 
 def test_plain_http_stays_on_this_machine_and_needs_nothing_shown(tmp_path: Path) -> None:
     (tmp_path / "agent.yaml").write_text("aggregator: {addresses: ['http://127.0.0.1:8443/v1/messages']}\n")
-    assert read_options_file(str(tmp_path / "agent.yaml")).aggregator == AggregatorOptions(
+    assert read_options_file(str(tmp_path / "agent.yaml")).aggregator == ReportingOptions(
         ("http://127.0.0.1:8443/v1/messages",)
     )
 

@@ -39,7 +39,7 @@ def _rules_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
             made[id(catalogue)] = catalogue, compile_rules(catalogue, signals, families)
         return made[id(catalogue)][1]
 
-    monkeypatch.setattr(judgement, "rules", once)
+    monkeypatch.setattr(judgement, "compile_rules", once)
 
 
 class Agent:

@@ -139,7 +139,7 @@ def test_a_fault_is_marked_and_nothing_that_was_decided_is_lost_by_a_kill(site: 
 
 def test_the_policy_is_read_again_when_that_is_asked_for(site: Site) -> None:
     with site.aggregator("--insecure") as process:
-        (site.directory / "policy.yaml").write_text("mode: enfore\n")
+        (site.directory / "policy.yaml").write_text("defaultMode: enfore\n")
         process.send_signal(signal.SIGHUP)
         until(lambda: "'enfore' is none of observe, enforce" in site.log.read_text(), site.log)
         assert "nodeguard_aggregator_policy_last_reload_successful 0" in page(site.metrics, "/metrics")
@@ -178,7 +178,7 @@ def test_no_node_speaks_for_another(site: Site) -> None:
         stack.enter_context(site.aggregator(*options))
         stack.enter_context(site.node("gpu-2", certified(site, authority, "gpu-1")))
         log = site.directory / "gpu-2" / "agent.log"
-        until(lambda: "this message is of another node than its sender's credential" in log.read_text(), log)
+        until(lambda: "the message is of another node than the sender's credential" in log.read_text(), log)
         assert site.asked("status")["agents"]["reported"] == 0
 
 
@@ -211,8 +211,8 @@ def test_a_clear_that_the_agent_refuses_is_reported_as_that(site: Site) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--insecure", "--listen", "0.0.0.0:0"], "127.0.0.1 and ::1 alone: listen there, or"),
-        (["--insecure", "--state", "{here}/no/state"], "there is no directory {here}/no: make it, or name another"),
+        (["--insecure", "--listen", "0.0.0.0:0"], "127.0.0.1 and ::1 only:"),
+        (["--insecure", "--state", "{here}/no/state"], "the directory {here}/no does not exist: create it"),
         (["--client-ca", "{here}/gone", "--cert-host", "a"], "{here}/gone: No such file or directory: create it"),
         (["--client-ca", "{here}/junk", "--cert-host", "a"], "{here}/junk: the client CA is not valid PEM"),
         (["--client-ca", "{here}/junk", "--cert-host", "a b"], "'a b' is no host's name or address: correct it"),

@@ -191,7 +191,7 @@ ports = st.builds(
     age=st.sampled_from([0.0, 5.0, 400.0]),
     family=st.just("infiniband"),
     evidence=st.just((ReportedEvidence("infiniband", "port.up False"),)),
-    views=st.just(("fabric",)),
+    topologies=st.just(("fabric",)),
 )
 diagnosed = st.builds(
     lambda policy, enforced: replace(

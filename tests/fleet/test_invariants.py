@@ -45,7 +45,7 @@ findings = st.lists(
         st.sampled_from(SLOTS),
         health=st.sampled_from([Health.FATAL, Health.FATAL, Health.SUSPECT, Health.WARNING]),
         age=st.sampled_from([1.0, 30.0, 400.0]),
-        part=st.just(""),
+        component=st.just(""),
     ),
     max_size=3,
     unique_by=lambda one: (one.check, one.target),
@@ -63,13 +63,13 @@ policies = st.builds(
         suspect=st.sampled_from([0.05, 0.2]),
         check=st.sampled_from([CheckLimit(("*",), 2, 600.0, 4), CheckLimit(("*",), 9, 600.0, 9)]),
     ),
-    settle=st.just(GracePeriods(0.0, 0.0)),
+    grace=st.just(GracePeriods(0.0, 0.0)),
     soak=st.sampled_from([SoakPeriod(0.0, 0.0, 3600.0), SoakPeriod(300.0, 1200.0, 3600.0)]),
     marks=st.sampled_from([MarkWrites(), MarkWrites(cordon=True), MarkWrites(condition=False)]),
     holds=st.sampled_from([(), (), (Hold(checks=("gpu-ecc",)),)]),
-    views=st.just((TopologyLabels("rack", ("rack",)),)),
+    topologies=st.just((TopologyLabels("rack", ("rack",)),)),
     # What many nodes find at once is tried elsewhere.
-    blame=st.just(DiagnosisPolicy(held=10_000)),
+    diagnosis=st.just(DiagnosisPolicy(held=10_000)),
 )
 
 

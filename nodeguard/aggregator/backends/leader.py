@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from nodeguard.aggregator.clock import monotonic
-from nodeguard.fleet.incidents.events import Event
+from nodeguard.fleet.incidents.events import IncidentEvent
 from nodeguard.fleet.plan import Plan
 from nodeguard.kube import device_rule_object as rule_object
 from nodeguard.kube import incident_object
@@ -74,7 +74,7 @@ class Leader:
         self._wanted: dict[str, DeviceRule] = {}
         self._removed: set[str] = set()
         self._pending_incidents: tuple[Callable[[], Iterable[Incident]], float] | None = None
-        self._waiting_events: deque[Event] = deque(maxlen=_WAITING_EVENTS)
+        self._waiting_events: deque[IncidentEvent] = deque(maxlen=_WAITING_EVENTS)
         self._lanes = [asyncio.create_task(lane.run()) for lane in (marks, later)]
         self._running = [*self._lanes, asyncio.create_task(self._write_incidents())]
 
@@ -186,5 +186,5 @@ class Leader:
                 self._waiting_events.append(event)
 
 
-def _kind(event: Event) -> str:
+def _kind(event: IncidentEvent) -> str:
     return "Warning" if event.warning else "Normal"

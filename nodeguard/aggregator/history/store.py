@@ -104,8 +104,8 @@ class HistoryStore:
             return
         row = (
             step.at, step.uid, report.node, report.boot_id, report.sequence, report.age, report.digest,
-            report.health.value, report.data_status.value, report.agent, report.catalogue, int(report.leaving),
-            _text(report.findings),
+            report.health.value, report.data_status.value, report.agent, report.catalogue,
+            int(report.leaving), _text(report.findings),
             _text(report.unreadable), proven, self._text(_json(report.inventory)),
         )  # fmt: skip
         self._insert("report", row)

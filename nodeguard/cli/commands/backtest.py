@@ -174,6 +174,6 @@ def _require_reports(result: BacktestResult, options: Namespace) -> None:
         )
     if not result.recent_reports:
         raise UsageError(
-            f"--since: no report within {format_duration(options.since)}, the latest at {format_time(result.last_step)}: "
-            "choose a longer time, or omit it"
+            f"--since: no report within {format_duration(options.since)}, "
+            f"the latest at {format_time(result.last_step)}: choose a longer time, or omit it"
         )

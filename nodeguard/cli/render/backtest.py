@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from nodeguard.backtest.backtest import BacktestResult, PolicyDifference, compare_policies
 from nodeguard.backtest.finding_episodes import EpisodeEnd
 from nodeguard.backtest.mark_tracker import MarkEnd
-from nodeguard.backtest.policy_result import CheckResult, MarkResult, PolicyResult
+from nodeguard.backtest.policy_result import MarkResult, PolicyCheckResult, PolicyResult
 from nodeguard.cli.render.fleet_text import MARK_STYLES, count_noun, item_line, target_text, title_line
 from nodeguard.cli.render.terminal import StyledLine, StyledText, printable
 from nodeguard.cli.timestamps import format_time
@@ -99,7 +99,7 @@ _HEADS = ("CHECK", "MARK", "MARKS", "NODES", "HOURS", "BRIEF", "AGAIN", "WORSE",
 _TEXT_COLUMNS = 2
 
 
-def _table(checks: Sequence[CheckResult], columns: int) -> Iterator[StyledLine]:
+def _table(checks: Sequence[PolicyCheckResult], columns: int) -> Iterator[StyledLine]:
     """Yield a row for each check; on a narrow terminal its name has a line of its own."""
     rows = [_cells(check) for check in checks[:_CHECKS]]
     widths = [max(map(len, cells)) for cells in zip(_HEADS, *rows, strict=True)]
@@ -125,7 +125,7 @@ def _spread(cells: Sequence[str], widths: Sequence[int]) -> list[str]:
     ]
 
 
-def _cells(check: CheckResult) -> tuple[str, ...]:
+def _cells(check: PolicyCheckResult) -> tuple[str, ...]:
     numbers = (
         check.brief,
         check.recurred,
@@ -144,7 +144,7 @@ def _cells(check: CheckResult) -> tuple[str, ...]:
     )
 
 
-def _legend(policy: Policy, checks: Sequence[CheckResult]) -> Iterator[StyledLine]:
+def _legend(policy: Policy, checks: Sequence[PolicyCheckResult]) -> Iterator[StyledLine]:
     soak, forget = format_duration(policy.soak.first), format_duration(policy.soak.forget)
     entries = (
         ("brief", f"resolved by itself within {soak} of the mark", any(check.brief for check in checks)),

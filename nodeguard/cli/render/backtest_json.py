@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from nodeguard.backtest.backtest import BacktestResult, compare_policies
 from nodeguard.backtest.mark_tracker import MarkEnd
-from nodeguard.backtest.policy_result import CheckResult, Followup, MarkResult, PolicyResult
+from nodeguard.backtest.policy_result import Followup, MarkResult, PolicyCheckResult, PolicyResult
 from nodeguard.cli.timestamps import rfc3339
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.mark import Mark
@@ -54,7 +54,7 @@ class PolicyResultOutput(Struct, frozen=True):
     node_hours: float
     max_marked: int
     most_at: str | None
-    checks: tuple[CheckResult, ...]
+    checks: tuple[PolicyCheckResult, ...]
     reasons: tuple[ReasonOutput, ...]
     marks: tuple[MarkOutput, ...]
 

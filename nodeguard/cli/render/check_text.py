@@ -68,7 +68,8 @@ def condition_text(condition: Condition) -> str:
         case Compare():
             return f"{condition.signal} {_compared(condition)}"
         case Increase():
-            return f"{condition.signal} rises by {format_value(condition.by)} or more within {format_duration(condition.over)}"
+            rise = f"rises by {format_value(condition.by)} or more"
+            return f"{condition.signal} {rise} within {format_duration(condition.over)}"
         case EventOccurred():
             return _happened(condition)
         case Sustained():

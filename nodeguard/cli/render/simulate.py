@@ -58,7 +58,10 @@ def _shared_faults(result: SimulationResult) -> str:
     times = ""
     median, slowest = result.diagnosis_seconds_p50, result.diagnosis_seconds_p95
     if median is not None and slowest is not None:
-        times = f" after {format_duration(round(median))} (median), {format_duration(round(slowest))} (95th percentile)"
+        times = (
+            f" after {format_duration(round(median))} (median), "
+            f"{format_duration(round(slowest))} (95th percentile)"
+        )
     precision = "" if result.diagnosis_precision is None else f"; precision {result.diagnosis_precision:.1%}"
     return f"{result.diagnosed_shared_faults} of {result.shared_faults} diagnosed{times}{precision}"
 

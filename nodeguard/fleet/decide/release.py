@@ -217,7 +217,7 @@ def _forgotten(holding: NodeMarks, soak: SoakPeriod, now: float) -> NodeMarks:
     past = holding.node.past_charges
     if not past or holding.is_marked or any(now - one.ended < soak.forget for one in past):
         return holding
-    return replace(holding, node=replace(holding.node, past=()))
+    return replace(holding, node=replace(holding.node, past_charges=()))
 
 
 def _soak(holding: NodeMarks, check: str, soak: SoakPeriod, now: float) -> float:

@@ -103,13 +103,12 @@ def component_failures(one: LatestReport) -> dict[str, tuple[float, ReportedFind
     return found
 
 
-def is_component_fault(one: ReportedFinding | Incident, slot: str) -> bool:
-    """Return whether something is a fault of the part in a slot: not what a restart of the work, or of a
+def is_component_fault(one: ReportedFinding | Incident, target: str) -> bool:
+    """Return whether something is a fault of the component in a target: not what a restart of the work, or of a
     service, fixes.
     """
     is_bad = one.health in {Health.SUSPECT, Health.FATAL} and one.action.rank > Action.RESTART_SERVICE.rank
-    component = one.component if isinstance(one, ReportedFinding) else one.component
-    return is_bad and bool(component) and has_component_id(slot)
+    return is_bad and bool(one.component) and has_component_id(target)
 
 
 def is_isolated(at: float, began: Iterable[float]) -> bool:

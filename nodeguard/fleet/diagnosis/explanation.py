@@ -28,7 +28,8 @@ def clearing_message(one: DegradedDomain, rule: DiagnosisPolicy) -> str:
     """What would change that."""
     kinds = [kind for kind in rule.classes if kind.name in one.fault_classes]
     least = max([2, *(ceil(fewest_nodes(kind.share, one.size)) for kind in kinds)])
-    return f"over when fewer than {least} of its nodes show it for {format_duration(clearing_time(rule, one.times))}"
+    clearing = format_duration(clearing_time(rule, one.times))
+    return f"over when fewer than {least} of its nodes show it for {clearing}"
 
 
 def suppressed_message(one: SuppressedCheck) -> str:

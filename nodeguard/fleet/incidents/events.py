@@ -9,7 +9,7 @@ from nodeguard.model.incident import Incident, IncidentState
 from nodeguard.model.target import target_label
 
 
-class Event(Struct, frozen=True):
+class IncidentEvent(Struct, frozen=True):
     """An Event of Kubernetes about a node. warning: type Warning; else Normal. incident: the name of its
     incident; node and uid are empty for an incident of a domain or a check.
     """
@@ -39,7 +39,7 @@ def _news(one: Incident) -> tuple[str, ...]:
     return one.state, one.scope, (one.budget or one.detail) if one.state == IncidentState.WITHHELD else ""
 
 
-def event_of(before: Incident | None, after: Incident) -> Event | None:
+def event_of(before: Incident | None, after: Incident) -> IncidentEvent | None:
     """Return the Event of an incident's change; None where only words changed, or its parent has one."""
     if after.parent or after.state not in _REASONS:
         return None
@@ -50,7 +50,7 @@ def event_of(before: Incident | None, after: Incident) -> Event | None:
     place = f"{after.cause} on {target_label(after.target)}: " if after.node else ""
     found = f"{after.message}; " if after.message else ""
     message = f"{place}{found}{_done(after)} ({after.name})"
-    return Event(after.uid, after.node, reason, message[:1000], warning, after.name)
+    return IncidentEvent(after.uid, after.node, reason, message[:1000], warning, after.name)
 
 
 def _done(one: Incident) -> str:

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from nodeguard.fleet.decide.admission import MarkDecision
 from nodeguard.fleet.decide.release import CauseKey, Proof
-from nodeguard.fleet.incidents.events import Event, event_of
+from nodeguard.fleet.incidents.events import IncidentEvent, event_of
 from nodeguard.fleet.incidents.limits import (
     MAX_PER_NODE,
     MAX_SHARED,
@@ -51,7 +51,7 @@ class IncidentChanges(Struct):
     """What there is to report. changed: incidents. brief: those that were over within their grace period."""
 
     changed: list[Incident] = []
-    events: list[Event] = []
+    events: list[IncidentEvent] = []
     transient: list[Incident] = []
 
 

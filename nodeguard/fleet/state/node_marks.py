@@ -106,7 +106,7 @@ def record_release(one: NodeMarks, charge: Charge, soak: SoakPeriod, now: float)
     times = max((old.occurrences for old in recent if old.check == charge.check), default=0)
     rest = (old for old in recent if old.check != charge.check or now - old.at < _WINDOW)
     past = (*rest, PastCharge(charge.check, charge.at, now, times + 1))[-_PAST:]
-    return replace(one, node=replace(one.node, past=past))
+    return replace(one, node=replace(one.node, past_charges=past))
 
 
 # Charges of one check that were given back are remembered one by one for as long as the window of a check's

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from nodeguard.aggregator.backends.leader import Leader
 from nodeguard.aggregator.clock import monotonic
-from nodeguard.fleet.incidents.events import Event
+from nodeguard.fleet.incidents.events import IncidentEvent
 from nodeguard.fleet.plan import Plan
 from nodeguard.kube.client import ApiClient
 from nodeguard.kube.device_rule_writer import PATH
@@ -81,7 +81,7 @@ async def test_what_many_nodes_share_is_told_of_beside_its_incident(
     made = fleet()
     for number in range(7):
         made.say(number, down())
-    events: list[Event] = []
+    events: list[IncidentEvent] = []
     for _ in range(4):
         made.after(5.0)
         plan = made.plan()
@@ -90,7 +90,12 @@ async def test_what_many_nodes_share_is_told_of_beside_its_incident(
         made.write(plan)
     [domain] = domains(made)
     held = replace(
-        domain, name="check-gpu-lost", domain="", target="check/gpu-lost", cause="gpu-lost", fault_class="held"
+        domain,
+        name="check-gpu-lost",
+        domain="",
+        target="check/gpu-lost",
+        cause="gpu-lost",
+        fault_class="held",
     )
     async with leading(controlplane, namespace) as term:
         term.apply_plan(

@@ -153,10 +153,10 @@ def test_a_node_adopts_at_a_time_of_its_own_within_the_spread(node: str, spread:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--listen", "nowhere"], "'nowhere' is no HOST:PORT: write it like 127.0.0.1:9434"),
-        (["--listen", "9434"], "'9434' is no HOST:PORT"),
-        (["--listen", ":9434"], "':9434' names no host: write 127.0.0.1:9434, or 0.0.0.0:9434 for all"),
-        (["--listen", "[]:9434"], "'[]:9434' names no host"),
+        (["--listen", "nowhere"], "'nowhere' is not HOST:PORT: write it like 127.0.0.1:9434"),
+        (["--listen", "9434"], "'9434' is not HOST:PORT"),
+        (["--listen", ":9434"], "':9434' has no host: write 127.0.0.1:9434, or 0.0.0.0:9434 for all"),
+        (["--listen", "[]:9434"], "'[]:9434' has no host"),
         (["--listen", "nosuch.invalid:80", *RECORDED], "cannot listen on nosuch.invalid:80: "),
         (["--listen", f"{'a' * 70}:80", *RECORDED], ":80: this is not a host name: name another --listen"),
         (["--listen", "..:80", *RECORDED], "cannot listen on ..:80: this is not a host name"),
@@ -202,7 +202,7 @@ def test_a_platform_that_the_file_says_is_refused_with_its_name(
 ) -> None:
     (tmp_path / "agent.yaml").write_text("platform: nosuch\n")
     assert main(["agent", "--config", str(tmp_path / "agent.yaml")]) == 3
-    assert f"{tmp_path}/agent.yaml: platform 'nosuch' is not known: it is one of" in capfd.readouterr().err
+    assert f"{tmp_path}/agent.yaml: platform 'nosuch' is unknown" in capfd.readouterr().err
 
 
 def test_a_bundle_in_which_nothing_is_recorded_is_refused(

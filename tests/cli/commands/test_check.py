@@ -109,7 +109,7 @@ def test_metrics_are_what_prometheus_reads(capsys: pytest.CaptureFixture[str]) -
     states = {sample.labels["health"]: sample.value for sample in families["nodeguard_node_health"].samples}
     assert states == {"ok": 0, "warning": 0, "suspect": 0, "fatal": 1}
     available = {
-        sample.labels["knowledge"]: sample.value for sample in families["nodeguard_node_knowledge"].samples
+        sample.labels["data_status"]: sample.value for sample in families["nodeguard_node_data_status"].samples
     }
     assert available == {"fresh": 1, "not-applicable": 0, "stale": 0, "unknown": 0}
     assert {sample.labels["check"] for sample in families["nodeguard_finding"].samples} >= {"gpu-lost"}
@@ -264,7 +264,7 @@ def test_a_site_check_fires_and_a_disabled_one_does_not(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "site.yaml").write_text(
-        "family: site\ndisable: [gpu-lost]\nchecks:\n- {id: site-hot, title: Hot, target: gpu, health: warning, action: watch, "
+        "family: site\ndisable: [gpu-lost]\nchecks:\n- {id: site-hot, title: Hot, target: gpu, health: warning, action: monitor, "
         "when: {signal: gpu.temperature, at_least: 60}, message: hot, remedy: Cool it., explain: Hot., basis: Ours.}\n"
     )
     main(["check", "--from", LOST, "--checks", str(tmp_path), "-o", "json"])

@@ -56,10 +56,10 @@ def test_gpus_are_let_go_of_and_taken_back(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--duration", "2d"], "a release lasts a day at most"),
+        (["--duration", "2d"], "GPUs are detached for a day at most: repeat the command then"),
         (
             ["--duration", "1m", "--gpu", "99:00"],
-            "gpu/0000:99:00 is no GPU that is read here; there is gpu/0000:",
+            "gpu/0000:99:00 is not a GPU of this node; there is gpu/0000:",
         ),
         (["--duration", "1m", "--gpu", "x" * 300], "is not a PCI address: write it like 0000:3b:00"),
     ],

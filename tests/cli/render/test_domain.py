@@ -220,7 +220,7 @@ def test_a_suppressed_check() -> None:
       changed     2023-11-14 22:25:41 UTC, just now
       message     check gpu-lost is suppressed: it fires on 6 nodes that share nothing, where 4 within
                   10 min may be chance; nothing bears it out: it misfires
-      action      watch it
+      action      monitor it
       see         nodeguard explain gpu-lost
 
     FATAL  gpu-lost - node-0, GPU 0000:3b:00

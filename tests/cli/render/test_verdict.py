@@ -77,7 +77,7 @@ def test_the_first_line_has_the_worst_finding_and_the_action() -> None:
         "FATAL  node-1: 1 fatal, 1 suspect. Worst: GPU lost: GPU 0000:3b:00. Reboot the node."
     )
     assert (
-        first(verdict(finding(title="Clock adrift"))) == "SUSPECT  node-1: Clock adrift: the node. Watch it."
+        first(verdict(finding(title="Clock adrift"))) == "SUSPECT  node-1: Clock adrift: the node. Monitor it."
     )
 
 

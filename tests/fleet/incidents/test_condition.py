@@ -102,7 +102,7 @@ def test_the_condition_names_the_gpu_that_is_still_lost() -> None:
     made.carry_out()
     assert condition(made).message == (
         "GPU 0000:4c:00 has fallen off the bus. New work is kept off. Details: nodeguard describe node node-0 "
-        "(gpu-lost on GPU 0000:4c:00). To do: replace the part."
+        "(gpu-lost on GPU 0000:4c:00). To do: replace the component."
     )
 
 

@@ -27,10 +27,10 @@ LEADER = ServiceState("replica-0", is_leader=True, started=9_000.0)
 
 made = st.builds(
     Incident,
-    name=st.from_regex(r"\A[a-z]{1,3}\Z"), node=st.just("node-1"), uid=st.just("uid-1"), resource=st.just("r"),
+    name=st.from_regex(r"\A[a-z]{1,3}\Z"), node=st.just("node-1"), uid=st.just("uid-1"), target=st.just("r"),
     cause=st.just("c"), health=st.sampled_from([Health.WARNING, Health.SUSPECT, Health.FATAL]),
-    state=st.sampled_from(list(IncidentState)), since=st.floats(0.0, NOW), changed=st.just(0.0),
-    resolved=st.floats(0.0, NOW),
+    state=st.sampled_from(list(IncidentState)), first_seen=st.floats(0.0, NOW), last_transition=st.just(0.0),
+    resolved_at=st.floats(0.0, NOW),
 )  # fmt: skip
 some = st.lists(made, max_size=20).map(lambda found: {one.name: one for one in found})
 

@@ -348,7 +348,7 @@ def test_processes_that_are_hidden_replay_as_hidden(tmp_path: Path) -> None:
     machine = Node({"/proc/600/stat": stat(600, "mine")}, directories=["/proc/thread-self"])
     said, replayed = retold(tmp_path, machine, lambda machine: list(ProcessesSource().read(machine)))
     assert replayed == said
-    assert "hidepid" in said[0][0].unread["process.blocked"]
+    assert "hidepid" in said[0][0].unreadable["process.blocked"]
 
 
 @pytest.mark.parametrize("failure", [errno.EACCES, StalledError("/proc/600/comm")])
