@@ -9,8 +9,8 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Struct
 
-from nodeguard.aggregator.certificates.stored import StoreConflictError, Stored, StoreError
 from nodeguard.kube.client import ApiClient, ApiError
+from nodeguard.model.stored_authority import StoreConflictError, Stored, StoreError
 
 SECRET_NAME = "nodeguard-ca"  # noqa: S105 - an object's name
 CONFIG_MAP_NAME = "nodeguard-ca"

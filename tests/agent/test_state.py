@@ -94,6 +94,11 @@ def test_anything_else_is_no_memory(data: bytes) -> None:
         decode_state(data)
 
 
+def test_version_0_is_no_memory() -> None:
+    with pytest.raises(UnusableStateError, match="not a state file of nodeguard"):
+        decode_state(encode_state(MEMORY).replace(b" 1 ", b" 0 ", 1))
+
+
 def test_a_newer_version_is_told_whatever_it_holds() -> None:
     with pytest.raises(UnusableStateError, match="version 2, and this nodeguard reads 1"):
         decode_state(b"nodeguard-state 2 and all that\nanything")

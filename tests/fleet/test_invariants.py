@@ -247,7 +247,7 @@ class Life(RuleBasedStateMachine):
                 places = {
                     slot for group in report.passing for slot in group.targets if cause.check in group.checks
                 }
-                assert set(cause.slots or (cause.target,)) <= places
+                assert set(cause.targets or (cause.target,)) <= places
                 assert all(active.check != cause.check for active in report.findings)
             else:
                 assert one.reason == "removed"

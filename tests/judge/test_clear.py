@@ -18,7 +18,9 @@ from tests.judge.scene import BOOTED, Scene, check, seen, told, unread
 
 GPU, OTHER = gpu_target("1b:00"), gpu_target("43:00")
 LINKS = [nvlink_target(GPU, at) for at in range(3)]
-HEARD = check(EventOccurred("gpu.broke"), targets=("gpu",), clears=("reset", "component-replaced", "operator"))
+HEARD = check(
+    EventOccurred("gpu.broke"), targets=("gpu",), clears=("reset", "component-replaced", "operator")
+)
 FLAPS = check(EventOccurred("gpu.flap", times=3, over=3600.0), targets=("gpu",))
 RISEN = check(Increase("a.errors", 3, 3600.0))
 LOW = check(Compare("a.level", "below", 5))

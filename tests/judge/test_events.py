@@ -142,7 +142,12 @@ def test_what_is_over_is_told_of_for_a_day_with_what_ended_it() -> None:
     assert messages == ["it was reset since"]
     assert list(cleared_events(events, EventOccurred(A), ("reset",), {"reset": 20.0}, 90_000)) == []
     assert (
-        list(cleared_events(events, EventOccurred(A), ("component-replaced",), {"component-replaced": 20.0}, 100)) == []
+        list(
+            cleared_events(
+                events, EventOccurred(A), ("component-replaced",), {"component-replaced": 20.0}, 100
+            )
+        )
+        == []
     )
     assert list(cleared_events(events, EventOccurred(A), ("reset",), {}, 100)) == []
 

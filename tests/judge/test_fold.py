@@ -158,7 +158,9 @@ def test_two_of_two_are_two_things_to_repair() -> None:
 
 
 def test_what_is_folded_is_as_bad_and_as_little_known_as_its_worst_part() -> None:
-    rows = [finding("lost", gpu, component=gpu, since=float(at), message="m 1") for at, gpu in enumerate(GPUS)]
+    rows = [
+        finding("lost", gpu, component=gpu, since=float(at), message="m 1") for at, gpu in enumerate(GPUS)
+    ]
     rows[3] = finding(
         "lost", GPUS[3], health=Health.FATAL, data_status=DataStatus.STALE, since=-5.0, message="m 7"
     )

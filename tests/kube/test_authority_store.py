@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from nodeguard.aggregator.certificates.stored import StoreConflictError, StoreError
 from nodeguard.kube.authority_store import AuthoritySecretStore
 from nodeguard.kube.client import ApiClient
+from nodeguard.model.stored_authority import StoreConflictError, StoreError
 from tests.controlplane.cluster import Cluster
 
 

@@ -238,7 +238,18 @@ async def test_what_was_resolved_long_ago_goes(api: ApiClient, defined: Cluster)
 async def test_the_largest_fits(api: ApiClient, defined: Cluster) -> None:
     long = "\N{SNOWMAN}" * 100_000
     symptom = Symptom(long, long, Health.FATAL, long, (long,) * 50)
-    fields = ("node", "uid", "domain", "target", "scope", "component", "cause", "fault_class", "message", "detail")
+    fields = (
+        "node",
+        "uid",
+        "domain",
+        "target",
+        "scope",
+        "component",
+        "cause",
+        "fault_class",
+        "message",
+        "detail",
+    )
     large = replace(LOST, symptoms=(symptom,) * 50, **dict.fromkeys(fields, long))
     async with keeping(api) as (writers, writer, _):
         writer.set_desired([large], NOW)

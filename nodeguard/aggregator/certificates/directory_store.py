@@ -9,8 +9,8 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from nodeguard.aggregator.certificates.stored import StoreConflictError, Stored, StoreError
 from nodeguard.local.atomic_write import atomic_write
+from nodeguard.model.stored_authority import StoreConflictError, Stored, StoreError
 
 _STATE, _BUNDLE, _LOCK = "authority.json", "ca.crt", "authority.lock"
 

@@ -33,8 +33,8 @@ from nodeguard.aggregator.certificates.serving_certificate import (
     CertificateUnavailableError,
     ServingCertificate,
 )
-from nodeguard.aggregator.certificates.stored import StoreConflictError, Stored, StoreError
 from nodeguard.local.certificate_validity import expired_problem
+from nodeguard.model.stored_authority import StoreConflictError, Stored, StoreError
 
 # Steps of one update: more than are ever needed.
 _STEPS = 12

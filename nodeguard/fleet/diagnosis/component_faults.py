@@ -104,8 +104,8 @@ def component_failures(one: LatestReport) -> dict[str, tuple[float, ReportedFind
 
 
 def is_component_fault(one: ReportedFinding | Incident, target: str) -> bool:
-    """Return whether something is a fault of the component in a target: not what a restart of the work, or of a
-    service, fixes.
+    """Return whether something is a fault of the component in a target: not what a restart of the work, or
+    of a service, fixes.
     """
     is_bad = one.health in {Health.SUSPECT, Health.FATAL} and one.action.rank > Action.RESTART_SERVICE.rank
     return is_bad and bool(one.component) and has_component_id(target)

@@ -23,8 +23,8 @@ from nodeguard.model.incident import Incident, IncidentState, OperatorDecision
 
 names = st.text(max_size=8)
 incidents = st.builds(
-    Incident, name=names, node=names, uid=names, resource=names, cause=names, health=st.sampled_from(Health),
-    state=st.sampled_from(IncidentState), since=st.floats(0.0, 1e9), changed=st.floats(0.0, 1e9), resolved=st.floats(0.0, 1e9),
+    Incident, name=names, node=names, uid=names, target=names, cause=names, health=st.sampled_from(Health),
+    state=st.sampled_from(IncidentState), first_seen=st.floats(0.0, 1e9), last_transition=st.floats(0.0, 1e9), resolved_at=st.floats(0.0, 1e9),
 )  # fmt: skip
 states = st.builds(
     StandaloneState, pause=names, decisions=st.dictionaries(names, st.builds(OperatorDecision, names), max_size=4),

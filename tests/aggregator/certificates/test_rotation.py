@@ -36,7 +36,7 @@ from nodeguard.aggregator.certificates.rotation import (
     signing_authority,
 )
 from nodeguard.aggregator.certificates.self_signed_authority import SelfSignedAuthority
-from nodeguard.aggregator.certificates.stored import StoreConflictError, StoreError
+from nodeguard.model.stored_authority import StoreConflictError, StoreError
 from tests.aggregator.issuer import NOW
 
 

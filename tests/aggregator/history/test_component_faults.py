@@ -76,7 +76,7 @@ def test_what_is_no_fault_of_a_part_does_not_count(tmp_path: Path) -> None:
 
 
 def test_what_befell_many_parts_of_a_node_was_a_fault_of_none(tmp_path: Path) -> None:
-    steps = [failed(day, name=part, part=part) for day in range(4) for part in ("a", "b", "c")]
+    steps = [failed(day, name=one, component=one) for day in range(4) for one in ("a", "b", "c")]
     assert lemons(kept(tmp_path, *steps)) == []
 
 

@@ -67,7 +67,7 @@ def test_only_transitions_are_added_through_restarts_too(path: Path) -> None:
     )
     kept(path, *steps)
     reworded = said(9.0, 1, 7, age=3.0)
-    kept(path, *steps, reworded, said(10.0, 1, 9, proven=()), NodeRemoved(START, "uid-9", "node-9"))
+    kept(path, *steps, reworded, said(10.0, 1, 9, passing=()), NodeRemoved(START, "uid-9", "node-9"))
     assert rows(path, "SELECT sequence FROM report") == [1, 9]
     assert rows(path, "SELECT count(*) FROM node UNION ALL SELECT count(*) FROM told") == [1, 1]
     assert rows(path, "SELECT count(*) FROM shared") == [4]

@@ -109,7 +109,8 @@ def test_metrics_are_what_prometheus_reads(capsys: pytest.CaptureFixture[str]) -
     states = {sample.labels["health"]: sample.value for sample in families["nodeguard_node_health"].samples}
     assert states == {"ok": 0, "warning": 0, "suspect": 0, "fatal": 1}
     available = {
-        sample.labels["data_status"]: sample.value for sample in families["nodeguard_node_data_status"].samples
+        sample.labels["data_status"]: sample.value
+        for sample in families["nodeguard_node_data_status"].samples
     }
     assert available == {"fresh": 1, "not-applicable": 0, "stale": 0, "unknown": 0}
     assert {sample.labels["check"] for sample in families["nodeguard_finding"].samples} >= {"gpu-lost"}

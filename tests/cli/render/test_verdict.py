@@ -77,7 +77,8 @@ def test_the_first_line_has_the_worst_finding_and_the_action() -> None:
         "FATAL  node-1: 1 fatal, 1 suspect. Worst: GPU lost: GPU 0000:3b:00. Reboot the node."
     )
     assert (
-        first(verdict(finding(title="Clock adrift"))) == "SUSPECT  node-1: Clock adrift: the node. Monitor it."
+        first(verdict(finding(title="Clock adrift")))
+        == "SUSPECT  node-1: Clock adrift: the node. Monitor it."
     )
 
 
@@ -100,7 +101,9 @@ def test_every_action_is_shown(action: Action) -> None:
 
 def test_a_finding_in_full() -> None:
     evidence = (Evidence("kmsg", "NVRM: Xid 79\nmore", NOW.wall, 3),)
-    item = lost(message="It is gone", remedy="Drain it.", evidence=evidence, component="GPU-1", note="seen once")
+    item = lost(
+        message="It is gone", remedy="Drain it.", evidence=evidence, component="GPU-1", note="seen once"
+    )
     assert printed(verdict(item))[1:] == [
         "",
         "FATAL  GPU lost - GPU 0000:3b:00",

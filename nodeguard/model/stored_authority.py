@@ -8,8 +8,9 @@ from msgspec import Struct
 class Stored(Struct, frozen=True):
     """A stored certificate authority.
 
-    state: secret, empty if there is none. bundle: public certificates in PEM. version, bundle_version:
-    version of what was read, so that a write does not overwrite another writer's; empty if nothing was stored.
+    state: secret, empty if there is none. bundle: public certificates in PEM. version,
+    bundle_version: version of what was read, so that a write does not overwrite another writer's; empty if
+    nothing was stored.
     """
 
     state: bytes = b""
