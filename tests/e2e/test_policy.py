@@ -88,7 +88,7 @@ def test_a_wrong_policy_is_told_of_and_left(made: Fleet) -> None:
     [event] = aggregator.until(said)
     assert (event["type"], event["count"]) == ("Warning", 1)
     assert event["message"].startswith(why)
-    assert "the policy stays as it was" in event["message"]
+    assert "the previous policy stays in use" in event["message"]
     described = cluster.kubectl("describe", "pod", "-n", NAMESPACE, aggregator.pod)
     assert why in described
 

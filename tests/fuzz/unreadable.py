@@ -146,7 +146,7 @@ class DamagedMachine(ReplayMachine):
             self.asked.setdefault(Place("statvfs", f"statvfs({mount})"), None)
         return super().statvfs(mounts, within)
 
-    def moment(self) -> RecordedState:
+    def state(self) -> RecordedState:
         moment = super().state()
         damage = self._damage
         if not self.damaged or damage is None or damage.place.how != "statvfs":
@@ -155,7 +155,7 @@ class DamagedMachine(ReplayMachine):
         return RecordedState(moment.instant, moment.tree, calls, moment.nvml)
 
     def nvml(self, within: float = float("inf"), leave: frozenset[int] = frozenset()) -> LaneResult:
-        document = self.moment().nvml
+        document = self.state().nvml
         damage = self._damage if self.damaged else None
         if document is not None:
             for scope, calls in ((-1, document["system"]), *enumerate(document["devices"])):
