@@ -30,7 +30,8 @@ class BlockingTransport:
     def close(self) -> None:
         """Close the connection."""
         self._transport.close()
-        if not self._loop.is_closed():
+        # The collector may delete a transport while another loop runs: then nothing may be run here.
+        if not self._loop.is_closed() and asyncio._get_running_loop() is None:
             self._loop.run_until_complete(asyncio.sleep(0))
 
     def __del__(self) -> None:
