@@ -130,7 +130,7 @@ def test_a_message_of_64_mib_costs_nothing(issuer: Issuer, authority: Authority,
         way = agent(served, tmp_path / "token", issuer.token(), authority.certificate)
         # Sent in pieces, so that the memory measured is that of the server in this process.
         context = ssl._create_unverified_context()
-        host, _, port = served.address.removeprefix("https://").rpartition(":")
+        host, _, port = served.address.removeprefix("https://").partition("/")[0].rpartition(":")
         client = http.client.HTTPSConnection(host, int(port), context=context, timeout=30.0)
         headers = {"Content-Length": str(64 * MIB), "Authorization": f"Bearer {issuer.token()}"}
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
