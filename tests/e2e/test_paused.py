@@ -43,7 +43,7 @@ def _gist(node: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_the_big_red_button(controlplane: Cluster) -> None:
-    policy = f"{scene.ENFORCED}marks: {{cordon: true}}\n"
+    policy = f"{scene.ENFORCED}markWith: {{cordon: true}}\n"
     with published(controlplane, "sliced"), at_work(controlplane, policy, *NODES) as made:
         [aggregator] = made.aggregators
         controlplane.kubectl("create", "configmap", "-n", "nodeguard", DECISIONS)

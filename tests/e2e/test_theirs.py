@@ -91,7 +91,7 @@ def writers(cluster: Cluster, name: str, *works: Callable[[Cluster, str], None])
 
 
 def test_what_others_write_stays(controlplane: Cluster) -> None:
-    policy = f"{scene.ENFORCED}marks: {{cordon: true}}\n"
+    policy = f"{scene.ENFORCED}markWith: {{cordon: true}}\n"
     with at_work(controlplane, policy, "busy", "cordoned") as made:
         # One that a person has cordoned long ago stays so, whatever comes and goes.
         controlplane.kubectl("cordon", "cordoned")
