@@ -57,7 +57,7 @@ fixtures: environment
 
 # The page of checks, from the catalogue.
 docs: environment catalogue
-	$(BIN)/nodeguard checks -o markdown > docs/checks.md
+	$(BIN)/nodeguard checks -o markdown > docs/reference/checks.md
 
 clean:
 	rm -rf .venv build dist *.egg-info checks/compiled.msgpack fixtures/generated

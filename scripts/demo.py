@@ -275,7 +275,7 @@ def main() -> None:
         _say(
             "",
             "Look further: nodeguard check checks this machine; nodeguard explain gpu-gsp-failure says "
-            "what a check means; docs/fleet.md how to read all this; docs/kubernetes.md how to install it.",
+            "what a check means; docs/tasks/read-the-fleet.md how to read all this; docs/install/kubernetes.md how to install it.",
         )
 
 

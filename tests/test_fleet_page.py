@@ -1,4 +1,4 @@
-"""docs/fleet.md names every field of the API, and every thing that a mark may wait for."""
+"""docs/tasks/read-the-fleet.md names every field of the API, and every thing that a mark may wait for."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.cli.render.test_domain import FABRIC
 from tests.fleet.decide.test_domain_marks import FIRST
 from tests.paths import ROOT
 
-PAGE = (ROOT / "docs" / "fleet.md").read_text("utf-8")
+PAGE = (ROOT / "docs" / "tasks" / "read-the-fleet.md").read_text("utf-8")
 FORMS = {
     form
     for module in (forms, node_forms, incident_forms, domain_forms)

@@ -1,4 +1,4 @@
-"""What docs/observations.md shows works as it says."""
+"""What docs/tasks/add-a-probe.md shows works as it says."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nodeguard.model.instant import parse_rfc3339
 from nodeguard.sources.probe_file import parse_probe_file
 from tests.paths import ROOT
 
-PAGE = (ROOT / "docs" / "observations.md").read_text()
+PAGE = (ROOT / "docs" / "tasks" / "add-a-probe.md").read_text()
 BUNDLE = str(bundle_path("probes-claim"))
 
 

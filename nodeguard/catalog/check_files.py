@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
     from pathlib import Path
 
+# The page of checks: the runbook of a finding is its anchor there.
+_REFERENCE = "https://github.com/nodeguard/nodeguard/blob/main/docs/reference/checks.md"
+
 _PLACEHOLDER = re.compile(r"\{([^}]*)\}")
 
 # Placeholders of every message, besides signals and the fields of events.
@@ -89,7 +92,7 @@ def _check(
         clears=tuple(schema.clears),
         topologies=tuple(schema.views),
         symptom_of=tuple(schema.symptom_of),
-        runbook=f"docs/checks.md#{schema.id}",
+        runbook=f"{_REFERENCE}#{schema.id}",
         hardware=tuple(file.hardware),
     )
     _require_clear(check, document, path)

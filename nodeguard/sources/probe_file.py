@@ -1,4 +1,4 @@
-"""Probe files: the results of a site's own probes, in the format of docs/observations.md. Pure."""
+"""Probe files: the results of a site's own probes, in the format of docs/tasks/add-a-probe.md. Pure."""
 
 from __future__ import annotations
 

@@ -15,7 +15,9 @@ from tests.paths import ROOT
 # Runs promtool, with arguments and standard input: the fixture `promtool`.
 Promtool = Callable[..., subprocess.CompletedProcess[str]]
 
-RUNBOOK = ROOT / "docs" / "alerts.md"
+# The main branch of the repository: links from alerts are absolute, as they are read elsewhere.
+MAIN = "https://github.com/nodeguard/nodeguard/blob/main"
+RUNBOOK = "docs/runbooks/alerts.md"
 
 # What Prometheus itself adds to each metric.
 OF_PROMETHEUS = {"job", "instance"}

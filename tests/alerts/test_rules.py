@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.alerts.rules import RUNBOOK, Promtool, alerts, rules, told
+from tests.alerts.rules import MAIN, RUNBOOK, Promtool, alerts, rules, told
 from tests.paths import ROOT
 
 # A dead man's switch has no severity.
@@ -46,7 +46,7 @@ def test_each_of_them_fires_and_stays_quiet_somewhere(part: str) -> None:
 def test_each_has_a_severity_a_summary_and_a_runbook(part: str, rule: dict[str, Any]) -> None:
     assert rule["labels"]["severity"] in SEVERITIES[part]
     assert rule["annotations"]["summary"]
-    page, _, place = rule["annotations"]["runbook_url"].partition("#")
-    assert ROOT / page == RUNBOOK
-    assert place == rule["alert"].lower()
-    assert f"\n## {rule['alert']}\n" in RUNBOOK.read_text()
+    page, _, anchor = rule["annotations"]["runbook_url"].partition("#")
+    assert page == f"{MAIN}/{RUNBOOK}"
+    assert anchor == rule["alert"].lower()
+    assert f"\n## {rule['alert']}\n" in (ROOT / RUNBOOK).read_text()

@@ -123,7 +123,7 @@ def test_other_labels_and_annotations_are_no_gangs(served: Cluster) -> None:
 def test_every_name_in_the_policy_is_tried_and_told() -> None:
     policy, *_ = yaml.safe_load_all((FILL / "fill.yaml").read_text())
     conditions = {one["name"]: one["expression"] for one in policy["spec"]["matchConditions"]}
-    page = (DAEMONSET.parent / "docs" / "gangs.md").read_text()
+    page = (DAEMONSET.parent / "docs" / "concepts" / "gangs.md").read_text()
     for kind, names in (("label", LABELS), ("annotation", ANNOTATIONS)):
         said = conditions[f"without-a-gangs-{kind}"]
         assert sorted(line.split('"')[1] for line in said.splitlines() if '",' in line) == sorted(names)

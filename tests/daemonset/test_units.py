@@ -68,7 +68,7 @@ def test_each_path_is_made_by_the_unit_or_installed(unit: str) -> None:
 
 
 def installed_by_the_docs() -> set[str]:
-    pages = (ETC.parent.parent / "docs" / name for name in ("agent.md", "standalone.md"))
+    pages = (ETC.parent.parent / "docs" / "install" / name for name in ("agent.md", "standalone.md"))
     return set(
         re.findall(r"^    install -D .* (/etc/\S+)$", "\n".join(map(Path.read_text, pages)), re.MULTILINE)
     )
@@ -124,7 +124,7 @@ def test_the_shipped_settings_name_no_aggregator_and_show_how_to(tmp_path: Path)
     example = read_options_file(str(uncommented))
     assert example.checks == ("/etc/nodeguard/checks.d",)
     assert example.aggregator is not None
-    page = (ETC.parent.parent / "docs" / "standalone.md").read_text()
+    page = (ETC.parent.parent / "docs" / "install" / "standalone.md").read_text()
     [block] = re.findall(r"```yaml\n(node: .*?)```", page, re.DOTALL)
     assert yaml.safe_load(block).items() <= yaml.safe_load(uncommented.read_text()).items()
 

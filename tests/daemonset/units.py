@@ -13,7 +13,7 @@ UNITS = ("nodeguard-agent.service", "nodeguard-aggregator.service")
 # Shipped files of /etc, at their own paths.
 ETC = DAEMONSET / "etc"
 
-# Where docs/agent.md and docs/standalone.md install nodeguard.
+# Where docs/install/agent.md and docs/install/standalone.md install nodeguard.
 BINARY = "/opt/nodeguard/bin/nodeguard"
 
 

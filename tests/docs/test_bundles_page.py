@@ -1,4 +1,4 @@
-"""The faults that docs/bundles.md puts into a running agent are found, and stay."""
+"""The faults that docs/reference/recordings.md puts into a running agent are found, and stay."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.waiting import until
 pytestmark = pytest.mark.slow
 
 # The command lines as they are printed, with what each of them makes the agent find.
-PRINTED = re.findall(r"^    (echo .*)$", text("docs/bundles.md"), re.MULTILINE)
+PRINTED = re.findall(r"^    (echo .*)$", text("docs/reference/recordings.md"), re.MULTILINE)
 FOUND = ("gpu-gsp-failure", "kernel-panic", "port-flap")
 
 

@@ -20,7 +20,7 @@ from tests.paths import ROOT
 
 SOCKETS = {control.PATH, asking.SOCKET_PATH}
 
-# The folder that examples use for site checks; docs/agent.md introduces it.
+# The folder that examples use for site checks; docs/install/agent.md introduces it.
 SITE_CHECKS = "/etc/nodeguard/checks.d"
 
 # What a site deploys contains comments for people, too.
@@ -85,7 +85,7 @@ def test_a_port_is_a_default(file: str) -> None:
 def test_observations_are_read_below_the_runtime_directory_of_the_agent() -> None:
     [path] = ObservationsSource.paths
     assert any(Path(path).is_relative_to(one) for one in made())
-    assert path in text("docs/observations.md")
+    assert path in text("docs/tasks/add-a-probe.md")
 
 
 def test_what_is_shipped_for_etc_is_documented() -> None:

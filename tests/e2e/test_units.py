@@ -27,7 +27,7 @@ AGENT, AGGREGATOR = UNITS
 MAIN = ("-m", "nodeguard.cli.main")
 RESOLVING = str(Path(__file__).with_name("resolving.py"))
 
-# The name of the aggregator's machine in docs/standalone.md.
+# The name of the aggregator's machine in docs/install/standalone.md.
 HOST = "nodeguard.example"
 
 
@@ -50,7 +50,7 @@ class Machine:
         """Run the commands of a page that begin with a program. only: those that end with one of these words."""
         for command in commands():
             name, *words = command.words
-            if (command.page, name) != (f"docs/{page}", program) or (only and words[-1] not in only):
+            if (command.page, name) != (f"docs/install/{page}", program) or (only and words[-1] not in only):
                 continue
             if program == "install":
                 source, target = words[-2:]
@@ -99,7 +99,7 @@ def test_the_page_on_a_fleet_without_kubernetes_leads_to_a_fleet(machine: Machin
             "install",
             *(f"/etc/nodeguard/{name}" for name in ("ca.crt", "gpu-1.pem", "gpu-1.key")),
         )
-        [block] = re.findall(r"```yaml\n(node: .*?)```", text("docs/standalone.md"), re.DOTALL)
+        [block] = re.findall(r"```yaml\n(node: .*?)```", text("docs/install/standalone.md"), re.DOTALL)
         settings.write_text(settings.read_text() + machine.local(block))
         bundle = live_bundle("healthy-dgx-h100", machine.here)
         log = machine.here / "agent.log"

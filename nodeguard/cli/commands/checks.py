@@ -92,7 +92,7 @@ def _by_family(checks: Sequence[Check]) -> Iterator[tuple[str, list[Check]]]:
 
 
 def markdown(checks: Sequence[Check]) -> Iterator[str]:
-    """Yield the lines of docs/checks.md: the meaning and the remedy of each check, with an anchor for "
+    """Yield the lines of docs/reference/checks.md: the meaning and the remedy of each check, with an anchor for "
     "each.
     """
     yield "# Checks"

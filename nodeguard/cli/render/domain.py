@@ -45,7 +45,11 @@ def domain_list_lines(response: DomainList) -> list[StyledLine]:
     style = "suspect" if degraded else "warning" if response.suppressed_checks else "ok"
     lines = [title_line(style, style, f"{text}.")]
     if not response.topologies:
-        lines.append(item_line("topologies", "none: no label or node location is set; see docs/domains.md"))
+        lines.append(
+            item_line(
+                "topologies", "none: no label or node location is set; see docs/concepts/failure-domains.md"
+            )
+        )
     lines += [item_line("topology", topology_text(topology)) for topology in response.topologies]
     lines += [
         item_line("check", suppressed_check_text(check), name_style="warning")

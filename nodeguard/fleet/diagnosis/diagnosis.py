@@ -1,7 +1,7 @@
 """The diagnosis: from what single nodes show to the shared part that is to blame, or to the check that is not
 to be believed. Pure: it is told of votes, and of the time.
 
-The rule and the reasons for its constants stand in docs/domains.md.
+The rule and the reasons for its constants stand in docs/concepts/failure-domains.md.
 """
 
 from __future__ import annotations

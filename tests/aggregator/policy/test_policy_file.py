@@ -310,9 +310,9 @@ def test_a_silence_that_lasts_is_not_doubted(tmp_path: Path) -> None:
 
 
 def test_the_published_schema_is_the_forms() -> None:
-    published = json.loads((ROOT / "docs" / "policy.schema.json").read_text())
+    published = json.loads((ROOT / "docs" / "reference" / "policy.schema.json").read_text())
     assert published == json.loads(json.dumps(json_schema())), (
-        "run `nodeguard policy schema > docs/policy.schema.json`"
+        "run `nodeguard policy schema > docs/reference/policy.schema.json`"
     )
 
 
@@ -366,7 +366,9 @@ def test_whatever_stands_in_a_file_it_is_read_or_refused_in_one_line(tmp_path: P
 
 def test_what_the_page_shows_can_be_used_as_it_is(tmp_path: Path) -> None:
     blocks = re.findall(
-        r"^```yaml\n(.*?)^```$", (ROOT / "docs" / "policy.md").read_text(), re.DOTALL | re.MULTILINE
+        r"^```yaml\n(.*?)^```$",
+        (ROOT / "docs" / "concepts" / "policy.md").read_text(),
+        re.DOTALL | re.MULTILINE,
     )
     assert len(blocks) == 4
     for block in blocks:

@@ -29,7 +29,9 @@ def test_json_gives_the_checks_whole(capsys: pytest.CaptureFixture[str]) -> None
 
 def test_the_page_of_checks_is_generated_from_the_catalogue(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["checks", "-o", "markdown"]) == 0
-    assert capsys.readouterr().out == (ROOT / "docs" / "checks.md").read_text(), "run `make docs`"
+    assert capsys.readouterr().out == (ROOT / "docs" / "reference" / "checks.md").read_text(), (
+        "run `make docs`"
+    )
 
 
 @pytest.mark.parametrize(
