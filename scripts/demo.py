@@ -274,8 +274,8 @@ def main() -> None:
             fleet.ask(*words)
         _say(
             "",
-            "Look further: nodeguard check checks this machine; nodeguard explain gpu-gsp-failure says "
-            "what a check means; docs/tasks/read-the-fleet.md how to read all this; docs/install/kubernetes.md how to install it.",
+            "Next: nodeguard check evaluates this machine, nodeguard explain gpu-gsp-failure describes a check; "
+            "docs/tasks/read-the-fleet.md explains this output, docs/install/kubernetes.md the installation.",
         )
 
 
