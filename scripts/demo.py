@@ -274,7 +274,7 @@ def main() -> None:
             fleet.ask(*words)
         _say(
             "",
-            "Next: nodeguard check evaluates this machine, nodeguard explain gpu-gsp-failure describes a check; "
+            "Next: nodeguard check checks this machine; nodeguard explain gpu-gsp-failure describes one; "
             "docs/tasks/read-the-fleet.md explains this output, docs/install/kubernetes.md the installation.",
         )
 

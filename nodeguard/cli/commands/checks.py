@@ -92,9 +92,7 @@ def _by_family(checks: Sequence[Check]) -> Iterator[tuple[str, list[Check]]]:
 
 
 def markdown(checks: Sequence[Check]) -> Iterator[str]:
-    """Yield the lines of docs/reference/checks.md: the meaning and the remedy of each check, with an anchor for "
-    "each.
-    """
+    """Yield the lines of docs/reference/checks.md: the meaning and remedy of each check under an anchor."""
     yield "# Checks"
     yield ""
     yield f"{len(checks)} checks. Generated from the catalogue with `nodeguard checks -o markdown`."
