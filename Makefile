@@ -2,6 +2,7 @@
 # make quick     the tests that need no control plane and no Prometheus, without the slow ones: under two minutes
 # make test      every test; ARGS selects: make test ARGS=tests/judge
 # make lint      style, types and layers
+# make docs      the reference pages, from the code
 # make fixtures  the synthetic bundles that tests, figures and the demo use
 # make bench     figures, each beside a reference measured in the same run
 .PHONY: demo quick test lint bench fixtures docs environment quick-environment test-environment controlplane catalogue clean
@@ -55,9 +56,9 @@ checks/compiled.msgpack: $(checks) $(wildcard nodeguard/catalog/*.py nodeguard/m
 fixtures: environment
 	@$(BIN)/python -m fixtures.bundles
 
-# The page of checks, from the catalogue.
+# The reference pages, from the code.
 docs: environment catalogue
-	$(BIN)/nodeguard checks -o markdown > docs/reference/checks.md
+	$(BIN)/python -m scripts.reference
 
 clean:
 	rm -rf .venv build dist *.egg-info checks/compiled.msgpack fixtures/generated

@@ -1,4 +1,4 @@
-"""Alert rules of one part of nodeguard, what promtool says of them, and metrics that they may look at."""
+"""The alert rules of agent and aggregator, promtool, and the labels of a metrics page."""
 
 from __future__ import annotations
 
@@ -12,35 +12,36 @@ import yaml
 
 from tests.paths import ROOT
 
-# Runs promtool, with arguments and standard input: the fixture `promtool`.
+# Runs promtool with arguments and standard input: the fixture `promtool`.
 Promtool = Callable[..., subprocess.CompletedProcess[str]]
 
-# The main branch of the repository: links from alerts are absolute, as they are read elsewhere.
+# The main branch of the repository: links of alerts are absolute, because Alertmanager shows them.
 MAIN = "https://github.com/nodeguard/nodeguard/blob/main"
 RUNBOOK = "docs/runbooks/alerts.md"
 
-# What Prometheus itself adds to each metric.
-OF_PROMETHEUS = {"job", "instance"}
+# Labels that Prometheus adds to every series.
+TARGET_LABELS = {"job", "instance"}
 
 
-def rules(part: str) -> Path:
-    """The rules of the agent, or of the aggregator."""
-    return ROOT / "daemonset" / "alerts" / f"{part}.yaml"
+def rules(component: str) -> Path:
+    """The file with the rules of the agent or of the aggregator."""
+    return ROOT / "daemonset" / "alerts" / f"{component}.yaml"
 
 
-def told(part: str) -> Path:
-    """What promtool is to make of them."""
-    return Path(__file__).parent / f"{part}.yaml"
+def unit_tests(component: str) -> Path:
+    """The file with promtool's unit tests of these rules."""
+    return Path(__file__).parent / f"{component}.yaml"
 
 
-def alerts(part: str) -> list[dict[str, Any]]:
-    groups = yaml.safe_load(rules(part).read_text())["groups"]
+def alerts(component: str) -> list[dict[str, Any]]:
+    """The alerts of these rules."""
+    groups = yaml.safe_load(rules(component).read_text())["groups"]
     return [rule for group in groups for rule in group["rules"]]
 
 
 def labels_by_metric(page: str) -> dict[str, set[str]]:
-    """What a page of metrics has."""
-    found: dict[str, set[str]] = {}
-    for name, labels in re.findall(r"^(nodeguard_\w+)(?:\{(.*)\})? ", page, re.MULTILINE):
-        found.setdefault(name, set()).update(re.findall(r'(\w+)="', labels))
-    return found
+    """The labels of each metric of a page."""
+    labels: dict[str, set[str]] = {}
+    for name, pairs in re.findall(r"^(nodeguard_\w+)(?:\{(.*)\})? ", page, re.MULTILINE):
+        labels.setdefault(name, set()).update(re.findall(r'(\w+)="', pairs))
+    return labels

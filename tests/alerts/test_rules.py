@@ -1,4 +1,4 @@
-"""All alert rules, judged by promtool itself."""
+"""Alert rules: promtool accepts them, their unit tests pass, and the runbook describes each."""
 
 from __future__ import annotations
 
@@ -7,44 +7,40 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.alerts.rules import MAIN, RUNBOOK, Promtool, alerts, rules, told
+from tests.alerts.rules import MAIN, RUNBOOK, Promtool, alerts, rules, unit_tests
 from tests.paths import ROOT
 
-# A dead man's switch has no severity.
+# The dead man's switch has no severity.
 SEVERITIES = {"agent": {"critical", "warning"}, "aggregator": {"critical", "warning", "none"}}
+RULES = [(component, rule) for component in SEVERITIES for rule in alerts(component)]
 
-parts = pytest.mark.parametrize("part", SEVERITIES)
-each = pytest.mark.parametrize(
-    ("part", "rule"),
-    [pytest.param(part, rule, id=rule["alert"]) for part in SEVERITIES for rule in alerts(part)],
-)
+COMPONENTS = pytest.mark.parametrize("component", SEVERITIES)
 
 
-@parts
-def test_they_are_rules(part: str, promtool: Promtool) -> None:
-    done = promtool("check", "rules", str(rules(part)))
-    assert done.returncode == 0, done.stdout + done.stderr
+@COMPONENTS
+def test_promtool_accepts_the_rules(component: str, promtool: Promtool) -> None:
+    result = promtool("check", "rules", str(rules(component)))
+    assert result.returncode == 0, result.stdout + result.stderr
 
 
-@parts
-def test_they_fire_and_stay_quiet_as_told(part: str, promtool: Promtool) -> None:
-    done = promtool("test", "rules", str(told(part)))
-    assert done.returncode == 0, done.stdout + done.stderr
+@COMPONENTS
+def test_promtool_unit_tests_pass(component: str, promtool: Promtool) -> None:
+    result = promtool("test", "rules", str(unit_tests(component)))
+    assert result.returncode == 0, result.stdout + result.stderr
 
 
-@parts
-def test_each_of_them_fires_and_stays_quiet_somewhere(part: str) -> None:
-    tests = yaml.safe_load(told(part).read_text())["tests"]
-    outcomes = [one for test in tests for one in test["alert_rule_test"]]
-    for outcome in (True, False):
-        assert {one["alertname"] for one in outcomes if bool(one["exp_alerts"]) is outcome} == {
-            rule["alert"] for rule in alerts(part)
-        }
+@COMPONENTS
+def test_every_alert_is_tested_firing_and_inactive(component: str) -> None:
+    tests = yaml.safe_load(unit_tests(component).read_text())["tests"]
+    cases = [case for test in tests for case in test["alert_rule_test"]]
+    names = {rule["alert"] for rule in alerts(component)}
+    for fires in (True, False):
+        assert {case["alertname"] for case in cases if bool(case["exp_alerts"]) is fires} == names
 
 
-@each
-def test_each_has_a_severity_a_summary_and_a_runbook(part: str, rule: dict[str, Any]) -> None:
-    assert rule["labels"]["severity"] in SEVERITIES[part]
+@pytest.mark.parametrize(("component", "rule"), RULES, ids=[rule["alert"] for _, rule in RULES])
+def test_alert_has_severity_summary_and_runbook(component: str, rule: dict[str, Any]) -> None:
+    assert rule["labels"]["severity"] in SEVERITIES[component]
     assert rule["annotations"]["summary"]
     page, _, anchor = rule["annotations"]["runbook_url"].partition("#")
     assert page == f"{MAIN}/{RUNBOOK}"

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 
 from nodeguard.cli.parser_tree import Option, ParsedCommand
 
-_EXIT_CODES = (
+EXIT_CODES = (
     ("0", "Success; no problem was found."),
     ("1", "A check found a warning or a suspect component; a policy file has warnings."),
     ("2", "A check found a fatal fault."),
     ("3", "The command line or a file is invalid, the health is unknown, or no answer came."),
     ("130", "The command was interrupted."),
 )
-_ENVIRONMENT = (
+ENVIRONMENT = (
     ("NODEGUARD_AGGREGATOR_SOCKET", "Socket of the aggregator, where --socket is not set."),
     ("NODEGUARD_CHECKS", "Directories with checks of the site, separated by colons."),
     ("NO_COLOR, FORCE_COLOR, CLICOLOR_FORCE", "Turn colors off or on, where --color is not set."),
@@ -39,9 +39,9 @@ def _page(version: str, commands: Sequence[ParsedCommand]) -> Iterator[str]:
     for command in commands:
         yield from _command(command)
     yield ".SH EXIT STATUS"
-    yield from _items(_EXIT_CODES)
+    yield from _items(EXIT_CODES)
     yield ".SH ENVIRONMENT"
-    yield from _items(_ENVIRONMENT)
+    yield from _items(ENVIRONMENT)
 
 
 def _command(command: ParsedCommand) -> Iterator[str]:

@@ -1,0 +1,1 @@
+"""Programs of the repository: the demo, the environment, the reference pages."""

@@ -1,0 +1,21 @@
+"""The reference pages by path."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from scripts.reference import listings, schemas
+
+PAGES: dict[str, Callable[[], str]] = {
+    "docs/decisions/index.md": listings.decisions,
+    "docs/reference/check.schema.json": schemas.check_schema,
+    "docs/reference/checks.md": listings.checks,
+    "docs/reference/cli.md": listings.cli,
+    "docs/reference/log-messages.md": listings.log_events,
+    "docs/reference/metrics.md": listings.metrics,
+    "docs/reference/nodeincident.md": schemas.incidents,
+    "docs/reference/openapi.yaml": schemas.open_api,
+    "docs/reference/policy.md": schemas.policy,
+    "docs/reference/policy.schema.json": schemas.policy_schema,
+    "docs/reference/signals.md": listings.signals,
+}

@@ -1,0 +1,79 @@
+"""Metrics pages with every family: of an agent, of `nodeguard check`, and of an aggregator."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from nodeguard.agent.metrics import render_metrics
+from nodeguard.aggregator.history.history import History
+from nodeguard.aggregator.history.writer import HistoryLimits, HistoryWriter
+from nodeguard.aggregator.identity.caller import RequestRefusedError
+from nodeguard.aggregator.identity.insecure import InsecureAuthenticator
+from nodeguard.aggregator.ingest.server import IngestServer
+from nodeguard.aggregator.metrics import AggregatorMetrics
+from nodeguard.aggregator.monitoring_server import Page
+from nodeguard.aggregator.policy.reload import PolicyReloader
+from nodeguard.cli.render.verdict_metrics import as_metrics
+from nodeguard.local.open_files import ConnectionCapacity
+from nodeguard.model.finding import Action, DataStatus, Finding, Health, ReadFailure, Verdict
+from nodeguard.model.instant import Instant
+from nodeguard.model.policy import NodeLocation
+from tests.aggregator.test_report_handler import report
+from tests.aggregator.test_service import ONE, Scene
+
+NOW = Instant(1e9, 0.0, "")
+
+
+def verdict() -> Verdict:
+    """A verdict with a finding and a failed read."""
+    finding = Finding(
+        "a", "node", "", Health.FATAL, DataStatus.FRESH, Action.MONITOR, 0.0, "", (), "", "", "", ""
+    )
+    failure = ReadFailure("nvml", ("gpu/0000:3b:00",), "temperature", "timed out")
+    return Verdict(Health.FATAL, DataStatus.FRESH, (finding,), read_failures=(failure,), evaluated=1)
+
+
+def agent_page() -> str:
+    """The page of an agent that reports to an aggregator."""
+    return render_metrics(verdict(), {"nvml": 1.0}, 1, {"https://aggregator.example": 1.0})
+
+
+def check_page() -> str:
+    """The output of `nodeguard check -o prometheus`."""
+    return as_metrics(verdict(), NOW)
+
+
+async def aggregator_response(accept: str = "") -> Page:
+    """The response of an aggregator that has marked a node of a rack and suppresses a check.
+
+    accept: the Accept header of the request.
+    """
+    scene = Scene()
+    location = NodeLocation("node-1", {"rack": "r1"})
+    scene.planner.set_policy(replace(scene.planner.policy, locations=(location,)))
+    scene.hearing(ONE, report(fatal=True))
+    await scene.turn()
+    await scene.turn(1.0)
+    service = scene.service
+    service.capacity = ConnectionCapacity(1024, 768)
+    writer = HistoryWriter("history.sqlite", HistoryLimits(days=30, mib=256))
+    service.history = History(scene.planner, dict, writer, lambda _: None, started_at=0.0)
+    refused = RequestRefusedError(409, "another boot: wait", reason="other-boot")
+    scene.hearing.message_refused("node-1", refused)
+    ingest = IngestServer(InsecureAuthenticator("127.0.0.1"), scene.hearing, lambda: None, lambda _: None)
+    ingest.endpoint.requests.update({("report", 200): 1, ("unknown", 401): 2})
+    ingest.endpoint.connection_errors["timeout"] += 1
+    policy = PolicyReloader(Path("/nowhere"), {}, lambda _: None)
+    scene.planner.diagnosis.restore_suppression("gpu-lost", "", scene.now.mono)
+    metrics = AggregatorMetrics(service, ingest, policy, lambda: scene.now)
+    service.on_planned(0.003)
+    ingest.endpoint.on_handled("report", 0.0002)
+    return metrics.page(accept)
+
+
+async def aggregator_page() -> str:
+    """The page of an aggregator in Prometheus' text format."""
+    body = (await aggregator_response()).body
+    return body if isinstance(body, str) else body.decode()
