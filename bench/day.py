@@ -141,7 +141,7 @@ class Node:
         for name in self._probes:
             health = "warning" if int(name[-4:], 16) % 20 == 0 else "ok"
             signals: dict[str, Scalar] = {
-                "probe.name": name, "probe.slot": "node", "probe.file": f"{name}.json",
+                "probe.name": name, "probe.target": "node", "probe.file": f"{name}.json",
                 "probe.health": health, "probe.message": f"{name} at {at:.0f}",
             }  # fmt: skip
             yield Observation("observations", f"probe/{name}", signals=signals)

@@ -31,7 +31,7 @@ _REFERENCE = "https://github.com/nodeguard/nodeguard/blob/main/docs/reference/ch
 _PLACEHOLDER = re.compile(r"\{([^}]*)\}")
 
 # Placeholders of every message, besides signals and the fields of events.
-_COMMON_PLACEHOLDERS = frozenset({"slot", "part", "count"})
+_COMMON_PLACEHOLDERS = frozenset({"target", "component", "count"})
 
 
 class CheckFile(Struct, frozen=True):
@@ -87,10 +87,10 @@ def _check(
         when=when,
         message=schema.message,
         remedy=schema.remedy,
-        explanation=schema.explain.strip(),
-        source=schema.basis,
-        clears=tuple(schema.clears),
-        topologies=tuple(schema.views),
+        description=schema.description.strip(),
+        source=schema.source,
+        cleared_by=tuple(schema.cleared_by),
+        topologies=tuple(schema.topologies),
         symptom_of=tuple(schema.symptom_of),
         runbook=f"{_REFERENCE}#{schema.id}",
         hardware=tuple(file.hardware),
@@ -105,15 +105,15 @@ def _check(
 def _applies(
     schema: CheckFileSchema, document: YamlDocument, signals: Mapping[str, Signal]
 ) -> Compare | None:
-    if isinstance(schema.applies, UnsetType):
+    if isinstance(schema.applies_when, UnsetType):
         return None
     try:
-        condition = parse_condition(schema.applies, signals, "applies")
+        condition = parse_condition(schema.applies_when, signals, "applies_when")
     except ConditionError as error:
         raise document.error(_steps(error.field), error.problem, error.remedy) from None
     if not isinstance(condition, Compare):
         remedy = "compare one signal, such as port.link_layer"
-        raise document.error(("applies",), "is more than one reading", remedy)
+        raise document.error(("applies_when",), "is more than one reading", remedy)
     return condition
 
 
@@ -129,15 +129,17 @@ def _require_clear(check: Check, document: YamlDocument, path: FieldPath) -> Non
     """
     without_window = [leaf for leaf in check.leaves() if isinstance(leaf, EventOccurred) and not leaf.over]
     lasting = [leaf for leaf in without_window if not leaf.until]
-    if lasting and not check.clears:
+    if lasting and not check.cleared_by:
         problem = f"is missing, and {lasting[0].event} stays active until something clears it"
         remedy = (
             "name what clears it, such as reset or reboot, or give the event an end with `over` or `until`"
         )
-        raise document.error((*path, "clears"), problem, remedy)
-    if check.clears and not without_window:
+        raise document.error((*path, "cleared_by"), problem, remedy)
+    if check.cleared_by and not without_window:
         problem = "does not go with a check without a lasting event"
-        raise document.error((*path, "clears"), problem, "remove it: the check ends when its condition does")
+        raise document.error(
+            (*path, "cleared_by"), problem, "remove it: the check ends when its condition does"
+        )
 
 
 def _require_known_placeholders(

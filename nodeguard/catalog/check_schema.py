@@ -78,10 +78,10 @@ class CheckSchema(Struct, forbid_unknown_fields=True):
     when: ConditionSchema
     message: Sentence
     remedy: Sentence
-    explain: Paragraph
-    basis: Sentence
-    clears: list[ClearSign] = []
-    views: list[TopologyName] = []
+    description: Paragraph
+    source: Sentence
+    cleared_by: list[ClearSign] = []
+    topologies: list[TopologyName] = []
     symptom_of: list[Identifier] = []
     family: Identifier | UnsetType = UNSET
 
@@ -89,14 +89,14 @@ class CheckSchema(Struct, forbid_unknown_fields=True):
 class CheckFileSchema(Struct, forbid_unknown_fields=True):
     """One file of checks.
 
-    hardware: kinds of target; the family does not apply to a node without any of them. applies: condition
-    that a target meets if the family applies to it. In a site's file, a check replaces the built-in one with
-    the same id, and `disable` lists the ids to switch off.
+    hardware: kinds of target; the family does not apply to a node without any of them. applies_when:
+    condition that a target meets if the family applies to it. In a site's file, a check replaces the built-in
+    one with the same id, and `disable` lists the ids to switch off.
     """
 
     family: Identifier | UnsetType = UNSET
-    about: Sentence | UnsetType = UNSET
+    description: Sentence | UnsetType = UNSET
     hardware: list[TargetKind] = []
-    applies: ConditionSchema | UnsetType = UNSET
+    applies_when: ConditionSchema | UnsetType = UNSET
     checks: Annotated[list[CheckSchema], Meta(max_length=500)] = []
     disable: Annotated[list[Identifier], Meta(max_length=500)] = []

@@ -21,10 +21,10 @@ _TARGET_GROUPS = {"gpu": "pci", "nvswitch": "pci", "pci": "pci", "port": "dev", 
 class _PatternRow(Struct, forbid_unknown_fields=True):
     id: str
     signal: str
-    slot: Literal["gpu", "nvswitch", "pci", "port", "disk", "dimm", "node"]
+    target: Literal["gpu", "nvswitch", "pci", "port", "disk", "dimm", "node"]
     hint: str
     pattern: str
-    about: str
+    description: str
     examples: Annotated[tuple[str, ...], Meta(min_length=1)]
     near_misses: tuple[str, ...] = ()
 
@@ -40,7 +40,7 @@ def load_log_patterns(folder: Path | Traversable) -> tuple[LogPattern, ...]:
     for index, row in enumerate(rows):
         _check_examples(document, index, row)
     return tuple(
-        LogPattern(row.id, row.hint, row.pattern, row.signal, row.slot, row.about, row.examples[0])
+        LogPattern(row.id, row.hint, row.pattern, row.signal, row.target, row.description, row.examples[0])
         for row in rows
     )
 
@@ -51,10 +51,10 @@ def _check_examples(document: YamlDocument, at: int, row: _PatternRow) -> None:
         expression = re.compile(row.pattern)
     except re.error as error:
         raise document.error((at, "pattern"), f"is no expression: {error}", "correct it") from None
-    group = _TARGET_GROUPS.get(row.slot)
+    group = _TARGET_GROUPS.get(row.target)
     if group and group not in expression.groupindex:
-        problem = f"{row.slot!r} needs a group {group!r}, which the pattern does not have"
-        raise document.error((at, "slot"), problem, "name the group, or write node")
+        problem = f"{row.target!r} needs a group {group!r}, which the pattern does not have"
+        raise document.error((at, "target"), problem, "name the group, or write node")
     for index, example in enumerate(row.examples):
         place = (at, "examples", index)
         if row.hint not in example:

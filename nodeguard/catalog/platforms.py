@@ -47,7 +47,7 @@ class _File(Struct, forbid_unknown_fields=True):
     title: str
     match: Annotated[tuple[_Match, ...], Meta(min_length=1)]
     expect: _Expect
-    basis: str
+    source: str
     notes: tuple[str, ...] = ()
 
 
@@ -84,7 +84,7 @@ def _platform(document: YamlDocument, name: str) -> Platform:
         if not (match.product_name or match.instance_type or match.gpu):
             problem = "names neither product_name nor instance_type nor gpu, so it would match too much"
             raise document.error(("match", index), problem, "add one of them")
-    return Platform(file.id, file.title, matches, dict(_present_values(file.expect)), file.basis, file.notes)
+    return Platform(file.id, file.title, matches, dict(_present_values(file.expect)), file.source, file.notes)
 
 
 def _present_values(expect: _Expect) -> Iterator[tuple[str, bool | int | str | tuple[str, ...]]]:

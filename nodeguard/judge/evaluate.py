@@ -130,7 +130,9 @@ def _past_findings(
     events = [
         event
         for condition in rule.events
-        for event in cleared_events(context.events, condition, check.clears, context.signs, context.now, by)
+        for event in cleared_events(
+            context.events, condition, check.cleared_by, context.signs, context.now, by
+        )
     ]
     if events:
         yield make_past_finding(check, target, component, context, events)

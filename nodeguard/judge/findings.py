@@ -36,7 +36,9 @@ def make_finding(
         (reason.event for reason in context.reasons if reason.event is not None), key=lambda event: event.last
     )
     values: dict[str, object] = dict(context.signals)
-    values.update(slot=target_label(target), part=component, count=sum(event.count for event in events))
+    values.update(
+        target=target_label(target), component=component, count=sum(event.count for event in events)
+    )
     messages = dict.fromkeys(
         fill_template(check.message, {**values, **event.fields}, units)
         for event in events[-_MAX_EVENTS_IN_MESSAGE:]
@@ -76,8 +78,8 @@ def make_past_finding(
     values = {
         **context.signals,
         **event.fields,
-        "slot": target_label(target),
-        "part": component,
+        "target": target_label(target),
+        "component": component,
         "count": event.count,
     }
     at = context.to_wall_clock(event.last)

@@ -121,7 +121,7 @@ def _state_of_new_boot(rules: Rules, state: JudgeState, instant: Instant) -> Jud
         leaf.event
         for group in rules.by_kind.values()
         for rule in group
-        if "reboot" not in rule.check.clears
+        if "reboot" not in rule.check.cleared_by
         for leaf in rule.check.leaves()
         if isinstance(leaf, EventOccurred) and not leaf.over
     }

@@ -84,7 +84,7 @@ def _rule(check: Check, units: Mapping[str, str]) -> Rule:
     events = tuple(leaf for leaf in leaves if isinstance(leaf, EventOccurred))
     return Rule(
         check,
-        compile_condition(check.when, check.id, check.clears, units),
+        compile_condition(check.when, check.id, check.cleared_by, units),
         len(events) == len(leaves),
         events,
         compile_comparison(check.applies_when, units) if check.applies_when else None,

@@ -97,7 +97,7 @@ Condition = Compare | Increase | EventOccurred | AllOf | AnyOf | Sustained
 class Check(Struct, frozen=True):
     """A check: when it fires, its severity and action, what clears it, and the topologies in which it votes.
 
-    targets: kinds of target that it evaluates. clears: what clears a finding of an event; a finding of a
+    targets: kinds of target that it evaluates. cleared_by: what clears a finding of an event; a finding of a
     reading clears when the reading is good again. symptom_of: checks that explain this one, in order of
     preference; if one of them fires on a related target, this finding becomes its evidence. message, remedy:
     one sentence each; `{signal}` stands for a value. source: where the threshold or rule comes from.
@@ -114,9 +114,9 @@ class Check(Struct, frozen=True):
     when: Condition
     message: str
     remedy: str
-    explanation: str
+    description: str
     source: str
-    clears: tuple[ClearSign, ...] = ()
+    cleared_by: tuple[ClearSign, ...] = ()
     topologies: tuple[str, ...] = ()
     symptom_of: tuple[str, ...] = ()
     runbook: str = ""

@@ -8,9 +8,11 @@ from nodeguard.model.target import NODE
 
 SOURCE = "agent"
 SIGNALS = signals_by_name(
-    Signal("agent.memory_kept", "state", "whether the agent's state is on a disk"),
-    Signal("agent.memory_trouble", "state", "why the state is not on a disk, or `none`"),
-    Signal("agent.memory_lost", "state", "why an earlier state could not be used, or `none`; for a day"),
+    Signal("agent.state_saved", "state", "whether the agent's state is on a disk"),
+    Signal("agent.state_save_error", "state", "reason why the state is not on a disk, or `none`"),
+    Signal(
+        "agent.state_load_error", "state", "reason why an earlier state was unusable, or `none`; for a day"
+    ),
 )
 
 
@@ -21,8 +23,8 @@ def agent_reading(now: float, save_error: str, load_error: str = "") -> Reading:
     empty without an error.
     """
     signals: dict[str, Scalar] = {
-        "agent.memory_kept": not save_error,
-        "agent.memory_trouble": save_error or "none",
-        "agent.memory_lost": load_error or "none",
+        "agent.state_saved": not save_error,
+        "agent.state_save_error": save_error or "none",
+        "agent.state_load_error": load_error or "none",
     }
     return Reading(SOURCE, now, (Observation(SOURCE, NODE, signals=signals),))

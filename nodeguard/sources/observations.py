@@ -41,7 +41,7 @@ class ObservationsSource:
         Signal("probe.value", "gauge", "number that a site's own probe reports"),
         Signal("probe.message", "state", "message of a site's own probe"),
         Signal("probe.name", "state", "name of a site's own probe"),
-        Signal("probe.slot", "state", "target that a site's own probe reports on"),
+        Signal("probe.target", "state", "target that a site's own probe reports on"),
         Signal("probe.file", "state", "file in which a site's own probe reports it"),
     )
 
@@ -89,7 +89,7 @@ class ObservationsSource:
         own: dict[str, Observation] = {}
         defects = list(file.defects)
         for result in file.observations:
-            slot = probe_target(result.name, result.slot)
+            slot = probe_target(result.name, result.target)
             if slot in observations:
                 other = observations[slot].signals["probe.file"]
                 defects.append(f"{slot} is also in {other}: remove one, or give it another name")
@@ -121,7 +121,7 @@ class ObservationsSource:
 def _signals(result: ProbeObservation, name: str) -> dict[str, Scalar]:
     signals: dict[str, Scalar] = {
         "probe.name": result.name,
-        "probe.slot": result.slot,
+        "probe.target": result.target,
         "probe.file": _path(name),
         "probe.message": result.message,
     }

@@ -31,10 +31,10 @@ _TIME = "write it like 2026-11-01T12:00:00Z"
 
 
 class ProbeObservation(Struct, frozen=True):
-    """One result of a probe. slot: its target. health: the health that it reports. value: a number."""
+    """One result of a probe. target: its target. health: the health that it reports. value: a number."""
 
     name: str
-    slot: str
+    target: str
     health: str | None
     value: float | None
     message: str
@@ -63,7 +63,7 @@ class _File(Struct, forbid_unknown_fields=True):
 class _Observation(Struct, forbid_unknown_fields=True):
     name: Annotated[str, Meta(min_length=1, max_length=63)]
     message: Annotated[str, Meta(min_length=1, max_length=500)]
-    slot: Annotated[str, Meta(min_length=1, max_length=200)] = NODE
+    target: Annotated[str, Meta(min_length=1, max_length=200)] = NODE
     health: Health | UnsetType = UNSET
     value: float | UnsetType = UNSET
 
@@ -145,26 +145,28 @@ def _observation(data: _Observation, others: list[ProbeObservation]) -> ProbeObs
         )
     if not data.message.isprintable():
         raise _DefectError("message", "is more than one line", "write one sentence, without tabs and colours")
-    slot = normalize_target(data.slot)
-    if not _is_slot(slot):
+    target = normalize_target(data.target)
+    if not _is_valid_target(target):
         raise _DefectError(
-            "slot", f"{data.slot!r} is not a valid target", "write it like gpu/0000:3b:00 or fs:/scratch"
+            "target", f"{data.target!r} is not a valid target", "write it like gpu/0000:3b:00 or fs:/scratch"
         )
-    if any((data.name, slot) == (other.name, other.slot) for other in others):
-        raise _DefectError("name", f"{data.name!r} reports on {slot} twice", "give one of them another name")
+    if any((data.name, target) == (other.name, other.target) for other in others):
+        raise _DefectError(
+            "name", f"{data.name!r} reports on {target} twice", "give one of them another name"
+        )
     health = None if isinstance(data.health, UnsetType) else data.health.value
     value = None if isinstance(data.value, UnsetType) else data.value
     if health is None and value is None:
         raise _DefectError("health", "is missing", "write health, or a value for a check of your own")
     if value is not None and not math.isfinite(value):
         raise _DefectError("value", f"{value} is not a finite number", "leave it out if nothing was measured")
-    return ProbeObservation(data.name, slot, health, value, data.message)
+    return ProbeObservation(data.name, target, health, value, data.message)
 
 
-def _is_slot(slot: str) -> bool:
-    location = slot[3:] if slot.startswith("fs:") else slot.partition("/")[2]
-    return slot == NODE or (
-        location != "" and slot.isprintable() and target_kind(slot) not in {NODE, "probe"}
+def _is_valid_target(target: str) -> bool:
+    location = target[3:] if target.startswith("fs:") else target.partition("/")[2]
+    return target == NODE or (
+        location != "" and target.isprintable() and target_kind(target) not in {NODE, "probe"}
     )
 
 

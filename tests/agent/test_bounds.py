@@ -76,7 +76,7 @@ def probes(chance: random.Random, at: float) -> Reading:
         name = word(chance, 60)
         signals: dict[str, Scalar] = {
             "probe.name": name,
-            "probe.slot": "node",
+            "probe.target": "node",
             "probe.file": f"/run/nodeguard/observations.d/{word(chance, 60)}.json",
             "probe.message": word(chance, 500),
             "probe.health": "fatal",

@@ -155,8 +155,8 @@ async def test_what_a_person_asks_for_is_on_the_disk_when_the_answer_comes(tmp_p
 async def test_a_memory_that_was_lost_is_told_for_a_day_over_restarts(tmp_path: Path) -> None:
     node = Node(tmp_path, None, lost=("/state/state is truncated", FakeMachine().now().wall - 86_399.5))
     running = asyncio.ensure_future(node.run())
-    await until_async(lambda: node.own("agent.memory_lost") == "/state/state is truncated")
-    await until_async(lambda: node.own("agent.memory_lost") == "none")
+    await until_async(lambda: node.own("agent.state_load_error") == "/state/state is truncated")
+    await until_async(lambda: node.own("agent.state_load_error") == "none")
     os.kill(os.getpid(), signal.SIGTERM)
     await running
     assert decode_state((tmp_path / "state" / "state").read_bytes()).load_error == ""
@@ -169,7 +169,7 @@ async def test_a_disk_that_fails_is_told_of_and_ends_nothing(tmp_path: Path) -> 
         running = asyncio.ensure_future(node.run())
         await until_async(lambda: checks(receiver) == [["check-0"]])
         await until_async(
-            lambda: "no directory: name another with --state" in node.own("agent.memory_trouble")
+            lambda: "no directory: name another with --state" in node.own("agent.state_save_error")
         )
         os.kill(os.getpid(), signal.SIGTERM)
         await running

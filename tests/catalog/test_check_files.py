@@ -20,8 +20,8 @@ FIELDS = {
     "when": "{signal: a.level, below: 5}",
     "message": '"it is {a.level}"',
     "remedy": "Look at it.",
-    "explain": "It means that.",
-    "basis": "Somebody.",
+    "description": "It means that.",
+    "source": "Somebody.",
 }
 EVENT = "{event: a.happened}"
 WINDOW = "{event: a.happened, over: 1h}"
@@ -56,12 +56,12 @@ def test_a_check(tmp_path: Path) -> None:
     assert (check.health, check.action) == (Health.SUSPECT, Action.MONITOR)
     assert check.when == Compare("a.level", "below", 5)
     assert (check.message, check.remedy) == ("it is {a.level}", "Look at it.")
-    assert (check.clears, check.topologies, check.symptom_of, check.hardware) == ((), (), (), ("gpu",))
+    assert (check.cleared_by, check.topologies, check.symptom_of, check.hardware) == ((), (), (), ("gpu",))
     assert check.runbook.endswith("/docs/reference/checks.md#one")
 
 
 def test_a_family_may_be_for_some_slots_alone(tmp_path: Path) -> None:
-    head = "family: fam\napplies: {signal: a.level, above: 1}\n"
+    head = "family: fam\napplies_when: {signal: a.level, above: 1}\n"
     result = file(tmp_path, one(), one("two"), head=head).checks
     assert [check.applies_when for check in result] == [Compare("a.level", "above", 1)] * 2
 
@@ -70,32 +70,43 @@ def test_a_family_may_be_for_some_slots_alone(tmp_path: Path) -> None:
     ("applies", "message"),
     [
         ("{signal: a.levle, is: 1}", "a.yaml:2: signal: 'a.levle' is no signal: nearest are "),
-        ("{event: a.happened}", "a.yaml:2: applies: is more than one reading: compare one signal, such as"),
-        ("{signal: a.level, is: 1, for: 5m}", "a.yaml:2: applies: is more than one reading: "),
+        (
+            "{event: a.happened}",
+            "a.yaml:2: applies_when: is more than one reading: compare one signal, such as",
+        ),
+        ("{signal: a.level, is: 1, for: 5m}", "a.yaml:2: applies_when: is more than one reading: "),
     ],
 )
 def test_what_a_family_is_for_is_one_reading(tmp_path: Path, applies: str, message: str) -> None:
-    assert refused(tmp_path, one(), head=f"family: fam\napplies: {applies}\n").startswith(message)
+    assert refused(tmp_path, one(), head=f"family: fam\napplies_when: {applies}\n").startswith(message)
 
 
 def test_a_check_of_events(tmp_path: Path) -> None:
-    words: dict[str, str | None] = {"clears": "[reset, operator]", "views": "[rack]", "symptom_of": "[two]"}
+    words: dict[str, str | None] = {
+        "cleared_by": "[reset, operator]",
+        "topologies": "[rack]",
+        "symptom_of": "[two]",
+    }
     [check] = file(tmp_path, one(when=EVENT, message='"{code} {count}"', **words)).checks
     assert check.when == EventOccurred("a.happened")
-    assert (check.clears, check.topologies, check.symptom_of) == (("reset", "operator"), ("rack",), ("two",))
+    assert (check.cleared_by, check.topologies, check.symptom_of) == (
+        ("reset", "operator"),
+        ("rack",),
+        ("two",),
+    )
 
 
 def test_an_event_may_be_ended_by_another(tmp_path: Path) -> None:
     [check] = file(tmp_path, one(when="{event: a.happened, until: a.happened}", message='"{code}"')).checks
     assert check.when == EventOccurred("a.happened", until="a.happened")
-    message = refused(tmp_path, one(when="{event: a.happened, until: a.level}", clears="[reset]"))
+    message = refused(tmp_path, one(when="{event: a.happened, until: a.level}", cleared_by="[reset]"))
     assert message == "a.yaml:8: until: a.level is a gauge: use `signal` for it"
 
 
 def test_an_event_can_be_ended_by_another_event_or_by_a_sign(tmp_path: Path) -> None:
     when = "{event: a.happened, until: a.happened}"
-    [check] = file(tmp_path, one(when=when, message='"{code}"', clears="[reset, reboot]")).checks
-    assert (check.when, check.clears) == (
+    [check] = file(tmp_path, one(when=when, message='"{code}"', cleared_by="[reset, reboot]")).checks
+    assert (check.when, check.cleared_by) == (
         EventOccurred("a.happened", until="a.happened"),
         ("reset", "reboot"),
     )
@@ -150,21 +161,24 @@ WRONG: list[tuple[dict[str, str | None], str]] = [
     ),
     (
         {"when": EVENT},
-        "3: clears: is missing, and a.happened stays active until something clears it: name what ",
+        "3: cleared_by: is missing, and a.happened stays active until something clears it: name what ",
     ),
     (
         {"when": f"{{any: [{EVENT}, {WINDOW}]}}"},
-        "3: clears: is missing, and a.happened stays active until something clears it: name what clears it",
+        "3: cleared_by: is missing, and a.happened stays active until something clears it: name what clears it",
     ),
     (
-        {"clears": "[reset]"},
-        "13: clears: does not go with a check without a lasting event: remove it: the check ends when ",
+        {"cleared_by": "[reset]"},
+        "13: cleared_by: does not go with a check without a lasting event: remove it: the check ends when ",
     ),
-    ({"when": WINDOW, "clears": "[reset]"}, "13: clears: does not go with a check without a lasting event"),
-    ({"clears": "[prayer]"}, "13: clears[0]: 'prayer' is none of "),
+    (
+        {"when": WINDOW, "cleared_by": "[reset]"},
+        "13: cleared_by: does not go with a check without a lasting event",
+    ),
+    ({"cleared_by": "[prayer]"}, "13: cleared_by[0]: 'prayer' is none of "),
     (
         {"message": '"{a.lvl}"'},
-        "9: message: names {a.lvl}, which is no signal and no field: name a signal, or one of count, part, ",
+        "9: message: names {a.lvl}, which is no signal and no field: name a signal, or one of component, count, ",
     ),
     (
         {"message": '"{a\\nb}"'},
@@ -176,9 +190,9 @@ WRONG: list[tuple[dict[str, str | None], str]] = [
     ({"health": "bad"}, "6: health: 'bad' is none of ok, warning, suspect, fatal: use one of these"),
     ({"target": "rack"}, "5: target: 'rack' is none of "),
     ({"target": "[]"}, "5: target: a list does not fit: write "),
-    ({"views": "[village]"}, "13: views[0]: 'village' is none of agent, "),
+    ({"topologies": "[village]"}, "13: topologies[0]: 'village' is none of agent, "),
     ({"title": "''"}, "4: title: '' does not fit: write text of length >= 1"),
-    ({"basis": None}, "3: basis: is missing: add it"),
+    ({"source": None}, "3: source: is missing: add it"),
     ({"severity": "high"}, "13: severity: is not known here: use one of id, title, target, "),
 ]
 
@@ -206,12 +220,12 @@ def test_an_id_is_a_word(name: str, tmp_path: Path) -> None:
 
 
 def test_a_family_is_named_somewhere(tmp_path: Path) -> None:
-    message = refused(tmp_path, one(), head="about: x\n")
+    message = refused(tmp_path, one(), head="description: x\n")
     assert message == "a.yaml:3: family: is missing: write it here, or once for the whole file"
 
 
 def test_a_sentence_may_name_signals_fields_and_references(tmp_path: Path) -> None:
-    message = '"{slot} {part} {count} {code} {a.level} {a.level~peers} {a.limit}"'
+    message = '"{target} {component} {count} {code} {a.level} {a.level~peers} {a.limit}"'
     [check] = file(tmp_path, one(when=WINDOW, message=message)).checks
     assert "{a.level~peers}" in check.message
 

@@ -320,7 +320,7 @@ def test_whatever_compiles_can_be_said_and_judged(
     assert "None" not in message
     assert "  " not in message
     platform = Platform("p", "P", (), {"gpus": 4, "pcie_gen": 5}, "")
-    catalogue = Catalogue(checks=(check(meant, clears=("reboot",)),), platforms=(platform,))
+    catalogue = Catalogue(checks=(check(meant, cleared_by=("reboot",)),), platforms=(platform,))
     judgement = Pipeline(catalogue, SIGNALS, PlatformHints("p"), one_shot=one_look)
     for at, (signals, unread, events) in enumerate(rounds):
         hidden = {name: reason for name, reason in unread.items() if name not in signals}

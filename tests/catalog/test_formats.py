@@ -23,12 +23,12 @@ PATTERNS = load_log_patterns(TABLES)
 
 
 class Format(Struct, forbid_unknown_fields=True, rename={"versions": "in"}):
-    """A format: a rendered line, its versions, and its event with the slot, or why it is ignored."""
+    """A format: a rendered line, its versions, and its event with the target, or why it is ignored."""
 
     line: str
     versions: str
     event: str = ""
-    slot: str = ""
+    target: str = ""
     ignored: str = ""
 
 
@@ -71,7 +71,7 @@ class OneRecord(FakeMachine):
 
 
 def events(text: str) -> list[tuple[str, str]]:
-    """Return the event and the slot that a line becomes."""
+    """Return the event and the target that a line becomes."""
     observations = KmsgSource(PATTERNS).read(OneRecord(text))
     return [
         (event.signal, observation.target) for observation in observations for event in observation.events
@@ -81,13 +81,13 @@ def events(text: str) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("source", TABLE.sources, ids=lambda source: source.file.rpartition(" ")[2])
 def test_a_line_becomes_exactly_its_event_or_none(source: Source) -> None:
     for item in source.formats:
-        assert events(item.line) == ([(item.event, item.slot)] if item.event else []), item.line
+        assert events(item.line) == ([(item.event, item.target)] if item.event else []), item.line
 
 
 def test_a_format_has_an_event_or_a_reason_to_be_ignored() -> None:
     for item in FORMATS:
         assert bool(item.event) != bool(item.ignored), item.line
-        assert bool(item.event) == bool(item.slot), item.line
+        assert bool(item.event) == bool(item.target), item.line
         assert item.line, item
         assert item.versions, item.line
 
@@ -141,5 +141,5 @@ def test_each_event_reaches_a_check_at_its_slot() -> None:
                 ends.add(leaf.until)
     for item in FORMATS:
         if item.event and item.event not in NOT_CHECKED | ends:
-            kind = item.slot.partition("/")[0]
+            kind = item.target.partition("/")[0]
             assert KINDS.get(kind, {kind}) & targets[item.event], item.line

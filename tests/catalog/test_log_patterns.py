@@ -171,7 +171,9 @@ def test_what_means_nothing_becomes_no_event() -> None:
     assert {"nv_sxid_detail", "mlx5_cmd_err", "aer_status", "aer_bit"} <= silent
 
 
-PATTERN = "- {id: a, signal: %s, slot: %s, hint: %s, about: x,\n   pattern: '%s',\n   examples: [%s]}\n"
+PATTERN = (
+    "- {id: a, signal: %s, target: %s, hint: %s, description: x,\n   pattern: '%s',\n   examples: [%s]}\n"
+)
 
 
 @pytest.mark.parametrize(
@@ -195,9 +197,9 @@ PATTERN = "- {id: a, signal: %s, slot: %s, hint: %s, about: x,\n   pattern: '%s'
         ),
         (
             PATTERN % ("a.b", "gpu", "x", "x", "x"),
-            "kmsg.yaml:1: slot: 'gpu' needs a group 'pci', which the pattern does not have: name the group, ",
+            "kmsg.yaml:1: target: 'gpu' needs a group 'pci', which the pattern does not have: name the group, ",
         ),
-        (PATTERN % ("a.b", "fs", "x", "x", "x"), "kmsg.yaml:1: slot: 'fs' is none of "),
+        (PATTERN % ("a.b", "fs", "x", "x", "x"), "kmsg.yaml:1: target: 'fs' is none of "),
         (
             PATTERN % ("a.b", "node", "x", "x", ""),
             "kmsg.yaml:3: examples: a list does not fit: write a list of length >= 1",

@@ -94,7 +94,7 @@ def test_named_devices_are_as_many_as_the_ports() -> None:
         assert len(set(devices)) == expect["ports"]
 
 
-FILE = "id: one\ntitle: One\nmatch:\n- {product_name: one}\nexpect: {gpus: 8}\nbasis: a page\n"
+FILE = "id: one\ntitle: One\nmatch:\n- {product_name: one}\nexpect: {gpus: 8}\nsource: a page\n"
 
 
 def test_a_platform_is_read(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_a_platform_is_read(tmp_path: Path) -> None:
         ("{product_name: one}", "{}", "4: match[0]: names neither product_name nor instance_type nor gpu, "),
         ("{product_name: one}", "{sys_vendor: A}", "4: match[0]: names neither product_name nor "),
         ("{product_name: one}", "{product: one}", "4: product: is not known here: use one of product_name, "),
-        ("basis: a page\n", "", "1: basis: is missing: add it"),
+        ("source: a page\n", "", "1: source: is missing: add it"),
     ],
 )
 def test_a_platform_that_cannot_be_is_refused(tmp_path: Path, old: str, new: str, message: str) -> None:

@@ -26,9 +26,9 @@ def check(when: Condition, name: str = "one", **fields: Any) -> Check:
         "targets": (NODE,),
         "health": Health.SUSPECT,
         "action": Action.MONITOR,
-        "message": "{slot}",
+        "message": "{target}",
         "remedy": "Look.",
-        "explanation": "",
+        "description": "",
         "source": "",
         "title": name,
     }

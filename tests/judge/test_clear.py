@@ -19,7 +19,7 @@ from tests.judge.scene import BOOTED, Scene, check, seen, told, unread
 GPU, OTHER = gpu_target("1b:00"), gpu_target("43:00")
 LINKS = [nvlink_target(GPU, at) for at in range(3)]
 HEARD = check(
-    EventOccurred("gpu.broke"), targets=("gpu",), clears=("reset", "component-replaced", "operator")
+    EventOccurred("gpu.broke"), targets=("gpu",), cleared_by=("reset", "component-replaced", "operator")
 )
 FLAPS = check(EventOccurred("gpu.flap", times=3, over=3600.0), targets=("gpu",))
 RISEN = check(Increase("a.errors", 3, 3600.0))
@@ -72,7 +72,7 @@ def test_another_event_after_it_is_a_new_finding_that_counts_from_itself() -> No
 
 
 def test_only_what_is_named_is_cleared() -> None:
-    scene = Scene(HEARD, check(EventOccurred("gpu.broke"), "two", targets=("gpu",), clears=("operator",)))
+    scene = Scene(HEARD, check(EventOccurred("gpu.broke"), "two", targets=("gpu",), cleared_by=("operator",)))
     scene.round(100, broke(90), broke(90, OTHER), sources=("kmsg",))
     clears(scene, 110, GPU)
     assert set(fired(scene.round(110))) == {("two", GPU), ("one", OTHER), ("two", OTHER)}
@@ -101,7 +101,7 @@ def test_what_a_reboot_does_not_end_stays_cleared_over_a_reboot() -> None:
 
 
 def test_a_new_boot_forgets_words_on_what_it_forgets() -> None:
-    gone = check(EventOccurred("gpu.broke"), targets=("gpu",), clears=("reboot", "operator"))
+    gone = check(EventOccurred("gpu.broke"), targets=("gpu",), cleared_by=("reboot", "operator"))
     scene = Scene(gone)
     scene.round(100, broke(90), sources=("kmsg",))
     clears(scene, 101, GPU)
@@ -144,7 +144,7 @@ def test_an_event_whose_reading_says_the_same_is_not_cleared() -> None:
     either = check(
         AnyOf((EventOccurred("gpu.broke"), Compare("a.level", "below", 5))),
         targets=("gpu",),
-        clears=("operator",),
+        cleared_by=("operator",),
     )
     scene = Scene(either)
     scene.round(100, broke(90), seen(GPU, a__level=3))
@@ -176,7 +176,7 @@ def test_another_part_that_sits_there_is_not_cleared() -> None:
 
 
 def test_a_word_on_a_part_is_none_on_the_next() -> None:
-    only = check(EventOccurred("gpu.broke"), targets=("gpu",), clears=("operator",))
+    only = check(EventOccurred("gpu.broke"), targets=("gpu",), cleared_by=("operator",))
     scene = Scene(only)
     scene.round(100, seen(GPU, part="GPU-1", a__level=9), broke(90), sources=("kmsg",))
     clears(scene, 110, GPU, part="GPU-1")
@@ -188,7 +188,7 @@ def test_a_word_on_a_part_counts_until_another_is_seen_to_sit_there() -> None:
     """The log may be read anew before anything tells what sits there."""
     words = (OperatorClear("one", GPU, "GPU-1", 110.0, BY),)
     for part, left in (("GPU-1", []), ("GPU-2", [("one", GPU)])):
-        scene = Scene(check(EventOccurred("gpu.broke"), targets=("gpu",), clears=("operator",)))
+        scene = Scene(check(EventOccurred("gpu.broke"), targets=("gpu",), cleared_by=("operator",)))
         scene.state = JudgeState(boot_id="boot", cleared=words)
         assert fired(scene.round(120, broke(90), sources=("kmsg",))) == []
         assert fired(scene.round(130, seen(GPU, part=part, a__level=9))) == left
@@ -222,7 +222,7 @@ def test_a_symptom_that_is_read_to_hold_stands_by_itself() -> None:
 
 
 def test_what_many_slots_have_in_common_is_cleared_as_it_is_shown() -> None:
-    scene = Scene(check(EventOccurred("a.link"), targets=("nvlink",), clears=("operator",)))
+    scene = Scene(check(EventOccurred("a.link"), targets=("nvlink",), cleared_by=("operator",)))
     events = [told(link, Event("a.link", 90.0)) for link in LINKS]
     assert fired(scene.round(100, *events, sources=("kmsg",))) == [("one", GPU)]
     assert len(clears(scene, 110, GPU).cleared) == len(LINKS)

@@ -117,7 +117,7 @@ def test_a_clock_that_is_set_moves_the_beginning_of_what_stands() -> None:
 
 def test_an_event_that_is_over_is_noted_and_blamed_for_nothing() -> None:
     scene = Scene(
-        check(EventOccurred("a.happened"), "a", clears=("reset",)),
+        check(EventOccurred("a.happened"), "a", cleared_by=("reset",)),
         check(HOT, "b", symptom_of=("a",)),
     )
     happened = told("node", Event("a.happened", 5))

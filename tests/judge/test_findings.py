@@ -20,7 +20,7 @@ def reason(at: float, *, event: bool = True) -> ConditionReason:
 
 
 def test_a_finding_speaks_of_its_latest_event_and_begins_with_its_first() -> None:
-    scene = Scene(check(A, message="{code}, {count} times", clears=()))
+    scene = Scene(check(A, message="{code}, {count} times", cleared_by=()))
     scene.round(
         10,
         told(
@@ -125,7 +125,7 @@ def test_the_evidence_of_a_cause_stays_beside_that_of_many_symptoms() -> None:
 
 def test_lines_of_the_log_are_told_first_and_where_a_check_applies_is_not() -> None:
     local = Compare("fs.network", "is", value=False, evidence=False)
-    scene = Scene(check(AllOf((local, Compare("fs.answers", "is", value=False), A)), clears=()))
+    scene = Scene(check(AllOf((local, Compare("fs.answers", "is", value=False), A)), cleared_by=()))
     line = told("node", Event("a.happened", 8, "late"), Event("a.happened", 4, "early"))
     [item] = scene.round(10, line, seen(fs__network=False, fs__answers=False)).findings
     assert [piece.text for piece in item.evidence] == ["late", "fs.answers = no"]
@@ -133,7 +133,7 @@ def test_lines_of_the_log_are_told_first_and_where_a_check_applies_is_not() -> N
 
 def test_readings_keep_a_place_beside_many_lines() -> None:
     many = [EventOccurred(f"a.{at}", over=3600) for at in range(1, 20)]
-    scene = Scene(check(AnyOf((*many, Compare("hot", "is", value=True))), clears=()))
+    scene = Scene(check(AnyOf((*many, Compare("hot", "is", value=True))), cleared_by=()))
     lines = told("node", *(Event(item.event, at, f"line {at}") for at, item in enumerate(many)))
     [item] = scene.round(30, lines, seen(hot=True)).findings
     assert len(item.evidence) == 12

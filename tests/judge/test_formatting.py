@@ -50,12 +50,12 @@ def test_lengths_of_time_as_people_say_them(seconds: float, text: str) -> None:
 @pytest.mark.parametrize(
     ("template", "text"),
     [
-        ("{slot} is {level} of {limit~peers}", "GPU 1 is 3 W of 4.5 W"),
+        ("{target} is {level} of {limit~peers}", "GPU 1 is 3 W of 4.5 W"),
         ("{nothing}", "?"),
         ("{on}", "yes"),
         ("no {Place} at all", "no {Place} at all"),
     ],
 )
 def test_a_sentence_is_filled_with_values(template: str, text: str) -> None:
-    values = {"slot": "GPU 1", "level": 3, "limit~peers": 4.5, "on": True}
+    values = {"target": "GPU 1", "level": 3, "limit~peers": 4.5, "on": True}
     assert fill_template(template, values, {"level": "watts", "limit": "watts"}) == text

@@ -21,7 +21,9 @@ CHECKS = (
         Sustained(Compare("slow", "is", value=True), 25), "slow", targets=("gpu", "node"), symptom_of=("hot",)
     ),
     check(Increase("n", 3, 60), "errors", targets=("gpu",), health=Health.WARNING),
-    check(A, "event", targets=("gpu", "node"), clears=("reset", "component-replaced"), health=Health.FATAL),
+    check(
+        A, "event", targets=("gpu", "node"), cleared_by=("reset", "component-replaced"), health=Health.FATAL
+    ),
     check(EventOccurred("b.happened", times=2, over=30), "often", targets=("node",), health=Health.OK),
 )
 
@@ -145,14 +147,14 @@ def test_order_of_sources_in_a_round_does_not_matter() -> None:
 def test_what_clears_an_event_happens_to_its_slot_or_to_what_holds_it(
     clears: tuple[str, ...], signal: str, slot: str, stands: bool
 ) -> None:
-    scene = Scene(check(A, targets=("gpu",), clears=clears))
+    scene = Scene(check(A, targets=("gpu",), cleared_by=clears))
     scene.round(10, told(GPU, Event("a.happened", 5)))
     assert bool(scene.round(20, told(slot, Event(signal, 15))).findings) is stands
     assert bool(scene.round(30, sources=("kmsg",)).findings) is stands
 
 
 def test_an_event_that_comes_after_what_clears_it_stands() -> None:
-    scene = Scene(check(A, clears=("reset",)))
+    scene = Scene(check(A, cleared_by=("reset",)))
     verdict = scene.round(20, told("node", Event("gpu.reset", 10), Event("a.happened", 15)))
     assert [finding.check for finding in verdict.findings] == ["one"]
 
@@ -161,7 +163,7 @@ def test_an_event_that_comes_after_what_clears_it_stands() -> None:
     ("clears", "stands"), [(("reboot", "operator"), False), (("component-replaced", "operator"), True)]
 )
 def test_an_event_outlives_a_reboot_that_does_not_clear_it(clears: tuple[str, ...], stands: bool) -> None:
-    scene = Scene(check(A, clears=clears, health=Health.FATAL))
+    scene = Scene(check(A, cleared_by=clears, health=Health.FATAL))
     scene.round(1000, told("node", Event("a.happened", 1000)))
     assert bool(scene.round(30, sources=("kmsg",), boot="next").findings) is stands
     [*result] = scene.round(30 + 86_400, sources=("kmsg",), boot="next").findings
@@ -182,14 +184,14 @@ def test_readings_and_counters_of_the_boot_before_are_forgotten() -> None:
 
 
 def test_a_new_part_ends_what_only_a_new_part_ends() -> None:
-    scene = Scene(check(A, targets=("gpu",), clears=("component-replaced",)))
+    scene = Scene(check(A, targets=("gpu",), cleared_by=("component-replaced",)))
     scene.round(10, seen(GPU, part="one"), told(GPU, Event("a.happened", 5)))
     assert scene.round(20, seen(GPU, part="one")).findings
     assert scene.round(30, seen(GPU, part="two")).findings == ()
 
 
 def test_a_slot_is_remembered_while_something_is_known_of_it() -> None:
-    scene = Scene(check(A, targets=("gpu",), clears=("operator",)))
+    scene = Scene(check(A, targets=("gpu",), cleared_by=("operator",)))
     scene.round(10, seen(GPU, n=1), told(GPU, Event("a.happened", 5)), seen("port/mlx5_0/1", n=1))
     verdict = scene.round(20, sources=("memory", "kmsg"))
     assert [finding.target for finding in verdict.findings] == [GPU]
@@ -197,7 +199,7 @@ def test_a_slot_is_remembered_while_something_is_known_of_it() -> None:
 
 
 def test_a_slot_that_only_the_log_names_is_forgotten_once_nothing_asks_for_what_it_said() -> None:
-    lasting = check(EventOccurred("a.lasts"), targets=("disk",), clears=("operator",))
+    lasting = check(EventOccurred("a.lasts"), targets=("disk",), cleared_by=("operator",))
     passing = check(EventOccurred("a.passes", over=60.0), "two", targets=("disk",))
     scene = Scene(lasting, passing)
     scene.round(100, told("disk/a", Event("a.lasts", 90.0)), told("disk/b", Event("a.passes", 90.0)))

@@ -17,7 +17,7 @@ def test_a_memory_that_is_kept_is_no_finding_and_one_that_is_not_is_one_until_it
     assert judged(judgement, 1.0, "").findings == ()
     [found] = judged(judgement, 2.0, "/state/memory cannot be written: the disk is full").findings
     assert (found.check, found.message) == (
-        "agent-memory-not-kept",
+        "agent-state-not-saved",
         "/state/memory cannot be written: the disk is full",
     )
     assert judged(judgement, 3.0, "").findings == ()
@@ -26,5 +26,5 @@ def test_a_memory_that_is_kept_is_no_finding_and_one_that_is_not_is_one_until_it
 def test_a_memory_that_was_lost_is_told() -> None:
     judgement = Pipeline(*load_catalogue(), PlatformHints())
     [found] = judged(judgement, 1.0, "", "/state/memory is truncated").findings
-    assert (found.check, found.message) == ("agent-memory-lost", "/state/memory is truncated")
+    assert (found.check, found.message) == ("agent-state-lost", "/state/memory is truncated")
     assert judged(judgement, 2.0, "").findings == ()

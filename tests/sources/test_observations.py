@@ -18,7 +18,7 @@ from tests.sources.test_probe_file import OK, text
 
 FOLDER = "/run/nodeguard/observations.d"
 NCCL = f"{FOLDER}/nccl.json"
-SCRATCH = {"name": "write", "slot": "fs:/scratch", "health": "suspect", "message": "EIO", "value": 3.5}
+SCRATCH = {"name": "write", "target": "fs:/scratch", "health": "suspect", "message": "EIO", "value": 3.5}
 FILES = {NCCL: text()}
 
 
@@ -30,7 +30,7 @@ def test_what_probes_say() -> None:
             "probe/nccl",
             signals={
                 "probe.name": "nccl",
-                "probe.slot": "node",
+                "probe.target": "node",
                 "probe.file": NCCL,
                 "probe.message": "12 GB/s between all pairs",
                 "probe.health": "ok",
@@ -41,7 +41,7 @@ def test_what_probes_say() -> None:
             "probe/write/fs:/scratch",
             signals={
                 "probe.name": "write",
-                "probe.slot": "fs:/scratch",
+                "probe.target": "fs:/scratch",
                 "probe.file": NCCL,
                 "probe.message": "EIO",
                 "probe.health": "suspect",
@@ -70,7 +70,7 @@ def test_what_is_out_of_date_is_unread_and_says_how_old_it_is() -> None:
     found = by_slot(ObservationsSource(), machine)["probe/nccl"]
     why = f"{NCCL}: written 25 min ago and valid for 15 min: let the probe write again, or remove the file"
     assert found.unreadable == {"probe.health": why, "probe.message": why}
-    assert found.signals == {"probe.name": "nccl", "probe.slot": "node", "probe.file": NCCL}
+    assert found.signals == {"probe.name": "nccl", "probe.target": "node", "probe.file": NCCL}
 
 
 def test_a_broken_file_takes_back_nothing() -> None:

@@ -30,7 +30,7 @@ def text(*observations: dict[str, Any], **file: Any) -> str:
 
 
 def test_a_file_says_what_its_probes_found() -> None:
-    scratch = {"name": "write", "slot": "fs:/scratch", "health": "suspect", "message": "EIO", "value": 3}
+    scratch = {"name": "write", "target": "fs:/scratch", "health": "suspect", "message": "EIO", "value": 3}
     assert parse_probe_file(text(OK, scratch), NOW) == ProbeFile(
         NOW,
         NOW + 900,
@@ -52,8 +52,8 @@ def test_its_end_may_be_a_moment() -> None:
 
 
 def test_a_slot_may_be_written_as_drivers_write_it() -> None:
-    [said] = parse_probe_file(text({**OK, "slot": "gpu/00000000:3B:00.0"}), NOW).observations
-    assert said.slot == "gpu/0000:3b:00"
+    [said] = parse_probe_file(text({**OK, "target": "gpu/00000000:3B:00.0"}), NOW).observations
+    assert said.target == "gpu/0000:3b:00"
 
 
 def test_a_clock_that_is_being_set_is_forgiven() -> None:
@@ -122,25 +122,31 @@ def test_a_file_that_cannot_be_believed(said: str, defect: str) -> None:
             "message: is more than one line: write one sentence, without tabs and colours",
         ),
         ({"message": ""}, "message: '' does not fit: write text of length >= 1"),
-        ({"slot": "gpu"}, "slot: 'gpu' is not a valid target: write it like gpu/0000:3b:00 or fs:/scratch"),
         (
-            {"slot": "cabinet/7"},
-            "slot: 'cabinet/7' is not a valid target: write it like gpu/0000:3b:00 or fs:/scratch",
+            {"target": "gpu"},
+            "target: 'gpu' is not a valid target: write it like gpu/0000:3b:00 or fs:/scratch",
         ),
         (
-            {"slot": "nvlink/3"},
-            "slot: 'nvlink/3' is not a valid target: write it like gpu/0000:3b:00 or fs:/scratch",
+            {"target": "cabinet/7"},
+            "target: 'cabinet/7' is not a valid target: write it like gpu/0000:3b:00 or fs:/scratch",
         ),
         (
-            {"slot": "probe/x"},
-            "slot: 'probe/x' is not a valid target: write it like gpu/0000:3b:00 or fs:/scratch",
+            {"target": "nvlink/3"},
+            "target: 'nvlink/3' is not a valid target: write it like gpu/0000:3b:00 or fs:/scratch",
         ),
-        ({"slot": "fs:"}, "slot: 'fs:' is not a valid target: write it like gpu/0000:3b:00 or fs:/scratch"),
+        (
+            {"target": "probe/x"},
+            "target: 'probe/x' is not a valid target: write it like gpu/0000:3b:00 or fs:/scratch",
+        ),
+        (
+            {"target": "fs:"},
+            "target: 'fs:' is not a valid target: write it like gpu/0000:3b:00 or fs:/scratch",
+        ),
         ({"value": True}, "value: True does not fit: write a number"),
         ({"name": "other"}, "name: 'other' reports on node twice: give one of them another name"),
         (
             {"heath": "ok"},
-            "heath: is not known here: use one of name, message, slot, health, value; did you mean health?",
+            "heath: is not known here: use one of name, message, target, health, value; did you mean health?",
         ),
     ],
 )
@@ -173,7 +179,7 @@ def test_an_age_has_one_unit(seconds: float, shown: str) -> None:
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.just(WRITTEN)
 JSON = SCALARS | st.lists(SCALARS, max_size=3) | st.dictionaries(st.text(), SCALARS, max_size=3)
 FIELDS = st.sampled_from(["written_at", "valid_for", "until", "observations", "x"])
-OBSERVATION = st.sampled_from(["name", "slot", "health", "value", "message", "x"])
+OBSERVATION = st.sampled_from(["name", "target", "health", "value", "message", "x"])
 
 
 @given(
@@ -188,7 +194,7 @@ def test_whatever_a_file_says_it_is_believed_or_told_what_is_wrong(
     for one in found.observations:
         assert one.health in {None, *(state.value for state in Health)}
         assert one.value is None or math.isfinite(one.value)
-        assert target_label(probe_target(one.name, one.slot))
+        assert target_label(probe_target(one.name, one.target))
     assert all(": " in defect for defect in found.defects)
 
 

@@ -99,7 +99,7 @@ def markdown(checks: Sequence[Check]) -> Iterator[str]:
     for family, group in _by_family(checks):
         yield from ("", f"## {family}")
         for check in group:
-            explanation = " ".join(check.explanation.split())
+            explanation = " ".join(check.description.split())
             yield from ("", f"### {check.id}", "", f"**{check.title}.** {explanation}", "")
             yield from (
                 f"- {field}: {_escaped(text)}" for field, text in check_facts(check) if field != "family"

@@ -98,7 +98,7 @@ def _check(catalogue: Catalogue, name: str) -> Check | None:
 def _check_lines(check: Check) -> Iterator[StyledLine]:
     yield StyledLine((StyledText(check.id, "strong"), StyledText(" - ")), check.title, "strong")
     yield StyledLine()
-    for paragraph in check.explanation.split("\n\n"):
+    for paragraph in check.description.split("\n\n"):
         yield StyledLine(text=" ".join(paragraph.split()))
     yield StyledLine()
     yield from (field_line(name, text) for name, text in check_facts(check))
@@ -140,7 +140,7 @@ def _search(catalogue: Catalogue, text: str) -> list[MatchOutput]:
 
     # A name or title is a better match than an explanation, which is searched where no name matches.
     checks = [check for check in catalogue.checks if contains(check.id, check.title, check.family)]
-    checks = checks or [check for check in catalogue.checks if contains(check.title, check.explanation)]
+    checks = checks or [check for check in catalogue.checks if contains(check.title, check.description)]
     matches = [MatchOutput(check.id, check.title, check.health.value) for check in checks]
     matches += [
         MatchOutput(f"xid {row.code}", row.summary)

@@ -266,7 +266,7 @@ def test_a_site_check_fires_and_a_disabled_one_does_not(
 ) -> None:
     (tmp_path / "site.yaml").write_text(
         "family: site\ndisable: [gpu-lost]\nchecks:\n- {id: site-hot, title: Hot, target: gpu, health: warning, action: monitor, "
-        "when: {signal: gpu.temperature, at_least: 60}, message: hot, remedy: Cool it., explain: Hot., basis: Ours.}\n"
+        "when: {signal: gpu.temperature, at_least: 60}, message: hot, remedy: Cool it., description: Hot., source: Ours.}\n"
     )
     main(["check", "--from", LOST, "--checks", str(tmp_path), "-o", "json"])
     matches = msgspec.json.decode(capsys.readouterr().out, type=CheckOutput)

@@ -133,7 +133,7 @@ def test_checks_of_the_site_are_valid_in_a_policy(tmp_path: Path, capsys: pytest
     (folder / "site.yaml").write_text(
         "family: site\nchecks:\n- id: site-hot\n  title: Hot\n  target: gpu\n  health: fatal\n  action: monitor\n"
         '  when: {signal: gpu.temperature, above: 99}\n  message: "hot"\n  remedy: Cool it.\n'
-        "  explain: It is hot.\n  basis: Experience.\n"
+        "  description: It is hot.\n  source: Experience.\n"
     )
     text = "modeRules: [{check: site-*, mode: enforce}]\n"
     assert printed(tmp_path, capsys, text)[0] == 1

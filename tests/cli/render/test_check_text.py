@@ -96,7 +96,7 @@ def test_every_fact_is_shown(check: Check) -> None:
 
 @pytest.mark.parametrize("sign", get_args(ClearSign))
 def test_every_clearing_sign_has_a_text(sign: ClearSign) -> None:
-    printed = clearing_text(check(EventOccurred("a.happened"), clears=(sign,)))
+    printed = clearing_text(check(EventOccurred("a.happened"), cleared_by=(sign,)))
     assert " " in printed
     assert printed != sign
 
@@ -104,7 +104,7 @@ def test_every_clearing_sign_has_a_text(sign: ClearSign) -> None:
 def test_what_ends_a_finding() -> None:
     assert clearing_text(check(LOW)) == "a reading that no longer meets the condition"
     assert (
-        clearing_text(check(EventOccurred("a.happened"), clears=("reboot", "operator")))
+        clearing_text(check(EventOccurred("a.happened"), cleared_by=("reboot", "operator")))
         == "a reboot, an operator (nodeguard clear)"
     )
 
