@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from contextlib import suppress
 
 from nodeguard.agent.reporting.credentials import TokenFile
@@ -28,13 +29,17 @@ class BlockingTransport:
         return self._loop.run_until_complete(self._transport.post(body, timeout))
 
     def close(self) -> None:
-        """Close the connection."""
-        self._transport.close()
-        # The collector may delete a transport while another loop runs: then nothing may be run here.
-        if not self._loop.is_closed() and asyncio._get_running_loop() is None:
+        """Close the connection, in a thread: the caller may run another event loop."""
+        thread = threading.Thread(target=self._close)
+        thread.start()
+        thread.join()
+
+    def _close(self) -> None:
+        if not self._loop.is_closed():
+            self._transport.close()
             self._loop.run_until_complete(asyncio.sleep(0))
 
     def __del__(self) -> None:
-        with suppress(RuntimeError):
+        with suppress(RuntimeError):  # no thread can be started while the interpreter ends
             self.close()
         self._loop.close()
